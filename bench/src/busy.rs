@@ -1,7 +1,9 @@
-//! Whether others leave the machine to a measurement.
+//! Checks that other processes leave the machine idle for a measurement.
 //!
-//! A neighbour costs a program of two threads not the share that it takes but much more: who waits for the other thread waits for the neighbour. So a
-//! machine on which other processes use more than [`MOST`] of a core is not measured on, unless the user insists; then the record says so.
+//! A busy neighbour costs a program of two threads much more than its share of the CPU: a thread
+//! that waits for the other thread waits for the neighbour. So a machine on which other processes
+//! use more than [`MOST`] of a core is not measured on, unless the user insists; then the record
+//! notes it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,26 +12,26 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use wengert::{Diagnostic, Result};
 
-/// What others may use of a core.
+/// Greatest allowed CPU use of others, in cores.
 pub const MOST: f64 = 0.1;
 
-/// How long the machine is watched.
+/// Duration of the observation.
 const WATCHED: Duration = Duration::from_millis(500);
 
-/// Ticks of a second in `/proc`: Linux promises 100, whatever its clock does.
+/// Ticks per second in `/proc`: always 100 on Linux, whatever its internal clock.
 const TICKS: f64 = 100.0;
 
-/// What others used before a measurement.
+/// CPU use of others before a measurement.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Busy {
     /// Cores that other processes, the kernel and other guests of the host used.
     pub cores: f64,
-    /// Processes that wanted to run, averaged over the last minute.
+    /// Runnable processes, averaged over the last minute.
     pub load: f64,
 }
 
-/// Watches the machine for half a second. None where there is no `/proc`.
+/// Observes the machine for half a second. None where there is no `/proc`.
 ///
 /// Error: others use more than [`MOST`] of a core, and `anyway` is false.
 pub fn look(anyway: bool) -> Result<Option<Busy>> {
@@ -42,7 +44,7 @@ pub fn look(anyway: bool) -> Result<Option<Busy>> {
     used.judge(load, anyway).map(Some)
 }
 
-/// Ticks that were spent since the machine started.
+/// Ticks used since the machine started.
 struct Ticks {
     /// By all.
     all: u64,
@@ -69,7 +71,8 @@ impl Ticks {
     }
 }
 
-/// The busy ticks in the text of `/proc/stat`: user, nice, system, irq, softirq, and what the host gave to others; not idle, nor waiting for a disk.
+/// The busy ticks in the text of `/proc/stat`: user, nice, system, irq, softirq and steal; not
+/// idle or iowait.
 fn of_machine(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
@@ -77,11 +80,13 @@ fn of_machine(text: &str) -> Option<u64> {
     Some(user + nice + system + irq + softirq + stolen)
 }
 
-/// Name and ticks in the text of `/proc/*/stat`. The name stands in parentheses, and may have some itself.
+/// Name and ticks in the text of `/proc/*/stat`. The name is in parentheses, and may contain
+/// some.
 fn of_process(text: &str) -> Option<(String, u64)> {
     let (before, after) = text.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
-    // Behind the name comes the third field; ticks of user and system are the fourteenth and fifteenth.
+    // After the name comes the third field; the ticks of user and system are the fourteenth and
+    // fifteenth.
     let mut ticks = after.split_whitespace().skip(11);
     let mut next = || ticks.next().and_then(|word| word.parse::<u64>().ok());
     Some((name.to_owned(), next()? + next()?))
@@ -92,10 +97,10 @@ fn load(text: &str) -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// What was used between two looks.
+/// CPU use between two observations.
 struct Used {
     cores: f64,
-    /// By single processes, the greatest first.
+    /// By process, the greatest first.
     processes: Vec<(String, f64)>,
 }
 
@@ -158,15 +163,15 @@ mod tests {
         assert!(error.message.contains("others use 1.60 cores"), "{error}");
         assert!(error.message.contains("(rustc 1.50; load 2.5)"), "{error}");
         assert_eq!(used.judge(2.5, true).unwrap(), Busy { cores: 1.6, load: 2.5 });
-        // What this process uses is its own affair.
+        // This process's own use does not count.
         let quiet = Used::between(&of(1000, 10, 50), &of(1054, 11, 103), 0.5);
         assert!(quiet.judge(0.1, false).unwrap().cores < MOST);
-        // A neighbour on the host is nobody's process.
+        // A guest on the same host is no process here.
         let stolen = Used::between(&of(1000, 10, 50), &of(1050, 10, 50), 0.5);
         assert!(stolen.judge(0.1, false).unwrap_err().message.contains("other guests"));
     }
 
-    /// On Linux there is something to see.
+    /// On Linux the observation succeeds.
     #[test]
     fn this_machine_is_watched() {
         let found = look(true).unwrap();

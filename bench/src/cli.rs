@@ -1,4 +1,4 @@
-//! The command: arguments in, a table and a record out.
+//! The command: parses arguments, prints a table and writes a record.
 
 use crate::case::{Case, catalogue, catalogue_of_cpu, catalogue_of_memory, random_chains};
 use crate::compile::graphs::Form;
@@ -183,9 +183,10 @@ struct Measured {
 }
 
 impl Measured {
-    /// The run.
+    /// The run for these arguments.
     ///
-    /// Errors: a file that will be asked for cannot be written, which is better known before than after half an hour.
+    /// Errors: a file to be written cannot be written, which is reported before the run and not
+    /// half an hour later.
     fn run(&self, device: Device, own: Own) -> Result<Run<'_>> {
         let Measured { small, busy, rounds, date, peer, json, shown, .. } = self;
         for path in [json, &shown.csv, &shown.svg].into_iter().flatten() {
@@ -306,7 +307,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     }
 }
 
-/// The catalogues as JSON, a case a line.
+/// The catalogues as JSON, one case per line.
 pub fn cases_json() -> String {
     let list = |cases: Vec<Case>| {
         let lines =
@@ -325,7 +326,7 @@ pub fn cases_json() -> String {
     format!("{{\n{}\n}}\n", lists.join(",\n"))
 }
 
-/// Measures how compiling grows, and shows it.
+/// Measures how compile time grows, and prints it.
 fn scaling(
     only: &[String],
     equations: &[usize],
@@ -341,7 +342,7 @@ fn scaling(
     let wanted = |form: &Form| only.is_empty() || only.iter().any(|name| name == form.name());
     let mut all = Vec::new();
     for form in Form::ALL.into_iter().filter(wanted) {
-        // If nobody reads the progress, there is still the table.
+        // If the progress cannot be printed, the table still is.
         drop(writeln!(err, "{}: {sizes:?} equations", form.name()));
         let scaling = Scaling::measure(form, sizes, rounds)?;
         write!(out, "{}", passes_of(&scaling))?;
@@ -351,7 +352,7 @@ fn scaling(
     Ok(if all.iter().all(|scaling| scaling.spread() <= FLAT) { Status::Good } else { Status::Failed })
 }
 
-/// Measures what was chosen, and shows it.
+/// Measures the selected cases, and prints the results.
 fn measure(
     device: Device,
     own: Own,
@@ -360,18 +361,18 @@ fn measure(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Outcome {
-    // If nobody reads the progress, there is still the record.
+    // If the progress cannot be printed, the record is still made.
     let record = measured.run(device, own)?.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
     finish(&record, measured, out)
 }
 
-/// Shows what was measured.
+/// Prints the measurements of a record.
 fn finish(record: &Record, measured: &Measured, out: &mut dyn Write) -> Outcome {
     show(std::slice::from_ref(record), &measured.shown, out)?;
     Ok(if record.failed.is_empty() { Status::Good } else { Status::Failed })
 }
 
-/// Prints the table, and writes what else was asked for.
+/// Prints the table, and writes the requested files.
 fn show(records: &[Record], shown: &Shown, out: &mut dyn Write) -> Outcome<()> {
     write!(out, "{}", markdown(records))?;
     if let Some(path) = &shown.csv {
@@ -383,7 +384,7 @@ fn show(records: &[Record], shown: &Shown, out: &mut dyn Write) -> Outcome<()> {
     Ok(())
 }
 
-/// Threads of plain loops: as many as the library takes.
+/// Threads of plain loops: as many as the library's.
 fn threads() -> Result<usize> {
     let Ok(text) = std::env::var("WENGERT_THREADS") else {
         return Ok(std::thread::available_parallelism().map_or(1, usize::from));

@@ -1,8 +1,9 @@
-//! The floor of random chains on a CPU: a loop for each, written down in Rust and compiled by rustc for this machine, when the measurement
-//! starts.
+//! The floor of random chains on a CPU: a loop for each, generated in Rust and compiled by rustc
+//! for this machine when the measurement starts.
 //!
-//! The loops are a program of their own, which answers requests as [`crate::process`] has them. It reads the arrays from a folder, and writes
-//! a chain's result there, so that this process can compare it.
+//! The loops are a separate program, which answers requests by the protocol of
+//! [`crate::process`]. It reads the arrays from a folder, and writes a chain's result there for
+//! comparison by this process.
 
 use crate::case::{Case, Kind, compare_random_chain, rust_of_random_chain};
 use crate::floor::LOOP;
@@ -19,9 +20,10 @@ use std::process::Command;
 use tempfile::TempDir;
 use wengert::{DeviceOptions, Diagnostic, Literal, Result};
 
-/// Measures random chains, by this library and by compiled loops.
+/// Measures random chains by this library and by compiled loops.
 ///
-/// Errors: the machine is busy, the loops cannot be compiled, or the record cannot be written. Without a rustc they are absent, which the record says.
+/// Errors: the machine is busy, the loops cannot be compiled, or the record cannot be written.
+/// Without a rustc they are recorded as absent.
 pub fn measure_random_chains(
     run: &Run<'_>,
     cases: &[&Case],
@@ -42,7 +44,8 @@ pub fn measure_random_chains(
     Ok(record)
 }
 
-/// The geometric mean of the times of this library as multiples of the loops', and how many they are; None if there are no loops.
+/// The geometric mean of this library's times relative to the loops', and their number; None if
+/// there are no loops.
 pub fn multiple_of_loops(record: &Record) -> Option<(f64, usize)> {
     let time = |case: &str, who: &str| {
         let found = record.measurements.iter().find(|m| m.case == case && m.contender == who);
@@ -58,13 +61,14 @@ pub fn multiple_of_loops(record: &Record) -> Option<(f64, usize)> {
 /// Compiled loops in a process.
 #[derive(Debug)]
 pub struct CompiledLoops {
-    // Dropped first, so that nothing runs any more when the folder goes.
+    // Dropped first, so that the process has ended before the folder is removed.
     process: Process,
     folder: TempDir,
 }
 
 impl CompiledLoops {
-    /// Compiles loops for those of `cases` that are random chains; `Err(why)` within if there is no rustc.
+    /// Compiles loops for the random chains among `cases`; `Err(why)` within if there is no
+    /// rustc.
     ///
     /// Errors: files cannot be written, or rustc refuses the program.
     pub fn start(cases: &[&Case], threads: usize) -> Result<std::result::Result<CompiledLoops, String>> {
@@ -121,7 +125,7 @@ fn program(cases: &[&Case], elements: usize, threads: usize) -> String {
     text
 }
 
-/// What is around the loops: threads that own their parts of the arrays, and the requests.
+/// The frame of the loops: threads that own their parts of the arrays, and the requests.
 const FRAME: &str = r##"
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{channel, Receiver, Sender};

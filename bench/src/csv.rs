@@ -1,7 +1,8 @@
-//! Records as lines of comma-separated values, for whoever draws their own plots.
+//! Records as comma-separated values, for custom plots.
 //!
-//! A line is a case by a contender, a start by one, or what its compiled step needs of memory. Times are in seconds, sizes in bytes; what does not apply is empty. Machine, versions and commit stand in
-//! every line, so that files can be put together.
+//! A line is a case by a contender, a start by one, or the memory of its compiled step. Times are
+//! in seconds, sizes in bytes; fields that do not apply are empty. Machine, versions and commit
+//! are in every line, so that files can be concatenated.
 
 use crate::floor::Floors;
 use crate::machine::Machine;
@@ -105,7 +106,7 @@ fn spread(spread: &Spread) -> [String; 5] {
     [samples.to_string(), min.to_string(), p10.to_string(), median.to_string(), p90.to_string()]
 }
 
-/// What stands at the end of each line of a record.
+/// The last fields of each line of a record.
 fn ends(record: &Record) -> [String; 6] {
     let Machine { cpu, threads, gpus, driver, libraries } = &record.machine;
     let mut machine: Vec<String> = cpu.iter().cloned().collect();

@@ -3,16 +3,16 @@
 use wengert::random::{SplitMix64, hash_name};
 use wengert::{DType, Literal, Result};
 
-/// The seed of all data. Data are the same in every run, so that results can be compared between runs.
+/// The seed of all data. Data are the same in every run, so results can be compared between runs.
 const SEED: u64 = 0x5eed;
 
-/// Numbers evenly from `low..high`, rounded to `dtype`; the stream is that of `name`.
+/// Numbers uniform in `low..high`, rounded to `dtype`, from the stream of `name`.
 ///
 /// Error: `dtype` is neither f32 nor bf16, the float dtypes of cases.
 pub fn uniform(name: &str, dtype: DType, shape: &[usize], low: f64, high: f64) -> Result<Literal> {
     let mut stream = SplitMix64::of(SEED, &[hash_name(name)]);
     let count: usize = shape.iter().product();
-    // 24 random bits a number: as many as an f32 near 1 has.
+    // 24 random bits per number: the precision of an f32.
     let mut draw = || (low + (high - low) * ((stream.next_u64() >> 40) as f64 / f64::from(1 << 24))) as f32;
     let values: Vec<f32> = (0..count).map(|_| draw()).collect();
     Ok(match dtype {
@@ -21,13 +21,14 @@ pub fn uniform(name: &str, dtype: DType, shape: &[usize], low: f64, high: f64) -
     })
 }
 
-/// Integers evenly from `0..bound`.
+/// Integers uniform in `0..bound`.
 pub fn labels(name: &str, count: usize, bound: usize) -> Result<Literal> {
     let mut stream = SplitMix64::of(SEED, &[hash_name(name)]);
     Literal::from_vec(&[count], (0..count).map(|_| stream.below(bound as u64) as i32).collect())
 }
 
-/// At most `wanted` different numbers of `0..count`, ascending: the first, the last, and random ones between.
+/// At most `wanted` distinct numbers of `0..count`, ascending: the first, the last, and random
+/// ones between.
 pub fn sampled(count: usize, wanted: usize) -> Vec<usize> {
     if count <= wanted {
         return (0..count).collect();

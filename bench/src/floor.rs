@@ -1,11 +1,14 @@
-//! Floors: what a case would take on a CPU if nothing were lost.
+//! Floors: lower bounds of a case's time on a CPU.
 //!
-//! Everything in them was measured in the same records, by whoever was best at it. A chain's floor is the plain loop's time; where there is none, its bytes
-//! at the bandwidth of its copy. A product's is its operations at the best rate that anybody reached in any product of the same dtype. A network's is its operations at
-//! that rate, and its bytes at the bandwidth of the largest copy: who overlaps the two can be below.
+//! All their inputs are measured, in the same records, and are the best of any contender. A
+//! chain's floor is the plain loop's time, or without one, its bytes at the bandwidth of its
+//! copy. A product's floor is its operations at the best rate of any product of the same dtype. A
+//! network's floor is its operations at that rate plus its bytes at the bandwidth of the largest
+//! copy; a contender that overlaps the two can be below it.
 //!
-//! Loops are timed in turns with chains, and a product and a copy in turns with [networks](crate::yardstick): a floor is that of a round, and what is
-//! shown the median, of floors and of times by them.
+//! Loops are timed in turns with chains, and a product and a copy in turns with
+//! [networks](crate::yardstick). So floors are computed per round, and the displayed values are
+//! medians, of floors and of times relative to them.
 
 use crate::record::{Measurement, Record};
 use crate::statistics::{Spread, paired};
@@ -21,16 +24,16 @@ pub struct Floors<'a> {
     records: &'a [Record],
     /// Plain loops, by case.
     loops: BTreeMap<&'a str, &'a Measurement>,
-    /// Bytes a second of copies, by case.
+    /// Bytes per second of copies, by case.
     copies: BTreeMap<&'a str, f64>,
     /// The largest copy.
     largest: Option<&'a str>,
-    /// Operations a second of products: of bf16, and of others.
+    /// Operations per second of products: of bf16, and of others.
     rates: [Option<f64>; 2],
 }
 
 impl<'a> Floors<'a> {
-    /// Those that the figures on CPUs give.
+    /// The floors from the figures on CPUs.
     pub fn of(records: &'a [Record]) -> Floors<'a> {
         let mut floors = Floors {
             records,
@@ -40,7 +43,7 @@ impl<'a> Floors<'a> {
             rates: [None; 2],
         };
         let all = || records.iter().flat_map(|r| &r.measurements).filter(|m| m.device == "cpu");
-        // Beside networks alone, what the yardstick reached is the best that anybody did.
+        // In records of networks alone, the yardstick's rates are the best ones.
         let beside_products = all().any(|m| is_product(m) && !is_yardstick(m));
         let beside_copies = all().any(|m| is_copy(m) && !is_yardstick(m));
         let mut largest = 0;
@@ -67,7 +70,7 @@ impl<'a> Floors<'a> {
         floors
     }
 
-    /// Seconds that a case takes at least; None where that is not known.
+    /// Lower bound of a case's seconds; None where it is not known.
     pub fn of_case(&self, m: &Measurement) -> Option<f64> {
         if m.device != "cpu" {
             return None;
@@ -82,7 +85,8 @@ impl<'a> Floors<'a> {
         Some(operations + bytes)
     }
 
-    /// A case's time by its floor, the median of the rounds where both were timed in turns; None where no floor is known.
+    /// A case's time relative to its floor: the median of the rounds where both were timed in
+    /// turns. None if no floor is known.
     pub fn multiple(&self, m: &Measurement) -> Option<f64> {
         let of_rounds = match self.loops.get(m.case.as_str()) {
             Some(lined) if in_turns(self.records, m, lined) => Some(lined.rounds.clone()),
@@ -93,7 +97,7 @@ impl<'a> Floors<'a> {
         pairs.map(|ratios| ratios.median).or_else(|| Some(m.time.median / self.of_case(m)?))
     }
 
-    /// Seconds for a case's operations, and for its bytes, when the rates were measured.
+    /// Seconds for a case's operations, and for its bytes, at the rates as measured.
     fn parts(&self, m: &Measurement) -> Option<(f64, f64)> {
         let (bytes, operations) = (m.work.bytes as f64, m.work.flops as f64);
         let rate = self.rates[usize::from(!is_of_halves(m))];
@@ -104,7 +108,7 @@ impl<'a> Floors<'a> {
         }
     }
 
-    /// The floor in each round of those that a network was timed in, if the yardstick was timed in turns with it.
+    /// The floor in each round of a network, if the yardstick was timed in turns with it.
     fn of_rounds(&self, m: &Measurement) -> Option<Vec<f64>> {
         if is_product(m) || m.work.flops == 0 {
             return None;
@@ -116,7 +120,8 @@ impl<'a> Floors<'a> {
         Some(rounds.map(|(product, copy)| operations * product + bytes * copy).collect())
     }
 
-    /// How much longer than when the rates were measured the yardstick took for a case of a kind, in each round beside another one.
+    /// The yardstick's time for a kind of case in each round, relative to its time when the rates
+    /// were measured.
     fn slowness(&self, m: &Measurement, wanted: fn(&Measurement) -> bool) -> Option<Vec<f64>> {
         let all = || self.records.iter().flat_map(|r| &r.measurements);
         let beside = all().find(|y| is_yardstick(y) && wanted(y) && in_turns(self.records, m, y))?;
@@ -138,7 +143,7 @@ fn is_product(m: &Measurement) -> bool {
     m.case.starts_with("gemm")
 }
 
-/// Whether it is a copy. A plain one counts for the copy of its size.
+/// Whether it is a copy. A plain copy also counts, as the copy of its size.
 fn is_copy(m: &Measurement) -> bool {
     let copied = m.case.replacen("copy plain ", "copy ", 1);
     m.reference.as_deref() == Some(&copied)
@@ -173,7 +178,7 @@ mod tests {
         }
     }
 
-    /// A machine that is half as fast while a network is measured makes its floor twice as high.
+    /// If the machine is half as fast while a network is measured, the floor is twice as high.
     #[test]
     fn floors_are_those_of_the_rounds() {
         let network = measured("wengert", "C5", "step", &[10.0, 20.0, 40.0], 1000);
@@ -189,16 +194,18 @@ mod tests {
             let network = &records[0].measurements[0];
             (floors.of_case(network), floors.multiple(network))
         };
-        // Nothing else is known: rates are the yardstick's, 250 operations and 100 bytes a second in the middle round.
+        // Only the yardstick's rates are known, 250 operations and 100 bytes per second in the
+        // middle round.
         assert_eq!(of(beside.to_vec()), (Some(5.0), Some(4.0)));
-        // When rates were measured the machine was twice as fast, and somebody's product faster than ours.
+        // When rates were measured the machine was twice as fast, and another contender's product
+        // faster than this library's.
         let rates = [
             measured("wengert", "C1", "gemm f32 1024", &[2.0], 1000),
             measured("jax", "C1", "gemm f32 1024", &[1.0], 1000),
             measured("wengert", "C2", "copy f32 16M", &[0.5], 0),
         ];
         assert_eq!(of([beside.as_slice(), &rates].concat()), (Some(3.0), Some(20.0 / 3.0)));
-        // Without a yardstick in the same rounds, the rates are taken as they are.
+        // Without a yardstick in the same rounds, the rates are used unchanged.
         assert_eq!(of([&[network], rates.as_slice()].concat()), (Some(1.5), Some(20.0 / 1.5)));
     }
 

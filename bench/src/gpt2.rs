@@ -1,10 +1,10 @@
 //! `wengert-bench gpt2`: some training steps of GPT-2 with 124 million parameters on one batch.
 //!
-//! The benchmark's cases are of sizes that every contender and a plain loop compute. This is the
-//! size that a GPU is for: 1024 positions, layers in bf16 with f32 parameters, AdamW. It needs no
-//! other system and no data: the loss of one batch must fall, step by step, and a step takes as
-//! long as it takes. Steps are started behind each other, and only the last loss is waited for, as
-//! in a training that looks at its loss now and then.
+//! The benchmark's cases are small enough for every contender and a plain loop. This is a typical
+//! size for a GPU: 1024 positions, layers in bf16 with f32 parameters, AdamW. It needs no other
+//! system and no data: the loss of one batch must fall, step by step, and a step has no time
+//! limit. Steps are queued one after another, and only the last loss is waited for, as in
+//! training that reads its loss now and then.
 
 use clap::{Args, ValueEnum};
 use std::io::Write;
@@ -45,7 +45,7 @@ enum Layers {
     Bf16,
 }
 
-/// Steps before those that are timed: the first compiles and captures.
+/// Steps before the timed ones: the first compiles and captures.
 const WARM: u32 = 3;
 
 impl Asked {
@@ -79,7 +79,7 @@ impl Asked {
         let seconds = begin.elapsed().as_secs_f64() / f64::from(self.steps.max(1));
         let [b, t, c, l, v] =
             [shape[0], shape[1], settings.width, settings.layers, settings.vocabulary].map(|n| n as f64);
-        // As the benchmark's cases count it: `case/transformer.rs`.
+        // The same count as the benchmark's cases: `case/transformer.rs`.
         let flops = b * t * (6.0 * (12.0 * l * c * c + v * c) + 12.0 * l * c * t);
         let name = if self.small { "a small GPT" } else { "GPT-2 124M" };
         writeln!(

@@ -1,10 +1,11 @@
 //! Timing in turns.
 //!
-//! An *entrant* is a case by a contender. All entrants of a group are made ready (compiled, their data in place, their result compared),
-//! then warmed, which also tells how many runs make a sample long enough for the clock. Then come the rounds: in each, every entrant
-//! gives one sample of many runs and one of a single run. The order of every other round is reversed, so that nobody always
-//! runs behind the same neighbour. Before its sample an entrant runs once untimed: its threads have slept and the caches are as another
-//! one left them, where a program that trains, or answers, would find its own.
+//! An *entrant* is a case by a contender. All entrants of a group are prepared (compiled, data in
+//! place, result compared), then warmed up, which also determines the number of runs in a sample.
+//! Then come the rounds: in each, every entrant gives one sample of many runs and one of a single
+//! run. The order of every other round is reversed, so that no entrant always runs after the same
+//! neighbour. Before its sample an entrant runs once untimed: its threads have slept and the
+//! caches hold another entrant's data, unlike in a program that trains or answers requests.
 
 use crate::case::Case;
 use crate::parity::Parity;
@@ -14,44 +15,45 @@ use std::thread::sleep;
 use std::time::Duration;
 use wengert::Result;
 
-/// What computes cases: this library on a device, or another one.
+/// A system that computes cases: this library on a device, or another one.
 pub trait Contender {
     /// Its name in records.
     fn name(&self) -> &str;
 
-    /// What it runs on.
+    /// Its device.
     fn device(&self) -> String;
 
-    /// True if it can compute the case; who cannot is not asked.
+    /// True if it can compute the case; otherwise it is not asked to.
     fn takes_part(&self, _case: &Case) -> bool {
         true
     }
 
-    /// Makes a case ready, and compares its result with a plain loop.
+    /// Prepares a case, and compares its result with a plain loop.
     ///
     /// Errors: the case cannot be compiled or run, or its result is wrong.
     fn prepare(&mut self, case: &Case) -> Result<Parity>;
 
-    /// Seconds that `runs` runs behind each other take until the device has finished them all. The case is ready.
+    /// Seconds of `runs` consecutive runs, until the device has finished them all. The case is
+    /// prepared.
     fn time(&mut self, case: &Case, runs: u64) -> Result<f64>;
 
-    /// Gives back what the case holds.
+    /// Frees the case's resources.
     fn release(&mut self, case: &Case);
 }
 
-/// Seconds of rest before a sample on a CPU: threads that wait actively for more work have given up
-/// by then. Those of Intel's OpenMP, which PyTorch runs on, wait for 200 ms. On a GPU nothing of
-/// one contender computes while another is measured.
+/// Seconds of rest before a sample on a CPU. By then, busy-waiting threads of other contenders
+/// have gone to sleep; those of Intel's OpenMP, which PyTorch uses, wait for 200 ms. On a GPU an
+/// idle contender computes nothing.
 const REST: f64 = 0.3;
 
-/// Greatest number of runs in a sample: the queue of a device is finite.
+/// Most runs in a sample: the queue of a device is finite.
 const MOST_RUNS: f64 = 5000.0;
 
-/// Least number of rounds of a group that takes long: with fewer, percentiles say nothing.
+/// Least number of rounds of a slow group; with fewer, percentiles are meaningless.
 const LEAST_ROUNDS: usize = 7;
 
 impl Settings {
-    /// For figures: 21 samples of 20 ms, after 100 ms of warm-up.
+    /// For publication: 21 samples of 20 ms, after 100 ms of warm-up.
     pub const FULL: Settings = Settings {
         rounds: 21,
         sample_seconds: 0.02,
@@ -60,44 +62,44 @@ impl Settings {
         rest_seconds: REST,
     };
 
-    /// For a GPU, which is often there for minutes only: the same without rests, and the rounds of
-    /// a group take not much longer than a minute's half.
+    /// For a GPU, which is often available only for minutes: the same without rests, and a
+    /// group's rounds take at most about 30 seconds.
     pub const GPU: Settings = Settings { group_seconds: Some(30.0), rest_seconds: 0.0, ..Settings::FULL };
 
-    /// For the CPU's table: the same, but no group takes much longer than half a minute.
+    /// For the CPU's table: the same, with a group's rounds limited to about 40 seconds.
     pub const TABLE: Settings = Settings { group_seconds: Some(40.0), ..Settings::FULL };
 
-    /// To see that all runs: 3 samples of one run.
+    /// For smoke tests: 3 samples of one run.
     pub const SMALL: Settings =
         Settings { rounds: 3, sample_seconds: 0.0, warm_up_seconds: 0.0, ..Settings::FULL };
 
-    /// Runs in a sample for a case that takes `seconds` a run.
+    /// Runs in a sample for a case with runs of `seconds`.
     fn runs(&self, seconds: f64) -> u64 {
         (self.sample_seconds / seconds.max(1e-9)).ceil().clamp(1.0, MOST_RUNS) as u64
     }
 
-    /// Rounds for a group of which one takes `seconds`.
+    /// Number of rounds for a group with rounds of `seconds`.
     fn rounds(&self, seconds: f64) -> usize {
         let fitting = self.group_seconds.map(|all| (all / seconds.max(1e-9)) as usize);
         fitting.map_or(self.rounds, |fitting| fitting.max(LEAST_ROUNDS).min(self.rounds))
     }
 }
 
-/// A case by a contender, under measurement.
+/// A case by a contender during measurement.
 struct Entrant<'a> {
     contender: usize,
     case: &'a Case,
     parity: Parity,
     runs: u64,
-    /// What a run took when the case was warm.
+    /// Time of a run after warm-up.
     seconds: f64,
     times: Vec<f64>,
     latencies: Vec<f64>,
     failure: Option<String>,
 }
 
-/// Measures the cases of one group by all contenders. `wants` says which contender takes part in which case; `progress` hears
-/// one line for each thing that takes a while.
+/// Measures the cases of one group by all contenders. `wants` decides which contender takes part
+/// in which case; `progress` receives one line per step.
 pub fn measure(
     contenders: &mut [Box<dyn Contender>],
     cases: &[&Case],
@@ -157,7 +159,7 @@ pub fn measure(
                 warmed = contender.time(entrant.case, 1);
             }
             let sample = warmed.and_then(|_| contender.time(entrant.case, entrant.runs));
-            // A sample of one run is what it takes alone.
+            // A sample of one run is also its latency.
             let alone = |many| match entrant.runs {
                 1 => Ok((many, many)),
                 _ => Ok((many, contender.time(entrant.case, 1)?)),
@@ -200,13 +202,14 @@ pub fn measure(
     (measurements, failed)
 }
 
-/// Runs a case until it is warm, and gives the number of runs that make a sample, and what a run takes.
+/// Runs a case until it is warm. Returns the number of runs in a sample, and the time of a run.
 fn warm(contender: &mut Box<dyn Contender>, case: &Case, settings: &Settings) -> Result<(u64, f64)> {
     let mut times = Vec::new();
     while times.len() < 3 || times.iter().sum::<f64>() < settings.warm_up_seconds {
         times.push(contender.time(case, 1)?);
     }
-    // The first runs are not like the others; single runs are slower than runs behind each other, so the sample is timed once more.
+    // The first runs differ from later ones, and single runs are slower than consecutive ones, so
+    // the sample is timed once more.
     let single = times[times.len() / 2..].iter().copied().fold(f64::INFINITY, f64::min);
     let runs = settings.runs(single);
     if runs == 1 {
@@ -224,7 +227,7 @@ mod tests {
     use std::rc::Rc;
     use wengert::Diagnostic;
 
-    /// Runs take as long as it says, by its own clock; every call is written down.
+    /// Runs take scripted times, by its own clock; every call is recorded.
     struct Scripted {
         name: &'static str,
         seconds: f64,
@@ -291,13 +294,14 @@ mod tests {
         assert_eq!(found("a"), (20, 0.001, 0.001, 3));
         assert_eq!(found("b"), (5, 0.004, 0.004, 3));
 
-        // Behind the warm-up, the rounds: the second in reverse; before each sample a run, and behind it another.
+        // After the warm-up come the rounds, the second in reverse. Each sample has a run before
+        // it and another after it.
         let calls = calls.borrow();
         let summed_by = |name: &str, runs: u64| format!("{name} {} {runs}", summed.id);
         let samples: Vec<&String> =
             calls.iter().filter(|c| [summed_by("a", 20), summed_by("b", 5)].contains(c)).collect();
         let (a, b) = (summed_by("a", 20), summed_by("b", 5));
-        // One of each calibrates.
+        // One sample of each is for calibration.
         assert_eq!(samples[2..], [&a, &b, &b, &a, &a, &b]);
         let single = summed_by("a", 1);
         let around = calls.windows(3).filter(|w| w[1] == a && w[0] == single && w[2] == single).count();
@@ -305,16 +309,16 @@ mod tests {
         assert_eq!(calls.iter().filter(|c| c.ends_with("released")).count(), 4);
     }
 
-    /// The stage `bench` on a GPU: each group's entrants, timed as the settings say and compiled in
-    /// the 22 ms that a module takes, fit the limit of their step.
+    /// The GPU stage `bench`: the entrants of each group, timed with these settings and compiled
+    /// in 22 ms per module, fit the limit of their step.
     #[test]
     fn groups_fit_their_steps_on_a_gpu() {
-        /// Of the contenders that this library has on a GPU: with and without capture, with fast
-        /// products.
+        /// Greatest number of this library's contenders on a GPU: with and without capture, with
+        /// fast products.
         const MOST_OWN: usize = 3;
         const MODULE: f64 = 0.022;
-        // Data of a case are drawn and its result is compared on the CPU. Half a second is more
-        // than it takes for all but the large networks.
+        // A case's data are drawn and its result is compared on the CPU, which takes less than
+        // half a second except for the large networks.
         const CASE: f64 = 0.5;
         assert_eq!(Settings::GPU.rest_seconds, 0.0);
         let steps = include_str!("../../ci/gpu/steps");
@@ -329,7 +333,7 @@ mod tests {
                 .map_or_else(|| asked.split(' ').next(), |rest| rest.split('\'').next());
             let count = cases.iter().filter(|case| Some(case.group.as_str()) == group).count();
             assert!(count > 0, "{line}: there is no such group");
-            // Case and fence; warm-up; then rounds of a sample and two single runs, of which one
+            // Case and fence; warm-up; then rounds of a sample and two single runs, one of which
             // may take as long as a sample.
             let Settings { rounds, sample_seconds, warm_up_seconds, .. } = Settings::GPU;
             let own = match group.unwrap() {

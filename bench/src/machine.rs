@@ -1,4 +1,4 @@
-//! The machine that measurements belong to. What cannot be found out is left out; nothing is guessed.
+//! The machine of a measurement. Unknown facts are left out; nothing is guessed.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -10,18 +10,18 @@ use std::process::Command;
 pub struct Machine {
     /// Model of the CPU.
     pub cpu: Option<String>,
-    /// Threads that run at once.
+    /// Threads that run simultaneously.
     pub threads: Option<usize>,
     /// GPUs, each by its name.
     pub gpus: Vec<String>,
     /// Version of the NVIDIA driver.
     pub driver: Option<String>,
-    /// Versions of libraries that take part, by name; those of contenders are added by them.
+    /// Versions of libraries that take part, by name; contenders add theirs.
     pub libraries: std::collections::BTreeMap<String, String>,
 }
 
 impl Machine {
-    /// This machine. GPUs and driver are asked of `nvidia-smi`, where there is one.
+    /// This machine. GPUs and driver are queried by `nvidia-smi`, if present.
     pub fn here() -> Machine {
         let (gpus, driver) = gpus();
         Machine {

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let status = run(&cli, &mut out, &mut err).unwrap_or_else(|failure| {
         if let Some(diagnostic) = &failure.diagnostic {
-            // If even the error stream is closed, there is nobody to tell.
+            // If the error stream is closed, the error cannot be shown.
             let _ = writeln!(err, "error: {diagnostic}");
         }
         failure.status

@@ -1,8 +1,9 @@
-//! The floor of elementwise chains on a CPU: the loop that a person would write, compiled by rustc.
+//! The floor of elementwise chains on a CPU: the loop as written by hand, compiled by rustc.
 //!
-//! Each thread owns its part of every array, so nothing is shared and nothing is `unsafe`; a run wakes all threads and waits for all. rustc
-//! compiles for its baseline unless told otherwise, so build with `RUSTFLAGS="-C target-cpu=native"` for the floor of this machine; the
-//! library chooses its instructions at run time either way.
+//! Each thread owns its part of every array, so nothing is shared and nothing is `unsafe`; a run
+//! wakes all threads and waits for all. rustc compiles for its baseline by default, so build with
+//! `RUSTFLAGS="-C target-cpu=native"` for the floor of this machine; the library chooses its
+//! instructions at run time either way.
 
 use crate::case::{Case, Chain, Float, Kind, compare_chain};
 use crate::harness::Contender;
@@ -24,7 +25,7 @@ pub struct Native {
 /// A thread with its part of a case.
 #[derive(Debug)]
 struct Worker {
-    /// True: run; false: hand over the result. None once the thread is to end.
+    /// True to run; false to return the result. None once the thread is to end.
     orders: Option<Sender<bool>>,
     results: Receiver<Vec<f32>>,
     thread: Option<JoinHandle<()>>,
@@ -56,12 +57,12 @@ impl Part {
 }
 
 impl Native {
-    /// Loops on as many threads.
+    /// Loops on this number of threads.
     pub fn new(threads: usize) -> Native {
         Native { threads: threads.max(1), ready: BTreeMap::new() }
     }
 
-    /// True for the chains that need no function beyond Rust's own.
+    /// True for the chains that need only Rust's own functions.
     pub fn knows(case: &Case) -> bool {
         let known = [Chain::Copy, Chain::MulAdd, Chain::Eight];
         matches!(&case.kind, Kind::Chain { chain, .. } if known.contains(chain)) && case.dtype == Float::F32
@@ -101,7 +102,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing to tell.
+            // The thread returns no value.
             let _ = thread.join();
         }
     }
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
     use crate::case::catalogue_of_cpu;
 
-    /// With any number of threads, of parts that are not equal.
+    /// With any number of threads, and parts of different lengths.
     #[test]
     fn the_loops_are_right() {
         for threads in [1, 3] {

@@ -1,12 +1,13 @@
-//! Whether a contender computes the right thing, before anybody asks how fast.
+//! Checks that a contender computes the right result, before it is timed.
 //!
-//! Deviations are measured against a *scale* that the case gives for each element: the greatest value that rounding can be relative
-//! to, such as Σ|a·b| for an element of a product. That makes one bound fit all elements, also those near zero by cancellation.
+//! Deviations are relative to a *scale* that the case defines for each element: the greatest
+//! value whose rounding can affect it, such as Σ|a·b| for an element of a product. So one bound
+//! fits all elements, including those close to zero by cancellation.
 
 use serde::{Deserialize, Serialize};
 use wengert::{DType, Diagnostic, Result};
 
-/// What a comparison with a plain loop found; it was good, or it would be an error.
+/// The result of a comparison with a plain loop that has passed; a failed one is an error.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parity {
@@ -14,9 +15,10 @@ pub struct Parity {
     pub compared: u64,
     /// Greatest deviation, relative to the elements' scales.
     pub worst: f64,
-    /// Greatest deviation that is allowed.
+    /// Greatest allowed deviation.
     pub bound: f64,
-    /// Losses of the first steps of a case whose contenders all begin with the same numbers; of inference, the result's [`digest`].
+    /// Losses of the first steps, for cases whose contenders have the same initial values; for
+    /// inference, the result's [`digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub losses: Option<[f64; STEPS]>,
 }
@@ -28,14 +30,14 @@ pub const STEPS: usize = 3;
 pub const BOUND_OF_LOSSES: f64 = 1e-4;
 
 impl Parity {
-    /// Compares losses with another contender's, where both have some.
+    /// Compares losses with another contender's, if both have some.
     ///
     /// Error: they deviate by more than [`BOUND_OF_LOSSES`].
     pub fn agree(&self, other: &Parity) -> Result<()> {
         let (Some(found), Some(expected)) = (self.losses, other.losses) else { return Ok(()) };
         for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
             let deviation = (found - expected).abs() / expected.abs();
-            // A loss that is not a number agrees with none.
+            // A loss that is NaN never agrees.
             if deviation.is_nan() || deviation > BOUND_OF_LOSSES {
                 let step = step + 1;
                 return Err(Diagnostic::new(format!(
@@ -47,8 +49,8 @@ impl Parity {
     }
 }
 
-/// Three numbers of a result, one of each third of it: the mean of the squares, the later ones weighing more. Other numbers, or the same in another
-/// order, have another digest.
+/// Three numbers for the three thirds of a result: means of squares with increasing weights.
+/// Other numbers, or the same in another order, have another digest.
 pub fn digest(values: &[f64]) -> [f64; STEPS] {
     let mut found = [0.0; STEPS];
     for (third, found) in found.iter_mut().enumerate() {
@@ -59,7 +61,7 @@ pub fn digest(values: &[f64]) -> [f64; STEPS] {
     found
 }
 
-/// A comparison under way.
+/// A comparison in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Comparison {
     compared: u64,
@@ -67,14 +69,14 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares one element; its deviation counts relative to `scale`. NaN deviates infinitely.
+    /// Compares one element; its deviation is relative to `scale`. A NaN deviates infinitely.
     pub fn add(&mut self, found: f64, expected: f64, scale: f64) {
         let deviation = (found - expected).abs() / scale;
         self.compared += 1;
         self.worst = self.worst.max(if deviation.is_nan() { f64::INFINITY } else { deviation });
     }
 
-    /// The verdict.
+    /// The result of the comparison.
     ///
     /// Error: a deviation above `bound`, or nothing compared.
     pub fn finish(self, bound: f64) -> Result<Parity> {
@@ -92,7 +94,7 @@ impl Comparison {
     }
 }
 
-/// Half a unit in the last place of 1: what one rounding to `dtype` deviates.
+/// Half a unit in the last place of 1: the greatest relative error of one rounding to `dtype`.
 pub fn rounding(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::EPSILON / 2.0,
@@ -102,7 +104,7 @@ pub fn rounding(dtype: DType) -> f64 {
     }
 }
 
-/// Compares a plain gradient with differences of its loss, a parameter at a time.
+/// Compares a plain gradient with differences of its loss, one parameter at a time.
 ///
 /// # Panics
 ///
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!(digest(&[]), [0.0; STEPS]);
     }
 
-    /// Of x²·y, and of what is not its gradient.
+    /// For x²·y, and for a wrong gradient.
     #[test]
     fn gradients_are_compared_with_differences() {
         let parameters = || vec![vec![1.5, -2.0], vec![0.5]];

@@ -1,6 +1,8 @@
-//! A plot of records: each case a row, each contender a mark on it, on a logarithmic axis of times by this library's.
+//! A plot of records: each case is a row, each contender a mark on it, on a logarithmic axis of
+//! times relative to this library's.
 //!
-//! Left of 1 is faster than this library, right of it slower; a bar goes from the tenth to the ninetieth percentile. The text is SVG, which any browser shows.
+//! Left of 1 is faster than this library, right of it slower; a bar goes from the tenth to the
+//! ninetieth percentile. The format is SVG.
 
 use crate::floor::Floors;
 use crate::record::{Measurement, Record};
@@ -19,17 +21,19 @@ const MARGIN: f64 = 24.0;
 /// The ends of the axis, as powers of two.
 const ENDS: [i32; 2] = [-3, 5];
 
-/// This library's colour, then the others' in turns: a palette that the colour-blind tell apart (Okabe and Ito 2008).
+/// This library's colour, then the others' in rotation: a palette for colour-blind readers (Okabe
+/// and Ito 2008).
 const COLOURS: [&str; 8] =
     ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442"];
 
-/// Where a ratio stands on the axis; what is beyond its ends stands at them.
+/// Position of a ratio on the axis, clamped to its ends.
 fn at(ratio: f64) -> f64 {
     let [low, high] = ENDS.map(f64::from);
     NAMES + AXIS * (ratio.log2().clamp(low, high) - low) / (high - low)
 }
 
-/// A row: what it is called, the marks' values by contender (low, median, high) relative to ours, and the floor.
+/// A row: its name, the marks' values by contender (low, median, high) relative to this
+/// library's, and the floor.
 struct Row<'a> {
     suite: &'a str,
     case: &'a str,
@@ -46,7 +50,7 @@ fn rows(records: &[Record]) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for case in cases {
         let of_case: Vec<&Measurement> = measurements.iter().copied().filter(|m| m.case == case).collect();
-        // Without a figure of ours there is nothing to compare with.
+        // Without a figure of this library there is no reference.
         let Some(ours) = of_case.iter().find(|m| is_ours(&m.contender)) else { continue };
         let unit = ours.time.median;
         let of = |time: &Spread| [time.p10, time.median, time.p90].map(|s| s / unit);
@@ -161,7 +165,7 @@ mod tests {
         record.measurements.push(theirs);
         let text = svg(&[record]);
         assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));
-        // Ours at 1, theirs at 4; a start of ours alone.
+        // This library at 1, the other at 4; this library's start alone.
         for ratio in [1.0, 4.0] {
             assert!(text.contains(&format!("<circle cx=\"{:.1}\" cy=\"78.0\"", at(ratio))), "{text}");
         }

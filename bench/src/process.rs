@@ -1,8 +1,10 @@
-//! A contender in another process, which answers lines of JSON: so that another library, or this one with another environment, is timed
-//! in turns with this one instead of minutes later.
+//! A contender in another process, which answers lines of JSON. Another library, or this one with
+//! another environment, can so be timed in turns with this one instead of minutes later.
 //!
-//! The process first says who it is, `{"contender": "jax", "device": "cuda:0", "libraries": {"jax": "0.10"}}`, or `{"absent": "not
-//! installed"}`. If it takes part in some cases only, `"cases"` lists their names. Then each request gets one answer:
+//! The process first prints its identity,
+//! `{"contender": "jax", "device": "cuda:0", "libraries": {"jax": "0.10"}}`, or
+//! `{"absent": "not installed"}`. If it takes part only in some cases, `"cases"` lists their
+//! names. Then each request gets one answer:
 //!
 //! | request | answer |
 //! |---|---|
@@ -22,7 +24,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use wengert::{Diagnostic, Result};
 
-/// Who a process is.
+/// Identity of a process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Hello {
@@ -30,22 +32,22 @@ pub enum Hello {
     Here {
         /// Its name.
         contender: String,
-        /// What it runs on.
+        /// Its device.
         device: String,
         /// Libraries and their versions.
         libraries: BTreeMap<String, String>,
-        /// Names of the cases that it takes part in; None: all.
+        /// Names of the cases that it takes part in; None for all.
         #[serde(default)]
         cases: Option<BTreeSet<String>>,
     },
-    /// It cannot take part, and says why.
+    /// It cannot take part.
     Absent {
-        /// Why.
+        /// The reason.
         absent: String,
     },
 }
 
-/// What a process is asked.
+/// A request to a process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", untagged)]
 enum Request {
@@ -54,7 +56,7 @@ enum Request {
     Release { release: String },
 }
 
-/// What it answers.
+/// An answer of a process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -64,7 +66,7 @@ enum Answer {
     Error(String),
 }
 
-/// A contender in a process that this one started and that ends with it.
+/// A contender in a child process, which ends with this one.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -72,7 +74,7 @@ pub struct Process {
     libraries: BTreeMap<String, String>,
     cases: Option<BTreeSet<String>>,
     child: Child,
-    /// None once the process has been told to end.
+    /// None once the input of the process has been closed.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
@@ -80,7 +82,7 @@ pub struct Process {
 impl Process {
     /// Starts a process; `Err(why)` within if it cannot take part.
     ///
-    /// Errors: it does not start, or does not say who it is.
+    /// Errors: it does not start, or does not print its identity.
     pub fn start(mut command: Command) -> Result<std::result::Result<Process, String>> {
         let shown = command.get_program().to_string_lossy().into_owned();
         let failed = |e: io::Error| Diagnostic::new(format!("cannot start `{shown}`: {e}"));
@@ -99,7 +101,7 @@ impl Process {
         }
     }
 
-    /// Libraries that take part, with their versions.
+    /// Libraries of the process, with their versions.
     pub fn libraries(&self) -> &BTreeMap<String, String> {
         &self.libraries
     }
@@ -138,7 +140,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Its input ends, so it ends; that it may have done so before is no matter.
+        // Closing its input ends the process; it may have ended before.
         self.requests = None;
         let _ = self.child.wait();
     }
@@ -172,12 +174,12 @@ impl Contender for Process {
     }
 
     fn release(&mut self, case: &Case) {
-        // If it does not listen any more, it holds nothing.
+        // If it no longer answers, it holds no resources.
         let _ = self.ask(&Request::Release { release: case.id.clone() });
     }
 }
 
-/// Answers requests for a contender, until they end.
+/// Answers requests for a contender until the input ends.
 ///
 /// Error: the streams fail.
 pub fn serve(

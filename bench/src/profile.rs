@@ -1,7 +1,7 @@
-//! Where the time of a case goes, kernel by kernel.
+//! Time of a case, by kernel.
 //!
-//! What each kernel takes is read off a clock before and after it. That costs some tens of nanoseconds a kernel, so the whole is measured
-//! without that, and the table says both.
+//! The clock is read before and after each kernel. That costs some tens of nanoseconds per
+//! kernel, so the total is also measured without it, and the table shows both.
 
 use crate::case::Case;
 use crate::resident::Resident;
@@ -11,16 +11,16 @@ use wengert::{Device, DeviceOptions, KernelTime, Result};
 /// Runs before anything is timed.
 const WARM: u64 = 3;
 
-/// What a case was found to take.
+/// The profile of a case.
 #[derive(Debug)]
 pub struct CaseProfile {
     /// The case's name.
     pub id: String,
-    /// Runs that the times are of.
+    /// Number of timed runs.
     pub runs: u64,
-    /// Seconds of a run in which kernels are not timed.
+    /// Seconds of a run without kernel timing.
     pub untimed: f64,
-    /// Seconds of a run in which they are.
+    /// Seconds of a run with kernel timing.
     pub timed: f64,
     /// All kernels, the longest first.
     pub kernels: Vec<KernelTime>,
@@ -39,7 +39,7 @@ pub fn profile(case: &Case, device: Device, runs: u64) -> Result<CaseProfile> {
 }
 
 impl CaseProfile {
-    /// Prints a table of the kernels that take most, at most `most` of them.
+    /// Prints a table of the slowest kernels, at most `most` of them.
     pub fn show(&self, most: usize, out: &mut dyn Write) -> std::io::Result<()> {
         let CaseProfile { id, runs, untimed, timed, kernels } = self;
         let of_run = |kernel: &KernelTime| kernel.time.as_secs_f64() / *runs as f64;

@@ -1,7 +1,8 @@
-//! What a run of measurements leaves: a JSON file that anybody can compare with another.
+//! Results of a benchmark run: a JSON file that can be compared with other records.
 //!
-//! A record holds what was measured and nothing derived: ns an element, GB/s, GFLOP/s and shares are computed where they are
-//! shown ([`crate::table`]), from the times and the case's counts. `bench/record/README.md` says what each field is.
+//! A record holds measured values only. Derived ones (ns per element, GB/s, GFLOP/s, shares) are
+//! computed for display ([`crate::table`]), from the times and the case's counts.
+//! `bench/record/README.md` describes each field.
 
 use crate::busy::Busy;
 use crate::machine::Machine;
@@ -14,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use wengert::{Diagnostic, Result, atomic};
 
-/// The version of the format that this version writes, and the only one that it reads.
+/// The version of the format that is written, and the only one that is read.
 pub const FORMAT: u32 = 1;
 
 /// A run of measurements.
@@ -23,52 +24,53 @@ pub const FORMAT: u32 = 1;
 pub struct Record {
     /// [`FORMAT`].
     pub format: u32,
-    /// What measured, with its version.
+    /// The measuring tool and its version.
     pub tool: String,
-    /// The day, as the caller gave it.
+    /// The date, as passed by the caller.
     pub date: Option<String>,
-    /// The commit of what was measured, where known.
+    /// The commit of the measured code, if known.
     pub commit: Option<String>,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// How.
+    /// The settings.
     pub settings: Settings,
-    /// What others used of the machine when measuring began; None where nobody looked.
+    /// CPU use of other processes when measuring began; None if it was not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
-    /// What was measured.
+    /// The measurements.
     pub measurements: Vec<Measurement>,
     /// Starts of processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts: Vec<Start>,
-    /// What compiled steps need of memory.
+    /// Memory of compiled steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub footprints: Vec<Footprint>,
-    /// What was wanted and failed.
+    /// Requested measurements that failed.
     pub failed: Vec<Failed>,
-    /// Contenders that are not there, and why.
+    /// Absent contenders, with reasons.
     pub absent: Vec<Absent>,
 }
 
-/// How a run measures.
+/// Settings of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Samples of each case and contender.
     pub rounds: usize,
-    /// Runs behind each other make a sample that takes this long, in seconds; 0 for one run a sample.
+    /// Duration of a sample of consecutive runs, in seconds; 0 for one run per sample.
     pub sample_seconds: f64,
-    /// Each case runs for this long before it is timed, in seconds, but at least three times.
+    /// Duration of the warm-up of each case, in seconds; at least three runs.
     pub warm_up_seconds: f64,
-    /// A group whose rounds would take longer gets fewer, in seconds; None: all groups get all rounds.
+    /// Longest duration of a group's rounds, in seconds; a longer group gets fewer rounds. None
+    /// for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_seconds: Option<f64>,
-    /// All contenders rest so long before each sample, in seconds, if samples have a length.
+    /// Rest of all contenders before each sample, in seconds, if samples have a duration.
     #[serde(default = "rest_of_older_records")]
     pub rest_seconds: f64,
 }
 
-/// What all runs rested before the record told it.
+/// The rest of all runs before records had this field.
 fn rest_of_older_records() -> f64 {
     0.3
 }
@@ -77,11 +79,12 @@ fn rest_of_older_records() -> f64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Work {
-    /// Elements, of whatever the case says.
+    /// Elements, as defined by the case.
     pub elements: u64,
-    /// Bytes that must be read from and written to memory at least.
+    /// Least bytes that must be read from and written to memory.
     pub bytes: u64,
-    /// Floating-point operations that count: of products and sums, not of cheap elementwise functions.
+    /// Floating-point operations of products and sums; cheap elementwise functions are not
+    /// counted.
     pub flops: u64,
 }
 
@@ -93,21 +96,22 @@ pub struct Measurement {
     pub case: String,
     /// The group of cases that it was timed in turns with.
     pub group: String,
-    /// Who.
+    /// The contender.
     pub contender: String,
-    /// On what.
+    /// The device.
     pub device: String,
     /// Its work.
     pub work: Work,
-    /// The case whose bandwidth this one's is a share of.
+    /// The case whose bandwidth is the reference for this one.
     pub reference: Option<String>,
     /// Runs in a sample.
     pub runs: u64,
-    /// Seconds a run, when runs follow each other.
+    /// Seconds per run, for consecutive runs.
     pub time: Spread,
-    /// Seconds of one run from its start until the device has finished.
+    /// Seconds of a single run, from its start until the device has finished.
     pub latency: Spread,
-    /// The samples that `time` is of, in the order of the rounds: those of others in the same group and round were taken beside them.
+    /// The samples of `time`, in the order of the rounds. Samples of the same group and round
+    /// were taken one after another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<f64>,
     /// The comparison of its result with a plain loop.
@@ -120,19 +124,19 @@ pub struct Measurement {
 pub struct Failed {
     /// The case's name.
     pub case: String,
-    /// Who.
+    /// The contender.
     pub contender: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// A contender that is not there.
+/// An absent contender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Absent {
-    /// Who.
+    /// The contender.
     pub contender: String,
-    /// Why, e.g. "not installed".
+    /// The reason, e.g. "not installed".
     pub why: String,
 }
 
@@ -158,7 +162,7 @@ impl Record {
                 "records are written by `wengert-bench gpu --json FILE` and `bench/peers/measure.py --json FILE`",
             )
         };
-        // A later format may differ in anything but this field.
+        // A later format may differ in all other fields.
         let Versioned { format } = serde_json::from_str(text).map_err(wrong)?;
         if format != FORMAT {
             return Err(Diagnostic::new(format!(
@@ -176,7 +180,7 @@ impl Record {
         text
     }
 
-    /// Writes the record, or leaves the file as it was.
+    /// Writes the record atomically.
     pub fn write(&self, path: &Path) -> Result<()> {
         atomic::write_bytes(path, self.to_json().as_bytes())
     }
@@ -251,7 +255,7 @@ pub(crate) mod tests {
         assert_eq!(read, record);
     }
 
-    /// Fields that came later are optional: what was written before is read.
+    /// Later fields are optional, so that older records can be read.
     #[test]
     fn records_that_claims_rest_on_are_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("record");

@@ -1,4 +1,4 @@
-//! This library as a contender: cases in sessions of a device, with all their data on it.
+//! This library as a contender: cases in sessions of a device, with all their data on the device.
 
 use crate::case::{Case, Made};
 use crate::harness::Contender;
@@ -11,7 +11,7 @@ use wengert::{
     Session, Tensor, bind,
 };
 
-/// Name of the function that a case's program consists of.
+/// Name of the function of a case's program.
 pub const FUNCTION: &str = "case";
 
 /// A case in a session of its own, ready to run.
@@ -50,12 +50,12 @@ impl Resident {
         self.compiled.run::<Literal>(&[]).map(drop)
     }
 
-    /// Waits until all runs are done: an output is there when all that was started before it is.
+    /// Waits for all runs: an output is available only after all earlier work.
     pub fn finish(&mut self) -> Result<()> {
         self.fence.run::<Literal>(&[])?.get("element").map(drop)
     }
 
-    /// Seconds of `runs` runs and the fence behind them.
+    /// Seconds of `runs` runs and the fence after them.
     pub fn time(&mut self, runs: u64) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..runs {
@@ -65,19 +65,19 @@ impl Resident {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Measures from now on what each kernel takes.
+    /// Starts measuring the time of each kernel.
     ///
     /// Error: the device does not time kernels.
     pub fn measure(&self) -> Result<()> {
         self.compiled.measure()
     }
 
-    /// What each kernel has taken since [`measure`](Self::measure), the longest first.
+    /// Time of each kernel since [`measure`](Self::measure), the longest first.
     pub fn profile(&self) -> Vec<KernelTime> {
         self.compiled.profile()
     }
 
-    /// The value of a variable, once all runs are done.
+    /// The value of a variable, after all runs.
     pub fn variable(&self, path: &str) -> Result<Literal> {
         self.session.variable(path)
     }

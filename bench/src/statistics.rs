@@ -1,7 +1,8 @@
 //! Medians and their spread.
 //!
-//! Times of a quiet machine are a floor plus rare, large delays, so they have no useful mean: one interrupt moves it. The median does not
-//! move, the least is near the floor, and the percentiles say how far to trust either.
+//! Times of a quiet machine are a floor plus rare, large delays. One interrupt changes their mean
+//! but not their median. The minimum is close to the floor, and the percentiles show how reliable
+//! both are.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Spread {
     /// Number of samples.
     pub samples: usize,
-    /// The least.
+    /// The minimum.
     pub min: f64,
     /// A tenth of the samples are below.
     pub p10: f64,
@@ -22,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// That of samples in any order. None without samples, or if one is not finite.
+    /// The statistics of samples in any order. None without samples, or if one is not finite.
     pub fn of(samples: &[f64]) -> Option<Spread> {
         if samples.is_empty() || samples.iter().any(|s| !s.is_finite()) {
             return None;
@@ -39,22 +40,22 @@ impl Spread {
     }
 }
 
-/// Those of the ratios of samples that were taken in turns, one by one: what made the machine slow for both of a pair is not in their ratio. None if
-/// they are no pairs.
+/// The statistics of pairwise ratios of samples that were taken in turns: a slowdown of both in a
+/// pair cancels. None if the samples do not pair up.
 pub fn paired(above: &[f64], below: &[f64]) -> Option<Spread> {
     let ratios: Vec<f64> = above.iter().zip(below).map(|(above, below)| above / below).collect();
     if above.len() == below.len() { Spread::of(&ratios) } else { None }
 }
 
-/// The value below which a share of the sorted samples lies, linear between samples: share 0 is the first, 1 the last.
+/// The quantile of sorted samples, linear between samples: share 0 is the first, 1 the last.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let position = share * (sorted.len() - 1) as f64;
     let (below, above) = (position.floor() as usize, position.ceil() as usize);
     sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
 }
 
-/// The geometric mean: the fair one for ratios, since that of the inverse ratios is its inverse. None without values, or if one is not
-/// positive.
+/// The geometric mean. It suits ratios, since the mean of the inverse ratios is its inverse. None
+/// without values, or if one is not positive.
 pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     let positive = ratios.iter().all(|r| *r > 0.0 && r.is_finite());
     (positive && !ratios.is_empty())
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!((one.relative(), even.relative()), (0.0, (3.7 - 1.3) / 2.0 / 2.5));
     }
 
-    /// A machine that is half as fast for a while makes no difference between two that it is slow for.
+    /// A slowdown that affects both of a pair does not change their ratio.
     #[test]
     fn ratios_are_of_pairs() {
         let ratio = paired(&[2.0, 4.0, 2.0], &[1.0, 2.0, 1.0]).unwrap();
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(paired(&[1.0], &[0.0]), None);
     }
 
-    /// One delay in eleven moves neither the median nor the tenth percentile.
+    /// One delay in eleven changes neither the median nor the tenth percentile.
     #[test]
     fn a_delay_does_not_move_the_median() {
         let mut samples = vec![1.0; 10];

@@ -1,8 +1,10 @@
-//! A run of measurements: who takes part in what, from the look at the machine to the record.
+//! A benchmark run: the check of the machine, the contenders, and the record.
 //!
-//! On the CPU each contender is a process of its own, this library and the plain loops too: what the threads, caches and allocators of one have been through
-//! is no other's affair. Each group of cases begins with new processes: allocators rarely give back what the cases before took, and all contenders of a large case
-//! are in memory at once; and one that has died takes part again. On a GPU this library stays within the process that measures, where its settings can be chosen.
+//! On the CPU each contender is a separate process, including this library and the plain loops,
+//! so that threads, caches and allocators of one do not affect another. Each group of cases
+//! begins with new processes: allocators rarely return memory of earlier cases, and all
+//! contenders of a large case are in memory at once. A contender that has crashed also takes part
+//! again. On a GPU this library stays in the measuring process, where its settings can be chosen.
 
 use crate::busy;
 use crate::case::Case;
@@ -21,38 +23,40 @@ use wengert::{Device, DeviceOptions, Diagnostic, Result, Session};
 /// Labels of the table whose figures are starts.
 const STARTS: [&str; 3] = ["C7", "C8", "C9"];
 
-/// Starts of the largest case; smaller ones are asked for their memory only, which hardly varies.
+/// Rounds of starts of the largest case. Smaller cases are started for their memory only, which
+/// hardly varies.
 const ROUNDS_OF_STARTS: usize = 2;
 
 /// The name of this library without captured graphs.
 const WITHOUT_CAPTURE: &str = "wengert (no capture)";
 
-/// The name of this library with products and epilogues as cuBLASLt likes them.
+/// The name of this library with cuBLASLt's fastest products and epilogues.
 const FAST: &str = "wengert (fast products)";
 
-/// The label of a group, `C3` of `C3 GPT`; None of groups that have none.
+/// The label of a group, `C3` of `C3 GPT`; None for groups without a label.
 pub fn label(group: &str) -> Option<&str> {
     let word = group.split(' ').next()?;
     let number = word.strip_prefix('C')?;
     (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(word)
 }
 
-/// What a run is about.
+/// The selected cases of a run.
 #[derive(Debug)]
 pub struct Choice<'a> {
-    /// Those that could have been chosen.
+    /// All cases of the catalogue.
     all: &'a [Case],
-    /// Cases that are timed.
+    /// Cases to time.
     cases: Vec<&'a Case>,
-    /// Cases that are started.
+    /// Cases to start.
     starts: Vec<&'a Case>,
 }
 
 impl<'a> Choice<'a> {
-    /// The cases whose names contain one of `only`, in groups with one of these labels; all where a list is empty. `with_starts`: transformers are
-    /// started, too, if one of their labels is wanted.
+    /// The cases whose names contain one of `only`, in groups with one of these labels; an empty
+    /// list selects all. With `with_starts`, transformers are also started, if a label of starts
+    /// is selected.
     ///
-    /// Errors: a label that there is not; nothing is left.
+    /// Errors: an unknown label; no case is left.
     pub fn of(
         cases: &'a [Case],
         only: &[String],
@@ -84,37 +88,37 @@ impl<'a> Choice<'a> {
         Ok(choice)
     }
 
-    /// The cases that are timed.
+    /// The cases to time.
     pub fn cases(&self) -> impl Iterator<Item = &'a Case> {
         self.cases.iter().copied()
     }
 }
 
-/// Where this library runs.
+/// The process in which this library runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Own {
     /// In this process.
     Here,
-    /// In a process of its own, and the plain loops in another.
+    /// In a separate process, and the plain loops in another.
     Processes,
 }
 
-/// How it is measured.
+/// A run with its settings.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// The device.
     pub device: Device,
-    /// Where this library runs.
+    /// The process in which this library runs.
     pub own: Own,
     /// Few, short rounds.
     pub small: bool,
-    /// A busy machine is measured on anyway.
+    /// Measures even on a busy machine.
     pub busy: bool,
-    /// Rounds, if not the usual.
+    /// Number of rounds, if not the default.
     pub rounds: Option<usize>,
-    /// The day.
+    /// The date.
     pub date: Option<String>,
-    /// Commands of other contenders.
+    /// Commands of peers.
     pub peers: &'a [String],
     /// The file that the record is written to.
     pub json: Option<&'a Path>,
@@ -123,9 +127,10 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Measures.
     ///
-    /// Errors: the device is not there, the machine is busy, a contender does not start, the record cannot be written. What fails later is told in the record.
+    /// Errors: the device is absent, the machine is busy, a contender does not start, the record
+    /// cannot be written. Later failures are in the record.
     pub fn measure(&self, choice: &Choice<'_>, progress: &mut dyn FnMut(&str)) -> Result<Record> {
-        // Whether the device is there is found out once, not once for each case.
+        // The device is checked once, not once per case.
         Session::open(self.device)?;
         let mut record = self.begin()?;
         let mut groups: Vec<&str> = Vec::new();
@@ -149,7 +154,8 @@ impl Run<'_> {
             let wants = |contender: &dyn Contender, case: &Case| {
                 (contender.name() == YARDSTICK) == is_beside(case) && wants(contender, case)
             };
-            // In front, so that nobody is between them and this library, which comes first.
+            // The yardsticks come first, so that no case is between them and this library, which
+            // is next.
             let entered: Vec<&Case> = beside.iter().chain(of_group).collect();
             let (measurements, failed) =
                 measure(&mut contenders, &entered, &record.settings, &wants, &mut told);
@@ -164,12 +170,13 @@ impl Run<'_> {
         Ok(record)
     }
 
-    /// Writes the record, if it was asked for: whenever something that took long is in it, so that nothing is lost of a run that does not come to its end.
+    /// Writes the record, if requested. It is called after each long part, so that an interrupted
+    /// run loses no finished results.
     pub(crate) fn keep(&self, record: &Record) -> Result<()> {
         self.json.map_or(Ok(()), |path| record.write(path))
     }
 
-    /// The record of a run in which nothing has been measured yet.
+    /// The record of a run before any measurement.
     pub(crate) fn begin(&self) -> Result<Record> {
         let mut settings = match (self.small, self.own) {
             (true, _) => Settings::SMALL,
@@ -178,7 +185,7 @@ impl Run<'_> {
             (false, Own::Here) => Settings::FULL,
         };
         settings.rounds = self.rounds.unwrap_or(settings.rounds);
-        // What a GPU does is no matter of who uses the CPU, and small extents are no matter of time.
+        // Other processes on the CPU do not affect a GPU, and times at small extents do not matter.
         let is_looked_at = self.device == Device::Cpu && !self.small;
         Ok(Record {
             format: FORMAT,
@@ -196,7 +203,7 @@ impl Run<'_> {
         })
     }
 
-    /// Everybody who takes part; who cannot is noted in the record.
+    /// All contenders that take part; absent ones are noted in the record.
     fn contenders(&self, record: &mut Record) -> Result<Vec<Box<dyn Contender>>> {
         let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
         match self.own {
@@ -230,7 +237,7 @@ impl Run<'_> {
         Ok(Starter { program, arguments: words.chain(self.arguments()).collect() })
     }
 
-    /// The command of a contender of this program's own.
+    /// The command of a contender within this program.
     fn own_starter(&self, who: &str) -> Result<Starter> {
         let program = env::current_exe()
             .map_err(|e| Diagnostic::new(format!("the program that runs cannot be found again: {e}")))?;
@@ -269,18 +276,18 @@ impl Run<'_> {
     }
 }
 
-/// Who takes part in which case.
+/// Whether a contender takes part in a case.
 fn wants(contender: &dyn Contender, case: &Case) -> bool {
     match contender.name() {
-        // Capture saves launches, so it is compared where launches are what a case costs.
+        // Capture saves launches, so it is compared where launches dominate.
         WITHOUT_CAPTURE => case.group == "steps",
-        // In f32 it would round operands to tf32, which is another result.
+        // In f32 it would round operands to tf32, which gives another result.
         FAST => case.group == "gemm bf16",
         _ => true,
     }
 }
 
-/// Starts a contender in a process; one that is not there is noted in the record.
+/// Starts a contender in a process; an absent one is noted in the record.
 fn enter(starter: &Starter, contenders: &mut Vec<Box<dyn Contender>>, record: &mut Record) -> Result<()> {
     let mut command = Command::new(&starter.program);
     command.args(&starter.arguments);

@@ -12,16 +12,19 @@ use crate::yardstick::is_yardstick;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Whose figures the others are ratios to.
+/// The contender whose figures the others are compared with.
 const OURS: &str = "wengert";
 
-/// All figures of some records as markdown tables, with the machines above them and what failed or is absent below.
+/// All figures of some records as markdown tables, with the machines above them and failures and
+/// absent contenders below.
 ///
-/// A row is a case. Each contender has a column with the median of its time and half the distance of its tenth and ninetieth percentile.
-/// `floor` is what nobody can be much below ([`Floors`]), `of floor` the shown time by it, round by round.
-/// Rates are of this library, or where it has no figure of the fastest; the share is that of the best copy bandwidth that
-/// anybody measured in the case's reference. `ratio` is the time of the fastest other contender divided by this library's, round by round: above 1,
-/// this library is faster. Plain loops are a floor and no contender.
+/// A row is a case. Each contender has a column with the median of its time and half the distance
+/// between its tenth and ninetieth percentiles. `floor` is a lower bound of the time
+/// ([`Floors`]), `of floor` the displayed time relative to it, round by round. Rates are this
+/// library's, or the fastest contender's if it has none. The share is relative to the best copy
+/// bandwidth of any contender in the case's reference. `ratio` is the time of the fastest other
+/// contender divided by this library's, round by round: above 1, this library is faster. Plain
+/// loops are a floor and no contender.
 pub fn markdown(records: &[Record]) -> String {
     let mut text = String::new();
     for record in records {
@@ -44,7 +47,7 @@ pub fn markdown(records: &[Record]) -> String {
     text
 }
 
-/// The table of cases that were timed.
+/// The table of timed cases.
 fn times(records: &[Record], measurements: &[&Measurement]) -> String {
     let floors = Floors::of(records);
     let contenders = in_order(measurements.iter().map(|m| m.contender.as_str()));
@@ -109,19 +112,20 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
     text
 }
 
-/// The time of one by that of another: if they were timed in turns, the median of the ratios of their rounds, since the machine's speed changes from one minute
-/// to the next, and less from a sample to the one behind it.
+/// The ratio of two times. If they were timed in turns, it is the median of the ratios of their
+/// rounds, since the machine's speed varies more between minutes than between consecutive
+/// samples.
 fn ratio(records: &[Record], one: &Measurement, other: &Measurement) -> f64 {
     let pairs = if in_turns(records, one, other) { paired(&one.rounds, &other.rounds) } else { None };
     pairs.map_or(one.time.median / other.time.median, |ratios| ratios.median)
 }
 
-/// What a measurement comes to.
+/// The rates of a measurement.
 struct Rates {
     seconds_per_element: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     bytes: f64,
-    /// Operations a second.
+    /// Operations per second.
     flops: f64,
 }
 
@@ -141,7 +145,8 @@ pub(crate) fn is_ours(contender: &str) -> bool {
     contender.split(' ').next() == Some(OURS)
 }
 
-/// The greatest bandwidth that anybody reached in each case that is a reference; a plain copy counts for the copy of its size.
+/// The best bandwidth of any contender in each case that is a reference; a plain copy counts as
+/// the copy of its size.
 fn bandwidths<'a>(measurements: &[&'a Measurement]) -> BTreeMap<&'a str, f64> {
     let mut found = BTreeMap::new();
     for m in measurements {
@@ -155,7 +160,7 @@ fn bandwidths<'a>(measurements: &[&'a Measurement]) -> BTreeMap<&'a str, f64> {
     found
 }
 
-/// The different names, in the order of their first appearance, this library's first.
+/// The distinct names, in the order of their first appearance, this library's first.
 pub(crate) fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen: Vec<&str> = Vec::new();
     for name in names {
@@ -168,7 +173,7 @@ pub(crate) fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str>
     ours
 }
 
-/// Where and when, in one line.
+/// Machine and date, in one line.
 fn heading(record: &Record) -> String {
     let machine = &record.machine;
     let mut parts = vec![record.tool.clone()];
@@ -187,7 +192,7 @@ fn heading(record: &Record) -> String {
     format!("- {}\n", parts.join(", "))
 }
 
-/// Three figures: `1.23`, `12.3`, `1234`.
+/// Three significant figures: `1.23`, `12.3`, `1234`.
 fn figures(value: f64) -> String {
     match value {
         v if v >= 99.95 => format!("{v:.0}"),
@@ -197,7 +202,7 @@ fn figures(value: f64) -> String {
     }
 }
 
-/// Seconds with a fitting unit.
+/// Seconds with a suitable unit.
 pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{} s", figures(s)),
@@ -302,7 +307,8 @@ Failed: sum by torch: out of memory
         assert_eq!(text, expected);
     }
 
-    /// On a CPU: the plain loop is the floor and no contender, a network's floor is made of the best product and the largest copy.
+    /// On a CPU the plain loop is the floor and no contender; a network's floor combines the best
+    /// product and the largest copy.
     #[test]
     fn the_cpus_table_has_labels_and_floors() {
         let on_cpu = |contender: &str, group: &str, case: &str, seconds, bytes, flops| {
@@ -336,7 +342,7 @@ Failed: sum by torch: out of memory
         );
     }
 
-    /// The ratio is of samples that were taken beside each other, not of figures that each had its own bad minutes.
+    /// The ratio is of samples of the same round, not of medians from different minutes.
     #[test]
     fn ratios_are_of_rounds() {
         let work = Work { elements: 1, bytes: 1, flops: 1 };
@@ -353,7 +359,7 @@ Failed: sum by torch: out of memory
             row.trim_end_matches(" |").rsplit(' ').next().unwrap().to_owned()
         };
         assert_eq!(ratio_of(&[record("one", vec![ours.clone(), theirs.clone()])]), "1.50");
-        // Of two runs no rounds are pairs.
+        // Rounds of different runs are not paired.
         assert_eq!(ratio_of(&[record("one", vec![ours]), record("two", vec![theirs])]), "0.38");
     }
 

@@ -1,20 +1,23 @@
-//! How fast the machine is while something else is measured.
+//! Measures the speed of the machine during other measurements.
 //!
-//! The floor of a network is made of rates that a product and a copy reached in groups of their own, minutes before. A machine that others share is not as
-//! fast now as it was then, by a quarter or more, so that one figure divided by the other says little. A group of networks
-//! has therefore two entrants more, a product and a copy by this library in a process of its own: what they take in a round tells how fast the machine is in
-//! it, and the [floor](crate::floor) is that of the round.
+//! The floor of a network combines the rates of a product and a copy, measured in their own
+//! groups minutes earlier. The speed of a shared machine varies by a quarter or more in between,
+//! so a quotient of the two means little. A group of networks therefore has two more entrants, a
+//! product and a copy by this library in a separate process. Their times in a round measure the
+//! machine's speed in it, and the [floor](crate::floor) is computed per round.
 
 use crate::case::{Case, Chain, Kind};
 use crate::record::Measurement;
 
-/// The name of who measures the machine.
+/// The name of the contender that measures the machine.
 pub(crate) const YARDSTICK: &str = "yardstick";
 
-/// Extent of the square product that is measured: large enough to reach the best rate, small enough to take ten milliseconds.
+/// Extent of the measured square product: large enough for the best rate, small enough to take
+/// ten milliseconds.
 const EXTENT: usize = 1024;
 
-/// The cases that tell how fast the machine is for those of a group: of the catalogue, under the name of the group. None for groups that are no networks.
+/// The cases that measure the machine's speed for a group, from the catalogue, with the group's
+/// name. Empty for groups without networks.
 pub(crate) fn yardsticks(group: &[&Case], catalogue: &[Case]) -> Vec<Case> {
     let Some(network) = group.iter().find(|case| is_network(case)) else { return Vec::new() };
     let product = |case: &&Case| match case.kind {
@@ -42,7 +45,7 @@ fn is_network(case: &Case) -> bool {
     )
 }
 
-/// Whether a figure says how fast the machine was, and nothing about a contender.
+/// Whether a figure measures the machine and not a contender.
 pub(crate) fn is_yardstick(m: &Measurement) -> bool {
     m.contender == YARDSTICK
 }

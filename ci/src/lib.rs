@@ -1,7 +1,9 @@
-//! The project's policy, as code: what STYLE.md and ARCHITECTURE.md say and a compiler does not check.
+//! The project's policy as code: the rules of STYLE.md and ARCHITECTURE.md that a compiler does
+//! not check.
 //!
-//! Each rule reads the sources as text and returns the places that break it. `tests/tidy.rs` runs them all over this repository,
-//! and over a planted offender for each rule, so that no rule can pass by finding nothing.
+//! Each rule reads the sources as text and returns its violations. `tests/tidy.rs` runs them all
+//! over this repository, and over a planted offender for each rule, so that no rule passes
+//! because it finds nothing.
 #![forbid(unsafe_code)]
 
 pub mod gate;

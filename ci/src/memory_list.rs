@@ -1,20 +1,22 @@
-//! The rule that `docs/memory-safety.md` lists every public function of the kernel crates that takes memory.
+//! The rule that `docs/memory-safety.md` lists every public function of the kernel crates that
+//! takes memory.
 //!
-//! Sources are read line by line, not parsed: a public function is a `pub fn` in an `impl` of a public type, or in a file of its own that can be reached;
-//! files are reached through public modules, and through others of which something is exported again.
+//! Sources are read line by line, not parsed. A public function is a `pub fn` in an `impl` of a
+//! public type, or a free function in a reachable file. Files are reachable through public
+//! modules, and through private ones with a re-export.
 
 use crate::sources::Source;
 use std::collections::BTreeSet;
 
 const LIST: &str = "docs/memory-safety.md";
-/// The crates, with the name of their sections.
+/// The crates, whose paths are also their section names.
 const CRATES: [&str; 2] = ["cpu-kernels/src/", "cuda-kernels/src/"];
-/// Types that stand for memory, and what a pointer or a slice of plain data is spelt like.
+/// Types that represent memory, and the spellings of pointers and slices of plain data.
 const TYPES: [&str; 9] =
     ["Buffer", "Memory", "Workspace", "AlignedBytes", "Address", "Operands", "Part", "NonNull", "Span"];
 const SPELT: [&str; 4] = ["*const ", "*mut ", "[u8]", "[T]"];
 
-/// Functions that are not on the list, and those on the list that are not there.
+/// Functions missing from the list, and listed functions that do not exist.
 pub fn differences(sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     let mut there: BTreeSet<String> = BTreeSet::new();
@@ -39,7 +41,7 @@ pub fn differences(sources: &[Source]) -> Vec<String> {
             }
         }
     }
-    // Of a part of the sources nothing is said.
+    // Skipped for a part of the sources, which would lack listed functions.
     if sources.iter().any(|s| s.path == LIST) {
         let gone = listed.iter().filter(|name| !there.contains(**name));
         found.extend(
@@ -56,7 +58,7 @@ fn public_types(source: &Source) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether the modules around a file are public, or something in them is exported again.
+/// Whether the modules around a file are public, or export some item of it again.
 fn is_reachable(source: &Source, of_crate: &[&Source]) -> bool {
     let (_, inside) = source.path.split_once("/src/").expect("the crates have sources");
     let mut modules: Vec<&str> = inside.trim_end_matches(".rs").split('/').collect();
@@ -74,8 +76,8 @@ fn is_reachable(source: &Source, of_crate: &[&Source]) -> bool {
     })
 }
 
-/// Public functions of a file that take or give memory, or are `unsafe`: line, and name after that of the type. Methods of a public type are public
-/// wherever they stand.
+/// Public functions of a file that take or return memory, or are `unsafe`: their line and their
+/// name after that of the type. Methods of a public type are public in every file.
 fn functions(source: &Source, public: &BTreeSet<&str>, is_reachable: bool) -> Vec<(usize, String)> {
     let lines: Vec<(usize, &str)> = source.product_lines().collect();
     let mut found = Vec::new();

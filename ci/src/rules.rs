@@ -1,4 +1,4 @@
-//! The rules. Each has a name, a reason, and finds the places that break it.
+//! The rules. Each has a name, a reason, and a function that finds violations.
 
 use crate::sources::Source;
 
@@ -6,15 +6,15 @@ use crate::sources::Source;
 pub struct Rule {
     /// Short name.
     pub name: &'static str,
-    /// Why it is a rule.
+    /// The reason for it.
     pub reason: &'static str,
-    /// The places that break it, as `path:line: what`.
+    /// Finds violations, as `path:line: what`.
     pub find: fn(&[Source]) -> Vec<String>,
-    /// A repository that breaks it.
+    /// A source that violates it.
     pub offender: fn() -> Source,
 }
 
-/// Folders in which `unsafe` may stand, each with its argument.
+/// Folders in which `unsafe` is allowed, each with its argument.
 const UNSAFE_ALLOWED: [&str; 3] = ["cpu-kernels/", "cuda-kernels/src/driver/", "wengert/src/data/map.rs"];
 
 /// Which crates of the workspace each crate may depend on (normal dependencies).

@@ -13,13 +13,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// A file made up for a test.
+    /// A fictitious file for a test.
     pub fn new(path: &str, text: &str) -> Self {
         Source { path: path.into(), text: text.into() }
     }
 
-    /// Lines that are code of the product: neither in a test file nor in a `#[cfg(test)]` module, which by convention is the
-    /// last item of its file.
+    /// Lines of product code: neither in a test file nor in a `#[cfg(test)]` module, which by
+    /// convention is the last item of its file.
     pub fn product_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let end = if self.is_test() {
             0
@@ -40,7 +40,7 @@ impl Source {
         self.path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
     }
 
-    /// True for Rust.
+    /// True for Rust files.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
@@ -51,7 +51,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the repository").to_path_buf()
 }
 
-/// Every Rust, Python, TOML, Markdown and script file, sorted by path; build outputs and hidden folders but `.ci` are left out.
+/// Every Rust, Python, TOML, Markdown and script file, sorted by path; build outputs and hidden
+/// folders except `.ci` are left out.
 pub fn all() -> Vec<Source> {
     let mut found = Vec::new();
     visit(&root(), &root(), &mut found);

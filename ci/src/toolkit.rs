@@ -1,14 +1,16 @@
 //! NVIDIA's assembler and compiler, found or installed.
 //!
-//! The checks of the CUDA back end need `ptxas` (does NVIDIA's assembler accept our kernels, and at what price in registers?) and `nvcc` (an
-//! independent source of PTX for the emulator). Neither needs a GPU or a driver, and both are published as Python packages, so a machine
-//! with Python and a network can always have them. A check that needs them never skips itself: it gets them, or it fails with an
-//! error that says what is missing.
+//! The checks of the CUDA back end need `ptxas` (NVIDIA's assembler: whether it accepts the
+//! kernels, and their registers) and `nvcc` (an independent source of PTX for the emulator).
+//! Neither needs a GPU or a driver. Both are published as Python packages, so they can be
+//! installed on any machine with Python and a network. A check that needs them is never skipped:
+//! it installs them, or it fails with an error that names the missing part.
 //!
-//! `WENGERT_CUDA_TOOLKIT` names a toolkit that is there already (`/usr/local/cuda`, or the `nvidia/cu13` of some site-packages). Without it
-//! the packages go into a private folder below cargo's target directory, once per target directory: a file lock keeps
-//! test processes that start together from installing twice, and a marker, written last, tells a finished installation from one
-//! that was killed.
+//! `WENGERT_CUDA_TOOLKIT` names an existing toolkit (`/usr/local/cuda`, or the `nvidia/cu13` of
+//! some site-packages). Without it the packages are installed into a private folder below cargo's
+//! target directory, once per target directory. A file lock prevents concurrent test processes
+//! from installing twice. A marker, written last, distinguishes a complete installation from an
+//! interrupted one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ use std::{env, io};
 
 use wengert_core::{Diagnostic, Result};
 
-/// The packages, with the versions that the project's records were made with.
+/// The packages, with the versions used for the project's records.
 pub const PACKAGES: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
@@ -38,7 +40,8 @@ pub struct Toolkit {
 impl Toolkit {
     /// The toolkit that [`VARIABLE`] names, else the installed one, else a fresh installation.
     ///
-    /// Errors: the variable names a folder without `bin/ptxas`; `python3`, its `venv` module or the network is missing.
+    /// Errors: the variable names a folder without `bin/ptxas`; `python3`, its `venv` module or
+    /// the network is missing.
     pub fn find() -> Result<Toolkit> {
         match env::var_os(VARIABLE) {
             Some(root) => Toolkit::at(Path::new(&root)).map_err(|e| e.context(VARIABLE)),
@@ -58,9 +61,11 @@ impl Toolkit {
             .help("name a folder such as /usr/local/cuda, or leave the variable out: the toolkit is then installed from PyPI"))
     }
 
-    /// The toolkit installed in `folder`, installing it if it is not there or of other versions. Safe to call from several processes.
+    /// The toolkit in `folder`, installed first if it is missing or has other versions. Safe to
+    /// call from several processes.
     ///
-    /// Errors: `python3`, its `venv` module or the network is missing; the folder cannot be written.
+    /// Errors: `python3`, its `venv` module or the network is missing; the folder cannot be
+    /// written.
     pub fn installed_below(folder: &Path) -> Result<Toolkit> {
         let broken = |what: &str, e: io::Error| {
             Diagnostic::new(format!("{what} `{}`: {e}", folder.display()))
@@ -118,15 +123,16 @@ impl Toolkit {
         Command::new(self.tool("ptxas"))
     }
 
-    /// The PTX that nvcc makes of a file of CUDA C++, for `compute_80`.
+    /// Compiles a file of CUDA C++ to PTX by nvcc, for `compute_80`.
     ///
-    /// Errors: nvcc or its host compiler is missing, or refuses the file; nvcc's words are in the message.
+    /// Errors: nvcc or its host compiler is missing, or refuses the file; the message has nvcc's
+    /// output.
     pub fn compile_to_ptx(&self, source: &Path, options: &[&str]) -> Result<String> {
         let scratch =
             tempfile::tempdir().map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
         let output = scratch.path().join("module.ptx");
         let mut nvcc = Command::new(self.tool("nvcc"));
-        // nvcc leaves temporary files where it runs, unless told otherwise.
+        // Without this, nvcc leaves temporary files in the current folder.
         nvcc.env("TMPDIR", scratch.path());
         nvcc.args(["-ptx", "-arch=compute_80", "-std=c++17"]).args(options);
         nvcc.arg("-I").arg(self.root.join("include")).arg("-o").arg(&output).arg(source);
@@ -136,9 +142,10 @@ impl Toolkit {
             .map_err(|e| Diagnostic::new(format!("{}: nvcc wrote nothing: {e}", source.display())))
     }
 
-    /// Assembles a module for an architecture (`sm_90`) and throws the machine code away: a syntax check.
+    /// Assembles a module for an architecture (`sm_90`) and discards the machine code: a syntax
+    /// check.
     ///
-    /// Errors: ptxas refuses the text; its words are in the message.
+    /// Errors: ptxas refuses the text; the message has its output.
     pub fn check_ptx(&self, text: &str, architecture: &str) -> Result<()> {
         let scratch =
             tempfile::tempdir().map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
@@ -152,7 +159,7 @@ impl Toolkit {
 
 /// Runs a command to its end.
 ///
-/// Errors: it is not there, or reports failure; what it wrote is in the message.
+/// Errors: it is missing, or reports failure; the message has its output.
 pub(crate) fn run(command: &mut Command, help: &str) -> Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -166,7 +173,8 @@ pub(crate) fn run(command: &mut Command, help: &str) -> Result<Output> {
     Err(Diagnostic::new(format!("`{name}` failed ({}): {words}", output.status)).help(help.to_string()))
 }
 
-/// Cargo's target directory: the one that the running program was built in, else `CARGO_TARGET_DIR`, else the repository's.
+/// Cargo's target directory: that of the running program's build, else `CARGO_TARGET_DIR`, else
+/// the repository's.
 pub fn target_directory() -> PathBuf {
     let built_in = env::current_exe().ok().and_then(|exe| {
         // Cargo marks its target directories as caches.

@@ -105,7 +105,7 @@ pub struct ReadingArgs {
 }
 
 impl ReadingArgs {
-    /// The limit, for the library.
+    /// The limit as a type of the library.
     pub fn limit(&self) -> InflateLimit {
         self.max_decompressed.map_or_else(InflateLimit::default, InflateLimit::bytes)
     }
@@ -248,7 +248,7 @@ pub struct CompileArgs {
     pub memory_budgets: Vec<Budget>,
 }
 
-/// A budget of memory; nothing is as much as it takes.
+/// A memory budget; `None` is unlimited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Budget(pub Option<u64>);
 

@@ -1,4 +1,4 @@
-//! Where a command writes.
+//! Output streams of a command.
 
 use std::fmt;
 use std::io::Write;
@@ -11,9 +11,9 @@ pub struct Console<'a> {
     pub out: &'a mut dyn Write,
     /// Diagnostics.
     pub err: &'a mut dyn Write,
-    /// Whether progress bars are wanted: the error stream is a terminal.
+    /// Whether progress bars are shown: the error stream is a terminal.
     pub bars: bool,
-    /// A text that is read instead of the file of that name: the case of a filetest.
+    /// A name and a text that is read instead of the file of that name: the case of a filetest.
     pub text: Option<(String, String)>,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Console<'a> {
         Console { out, err, bars: false, text: None }
     }
 
-    /// Says whether progress bars are wanted.
+    /// Sets whether progress bars are shown.
     #[must_use]
     pub fn with_bars(mut self, bars: bool) -> Self {
         self.bars = bars;
@@ -35,24 +35,24 @@ impl<'a> Console<'a> {
         Ok(writeln!(self.out, "{text}")?)
     }
 
-    /// Prints a text that ends its last line itself.
+    /// Prints a text that includes its final line break.
     pub fn text(&mut self, text: impl fmt::Display) -> Outcome<()> {
         Ok(write!(self.out, "{text}")?)
     }
 
     /// Prints a warning.
     pub fn warn(&mut self, warning: &Diagnostic) {
-        // If even the error stream is closed, there is nobody to tell.
+        // If the error stream is closed, the warning is dropped.
         let _ = writeln!(self.err, "warning: {warning}");
     }
 
-    /// Prints what a run had to tell beside its results.
+    /// Prints a message of a run that is not a result.
     pub fn note(&mut self, text: impl fmt::Display) {
         // As for warnings.
         let _ = writeln!(self.err, "{text}");
     }
 
-    /// Prints a failure and gives its status.
+    /// Prints a failure and returns its status.
     pub fn report(&mut self, failure: &Failure) -> Status {
         if let Some(diagnostic) = &failure.diagnostic {
             let _ = writeln!(self.err, "error: {diagnostic}");

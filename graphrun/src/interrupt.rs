@@ -1,15 +1,16 @@
-//! Signals that end training after the step that it is in: SIGINT (Ctrl-C), SIGTERM (the default of `kill`, and what
-//! schedulers send), SIGHUP (the terminal is gone).
+//! Signals that end training after its current step: SIGINT (Ctrl-C), SIGTERM (the default of
+//! `kill` and of schedulers), SIGHUP (the terminal is closed).
 //!
-//! The first signal sets a flag, which the trainer looks at between steps. From then on a signal has its default
-//! action and ends the process at once; files are replaced whole or not at all, so nothing is lost. A signal that is
-//! ignored when the command begins (`nohup`, a shell's background job) stays ignored.
+//! The first signal sets a flag, which the trainer checks between steps. After that, signals have
+//! their default action and end the process at once; files are replaced atomically, so nothing is
+//! lost. A signal that is ignored when the command begins (`nohup`, a shell's background job)
+//! stays ignored.
 
 use crate::console::{Outcome, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The signals, with their names and the status of a command that one of them has ended.
+/// The signals, with their names and the exit status of a command that they end.
 #[cfg(unix)]
 const SIGNALS: [(i32, &str, Status); 3] = [
     (signal_hook::consts::SIGHUP, "SIGHUP", Status::HungUp),
@@ -19,23 +20,23 @@ const SIGNALS: [(i32, &str, Status); 3] = [
 #[cfg(not(unix))]
 const SIGNALS: [(i32, &str, Status); 0] = [];
 
-/// Listens for signals from when it is made to the end of the process.
+/// Listens for signals from its creation to the end of the process.
 pub struct Interrupt {
     stop: Arc<AtomicBool>,
-    /// Number of the signal that came, or 0.
+    /// Number of the received signal, or 0.
     came: Arc<AtomicUsize>,
 }
 
 impl Interrupt {
-    /// Begins to listen.
+    /// Starts listening.
     ///
-    /// Error: the system does not let a signal be handled.
+    /// Error: the system does not allow a signal handler.
     pub fn listen() -> Outcome<Interrupt> {
         let listening = Interrupt { stop: Arc::default(), came: Arc::default() };
         #[cfg(unix)]
         for (signal, name, _) in SIGNALS.into_iter().filter(|(signal, ..)| !is_ignored(*signal)) {
             use signal_hook::flag;
-            // In this order: the first signal finds the flag unset, and sets it.
+            // The order matters: the first signal finds the flag unset, and sets it.
             flag::register_conditional_default(signal, listening.stop.clone())
                 .and_then(|_| flag::register_usize(signal, listening.came.clone(), signal as usize))
                 .and_then(|_| flag::register(signal, listening.stop.clone()))
@@ -44,12 +45,12 @@ impl Interrupt {
         Ok(listening)
     }
 
-    /// Set when a signal has come.
+    /// Set once a signal has been received.
     pub fn flag(&self) -> &AtomicBool {
         &self.stop
     }
 
-    /// The name of the signal that came, and the status that it gives.
+    /// The name of the received signal, and its exit status.
     pub fn signal(&self) -> Option<(&'static str, Status)> {
         let came = self.came.load(Ordering::SeqCst);
         SIGNALS
@@ -60,13 +61,14 @@ impl Interrupt {
 }
 
 impl Drop for Interrupt {
-    /// Signals have their default action again.
+    /// Restores the default action of signals.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
     }
 }
 
-/// Whether the process began with this signal ignored. Linux says so; elsewhere none is taken to be.
+/// Whether the process began with this signal ignored. Only Linux reports it; elsewhere this is
+/// false.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -80,7 +82,7 @@ fn ignored(status: &str) -> u64 {
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// This process's command with `--resume`, as one would type it.
+/// This process's command with `--resume`, as typed in a shell.
 pub fn resume_command() -> String {
     let mut words: Vec<String> = std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
     if !words.iter().any(|word| word == "--resume") {
@@ -89,7 +91,7 @@ pub fn resume_command() -> String {
     words.join(" ")
 }
 
-/// A word as a POSIX shell reads it back.
+/// A word, quoted for a POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

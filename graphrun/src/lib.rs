@@ -1,8 +1,9 @@
 //! The `graphrun` command, as a library that `main` and the filetests call.
 //!
-//! It is thin: arguments become calls of [`wengert`], and what these give is printed. Every command is one file in
-//! [`command`]; it gets its arguments ([`cli`]) and a [`Console`], and returns an [`Outcome`], whose [`Status`] is the process's exit
-//! status. Results go to the console's output; diagnostics and progress bars to its error stream.
+//! It is thin: it turns arguments into calls of [`wengert`], and prints the results. Every
+//! command is one file in [`command`]. It takes its arguments ([`cli`]) and a [`Console`], and
+//! returns an [`Outcome`], whose [`Status`] is the process's exit status. Results go to the
+//! console's output; diagnostics and progress bars to its error stream.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -19,9 +20,9 @@ pub use console::{Console, Failure, Outcome, Status};
 use cli::{Cli, Command};
 use wengert::Location;
 
-/// Runs a command, reports its failure if it has one, and returns the exit status.
+/// Runs a command, reports its failure, if any, and returns the exit status.
 pub fn run(cli: &Cli, console: &mut Console<'_>) -> Status {
-    // Users of the command have no line of Rust.
+    // Equations get no Rust locations: they would be lines of this command.
     let _command = Location::Unknown.attributed();
     let outcome = match &cli.command {
         Command::Run(args) => command::run::run(args, console),

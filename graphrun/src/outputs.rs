@@ -1,8 +1,10 @@
-//! Which outputs of a run go to which files: the `--output NAME=PATH` and the `--save FILE` of `graphrun run`.
+//! Assignment of a run's outputs to files: the `--output NAME=PATH` and the `--save FILE` of
+//! `graphrun run`.
 //!
-//! Several outputs that name one `.npz` or `.safetensors` file are written to it together. Other files hold one
-//! array, so a second output for one of them would overwrite the first. Two paths are one file if they lead to
-//! it, through links too. All of this is known before the run, which may be long.
+//! Several outputs with the same `.npz` or `.safetensors` path are written to it together. Other
+//! files hold one array, so a second output for one of them would overwrite the first. Two paths
+//! are the same file if they lead to it, through links too. All of this is checked before the
+//! run, which may be long.
 
 use crate::console::Outcome;
 use std::ffi::OsStr;
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 use wengert::data::{self, Format};
 use wengert::{Diagnostic, Literal, atomic};
 
-/// A file, and the outputs that it gets.
+/// A file and its outputs.
 struct Target<'a> {
     path: &'a Path,
     format: Format,
@@ -18,13 +20,15 @@ struct Target<'a> {
     names: Vec<&'a str>,
 }
 
-/// All files that outputs are written to.
+/// All files for outputs.
 pub struct Targets<'a>(Vec<Target<'a>>);
 
 impl<'a> Targets<'a> {
-    /// Those of pairs of an output and a path, `-` left out. No two have the path of `save`, which gets all variables.
+    /// The targets of pairs of an output and a path, `-` excluded. No path may equal `save`,
+    /// which gets all variables.
     ///
-    /// Errors: a name tells no format; a file cannot be written; two outputs are for a file that holds one.
+    /// Errors: a name has no known format; a file cannot be written; two outputs have the same
+    /// file and it holds only one.
     pub fn of(outputs: &[(&'a str, &'a OsStr)], save: Option<&'a Path>) -> Outcome<Targets<'a>> {
         let mut targets: Vec<Target<'a>> = Vec::new();
         for &(name, path) in outputs.iter().filter(|(_, path)| *path != "-") {
@@ -54,7 +58,7 @@ impl<'a> Targets<'a> {
         Ok(Targets(targets))
     }
 
-    /// Writes every file, with the value of each of its outputs.
+    /// Writes every file with the values of its outputs.
     pub fn write(&self, value: impl Fn(&str) -> wengert::Result<Literal>) -> Outcome<()> {
         for target in &self.0 {
             let values = target.names.iter().map(|name| Ok((*name, value(name)?)));

@@ -13,20 +13,20 @@ use wengert::{
     Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, format, os_text,
 };
 
-/// A file, and the function that was asked for.
+/// A file and the selected function.
 pub struct Source {
     /// The file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its contents.
     pub contents: Contents,
     function: Option<String>,
 }
 
-/// What a file holds.
+/// Contents of a file.
 pub enum Contents {
     /// Functions.
     Program(Box<GraphFile>),
-    /// One function, compiled: plans by falling memory.
+    /// One compiled function: plans by decreasing memory.
     Plan(Vec<Plan>),
 }
 
@@ -68,7 +68,7 @@ impl Source {
         }
     }
 
-    /// The function that was asked for, or the only one.
+    /// The selected function, or the only one.
     pub fn function(&self) -> Outcome<&Function> {
         let program = &self.file()?.program;
         if let Some(name) = &self.function {
@@ -87,7 +87,7 @@ impl Source {
         }
     }
 
-    /// The function that was asked for, or all.
+    /// The selected function, or all.
     pub fn functions(&self) -> Outcome<Vec<&Function>> {
         let program = &self.file()?.program;
         match &self.function {
@@ -96,7 +96,8 @@ impl Source {
         }
     }
 
-    /// What goes into the function that was asked for, and what comes out; a program's types may have dimension variables.
+    /// Inputs and outputs of the selected function; a program's types may have dimension
+    /// variables.
     pub fn signature(&self) -> Outcome<Signature> {
         match &self.contents {
             Contents::Program(_) => Ok(Signature::of_function(self.function()?)),
@@ -104,19 +105,19 @@ impl Source {
         }
     }
 
-    /// The diagnostic with the guilty line, if that stands in this file and the file is a text.
+    /// The diagnostic with its source line, if that is in this file and the file is a text.
     pub fn shown(&self, diagnostic: Diagnostic, console: &Console<'_>) -> Diagnostic {
         let Some((Location::Source { file, line, column }, _)) = diagnostic.places.first() else {
             return diagnostic;
         };
-        // Locations have the path as it is shown, which is another one if it is no UTF-8.
+        // Locations have the path as displayed, which differs if it is not UTF-8.
         if diagnostic.excerpt.is_some() || **file != *self.path.display().to_string() {
             return diagnostic;
         }
         let text = match &console.text {
             Some((name, text)) if Path::new(name) == self.path => text.clone(),
             _ if self.path.extension().is_some_and(|e| e == "ir") => {
-                // The file has been read before; if it is gone now, the line is not shown.
+                // The file has been read before; if it is missing now, the line is not shown.
                 std::fs::read_to_string(&self.path).unwrap_or_default()
             }
             _ => return diagnostic,
@@ -125,7 +126,7 @@ impl Source {
         diagnostic.excerpt(&text, line, column)
     }
 
-    /// The values of variables that the file itself has.
+    /// The values of variables in the file itself.
     pub fn weights(&self) -> Outcome<Arrays> {
         match &self.contents {
             Contents::Program(file) => Ok(file.weights.load(&self.path)?.unwrap_or_default()),
@@ -133,7 +134,7 @@ impl Source {
         }
     }
 
-    /// The function that was asked for, ready to run.
+    /// The selected function, ready to run.
     pub fn compile(&self, session: &mut Session, binding: &Binding) -> Outcome<Compiled> {
         match &self.contents {
             Contents::Program(file) => {
@@ -151,7 +152,7 @@ impl Source {
     }
 }
 
-/// Path and function; a path may have an `@` in it, if there is a file of that name.
+/// Path and function. A path may contain `@`, if there is a file of that name.
 fn split(text: &OsStr) -> Outcome<(&Path, Option<&str>)> {
     match os_text::rsplit_once(text, b'@') {
         Some((path, function)) if !path.is_empty() && !Path::new(text).exists() => {
@@ -163,7 +164,7 @@ fn split(text: &OsStr) -> Outcome<(&Path, Option<&str>)> {
     }
 }
 
-/// Checks that no dimension variable is left.
+/// Checks that every dimension variable is bound.
 pub fn check_bound(function: &Function, binding: &Binding) -> Outcome<()> {
     let variables = function.variables();
     let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) else { return Ok(()) };
@@ -189,7 +190,7 @@ pub fn bindings(texts: &[String]) -> Outcome<Binding> {
     Ok(binding)
 }
 
-/// Reads which device is wanted, and how.
+/// Parses the device and its options.
 pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
     let device: Device = args.device.parse()?;
     let usual = DeviceOptions::default();
@@ -217,7 +218,7 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
     Ok((device, options))
 }
 
-/// Reads the name of a target.
+/// Parses the name of a target.
 pub fn target(name: &str) -> Outcome<Target> {
     Ok(wengert::target(name)?)
 }

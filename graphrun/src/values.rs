@@ -1,4 +1,4 @@
-//! Values of inputs and variables, and how values are printed and compared.
+//! Values of inputs and variables; printing and comparison of values.
 
 use crate::cli::ValueArgs;
 use crate::console::Outcome;
@@ -13,41 +13,41 @@ use wengert::random::SplitMix64;
 use wengert::signature::Signature;
 use wengert::{Binding, DType, Diagnostic, Literal, Scalar, TensorType};
 
-/// All that a function needs to run, with inputs that are still to be made.
+/// Everything that a function needs to run, before random and zero inputs are generated.
 pub struct Gathered {
     /// Values of the dimension variables.
     pub binding: Binding,
     /// Inputs and keys.
     inputs: Vec<Found>,
-    /// Variables: those of the files, and those that the function takes.
+    /// Variables from files, and variables that the function takes.
     pub variables: Arrays,
 }
 
 impl Gathered {
-    /// Keeps memory for the inputs that are to be made, for as long as the promise lives.
+    /// Promises memory for the inputs still to be made, until the promise is dropped.
     pub fn promise(&self) -> Promise {
         Promise::to_allocate(self.inputs.iter().map(Found::bytes_to_make).fold(0, u64::saturating_add))
     }
 
-    /// With all inputs made.
+    /// Makes all inputs.
     pub fn make(self) -> Outcome<Given> {
         let inputs = self.inputs.into_iter().map(Found::make).collect::<wengert::Result<_>>()?;
         Ok(Given { binding: self.binding, inputs, variables: self.variables })
     }
 }
 
-/// All that a function needs to run.
+/// Everything that a function needs to run.
 pub struct Given {
     /// Values of the dimension variables.
     pub binding: Binding,
     /// Inputs and keys.
     pub inputs: Vec<(String, Literal)>,
-    /// Variables: those of the files, and those that the function takes.
+    /// Variables from files, and variables that the function takes.
     pub variables: Arrays,
 }
 
 impl Given {
-    /// Inputs as [`wengert::Compiled::run`] takes them.
+    /// Inputs in the form of [`wengert::Compiled::run`].
     pub fn inputs(&self) -> Vec<(&str, &Literal)> {
         self.inputs.iter().map(|(name, literal)| (name.as_str(), literal)).collect()
     }
@@ -61,8 +61,9 @@ impl Given {
     }
 }
 
-/// Finds a value for every input and variable of the function that was asked for: from `--input`, then from `--params` and the
-/// file's own weights, keys from `--seed`. `fill` serves inputs that nobody gives; without it they are an error.
+/// Finds a value for every input and variable of the selected function: from `--input`, then from
+/// `--params` and the file's own weights; keys from `--seed`. `fill` is the default for inputs
+/// without a value; without it they are an error.
 pub fn gather(
     source: &Source,
     signature: &Signature,
@@ -81,7 +82,7 @@ pub fn gather(
         let (name, spec) = pair("input", text)?;
         specs.push((name, Spec::parse(spec).map_err(|e| e.context(format_args!("input `{name}`")))?));
     }
-    // The inputs that specs are for: all but variables with a value from a file.
+    // The inputs that take a spec: all but variables with a value from a file.
     let mut wanted: Vec<(&str, &TensorType)> = Vec::new();
     for input in &signature.inputs {
         let (name, ty) = (input.name.as_str(), &input.ty);
@@ -104,7 +105,7 @@ pub fn gather(
                         ))
                         .into());
                 }
-                // `resolve` says that it is not given.
+                // `resolve` reports the missing value.
                 None => {}
             },
         }
@@ -121,13 +122,13 @@ pub fn gather(
     Ok(Gathered { binding, inputs, variables })
 }
 
-/// The key of a name for `--seed`.
+/// The key for a name, from `--seed`.
 fn key(seed: u64, name: &str) -> Literal {
     let word = SplitMix64::of(seed, &[wengert::random::hash_name(name)]).next_u64();
     Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")
 }
 
-/// The text of a whole literal, which `--input` reads back.
+/// The full text of a literal, which `--input` can read.
 pub fn full(literal: &Literal) -> String {
     let mut text = String::new();
     for extent in literal.shape() {
@@ -141,12 +142,13 @@ pub fn full(literal: &Literal) -> String {
     text
 }
 
-/// `{"dtype": …, "shape": […], "values": […]}`, elements in row-major order; what JSON has no number for is a string.
+/// `{"dtype": …, "shape": […], "values": […]}`, elements in row-major order; NaN and infinities
+/// are strings.
 pub fn to_json(literal: &Literal) -> Value {
     let element = |scalar: Scalar| match scalar.dtype() {
         DType::Bool => json!(scalar.get::<bool>()),
         DType::U64 => json!(scalar.get::<u64>()),
-        // The shortest decimal of the dtype, not that of the same number as f64.
+        // The shortest decimal of the dtype, not of its value as f64.
         d if d.is_float() => match scalar.to_string().parse::<f64>() {
             Ok(value) if value.is_finite() => json!(value),
             _ => json!(scalar.to_string()),
@@ -157,17 +159,17 @@ pub fn to_json(literal: &Literal) -> Value {
     json!({ "dtype": literal.dtype().name(), "shape": literal.shape(), "values": values })
 }
 
-/// How two tensors differ.
+/// The difference of two tensors.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Difference {
-    /// In one sentence.
+    /// A description in one sentence.
     pub message: String,
-    /// Elements that differ too much.
+    /// Number of elements outside the tolerance.
     pub elements: usize,
 }
 
-/// Compares with tolerance: |found − expected| ≤ atol + rtol · |expected|, where a NaN equals a NaN. With both tolerances 0 the
-/// bits must be equal.
+/// Compares with tolerance: |found − expected| ≤ atol + rtol · |expected|, where a NaN equals a
+/// NaN. With both tolerances 0 the bits must be equal.
 pub fn compare(found: &Literal, expected: &Literal, rtol: f64, atol: f64) -> Result<(), Difference> {
     if found.ty() != expected.ty() {
         let message = format!("it is {}, expected is {}", found.ty(), expected.ty());
@@ -176,11 +178,12 @@ pub fn compare(found: &Literal, expected: &Literal, rtol: f64, atol: f64) -> Res
     let exact = rtol == 0.0 && atol == 0.0;
     let near = |a: Scalar, b: Scalar| {
         let (x, y) = (a.to_f64(), b.to_f64());
-        // An infinity is near to itself only: it must not make its own tolerance infinite.
+        // An infinity equals only itself: it must not make its own tolerance infinite.
         let within = y.is_finite() && (x - y).abs() <= atol + rtol * y.abs();
         a == b || (!exact && ((x.is_nan() && y.is_nan()) || x == y || within))
     };
-    // The worst element by the excess over the tolerance; a NaN or an infinity on one side only is worst of all.
+    // The worst element by the excess over the tolerance. A NaN or an infinity on one side only
+    // ranks highest.
     let mut worst: Option<(f64, usize)> = None;
     let mut elements = 0;
     for i in 0..found.len() {

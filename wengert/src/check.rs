@@ -1,7 +1,8 @@
-//! Checks of a function on given values: its derivatives against differences and each other, devices against the interpreter.
+//! Checks of a function on given values: its derivatives against differences and each other, and
+//! devices against the interpreter.
 //!
-//! A check is evidence, not proof: it speaks for the values it is made with. The verifier's rules hold for all values, and are
-//! checked whenever a program is read.
+//! A check is evidence, not proof: it covers only the values of its inputs. The verifier's rules
+//! hold for all values, and are checked whenever a program is read.
 
 use crate::autodiff::function::{Grad, Jvp, grad, jvp};
 use crate::available_memory;
@@ -14,29 +15,33 @@ use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::interpret::{self, Array, Unrounded};
 use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// As it should be; what was compared.
+    /// Passed, with a description of the comparison.
     Good(String),
-    /// Nothing to compare, and why.
+    /// Nothing to compare, with the reason.
     Skipped(String),
-    /// Not as it should be.
+    /// Failed, with the reason.
     Bad(String),
 }
 
-/// Steps of differences, tried in turn: a kink between the points of one is not between those of a smaller one.
+/// Steps of differences, tried in turn: a kink between the points of one step may lie outside
+/// those of a smaller one.
 const STEPS: [f64; 4] = [1e-3, 1e-4, 1e-5, 1e-6];
 
-/// Greatest relative deviation of a difference from the derivative. At the best step, the error of the difference is
-/// some 1e-9 for functions of moderate curvature; a wrong rule is off by much more.
+/// Greatest relative deviation of a difference from the derivative. At the best step, the error
+/// of the difference is about 1e-9 for functions of moderate curvature; a wrong rule deviates by
+/// much more.
 const DIFFERENCE_TOLERANCE: f64 = 1e-5;
 
-/// Greatest deviation of ⟨c, J·t⟩ from ⟨Jᵀ·c, t⟩, relative to the sum of the terms' magnitudes: rounding only.
+/// Greatest deviation of ⟨c, J·t⟩ from ⟨Jᵀ·c, t⟩, relative to the sum of the terms' magnitudes:
+/// only rounding errors are allowed.
 const ADJOINT_TOLERANCE: f64 = 1e-10;
 
-/// Compares, for `function` (without dimension variables) at `inputs`, J·t with central differences along a random direction t,
-/// and ⟨c, J·t⟩ with ⟨Jᵀ·c, t⟩ for a random c; all in f64, whatever the dtypes of the function.
+/// Compares, for `function` (without dimension variables) at `inputs`, J·t with central
+/// differences along a random direction t, and ⟨c, J·t⟩ with ⟨Jᵀ·c, t⟩ for a random c. All are
+/// computed in f64, independent of the dtypes of the function.
 ///
 /// Errors: a function that cannot be differentiated or evaluated.
 pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result<Finding> {
@@ -58,7 +63,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     let forward = jvp(&program, &function.name, &Jvp { wrt: &wrt })?.function;
     let results = evaluate(&forward, &[&x[..], &directions[..]].concat())?;
     let tangents: Vec<&Array<Unrounded>> = results[function.outputs.len()..].iter().collect();
-    // The jvp has a tangent for every float output, also for those without elements.
+    // The jvp has a tangent for every float output, including those without elements.
     let all: Vec<usize> =
         (0..function.outputs.len()).filter(|i| function.output_type(*i).dtype.is_float()).collect();
     let tangents: Vec<&Array<Unrounded>> =
@@ -85,7 +90,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     };
     for (o, tangent) in outputs.iter().zip(&tangents) {
         let name = function.outputs[*o].name.as_str();
-        // An output and a state output may share a name, by which only the former is found.
+        // An output and a state output may share a name. Lookup by name finds only the former.
         if function.outputs[*o].role == OutputRole::State
             && function.output_index(name, OutputRole::Output).is_some()
         {
@@ -98,7 +103,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         add(&mut left, &cotangent, tangent);
         gradients.iter().zip(&directions).for_each(|(g, t)| add(&mut right, g, t));
     }
-    // A NaN must not pass.
+    // A NaN fails this comparison.
     if (left - right).abs() <= ADJOINT_TOLERANCE * scale.max(f64::MIN_POSITIVE) {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let (inputs, outputs) = (count(floats.len(), "input"), count(outputs.len(), "output"));
@@ -109,7 +114,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     )))
 }
 
-/// What is wrong with `expected` as the directional derivative, if anything.
+/// The error of `expected` as the directional derivative, if any.
 fn differences(
     function: &Function,
     x: &[Array<Unrounded>],
@@ -171,8 +176,9 @@ fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Resul
     Ok(Array::new(x.dtype, x.shape.clone(), interpret::Cells::collect(cells)?))
 }
 
-/// Runs `function` (without dimension variables) at `inputs` by the interpreter, and looks at every index and label that it
-/// looks something up by: one out of range is a mistake. Nothing if there is no lookup.
+/// Runs `function` (without dimension variables) at `inputs` in the interpreter, and checks the
+/// indices and labels of every lookup: one out of range is a mistake. `None` if there is no
+/// lookup.
 pub fn indices(function: &Function, inputs: &[Literal]) -> Result<Option<Finding>> {
     let (checked, watched) = watch(function.clone())?;
     if watched.is_empty() {
@@ -187,10 +193,10 @@ pub fn indices(function: &Function, inputs: &[Literal]) -> Result<Option<Finding
     Ok(Some(Finding::Good(format!("every index is in range: {count} lookup{s}"))))
 }
 
-/// Runs `function` of `program` on `device` and by the interpreter, and compares all outputs.
+/// Runs `function` of `program` on `device` and in the interpreter, and compares all outputs.
 ///
-/// Elements may differ by 1024 units in the last place of the greatest element of the output: devices sum in another order. What
-/// is no float must be equal.
+/// Elements may differ by 1024 units in the last place of the greatest element of the output,
+/// since devices sum in another order. Outputs that are not floats must be equal.
 #[track_caller]
 pub fn device(
     device: Device,
@@ -231,8 +237,8 @@ pub fn device(
     )))
 }
 
-/// The first element that differs from the interpreter's by more than roundings and orders of sums,
-/// with both values.
+/// The first element that differs from the interpreter's by more than rounding and the order of
+/// sums allow, with both values.
 ///
 /// Error: the types differ.
 pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
@@ -288,7 +294,8 @@ mod tests {
         );
     }
 
-    /// `round` has the derivative zero, which differences across a jump contradict: at 0.5 every step jumps.
+    /// `round` has the derivative zero, which differences across a jump contradict: at 0.5 every
+    /// step jumps.
     #[test]
     fn wrong_derivatives_are_found() {
         let text = "func @f(%x: f32[2]) -> (f32[2]) {\n %0: f32[2] = floor %x\n return %0\n}";

@@ -1,4 +1,4 @@
-//! How a command of this project ends: with a status that scripts can ask for, and with what its user is to be told.
+//! Exit of the project's commands: a status for scripts and a message for the user.
 
 use std::io;
 use wengert_core::Diagnostic;
@@ -8,32 +8,34 @@ use wengert_core::diagnostic::Kind;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Status {
-    /// The command did what it was asked.
+    /// The command succeeded.
     Good = 0,
-    /// It did, and the answer is no: a check or comparison failed, training diverged, something could not be measured.
+    /// The command ran, and its result is negative: a check or comparison failed, training
+    /// diverged, a measurement was impossible.
     Failed = 1,
     /// Wrong usage or bad input, or a file cannot be written.
     BadInput = 2,
-    /// A device failed or is not there, or there is not enough memory.
+    /// A device failed or is absent, or there is not enough memory.
     Device = 3,
-    /// It was ended by SIGHUP, and left what it did so that it can go on. 128 plus the signal's number, as shells have it.
+    /// Ended by SIGHUP, after saving its state so that it can be resumed. 128 plus the signal's
+    /// number, as in shells.
     HungUp = 129,
-    /// It was ended by SIGINT, likewise.
+    /// Ended by SIGINT, likewise.
     Interrupted = 130,
-    /// It was ended by SIGTERM, likewise.
+    /// Ended by SIGTERM, likewise.
     Terminated = 143,
 }
 
-/// Why a command did not end well.
+/// Why a command failed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Failure {
     /// The exit status.
     pub status: Status,
-    /// What to tell the user; nothing where that has been done.
+    /// The message for the user; `None` if it has been shown.
     pub diagnostic: Option<Diagnostic>,
 }
 
-/// What a command returns.
+/// Result of a command.
 pub type Outcome<T = Status> = Result<T, Failure>;
 
 impl Failure {
@@ -44,7 +46,7 @@ impl Failure {
 }
 
 impl From<Diagnostic> for Failure {
-    /// A user's mistake, or a device's failure if the diagnostic says so.
+    /// Bad input, or a device's failure if the diagnostic is of that kind.
     fn from(diagnostic: Diagnostic) -> Self {
         let status = match diagnostic.kind {
             Kind::Mistake => Status::BadInput,
@@ -55,7 +57,7 @@ impl From<Diagnostic> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// The output cannot be written. If nobody reads it any more (`graphrun … | head`), that is the reader's will.
+    /// The output cannot be written. A closed pipe (`graphrun … | head`) is no error to report.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure { status: Status::Good, diagnostic: None };

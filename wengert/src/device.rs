@@ -1,4 +1,4 @@
-//! What programs run on.
+//! Devices that run programs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,36 +13,43 @@ pub enum Device {
     Cpu,
     /// An NVIDIA GPU, by its number: compiled plans as PTX kernels and cuBLASLt.
     Cuda(u32),
-    /// A GPU emulated on the CPU: the same PTX kernels, executed instruction by instruction and watched by sanitizers. Slow; the proof of
-    /// the GPU path on a machine without one.
+    /// A GPU emulated on the CPU: the same PTX kernels, executed instruction by instruction and
+    /// checked by sanitizers. Slow; it tests the GPU path on a machine without a GPU.
     Emulator,
-    /// The graph interpreter: the mathematical meaning of each op, rounded to its dtype. Slow; the oracle for the others.
+    /// The graph interpreter: the mathematical meaning of each op, rounded to its dtype. Slow;
+    /// the oracle for the other devices.
     Interpreter,
 }
 
-/// How a device is used. All but the budget of memory, the limit of work and the check of indices is for GPUs.
+/// Options of a device. All but the memory budget, the work limit and the check of indices are
+/// for GPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
-    /// Whether the steps of a run are captured into a CUDA graph and replayed as one; the bits are the same either way. The environment
-    /// variable `WENGERT_CUDA_CAPTURE=0` turns it off where nothing else is said.
+    /// Whether the steps of a run are captured into a CUDA graph and replayed as one. The bits
+    /// are the same either way. The environment variable `WENGERT_CUDA_CAPTURE=0` changes the
+    /// default to off.
     pub capture: bool,
-    /// A file that says which of cuBLASLt's algorithms were quickest, for the very GPU and library version. With the same file, bits are the
-    /// same.
+    /// A file with the fastest cuBLASLt algorithms for one GPU and library version. The same file
+    /// gives the same bits.
     pub tuning: Option<PathBuf>,
-    /// Whether products that the tuning file lacks are measured when a function is compiled, and noted there.
+    /// Whether products that the tuning file lacks are measured at compile time and added to it.
     pub autotune: bool,
-    /// Whether cuBLASLt may do what is fastest: round f32 operands to tf32, and do whole epilogues in another order and with its own
-    /// activations. Then results differ from other devices' by more than the order of sums.
+    /// Whether cuBLASLt may use its fastest algorithms: round f32 operands to tf32, and compute
+    /// whole epilogues in another order and with its own activations. Results then differ from
+    /// other devices' by more than the order of sums.
     pub fast_products: bool,
-    /// Most bytes of all memory that a function may take: its variables, inputs, outputs, constants and arena. Where its plan would take more, kernels run again instead of keeping what
-    /// they have made; the bits are the same. A function that cannot be run in so little is an error.
+    /// Most bytes of all memory that a function may take: its variables, inputs, outputs,
+    /// constants and arena. Where its plan would take more, results are recomputed instead of
+    /// kept; the bits are the same. A function that cannot run within the budget is an error.
     pub memory_budget: Option<u64>,
-    /// Most operations of one run of a plan from a file ([`wengert_core::plan::work`]); a run that would take more is an error. A file may hold loops of any
-    /// length, so there is a limit, which is [`format::plan::WORK_LIMIT`](crate::format::plan::WORK_LIMIT) where nothing else is said. Functions that are compiled here have none.
+    /// Most operations of one run of a plan from a file ([`wengert_core::plan::work`]); a run
+    /// that would take more is an error. A file may hold loops of any length, hence the limit.
+    /// The default is [`format::plan::WORK_LIMIT`](crate::format::plan::WORK_LIMIT). Functions
+    /// compiled in this process have no limit.
     pub work_limit: u64,
-    /// Whether an index out of range is an error of the run ([`wengert_compiler::indices`]), instead of what the op defines
-    /// for it. Other results keep their bits; a run reduces the indices of each lookup besides, and copies the variables
-    /// that it replaces.
+    /// Whether an index out of range makes the run an error ([`wengert_compiler::indices`]),
+    /// instead of the op's defined result. Other results keep their bits. A run additionally
+    /// reduces the indices of each lookup and copies the variables that it replaces.
     pub check_indices: bool,
 }
 
@@ -62,24 +69,24 @@ impl Default for DeviceOptions {
     }
 }
 
-/// A device that this machine has, or the reason why it has none of that kind.
+/// A device of this machine, or the reason why it has none of that kind.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Survey {
     /// Its name, as `--device` takes it.
     pub name: String,
-    /// The device, or what is missing.
+    /// The device, or the reason why it is unusable.
     pub device: Result<Device>,
-    /// What it is, in a few words.
+    /// A short description.
     pub description: String,
 }
 
 impl Device {
-    /// The fastest device of this machine: its first GPU if it can be used, else the CPU.
+    /// The fastest device of this machine: its first GPU if usable, else the CPU.
     ///
-    /// Where there is something of a GPU that cannot be used (a driver without a GPU, a driver that
-    /// is too old, no cuBLASLt), the first call says why on standard error, and
-    /// [`survey`](Self::survey) says it too. A device that is named is never replaced so: it is an
-    /// error.
+    /// If a GPU or its driver is present but unusable (a driver without a GPU, a driver that is
+    /// too old, no cuBLASLt), the first call prints the reason to standard error;
+    /// [`survey`](Self::survey) reports it too. A device requested by name is never replaced: it
+    /// is an error.
     pub fn best() -> Device {
         static BEST: OnceLock<Device> = OnceLock::new();
         *BEST.get_or_init(|| match first_gpu() {
@@ -97,7 +104,7 @@ impl Device {
         Device::survey().into_iter().filter_map(|s| s.device.ok()).collect()
     }
 
-    /// Every kind of device: those of this machine, and why others are not there.
+    /// Every kind of device: the devices of this machine, and the reasons why others are absent.
     pub fn survey() -> Vec<Survey> {
         let known = |device: Device, description: &str| Survey {
             name: device.to_string(),
@@ -124,7 +131,7 @@ impl Device {
     }
 }
 
-/// Whether `cuda:0` can be used; false if the machine has nothing of a GPU.
+/// Whether `cuda:0` is usable; false if the machine has neither GPU nor driver.
 #[cfg(feature = "cuda")]
 fn first_gpu() -> Result<bool> {
     Ok(wengert_cuda::driver::probe::first_gpu()?)
@@ -135,7 +142,7 @@ fn first_gpu() -> Result<bool> {
     Ok(false)
 }
 
-/// The GPUs of this machine, each in a few words, or why none can be used.
+/// The GPUs of this machine, each with a short description, or why none is usable.
 #[cfg(feature = "cuda")]
 fn gpus() -> Result<Vec<String>> {
     let found = wengert_cuda::driver::probe::probe();
@@ -153,7 +160,7 @@ fn gpus() -> Result<Vec<String>> {
     Err(not_built("cuda"))
 }
 
-/// What is said of devices that a build leaves out.
+/// The error for a device that this build leaves out.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn not_built(name: &str) -> Diagnostic {
     Diagnostic::of_device(format!("device `{name}` is not built into this version"))
@@ -174,7 +181,8 @@ impl fmt::Display for Device {
 impl FromStr for Device {
     type Err = Diagnostic;
 
-    /// Reads `cpu`, `cuda` (the first), `cuda:N`, `emulator`, `interpreter`. Whether there is such a device is found when it is opened.
+    /// Parses `cpu`, `cuda` (the first), `cuda:N`, `emulator`, `interpreter`. Opening the device
+    /// checks that it exists.
     fn from_str(text: &str) -> Result<Device> {
         let cuda = text.strip_prefix("cuda").and_then(|rest| match rest.strip_prefix(':') {
             None => rest.is_empty().then_some(0),

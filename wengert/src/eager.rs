@@ -1,4 +1,4 @@
-//! Define by run: see [`wengert_compiler::autodiff::eager`], whose functions these are.
+//! Re-export of define-by-run execution: see [`wengert_compiler::autodiff::eager`].
 //!
 //! ```
 //! use wengert::prelude::*;

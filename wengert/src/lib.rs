@@ -1,16 +1,20 @@
-//! The library that users of Wengert add: programs and models, sessions, training, data, files.
+//! The user-facing library of Wengert: programs and models, sessions, training, data, files.
 //!
-//! - [`program`] builds functions of tensors; [`control`] has loops and branches; [`operators`] differentiate closures; [`nn`] has layers, [`optim`] optimisers.
-//! - [`list`] makes closures values of their own, Wengert lists; [`eager`] computes at once and differentiates what was computed.
-//! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled for a [`target`](mod@target).
-//! - [`train`] trains a program by a [`recipe`], so that runs can be killed, resumed and repeated bit for bit.
+//! - [`program`] builds functions of tensors; [`control`] has loops and branches; [`operators`]
+//!   has derivatives of closures; [`nn`] has layers, [`optim`] optimisers.
+//! - [`list`] turns closures into values, Wengert lists; [`eager`] computes immediately and
+//!   differentiates the computation.
+//! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled
+//!   for a [`target`](mod@target).
+//! - [`train`] trains a program by a [`recipe`], and its runs can be killed, resumed and repeated
+//!   bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
 //! - [`mod@format`] is the project's own files, `.graph` and `.plan`.
 //!
-//! Everything that touches the outside world is here. Files are untrusted, and replaced atomically ([`atomic`]).
-//! `unsafe` stands in one module only, the file memory map ([`data::map`]); everywhere else it is denied.
+//! All access to files and devices is here. Files are untrusted, and replaced atomically
+//! ([`atomic`]). `unsafe` is denied except in one module, the file memory map ([`data::map`]).
 #![deny(unsafe_code)]
 
 pub mod atomic;

@@ -1,4 +1,5 @@
-//! Wengert lists as values: see [`wengert_compiler::autodiff::list`], whose functions these are; and lists that are compiled.
+//! Re-exports of Wengert lists as values, see [`wengert_compiler::autodiff::list`]; and compiled
+//! lists.
 //!
 //! ```
 //! use wengert::prelude::*;
@@ -20,7 +21,7 @@ use wengert_core::{Binding, Differentiable, Result};
 
 pub use wengert_compiler::autodiff::list::{Adjoint, Derivative, WengertList, trace};
 
-/// A list that is compiled for a device.
+/// A list compiled for a device.
 pub struct CompiledList<I, O> {
     compiled: Compiled,
     list: WengertList<I, O>,
@@ -28,9 +29,10 @@ pub struct CompiledList<I, O> {
 }
 
 impl Session {
-    /// Compiles a list, which then is called on numbers again and again.
+    /// Compiles a list for repeated calls.
     ///
-    /// Errors: the list has captured values of another function; its types have dimension variables; what the compiler finds.
+    /// Errors: the list has captured values of another function; its types have dimension
+    /// variables; errors of the compiler.
     #[track_caller]
     pub fn compile_list<I: Differentiable, O: Differentiable>(
         &mut self,
@@ -45,9 +47,11 @@ impl Session {
 }
 
 impl<I: Differentiable, O: Differentiable> CompiledList<I, O> {
-    /// Runs the list on numbers: constants, or tensors with values. The result's tensors are constants.
+    /// Runs the list on concrete values: constants, or tensors with values. The result's tensors
+    /// are constants.
     ///
-    /// Errors: a tensor has no value, or another type than the list was traced on; the device fails.
+    /// Errors: a tensor has no value, or another type than the list was traced on; the device
+    /// fails.
     #[track_caller]
     pub fn call(&mut self, at: &I) -> Result<O> {
         let numbers = self.list.numbers(at)?;

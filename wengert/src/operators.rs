@@ -1,5 +1,6 @@
-//! Differential operators and maps on closures, and rules of one's own: see [`wengert_compiler::autodiff::operators`],
-//! [`wengert_compiler::autodiff::rules`] and [`wengert_compiler::vmap::operators`], whose functions these are.
+//! Re-exports of differential operators and maps on closures, and of custom rules: see
+//! [`wengert_compiler::autodiff::operators`], [`wengert_compiler::autodiff::rules`] and
+//! [`wengert_compiler::vmap::operators`].
 //!
 //! ```
 //! use wengert::prelude::*;
@@ -34,7 +35,8 @@ pub use wengert_core::op::Checkpoint;
 
 use wengert_core::{Differentiable, Result};
 
-/// Prints to standard error what reverse mode would keep of a closure, the table of [`saved_residuals`], and the sum of what is stored.
+/// Prints to standard error the residuals that reverse mode would keep of a closure, as the table
+/// of [`saved_residuals`], and the sum of the stored bytes.
 ///
 /// Errors: those of the closure and of its derivative.
 #[track_caller]

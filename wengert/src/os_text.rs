@@ -1,33 +1,35 @@
-//! Texts of the operating system that hold a path: `NAME=PATH`, `@PATH[KEY]`, `PATH@FUNC`.
+//! Operating-system strings that hold a path: `NAME=PATH`, `@PATH[KEY]`, `PATH@FUNC`.
 //!
-//! On Unix a path is any bytes but zero, so such a text need not be UTF-8. The marks around the path are ASCII,
-//! and are found among the bytes. On other systems only texts that are valid Unicode are split.
+//! On Unix a path is any sequence of non-zero bytes, so such a text need not be UTF-8. The marks
+//! around the path are ASCII, and are searched in the bytes. On other systems only valid Unicode
+//! is split.
 
 use std::ffi::OsStr;
 
-/// What stands before and behind the first `mark`.
+/// The parts before and after the first `mark`.
 pub fn split_once(text: &OsStr, mark: u8) -> Option<(&OsStr, &OsStr)> {
     let at = text.as_encoded_bytes().iter().position(|byte| *byte == mark)?;
     Some((part(text, 0, at)?, part(text, at + 1, text.len())?))
 }
 
-/// What stands before and behind the last `mark`.
+/// The parts before and after the last `mark`.
 pub fn rsplit_once(text: &OsStr, mark: u8) -> Option<(&OsStr, &OsStr)> {
     let at = text.as_encoded_bytes().iter().rposition(|byte| *byte == mark)?;
     Some((part(text, 0, at)?, part(text, at + 1, text.len())?))
 }
 
-/// What stands behind a mark at the beginning.
+/// The part after a leading mark.
 pub fn strip_prefix(text: &OsStr, mark: u8) -> Option<&OsStr> {
     (text.as_encoded_bytes().first() == Some(&mark)).then(|| part(text, 1, text.len()))?
 }
 
-/// What stands before a mark at the end.
+/// The part before a trailing mark.
 pub fn strip_suffix(text: &OsStr, mark: u8) -> Option<&OsStr> {
     (text.as_encoded_bytes().last() == Some(&mark)).then(|| part(text, 0, text.len() - 1))?
 }
 
-/// The bytes from `start` to `end`, which stand beside an ASCII character or at an end of the text.
+/// The bytes from `start` to `end`. Both must be adjacent to an ASCII character or an end of the
+/// text.
 #[cfg(unix)]
 fn part(text: &OsStr, start: usize, end: usize) -> Option<&OsStr> {
     use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,8 @@
-//! What a run returns: values that the device may still be computing.
+//! Results of a run: values that the device may still be computing.
 //!
-//! A run on a GPU returns when it has been started. Its [`Outputs`] wait for it when one of them is
-//! first looked at, and never if none is. Other devices have computed all when a run returns. What
-//! fails while a run goes on is an error of whoever looks; [`Session::finish`] looks at all runs.
+//! A run on a GPU returns once it has started. Its [`Outputs`] wait for it when one of them is
+//! first read, and never if none is. Other devices compute all outputs before a run returns. A
+//! failure during the run is reported by the first read; [`Session::finish`] checks all runs.
 //!
 //! [`Session::finish`]: crate::Session::finish
 
@@ -12,19 +12,19 @@ use std::sync::{Arc, LazyLock};
 use wengert_core::op::ProbeKind;
 use wengert_core::{Diagnostic, Literal, Location, Result};
 
-/// Waits for the values of a run, in the order of the signature.
+/// Waits for the values of a run, which are in the order of the signature.
 type Wait = Box<dyn FnOnce() -> Result<Vec<Literal>> + Send>;
 
-/// The values of a run, waited for when they are first looked at.
+/// The values of a run. The first read waits for them.
 pub(crate) struct Returned(LazyLock<Result<Vec<Literal>>, Wait>);
 
 impl Returned {
-    /// Values that are there.
+    /// Values that are already computed.
     pub fn now(values: Vec<Literal>) -> Returned {
         Returned::later(move || Ok(values))
     }
 
-    /// Values that `wait` waits for.
+    /// Values that `wait` returns.
     pub fn later(wait: impl FnOnce() -> Result<Vec<Literal>> + Send + 'static) -> Returned {
         Returned(LazyLock::new(Box::new(wait)))
     }
@@ -47,29 +47,30 @@ impl Returned {
     }
 }
 
-/// What a run gave, by name, in the order of the function's outputs.
+/// The outputs of a run, by name, in the order of the function's outputs.
 #[derive(Clone)]
 pub struct Outputs {
-    /// Names, and numbers among what was returned.
+    /// Names, and positions among the returned values.
     names: Vec<(String, usize)>,
     returned: Arc<Returned>,
     probes: Vec<Probed>,
 }
 
-/// What a probe saw in a run.
+/// The values that a probe recorded in a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Probed {
-    /// The probe's name; the second of that name has `.2` behind it.
+    /// The probe's name; the second probe of the same name gets the suffix `.2`.
     pub name: String,
-    /// What it tells.
+    /// The kind of report.
     pub kind: ProbeKind,
-    /// The value that was watched, or whether all of it is finite. In loops the value is stacked:
-    /// the first axes are the steps of the loops around the probe, outer ones first.
+    /// The watched value, or whether all of it is finite. In loops the value is stacked: the
+    /// first axes are the steps of the loops around the probe, outer loops first.
     pub value: Literal,
-    /// For each of these steps whether the probe ran, where that is known at run time only: in a
-    /// branch, a `while`, or a loop whose count is an operand. Where it did not, the value is zero.
+    /// For each of these steps whether the probe ran. Present where that is known only at run
+    /// time: in a branch, a `while`, or a loop whose count is an operand. For steps where it did
+    /// not run, the value is zero.
     pub seen: Option<Literal>,
-    /// Where the probe was made, if that is known.
+    /// Source location of the probe, if known.
     pub location: Location,
 }
 
@@ -96,7 +97,7 @@ impl Outputs {
 
     /// The only element of output `name`, as `f64`.
     ///
-    /// Errors: there is none of that name, or it has not one element; the run has failed.
+    /// Errors: there is none of that name, or it has not exactly one element; the run has failed.
     #[track_caller]
     pub fn scalar(&self, name: &str) -> Result<f64> {
         let caller = Location::caller();
@@ -125,13 +126,13 @@ impl Outputs {
         Ok(self.names.iter().map(|(_, number)| values[*number].clone()).collect())
     }
 
-    /// What the function's probes saw.
+    /// The values that the function's probes recorded.
     pub fn probes(&self) -> &[Probed] {
         &self.probes
     }
 }
 
-/// Names only: values may not be there yet.
+/// Names only: values may not be computed yet.
 impl fmt::Debug for Outputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.names.iter().map(|(name, _)| name);

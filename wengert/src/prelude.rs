@@ -1,4 +1,4 @@
-//! What most programs use: `use wengert::prelude::*;`.
+//! Common names of programs: `use wengert::prelude::*;`.
 
 pub use crate::eager::Tracked;
 pub use crate::list::{WengertList, trace};

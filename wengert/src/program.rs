@@ -1,9 +1,10 @@
 //! Programs as users build them.
 //!
-//! A [`Program`] is a [`core::graph::Program`](wengert_core::graph::Program) that remembers how the variables of its functions begin:
-//! every function built with [`Program::function`] declares parameters and state, each with its initializer, and from these the function
-//! `@init` is made, which creates all of them out of one key. It is kept up to date after each function, unless the program has an
-//! `@init` of its own.
+//! A [`Program`] is a [`core::graph::Program`](wengert_core::graph::Program) that records the
+//! initializers of its functions' variables. Every function built with [`Program::function`]
+//! declares parameters and state, each with its initializer. From these the function `@init` is
+//! generated, which creates all variables from one key. It is updated after each function, unless
+//! the program has an `@init` of its own.
 //!
 //! ```
 //! use wengert::prelude::*;
@@ -35,7 +36,7 @@ use wengert_core::{
 /// The name of the function that creates all variables.
 pub const INIT: &str = "init";
 
-/// A program, with the beginnings of its variables.
+/// A program with the initializers of its variables.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     program: graph::Program,
@@ -51,7 +52,7 @@ struct Variable {
     path: String,
     ty: TensorType,
     initializer: Initializer,
-    /// Where a function declared it first.
+    /// Where a function first declared it.
     location: Location,
 }
 
@@ -61,8 +62,9 @@ impl Program {
         Self::default()
     }
 
-    /// Builds a function with `f` and adds it, [tidied](tidy). The first error while building is returned; so are a name that is taken, and a
-    /// variable that an earlier function declares with another type or initializer.
+    /// Builds a function with `f`, [tidies](tidy) and adds it. Errors: the first error while
+    /// building; a name that is taken; a variable that an earlier function declares with another
+    /// type or initializer.
     #[track_caller]
     pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
         let caller = Location::caller();
@@ -139,8 +141,9 @@ impl Program {
         Ok(())
     }
 
-    /// The function that creates all variables. It takes a key if one of them is random; each draws from the key mixed with
-    /// the hash of its path, so that what a variable begins with does not depend on the others.
+    /// The function that creates all variables. It takes a key if one of them is random. Each
+    /// random variable draws from the key mixed with the hash of its path, so that its initial
+    /// value does not depend on the others.
     fn init(&self) -> Result<graph::Function> {
         let is_random =
             |i: &Initializer| matches!(i, Initializer::Uniform { .. } | Initializer::Normal { .. });
@@ -156,7 +159,7 @@ impl Program {
         init.map(tidy)
     }
 
-    /// Writes a `.graph` file of the program alone.
+    /// Writes a `.graph` file of the program without recipe and weights.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.program.save(path)
     }
@@ -180,25 +183,26 @@ impl From<Program> for graph::Program {
     }
 }
 
-/// The key of a key path: `key` XOR the path's hash. Philox makes unrelated numbers of keys that differ in any bit.
+/// The key of a key path: `key` XOR the path's hash. Philox gives unrelated numbers for keys that
+/// differ in any bit.
 fn fold(key: &Tensor, path: &str) -> Tensor {
     let hash = hash_name(path);
     let words = Literal::from_vec(&[2], vec![hash as u32, (hash >> 32) as u32]);
     key.xor(Tensor::constant(words.expect("two words fill [2]")))
 }
 
-/// The first value of a variable.
+/// The initial value of a variable.
 fn beginning(ty: &TensorType, initializer: &Initializer, key: Option<&Tensor>) -> Tensor {
     let full = |value: f64| {
         let scalar = Tensor::constant(Literal::full(&[], Scalar::from_f64(ty.dtype, value)));
         if ty.rank() == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) }
     };
-    // Halves are drawn in f32 and rounded once.
+    // f16 and bf16 are drawn in f32 and rounded once.
     let wide = if ty.dtype.is_half() { DType::F32 } else { ty.dtype };
     let draw = |f: &dyn Fn(&Tensor, DType, Vec<Dim>) -> Tensor| {
         f(key.expect("random variables have a key"), wide, ty.shape.clone())
     };
-    // Without a tensor of zeros where there is nothing to add.
+    // A start of 0 adds no tensor of zeros.
     let from = |numbers: Tensor, start: f64| if start == 0.0 { numbers } else { numbers + start };
     match initializer {
         Initializer::Zeros => full(0.0),

@@ -1,7 +1,7 @@
-//! Reproducible random numbers for what happens outside graphs: shuffling and made-up inputs.
+//! Reproducible random numbers outside graphs: for shuffling and random inputs.
 //!
-//! SplitMix64 (Steele, Lea and Flood 2014), 64 bits of state, the same on every machine and in every version. Numbers
-//! drawn *inside* a program come of its `random_bits` op instead.
+//! SplitMix64 (Steele, Lea and Flood 2014), 64 bits of state, the same on every machine and in
+//! every version. Programs draw random numbers by their `random_bits` op instead.
 
 use wengert_core::Literal;
 
@@ -17,7 +17,8 @@ impl SplitMix64 {
         SplitMix64 { state: seed }
     }
 
-    /// The stream of a seed and further numbers (an epoch, the hash of a name): different numbers, unrelated streams.
+    /// The stream of a seed and further numbers (an epoch, the hash of a name). Different numbers
+    /// give unrelated streams.
     pub fn of(seed: u64, numbers: &[u64]) -> Self {
         let mut stream = SplitMix64::new(seed);
         for number in numbers {
@@ -35,7 +36,7 @@ impl SplitMix64 {
     /// Uniform in `0..bound` without bias, for a bound of at least 1.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "there is no number below 0");
-        // Words below 2^64 mod bound would be drawn once too often.
+        // Words below 2^64 mod bound would make some results more likely than others.
         let uneven = bound.wrapping_neg() % bound;
         loop {
             let word = self.next_u64();
@@ -66,12 +67,13 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number for a name (FNV-1a), the same in every version.
+/// A hash of a name (FNV-1a), the same in every version.
 pub fn hash_name(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// The key number `number` of a seed: two words, `u32[2]`, for an input of role `key`. Other numbers, unrelated keys.
+/// The key number `number` of a seed: two words, `u32[2]`, for an input of role `key`. Different
+/// numbers give unrelated keys.
 pub fn key(seed: u64, number: u64) -> Literal {
     let word = SplitMix64::of(seed, &[number]).next_u64();
     Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")
@@ -105,7 +107,7 @@ mod tests {
         assert_ne!(order, SplitMix64::of(7, &[4]).permutation(1000));
         order.sort_unstable();
         assert!(order.into_iter().eq(0..1000));
-        // Each of the 6 orders of 3 things comes about 1000 times in 6000.
+        // Each of the 6 orders of 3 items occurs about 1000 times in 6000.
         let mut stream = SplitMix64::new(1);
         let mut counts = std::collections::BTreeMap::new();
         for _ in 0..6000 {

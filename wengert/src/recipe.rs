@@ -1,9 +1,10 @@
-//! How a program is trained: all that `graphrun train` needs to do exactly what the Rust program did.
+//! How a program is trained: all that `graphrun train` needs to repeat the Rust program's
+//! training exactly.
 //!
-//! A recipe names functions of a program, says which arrays of a data file go to which inputs and how they are
-//! converted, and fixes everything that a run depends on: batch size, order, what happens to the last batch, how
-//! long, how often a checkpoint is written. With the program, the recipe and the data, [`crate::train`] has no choice
-//! left, so every run gives the same bits.
+//! A recipe names functions of a program, maps arrays of a data file to inputs with their
+//! conversions, and fixes every other choice of a run: batch size, order, the last batch, length,
+//! and the cadence of checkpoints. Program, recipe and data therefore determine [`crate::train`]:
+//! every run gives the same bits.
 
 use crate::data::listed;
 use std::fmt;
@@ -13,16 +14,16 @@ use wengert_core::{DType, Diagnostic, Literal, Result, Scalar};
 /// How a program is trained.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recipe {
-    /// The function whose outputs are the initial variables by key path; its only input, if it has one, is a key.
-    /// Without it, the file's weights are the start.
+    /// The function whose outputs are the initial variables by key path. Its only input, if any,
+    /// is a key. Without it, training starts from the file's weights.
     pub init: Option<String>,
     /// The function of one training step: data inputs, variables as state, perhaps a key.
     pub step: StepRecipe,
-    /// The function that measures the model on data it is not trained on.
+    /// The function that evaluates the model on data outside the training set.
     pub evaluate: Option<EvaluateRecipe>,
     /// How batches are drawn.
     pub batches: Batches,
-    /// How long to train if the caller does not say.
+    /// How long to train unless the caller overrides it.
     pub length: Length,
     /// When checkpoints are written, apart from the one at the end.
     pub checkpoint: Cadence,
@@ -37,7 +38,7 @@ pub struct StepRecipe {
     pub function: String,
     /// Where its data inputs come from.
     pub inputs: Vec<InputRecipe>,
-    /// The output that is minimised: watched for NaN, and logged after every step.
+    /// The output to minimise. It is checked for NaN and logged after every step.
     pub loss: String,
 }
 
@@ -48,9 +49,9 @@ pub struct EvaluateRecipe {
     pub function: String,
     /// Where its data inputs come from.
     pub inputs: Vec<InputRecipe>,
-    /// Examples at once.
+    /// Examples in a batch.
     pub batch_size: u64,
-    /// What is reported, over all examples.
+    /// The metrics reported, over all examples.
     pub metrics: Vec<Metric>,
     /// How often.
     pub every: Cadence,
@@ -63,12 +64,12 @@ pub struct InputRecipe {
     pub input: String,
     /// Name of the array in the data file.
     pub array: String,
-    /// What is done with a batch of it, in order.
+    /// Transforms of a batch, in order.
     pub transforms: Vec<Transform>,
 }
 
 impl InputRecipe {
-    /// The array `array` as it is.
+    /// The array `array` without transforms.
     pub fn new(input: impl Into<String>, array: impl Into<String>) -> Self {
         InputRecipe { input: input.into(), array: array.into(), transforms: Vec::new() }
     }
@@ -80,7 +81,7 @@ impl InputRecipe {
         self
     }
 
-    /// Does the transforms.
+    /// Applies the transforms.
     pub fn apply(&self, batch: Literal) -> Result<Literal> {
         self.transforms
             .iter()
@@ -89,7 +90,7 @@ impl InputRecipe {
     }
 }
 
-/// A change of every element of a batch.
+/// An elementwise transform of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transform {
     /// To another dtype: `as` of Rust (rounded to nearest even, saturating, truncating).
@@ -101,7 +102,7 @@ pub enum Transform {
 }
 
 impl Transform {
-    /// Does it; an error if a scale or offset meets another dtype than its own.
+    /// Applies the transform. A scale or offset of another dtype than the batch's is an error.
     pub fn apply(&self, batch: &Literal) -> Result<Literal> {
         let (by, what) = match *self {
             Transform::Convert(dtype) => return Ok(batch.convert(dtype)),
@@ -114,8 +115,9 @@ impl Transform {
                 .help("convert them to the float dtype of the number first"));
         }
         let op = |a: f64, b: f64| if matches!(self, Transform::Scale(_)) { a * b } else { a + b };
-        // The product of two floats of at most 24 significant bits is exact in f64, and their sum rounded to f64 and then to
-        // the dtype is the rounded sum, because 53 ≥ 2·24 + 2; so each element is rounded as if once.
+        // The product of two floats of at most 24 significant bits is exact in f64. Their sum,
+        // rounded to f64 and then to the dtype, is the rounded sum, because 53 ≥ 2·24 + 2. Each
+        // element is thus rounded as if once.
         let values: Vec<Scalar> =
             batch.scalars().map(|s| Scalar::from_f64(dtype, op(s.to_f64(), by.to_f64()))).collect();
         Literal::from_scalars(dtype, batch.shape(), &values)
@@ -127,34 +129,35 @@ impl Transform {
 pub struct Batches {
     /// Examples in a batch.
     pub size: u64,
-    /// With a seed, every epoch has its own random order of all examples; without, they come as they are.
+    /// With a seed, every epoch has its own random order of all examples; without, the order is
+    /// that of the data.
     pub shuffle: Option<u64>,
-    /// What happens if the last batch of an epoch is not full.
+    /// Treatment of an incomplete last batch of an epoch.
     pub last: LastBatch,
 }
 
-/// What happens if the last batch of an epoch is not full.
+/// Treatment of an incomplete last batch of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LastBatch {
     /// It is left out.
     Drop,
-    /// It is a smaller batch (the step is compiled for that size, too).
+    /// It is a smaller batch (the step is compiled for that size as well).
     Smaller,
 }
 
 /// How long to train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// That many times over all examples.
+    /// This many epochs over all examples.
     Epochs(u64),
-    /// That many steps.
+    /// This many steps.
     Steps(u64),
 }
 
 /// How often something is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cadence {
-    /// Not at all (a checkpoint and an evaluation at the end there are always).
+    /// Never. The final checkpoint and evaluation always happen.
     Never,
     /// After every so many steps.
     Steps(u64),
@@ -162,21 +165,21 @@ pub enum Cadence {
     Epochs(u64),
 }
 
-/// A number reported of an evaluation.
+/// A number reported by an evaluation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// What it is called in reports, e.g. `accuracy`.
+    /// Its name in reports, e.g. `accuracy`.
     pub name: String,
-    /// The scalar output it is made of, e.g. `correct`.
+    /// The scalar output that it aggregates, e.g. `correct`.
     pub output: String,
-    /// How the batches' values are joined.
+    /// How the values of batches are combined.
     pub aggregate: Aggregate,
 }
 
 /// How the values of several batches become one number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aggregate {
-    /// A mean of means: each batch weighs as many as it has examples.
+    /// A mean of means: each batch is weighted by its number of examples.
     Mean,
     /// The sum over batches, divided by the number of examples: for a count such as `correct`.
     PerExample,
@@ -185,13 +188,15 @@ pub enum Aggregate {
 }
 
 impl Recipe {
-    /// The key for step `step` (0 is `init`'s, training steps count from 1): two words that depend on the seed and the
-    /// number alone, so that a resumed run draws what an uninterrupted one draws.
+    /// The key for step `step` (0 is `init`'s, training steps count from 1): two words that
+    /// depend only on the seed and the number, so that a resumed run draws the same numbers as an
+    /// uninterrupted one.
     pub fn key_for(&self, step: u64) -> Literal {
         crate::random::key(self.key_seed, step)
     }
 
-    /// Checks what can be checked without program and data: sizes and counts of at least 1, distinct inputs.
+    /// Checks what can be checked without program and data: sizes and counts of at least 1,
+    /// distinct inputs.
     pub fn verify(&self) -> Result<()> {
         let positive = |what: &str, value: u64| match value {
             0 => Err(Diagnostic::new(format!("recipe: {what} must be at least 1"))),
@@ -229,8 +234,8 @@ impl Recipe {
 }
 
 impl Recipe {
-    /// Checks the recipe against the program it is for: functions, inputs and outputs exist, every data input is
-    /// bound to an array, and loss and metrics are single numbers.
+    /// Checks the recipe against its program: functions, inputs and outputs exist, every data
+    /// input is bound to an array, and loss and metrics are scalars.
     pub fn verify_for(&self, program: &Program) -> Result<()> {
         self.verify()?;
         let context = |error: Diagnostic| error.context("recipe");
@@ -249,7 +254,7 @@ impl Recipe {
     }
 }
 
-/// Exactly the inputs that are given anew at each run, keys apart, have an array.
+/// Checks that the inputs with arrays are exactly those with role `Input`, keys excepted.
 fn inputs_are_bound(function: &Function, inputs: &[InputRecipe]) -> Result<()> {
     let data = || function.inputs.iter().filter(|i| i.role == InputRole::Input).map(|i| i.name.as_str());
     let names = || listed(&data().collect::<Vec<_>>());
@@ -280,7 +285,7 @@ fn is_number(function: &Function, output: &str) -> Result<()> {
 }
 
 impl fmt::Display for Recipe {
-    /// One line a fact, for `graphrun dump`.
+    /// One line per fact, for `graphrun dump`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inputs = |f: &mut fmt::Formatter<'_>, inputs: &[InputRecipe]| {
             inputs.iter().try_for_each(|input| {

@@ -16,12 +16,14 @@
 //! # }
 //! ```
 //!
-//! **Variables** (parameters and state) are addressed by key path, belong to the session and are shared by all its functions: a
-//! training step replaces `model.w`, and an evaluation compiled for another batch size reads it. A run either
-//! replaces all state it gives out, or, on an error, none (unless the device itself fails half way: then state is lost, and the error says so).
+//! **Variables** (parameters and state) are addressed by key path. They belong to the session,
+//! and all its functions share them: a training step replaces `model.w`, and an evaluation
+//! compiled for another batch size reads it. A run replaces all of its state outputs, or, on an
+//! error, none. The exception is a device that fails during the run: the state is then lost, and
+//! the error says so.
 //!
-//! **Plans are cached** per function and binding of its dimension variables, so compiling again for a batch size that
-//! was seen is cheap.
+//! **Plans are cached** per function and binding of its dimension variables, so compiling again
+//! for a known batch size costs a lookup.
 
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Device, DeviceOptions};
@@ -59,9 +61,10 @@ pub struct Session {
     variables: Variables,
     /// How functions are compiled.
     compile: CompileOptions,
-    /// Most operations of a run of a plan that was loaded.
+    /// Most operations of one run of a loaded plan.
     work_limit: u64,
-    /// Functions as they were compiled, with their bindings; found by comparing, so a changed function is a new one.
+    /// Compiled functions and their bindings. Lookup compares the functions, so a changed
+    /// function is a new entry.
     cache: Vec<(Function, Binding, Arc<Executable>)>,
 }
 
@@ -78,12 +81,12 @@ impl Variables {
 impl Session {
     /// Opens a device, without variables.
     ///
-    /// Errors: the device is not there or cannot be used; another one is never taken instead.
+    /// Errors: the device is absent or unusable; no other device is substituted.
     pub fn open(device: Device) -> Result<Session> {
         Session::open_with(device, &DeviceOptions::default())
     }
 
-    /// [`open`](Self::open), with choices.
+    /// [`open`](Self::open) with options.
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let machine = Machine::open(device, options)?;
         let (target, variables) = (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
@@ -97,15 +100,15 @@ impl Session {
         self.device
     }
 
-    /// What functions are compiled for.
+    /// The target that functions are compiled for.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
     /// Compiles function `@name` for a binding of its dimension variables.
     ///
-    /// Errors: no such function; a variable that is not bound, or a bound name that the function does not have; what the
-    /// compiler finds.
+    /// Errors: no such function; a variable that is not bound, or a bound name that the function
+    /// does not have; errors of the compiler.
     #[track_caller]
     pub fn compile(
         &mut self,
@@ -128,7 +131,7 @@ impl Session {
         Ok(compiled)
     }
 
-    /// [`compile`](Self::compile), without keeping what was compiled.
+    /// [`compile`](Self::compile) without the cache.
     fn compile_anew(&self, program: &Program, name: &str, binding: &Binding) -> Result<Compiled> {
         let function = program.get(name)?;
         let variables = function.variables();
@@ -150,7 +153,8 @@ impl Session {
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
 
-    /// Creates the variables of a program by its function `init`, with key 0 of a seed if it draws any ([`random::key`]).
+    /// Creates the variables of a program by its function `init`. If `init` is random, its key is
+    /// key 0 of the seed ([`random::key`]).
     ///
     /// ```
     /// use wengert::prelude::*;
@@ -168,7 +172,8 @@ impl Session {
     /// # }
     /// ```
     ///
-    /// Errors: the program has no variables, or an `init` of its own that wants more than keys; what [`compile`](Self::compile) and [`Compiled::run`] report.
+    /// Errors: the program has no variables, or an `init` of its own with inputs other than keys;
+    /// errors of [`compile`](Self::compile) and [`Compiled::run`].
     #[track_caller]
     pub fn initialize(&mut self, program: &Program, seed: u64) -> Result<()> {
         let caller = Location::caller();
@@ -184,16 +189,17 @@ impl Session {
         })?;
         let inputs = init.inputs.iter().filter(|input| is_key(input.role));
         let keys: Vec<(&str, &Literal)> = inputs.map(|input| (input.name.as_str(), &key)).collect();
-        // Not kept: it runs once, and has memory of its own.
+        // Not cached: it runs once, and has memory of its own.
         self.compile_anew(program, INIT, &Binding::new())?.outputs(&keys)?;
         Ok(())
     }
 
-    /// Makes a plan ready to run, e.g. one that was read from a `.plan` file. It must be verified, as those from files are. A run that takes more than
-    /// [`DeviceOptions::work_limit`] is an error.
+    /// Prepares a plan to run, e.g. one read from a `.plan` file. It must be verified, as plans
+    /// from files are. A run that takes more than [`DeviceOptions::work_limit`] operations is an
+    /// error.
     ///
-    /// Errors: the plan was compiled for another target than this device; there is not enough memory;
-    /// the session checks indices, which plans do not.
+    /// Errors: the plan was compiled for another target than this device; there is not enough
+    /// memory; the session checks indices, which plans do not.
     pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
         if self.compile.check_indices {
             return Err(Diagnostic::new("a plan has no checks of its indices")
@@ -205,8 +211,10 @@ impl Session {
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
 
-    /// Makes the first of several plans ready that fits into the budget of the session, if it has one, and into the memory that is free: those of a `.plan` file are ordered from the fastest to the smallest
-    /// ([`crate::format::plan::read_all`]). Variables that the session has already are no longer to be found room for.
+    /// Prepares the first plan that fits into the session's budget, if any, and into free memory.
+    /// The plans of a `.plan` file are ordered from the fastest to the smallest
+    /// ([`crate::format::plan::read_all`]). Variables that the session already has need no
+    /// further memory.
     ///
     /// Errors: none fits; those of [`load_plan`](Self::load_plan).
     ///
@@ -271,7 +279,7 @@ impl Session {
         self.variables.lock().to_arrays()
     }
 
-    /// Replaces all variables: those that are not given are gone.
+    /// Replaces all variables: variables absent from the argument are removed.
     ///
     /// Error: there is not enough memory.
     pub fn set_variables<'a>(
@@ -283,10 +291,11 @@ impl Session {
         store.set_all(variables.into_iter())
     }
 
-    /// Reads the variables from a safetensors file. A session without variables gets those of the file.
+    /// Reads the variables from a safetensors file. A session without variables takes all of the
+    /// file's.
     ///
-    /// Errors: the session has variables, and the file names others, lacks one, or has another type for one; then
-    /// nothing is loaded.
+    /// Errors: the session has variables, and the file names others, lacks one, or has another
+    /// type for one. On an error nothing is loaded.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
@@ -301,8 +310,9 @@ impl Session {
         self.variables.lock().set_all(read.iter())
     }
 
-    /// Reads those variables from a safetensors file that the session has, and says which names differ. Other variables
-    /// stay as they are; names that the session does not have are left out.
+    /// Reads those variables from a safetensors file that the session has, and returns the names
+    /// that differ. Other variables keep their values. Names that the session does not have are
+    /// ignored.
     ///
     /// Error: a variable of the file has another type than the session's.
     pub fn load_partial(&mut self, path: impl AsRef<Path>) -> Result<NameDifferences> {
@@ -323,9 +333,9 @@ impl Session {
         types.collect()
     }
 
-    /// Waits until all runs are over.
+    /// Waits for all runs to end.
     ///
-    /// Error: a run failed, whether its outputs were looked at or not.
+    /// Error: a run failed, whether its outputs were read or not.
     pub fn finish(&self) -> Result<()> {
         self.machine.finish()
     }
@@ -336,7 +346,8 @@ impl Session {
         safetensors::write(path, self.variables()?.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
-    /// Writes the variables that `@function` of `program` takes to a safetensors file: what a user of that function needs.
+    /// Writes the variables that `@function` of `program` takes to a safetensors file, enough to
+    /// run that function.
     pub fn save_for(&self, path: impl AsRef<Path>, program: &Program, function: &str) -> Result<()> {
         let path = path.as_ref();
         let function = program.get(function)?;
@@ -366,19 +377,19 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Names, roles and types of what goes in and comes out, variables included.
+    /// Names, roles and types of inputs and outputs, variables included.
     pub fn signature(&self) -> &Signature {
         self.executable.signature()
     }
 
-    /// Measures from now on what each kernel takes.
+    /// Starts measuring the time of each kernel.
     ///
     /// Error: kernels are not timed on the session's device.
     pub fn measure(&self) -> Result<()> {
         self.executable.measure()
     }
 
-    /// What each kernel has taken since [`measure`](Self::measure), the longest first.
+    /// Time of each kernel since [`measure`](Self::measure), the longest first.
     pub fn profile(&self) -> Vec<KernelTime> {
         self.executable.profile()
     }
@@ -387,8 +398,8 @@ impl Compiled {
     ///
     /// `inputs` are all inputs and keys by name, in any order. State outputs replace (or create)
     /// the session's variables; the other outputs are returned. On an error no variable has
-    /// changed. A GPU may still be at work when this returns: the outputs wait for it when they are
-    /// looked at ([`Outputs`]), and so do the variables.
+    /// changed. A GPU may still be running when this returns: reading the outputs ([`Outputs`])
+    /// or the variables waits for it.
     #[track_caller]
     pub fn run<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
         let caller = Location::caller();
@@ -434,13 +445,13 @@ impl Compiled {
         self.split(Arc::new(returned)).map_err(context)
     }
 
-    /// Says that many runs follow. A device that prepares runs for replay prepares the first one
-    /// then, not the second.
+    /// Announces that many runs follow. A device that captures runs for replay then captures the
+    /// first run, not the second.
     pub fn expect_repeats(&self) {
         self.executable.expect_repeats();
     }
 
-    /// Tells probes apart from what the function returns. What a probe has seen is waited for.
+    /// Separates the probes from the function's own outputs. Waits for the values of probes.
     fn split(&self, returned: Arc<Returned>) -> Result<Outputs> {
         let (mut names, mut seen) = (Vec::new(), Vec::<Probed>::new());
         let outputs = self.signature().outputs.iter().filter(|o| o.role == OutputRole::Output);
@@ -452,7 +463,8 @@ impl Compiled {
             let kind = match report {
                 Report::Value(kind) => kind,
                 Report::Seen => {
-                    // The flags follow the value; a plan from a file may have them without it.
+                    // The flags follow the value. A plan from a file may have flags without a
+                    // value.
                     match seen.iter_mut().rfind(|probe| probe.name == name) {
                         Some(probe) => probe.seen = Some(returned.value(number)?.clone()),
                         None => names.push((output.name.clone(), number)),
@@ -474,7 +486,8 @@ impl Compiled {
         Ok(Outputs::new(names, returned, seen))
     }
 
-    /// Every name given is an input of the caller's, and given once.
+    /// Checks that every name in the argument is an input that is not a variable, and occurs
+    /// once.
     fn check_names<L>(&self, inputs: &[(&str, L)]) -> Result<()> {
         let wanted = self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
         let wanted: Vec<&str> = wanted.collect();
@@ -495,7 +508,7 @@ impl Compiled {
     }
 }
 
-/// Sessions and functions may go to other threads.
+/// Asserts that sessions and functions are `Send`.
 const _: fn() = || {
     fn is_send<T: Send>() {}
     is_send::<Session>();

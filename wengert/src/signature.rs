@@ -1,4 +1,4 @@
-//! What goes into a compiled function and what comes out, wherever it came from: a program, or a plan in a file.
+//! Inputs and outputs of a compiled function, from a program or from a plan in a file.
 
 use wengert_core::graph::{Function, InputRole, OutputRole};
 use wengert_core::plan::{Plan, ValueId};
@@ -9,29 +9,29 @@ use wengert_core::{DType, TensorType};
 pub struct Signature {
     /// Name of the function.
     pub name: String,
-    /// What goes in, variables included.
+    /// Inputs, variables included.
     pub inputs: Vec<InputPort>,
-    /// What comes out, variables included.
+    /// Outputs, variables included.
     pub outputs: Vec<OutputPort>,
 }
 
-/// Something that goes in.
+/// An input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InputPort {
     /// Its name; of a variable, its key path.
     pub name: String,
-    /// Who provides it.
+    /// Its role: whether the caller or the session provides it.
     pub role: InputRole,
     /// Dtype and extents.
     pub ty: TensorType,
 }
 
-/// Something that comes out.
+/// An output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutputPort {
     /// Its name; of a variable, its key path.
     pub name: String,
-    /// Who receives it.
+    /// Its role: whether the caller or the session receives it.
     pub role: OutputRole,
     /// Dtype and extents.
     pub ty: TensorType,
@@ -50,7 +50,7 @@ pub(crate) fn is_variable(role: InputRole) -> bool {
 }
 
 impl Signature {
-    /// That of a function.
+    /// The signature of a function.
     pub fn of_function(function: &Function) -> Signature {
         let inputs = function.inputs.iter().enumerate().map(|(i, input)| InputPort {
             name: input.name.clone(),
@@ -65,8 +65,8 @@ impl Signature {
         Signature { name: function.name.clone(), inputs: inputs.collect(), outputs: outputs.collect() }
     }
 
-    /// That of a verified plan: what is given and the variables that it reads, in the plan's order; its outputs and the
-    /// variables that it replaces or creates.
+    /// The signature of a verified plan: its inputs and the variables that it reads, in the
+    /// plan's order; its outputs and the variables that it replaces or creates.
     pub fn of_plan(plan: &Plan) -> Signature {
         let ty = |dtype: DType, shape: &[usize]| TensorType::new(dtype, shape.iter().copied());
         let dtype = |value: ValueId| plan.values[value].dtype;

@@ -1,9 +1,9 @@
-//! What plans are compiled for, by name; and the text that a GPU's driver gets.
+//! Compilation targets by name, and the PTX text of a plan.
 
 use wengert_core::plan::Plan;
 use wengert_core::{Diagnostic, Result, Target};
 
-/// The target of that name: `cpu`, or a GPU's architecture, `sm_90` and the like.
+/// The target of a name: `cpu`, or a GPU's architecture such as `sm_90`.
 ///
 /// Errors: there is no such target in this build.
 pub fn target(name: &str) -> Result<Target> {
@@ -32,7 +32,8 @@ fn gpu(name: &str) -> Result<Target> {
         .help("this version is built without the feature `cuda`; its target is cpu"))
 }
 
-/// The PTX module of a plan for a GPU: every kernel of it, calls included (which a library may do on a real device).
+/// The PTX module of a plan for a GPU. It has every kernel, including calls that a library may
+/// run on a real device.
 ///
 /// Errors: the plan is for another target.
 #[cfg(feature = "cuda")]

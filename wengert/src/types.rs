@@ -1,12 +1,12 @@
 //! Short names for types: `f32("B,64")`, `i32("B")`, `f32("")` or `f32([64, 10])`.
 //!
-//! A description may be wrong, so each gives a `Result`; `input` of a function builder takes it as it is and reports the mistake with
-//! the line that made it.
+//! A description may be invalid, so each returns a `Result`. `input` of a function builder
+//! accepts it directly and reports the error with the caller's line.
 
 use wengert_core::text::Cursor;
 use wengert_core::{DType, Diagnostic, Dim, Result, TensorType};
 
-/// What describes a shape: `"B,64"`, or an array of extents.
+/// A description of a shape: `"B,64"`, or an array of extents.
 pub trait IntoShape {
     /// The extents.
     fn into_shape(self) -> Result<Vec<Dim>>;

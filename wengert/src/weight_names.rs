@@ -1,25 +1,27 @@
-//! Names of weights against names of variables.
+//! Comparison of the names of weights with the names of variables.
 //!
-//! A misspelt name in a weights file would leave a layer as it was initialised and train it from scratch, so names
-//! are compared when weights are loaded: a name that no variable has is **unknown**, a variable without a value in the file is **missing**. Both are errors unless the
-//! caller asks for a partial load.
+//! A misspelt name in a weights file would leave a layer with its initial values and train it
+//! from scratch, so names are compared when weights are loaded. A weight that is no variable is
+//! **unknown**; a variable without a value in the file is **missing**. Both are errors unless the
+//! caller requests a partial load.
 
 use crate::data::Arrays;
 use std::collections::BTreeMap;
 use wengert_core::nearest::nearest;
 use wengert_core::{Diagnostic, Result, TensorType};
 
-/// How the names of weights and of variables differ.
+/// Differences between the names of weights and of variables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NameDifferences {
-    /// Names of weights that are no variables, each with the nearest variable's name, if one is near.
+    /// Names of weights that are no variables, each with the most similar variable's name, if one
+    /// is similar.
     pub unknown: Vec<(String, Option<String>)>,
-    /// Variables for which there are no weights.
+    /// Variables without weights.
     pub missing: Vec<String>,
 }
 
 impl NameDifferences {
-    /// Compares weights with the variables that there are, of which some are needed.
+    /// Compares weights with the variables, some of which are required.
     pub fn between<'a>(
         weights: &Arrays,
         variables: &BTreeMap<String, TensorType>,
@@ -28,7 +30,7 @@ impl NameDifferences {
         let missing: Vec<String> =
             needed.into_iter().filter(|name| !weights.contains_key(*name)).map(str::to_owned).collect();
         let unknown = weights.keys().filter(|name| !variables.contains_key(*name)).map(|name| {
-            // A variable that lacks its weights is the likelier one to be meant.
+            // Missing variables are suggested first.
             let of = |names: &mut dyn Iterator<Item = &'_ String>| {
                 nearest(name, names.map(String::as_str).collect::<Vec<_>>()).map(str::to_owned)
             };
@@ -42,7 +44,7 @@ impl NameDifferences {
         self.unknown.is_empty() && self.missing.is_empty()
     }
 
-    /// The error that says so of the weights in `source`; none if the names agree.
+    /// The error for these differences of the weights in `source`; `None` if the names agree.
     pub fn error(&self, source: &str) -> Option<Diagnostic> {
         if self.is_empty() {
             return None;

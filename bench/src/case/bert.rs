@@ -1,7 +1,7 @@
-//! BERT's vectors of sentences in f64, by plain loops: what `infer bert …` is compared with.
+//! BERT's sentence embeddings in f64, by plain loops: the reference for `infer bert …`.
 //!
-//! Parameters are those of [`Encoder::parameters`](super::Encoder::parameters), in that order: five of the embeddings, sixteen of each block, two of the
-//! pooler, which nobody asks here.
+//! Parameters are those of [`Encoder::parameters`](super::Encoder::parameters), in that order:
+//! five of the embeddings, sixteen per block, two of the pooler, which are unused here.
 
 use super::Encoder;
 use super::chain::gelu;
@@ -12,7 +12,8 @@ const OF_BLOCK: usize = 16;
 const OF_POOLER: usize = 2;
 const EPSILON: f64 = 1e-12;
 
-/// What each head makes of its part of queries, keys and values, `[batch, steps, width]` each; nobody looks at tokens that are not there.
+/// The result of each head for its part of queries, keys and values, `[batch, steps, width]`
+/// each; masked tokens are ignored.
 fn attend(network: &Encoder, [q, k, v]: [&[f64]; 3], mask: &[bool]) -> Vec<f64> {
     let Encoder { width, heads, batch, steps, .. } = *network;
     let extent = width / heads;
@@ -36,7 +37,8 @@ fn attend(network: &Encoder, [q, k, v]: [&[f64]; 3], mask: &[bool]) -> Vec<f64> 
     mixed
 }
 
-/// A vector of length 1 for each sequence of the tokens `x`: the mean over those that are there.
+/// A vector of length 1 for each sequence of the tokens `x`: the normalised mean over valid
+/// tokens.
 pub(super) fn embed(network: &Encoder, parameters: &[Vec<f64>], x: &[usize], mask: &[bool]) -> Vec<f64> {
     let Encoder { width, steps, .. } = *network;
     let [words, positions, types, gamma, beta] = &parameters[..OF_EMBEDDINGS] else {

@@ -1,8 +1,8 @@
-//! Elementwise chains over whole arrays, and the copies that they are compared with.
+//! Elementwise chains over whole arrays, and the copies they are compared with.
 //!
-//! Every operand is an array of the full length, so a chain is as fast as memory, or its kernel is not good. `copy` multiplies by a number
-//! that lies on the device (a one), which no compiler can fold: a kernel like the others. `copy plain` hands the array on
-//! as it is, which becomes the device's own copy.
+//! Every operand is an array of the full length, so a good kernel of a chain is bandwidth-bound.
+//! `copy` multiplies by a number on the device (a one), which no compiler can fold: a kernel like
+//! the others. `copy plain` returns the array itself, which becomes the device's own copy.
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, short};
 use crate::data::{sampled, uniform};
@@ -16,7 +16,7 @@ use wengert::{DType, Literal, Result, Tensor};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chain {
-    /// `x · s`, s being a single one.
+    /// `x · s`, where s is a scalar one.
     Copy,
     /// `x`.
     CopyPlain,
@@ -31,7 +31,7 @@ pub enum Chain {
 impl Chain {
     const ALL: [Chain; 5] = [Chain::Copy, Chain::CopyPlain, Chain::MulAdd, Chain::Gelu, Chain::Eight];
 
-    /// Arrays that are read; another one is written.
+    /// Arrays that are read; one more is written.
     fn operands(self) -> &'static [&'static str] {
         match self {
             Chain::Copy | Chain::CopyPlain => &["x"],
@@ -71,7 +71,7 @@ pub(super) fn of_sizes(dtype: Float, sizes: &[usize]) -> Vec<Case> {
     sizes.iter().flat_map(|elements| Chain::ALL.map(|chain| case(chain, dtype, *elements))).collect()
 }
 
-/// One chain. Its work: each operand is read and the result written, once.
+/// One chain. Its work: each operand is read and the result is written, once.
 fn case(chain: Chain, dtype: Float, elements: usize) -> Case {
     let arrays = chain.operands().len() as u64 + 1;
     let extent = short(elements);
@@ -139,7 +139,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     compare_chain(chain, &resident.variable("y")?, variables)
 }
 
-/// Compares a chain's result, at up to 64K elements, with the chain of its operands among `variables`.
+/// Compares a chain's result, at up to 64K elements, with the chain of its operands among
+/// `variables`.
 pub fn compare_chain(chain: Chain, y: &Literal, variables: &[(String, Literal)]) -> Result<Parity> {
     let operand = |name: &str| chain.operands().contains(&name).then(|| first(variables, name));
     let operands = ["x", "w", "b", "r"].map(operand);
@@ -153,13 +154,13 @@ pub fn compare_chain(chain: Chain, y: &Literal, variables: &[(String, Literal)])
     comparison.finish(if exact { 0.0 } else { 8.0 * rounding(y.dtype()) })
 }
 
-/// x · Φ(x), Φ being the normal distribution.
+/// x · Φ(x), where Φ is the normal distribution function.
 pub(super) fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2))
 }
 
-/// erf by the series 2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (1·3·5⋯(2n+1)), whose terms have one sign: nothing cancels. (Abramowitz and
-/// Stegun, 7.1.6.)
+/// erf by the series 2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (1·3·5⋯(2n+1)), whose terms have one sign,
+/// so there is no cancellation. (Abramowitz and Stegun, 7.1.6.)
 fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return x.signum();

@@ -1,6 +1,7 @@
-//! Training steps of a small convolutional network: [`Convnet`], the mean cross-entropy of its logits, Adam.
+//! Training steps of a small convolutional network: [`Convnet`], the mean cross-entropy of its
+//! logits, Adam.
 //!
-//! Nothing is dropped out, so that everybody computes the same.
+//! There is no dropout, so that all contenders compute the same.
 
 use super::plain::{cross_entropy, linear, linear_back};
 use super::training::{Algorithm, RATE, check_steps};
@@ -14,7 +15,8 @@ use wengert::models::{Convnet, ConvnetSettings};
 use wengert::prelude::{Adam, cross_entropy as loss_of, value_and_grad};
 use wengert::{DType, Literal, Result};
 
-/// Two convolutions of 3 × 3, each with a relu and a pooling by 2 × 2 behind it, then two affine layers with a relu between.
+/// Two convolutions of 3 × 3, each followed by a relu and 2 × 2 pooling, then two affine layers
+/// with a relu between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Convolutional {
@@ -22,9 +24,9 @@ pub struct Convolutional {
     pub extent: usize,
     /// Channels of an image.
     pub channels: usize,
-    /// Channels that the convolutions give.
+    /// Output channels of the convolutions.
     pub features: [usize; 2],
-    /// Numbers between the affine layers.
+    /// Elements between the affine layers.
     pub width: usize,
     /// Classes.
     pub classes: usize,
@@ -38,12 +40,12 @@ impl Convolutional {
         ConvnetSettings { image: [extent; 2], channels, features, width, classes, dropout: 0.0 }
     }
 
-    /// Numbers that the convolutions leave of an image.
+    /// Number of elements of an image after the convolutions.
     fn flat(&self) -> usize {
         self.features[1] * (self.extent / 4).pow(2)
     }
 
-    /// What the network begins with: weights of Kaiming's bounds, and biases other than zeros.
+    /// Initial values of the network: weights within Kaiming's bounds, and nonzero biases.
     fn parameters(&self) -> Vec<Drawn> {
         let Convolutional { channels, features: [first, second], width, classes, .. } = *self;
         let layers = [
@@ -69,8 +71,9 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     vec![case(if small { tiny } else { mnist })]
 }
 
-/// The work of a step: each layer's products, its weights' gradient, and but for the first its input's. Parameters and two moments are read and
-/// written, the batch is read.
+/// The work of a step: each layer's products, its weights' gradient, and except for the first
+/// layer its input's gradient. Parameters and two moments are read and written, the batch is
+/// read.
 fn case(network: Convolutional) -> Case {
     let Convolutional { extent, channels, features: [first, second], width, classes, batch } = network;
     let products = [
@@ -126,7 +129,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     check_steps(resident, &names.collect::<Vec<_>>(), Algorithm::Adam, &plain)
 }
 
-/// Where each number of each window of 3 × 3 lies in images `[B, extent, extent, channels]`; None in the border of zeros.
+/// Index of each element of each 3 × 3 window in images `[B, extent, extent, channels]`; None in
+/// the zero padding.
 fn windows(extent: usize, channels: usize, images: usize) -> impl Iterator<Item = Option<usize>> {
     let in_window = move |n: usize| {
         let (channel, tap, place) = (n % channels, n / channels % 9, n / channels / 9);
@@ -138,7 +142,7 @@ fn windows(extent: usize, channels: usize, images: usize) -> impl Iterator<Item 
     (0..images * extent * extent * 9 * channels).map(in_window)
 }
 
-/// A convolution that keeps height and width: the windows, and the result.
+/// A convolution that keeps height and width. Returns the windows and the result.
 fn convolve(x: &[f64], weight: &[f64], bias: &[f64], extent: usize) -> (Vec<f64>, Vec<f64>) {
     let channels = weight.len() / 9 / bias.len();
     let images = x.len() / (extent * extent * channels);
@@ -147,7 +151,7 @@ fn convolve(x: &[f64], weight: &[f64], bias: &[f64], extent: usize) -> (Vec<f64>
     (cut, y)
 }
 
-/// The relu of the greatest of each 2 × 2 numbers of images, and where it lies.
+/// The relu of the greatest of each 2 × 2 elements of images, and its index.
 fn pool(x: &[f64], extent: usize, channels: usize) -> (Vec<f64>, Vec<usize>) {
     let half = extent / 2;
     let greatest = |n: usize| {
@@ -159,7 +163,7 @@ fn pool(x: &[f64], extent: usize, channels: usize) -> (Vec<f64>, Vec<usize>) {
     (places.iter().map(|at| x[*at].max(0.0)).collect(), places)
 }
 
-/// The cotangent of what was pooled: it goes to the greatest, if that was above zero.
+/// The cotangent of the pooling's operand: it goes to the greatest element if that is above zero.
 fn pool_back(pooled: &[f64], places: &[usize], cotangent: &[f64]) -> Vec<f64> {
     let mut back = vec![0.0; 4 * pooled.len()];
     for ((value, at), cotangent) in pooled.iter().zip(places).zip(cotangent) {

@@ -1,7 +1,8 @@
-//! Products: of square matrices with what usually follows them, and of the shapes that networks have.
+//! Products: of square matrices with common epilogues, and of the shapes of networks.
 //!
-//! An epilogue that is fused costs no time; one that is not costs reading and writing the product once more, which is a third of
-//! the time at 512 and nothing at 8192. f32 is f32: contenders must not round operands to fewer bits.
+//! A fused epilogue costs no time. One that is not fused costs reading and writing the product
+//! once more, which is a third of the time at 512 and nothing at 8192. f32 is f32: contenders
+//! must not round operands to fewer bits.
 
 use super::{Case, Float, Kind, Made, first, program, read};
 use crate::data::{sampled, uniform};
@@ -11,7 +12,8 @@ use crate::resident::Resident;
 use serde::{Deserialize, Serialize};
 use wengert::{DType, Literal, Result};
 
-/// A product of matrices that are not square: x·w, or x·wᵀ, as behind the last layer of a network whose table of tokens is that layer's matrix.
+/// A product of matrices that are not square: x·w, or x·wᵀ, as in the last layer of a network
+/// that uses its token table as that layer's matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Product {
@@ -21,11 +23,11 @@ pub struct Product {
     pub inner: usize,
     /// Columns of the result.
     pub columns: usize,
-    /// w lies as `[columns, inner]`.
+    /// w is stored as `[columns, inner]`.
     pub transposed: bool,
 }
 
-/// What follows the product x·w.
+/// The epilogue of the product x·w.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Epilogue {
@@ -67,7 +69,7 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     cases
 }
 
-/// n³ products, each with a sum; in: x, w and b or r; out: y.
+/// n³ multiply-adds; in: x, w and b or r; out: y.
 fn case(epilogue: Epilogue, dtype: Float, extent: usize) -> Case {
     let n = extent as u64;
     let operand = match epilogue {
@@ -117,7 +119,8 @@ impl Product {
     }
 }
 
-/// Products of GPT's layers: of 1024 tokens and a width of 384, of 256 and 768; the head's is the one over all tokens that there are.
+/// Products of GPT's layers: of 1024 tokens and a width of 384, of 256 and 768. The last layer's
+/// product is over the whole vocabulary.
 pub(super) fn products(small: bool) -> Vec<Case> {
     let sizes: &[([usize; 3], bool)] = if small {
         &[([24, 40, 16], false), ([24, 16, 40], true)]
@@ -163,7 +166,7 @@ pub(super) fn make_product(dtype: DType, product: &Product) -> Result<Made> {
     Ok(Made { program, variables, init: None, check: check_product })
 }
 
-/// As [`check`] does.
+/// Compares as [`check`] does.
 fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
@@ -188,8 +191,9 @@ fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Lit
 
 /// Compares up to 256 elements.
 ///
-/// In f32 deviations count relative to Σ|x·w|, whose every term may be rounded; a product of operands rounded to fewer bits (TF32)
-/// is found out up to an extent of about 2048. In halves, the roundings of the product and of what follows it count.
+/// In f32 deviations are relative to Σ|x·w|, each term of which may be rounded. A product of
+/// operands rounded to fewer bits (TF32) is detected up to an extent of about 2048. In bf16,
+/// the roundings of the product and of the epilogue count.
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
@@ -218,7 +222,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     comparison.finish(bound(case.dtype))
 }
 
-/// Deviations that roundings explain, as shares of what [`check`] relates them to.
+/// Deviations within rounding, relative to the scale of [`check`].
 fn bound(dtype: Float) -> f64 {
     match dtype {
         Float::F32 => 32.0 * rounding(DType::F32),

@@ -1,7 +1,7 @@
-//! GPT-2's loss and its gradient in f64, by plain loops: what `step gpt …` is compared with.
+//! GPT-2's loss and its gradient in f64, by plain loops: the reference for `step gpt …`.
 //!
-//! Parameters are those of [`Transformer::parameters`](super::Transformer::parameters), in that order: tokens, positions, twelve of each block, two of
-//! the last norm.
+//! Parameters are those of [`Transformer::parameters`](super::Transformer::parameters), in that
+//! order: tokens, positions, twelve per block, two of the last norm.
 
 use super::Transformer;
 use super::plain::{
@@ -14,7 +14,7 @@ const EPSILON: f64 = 1e-5;
 /// Parameters of a block.
 const OF_BLOCK: usize = 12;
 
-/// What a block remembers.
+/// Residuals of a block.
 struct Block {
     norm_1: Norm,
     attended: Vec<f64>,
@@ -27,16 +27,17 @@ struct Block {
     bent: Vec<f64>,
 }
 
-/// What the way back needs of the way forward.
+/// Residuals of the forward pass for the backward pass.
 pub(super) struct Trace {
     blocks: Vec<Block>,
     norm: Norm,
     hidden: Vec<f64>,
-    /// The loss' derivative by the logits.
+    /// The loss's derivative by the logits.
     cotangent: Vec<f64>,
 }
 
-/// Where queries, keys and values of a sequence's token and head begin in rows of thrice the width, and the extent of a head.
+/// Offset of the query, key or value of a sequence's token and head in rows of three times the
+/// width, and the extent of a head.
 fn places(network: &Transformer) -> (impl Fn(usize, usize, usize, usize) -> usize, usize) {
     let Transformer { width, heads, steps, .. } = *network;
     let extent = width / heads;
@@ -46,7 +47,8 @@ fn places(network: &Transformer) -> (impl Fn(usize, usize, usize, usize) -> usiz
     (at, extent)
 }
 
-/// Shares, `[batch, heads, steps, steps]`, of which those of later tokens are 0, and what they mix.
+/// Attention weights, `[batch, heads, steps, steps]`, which are 0 for later tokens, and the
+/// weighted sums of values.
 fn attend(network: &Transformer, qkv: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let Transformer { width, heads, batch, steps, .. } = *network;
     let (at, extent) = places(network);
@@ -113,7 +115,7 @@ fn gelu_slope(x: f64) -> f64 {
     0.5 * (1.0 + bent) + 0.5 * x * (1.0 - bent * bent) * BEND[0] * (1.0 + 3.0 * BEND[1] * x * x)
 }
 
-/// What the last norm gives, and what the blocks and that norm remember.
+/// The last norm's output, and the residuals of the blocks and of that norm.
 fn through(network: &Transformer, parameters: &[Vec<f64>], x: &[usize]) -> (Vec<f64>, Vec<Block>, Norm) {
     let Transformer { width, steps, .. } = *network;
     let embedded = |(i, token): (usize, &usize)| {
@@ -139,7 +141,7 @@ fn through(network: &Transformer, parameters: &[Vec<f64>], x: &[usize]) -> (Vec<
     (hidden, blocks, norm)
 }
 
-/// The table of tokens is the last layer's matrix too.
+/// Logits; the table of tokens is also the last layer's matrix.
 fn head(network: &Transformer, parameters: &[Vec<f64>], hidden: &[f64]) -> Vec<f64> {
     let Transformer { width, vocabulary, .. } = *network;
     let rows = hidden.len() / width;
@@ -148,12 +150,13 @@ fn head(network: &Transformer, parameters: &[Vec<f64>], hidden: &[f64]) -> Vec<f
     logits
 }
 
-/// Logits of what follows each of the tokens `x`.
+/// Logits of the token after each of the tokens `x`.
 pub(super) fn logits(network: &Transformer, parameters: &[Vec<f64>], x: &[usize]) -> Vec<f64> {
     head(network, parameters, &through(network, parameters, x).0)
 }
 
-/// The mean cross-entropy of the tokens `y` behind the tokens `x`, and what [`backward`] needs.
+/// The mean cross-entropy of the tokens `y` after the tokens `x`, and the residuals for
+/// [`backward`].
 pub(super) fn forward(
     network: &Transformer,
     parameters: &[Vec<f64>],

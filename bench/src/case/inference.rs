@@ -1,6 +1,7 @@
-//! Inference: a network's results for one batch, from weights that everybody begins with.
+//! Inference: a network's results for one batch, from the same weights for all contenders.
 //!
-//! What is compared between contenders besides are three numbers of the result ([`digest`]), where training steps have losses.
+//! Contenders are compared by three numbers of the result ([`digest`]), in place of the losses of
+//! training steps.
 
 use super::training::parameters as of_layers;
 use super::{Case, Drawn, Float, Kind, Made, Transformer, bert, drawn, first, gpt, plain, program, read};
@@ -13,7 +14,7 @@ use wengert::models::{Bert, BertSettings, Gpt, Mlp};
 use wengert::nn::Activation;
 use wengert::{DType, Literal, Program, Result};
 
-/// A network, and what it is asked.
+/// A network and its batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Inference {
@@ -24,33 +25,33 @@ pub enum Inference {
         /// Examples.
         batch: usize,
     },
-    /// GPT-2's kind of network: logits of what follows each token.
+    /// A GPT-2 network: logits of the token after each token.
     Gpt {
         /// The network.
         network: Transformer,
     },
-    /// BERT's kind: a vector of length 1 for each sequence.
+    /// A BERT network: a vector of length 1 for each sequence.
     Bert {
         /// The network.
         network: Encoder,
     },
 }
 
-/// An encoder of BERT's kind; the last sixteenth of each sequence is not there.
+/// A BERT encoder; the last sixteenth of each sequence is masked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoder {
     /// Blocks.
     pub layers: usize,
-    /// Numbers that stand for a token.
+    /// Elements of a token's vector.
     pub width: usize,
-    /// Numbers within a block's MLP.
+    /// Elements of the hidden layer of a block's MLP.
     pub intermediate: usize,
     /// Heads of attention.
     pub heads: usize,
-    /// Tokens that there are.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
-    /// Positions that there are.
+    /// Number of positions.
     pub positions: usize,
     /// Sequences.
     pub batch: usize,
@@ -64,7 +65,8 @@ impl Encoder {
         BertSettings { vocabulary, positions, types: 2, width, intermediate, heads, layers }
     }
 
-    /// All parameters: names, shapes, and the bounds between which they are drawn, like [`Transformer::parameters`].
+    /// All parameters: names, shapes, and bounds of their initial values, like
+    /// [`Transformer::parameters`].
     pub fn parameters(&self) -> Vec<Drawn> {
         let Encoder { layers, width: c, intermediate, vocabulary, positions, .. } = *self;
         let even = 0.02 * 3f64.sqrt();
@@ -91,7 +93,7 @@ impl Encoder {
         found
     }
 
-    /// Tokens that are there in each sequence.
+    /// Number of valid tokens in each sequence.
     fn there(&self) -> usize {
         self.steps - self.steps / 16
     }
@@ -132,7 +134,7 @@ impl Inference {
         })
     }
 
-    /// What it is asked.
+    /// The inputs of the network.
     fn inputs(&self) -> Result<Vec<(String, Literal)>> {
         let tokens = |[batch, steps]: [usize; 2], vocabulary: usize| {
             let drawn = labels("x", batch * steps, vocabulary)?;
@@ -192,8 +194,9 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     networks.into_iter().map(case).collect()
 }
 
-/// The work: two operations a row for each number of a matrix that it is multiplied with, and attention's; matrices are read once, of tables the rows that
-/// are asked for, and the result is written.
+/// The work: two operations per row for each element of the matrices that it is multiplied with,
+/// and attention's. Matrices are read once; of tables only the looked-up rows are read; the
+/// result is written.
 fn case(network: Inference) -> Case {
     let (id, elements, matrices, rows, attention, ends) = match &network {
         Inference::Mlp { widths, batch } => {
@@ -279,12 +282,12 @@ mod tests {
         assert_eq!(mlp.id, "infer mlp 784-512-512-10 B1");
         assert_eq!(mlp.work.flops, 2 * (784 * 512 + 512 * 512 + 5120));
         assert_eq!(bert.work.elements, 22_713_216);
-        // A block has 1,769,472 numbers in matrices.
+        // A block has 1,769,472 elements in matrices.
         assert_eq!(bert.work.flops, 2 * 128 * 6 * 1_769_472 + 4 * 6 * 384 * 128 * 128);
         assert_eq!(gpt.work.flops, 2 * 128 * (84_934_656 + 50257 * 768) + 4 * 12 * 768 * 128 * 128);
     }
 
-    /// What is drawn is what the program has, and all of it.
+    /// The drawn parameters are exactly the program's.
     #[test]
     fn parameters_are_the_networks() {
         for case in cases(true) {

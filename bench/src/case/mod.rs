@@ -1,11 +1,13 @@
-//! The cases: what is measured, how much work it is, and what its result is.
+//! The benchmark cases: computation, counted work, and the check of the result.
 //!
-//! A [`Case`] is plain data, and `bench/peers/cases.json` holds all of them for the scripts that measure other systems: one list,
-//! one count of bytes and operations. What a case computes is one file below this, with the graph, the data, the count and the
-//! plain loop side by side. Names say everything: `softmax bf16 8192x1024`.
+//! A [`Case`] is plain data, and `bench/peers/cases.json` holds all of them for the scripts that
+//! measure other systems, so that all use one list and one count of bytes and operations. Each
+//! computation is one file below this module, with its graph, data, count and plain loop. Names
+//! are complete: `softmax bf16 8192x1024`.
 //!
-//! Counts are of the work that must be done, whoever does it: each input read once, each result written once; 2·m·n·k operations for
-//! a product. Who moves more gets a lower rate.
+//! Counts are of the compulsory work, independent of the contender: each input read once, each
+//! result written once; 2·m·n·k operations for a product. A contender with more traffic gets a
+//! lower rate.
 
 mod bert;
 mod chain;
@@ -48,17 +50,17 @@ use wengert::{DType, Diagnostic, Initializer, Literal, Program, Result, Tensor, 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// Its name: what, dtype, extents.
+    /// Its name: computation, dtype, extents.
     pub id: String,
-    /// Cases of a group are measured in turns.
+    /// Its group. The cases of a group are measured in turns.
     pub group: String,
-    /// What it computes.
+    /// Its computation.
     pub kind: Kind,
-    /// Of its floats.
+    /// Dtype of its floats.
     pub dtype: Float,
     /// Its work.
     pub work: Work,
-    /// The case whose bandwidth this one's is a share of: a copy of similar size.
+    /// The case whose bandwidth is the reference for this one: a copy of similar size.
     pub reference: Option<String>,
 }
 
@@ -75,7 +77,7 @@ pub enum Float {
 impl Float {
     const ALL: [Float; 2] = [Float::F32, Float::Bf16];
 
-    /// As the library calls it.
+    /// The library's dtype.
     pub fn dtype(self) -> DType {
         match self {
             Float::F32 => DType::F32,
@@ -96,22 +98,22 @@ impl Float {
     }
 }
 
-/// What a case computes.
+/// The computation of a case.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Kind {
-    /// One element is read and written: what a run costs besides its work.
+    /// One element is read and written: the fixed cost of a run.
     Empty,
     /// An elementwise function of whole arrays.
     Chain {
-        /// Which.
+        /// The function.
         chain: Chain,
         /// Elements of each array.
         elements: usize,
     },
     /// A chain drawn at random.
     RandomChain {
-        /// What it is drawn from.
+        /// The seed of the draw.
         seed: u64,
         /// Its number among the chains of the seed.
         number: u64,
@@ -120,7 +122,7 @@ pub enum Kind {
     },
     /// A function of the rows of a matrix.
     Rows {
-        /// Which.
+        /// The function.
         kernel: RowKernel,
         /// Rows.
         rows: usize,
@@ -144,11 +146,11 @@ pub enum Kind {
         /// Rows and columns.
         extent: usize,
     },
-    /// A product of square matrices, and what follows it.
+    /// A product of square matrices, followed by an epilogue.
     Gemm {
         /// Rows and columns.
         extent: usize,
-        /// What follows.
+        /// The epilogue.
         epilogue: Epilogue,
     },
     /// A product of matrices that are not square.
@@ -188,32 +190,35 @@ pub enum Kind {
         /// The network.
         network: ResNet,
     },
-    /// A network's results.
+    /// Inference of a network.
     Inference {
         /// The network.
         network: Inference,
     },
 }
 
-/// A parameter: its name, its shape, and the bounds between which the numbers that it begins with are drawn.
+/// A parameter: its name, its shape, and the bounds of its random initial values.
 pub type Drawn = (String, Vec<usize>, [f64; 2]);
 
-/// A case made: everything a device needs to run it.
+/// A case with its data: everything that a device needs to run it.
 pub struct Made {
-    /// A program with the function [`FUNCTION`], which takes nothing and returns nothing: it reads and writes variables.
+    /// A program with the function [`FUNCTION`], which takes nothing and returns nothing: it
+    /// reads and writes variables.
     pub program: Program,
-    /// What variables begin with.
+    /// Initial values of variables.
     pub variables: Vec<(String, Literal)>,
-    /// The seed for the program's `@init`, if it is to be run before `variables` are set.
+    /// The seed for the program's `@init`, if it must run before `variables` are set.
     pub init: Option<u64>,
-    /// Runs the case and compares what it wrote with a plain loop over the variables' first values.
+    /// Runs the case and compares its results with a plain loop over the variables' initial
+    /// values.
     pub check: Check,
 }
 
-/// Compares what a case computes with a plain loop.
+/// Compares the results of a case with a plain loop.
 pub type Check = fn(&mut Resident, &Case, &[(String, Literal)]) -> Result<Parity>;
 
-/// Every case, at the extents of the benchmark or at small ones, with which a slow device is done within seconds.
+/// Every case, at the extents of the benchmark or at small ones, which take seconds on a slow
+/// device.
 pub fn catalogue(small: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     cases.extend(chain::cases(small));
@@ -227,8 +232,10 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases
 }
 
-/// The cases of `wengert-bench cpu`, in f32 but for C10, in the groups of the table that it makes: C1 products, C2 chains in the caches and in memory, C3
-/// to C5 training steps, C6 inference, C10 products of bf16. (C7 to C9 are [starts](crate::starts).) Where a step's fixed costs are shown, the group has no number.
+/// The cases of `wengert-bench cpu`, in f32 except for C10, in the groups of its table: C1
+/// products, C2 chains in the caches and in memory, C3 to C5 training steps, C6 inference, C10
+/// products of bf16. (C7 to C9 are [starts](crate::starts).) The group that shows a step's fixed
+/// costs has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_product =
@@ -240,7 +247,7 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     cases.extend(transformer::cases(small));
     cases.extend(training::cases(small));
     cases.extend(convolutional::cases(small));
-    // Unrolled, it is compared with itself; that is no row of the table.
+    // The unrolled form is compared with the loop only; it is no row of the table.
     cases.extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
     cases.extend(inference::cases(small));
     cases.extend(chain::cases(small).into_iter().filter(|case| matches!(case.kind, Kind::Empty)));
@@ -249,8 +256,8 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
             Kind::Gemm { .. } | Kind::Product { .. } if case.dtype == Float::Bf16 => OF_BF16,
             Kind::Gemm { .. } | Kind::Product { .. } => "C1 products",
             Kind::Chain { .. } => "C2 chains",
-            // The larger network is GPT-2, whose vocabulary nobody else has. Each has a group: two sets of states at a time are more than many
-            // machines hold.
+            // The larger network is the one with GPT-2's vocabulary. Each has its own group: two
+            // sets of states at a time exceed the memory of many machines.
             Kind::Transformer { network } if network.vocabulary == GPT_2 => "C4 GPT-2",
             Kind::Transformer { .. } => "C3 GPT",
             Kind::Training { .. } => "C5 MLPs",
@@ -263,13 +270,13 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
         };
         case.group = group.into();
     }
-    // In the order of their labels.
+    // Sorts by label.
     cases.sort_by_key(|case| case.group == OF_BF16);
     cases
 }
 
-/// The training steps whose [memory](crate::memory) is looked at: those of GPT-2, larger than it is timed at, and of the networks of C5 that have the most of it to plan; a U-Net
-/// and ResNet-50.
+/// The training steps whose [memory](crate::memory) is compared: GPT-2, larger than in the timed
+/// case, the networks of C5 with most memory to plan, a U-Net and ResNet-50.
 pub fn catalogue_of_memory(small: bool) -> Vec<Case> {
     let mut cases = vec![transformer::case_of_memory(small)];
     cases.extend(convolutional::cases(small));
@@ -282,7 +289,7 @@ pub fn catalogue_of_memory(small: bool) -> Vec<Case> {
     cases
 }
 
-/// The group of what is compiled for its memory.
+/// The group of cases that are compiled for their memory.
 const GROUP_OF_MEMORY: &str = "memory of steps";
 
 /// The group of products of bf16.
@@ -291,11 +298,11 @@ const OF_BF16: &str = "C10 products of bf16";
 /// The greatest extent of a square product on a CPU.
 const LARGEST: usize = 2048;
 
-/// Tokens of GPT-2.
+/// Size of GPT-2's vocabulary.
 const GPT_2: usize = 50257;
 
 impl Case {
-    /// The name as that of a file: letters, digits and dashes.
+    /// The case's name as a file name: letters, digits and dashes.
     pub fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let name: String = self.id.chars().map(plain).collect();
@@ -328,7 +335,7 @@ impl Case {
         }
     }
 
-    /// Makes the program alone.
+    /// Makes the program without data.
     pub fn program(&self) -> Result<Program> {
         match &self.kind {
             Kind::UNet { network } => network.program(),
@@ -337,7 +344,8 @@ impl Case {
         }
     }
 
-    /// As [`make`](Case::make), but what the program can begin with by itself is left to it.
+    /// As [`make`](Case::make), but the program's own initializers set the variables that they
+    /// can.
     pub fn make_fresh(&self) -> Result<Made> {
         match &self.kind {
             Kind::Transformer { network } => transformer::make_fresh(network),
@@ -346,7 +354,7 @@ impl Case {
     }
 }
 
-/// The body of a random chain's loop in Rust, over elements `x`, `w`, `b` and `r`.
+/// The body of a random chain's loop in Rust, on elements `x`, `w`, `b` and `r`.
 pub(crate) fn rust_of_random_chain(seed: u64, number: u64) -> String {
     random_chain::RandomChain::draw(seed, number).rust()
 }
@@ -364,7 +372,7 @@ fn read(f: &mut FunctionBuilder, name: &str, dtype: DType, shape: &[usize]) -> T
     f.param(name, Tensor::variable(ty, Initializer::Zeros))
 }
 
-/// The numbers that a model begins with, as variables of the name `model`.
+/// A model's initial values, as variables of the name `model`.
 fn drawn(parameters: Vec<Drawn>) -> Result<Vec<(String, Literal)>> {
     let draw = |(name, shape, [low, high]): Drawn| {
         let path = format!("model.{name}");
@@ -374,13 +382,13 @@ fn drawn(parameters: Vec<Drawn>) -> Result<Vec<(String, Literal)>> {
     parameters.into_iter().map(draw).collect()
 }
 
-/// The first value of a variable.
+/// The initial value of a variable.
 fn first<'a>(variables: &'a [(String, Literal)], name: &str) -> &'a Literal {
     let found = variables.iter().find(|(path, _)| path == name);
     &found.expect("checks ask for variables that their own case made").1
 }
 
-/// The bandwidth that a case of streams is compared with: a copy so long that no cache holds it.
+/// The reference for bandwidth-bound cases: a copy larger than any cache.
 fn copy_of_memory(dtype: Float, small: bool) -> Option<String> {
     Some(format!("copy {} {}", dtype.name(), if small { "64K" } else { "64M" }))
 }

@@ -1,12 +1,13 @@
-//! Products, layers and losses in f64, for checks: plain loops, products over all threads where that is worth one.
+//! Products, layers and losses in f64, for checks: plain loops, with large products split over
+//! all threads.
 
 use std::num::NonZero;
 use std::thread;
 
-/// From so many multiplications on, a product is shared between threads.
+/// Least number of multiplications of a product that is split over threads.
 const SHARED: usize = 1 << 22;
 
-/// Calls `rows(out, a)` for parts of `out`, `[m, n]`, and of `a`, `[m, k]`, that have the same rows.
+/// Calls `rows(out, a)` on matching row blocks of `out`, `[m, n]`, and of `a`, `[m, k]`.
 fn share(out: &mut [f64], a: &[f64], [m, k, n]: [usize; 3], rows: impl Fn(&mut [f64], &[f64]) + Send + Sync) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     if threads == 1 || m * k * n < SHARED {
@@ -48,7 +49,7 @@ pub(super) fn add_product_transposed(out: &mut [f64], a: &[f64], b: &[f64], [m, 
     });
 }
 
-/// Σ a·b in eight sums, which fit vectors.
+/// Σ a·b in eight partial sums, for vectorisation.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
     let rest: f64 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
@@ -66,7 +67,7 @@ pub(super) fn transposed(a: &[f64], [m, n]: [usize; 2]) -> Vec<f64> {
     (0..n).flat_map(|j| (0..m).map(move |i| a[i * n + j])).collect()
 }
 
-/// `rows` rows that are all the bias.
+/// `rows` copies of the bias, one per row.
 pub(super) fn repeated(bias: &[f64], rows: usize) -> Vec<f64> {
     bias.iter().copied().cycle().take(rows * bias.len()).collect()
 }
@@ -76,14 +77,14 @@ pub(super) fn add(a: &mut [f64], b: &[f64]) {
     a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
 }
 
-/// What a norm of rows remembers.
+/// Residuals of a norm of rows.
 pub(super) struct Norm {
     normal: Vec<f64>,
-    /// One by the standard deviation of each row.
+    /// Inverse of the standard deviation of each row.
     scale: Vec<f64>,
 }
 
-/// Rows less their mean and by their standard deviation, then by gamma and plus beta.
+/// Normalises each row by its mean and standard deviation, multiplies by gamma and adds beta.
 pub(super) fn norm(x: &[f64], gamma: &[f64], beta: &[f64], epsilon: f64) -> (Vec<f64>, Norm) {
     let width = gamma.len();
     let (mut normal, mut scale) = (x.to_vec(), Vec::new());
@@ -98,7 +99,7 @@ pub(super) fn norm(x: &[f64], gamma: &[f64], beta: &[f64], epsilon: f64) -> (Vec
     (y, Norm { normal, scale })
 }
 
-/// The cotangent of a norm's operand; those of its parameters go to `gradients`.
+/// The cotangent of a norm's operand; those of its parameters are added to `gradients`.
 pub(super) fn norm_back(
     norm: &Norm,
     gamma: &[f64],
@@ -122,7 +123,7 @@ pub(super) fn norm_back(
     back
 }
 
-/// x · weight + bias, as many rows as x has.
+/// x · weight + bias, for each row of x.
 pub(super) fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
     let (inputs, outputs) = (weight.len() / bias.len(), bias.len());
     let rows = x.len() / inputs;
@@ -131,7 +132,7 @@ pub(super) fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
     y
 }
 
-/// The cotangent of an affine layer's operand; those of its parameters go to `gradients`.
+/// The cotangent of an affine layer's operand; those of its parameters are added to `gradients`.
 pub(super) fn linear_back(
     x: &[f64],
     weight: &[f64],
@@ -147,7 +148,7 @@ pub(super) fn linear_back(
     back
 }
 
-/// The mean cross-entropy of some rows' labels; the logits become its derivative by them.
+/// The mean cross-entropy of the rows' labels; the logits are overwritten by their derivative.
 pub(super) fn cross_entropy(logits: &mut [f64], labels: &[usize]) -> f64 {
     let (rows, classes) = (labels.len(), logits.len() / labels.len());
     let mut loss = 0.0;
@@ -164,7 +165,8 @@ pub(super) fn cross_entropy(logits: &mut [f64], labels: &[usize]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Small products by hand; large ones, which are shared between threads, against single sums.
+    /// Small products against hand-computed values; large ones, which are split over threads,
+    /// against single sums.
     #[test]
     fn products_are_products() {
         let mut out = vec![1.0, 0.0, 0.0, 0.0];

@@ -1,7 +1,9 @@
-//! Chains drawn at random: 3 to 12 elementwise operations, each on the value before and, if it takes two, an array or a number.
+//! Chains drawn at random: 3 to 12 elementwise operations, each on the value before and, if it
+//! takes two, an array or a number.
 //!
-//! Nobody tunes for a chain that is drawn when the measurement starts. The seed is in the cases' names, so a record says which chains they
-//! were. All operations round as IEEE 754 has them and grow values slowly, so every contender gets the same numbers.
+//! A chain drawn at the start of a measurement cannot have been tuned for. The seed is in the
+//! cases' names, so a record identifies its chains. All operations round by IEEE 754 and bound
+//! the growth of values, so every contender computes the same numbers.
 
 use super::{Case, Float, Kind, Made, first, program, read, short};
 use crate::data::{sampled, uniform};
@@ -13,7 +15,7 @@ use wengert::core::graph::build::FunctionBuilder;
 use wengert::random::SplitMix64;
 use wengert::{DType, Literal, Result, Tensor};
 
-/// Arrays that a chain may read; it begins with the first.
+/// Arrays that a chain may read; it starts from the first.
 pub(crate) const ARRAYS: [&str; 4] = ["x", "w", "b", "r"];
 
 /// The second operand of an operation.
@@ -53,7 +55,7 @@ enum Operation {
 pub(crate) struct RandomChain(Vec<Operation>);
 
 impl RandomChain {
-    /// The chain of that number among those of a seed.
+    /// Chain number `number` of a seed.
     pub fn draw(seed: u64, number: u64) -> RandomChain {
         let mut stream = SplitMix64::of(seed, &[number]);
         let count = 3 + stream.below(10);
@@ -103,7 +105,7 @@ impl RandomChain {
         array == 0 || self.operands().any(|o| o == Operand::Array(array))
     }
 
-    /// One element.
+    /// The chain of one element.
     fn element(&self, arrays: [f32; 4]) -> f32 {
         let value = |o: Operand| match o {
             Operand::Array(k) => arrays[k],
@@ -213,7 +215,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     compare_random_chain(case, &resident.variable("y")?, variables)
 }
 
-/// Compares the result of a random chain, at up to 64K elements, with the chain of its operands among `variables`: all must be equal.
+/// Compares the result of a random chain, at up to 64K elements, with the chain of its operands
+/// among `variables`: they must be equal.
 pub fn compare_random_chain(case: &Case, y: &Literal, variables: &[(String, Literal)]) -> Result<Parity> {
     let Kind::RandomChain { seed, number, .. } = case.kind else {
         return Err(wengert::Diagnostic::new(format!("`{}` is no random chain", case.id)));

@@ -1,7 +1,8 @@
-//! Training steps of a recurrent network, whose steps in time are a loop, or written out.
+//! Training steps of a recurrent network, whose time steps are a loop or unrolled.
 //!
-//! An LSTM reads a window of a few examples, and is trained on the cross-entropy of an affine layer behind it. What a loop costs is the ratio of the
-//! two forms: `step lstm …` takes the steps by `scan`, `… unrolled` has the equations of each.
+//! An LSTM reads a window of a few examples, and is trained on the cross-entropy of an affine
+//! layer after it. The cost of a loop is the ratio of the two forms: `step lstm …` takes the
+//! steps by `scan`, `… unrolled` has separate equations for each.
 
 use super::plain::{add_product, repeated, transposed};
 use super::training::{Algorithm, check_steps};
@@ -29,17 +30,17 @@ pub struct Recurrent {
     pub steps: usize,
     /// Examples.
     pub batch: usize,
-    /// How the steps are taken.
+    /// The form of the time steps.
     pub form: Form,
 }
 
-/// How the steps of a window are taken.
+/// The form of the time steps of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// One after another by a loop.
+    /// A loop.
     Scan,
-    /// Each has equations of its own.
+    /// Separate equations for each.
     Unrolled,
 }
 
@@ -49,7 +50,7 @@ struct Model {
     out: Linear,
 }
 
-/// Its variables, in the order in which [`plain`] takes and gives them.
+/// Its variables, in the order of the operands and results of [`plain`].
 const PARAMETERS: [&str; 5] = ["lstm.input", "lstm.recurrent", "lstm.bias", "out.weight", "out.bias"];
 
 impl Model {
@@ -82,8 +83,9 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     vec![of(Form::Scan), of(Form::Unrolled)]
 }
 
-/// The work of a step: products of inputs, states and results with their weights, as many for the weights' gradients and, but for the inputs, for the
-/// gradients of what they were multiplied with; parameters and two moments are read and written, and the window is read.
+/// The work of a step: products of inputs, states and outputs with their weights, the same for
+/// the weights' gradients and, except for the inputs, for the gradients of the other operands;
+/// parameters and two moments are read and written, and the window is read.
 fn case(network: Recurrent) -> Case {
     let Recurrent { inputs, width, classes, steps, batch, form } = network;
     let [inputs, width, classes, steps, batch] = [inputs, width, classes, steps, batch].map(|n| n as u64);
@@ -104,7 +106,7 @@ fn case(network: Recurrent) -> Case {
     }
 }
 
-/// What the network begins with; the weights' bounds are PyTorch's.
+/// Initial values of the network; the weights' bounds are PyTorch's.
 fn parameters(network: &Recurrent) -> Vec<Drawn> {
     let Recurrent { inputs, width, classes, .. } = *network;
     let bound = 1.0 / (width as f64).sqrt();
@@ -151,7 +153,7 @@ fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// What a step of the plain network remembers.
+/// Residuals of a step of the plain network.
 struct Remembered {
     before: [Vec<f64>; 2],
     gates: Vec<f64>,
@@ -249,7 +251,7 @@ mod tests {
         let case = case(network);
         assert_eq!(case.id, "step lstm 3-5-2 T7 B4 unrolled");
         assert_eq!(case.work.elements, (3 + 5 + 1) * 20 + (5 + 1) * 2);
-        // Forward 60 + 100 + 10 a row, the weights' gradients the same, the states' 100 + 10.
+        // Forward 60 + 100 + 10 per row, the weights' gradients the same, the states' 100 + 10.
         assert_eq!(case.work.flops, 2 * 28 * (2 * 170 + 110));
     }
 

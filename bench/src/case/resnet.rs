@@ -1,7 +1,7 @@
-//! Training steps of a residual network: [`wengert::models::ResNet`] with batch norms in training, the mean cross-entropy of its logits, gradient descent
-//! with momentum.
+//! Training steps of a residual network: [`wengert::models::ResNet`] with batch norms in
+//! training, the mean cross-entropy of its logits, gradient descent with momentum.
 //!
-//! There is no plain loop of it: it is compiled, for its [memory](crate::memory), and not timed.
+//! It has no plain loop: it is compiled for its [memory](crate::memory), and not timed.
 
 use super::{Case, Float, GROUP_OF_MEMORY, Kind, program, read};
 use crate::record::Work;
@@ -10,7 +10,7 @@ use wengert::models::{ResNet as Model, ResNetSettings};
 use wengert::prelude::{Sgd, cross_entropy, value_aux_and_grad};
 use wengert::{DType, Differentiable, Program, Result};
 
-/// A network, and what it is trained on.
+/// A network and the sizes of its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResNet {
@@ -56,7 +56,8 @@ impl ResNet {
         })
     }
 
-    /// Products of an image on the way forward, those of the first layer, and channels of all norms.
+    /// Multiply-adds of an image's forward pass, those of the first layer, and channels of all
+    /// norms.
     fn counts(&self) -> [u64; 3] {
         let ResNet { extent, channels, width, blocks, classes, .. } = *self;
         let halved = |extent: usize| extent.div_ceil(2);
@@ -93,8 +94,9 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     vec![case(if small { tiny } else { resnet_50 })]
 }
 
-/// The work of a step: each layer's products, its weights' gradient, and but for the first its input's. Parameters, velocities and running statistics
-/// are read and written, the batch is read.
+/// The work of a step: each layer's products, its weights' gradient, and except for the first
+/// layer its input's gradient. Parameters, velocities and running statistics are read and
+/// written, the batch is read.
 fn case(network: ResNet) -> Case {
     let ResNet { extent, channels, width, blocks, classes, batch } = network;
     let parameters = network.settings().parameters() as u64;
@@ -121,7 +123,8 @@ fn case(network: ResNet) -> Case {
 mod tests {
     use super::*;
 
-    /// ResNet-50 is known to have 4.09 billion products, 25,557,032 parameters and 53,120 numbers of running statistics.
+    /// ResNet-50 has 4.09 billion multiply-adds, 25,557,032 parameters and 53,120 elements of
+    /// running statistics.
     #[test]
     fn steps_are_counted_by_hand() {
         let case = cases(false).remove(0);

@@ -1,7 +1,8 @@
 //! Functions of rows: softmax, layer norm, cross-entropy, forward and backward.
 //!
-//! A row that stays on the chip is read once and written once; that is what is counted. Layer norm's backward pass comes with its forward pass,
-//! as in training: y, dx, dγ and dβ out of x, γ, β and dy.
+//! The count is of one read and one write of each row, as for a row kept on the chip. Layer
+//! norm's backward pass includes its forward pass, as in training: y, dx, dγ and dβ from x, γ, β
+//! and dy.
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read};
 use crate::data::{labels, sampled, uniform};
@@ -133,7 +134,7 @@ pub(super) fn make(kernel: RowKernel, dtype: DType, rows: usize, columns: usize)
     Ok(Made { program, variables, init: None, check })
 }
 
-/// Compares up to 64 rows, and everything that is a sum over rows.
+/// Compares up to 64 rows, and every result that is a sum over rows.
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
@@ -218,7 +219,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
                 let mut expected: Vec<f64> = softmax(&logits).iter().map(|p| p / rows as f64).collect();
                 expected[label] -= 1.0 / rows as f64;
                 for (c, expected) in expected.iter().enumerate() {
-                    // At the label, 1 is subtracted; elsewhere probabilities are of the size of 1 / columns.
+                    // At the label, 1 is subtracted; elsewhere probabilities are about 1 /
+                    // columns.
                     let scale = if c == label { 1.0 } else { 4.0 / columns as f64 };
                     comparison.add(dx.get(r * columns + c).to_f64(), *expected, scale / rows as f64);
                 }
@@ -227,7 +229,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
             comparison.add(resident.variable("loss")?.get(0).to_f64(), loss, loss);
         }
     }
-    // A few roundings of results and intermediate values; exponentials of f32 deviate by some units, and sums over rows grow slowly.
+    // Allows a few roundings of results and intermediate values; exponentials of f32 deviate by
+    // some units, and errors of sums over rows grow slowly.
     comparison.finish(16.0 * rounding(case.dtype.dtype()))
 }
 

@@ -1,4 +1,5 @@
-//! Sums: of columns, as the gradient of a bias, and of all elements. Halves are widened first and added in f32.
+//! Sums: of columns, as the gradient of a bias, and of all elements. bf16 elements are widened
+//! and summed in f32.
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, short};
 use crate::data::uniform;
@@ -51,6 +52,6 @@ fn check(resident: &mut Resident, _: &Case, variables: &[(String, Literal)]) -> 
     for (i, (sum, size)) in sums.into_iter().zip(sizes).enumerate() {
         comparison.add(y.get(i).to_f64(), sum, size);
     }
-    // A sum in one long chain of f32 would be off by more; one in lanes and parts is not.
+    // A sum in one long chain of f32 would deviate by more; one in lanes and parts does not.
     comparison.finish(64.0 * rounding(DType::F32))
 }

@@ -1,6 +1,8 @@
-//! Training steps: forward, backward and the optimiser's update of a small network, everything on the device.
+//! Training steps: forward, backward and the optimiser's update of a small network, all on the
+//! device.
 //!
-//! On a GPU these are short of work, not of bandwidth: they show what a launch costs, and what capturing a step as one graph saves.
+//! On a GPU these are latency-bound: they show the cost of launches, and the benefit of capturing
+//! a step as one graph.
 
 use super::{Case, Drawn, Float, Kind, Made, drawn, first, program, read};
 use crate::data::{labels, uniform};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use wengert::prelude::{Adam, AdamW, Linear, cross_entropy, value_and_grad};
 use wengert::{DType, Differentiable, Literal, Result, Tensor};
 
-/// A network of affine layers with relu between, trained on the cross-entropy of its results.
+/// A network of affine layers with relu between, trained on the cross-entropy of its logits.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
@@ -23,7 +25,7 @@ pub struct Network {
     pub algorithm: Algorithm,
 }
 
-/// An optimiser, with a rate of 0.001 and otherwise the usual settings.
+/// An optimiser, with a rate of 0.001 and otherwise default settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
@@ -50,7 +52,7 @@ impl Algorithm {
     }
 }
 
-/// Of all steps.
+/// The learning rate of all steps.
 pub(super) const RATE: f64 = 1e-3;
 
 #[derive(Differentiable)]
@@ -75,8 +77,9 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     [digits, Network { widths, batch, algorithm: Algorithm::Adam }].map(case).into()
 }
 
-/// The work of a step: each layer's product, its weights' gradient, and but for the first its input's, 2·batch·in·out operations each;
-/// parameters and two moments are read and written, and the batch is read.
+/// The work of a step: each layer's product, its weights' gradient, and except for the first
+/// layer its input's gradient, 2·batch·in·out operations each; parameters and two moments are
+/// read and written, and the batch is read.
 fn case(network: Network) -> Case {
     let Network { widths, batch, algorithm } = &network;
     let batch_size = *batch as u64;
@@ -98,8 +101,8 @@ fn case(network: Network) -> Case {
     }
 }
 
-/// What affine layers with relu between begin with: weights of Kaiming's bounds, and biases other than zeros, so that one that is forgotten is
-/// found out.
+/// Initial values of affine layers with relu between: weights within Kaiming's bounds, and
+/// nonzero biases, so that a forgotten one is detected.
 pub(super) fn parameters(widths: &[usize]) -> Vec<Drawn> {
     let of_layer = |(n, w): (usize, &[usize])| {
         let bound = (6.0 / w[0] as f64).sqrt();
@@ -141,8 +144,9 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
 /// Loss and gradients of a step from its parameters.
 pub(super) type Plain<'a> = dyn Fn(&[Vec<f64>]) -> (f64, Vec<Vec<f64>>) + 'a;
 
-/// Runs [`STEPS`] steps. After each, the loss, both moments and the weights are compared with a plain step from what was there before it; the
-/// weights' update starts from the device's own moments, since it divides by them.
+/// Runs [`STEPS`] steps. After each, the loss, both moments and the weights are compared with a
+/// plain step from the values before it. The weights' update starts from the device's own
+/// moments, since it divides by them.
 pub(super) fn check_steps(
     resident: &mut Resident,
     names: &[String],
@@ -172,7 +176,7 @@ pub(super) fn check_steps(
         for (p, gradient) in gradient.iter().enumerate() {
             let largest = gradient.iter().fold(0.0f64, |a, g| a.max(g.abs()));
             for (i, g) in gradient.iter().enumerate() {
-                // Deviations of gradients are relative to the largest of the array.
+                // Deviations of gradients are relative to the array's largest element.
                 comparison.add(found_m[p][i], 0.9 * m[p][i] + 0.1 * g, largest);
                 comparison.add(found_v[p][i], 0.999 * v[p][i] + 0.001 * g * g, largest * largest);
                 let m = found_m[p][i] / (1.0 - 0.9f64.powi(step));
@@ -189,7 +193,7 @@ pub(super) fn check_steps(
 fn plain(network: &Network, parameters: &[Vec<f64>], x: &Literal, y: &Literal) -> (f64, Vec<Vec<f64>>) {
     let (widths, batch) = (&network.widths, network.batch);
     let layers = widths.len() - 1;
-    // What goes into each layer: the input, then the relu of the layer before.
+    // The input of each layer: the network's input, then the relu of the layer before.
     let mut inputs: Vec<Vec<f64>> = vec![x.scalars().map(|s| s.to_f64()).collect()];
     let mut result = Vec::new();
     for layer in 0..layers {

@@ -1,10 +1,13 @@
-//! Training steps of GPT-2's kind of network: [`Gpt`], its mean cross-entropy, [`AdamW`] with its usual settings.
+//! Training steps of a GPT-2 network: [`Gpt`], its mean cross-entropy, [`AdamW`] with default
+//! settings.
 //!
-//! Whoever measures this begins with the same numbers ([`Transformer::parameters`] says between which bounds, `data.rs` how they are drawn), and so the
-//! losses of the first [`STEPS`] steps are the same for all, but for rounding; [`harness`](crate::harness) compares them.
+//! All contenders have the same initial values ([`Transformer::parameters`] has their bounds,
+//! `data.rs` draws them). The losses of the first [`STEPS`] steps are therefore the same for all,
+//! up to rounding; [`harness`](crate::harness) compares them.
 //!
-//! A small network is compared with a plain step in f64 number by number. Of a large one, whose plain gradients would take minutes, the first loss is,
-//! and the other losses are compared between contenders.
+//! A small network is compared with a plain step in f64, element by element. For a large one,
+//! whose plain gradients would take minutes, only the first loss is; its other losses are
+//! compared between contenders.
 
 use super::{Case, Drawn, Float, Kind, Made, drawn, first, gpt, program, read};
 use crate::data::labels;
@@ -16,21 +19,21 @@ use wengert::models::{Gpt, GptSettings};
 use wengert::prelude::{AdamW, value_and_grad};
 use wengert::{DType, Literal, Program, Result};
 
-/// A network, and what it is trained on.
+/// A network and the sizes of its batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transformer {
     /// Blocks.
     pub layers: usize,
-    /// Numbers that stand for a token.
+    /// Elements of a token's vector.
     pub width: usize,
     /// Heads of attention.
     pub heads: usize,
-    /// Tokens that there are.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
     /// Sequences of a step.
     pub batch: usize,
-    /// Tokens of a sequence, and positions that there are.
+    /// Tokens of a sequence, and number of positions.
     pub steps: usize,
 }
 
@@ -38,12 +41,13 @@ const RATE: f64 = 1e-3;
 const DECAY: f64 = 0.01;
 const BETAS: [f64; 2] = [0.9, 0.999];
 
-/// Most parameters of a network that is compared with a plain step number by number.
+/// Most parameters of a network that is compared with a plain step element by element.
 const SMALL: u64 = 1 << 20;
 
 impl Transformer {
-    /// All parameters: names, shapes, and the bounds between which they are drawn. Weights have the standard deviation that GPT-2's have; norms and
-    /// biases begin with something other than ones and zeros, so that one that is forgotten is found out.
+    /// All parameters: names, shapes, and bounds of their initial values. Weights have the
+    /// standard deviation of GPT-2's. Norms and biases begin with values other than ones and
+    /// zeros, so that a forgotten one is detected.
     pub fn parameters(&self) -> Vec<Drawn> {
         let Transformer { layers, width: c, vocabulary, steps, .. } = *self;
         let even = 0.02 * 3f64.sqrt();
@@ -87,7 +91,7 @@ impl Transformer {
         })
     }
 
-    /// Tokens `x`, and those `y` that follow them.
+    /// Tokens `x`, and the next tokens `y`.
     pub(super) fn tokens(&self) -> Result<Vec<(String, Literal)>> {
         let of = |name: &str| {
             let drawn = labels(name, self.batch * self.steps, self.vocabulary)?;
@@ -106,7 +110,8 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     networks.into_iter().map(case).collect()
 }
 
-/// The case whose memory is looked at: GPT-2 with 124 million parameters, on more and longer sequences than it is timed with.
+/// The case whose memory is compared: GPT-2 with 124 million parameters, on more and longer
+/// sequences than in the timed case.
 pub(super) fn case_of_memory(small: bool) -> Case {
     let Some(Case { kind: Kind::Transformer { network }, .. }) = cases(small).pop() else {
         unreachable!("cases of transformers are transformers")
@@ -114,16 +119,18 @@ pub(super) fn case_of_memory(small: bool) -> Case {
     case(if small { network } else { Transformer { batch: 8, steps: 256, ..network } })
 }
 
-/// The work of a step: 6 operations a token for each number of the matrices that tokens are multiplied with (12·width² in a block, vocabulary·width behind
-/// the last; twice forward, four times backward), and 12·layers·width·steps a token for attention, as everybody counts it, though half of it is
-/// masked. Parameters and two moments are read and written, tokens are read.
+/// The work of a step: 6 operations per token for each element of the matrices that tokens are
+/// multiplied with (12·width² per block, vocabulary·width after the last; twice forward, four
+/// times backward), and 12·layers·width·steps per token for attention, the usual count, though
+/// half of it is masked. Parameters and two moments are read and written, tokens are read.
 fn case(network: Transformer) -> Case {
     let Transformer { layers, width, heads, vocabulary, batch, steps } = network;
     let [l, c, v, b, t] = [layers, width, vocabulary, batch, steps].map(|n| n as u64);
     let parameters = network.settings().parameters() as u64;
     Case {
         id: format!("step gpt L{layers} C{width} H{heads} V{vocabulary} B{batch} T{steps}"),
-        // Sizes have a group each: two sets of states at a time are more than many machines hold.
+        // Each size has its own group: two sets of states at a time exceed the memory of many
+        // machines.
         group: format!("gpt L{layers} C{width}"),
         dtype: Float::F32,
         work: Work {
@@ -142,7 +149,7 @@ pub(super) fn make(network: &Transformer) -> Result<Made> {
     Ok(Made { program: network.program()?, variables, init: Some(1), check })
 }
 
-/// The same, but parameters begin as the program itself has them begin.
+/// The same, with the program's own initial values.
 pub(super) fn make_fresh(network: &Transformer) -> Result<Made> {
     Ok(Made { program: network.program()?, variables: network.tokens()?, init: Some(1), check })
 }
@@ -184,14 +191,15 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
             let largest = gradients[p].iter().fold(0.0f64, |a, g| a.max(g.abs()));
             for (i, g) in gradients[p].iter().enumerate() {
                 let [m, v] = [&moments[0][p][i], &moments[1][p][i]];
-                // Deviations of gradients are relative to the largest of the array.
+                // Deviations of gradients are relative to the array's largest element.
                 comparison.add(found_m[i], BETAS[0] * m + (1.0 - BETAS[0]) * g, largest);
                 comparison.add(found_v[i], BETAS[1] * v + (1.0 - BETAS[1]) * g * g, largest * largest);
                 let direction = found_m[i] / corrections[0] / ((found_v[i] / corrections[1]).sqrt() + 1e-8);
                 let moved = parameters[p][i] * (1.0 - RATE * DECAY) - RATE * direction;
                 comparison.add(after[i], moved, 1.0);
             }
-            // The next step begins where the device is: the update divides by moments, which makes much of rounding.
+            // The next step starts from the device's values: the update divides by moments, which
+            // amplifies rounding.
             (parameters[p], moments[0][p], moments[1][p]) = (after, found_m, found_v);
         }
     }
@@ -206,15 +214,16 @@ mod tests {
     fn steps_are_counted_by_hand() {
         let [c3, c4] = &cases(false)[..] else { panic!("two networks") };
         assert_eq!(c3.id, "step gpt L6 C384 H6 V4096 B8 T128");
-        // Blocks of 1,774,464 and 768 of the last norm; matrices of 1,769,472 and 1,572,864.
+        // Blocks of 1,774,464 elements and 768 of the last norm; matrices of 1,769,472 and
+        // 1,572,864.
         assert_eq!(c3.work.elements, (4096 + 128) * 384 + 6 * 1_774_464 + 768);
         assert_eq!(c3.work.flops, 1024 * (6 * (6 * 1_769_472 + 1_572_864) + 12 * 6 * 384 * 128));
-        // Of 1024 positions there are 128: 124,439,808 less 896·768.
+        // 128 of 1024 positions: 124,439,808 less 896·768.
         assert_eq!(c4.work.elements, 124_439_808 - 896 * 768);
         assert_eq!(c4.work.bytes, 24 * c4.work.elements + 8 * 256);
     }
 
-    /// What is drawn is what the program has, and all of it.
+    /// The drawn parameters are exactly the program's.
     #[test]
     fn parameters_are_the_networks() {
         let Kind::Transformer { network } = cases(true).remove(0).kind else { panic!("a transformer") };

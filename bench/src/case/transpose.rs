@@ -1,4 +1,4 @@
-//! The transposition of a matrix: a copy in which neighbours do not stay neighbours.
+//! The transposition of a matrix: a copy in which neighbours are separated.
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read};
 use crate::data::{sampled, uniform};

@@ -1,6 +1,7 @@
-//! Training steps of a U-Net: [`wengert::models::UNet`], the mean cross-entropy of each pixel's logits, Adam.
+//! Training steps of a U-Net: [`wengert::models::UNet`], the mean cross-entropy of each pixel's
+//! logits, Adam.
 //!
-//! There is no plain loop of it: it is compiled, for its [memory](crate::memory), and not timed.
+//! It has no plain loop: it is compiled for its [memory](crate::memory), and not timed.
 
 use super::training::RATE;
 use super::{Case, Float, GROUP_OF_MEMORY, Kind, program, read};
@@ -10,7 +11,7 @@ use wengert::models::{UNet as Model, UNetSettings};
 use wengert::prelude::{Adam, cross_entropy, value_and_grad};
 use wengert::{DType, Program, Result};
 
-/// A network, and what it is trained on.
+/// A network and the sizes of its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UNet {
@@ -20,7 +21,7 @@ pub struct UNet {
     pub channels: usize,
     /// Channels at full size; twice as many after each halving.
     pub width: usize,
-    /// How often the image is halved.
+    /// Number of times the image is halved.
     pub depth: usize,
     /// Classes of a pixel.
     pub classes: usize,
@@ -46,29 +47,31 @@ impl UNet {
         })
     }
 
-    /// Products of an image on the way forward, and those of the first layer.
+    /// Multiply-adds of an image's forward pass, and those of the first layer.
     fn products(&self) -> [u64; 2] {
         let UNet { extent, channels, width, depth, classes, .. } = *self;
         let level = |n: usize| width << n;
         let pixels = |n: usize| (extent >> n).pow(2);
         let pair = |n: usize, inputs: usize| pixels(n) * 9 * (inputs + level(n)) * level(n);
         let down = (0..=depth).map(|n| pair(n, if n == 0 { channels } else { level(n - 1) }));
-        // Each pixel of the smaller image is spread over four.
+        // Each pixel of the smaller image contributes to four.
         let up = (0..depth).map(|n| pixels(n + 1) * 4 * level(n + 1) * level(n) + pair(n, level(n + 1)));
         let all = down.chain(up).sum::<usize>() + pixels(0) * width * classes;
         [all, pixels(0) * 9 * channels * width].map(|n| n as u64)
     }
 }
 
-/// The paper's network; its images of 572 × 572 are for convolutions that do not keep height and width, so here they are 256 × 256.
+/// The paper's network. Its images of 572 × 572 are for convolutions that shrink the image, so
+/// here they are 256 × 256.
 pub(super) fn cases(small: bool) -> Vec<Case> {
     let original = UNet { extent: 256, channels: 1, width: 64, depth: 4, classes: 2, batch: 4 };
     let tiny = UNet { extent: 8, width: 3, depth: 2, batch: 2, ..original };
     vec![case(if small { tiny } else { original })]
 }
 
-/// The work of a step: each layer's products, its weights' gradient, and but for the first its input's. Parameters and two moments are read and
-/// written, the batch is read.
+/// The work of a step: each layer's products, its weights' gradient, and except for the first
+/// layer its input's gradient. Parameters and two moments are read and written, the batch is
+/// read.
 fn case(network: UNet) -> Case {
     let UNet { extent, channels, width, depth, classes, batch } = network;
     let parameters = network.settings().parameters() as u64;
@@ -97,7 +100,8 @@ mod tests {
         let network = UNet { extent: 4, channels: 1, width: 3, depth: 1, classes: 2, batch: 5 };
         let case = case(network);
         assert_eq!(case.id, "step unet 4x4x1 C3 D1 K2 adam B5");
-        // Down 9·(1 + 3)·3 at 16 places and 9·(3 + 6)·6 at 4, up 4·6·3 at 4 and 9·(6 + 3)·3 at 16, 3·2 at 16.
+        // Down 9·(1 + 3)·3 at 16 places and 9·(3 + 6)·6 at 4, up 4·6·3 at 4 and 9·(6 + 3)·3 at
+        // 16, 3·2 at 16.
         let products = 16 * 108 + 4 * 486 + 4 * 72 + 16 * 243 + 16 * 6;
         assert_eq!(case.work.flops, 2 * 5 * (3 * products - 16 * 27));
         assert_eq!(cases(false)[0].work.elements, 31_030_658);

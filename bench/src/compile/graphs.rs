@@ -1,4 +1,4 @@
-//! Graphs of as many equations as one likes, of several shapes.
+//! Graphs of any number of equations, of several shapes.
 
 use wengert::control::{fold, scan};
 use wengert::prelude::{AdamW, Linear, Program, value_and_grad};
@@ -7,22 +7,22 @@ use wengert::{DType, Differentiable, Initializer, Literal, Result, Tensor, Tenso
 /// Elements of a tensor: few, since nothing is run.
 const WIDTH: usize = 8;
 
-/// A shape of graphs. Each is where some loop of a compiler may be longer than it should be.
+/// A shape of graphs. Each can expose a superlinear loop of a compiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// One elementwise chain in which every value has two uses or three.
     Chain,
-    /// Layers beside each other, each with parameters and an output of its own.
+    /// Parallel layers, each with its own parameters and output.
     Layers,
     /// A deep network's training step: forward, backward, AdamW.
     Training,
-    /// One sum of terms that are made of one input.
+    /// One sum of many terms of one input.
     Sum,
-    /// Parameters, each with a function of its own, and one concatenation of them all.
+    /// Parameters, each with its own function, and one concatenation of all results.
     Concatenation,
     /// A loop whose step is a chain that captures a parameter for every link.
     Loop,
-    /// Small loops one behind the other, each with numbers of its own.
+    /// Consecutive small loops, each with its own numbers.
     Loops,
 }
 
@@ -50,7 +50,7 @@ impl Form {
         }
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub fn description(self) -> &'static str {
         match self {
             Form::Chain => "one elementwise chain, every value used two or three times",
@@ -63,11 +63,11 @@ impl Form {
         }
     }
 
-    /// A program whose function `f` has about so many equations, those of regions included.
+    /// A program whose function `f` has about `equations` equations, those of regions included.
     ///
-    /// Errors: none that is known; what the builder says.
+    /// Errors: none known; those of the builder.
     pub fn program(self, equations: usize) -> Result<Program> {
-        // What a unit and what is around the units has is read off two small graphs.
+        // Equations per unit and of the fixed part follow from two small graphs.
         let (few, many) = (8, 16);
         let (least, most) = (count(&self.of(few)?), count(&self.of(many)?));
         let each = (most - least) as f64 / (many - few) as f64;
@@ -75,7 +75,7 @@ impl Form {
         self.of(units)
     }
 
-    /// A program of so many links, layers, terms, parts.
+    /// A program of `units` links, layers, terms or parts.
     fn of(self, units: usize) -> Result<Program> {
         let vector = |n: usize| TensorType::new(DType::F32, [n]);
         let mut program = Program::new();

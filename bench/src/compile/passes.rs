@@ -1,6 +1,7 @@
-//! The time of each pass: the compiler's own spans, and a clock, which the compiler has not.
+//! The time of each pass, from the compiler's spans and a clock; the compiler itself has no
+//! clock.
 //!
-//! It is the processor time of the thread, so that other processes on the machine do not matter.
+//! It is the thread's processor time, so other processes do not affect it.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -10,14 +11,14 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The processor time that this thread has taken.
+/// The processor time used by this thread.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |n: i64| u64::try_from(n).unwrap_or(0);
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
 }
 
-/// Listens to the spans called `pass`, and adds up what each takes, those within it apart.
+/// Subscribes to the spans called `pass`, and sums the time of each, without the spans within it.
 #[derive(Debug, Default)]
 pub struct Clock(Mutex<Times>);
 
@@ -25,7 +26,7 @@ pub struct Clock(Mutex<Times>);
 struct Times {
     /// Names of the spans so far; ids count from 1.
     names: Vec<String>,
-    /// The spans that are entered: which, since when, and how long those within it took.
+    /// The open spans: number, start, and the time of spans within.
     open: Vec<(usize, Duration, Duration)>,
     total: BTreeMap<String, Duration>,
 }
@@ -35,7 +36,7 @@ impl Clock {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each pass has taken.
+    /// The time of each pass.
     pub fn total(&self) -> BTreeMap<String, Duration> {
         self.times().total.clone()
     }

@@ -38,7 +38,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Compiles, asks, prints the table.
+    /// Compiles the steps, asks the peers and prints the table.
     pub(crate) fn run(&self, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         let cases = catalogue_of_memory(self.small);
         let named = |case: &&Case| {
@@ -54,7 +54,7 @@ impl Asked {
         for path in [&self.json, &self.csv].into_iter().flatten() {
             atomic::can_write(path)?;
         }
-        // If nobody reads the progress, there is still the record.
+        // If the progress cannot be printed, the record is still made.
         let record = self.measure(&chosen, &mut |line| drop(writeln!(err, "{line}")))?;
         let records = [record];
         if let Some(path) = &self.csv {
@@ -69,7 +69,7 @@ impl Asked {
             device: Device::Cpu,
             own: Own::Here,
             small: self.small,
-            // Memory is the same on a busy machine; the record says that it was one.
+            // Memory does not depend on other processes; the record still notes their CPU use.
             busy: true,
             rounds: Some(1),
             date: self.date.clone(),

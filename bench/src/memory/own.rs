@@ -1,4 +1,4 @@
-//! What this library's steps need.
+//! Memory of this library's steps.
 
 use super::Footprint;
 use crate::case::Case;
@@ -9,11 +9,11 @@ use std::time::Instant;
 use wengert::pipeline::{Options, compile, compile_kernels};
 use wengert::{Binding, Program, Result, naive_peak, probes, target};
 
-/// The passes that decide in which order kernels run and where buffers lie, and those that look after them.
+/// The passes that determine the order of kernels and the offsets of buffers, and their checks.
 const PLANNING: [&str; 9] =
     ["schedule", "nests", "homes", "moves", "slots", "offsets", "emit", "account", "verify plan"];
 
-/// Compiles a training step for the CPU with the usual settings.
+/// Compiles a training step for the CPU with the default settings.
 ///
 /// Error: it cannot be made or compiled.
 pub fn footprint(case: &Case) -> Result<Footprint> {
@@ -30,7 +30,7 @@ pub fn footprint(case: &Case) -> Result<Footprint> {
     let planning: f64 =
         PLANNING.iter().filter_map(|name| passes.get(*name)).map(|took| took.as_secs_f64()).sum();
     let bytes = |value| plan.values[value].bytes();
-    // What is only read is the batch.
+    // Inputs that are only read are the batch.
     let state = plan.variables.iter().filter_map(|v| v.before.filter(|before| *before != v.after));
     let made = plan.variables.iter().filter(|v| v.before.is_none()).map(|v| v.after);
     let results = made.chain(plan.outputs.iter().map(|output| output.value));

@@ -1,4 +1,4 @@
-//! What other compilers say of theirs.
+//! Memory figures of other compilers.
 
 use super::Footprint;
 use crate::case::Case;
@@ -8,37 +8,37 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use wengert::{Diagnostic, Result};
 
-/// What a peer's compiler says of a step.
+/// The figures of a peer's compiler for a step.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
     /// Its name in records.
     pub contender: String,
-    /// What it compiled for.
+    /// Its target.
     pub device: String,
     /// Libraries and their versions.
     pub libraries: BTreeMap<String, String>,
-    /// Numbers that are learnt.
+    /// Number of learnt parameters.
     pub parameters: u64,
-    /// What is donated: parameters, the optimiser's state, running statistics.
+    /// Donated memory: parameters, the optimiser's state, running statistics.
     pub state_bytes: u64,
-    /// What each way in which the step can be written needs, by its name.
+    /// Memory of each way of writing the step, by its name.
     pub ways: BTreeMap<String, Way>,
 }
 
-/// What one way needs.
+/// Memory of one way.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
     /// Temporary memory.
     pub temporary_bytes: u64,
-    /// Results that are not written over what is donated.
+    /// Results that are not written over donated memory.
     pub result_bytes: u64,
     /// Seconds from the beginning of tracing until the step is compiled.
     pub compile_seconds: f64,
 }
 
-/// What a process answers.
+/// The answer of a process.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -47,10 +47,10 @@ enum Answer {
     Wrong { error: String },
 }
 
-/// Asks a peer about a step: its footprints and libraries; `Ok(Err(why))` if it cannot take part.
+/// Asks a peer for a step's footprints and its libraries; `Ok(Err(why))` if it cannot take part.
 ///
-/// Errors: the process does not start, fails or says something else; its network is another.
-#[allow(clippy::type_complexity)] // The same shape as everywhere that somebody may be absent.
+/// Errors: the process does not start, fails or prints something else; its network differs.
+#[allow(clippy::type_complexity)] // The same shape as for all contenders that may be absent.
 pub fn ask(
     starter: &Starter,
     case: &Case,
@@ -117,7 +117,7 @@ mod tests {
             )
             .replace('\n', " ")
         };
-        // `$1` is the case behind `--memory`, which is the script's name.
+        // `$1` is the case after `--memory`, which is the script's name.
         let script = format!("[ \"$1\" = '{}' ] && echo '{}'", case.id, said(case.work.elements));
         let (footprints, libraries) = ask(&shell(&script), &case).unwrap().unwrap();
         let found: Vec<_> = footprints.iter().map(|f| (f.way.as_str(), f.bytes())).collect();

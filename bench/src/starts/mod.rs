@@ -1,12 +1,16 @@
-//! Starts: what a fresh process takes from nothing to the end of its first training step, and how much memory it needs.
+//! Starts: time and memory of a fresh process up to the end of its first training step.
 //!
-//! A start is a process of its own, for what was loaded, compiled or allocated before is what it is about. A contender is the command that answers requests
-//! elsewhere (`… --serve NAME`), with `--start CASE --cache FOLDER` behind it. It draws its numbers as it likes, since drawing them as everybody does would
-//! be measured too, builds and compiles the case, and runs one step. Then it says so, `{"stepped": LOSS}`, and the time from the process' beginning to that
-//! line, taken from outside, is the figure. A second line has what only the process knows ([`Told`]). Or its only line is `{"absent": "why"}`.
+//! Each start is a separate process, since loading, compiling and allocating are what it
+//! measures. A contender is the command that answers requests elsewhere (`… --serve NAME`),
+//! followed by `--start CASE --cache FOLDER`. It may draw its numbers in any way, since the
+//! common way would be measured as well. It builds and compiles the case, runs one step, and
+//! prints `{"stepped": LOSS}`. The figure is the time from the start of the process to that line,
+//! measured from outside. A second line has figures that only the process knows ([`Told`]). A
+//! contender that cannot take part prints only `{"absent": "why"}`.
 //!
-//! Who keeps what was compiled is started twice, the first time with an empty folder (*cold*), then with what the first left there (*warm*). Contenders
-//! take turns, and the order of every other round is reversed.
+//! A contender that caches compiled code is started twice: first with an empty folder (*cold*),
+//! then with the folder of the first start (*warm*). Contenders take turns, and the order of
+//! every other round is reversed.
 
 mod own;
 
@@ -23,45 +27,46 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wengert::{Diagnostic, Result};
 
-/// What a process says when it has taken its first step.
+/// The first line of a process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum First {
-    /// It has.
+    /// It has taken its first step.
     Stepped {
         /// The step's loss.
         stepped: f64,
     },
-    /// It cannot take part, and says why.
+    /// It cannot take part.
     Absent {
-        /// Why.
+        /// The reason.
         absent: String,
     },
 }
 
-/// What a process says of itself.
+/// The second line of a process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Told {
     /// Its name in records.
     pub contender: String,
-    /// What it runs on.
+    /// Its device.
     pub device: String,
     /// Libraries and their versions.
     pub libraries: BTreeMap<String, String>,
-    /// True if it keeps in the folder what it has compiled.
+    /// True if it keeps compiled code in the folder.
     pub caches: bool,
-    /// Seconds from the beginning of building the graph until the step can run; where compiling cannot be told from the first step, that step less the
-    /// second. None of those who do not compile.
+    /// Seconds from the beginning of building the graph until the step can run. If compiling is
+    /// part of the first step, that step minus the second. None for contenders that do not
+    /// compile.
     pub compile_seconds: Option<f64>,
     /// Greatest resident memory of the process until the end of its third step.
     pub peak_bytes: u64,
     /// Parameters and moments.
     pub state_bytes: u64,
-    /// The plan's arena, of those who plan.
+    /// Bytes of the plan's arena, for contenders with a plan.
     #[serde(default)]
     pub arena_bytes: Option<u64>,
-    /// The least that any arena for the plan's steps needs.
+    /// Lower bound of any arena for the plan's order of steps.
     #[serde(default)]
     pub bound_bytes: Option<u64>,
 }
@@ -72,48 +77,49 @@ pub struct Told {
 pub struct Start {
     /// The case's name.
     pub case: String,
-    /// Who.
+    /// The contender.
     pub contender: String,
-    /// On what.
+    /// The device.
     pub device: String,
-    /// What was compiled before is there (true), or not (false); None of those who keep nothing.
+    /// Whether the start used compiled code of an earlier one; None for contenders without a
+    /// cache.
     pub warm: Option<bool>,
     /// Seconds from the process' beginning to the end of its first step.
     pub seconds: Spread,
-    /// Seconds of compiling, of those who do.
+    /// Seconds of compiling, for contenders that compile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compile_seconds: Option<Spread>,
     /// The greatest [peak](Told::peak_bytes) of all rounds.
     pub peak_bytes: u64,
     /// Parameters and moments.
     pub state_bytes: u64,
-    /// The plan's arena, of those who plan.
+    /// Bytes of the plan's arena, for contenders with a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arena_bytes: Option<u64>,
-    /// The least that any arena for the plan's steps needs.
+    /// Lower bound of any arena for the plan's order of steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_bytes: Option<u64>,
 }
 
-/// A contender's command, and how it is shown.
+/// A contender's command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Starter {
     /// The program.
     pub program: String,
-    /// What stands behind it, before `--start`.
+    /// Its arguments before `--start`.
     pub arguments: Vec<String>,
 }
 
-/// What was found.
+/// The results of [`measure`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Found {
-    /// Starts that were measured.
+    /// Successful starts.
     pub starts: Vec<Start>,
-    /// Those that failed.
+    /// Failed starts.
     pub failed: Vec<Failed>,
     /// Contenders that cannot take part.
     pub absent: Vec<Absent>,
-    /// Libraries of those who can.
+    /// Libraries of the contenders that take part.
     pub libraries: BTreeMap<String, String>,
 }
 
@@ -131,13 +137,13 @@ pub fn can_start(case: &Case) -> bool {
     matches!(case.kind, Kind::Transformer { .. })
 }
 
-/// The loss before anything is learnt is nearly the logarithm of the number of tokens.
+/// Checks a loss: before training it is close to the logarithm of the number of tokens.
 fn judge(case: &Case, loss: f64) -> Result<()> {
     let Kind::Transformer { network } = &case.kind else {
         return Err(Diagnostic::new(format!("`{}` has no start", case.id)));
     };
     let expected = (network.vocabulary as f64).ln();
-    // NaN is near nothing.
+    // A NaN fails this comparison.
     if (loss - expected).abs() <= 1.0 {
         return Ok(());
     }
@@ -147,9 +153,10 @@ fn judge(case: &Case, loss: f64) -> Result<()> {
     )))
 }
 
-/// Starts a process and hears what it says: the seconds to its first step.
+/// Starts a process and reads its lines: the seconds to its first step.
 ///
-/// Errors: it does not start, fails, or says something else. `Ok(Err(why))` if it cannot take part.
+/// Errors: it does not start, fails, or prints something else. `Ok(Err(why))` if it cannot take
+/// part.
 fn begin(starter: &Starter, case: &Case, cache: &Path) -> Result<std::result::Result<(f64, Told), String>> {
     let failed = |what: &str| Diagnostic::new(format!("the start of `{}` {what}", starter.program));
     let mut command = Command::new(&starter.program);
@@ -165,7 +172,7 @@ fn begin(starter: &Starter, case: &Case, cache: &Path) -> Result<std::result::Re
     let first = line();
     let seconds = start.elapsed().as_secs_f64();
     let second = line();
-    // It has said all it has to say.
+    // It has printed all its lines.
     let _ = child.wait();
     let first = first.ok_or_else(|| failed("ended without a word"))?;
     match serde_json::from_str(&first) {
@@ -184,15 +191,15 @@ fn begin(starter: &Starter, case: &Case, cache: &Path) -> Result<std::result::Re
     }
 }
 
-/// What went wrong in a process.
+/// An error that a process prints.
 #[derive(Deserialize)]
 struct Wrong {
     error: String,
 }
 
-/// Starts each contender for each case, in as many rounds as `rounds` says of the case.
+/// Starts each contender for each case, with the number of rounds of each case.
 ///
-/// Error: no folder can be made for what they keep.
+/// Error: no folder can be made for the caches.
 pub fn measure(
     starters: &[Starter],
     cases: &[(&Case, usize)],
@@ -228,7 +235,8 @@ pub fn measure(
     Ok(found)
 }
 
-/// The cold start, and the warm one of those who keep something; what they say goes to `rows`.
+/// The cold start, and the warm one for contenders with a cache; their results are added to
+/// `rows`.
 fn both(
     starter: &Starter,
     case: &Case,
@@ -267,9 +275,9 @@ fn add(rows: &mut Vec<Row>, case: &Case, warm: Option<bool>, seconds: f64, told:
 }
 
 impl Starter {
-    /// Its name where it has not said one.
+    /// The contender's name, if it has not told one.
     pub fn shown(&self) -> String {
-        // What tells contenders of one program apart stands at the end.
+        // The last argument distinguishes contenders of one program.
         let name = self.arguments.windows(2).find(|pair| pair[0] == "--serve").map(|pair| pair[1].clone());
         name.unwrap_or_else(|| {
             if self.arguments.iter().any(|a| a == "serve") { "wengert".into() } else { self.program.clone() }
@@ -319,7 +327,7 @@ mod tests {
     #[test]
     fn who_keeps_something_is_started_twice() {
         let case = case();
-        // Warm if the first left a file behind; `$4` is the folder.
+        // Warm if the first start left a file; `$4` is the folder.
         let script = |caches: bool| {
             let told = told(caches);
             shell(&format!(
@@ -351,7 +359,7 @@ mod tests {
         assert!(why(r#"echo '{"error": "out of memory"}'"#).contains("out of memory"));
         assert!(why(r#"echo '{"stepped": 9.0}'"#).contains("the first loss is 9"));
         assert!(why(r#"echo '{"stepped": 2.4}'"#).contains("ended behind the first step"));
-        // Who is absent is not asked again.
+        // An absent contender is not started again.
         let absent = shell(r#"echo '{"absent": "not installed"}'"#);
         let found = measure(&[absent], &[(&case, 3)], &mut |_| {}).unwrap();
         assert_eq!((found.absent.len(), found.absent[0].why.as_str()), (1, "not installed"));

@@ -9,10 +9,11 @@ use std::time::Instant;
 use wengert::pipeline::{self, Options};
 use wengert::{Device, Diagnostic, Literal, Result, Session, bind};
 
-/// Steps in all: the first is what a start is about, the others show what memory training needs.
+/// Total number of steps. The first is the measured start, the others show the memory of
+/// training.
 const STEPS: usize = 3;
 
-/// Builds, compiles and starts a case on a device, and says what it took.
+/// Builds, compiles and starts a case on a device, and prints its figures.
 ///
 /// Errors: the case cannot be compiled or run; the output cannot be written.
 pub fn start(case: &Case, device: Device, out: &mut dyn Write) -> Result<()> {
@@ -61,7 +62,7 @@ pub fn start(case: &Case, device: Device, out: &mut dyn Write) -> Result<()> {
 
 /// The greatest resident memory of this process so far, in bytes.
 ///
-/// Error: this is no Linux.
+/// Error: the system is not Linux.
 fn peak() -> Result<u64> {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     of_status(&text).ok_or_else(|| {
@@ -91,7 +92,7 @@ mod tests {
         let First::Stepped { stepped } = serde_json::from_str(lines[0]).unwrap() else { panic!() };
         assert!((stepped - 11f64.ln()).abs() < 1.0);
         let told: Told = serde_json::from_str(lines[1]).unwrap();
-        // Parameters, two moments, and a little besides: tokens and a counter.
+        // Parameters, two moments, and up to 1000 bytes more: tokens and a counter.
         let state = 12 * case.work.elements;
         assert!((state..state + 1000).contains(&told.state_bytes), "{told:?}");
         assert!(told.bound_bytes <= told.arena_bytes && told.peak_bytes > told.state_bytes, "{told:?}");

@@ -1,12 +1,12 @@
-//! The table of what compiled training steps need.
+//! The table of the memory of compiled training steps.
 
 use super::{OURS, duration, figures, in_order, is_ours};
 use crate::memory::Footprint;
 use crate::record::Record;
 use std::fmt::Write;
 
-/// A row for each step; empty without any. Of a contender who wrote it in several ways, the one that needs least is shown. The last
-/// ratio counts results too: below 1, this library takes less.
+/// A row for each step; empty without any. For a contender with several ways, the one with least
+/// memory is shown. The last ratio counts results too: below 1, this library takes less.
 pub(super) fn markdown(records: &[Record]) -> String {
     let all: Vec<&Footprint> = records.iter().flat_map(|r| &r.footprints).collect();
     if all.is_empty() {
@@ -53,12 +53,12 @@ pub(super) fn markdown(records: &[Record]) -> String {
     text
 }
 
-/// A quotient, in so many figures that a hundredth above 1 is seen.
+/// A quotient with enough digits to show 0.01.
 fn ratio(part: u64, whole: u64) -> String {
     format!("{:.3}", part as f64 / whole as f64)
 }
 
-/// Bytes with a fitting unit.
+/// Bytes with a suitable unit.
 fn size(bytes: u64) -> String {
     match bytes as f64 {
         b if b >= 1e9 => format!("{:.3} GB", b / 1e9),

@@ -7,14 +7,14 @@ use std::fmt::Write;
 
 /// A figure of starts.
 struct Figure {
-    /// Its row in the table of C1 to C9, and what it is.
+    /// Its row in the table of C1 to C9, and its description.
     name: &'static str,
-    /// Its value of a start, if it has one.
+    /// Its value for a start, if it has one.
     of: fn(&Start) -> Option<f64>,
-    /// What must be in it, whoever starts; what is left is compared.
+    /// The part that is the same for every contender; the remainder is compared.
     floor: fn(&Start) -> Option<f64>,
     show: fn(f64) -> String,
-    /// True if it depends on what was compiled before.
+    /// True if it depends on cached compiled code.
     has_warmth: bool,
 }
 
@@ -46,8 +46,9 @@ fn gigabytes(bytes: f64) -> String {
     format!("{} GB", figures(bytes / 1e9))
 }
 
-/// A row for each figure of each case; empty without starts. `ratio` is that of the best other contender to this library, of memory without the state, which
-/// everybody holds; above 1, this library takes less.
+/// A row for each figure of each case; empty without starts. `ratio` is that of the best other
+/// contender to this library, for memory without the state, which all hold; above 1, this library
+/// takes less.
 pub(super) fn markdown(records: &[Record]) -> String {
     let starts: Vec<&Start> = records.iter().flat_map(|r| &r.starts).collect();
     if starts.is_empty() {
@@ -66,9 +67,9 @@ pub(super) fn markdown(records: &[Record]) -> String {
         for case in &cases {
             let of_case: Vec<&Start> = starts.iter().copied().filter(|s| s.case == *case).collect();
             let has_warm = of_case.iter().any(|s| s.warm == Some(true));
-            // Memory is that of the cold start, when everything is done.
+            // Memory is that of the cold start, which includes compiling.
             for warm in [false, true].into_iter().filter(|warm| !*warm || figure.has_warmth && has_warm) {
-                // Who keeps nothing is the same both times.
+                // Contenders without a cache have the same figure in both rows.
                 let of_row = |name: &str| {
                     let of_name = |s: &&&Start| s.contender == name && s.warm.is_none_or(|w| w == warm);
                     of_case.iter().find(of_name).copied()

@@ -1,5 +1,6 @@
-//! `gate FOLDER [OUT]`: assembles every `*.ptx` of a folder for every architecture, prints the table, and writes `gate.md` and `gate.json` to
-//! OUT (else to FOLDER). Exit status: 0 all passed, 1 something did not, 2 wrong usage or no ptxas.
+//! `gate FOLDER [OUT]`: assembles every `*.ptx` of a folder for every architecture, prints the
+//! table, and writes `gate.md` and `gate.json` to OUT (else to FOLDER). Exit status: 0 all
+//! passed, 1 a failure, 2 wrong usage or no ptxas.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
-//! `toolkit`: installs the CUDA packages that the tests need, unless they are there, and prints their folder.
+//! `toolkit`: installs the CUDA packages for the tests, if they are missing, and prints their
+//! folder.
 //!
-//! Exit status: 0 they are there, 2 they are not.
+//! Exit status: 0 if they are installed, 2 if not.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use wengert_ci::toolkit::Toolkit;
 fn main() -> ExitCode {
     match Toolkit::find() {
         Ok(toolkit) => {
-            // A closed output loses the line only: the packages are there.
+            // A closed output loses only the printed line: the packages are installed.
             let _ = writeln!(std::io::stdout(), "{}", toolkit.root().display());
             ExitCode::SUCCESS
         }

@@ -1,10 +1,10 @@
-//! Spills that are allowed, each with its reason.
+//! Allowed spills with their reasons.
 
 use wengert_core::{Diagnostic, Result};
 
 use super::Measure;
 
-/// The list.
+/// The list of allowed spills.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Allowed {
     lines: Vec<Line>,
@@ -19,22 +19,23 @@ struct Line {
 }
 
 impl Allowed {
-    /// No spill is allowed.
+    /// A list that allows no spill.
     pub fn nothing() -> Allowed {
         Allowed::default()
     }
 
     /// The repository's list, `ci/allowed-spills.txt`.
     ///
-    /// Errors: a line of it is not one.
+    /// Errors: a line of it is malformed.
     pub fn of_the_repository() -> Result<Allowed> {
         Allowed::parse(include_str!("../../allowed-spills.txt"))
     }
 
-    /// Reads lines `KERNEL ARCHITECTURE BYTES REASON…`; `#` begins a comment. A kernel's name may end in `*`, the architecture may be `all`. BYTES
-    /// bounds the stores and the loads, each by itself.
+    /// Parses lines `KERNEL ARCHITECTURE BYTES REASON…`; `#` begins a comment. A kernel's name
+    /// may end in `*`, the architecture may be `all`. BYTES bounds the stores and the loads
+    /// separately.
     ///
-    /// Errors: a line is not of that form, or gives no reason.
+    /// Errors: a line is malformed, or has no reason.
     pub fn parse(text: &str) -> Result<Allowed> {
         let code = text.lines().map(|l| l.split('#').next().unwrap_or("").trim());
         let lines = code.enumerate().filter(|(_, l)| !l.is_empty()).map(|(number, line)| {
@@ -54,7 +55,7 @@ impl Allowed {
         Ok(Allowed { lines: lines.collect::<Result<_>>()? })
     }
 
-    /// Why this spill is allowed, if it is.
+    /// The reason for allowing this spill, if it is allowed.
     pub fn reason(&self, measure: &Measure) -> Option<&str> {
         let name = |line: &Line| match line.kernel.strip_suffix('*') {
             Some(start) => measure.kernel.starts_with(start),

@@ -1,21 +1,25 @@
-//! The ptxas gate: NVIDIA's assembler accepts every kernel, for every architecture, and spills no register.
+//! The ptxas gate: NVIDIA's assembler accepts every kernel, for every architecture, and spills no
+//! register.
 //!
-//! A machine without a GPU cannot run a kernel, but it can assemble it. That proves more than syntax: `ptxas -v` says how many registers a
-//! thread takes, how much shared memory a block, and whether registers were spilled to local memory, which is how a kernel gets slow
-//! without anybody noticing. From these and the limits in [`Architecture`] follows the occupancy: the share of a multiprocessor's warps
-//! that can be resident, which is what hides the latency of memory.
+//! A machine without a GPU cannot run a kernel, but it can assemble it. That checks more than
+//! syntax: `ptxas -v` reports the registers of a thread, the shared memory of a block, and
+//! whether registers were spilled to local memory, which slows a kernel down without any error.
+//! From these and the limits in [`Architecture`] follows the occupancy: the share of a
+//! multiprocessor's warps that can be resident, which hides the latency of memory.
 //!
 //! ```text
 //! Source (name, PTX) ─► ptxas × every architecture, on every core ─► Measure (kernel × architecture) ─► Report: table, JSON, failures
 //! ```
 //!
-//! Whoever lowers plans hands their modules in as [`Source`]s, from a test or as files in a folder (`cargo run -p wengert-ci --bin gate -- FOLDER`).
-//! Equal kernels come back with many plans: a module's result is kept by its text below cargo's target directory, so that
-//! only what is new is assembled.
+//! Tests pass the modules of lowered plans as [`Source`]s; the command reads files in a folder
+//! (`cargo run -p wengert-ci --bin gate -- FOLDER`). Many plans share equal kernels. A module's
+//! result is therefore cached by its text below cargo's target directory, and only new modules
+//! are assembled.
 //!
-//! Modules are assembled with the options that the driver compiles with on a GPU ([`arguments`]), so the figures hold there.
+//! Modules are assembled with the options that the driver compiles with on a GPU ([`arguments`]),
+//! so the figures hold there.
 //!
-//! A spill fails the gate, unless a line of `ci/allowed-spills.txt` allows it and says why.
+//! A spill fails the gate, unless a line of `ci/allowed-spills.txt` allows it with a reason.
 
 mod allowed;
 mod occupancy;
@@ -42,24 +46,25 @@ use crate::toolkit::{Toolkit, target_directory};
 /// A module to assemble.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// What it came from, as `softmax f16 64x500` or a file's name.
+    /// Its origin, such as `softmax f16 64x500` or a file's name.
     pub name: String,
     /// Its PTX.
     pub text: String,
-    /// Bytes of dynamic shared memory that kernels are launched with, by the kernel's name; none where it is not given.
+    /// Bytes of dynamic shared memory at launch, by the kernel's name; 0 if absent.
     pub dynamic_shared: BTreeMap<String, u32>,
-    /// For which architectures it is; all that its `.target` admits where none is named.
+    /// Its architectures; if empty, all that its `.target` admits.
     pub architectures: Vec<Architecture>,
 }
 
-/// Modules of many plans, each compiled for every architecture: equal texts are one module, for the architectures that it came from.
+/// Modules of many plans, each compiled for every architecture. Equal texts are one module, for
+/// all architectures of its plans.
 #[derive(Clone, Debug, Default)]
 pub struct Collection {
     by_text: BTreeMap<String, (String, Vec<Architecture>)>,
 }
 
 impl Collection {
-    /// Adds what a plan gave for an architecture; a name that tells the plan.
+    /// Adds the module of a plan for an architecture, under a name that identifies the plan.
     pub fn add(&mut self, name: &str, architecture: Architecture, text: String) {
         let (_, architectures) = self.by_text.entry(text).or_insert_with(|| (name.to_string(), Vec::new()));
         if !architectures.contains(&architecture) {
@@ -69,7 +74,7 @@ impl Collection {
 
     /// The modules, in the order of their names.
     ///
-    /// Errors: a line `// dynamic_shared` is not one.
+    /// Errors: a line `// dynamic_shared` is malformed.
     pub fn sources(self) -> Result<Vec<Source>> {
         let source =
             |(text, (name, architectures))| Ok(Source { architectures, ..Source::parse(name, text)? });
@@ -79,37 +84,38 @@ impl Collection {
     }
 }
 
-/// What ptxas says of one kernel on one architecture.
+/// The report of ptxas for one kernel on one architecture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measure {
     /// The module's name.
     pub module: String,
     /// The kernel's.
     pub kernel: String,
-    /// For which machine code was made.
+    /// The architecture of the machine code.
     pub architecture: Architecture,
     /// Registers of a thread.
     pub registers: u32,
     /// Bytes of shared memory of a block, static and dynamic.
     pub shared: u32,
-    /// Bytes of local memory of a thread: arrays, and what is spilled.
+    /// Bytes of local memory of a thread: arrays and spilled registers.
     pub stack: u32,
-    /// Bytes of stores and of loads of spilled registers, of the kernel and of the functions that it calls.
+    /// Bytes of stores and of loads of spilled registers, in the kernel and in the functions that
+    /// it calls.
     pub spills: (u32, u32),
-    /// Threads of a block, if the kernel says (`.reqntid` or `.maxntid`).
+    /// Threads of a block, if the kernel declares them (`.reqntid` or `.maxntid`).
     pub threads: Option<u32>,
-    /// Blocks and warps that are resident on a multiprocessor; none if the block does not fit at all.
+    /// Blocks and warps that are resident on a multiprocessor; `None` if one block does not fit.
     pub occupancy: Option<Occupancy>,
 }
 
-/// The outcome.
+/// The outcome of the gate.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     /// One for each kernel of each module and architecture, in the modules' order.
     pub measures: Vec<Measure>,
-    /// What does not pass: kernels that ptxas refuses, spills that nothing allows, blocks that do not fit.
+    /// Failures: kernels that ptxas refuses, spills that are not allowed, blocks that do not fit.
     pub failures: Vec<String>,
-    /// Spills that were allowed, with the reason.
+    /// Allowed spills, with their reasons.
     pub allowed: Vec<String>,
 }
 
@@ -124,7 +130,7 @@ impl Source {
         }
     }
 
-    /// The same, the dynamic shared memory taken from lines `// dynamic_shared KERNEL BYTES`.
+    /// The same, with the dynamic shared memory from lines `// dynamic_shared KERNEL BYTES`.
     ///
     /// Errors: such a line has another form.
     pub fn parse(name: impl Into<String>, text: impl Into<String>) -> Result<Source> {
@@ -146,7 +152,7 @@ impl Source {
 
     /// Every `*.ptx` of a folder, by name.
     ///
-    /// Errors: the folder or a file cannot be read, or no such file is there.
+    /// Errors: the folder or a file cannot be read, or it has no such file.
     pub fn read_folder(folder: &Path) -> Result<Vec<Source>> {
         let broken =
             |path: &Path, e: std::io::Error| Diagnostic::new(format!("cannot read {}: {e}", path.display()));
@@ -169,7 +175,8 @@ impl Source {
 
 /// Assembles every module for every architecture that its `.target` admits.
 ///
-/// Errors: ptxas is not there and cannot be installed, or cannot be run. What ptxas refuses is a failure in the report.
+/// Errors: ptxas is missing and cannot be installed, or cannot be run. A module that ptxas
+/// refuses is a failure in the report.
 pub fn assemble(sources: &[Source], allowed: &Allowed) -> Result<Report> {
     let toolkit = Toolkit::find()?;
     let cache = target_directory().join("gate");
@@ -211,7 +218,8 @@ pub fn assemble(sources: &[Source], allowed: &Allowed) -> Result<Report> {
     Ok(report)
 }
 
-/// Whether PTX for its `.target` runs on an architecture: the same or a later one; `sm_90a` and the like only on their own.
+/// Whether PTX for its `.target` runs on an architecture: the same or a later one; `sm_90a` and
+/// similar targets only on their own.
 fn admits(text: &str, architecture: Architecture) -> bool {
     let target = text.lines().find_map(|l| l.trim().strip_prefix(".target"));
     let name = target.map_or("", |t| t.split(',').next().unwrap_or("").trim());
@@ -220,8 +228,8 @@ fn admits(text: &str, architecture: Architecture) -> bool {
     if name.ends_with(['a', 'f']) { architecture.number == number } else { architecture.number >= number }
 }
 
-/// The words of `ptxas`' command line that decide about the code, for an architecture (`sm_90`):
-/// those of the driver ([`wengert_cuda::assembly`]).
+/// The arguments of `ptxas` that affect the code, for an architecture (`sm_90`): those of the
+/// driver ([`wengert_cuda::assembly`]).
 ///
 /// # Panics
 ///
@@ -232,7 +240,7 @@ pub fn arguments(architecture: &str) -> Vec<String> {
     )
 }
 
-/// What `ptxas -v` writes, from the cache or afresh; the inner error is its refusal.
+/// The output of `ptxas -v`, from the cache or from a run; the inner error is its refusal.
 fn verbose_output(
     toolkit: &Toolkit,
     cache: &Path,
@@ -263,7 +271,7 @@ fn verbose_output(
     if !output.status.success() {
         return Ok(Err(words.trim().to_string()));
     }
-    // Written aside and moved: another process may be reading.
+    // Written to a temporary file and renamed: another process may be reading.
     let aside = scratch.path().join("words");
     fs::write(&aside, format!("{words}{END}{text}")).map_err(trouble)?;
     fs::rename(&aside, &kept).map_err(trouble)?;
@@ -293,7 +301,7 @@ impl Report {
             let dynamic = source.dynamic_shared.get(&used.kernel).copied().unwrap_or(0);
             let shared = used.shared + dynamic;
             let threads = threads.get(&used.kernel).copied();
-            // Where the kernel leaves its block open, a block of 256 threads stands for all.
+            // If the kernel does not fix its block, 256 threads are assumed.
             let occupancy = occupancy(architecture, threads.unwrap_or(256), used.registers, shared);
             let measure = Measure {
                 module: source.name.clone(),

@@ -1,8 +1,8 @@
-//! How many blocks of a kernel are resident on a multiprocessor.
+//! Number of blocks of a kernel that are resident on a multiprocessor.
 
 use wengert_cuda::architecture::{Architecture, MAX_BLOCK, REGISTERS_PER_MULTIPROCESSOR, WARP};
 
-/// What keeps more blocks from being resident.
+/// The resource that limits the number of resident blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// Registers.
@@ -22,9 +22,9 @@ pub struct Occupancy {
     pub blocks: u32,
     /// Their warps.
     pub warps: u32,
-    /// Warps that a multiprocessor could hold.
+    /// Most warps that a multiprocessor can hold.
     pub of: u32,
-    /// What keeps more from being resident.
+    /// The limiting resource.
     pub limit: Limit,
 }
 
@@ -35,14 +35,15 @@ impl Occupancy {
     }
 }
 
-/// Shared memory that the system takes of each block, since compute capability 8.0.
+/// Shared memory that the system reserves per block, since compute capability 8.0.
 const RESERVED_SHARED: u32 = 1024;
 
-/// The occupancy of a kernel with so many threads a block, registers a thread and bytes of shared memory a block; none if one block
-/// does not fit.
+/// The occupancy of a kernel with these threads per block, registers per thread and bytes of
+/// shared memory per block; `None` if one block does not fit.
 ///
-/// Source: the occupancy calculator of Nsight Compute, for compute capabilities 8.x and later: registers are given to warps 256 at a time, and
-/// to warps by fours; shared memory to blocks 128 bytes at a time, with 1 KiB of the system's.
+/// Source: the occupancy calculator of Nsight Compute, for compute capabilities 8.x and later.
+/// Registers are allocated per warp in units of 256, for four warps at a time. Shared memory is
+/// allocated per block in units of 128 bytes, with 1 KiB for the system.
 pub fn occupancy(architecture: Architecture, threads: u32, registers: u32, shared: u32) -> Option<Occupancy> {
     if threads == 0 || threads > MAX_BLOCK || shared > architecture.shared_per_block {
         return None;
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn known_cases() {
-        // 32 registers · 2048 threads are just the registers of a multiprocessor.
+        // 32 registers · 2048 threads are exactly the registers of a multiprocessor.
         assert_eq!(on("sm_80", 256, 32, 0), Some((8, 100, Limit::Registers)));
         assert_eq!(on("sm_80", 256, 33, 0), Some((6, 75, Limit::Registers)));
         assert_eq!(on("sm_86", 256, 32, 0), Some((6, 100, Limit::Threads)));

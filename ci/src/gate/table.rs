@@ -15,7 +15,8 @@ impl Report {
         self.measures.iter().filter(|m| m.architecture == architecture).collect()
     }
 
-    /// A row for each architecture, the kernels of the lowest occupancy, then what failed and what was allowed.
+    /// One row per architecture, the kernels of the lowest occupancy, then failures and allowed
+    /// spills.
     pub fn markdown(&self) -> String {
         let mut text = String::from("# Kernels as ptxas assembles them\n\n");
         text += "| architecture | kernels | registers, median | most | shared bytes, most | stack bytes, most | with spills | occupancy, median | least |\n";
@@ -53,7 +54,7 @@ impl Report {
         text += "|---|---|---|---|---|---|---|---|---|\n";
         let mut rows: Vec<_> = self.measures.iter().collect();
         rows.sort_by_key(|m| percent(m));
-        // A kernel once, on the architecture where it does worst.
+        // Each kernel once, on the architecture of its lowest occupancy.
         let mut seen = std::collections::BTreeSet::new();
         for m in rows.into_iter().filter(|m| seen.insert(&m.kernel)).take(SHOWN) {
             let limit =
@@ -82,7 +83,7 @@ impl Report {
         text
     }
 
-    /// Every measure, and what failed and was allowed.
+    /// Every measure, failures and allowed spills.
     pub fn json(&self) -> String {
         let measures = self.measures.iter().map(|m| {
             json!({

@@ -1,10 +1,10 @@
-//! What `ptxas -v` writes, and what a module says about its kernels.
+//! Parsers for the output of `ptxas -v` and for the kernels in a module.
 
 use std::collections::BTreeMap;
 
 use wengert_core::{Diagnostic, Result};
 
-/// What a kernel uses.
+/// Resources of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Used {
     pub kernel: String,
@@ -14,7 +14,7 @@ pub struct Used {
     pub spills: (u32, u32),
 }
 
-/// The kernels of an output, in its order.
+/// Parses the kernels of an output, in its order.
 ///
 /// ```text
 /// ptxas info    : Compiling entry function 'k' for 'sm_80'
@@ -25,9 +25,9 @@ pub struct Used {
 ///     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 /// ```
 ///
-/// The functions after a kernel are those that it calls; their spills are the kernel's too.
+/// The functions after a kernel are its callees; their spills count as the kernel's.
 ///
-/// Errors: a line that should hold numbers does not.
+/// Errors: a line lacks its numbers.
 pub fn parse(words: &str) -> Result<Vec<Used>> {
     let mut found: Vec<Used> = Vec::new();
     for line in words.lines() {
@@ -60,7 +60,7 @@ fn between<'a>(line: &'a str, start: &str, end: &str) -> Option<&'a str> {
     line.split_once(start)?.1.split_once(end).map(|(name, _)| name)
 }
 
-/// The number in front of some words.
+/// The number before `words` in a line.
 fn before(line: &str, words: &str) -> Result<u32> {
     let number = line.split_once(words).and_then(|(start, _)| start.rsplit([' ', '\t']).next());
     number
@@ -70,7 +70,7 @@ fn before(line: &str, words: &str) -> Result<u32> {
 
 /// The names of a module's kernels.
 pub fn entries(text: &str) -> Vec<&str> {
-    // Comments may speak of anything.
+    // Comments are removed, since they may contain any text.
     let code = text.lines().map(|l| l.split("//").next().unwrap_or(""));
     let name = |rest: &'_ str| rest.trim_start().split(['(', ' ', '\t', '{']).next().map(str::len);
     code.filter_map(|l| l.split_once(".entry").map(|(_, rest)| rest.trim_start()))
@@ -78,7 +78,8 @@ pub fn entries(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Threads of a block by the kernel's name: the product of what `.reqntid` or `.maxntid` says.
+/// Threads of a block by the kernel's name: the product of the extents in `.reqntid` or
+/// `.maxntid`.
 pub fn threads(text: &str) -> BTreeMap<String, u32> {
     let mut found = BTreeMap::new();
     let mut kernel = "";

@@ -13,9 +13,10 @@ use wengert::data::spec::Spec;
 use wengert::signature::Signature;
 use wengert::{Binding, Device, Diagnostic, Literal, Scalar, indices, os_text};
 
-/// Checks the functions; inputs that are not given are random, dimension variables that nothing binds are small.
+/// Checks the functions. Inputs without a value are random, and unbound dimension variables are
+/// small.
 pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
-    // Reading verifies.
+    // Reading includes verification.
     let source = Source::read(&args.function.file, console)?;
     let functions = source.functions()?;
     let mut status = Status::Good;
@@ -65,10 +66,11 @@ fn check_function(
     let mut binds: Vec<String> = Vec::new();
     let mut values = args.values.clone();
     if !single {
-        // What is given by name is for the functions that have such an input.
+        // A value by name applies to the functions that have such an input.
         values.inputs.retain(|text| name_of(text).is_some_and(|name| function.input_index(name).is_some()));
     }
-    // Variables that given tensors bind must be left to them; others get different small numbers.
+    // Variables that tensors determine must stay unbound here; others get different small
+    // numbers.
     let given = |i: usize| {
         let name = function.inputs[i].name.as_str();
         values.inputs.iter().any(|text| name_of(text) == Some(name)) || values.params.is_some()
@@ -89,7 +91,8 @@ fn check_function(
     let mut given =
         gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?.make()?;
     let bound = function.bind(&given.binding)?;
-    // What is random and used as an index is in range; what the user gives is checked.
+    // Random values that are used as indices are reduced into range; the user's values are
+    // checked.
     let ranges = indices::bounds(&bound);
     for (name, value) in &mut given.inputs {
         let is_given = values.inputs.iter().any(|text| name_of(text) == Some(name.as_str()));
@@ -102,7 +105,7 @@ fn check_function(
         "derivatives".into(),
         match check::derivatives(&bound, &inputs, args.values.seed) {
             Ok(finding) => finding,
-            // Of the interpreter: there is not enough memory.
+            // From the interpreter: there is not enough memory.
             Err(error) if error.kind == Kind::Device => return Err(error.into()),
             Err(error) => Finding::Skipped(error.message),
         },
@@ -117,7 +120,7 @@ fn check_function(
     Ok((given.binding, findings))
 }
 
-/// Integers below a number.
+/// Reduces integers to 0..count.
 fn below(literal: &Literal, count: i64) -> Outcome<Literal> {
     let number = |s: Scalar| Scalar::from_i64(s.dtype(), s.to_i64().unwrap_or(0).rem_euclid(count));
     let values: Vec<Scalar> = literal.scalars().map(number).collect();

@@ -27,7 +27,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     check_bound(function, &binding)?;
     let program = &source.file()?.program;
     let mut budgets = args.memory_budgets.clone();
-    // As much as it takes comes first.
+    // The unlimited budget comes first.
     budgets.sort_by_key(|budget| std::cmp::Reverse(budget.0.unwrap_or(u64::MAX)));
     if budgets.is_empty() {
         budgets.push(Budget(None));
@@ -36,7 +36,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     for Budget(memory_budget) in budgets {
         let options = Options { memory_budget, ..Options::default() };
         let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
-        // A greater budget may be kept by a plan that is small enough for this one.
+        // The plan of a greater budget may already fit this one.
         if plans.last().is_none_or(|last| Account::sizes(last).total() > Account::sizes(&plan).total()) {
             plans.push(plan);
         }

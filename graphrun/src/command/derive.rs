@@ -1,4 +1,5 @@
-//! Derivatives of functions in files: `graphrun grad`, `jvp`, `jacobian`, `hessian`, `hvp`, `jet`, `linearize`, `transpose`.
+//! Derivatives of functions in files: `graphrun grad`, `jvp`, `jacobian`, `hessian`, `hvp`,
+//! `jet`, `linearize`, `transpose`.
 
 use crate::cli::{GradArgs, HessianArgs, JacobianArgs, JetArgs, JvpArgs, TransposeArgs, WrtArgs};
 use crate::console::{Console, Outcome, Status};
@@ -64,7 +65,7 @@ pub fn transpose(args: &TransposeArgs, console: &mut Console<'_>) -> Outcome {
     one(&args.what, console, function::transpose)
 }
 
-/// A function in, a function out.
+/// Writes the one function that a transform returns.
 fn one(
     args: &WrtArgs,
     console: &mut Console<'_>,
@@ -75,7 +76,8 @@ fn one(
     write(&source, args.out.as_deref(), console, program, &derived.warnings, &[])
 }
 
-/// A function in, two out, and the list of what the first hands on to the second.
+/// Writes the two functions that a transform returns, and lists the residuals that the first
+/// passes to the second.
 fn halves(
     args: &WrtArgs,
     console: &mut Console<'_>,
@@ -102,7 +104,7 @@ fn derived<T>(
     Ok((source, derived))
 }
 
-/// Prints functions made of a source, or writes them to a file; then what there is to say about them.
+/// Prints the derived functions, or writes them to a file; then prints notes about them.
 pub(super) fn write(
     source: &Source,
     out: Option<&Path>,
@@ -122,7 +124,7 @@ pub(super) fn write(
                 console.text(if i > 0 { "\n" } else { "" })?;
                 console.text(function)?;
             }
-            // What is printed is a program, so notes are comments.
+            // The output is a program, so notes are comments.
             console.text(if notes.is_empty() { "" } else { "\n" })?;
             notes.iter().try_for_each(|note| console.line(format_args!("// {note}")))?;
         }

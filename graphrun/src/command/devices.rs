@@ -1,11 +1,11 @@
-//! `graphrun devices`: what this machine can run programs on.
+//! `graphrun devices`: the devices of this machine.
 
 use crate::cli::DevicesArgs;
 use crate::console::{Console, Outcome, Status};
 use serde_json::{Value, json};
 use wengert::{Device, Survey};
 
-/// Lists the devices; the default is marked. Of those that are not there, it says why.
+/// Lists the devices and marks the default. For absent ones it prints the reason.
 pub fn run(args: &DevicesArgs, console: &mut Console<'_>) -> Outcome {
     let best = Device::best();
     let is_best = |found: &Survey| found.device == Ok(best);

@@ -116,7 +116,7 @@ fn comment(text: &str) -> String {
     text.lines().map(|line| format!("// {line}\n")).collect()
 }
 
-/// What each kernel costs, and its share of the time that all take at these rates.
+/// The cost of each kernel, and its share of the total time at these rates.
 fn cost_table(kernels: &Kernels, rates: &Rates) -> String {
     let mut rows: Vec<(Cow<'_, str>, Cost, f64)> = Vec::new();
     for kernel in &kernels.kernels {
@@ -194,7 +194,7 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
     Ok(options)
 }
 
-/// The part of a binding that concerns the function.
+/// The part of a binding for the function's variables.
 fn part(binding: &Binding, function: &Function) -> Binding {
     let variables = function.variables();
     let bound = variables.iter().filter_map(|v| Some((v, binding.get(v)?)));

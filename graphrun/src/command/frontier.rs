@@ -1,4 +1,4 @@
-//! `graphrun memory --frontier`: what a function costs in less memory than it takes as it is.
+//! `graphrun memory --frontier`: the cost of a function in less memory than its default.
 
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
@@ -70,7 +70,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
-/// The median time of each plan; they take turns.
+/// The median time of each plan, measured in turns.
 fn measure(
     session: &mut Session,
     plans: &[Plan],
@@ -81,7 +81,7 @@ fn measure(
     let mut compiled = Vec::new();
     for plan in plans {
         let mut one = session.load_plan(plan.clone())?;
-        // The first run touches memory that nobody has touched before.
+        // The first run touches new memory and is not timed.
         one.run(inputs)?;
         compiled.push(one);
     }
@@ -119,7 +119,7 @@ fn table(points: &[Point]) -> String {
         "in all", "arena", "of it", "kernels again", "more operations", "predicted ms", "more"
     );
     text += if measured { "  measured ms     more\n" } else { "\n" };
-    // Rounded first: what rounds to zero has no sign.
+    // Rounding first: a value that rounds to zero has no sign.
     let percent = |part: f64| format!("{:.1} %", (1000.0 * part).round() / 10.0 + 0.0);
     for point in points {
         text += &format!(

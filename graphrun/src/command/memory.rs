@@ -1,4 +1,5 @@
-//! `graphrun memory`: the static memory planner by itself, on a table of buffers or those of a function; and what a function costs in less memory (`frontier`).
+//! `graphrun memory`: the static memory planner on a table of buffers or on those of a function,
+//! and the cost of less memory (`frontier`).
 
 use super::frontier;
 use crate::cli::MemoryArgs;
@@ -10,7 +11,7 @@ use wengert::memory::{Found, Minimized, Problem, Solution, Table, max_load, mini
 use wengert::pipeline::{self, Options};
 use wengert::{Diagnostic, atomic};
 
-/// Solves the problem, and writes what was found.
+/// Solves the problem, and writes the solution.
 pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     if args.frontier {
         return frontier::run(args, console);
@@ -52,7 +53,7 @@ fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
     Ok(Table::new(problem, &names))
 }
 
-/// A table is compiled for nothing.
+/// An error if options for functions are used with a table, which is not compiled.
 fn no_function(args: &MemoryArgs) -> Outcome<()> {
     if args.binds.is_empty() && args.target == "cpu" {
         return Ok(());
@@ -62,13 +63,13 @@ fn no_function(args: &MemoryArgs) -> Outcome<()> {
     Err(Diagnostic::new(text).help("--bind and --target go with a .graph or .ir file").into())
 }
 
-/// What is known of the problem.
+/// Result of the planner.
 struct Result {
-    /// A solution, one within the capacity if there is one.
+    /// A solution, within the capacity if one is found.
     solution: Option<Solution>,
-    /// No solution is lower.
+    /// A lower bound of all solutions.
     bound: u64,
-    /// The lowest solution found, if the capacity was too low for it.
+    /// The lowest solution found, if it exceeds the capacity.
     best: Option<u64>,
 }
 

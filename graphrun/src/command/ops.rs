@@ -1,4 +1,4 @@
-//! `graphrun ops`: the ops, and what one of them takes.
+//! `graphrun ops`: the ops, and the attributes and operands of one.
 
 use crate::cli::OpsArgs;
 use crate::console::{Console, Outcome, Status};
@@ -46,7 +46,7 @@ pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
             line(entry.name, entry.derivative, entry.samples.len(), &formula(entry))?;
         }
         for composite in composites {
-            // Its example, which is run on every device.
+            // Its example, which tests run on every device.
             line(composite.name, COMPOSITE, 1, &format!("{}: {}", method(composite), composite.doc))?;
         }
     }
@@ -88,10 +88,10 @@ fn explain(entry: &Entry, console: &mut Console<'_>) -> Outcome<()> {
     entry.samples.iter().filter_map(example).try_for_each(|e| console.line(format_args!("  {e}")))
 }
 
-/// The kind of derivative of what is made of ops.
+/// The kind of derivative of composites of ops.
 const COMPOSITE: &str = "composite";
 
-/// How a composite is called in Rust.
+/// The Rust method of a composite.
 fn method(composite: &Composite) -> String {
     format!("Tensor::{}", composite.method)
 }
@@ -114,12 +114,12 @@ fn explain_composite(composite: &Composite, console: &mut Console<'_>) -> Outcom
     console.line(format_args!("made of: {}", composite.ops().into_iter().collect::<Vec<_>>().join(", ")))
 }
 
-/// Names of the attributes that the samples have.
+/// Names of the attributes in the samples.
 fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
     entry.samples.iter().flat_map(|s| s.op.attributes().into_keys()).collect()
 }
 
-/// A sample as an equation of the text.
+/// A sample as an equation in text form.
 fn example(sample: &Sample) -> Option<String> {
     let types: Vec<_> = sample.literals(wengert::DType::F32, 0).iter().map(|l| l.ty()).collect();
     let results = sample.infer(&types).ok()?;

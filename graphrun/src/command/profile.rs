@@ -1,4 +1,4 @@
-//! Runs whose kernels are timed, and the table of what they took.
+//! Runs with timed kernels, and the table of the times.
 
 use crate::console::Outcome;
 use wengert::{Compiled, KernelTime, Literal, Outputs};
@@ -9,8 +9,8 @@ pub(super) struct Profile {
     runs: u64,
 }
 
-/// Runs a function so often; the outputs of the last run, and what its kernels took in all runs but the first, which touches memory that nobody has touched before. (Of a
-/// single run, in that one.)
+/// Runs a function `runs` times. Returns the outputs of the last run, and the kernels' times in
+/// all runs but the first, which touches new memory. (A single run is timed itself.)
 pub(super) fn run(
     compiled: &mut Compiled,
     runs: u64,
@@ -20,7 +20,7 @@ pub(super) fn run(
     let measured = (runs - 1).max(1);
     if runs > 1 {
         compiled.run(inputs)?;
-        // Anew.
+        // Resets the measurement.
         compiled.measure()?;
     }
     let mut outputs = compiled.run(inputs)?;

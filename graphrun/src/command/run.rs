@@ -23,7 +23,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let signature = source.signature()?;
     let (device, choices) = device(&args.device)?;
     let choices = DeviceOptions { check_indices: args.check_indices, ..choices };
-    // Everything that can be wrong with the arguments is found before the run, which may be long.
+    // All errors of the arguments are found before the run, which may be long.
     let outputs = requests(&signature, "output", &args.outputs)?;
     let targets = Targets::of(&outputs, args.save.as_deref())?;
     let limit = args.values.reading.limit();
@@ -36,7 +36,8 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     tracing::info!("running @{} on {device} with {{{}}}", signature.name, gathered.binding);
     let mut session = Session::open_with(device, &choices)?;
     session.set_variables(&gathered.variables)?;
-    // Inputs that are made up are made last, so that a function without room for both can name a budget.
+    // Random and zero inputs are generated last, so that the error for too little memory can name
+    // a budget.
     let promise = gathered.promise();
     let mut compiled = source.compile(&mut session, &gathered.binding)?;
     drop(promise);
@@ -49,7 +50,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
         }
         None => compiled.run(&given.inputs())?,
     };
-    // A run that fails is told even if nothing of it is looked at.
+    // A failed run is reported even if none of its outputs is read.
     session.finish()?;
     show_probes(&results, console);
     let result = |name: &str| match results.get(name) {
@@ -109,7 +110,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     Ok(if failed.is_empty() { Status::Good } else { Status::Failed })
 }
 
-/// What the function's probes saw, on the error stream: they are no results.
+/// Prints the values of the function's probes to the error stream: they are not results.
 fn show_probes(results: &Outputs, console: &mut Console<'_>) {
     for probe in results.probes() {
         let (name, place) = (&probe.name, &probe.location);
@@ -151,14 +152,15 @@ fn requests<'a>(
     Ok(found)
 }
 
-/// What `--expect` compares with: a path, or a SPEC with a shape of its own.
+/// The expected tensor of `--expect`: from a path, or from a SPEC with a shape of its own.
 fn expected(signature: &Signature, name: &str, text: &OsStr, limit: InflateLimit) -> Outcome<Literal> {
     let output = signature.outputs.iter().find(|o| o.name == name).expect("`requests` has found it");
     let ty = &output.ty;
     let is_spec = os_text::strip_prefix(text, b'@').is_some() || os_text::split_once(text, b'=').is_some();
     let spec = if is_spec { Spec::parse(text) } else { Spec::file(text) };
     let spec = spec.map_err(|e| e.context(format_args!("--expect {name}")))?;
-    // Dimension variables of outputs are solved anew here: a wrong extent is a difference, not a mistake.
+    // Dimension variables of outputs are solved separately here: a wrong extent is a difference,
+    // not an input error.
     let found = find(&[(name, ty)], &[(name, spec)], &mut Binding::new(), limit);
     let made = found.and_then(|mut found| found.swap_remove(0).make());
     Ok(made.map_err(|e| e.context(format_args!("--expect {name}")))?.1)

@@ -6,7 +6,7 @@ use crate::filetest::check_file;
 use std::path::{Path, PathBuf};
 use wengert::{Diagnostic, atomic};
 
-/// Runs all cases; with `--bless`, rewrites what they expect.
+/// Runs all cases; with `--bless`, rewrites their expectations.
 pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
     let mut files = Vec::new();
     for path in &args.paths {

@@ -25,7 +25,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         weights.extend(data::read_all_within(path, limit)?);
     }
     let length = args.steps.map(Length::Steps).or(args.epochs.map(Length::Epochs));
-    // From here on there may be something to lose.
+    // From here on training may have results to save.
     let interrupt = Interrupt::listen()?;
     let options = Options {
         length,
@@ -40,7 +40,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     };
     let mut session = Session::open_with(device, &choices)?;
     let bar = bar(console);
-    // The observer cannot fail; the first error of the output is kept and returned when training ends.
+    // The observer cannot fail; the first output error is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
     let report = train(&mut session, &source.file()?.program, recipe, &arrays, options, &mut |event| {
         advance(&bar, &event);
@@ -120,7 +120,7 @@ fn event_line(event: &Event<'_>) -> Option<String> {
     }
 }
 
-/// What is told on the error stream.
+/// The message for the error stream, if any.
 fn warning(event: &Event<'_>) -> Option<Diagnostic> {
     match event {
         Event::Partial { differences } => {

@@ -5,13 +5,13 @@
 pub struct Case {
     /// Number of its first line in the file, counted from 1.
     pub line: usize,
-    /// All of it, without the `// ---`.
+    /// Its whole text, without the `// ---`.
     pub text: String,
     /// The directives, `run %s`.
     pub directives: Vec<String>,
-    /// The line of the file with `// error: `, and what follows it.
+    /// The line of the file with `// error: `, and the message after it.
     pub error: Option<(usize, String)>,
-    /// The expected output; nothing if there is no such block.
+    /// The expected output; `None` if there is no such block.
     pub expected: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub fn split(text: &str) -> Vec<Case> {
     cases
 }
 
-/// The file of these cases.
+/// Joins cases to the text of a file.
 pub fn join(cases: &[Case]) -> String {
     let texts: Vec<&str> = cases.iter().map(|c| c.text.as_str()).collect();
     texts.join(&format!("{SEPARATOR}\n"))
@@ -58,7 +58,8 @@ impl Case {
         Case { line, text, directives, error, expected }
     }
 
-    /// What is tested: the text as the file `%s`, with its lines where they are in the file, and without expectations.
+    /// The tested text, which is the file `%s`: lines keep their numbers in the file, and
+    /// expectations are removed.
     pub fn input(&self) -> String {
         let code = self.text.lines().take_while(|l| l.trim_end() != EXPECT);
         "\n".repeat(self.line - 1) + &code.map(|l| format!("{l}\n")).collect::<String>()

@@ -1,6 +1,7 @@
 //! Filetests: directive, input and expected output in one file, as in LLVM's lit and Cranelift.
 //!
-//! A file is a list of cases between lines `// ---`. A case is a graph text with comments that say what to do with it:
+//! A file is a list of cases between lines `// ---`. A case is a graph text with directives in
+//! comments:
 //!
 //! ```text
 //! // test: run %s --input x=2xf32=1 2
@@ -13,14 +14,16 @@
 //! // y=2xf32=2.0 4.0
 //! ```
 //!
-//! - `// test: ARGS` runs `graphrun ARGS` with the case's text as the file `%s`. The whole output must be the
-//!   `// expect:` block, which is the end of the case: results, then diagnostics, then `exit status N` if N is not 0. With several
-//!   directives, their outputs follow each other, each after a line that repeats the directive.
-//! - Without a directive, a case is one for the parser and verifier: if a line has `// error: MESSAGE`, the text must be refused
-//!   with an error at that line which contains MESSAGE; if not, it must print as it stands.
+//! - `// test: ARGS` runs `graphrun ARGS` with the case's text as the file `%s`. The whole output
+//!   must equal the `// expect:` block at the end of the case: results, then diagnostics, then
+//!   `exit status N` if N is not 0. With several directives, their outputs follow each other,
+//!   each after a line that repeats the directive.
+//! - Without a directive, a case tests the parser and the verifier. If a line has
+//!   `// error: MESSAGE`, the text must be refused with an error at that line which contains
+//!   MESSAGE; if not, printing must reproduce the text.
 //!
-//! Nothing else in a case is special, and lines keep the numbers that they have in the file. `--bless` rewrites the
-//! `// expect:` blocks of failing cases; only a person who has read the difference should ask for it.
+//! All other text of a case is ordinary, and lines keep their numbers in the file. `--bless`
+//! rewrites the `// expect:` blocks of failing cases; use it only after reading the difference.
 
 mod case;
 mod runner;

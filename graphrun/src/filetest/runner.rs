@@ -1,4 +1,4 @@
-//! Running the cases of a file.
+//! Runs the cases of a file.
 
 use super::case::{Case, join, split};
 use super::words::words;
@@ -8,18 +8,18 @@ use clap::Parser;
 use wengert::core::graph::{PrintOptions, parse_program, print};
 use wengert::{Diagnostic, Location};
 
-/// How the cases of a file went.
+/// The results of a file's cases.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     /// Number of cases.
     pub cases: usize,
-    /// For each failed case its first line and what is wrong, ready to print.
+    /// For each failed case its first line and the failure as text.
     pub failures: Vec<(usize, String)>,
-    /// The file with the expectations of the failed cases rewritten, if that mends any.
+    /// The file with the expectations of failed cases rewritten, if that makes any of them pass.
     pub blessed: Option<String>,
 }
 
-/// Runs the cases of the text of a file that is called `name`.
+/// Runs the cases in the text of a file with the name `name`.
 pub fn check_file(name: &str, text: &str) -> Report {
     let mut cases = split(text);
     let mut report = Report { cases: cases.len(), ..Report::default() };
@@ -69,11 +69,11 @@ fn output(case: &Case, name: &str) -> Result<String, Diagnostic> {
             found += &format!("exit status {}\n", status as u8);
         }
     }
-    // Blanks at the ends of lines are not kept in comments.
+    // Comments do not keep trailing blanks.
     Ok(found.lines().map(|l| l.trim_end().to_string() + "\n").collect())
 }
 
-/// A case without directives.
+/// Checks a case without directives.
 fn verify(case: &Case, name: &str) -> Result<(), String> {
     match (parse_program(&case.input(), name), &case.error) {
         (Err(error), None) => Err(error.to_string()),
@@ -104,7 +104,8 @@ fn code(text: &str) -> Vec<&str> {
     text.lines().filter(|l| !l.trim_start().starts_with("//") && !l.is_empty()).collect()
 }
 
-/// What is between the lines that both texts begin with and those that both end with, at most some lines of each.
+/// The lines between the common first lines and the common last lines of both texts, limited in
+/// number.
 fn difference(expected: &str, found: &str) -> String {
     const SHOWN: usize = 12;
     let (a, b): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), found.lines().collect());

@@ -1,6 +1,6 @@
-//! Where the bytes for a path go, by the kind of file that is there.
+//! Where the bytes for a path go, depending on the kind of the existing file.
 //!
-//! | what the path names | what is written |
+//! | the path names | written |
 //! |---|---|
 //! | nothing, or a regular file | a new file in the same folder takes the name |
 //! | a symbolic link, also a dangling one | its target, by this same table; the link stays |
@@ -8,12 +8,12 @@
 //! | a file descriptor (`/dev/stdout`, `/dev/fd/3`, `/proc/self/fd/3`) | the descriptor, in place |
 //! | a folder, a socket, links that go in circles | nothing: an error |
 //!
-//! A rename over a device node would remove the device from the system, and one over a FIFO or a link would
-//! leave the reader with the old object.
+//! A rename over a device node would remove the device from the system, and one over a FIFO or a
+//! link would leave the reader with the old object.
 //!
-//! A descriptor needs a rule of its own. Under `/proc` it looks like a symbolic link, but the text of the link
-//! need not be a path (`pipe:[4711]`). Where the descriptor is a regular file, a replacement would leave the
-//! process that opened it with an unlinked file.
+//! A descriptor needs a separate rule. Under `/proc` it looks like a symbolic link, but the text
+//! of the link need not be a path (`pipe:[4711]`). Where the descriptor is a regular file, a
+//! replacement would leave the process that opened it with an unlinked file.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
@@ -22,19 +22,19 @@ use std::path::{Path, PathBuf};
 /// How a path is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Destination {
-    /// A file of this name is replaced or made. The name is no symbolic link.
+    /// A file of this name is replaced or created. The name is no symbolic link.
     Replace(PathBuf),
-    /// What is there is opened and written.
+    /// The existing file is opened and written.
     InPlace(PathBuf),
     /// An open file of this process, by its number.
     Descriptor(PathBuf, u32),
 }
 
-/// Links that are followed before they are taken for a circle; Linux allows as many.
+/// Most links that are followed before they count as a circle; Linux has the same limit.
 const MOST_LINKS: usize = 40;
 
 impl Destination {
-    /// Decides for a path.
+    /// The destination for a path.
     pub(super) fn of(path: &Path) -> io::Result<Destination> {
         let mut path = path.to_owned();
         for _ in 0..=MOST_LINKS {
@@ -56,13 +56,13 @@ impl Destination {
                 refuse(fs::metadata(&path)?.file_type())?;
                 return Ok(Destination::Descriptor(path, number));
             }
-            // `join` takes an absolute target as it is.
+            // `join` returns an absolute target unchanged.
             path = super::folder_of(&path).join(fs::read_link(&path)?);
         }
         Err(io::Error::other("its symbolic links go in circles"))
     }
 
-    /// Opens what is written in place. A FIFO waits for its reader.
+    /// Opens a file to write in place. A FIFO waits for its reader.
     pub(super) fn open(&self) -> io::Result<File> {
         match self {
             Destination::Replace(path) => File::create(path),
@@ -71,20 +71,21 @@ impl Destination {
             Destination::Descriptor(_, 1) => duplicate(&io::stdout()),
             #[cfg(unix)]
             Destination::Descriptor(_, 2) => duplicate(&io::stderr()),
-            // A regular file is opened anew, with a position of its own: behind what is there, nothing is lost.
+            // A regular file is opened anew, with its own position at the end, so that its
+            // contents are kept.
             Destination::Descriptor(path, _) => OpenOptions::new().append(true).open(path),
         }
     }
 }
 
-/// The same open file once more, position included, so that what this process prints before and after stands
-/// before and after.
+/// Duplicates the open file, position included, so that output of this process before and after
+/// keeps its order.
 #[cfg(unix)]
 fn duplicate(stream: &impl std::os::fd::AsFd) -> io::Result<File> {
     Ok(stream.as_fd().try_clone_to_owned()?.into())
 }
 
-/// What can be neither replaced nor written.
+/// The error for a file that can be neither replaced nor written.
 fn refuse(kind: FileType) -> io::Result<()> {
     if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -96,7 +97,7 @@ fn refuse(kind: FileType) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of the file descriptor of this process that a link stands for.
+/// The number of this process's file descriptor that a link refers to.
 fn descriptor(link: &Path) -> Option<u32> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -151,7 +152,8 @@ mod tests {
         let file = File::create(&path).unwrap();
         let found = of(&format!("/dev/fd/{}", file.as_raw_fd()));
         assert!(matches!(found, Destination::Descriptor(..)), "{found:?}");
-        // Another process' descriptors are none of ours; what cannot be found there cannot be replaced, either.
+        // Descriptors of other processes are not recognised. A target that does not exist there
+        // cannot be replaced, either.
         let socket = folder.path().join("socket");
         let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         assert!(Destination::of(&socket).unwrap_err().to_string().contains("socket"));

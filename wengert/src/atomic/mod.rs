@@ -1,16 +1,18 @@
 //! Files are replaced whole or not at all.
 //!
-//! A reader never sees half a file, and a crash (or SIGKILL, or a full disk) never costs the previous contents:
-//! the new contents go to a temporary file *in the same folder* (a rename across file systems would not be
-//! atomic), are flushed to the disk, and take the name in one step. The folder is flushed as well, so that the
-//! new name survives a power failure. The old file is never written to, so a memory map of it stays valid.
+//! A reader never sees half a file, and a crash (or SIGKILL, or a full disk) never destroys the
+//! previous contents. The new contents are written to a temporary file *in the same folder* (a
+//! rename across file systems would not be atomic), flushed to the disk, and renamed to the path
+//! in one step. The folder is flushed as well, so that the new name survives a power failure. The
+//! old file is never written to, so a memory map of it stays valid.
 //!
-//! The new file keeps the permission bits of the old one, and its owner and group as far as the system lets this
-//! process give files away. It does not keep extended attributes, and other hard links keep the old contents.
+//! The new file keeps the permission bits of the old one, and its owner and group as far as this
+//! process may set them. It does not keep extended attributes, and other hard links keep the old
+//! contents.
 //!
-//! Only regular files are replaced. Symbolic links are followed, and devices, FIFOs and file descriptors are
-//! written in place ([`destination`] decides). Such a file gets all of the contents at once: they are complete
-//! before its first byte is written.
+//! Only regular files are replaced. Symbolic links are followed, and devices, FIFOs and file
+//! descriptors are written in place ([`destination`] decides). They are written only after the
+//! contents are complete.
 
 mod destination;
 
@@ -21,8 +23,8 @@ use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 use wengert_core::{Diagnostic, Result};
 
-/// Replaces the file at `path` by what `fill` writes; on any error the old file, if there is one, is untouched.
-/// What is no regular file is written in place.
+/// Replaces the file at `path` by the output of `fill`. On an error the old file, if any, is
+/// unchanged. Files that are not regular are written in place.
 ///
 /// The folder must exist.
 pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
@@ -38,8 +40,9 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, |file| file.write_all(bytes))
 }
 
-/// Reports beforehand what [`write`] would report of this path, as far as its folder tells: for work that takes
-/// long before it writes. Nothing is made, opened or changed.
+/// Reports in advance the errors that [`write`] would report for this path, as far as its folder
+/// tells. It is for long computations that end with a write. It creates, opens and changes
+/// nothing.
 pub fn can_write(path: &Path) -> Result<()> {
     let is_possible = Destination::of(path).and_then(|destination| match destination {
         Destination::Replace(target) => tempfile::tempfile_in(folder_of(&target)).map(drop),
@@ -48,7 +51,8 @@ pub fn can_write(path: &Path) -> Result<()> {
     is_possible.map_err(|error| cannot("write", path, &error))
 }
 
-/// The file that [`write`] writes for this path: equal for two paths only if one would overwrite the other.
+/// The file that [`write`] writes for this path. It is equal for two paths only if one would
+/// overwrite the other.
 pub fn identity(path: &Path) -> PathBuf {
     let target = match Destination::of(path) {
         Ok(
@@ -62,7 +66,8 @@ pub fn identity(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether this process may write to a file that is there. To open a FIFO would wait for its reader.
+/// Whether this process may write to an existing file. It is not opened: opening a FIFO would
+/// wait for a reader.
 #[cfg(unix)]
 fn is_writable(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
@@ -80,7 +85,8 @@ fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // What any program's new file gets (the umask applies), instead of a temporary file's 0600.
+        // The mode of an ordinary new file (the umask applies), instead of a temporary file's
+        // 0600.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
     let temporary = builder.tempfile_in(&folder)?;
@@ -101,7 +107,7 @@ fn filled(file: File, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>)
     writer.into_inner().map_err(io::IntoInnerError::into_error)
 }
 
-/// Gives the new file the owner, group and permission bits of the file that it replaces, if there is one.
+/// Gives the new file the owner, group and permission bits of the file that it replaces, if any.
 #[cfg(unix)]
 fn keep_rights(old: &Path, new: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -118,13 +124,13 @@ fn keep_rights(old: &Path, new: &File) -> io::Result<()> {
         && fchown(new, Some(old.uid()), Some(old.gid())).is_err()
         && fchown(new, None, Some(old.gid())).is_err()
     {
-        // The group is another one now: it gets no more than everybody.
+        // The group has changed: it gets only the permissions of others.
         mode &= !0o070 | (mode & 0o007) << 3;
     }
     new.set_permissions(fs::Permissions::from_mode(mode))
 }
 
-/// Writes contents that are complete to what is written in place.
+/// Writes complete contents in place.
 fn copy(to: &Destination, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let mut whole = filled(tempfile::tempfile()?, fill)?;
     whole.rewind()?;
@@ -136,14 +142,15 @@ fn copy(to: &Destination, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<
 const PREFIX: &str = ".wengert-";
 const SUFFIX: &str = ".partial";
 
-/// True for the name of a temporary file, which stays behind if the process is killed while it writes.
+/// True for the name of a temporary file. Such a file remains if the process is killed while it
+/// writes.
 pub(crate) fn is_litter(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
 }
 
-/// Makes the names in `folder` durable.
+/// Flushes the names in `folder` to the disk.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Folders can be opened and flushed on Unix only; elsewhere the rename itself is all there is.
+    // Folders can be opened and flushed on Unix only; elsewhere the rename is not flushed.
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
@@ -154,7 +161,9 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// The diagnostic for a failed operation on a file: `cannot read `x.npy`: No such file or directory`. What is missing is said besides.
+/// The diagnostic for a failed operation on a file:
+/// `cannot read `x.npy`: No such file or directory`. A missing file or folder is named in
+/// addition.
 pub fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
     let diagnostic = Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()));
     let folder = folder_of(path);
@@ -264,7 +273,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
         mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        // Without a reader: neither does this wait for one.
+        // There is no reader, and this does not wait for one either.
         can_write(&fifo).unwrap();
         let reader = std::thread::spawn({
             let fifo = fifo.clone();
@@ -273,12 +282,14 @@ mod tests {
         write_bytes(&fifo, b"through").unwrap();
         assert_eq!(reader.join().unwrap(), b"through");
         assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
-        // A node of our own, so that a mistake does not cost the system its `/dev/null`. Only root makes one.
+        // A separate node, so that a mistake does not remove the system's `/dev/null`. Only root
+        // can create one.
         let null = folder.path().join("null");
         let made = mknodat(CWD, &null, FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(1, 3));
         if made.is_ok() {
             can_write(&null).unwrap();
-            // Where nodes of this file system are not opened (`nodev`), that is an error, and the node stays.
+            // On a file system that does not open nodes (`nodev`), this is an error, and the node
+            // stays.
             let _ = write_bytes(&null, b"away");
             let is_device = |path: &Path| fs::symlink_metadata(path).unwrap().file_type().is_char_device();
             assert!(is_device(&null));
@@ -298,7 +309,7 @@ mod tests {
             write_bytes(&path, b"new").unwrap();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, mode);
         }
-        // Only root gives files away.
+        // Only root can give files away.
         if chown(&path, Some(12), Some(34)).is_ok() {
             write_bytes(&path, b"newer").unwrap();
             let metadata = fs::metadata(&path).unwrap();

@@ -1,8 +1,9 @@
 //! Limits of control groups, of both versions.
 //!
-//! `/proc/self/cgroup` has the group of the process in each hierarchy, and `/proc/self/mountinfo` says where hierarchies
-//! are mounted, and from which group on. In a container that can be a group other than the root, and the group of the process may
-//! lie outside of what is mounted; then the limits of the mount's own root apply, the only ones that can be seen.
+//! `/proc/self/cgroup` has the group of the process in each hierarchy, and `/proc/self/mountinfo`
+//! has the mount points of hierarchies and their root groups. In a container the mount's root can
+//! be a group below the hierarchy's root, and the group of the process may lie outside of the
+//! mount. Then the limits of the mount's root apply, the only visible ones.
 
 use super::{Limit, read};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ const V2: Version = Version {
 /// Version 1 writes "no limit" as the largest number of pages that it can count.
 const NONE: u64 = 1 << 62;
 
-/// What each group with a limit leaves, from the process's own upwards.
+/// Bytes left in each group with a limit, from the process's own group upwards.
 pub(super) fn available(root: &Path) -> Vec<(u64, Limit)> {
     let (Some(groups), Some(mounts)) = (read(root, "proc/self/cgroup"), read(root, "proc/self/mountinfo"))
     else {
@@ -43,14 +44,15 @@ pub(super) fn available(root: &Path) -> Vec<(u64, Limit)> {
 /// A mounted hierarchy with the group of the process.
 struct Mount {
     version: &'static Version,
-    /// Where it is mounted.
+    /// Its mount point.
     point: PathBuf,
-    /// The group, below that.
+    /// The group's path below the mount point.
     group: PathBuf,
 }
 
 impl Mount {
-    /// Reads a line of `mountinfo`: nothing if it is no hierarchy of control groups that limits memory.
+    /// Parses a line of `mountinfo`; `None` unless it is a control-group hierarchy that limits
+    /// memory.
     fn parse(line: &str, groups: &str) -> Option<Mount> {
         let (mount, filesystem) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
@@ -80,13 +82,13 @@ impl Mount {
     }
 
     fn available(&self, root: &Path) -> Vec<(u64, Limit)> {
-        // Without the slash that `join` puts behind the last one.
+        // Removes the trailing slash that `join` adds for the last level.
         let levels =
             self.group.ancestors().map(|group| self.point.join(group).components().collect::<PathBuf>());
         levels.filter_map(|folder| self.of_level(root, &folder)).collect()
     }
 
-    /// What one group leaves; nothing if it has no limit.
+    /// Bytes left in one group; `None` if it has no limit.
     fn of_level(&self, root: &Path, folder: &Path) -> Option<(u64, Limit)> {
         let below = folder.strip_prefix("/").unwrap_or(folder).to_str()?;
         let file = |name: &str| read(root, &format!("{}/{name}", below.trim_end_matches('/')));
@@ -104,7 +106,7 @@ impl Mount {
     }
 }
 
-/// Blanks and the like are written as `\040` there.
+/// Replaces escapes: blanks and the like are written as `\040` there.
 fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -133,7 +135,7 @@ mod tests {
     const MOUNTED_V1: &str = "29 20 0:3 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
                               30 20 0:4 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n";
 
-    /// A tree of files; what is free, from the process's group upwards.
+    /// Available bytes in a tree of files, from the process's group upwards.
     fn found(files: &[(&str, String)]) -> Vec<(u64, PathBuf)> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -200,7 +202,8 @@ mod tests {
         assert_eq!(of(none, 60 * MIB), [(10 * MIB, folder("a"))]);
     }
 
-    /// A container sees its own group as the root of the mount, whatever `/proc/self/cgroup` calls it.
+    /// A container sees its own group as the root of the mount, independent of its name in
+    /// `/proc/self/cgroup`.
     #[test]
     fn containers_see_the_root_of_their_mount() {
         for (own, top) in [

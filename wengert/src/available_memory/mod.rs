@@ -1,20 +1,24 @@
-//! Memory that this process may still take.
+//! Memory that this process may still allocate.
 //!
-//! Linux promises memory freely and kills the process that uses too much of it, with status 137 and without a
-//! word. So memory of the size of tensors is asked for before it is touched. What is available is the least of
+//! Linux overcommits memory and kills the process that uses too much of it, with status 137 and
+//! without a message. Allocations of the size of tensors are therefore checked before they are
+//! touched. The available memory is the minimum of
 //!
-//! - `MemAvailable` of `/proc/meminfo`: what programs can take without swapping;
-//! - for the control group of the process and each one above it, the limit less the usage, of version 2
-//!   (`memory.max`, `memory.current`) and version 1 (`memory.limit_in_bytes`, `memory.usage_in_bytes`). The page
-//!   cache is part of the usage, and the kernel takes its pages back before it kills: all inactive pages of files
-//!   count as free, and half of the active ones, among which is the program itself;
-//! - `RLIMIT_AS` and `RLIMIT_DATA`, less what of them is used.
+//! - `MemAvailable` of `/proc/meminfo`: memory that programs can take without swapping;
+//! - for the control group of the process and each of its ancestors, the limit minus the usage,
+//!   of version 2 (`memory.max`, `memory.current`) and version 1 (`memory.limit_in_bytes`,
+//!   `memory.usage_in_bytes`). The page cache is part of the usage, and the kernel reclaims its
+//!   pages before it kills. All inactive file pages and half of the active ones, which include
+//!   the program itself, count as free;
+//! - `RLIMIT_AS` and `RLIMIT_DATA`, minus their use.
 //!
-//! Swap is not counted. A [`Promise`] is memory that something is about to use and the kernel does not see yet: an
-//! arena before the first run, inputs before they are made. It is subtracted until its holder drops it.
+//! Swap is not counted. A [`Promise`] is memory that will be used but that the kernel does not
+//! yet count: an arena before the first run, inputs before they are made. It is subtracted until
+//! its holder drops it.
 //!
-//! Everything is read from files, below a folder that is `/` but in tests. Where a file is missing (other systems
-//! than Linux, a container without `/sys`), its limit is not known, and not applied.
+//! Everything is read from files below a root folder, which is `/` except in tests. Where a file
+//! is missing (systems other than Linux, a container without `/sys`), its limit is unknown and
+//! not applied.
 
 mod groups;
 
@@ -25,12 +29,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wengert_core::plan::Bytes;
 use wengert_core::{Diagnostic, Result};
 
-/// What sets a limit.
+/// The source of a limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// The machine, which has so many bytes.
+    /// The machine, with its bytes.
     Machine(u64),
-    /// A control group, by its folder, with its limit.
+    /// A control group, with its folder and its limit.
     Group(PathBuf, u64),
     /// The address space of the process.
     AddressSpace(u64),
@@ -58,14 +62,14 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Memory that may still be taken.
+/// Memory that may still be allocated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Available {
-    /// How much.
+    /// Its bytes.
     pub bytes: u64,
-    /// What keeps it from being more.
+    /// The limit that determines it.
     pub limit: Limit,
-    /// Bytes of promises, which are subtracted already.
+    /// Bytes of promises, already subtracted.
     pub promised: u64,
 }
 
@@ -79,10 +83,10 @@ impl fmt::Display for Available {
     }
 }
 
-/// Bytes that are promised: allocated and not yet touched, and not yet allocated.
+/// Promised bytes: allocated and not yet touched; not yet allocated.
 static PROMISED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// Memory that is promised for as long as this lives.
+/// Memory that is promised until this is dropped.
 #[derive(Debug)]
 pub struct Promise {
     bytes: u64,
@@ -95,7 +99,7 @@ impl Promise {
         Promise::new(bytes, false)
     }
 
-    /// For memory that is allocated, so that it is address space, and about to be touched.
+    /// For memory that is allocated (it counts as address space) and about to be touched.
     pub fn to_touch(bytes: u64) -> Promise {
         Promise::new(bytes, true)
     }
@@ -112,21 +116,21 @@ impl Drop for Promise {
     }
 }
 
-/// What this process may still take; nothing where that is not known.
+/// Memory that this process may still allocate; `None` where it is not known.
 pub fn available() -> Option<Available> {
     let [to_touch, to_allocate] = &PROMISED;
     below(Path::new("/"), [to_touch.load(Ordering::Relaxed), to_allocate.load(Ordering::Relaxed)])
 }
 
-/// Bytes that must be left for all that is not the size of tensors, when so many are taken.
+/// Bytes to leave free for allocations smaller than tensors, beside an allocation of `bytes`.
 pub(crate) fn reserve(bytes: u64) -> u64 {
     (8 << 20) + bytes / 64
 }
 
-/// Below this, memory is not asked for: what is kept in reserve has room for it.
+/// Allocations below this are not checked: the reserve has room for them.
 const SMALL: u64 = 4 << 20;
 
-/// Checks that so many bytes may be taken for what `what` names.
+/// Checks that `bytes` may be allocated; `what` describes the use for messages.
 ///
 /// Error, of kind device: they may not.
 pub fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
@@ -141,7 +145,8 @@ pub fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
     }
 }
 
-/// Checks that all that is promised is there, besides the reserve; `what` names what was promised last.
+/// Checks that all promised memory and the reserve are available; `what` describes the latest
+/// promise.
 ///
 /// Error, of kind device: it is not.
 pub fn check_promises(what: impl FnOnce() -> String) -> Result<()> {
@@ -157,9 +162,9 @@ fn refused(bytes: u64, what: String, available: &Available) -> Diagnostic {
     Diagnostic::of_device(format!("there is no memory for {what}, which takes {}: {available}", Bytes(bytes)))
 }
 
-/// Makes room in a vector for some more elements, in steps that double it.
+/// Reserves space in a vector for `more` elements, at least doubling its capacity.
 ///
-/// Error, of kind device: there is not so much memory.
+/// Error, of kind device: there is not enough memory.
 pub fn grow<T>(vector: &mut Vec<T>, more: usize, what: impl FnOnce() -> String) -> Result<()> {
     if vector.capacity() - vector.len() >= more {
         return Ok(());
@@ -175,13 +180,13 @@ pub fn grow<T>(vector: &mut Vec<T>, more: usize, what: impl FnOnce() -> String) 
     vector.try_reserve_exact(wanted - vector.len()).map_err(|_| none(added, &what()))
 }
 
-/// The allocator has refused.
+/// The error for a failed allocation.
 fn none(bytes: u64, what: &str) -> Diagnostic {
     Diagnostic::of_device(format!("there is no memory for {what}: {} could not be allocated", Bytes(bytes)))
 }
 
-/// What may be taken by a process whose `/proc` and `/sys` are below `root`, with so many bytes to be touched and to
-/// be allocated.
+/// Available memory of a process whose `/proc` and `/sys` are below `root`, with these promised
+/// bytes to touch and to allocate.
 fn below(root: &Path, [to_touch, to_allocate]: [u64; 2]) -> Option<Available> {
     let mut found: Vec<(u64, Limit)> = Vec::new();
     let info = read(root, "proc/meminfo").unwrap_or_default();
@@ -198,7 +203,7 @@ fn below(root: &Path, [to_touch, to_allocate]: [u64; 2]) -> Option<Available> {
         }
     };
     let mut found: Vec<Available> = found.into_iter().map(left(promised)).collect();
-    // What is allocated counts as used there.
+    // Allocated memory counts as used there.
     let (limits, status) = (
         read(root, "proc/self/limits").unwrap_or_default(),
         read(root, "proc/self/status").unwrap_or_default(),
@@ -280,7 +285,7 @@ mod tests {
         let root = root(&[MEMORY]);
         assert_eq!(below(root.path(), [GIB / 2, GIB / 2]).unwrap().bytes, 7 * GIB);
         assert_eq!(below(root.path(), [9 * GIB, 0]).unwrap().bytes, 0);
-        // Of address space, what is allocated is used.
+        // Allocated memory counts as used address space.
         fs::create_dir_all(root.path().join("proc/self")).unwrap();
         fs::write(root.path().join("proc/self/limits"), "Max address space 4294967296 unlimited bytes\n")
             .unwrap();

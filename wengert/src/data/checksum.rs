@@ -1,12 +1,14 @@
 //! A checksum over a whole safetensors file, in its header.
 //!
-//! The format has none. A file of ours that must not be damaged unseen, a checkpoint, begins its header with
-//! `{"__metadata__":{"crc32":"0f1e2d3c"}`: the CRC-32 (IEEE 802.3) of all bytes of the file, the length of the header
-//! included, where the eight digits count as zeros. Other readers take the entry for a comment.
+//! The format has no checksum. A file whose damage must be detected, such as a checkpoint, begins
+//! its header with `{"__metadata__":{"crc32":"0f1e2d3c"}`: the CRC-32 (IEEE 802.3) of all bytes
+//! of the file, the length of the header included, with the eight digits counted as zeros. Other
+//! readers ignore the entry as metadata.
 //!
-//! Why CRC-32: damage is an accident here, not an attack. It finds every single flipped bit and every burst of up to 32
-//! bits in a file of any length, two flipped bits wherever they are less than 2³² − 1 bits (512 MiB) apart, and other
-//! damage but for one case in 2³². It runs at the speed of memory.
+//! CRC-32 suffices since damage is accidental here, not an attack. It detects every single
+//! flipped bit and every burst of up to 32 bits in a file of any length, and two flipped bits
+//! less than 2³² − 1 bits (512 MiB) apart. Of other damage it misses one case in 2³². It runs at
+//! memory bandwidth.
 
 use std::ops::Range;
 use wengert_core::{Diagnostic, Result};
@@ -15,23 +17,24 @@ use wengert_core::{Diagnostic, Result};
 pub(super) const KEY: &str = "crc32";
 /// Value of the metadata before the checksum is known.
 pub(super) const NO_DIGITS: &str = "00000000";
-/// What the header begins with, up to the digits.
+/// Beginning of the header, up to the digits.
 const BEGINNING: &[u8] = b"{\"__metadata__\":{\"crc32\":\"";
-/// Where the header begins: behind its length.
+/// Offset of the header, after its length.
 const HEADER: usize = 8;
-/// Where the digits are.
+/// Offsets of the digits.
 const DIGITS: Range<usize> = HEADER + BEGINNING.len()..HEADER + BEGINNING.len() + NO_DIGITS.len();
 
-/// The digits of a file whose digits are zeros, given in parts. The first part has the digits.
+/// The checksum's digits for a file whose digits are zeros, passed in parts. The first part
+/// contains the digits.
 pub(super) fn digits<'a>(parts: impl IntoIterator<Item = impl AsRef<[u8]> + 'a>) -> String {
     let mut hasher = crc32fast::Hasher::new();
     parts.into_iter().for_each(|part| hasher.update(part.as_ref()));
     format!("{:08x}", hasher.finalize())
 }
 
-/// Checks a file's contents against their checksum. True if they have one.
+/// Checks a file's contents against their checksum. Returns false if they have none.
 ///
-/// Error: they do not match it.
+/// Error: the checksum does not match.
 pub(super) fn verify(bytes: &[u8]) -> Result<bool> {
     if bytes.get(HEADER..DIGITS.start) != Some(BEGINNING) {
         return Ok(false);

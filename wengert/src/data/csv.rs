@@ -1,9 +1,9 @@
 //! Numeric tables as comma-separated text, plain or gzipped.
 //!
-//! A table is read whole; every field must be a number. Lines that begin with `#` and empty lines are skipped, and the first
-//! line may name the columns. A mistake is reported with line and column, and the line is shown. Gzip is told by
-//! the contents, not by the name. Values pass through `f64`: an integer that has no exact `f64` is an error, not a
-//! neighbouring number.
+//! A table is read whole; every field must be a number. Lines that begin with `#` and empty lines
+//! are skipped, and the first line may name the columns. An error names line and column and shows
+//! the line. Gzip is recognised by the contents, not by the name. Values pass through `f64`: an
+//! integer that has no exact `f64` is an error and is not rounded.
 
 use super::inflate::InflateLimit;
 use super::text;
@@ -32,12 +32,12 @@ pub struct Table {
     path: PathBuf,
     names: Option<Vec<String>>,
     columns: usize,
-    /// Row by row.
+    /// In row-major order.
     values: Vec<f64>,
 }
 
 impl Table {
-    /// Reads a table, decompressed within the default limit.
+    /// Reads a table; a compressed one within the default limit.
     pub fn read(path: impl AsRef<Path>, header: Header) -> Result<Table> {
         Table::read_within(path, header, InflateLimit::default())
     }
@@ -49,7 +49,7 @@ impl Table {
         Table::parse(path, &text, header)
     }
 
-    /// Reads the table in `text`; `path` serves messages.
+    /// Reads the table in `text`; `path` is for messages.
     pub fn parse(path: &Path, text: &str, header: Header) -> Result<Table> {
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(false)
@@ -99,7 +99,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Number of rows, the header not counted.
+    /// Number of rows, the header excluded.
     pub fn rows(&self) -> usize {
         self.values.len() / self.columns
     }
@@ -114,13 +114,13 @@ impl Table {
         self.names.as_deref()
     }
 
-    /// The whole table as `[rows, columns]`. Floats are rounded; a value that an integer dtype (or bool) cannot
-    /// hold is an error.
+    /// The whole table as `[rows, columns]`. Floats are rounded; a value that an integer dtype
+    /// (or bool) cannot hold is an error.
     pub fn to_literal(&self, dtype: DType) -> Result<Literal> {
         self.slice(0..self.columns, dtype)
     }
 
-    /// Some neighbouring columns as `[rows, number of columns]`, converted as [`Table::to_literal`] does.
+    /// Consecutive columns as `[rows, number of columns]`, converted as by [`Table::to_literal`].
     pub fn slice(&self, columns: Range<usize>, dtype: DType) -> Result<Literal> {
         if columns.start > columns.end || columns.end > self.columns {
             return Err(Diagnostic::new(format!(
@@ -144,7 +144,7 @@ impl Table {
         })
     }
 
-    /// One column as `[rows]`, converted as [`Table::to_literal`] does.
+    /// One column as `[rows]`, converted as by [`Table::to_literal`].
     pub fn column(&self, column: usize, dtype: DType) -> Result<Literal> {
         self.slice(column..column.saturating_add(1), dtype)?.reshape(&[self.rows()])
     }
@@ -164,7 +164,8 @@ impl Table {
     }
 }
 
-/// Writes a literal of at most two axes, one row a line, without a header; gzipped if the name ends in `.gz`.
+/// Writes a literal of at most two axes, one row per line, without a header; gzipped if the name
+/// ends in `.gz`.
 pub fn write(path: impl AsRef<Path>, literal: &Literal) -> Result<()> {
     let path = path.as_ref();
     let columns = match literal.shape() {
@@ -196,7 +197,7 @@ fn write_rows(file: &mut impl Write, literal: &Literal, columns: usize) -> io::R
         let separator = if (i + 1) % columns == 0 { '\n' } else { ',' };
         match scalar.dtype() {
             DType::Bool => write!(file, "{}{separator}", scalar.bits())?,
-            // The payload of a NaN has no place in a table.
+            // A table cannot represent the payload of a NaN.
             _ if scalar.to_f64().is_nan() => write!(file, "nan{separator}")?,
             _ => write!(file, "{scalar}{separator}")?,
         }
@@ -221,7 +222,8 @@ fn shown(field: &str) -> String {
     field.chars().take(40).collect()
 }
 
-/// A mistake in field `field` of the record that begins at byte `start` or after the empty lines and comments there.
+/// The error for field `field` of the record that begins at byte `start`, or after the empty
+/// lines and comments there.
 fn mistake(path: &Path, text: &str, start: usize, field: usize, what: String) -> Diagnostic {
     let mut start = start.min(text.len());
     loop {

@@ -1,12 +1,13 @@
 //! Decompression with a limit.
 //!
-//! A deflate stream expands up to 1032 times, so a file of megabytes can ask for gigabytes of memory and minutes
-//! of time. Every compressed file has a limit on the bytes that it may inflate to, all its entries together.
-//! Bytes are counted while they come, so a file that exceeds its limit costs no more than the limit.
+//! Deflate compresses up to 1032-fold, so a file of megabytes can ask for gigabytes of memory and
+//! minutes of time. Every compressed file has a limit on its inflated bytes, all its entries
+//! together. Bytes are counted as they are inflated, so a file that exceeds its limit costs no
+//! more than the limit.
 //!
-//! The default limit is 256 MiB and 64 times the size of the file: tables of numbers shrink 3 to 20 times, and a
-//! small file of zeros and ones is still read whole. The command's option `--max-decompressed` and
-//! [`InflateLimit::bytes`] replace it.
+//! The default limit is 256 MiB plus 64 times the size of the file. Tables of numbers compress 3-
+//! to 20-fold, and a small file of zeros and ones is still read whole. The command's option
+//! `--max-decompressed` and [`InflateLimit::bytes`] replace it.
 
 use crate::available_memory;
 use std::io::{self, Read};
@@ -14,17 +15,17 @@ use std::path::Path;
 use wengert_core::plan::Bytes;
 use wengert_core::{Diagnostic, Result};
 
-/// Bytes that every compressed file may inflate to.
+/// Inflated bytes that every compressed file may have.
 const ALWAYS: u64 = 256 << 20;
-/// Bytes beyond them, for each byte of the file.
+/// Further inflated bytes per byte of the file.
 const FOR_EACH_BYTE: u64 = 64;
 
-/// Most bytes that one compressed file may inflate to.
+/// Most inflated bytes of one compressed file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InflateLimit(Option<u64>);
 
 impl InflateLimit {
-    /// So many bytes, whatever the size of the file.
+    /// This many bytes, independent of the size of the file.
     pub fn bytes(most: u64) -> InflateLimit {
         InflateLimit(Some(most))
     }
@@ -61,7 +62,7 @@ pub(super) struct Inflate<'a> {
 }
 
 impl Inflate<'_> {
-    /// All bytes of the stream. `failed` makes a diagnostic of an error of the stream.
+    /// All bytes of the stream. `failed` turns an error of the stream into a diagnostic.
     pub fn read(self, mut from: impl Read, failed: impl Fn(io::Error) -> Diagnostic) -> Result<Vec<u8>> {
         let mut chunk = vec![0; 256 << 10];
         let mut bytes = Vec::new();
@@ -95,7 +96,7 @@ mod tests {
         };
         assert_eq!(read(1 << 20, 1 << 20).unwrap().len(), 1 << 20);
         assert!(read(0, 0).unwrap().is_empty());
-        // One that never ends ends here.
+        // Ends even for an endless stream.
         for bytes in [(1 << 20) + 1, u64::MAX] {
             let error = read(1 << 20, bytes).unwrap_err().to_string();
             assert!(error.contains("--max-decompressed") && error.contains("1048576 bytes"), "{error}");

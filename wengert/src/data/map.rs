@@ -1,7 +1,7 @@
-//! Files mapped into memory: the one place outside the kernels where `unsafe` is allowed.
+//! Memory-mapped files: the one place outside the kernels where `unsafe` is allowed.
 //!
-//! Weights of gigabytes are read without copying what nobody asks for. Nothing outside this module sees more
-//! than a `&[u8]`, and every reader copies the elements it returns out of it.
+//! A map reads gigabytes of weights without copying unused ones. This module exposes only a
+//! `&[u8]`, and every reader copies the elements it returns out of it.
 #![allow(unsafe_code)]
 
 use crate::atomic::cannot;
@@ -16,8 +16,8 @@ use wengert_core::{Diagnostic, Result};
 pub struct Map(Option<Mmap>);
 
 impl Map {
-    /// Maps the file at `path`; an error if it is missing, is a folder, or is no regular file (a pipe would
-    /// block, a device might never end).
+    /// Maps the file at `path`. It is an error if it is missing, a folder, or not a regular file
+    /// (a pipe would block, a device might never end).
     pub fn open(path: impl AsRef<Path>) -> Result<Map> {
         let path = path.as_ref();
         let kind = fs::metadata(path).map_err(|error| cannot("read", path, &error))?;
@@ -27,15 +27,17 @@ impl Map {
         }
         let file = File::open(path).map_err(|error| cannot("read", path, &error))?;
         if kind.len() == 0 {
-            // Mapping nothing is an error on some systems.
+            // Mapping an empty file is an error on some systems.
             return Ok(Map(None));
         }
-        // SAFETY: the map is private and read-only, and lives no longer than this value, which lends it as
-        // `&[u8]` only. That slice would be unsound if the file changed under it. This library never writes to an
-        // existing file: `atomic` makes a new file and renames it, which leaves the mapped one as it was. Another
-        // program that writes into the very file, or truncates it, while we read it breaks the contract that the
-        // documentation of this crate states for every file it opens. Readers copy bytes out and treat them as
-        // untrusted data: no length or index is read twice, and no reference type is made of the bytes.
+        // SAFETY: the map is private and read-only, and lives no longer than this value, which
+        // lends it as `&[u8]` only. That slice would be unsound if the file changed under it.
+        // This library never writes to an existing file: `atomic` makes a new file and renames
+        // it, which leaves the mapped one unchanged. Another program that writes into the same
+        // file, or truncates it, while it is read breaks the contract that the documentation of
+        // this crate states for every file it opens. Readers copy bytes out and treat them as
+        // untrusted data: no length or index is read twice, and no reference type is made of the
+        // bytes.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| cannot("map", path, &error))?;
         Ok(Map(Some(map)))
     }

@@ -1,13 +1,15 @@
-//! Concrete tensors in and out of files.
+//! Reads and writes tensors in files.
 //!
-//! Every format reads into and writes from [`Literal`]: [`npy`], [`npz`], [`safetensors`], and numeric tables as
-//! [`csv`] (also gzipped). [`mod@text`] reads prose. [`spec`] is the language of the command line's `--input`.
+//! Every format reads into and writes from [`Literal`]: [`npy`], [`npz`], [`safetensors`], and
+//! numeric tables as [`csv`] (also gzipped). [`mod@text`] reads text. [`spec`] is the language
+//! of the command line's `--input`.
 //!
-//! What all of them keep:
-//! - **Files are untrusted.** Sizes are checked against the length of the file before anything is allocated, so a
-//!   few bytes cannot ask for gigabytes; what does not fit is a [`Diagnostic`] that names the file and the place.
-//! - **Compressed files have a limit** ([`inflate`]), and what is copied out of a file is asked for first
-//!   ([`crate::available_memory`]).
+//! All of them guarantee:
+//! - **Files are untrusted.** Sizes are checked against the length of the file before any
+//!   allocation, so a few bytes cannot ask for gigabytes. A mismatch is a [`Diagnostic`] that
+//!   names the file and the place.
+//! - **Compressed files have a limit** ([`inflate`]), and available memory is checked before data
+//!   are copied out of a file ([`crate::available_memory`]).
 //! - **Same contents, same bytes.** Names are sorted and no time stamp is written.
 //! - **Writes are atomic** (see [`crate::atomic`]).
 //! - Files must not be changed by other programs while they are read (see [`map`]).
@@ -32,7 +34,7 @@ use wengert_core::{DType, Diagnostic, Literal, Result};
 /// Tensors by name.
 pub type Arrays = BTreeMap<String, Literal>;
 
-/// A file format of tensors, told from the file's name.
+/// A file format of tensors, determined by the file's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// One array.
@@ -51,7 +53,7 @@ impl Format {
         matches!(self, Format::Npz | Format::Safetensors)
     }
 
-    /// The format that the name of `path` tells: `.npy`, `.npz`, `.safetensors`, `.csv` or `.csv.gz`.
+    /// The format by the suffix of `path`: `.npy`, `.npz`, `.safetensors`, `.csv` or `.csv.gz`.
     pub fn of(path: &Path) -> Result<Format> {
         let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
         let ends = |suffix: &str| name.ends_with(suffix);
@@ -71,12 +73,13 @@ impl Format {
     }
 }
 
-/// Reads a data set: everything that `path` holds, by name.
+/// Reads a data set: all arrays in `path`, by name.
 ///
 /// - `.npz`, `.safetensors`: the arrays with their names;
 /// - a folder: the `.npy` files in it, each named by its stem (`x_train.npy` is `x_train`);
 /// - `.npy`: one array, named by its stem;
-/// - `.csv`: with a header, each column as f64 `[rows]` by its name; without, `table`, f64 `[rows, columns]`.
+/// - `.csv`: with a header, each column as f64 `[rows]` by its name; without, `table`, f64
+///   `[rows, columns]`.
 ///
 /// Compressed files are read within the default limit.
 pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
@@ -132,8 +135,9 @@ fn stem(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if there is just
-/// one) and must be absent for `.npy` and `.csv`. A table without a header becomes f64 `[rows, columns]`.
+/// Reads one tensor: `key` names it in `.npz` and `.safetensors` files (and may be left out if
+/// there is just one) and must be absent for `.npy` and `.csv`. A table without a header becomes
+/// f64 `[rows, columns]`.
 ///
 /// Compressed files are read within the default limit.
 pub fn read_one(path: impl AsRef<Path>, key: Option<&str>) -> Result<Literal> {
@@ -168,7 +172,8 @@ pub fn read_one_within(path: impl AsRef<Path>, key: Option<&str>, limit: Inflate
     }
 }
 
-/// Writes one tensor as the name of `path` tells; in `.npz` and `.safetensors` it gets the name `key`.
+/// Writes one tensor in the format of `path`'s name; in `.npz` and `.safetensors` it gets the
+/// name `key`.
 pub fn write_one(path: impl AsRef<Path>, key: &str, literal: &Literal) -> Result<()> {
     let path = path.as_ref();
     match Format::of(path)? {
@@ -195,7 +200,7 @@ pub fn write_all<'a>(
     }
 }
 
-/// `a`, `b` and `c`, shortened where there are many: for "which names there are".
+/// `a`, `b` and `c`, shortened if long: the known names, for messages.
 pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
     let mut text: Vec<String> = names.iter().take(SHOWN).map(|n| format!("`{}`", n.as_ref())).collect();
@@ -207,7 +212,7 @@ pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
     text.join(", ")
 }
 
-/// Sorts by name and refuses a name that is there twice.
+/// Sorts by name. A repeated name is an error.
 pub(crate) fn sorted<'a>(
     path: &Path,
     arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>,

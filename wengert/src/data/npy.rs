@@ -1,13 +1,14 @@
 //! NumPy's `.npy`: one array.
 //!
-//! All that a [`Literal`] can hold is read: bool, integers of 8, 32 and 64 bits, floats of 16, 32 and 64 bits, little or big
-//! endian, in C or Fortran order, format versions 1 to 3. NumPy has no bfloat16 (what JAX saves under that name
-//! is marked as two raw bytes, `V2`), so bf16 is refused in both directions. Written files are version 1.0,
-//! little endian, C order, with the header padded so that the data begins at a multiple of 64 bytes: the bytes
-//! that NumPy itself writes.
+//! Every dtype of a [`Literal`] except bf16 is read: bool, integers of 8, 32 and 64 bits, floats
+//! of 16, 32 and 64 bits, little or big endian, in C or Fortran order, format versions 1 to 3.
+//! NumPy has no bfloat16 (JAX saves it as two raw bytes, `V2`), so bf16 is refused in both
+//! directions. Written files are version 1.0, little endian, C order, with the header padded so
+//! that the data begins at a multiple of 64 bytes: the bytes that NumPy itself writes.
 //!
-//! The header is a Python literal. It is parsed by hand, and only as far as NumPy writes it: a dictionary of
-//! three known keys. A general parser of Python literals would follow a hostile file into any depth of brackets.
+//! The header is a Python literal. A hand-written parser accepts only the form that NumPy writes:
+//! a dictionary of three known keys. A general parser of Python literals would follow a hostile
+//! file into any depth of brackets.
 
 use super::bytes::little_endian;
 use super::map::Map;
@@ -88,7 +89,7 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
         ))
         .help("the file is damaged or was cut short"));
     }
-    // A copy, and those of it that big-endian numbers and Fortran order take.
+    // One copy, and further ones for big-endian numbers and Fortran order.
     let copies = 1 + u64::from(big_endian) + u64::from(fortran);
     available_memory::check((data.len() as u64).saturating_mul(copies), || {
         format!("an array {dtype}{shape:?}")
@@ -209,7 +210,7 @@ fn dtype_of(kind: &str) -> Result<(DType, bool)> {
     Ok((dtype, big_endian))
 }
 
-/// Reads the few forms that a header is made of, skipping blanks.
+/// Parses the few forms of a header, skipping blanks.
 struct Cursor<'a> {
     rest: &'a str,
 }

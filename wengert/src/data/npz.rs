@@ -1,10 +1,11 @@
 //! NumPy's `.npz`: several arrays by name, a ZIP archive of `.npy` files.
 //!
-//! Entries may be stored or deflated. Written archives store them (weights and images hardly compress, and a
-//! stored archive is what `numpy.savez` writes) in order of name with the ZIP format's earliest date, so the same
-//! arrays give the same bytes. An entry is read up to the size that the archive states, which is refused if no
-//! deflate stream of its length could hold so much, and if the entries that were read so far have more bytes
-//! together than the limit allows ([`super::inflate`]). Stored entries count too: several of them may share bytes.
+//! Entries may be stored or deflated. Written archives store them, in order of name and with the
+//! ZIP format's earliest date, so the same arrays give the same bytes. (Weights and images hardly
+//! compress, and `numpy.savez` also stores.) An entry is read up to the size in the archive. That
+//! size is refused if no deflate stream of the entry's length can expand so far, or if the
+//! entries read so far would exceed the limit together ([`super::inflate`]). Stored entries count
+//! too: several of them may share bytes.
 
 use super::inflate::{Inflate, InflateLimit, exceeded};
 use super::map::Map;
@@ -16,7 +17,7 @@ use wengert_core::{Diagnostic, Literal, Result};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
 
-/// No deflate stream expands by more than this factor (258 bytes from two bits, a little below).
+/// No deflate stream expands by more than this factor: 258 bytes from two bits is the bound.
 const DEFLATE_LIMIT: u64 = 1032;
 
 /// An archive opened for reading.
@@ -26,7 +27,7 @@ pub struct Npz {
     length: u64,
     /// Most bytes of all entries.
     limit: u64,
-    /// Those of the entries that were read.
+    /// Bytes of the entries read so far.
     inflated: u64,
     archive: ZipArchive<Cursor<Map>>,
 }
@@ -81,7 +82,7 @@ impl Npz {
         self.inflated += stated;
         let inflate =
             Inflate { path: &self.path, compressed: self.length, most: stated + 1, limit: self.limit };
-        // One byte more than stated tells a stream that is too long.
+        // One byte more than stated detects a stream that is too long.
         let bytes = inflate.read(entry.take(stated + 1), |e| failed(&e))?;
         if bytes.len() as u64 != stated {
             return Err(failed(&format_args!("{stated} bytes stated, {} found", bytes.len())));
@@ -191,7 +192,7 @@ mod tests {
         archive.finish().unwrap().flush().unwrap();
         assert!(fs::metadata(&path).unwrap().len() < 20_000);
         assert_eq!(Npz::open(&path).unwrap().read("z").unwrap(), literal);
-        // The sum of what was read counts, and an entry that is read twice counts twice.
+        // The limit is for the sum of all reads; an entry that is read twice counts twice.
         let within = |most: u64| Npz::open_within(&path, InflateLimit::bytes(most)).unwrap();
         within(8_000_128).read("z").unwrap();
         let error = within(8_000_127).read("z").unwrap_err().to_string();

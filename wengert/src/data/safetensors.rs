@@ -1,9 +1,11 @@
-//! Hugging Face's `safetensors`: several tensors by name; the format of weights and checkpoints.
+//! Hugging Face's `safetensors`: several tensors by name. It is the format of weights and
+//! checkpoints.
 //!
-//! Reading maps the file and checks the header against its length; a tensor is copied out when asked for. Written
-//! files are ordered by dtype (larger elements first, which keeps every tensor aligned), then by name, as the
-//! reference implementation orders them, and carry no metadata but a checksum, if one is asked for
-//! ([`write_checked`]): the same tensors give the same bytes. A checksum that is there is verified.
+//! Reading maps the file and checks the header against its length; each tensor is copied out on
+//! request. Written files are ordered by dtype (larger elements first, which keeps every tensor
+//! aligned), then by name, like those of the reference implementation. Their only metadata is an
+//! optional checksum ([`write_checked`]), so the same tensors give the same bytes. A checksum in
+//! the file is verified.
 
 use super::bytes::little_endian;
 use super::checksum;
@@ -18,7 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
 
-/// The format's own limit for the length of the header.
+/// The format's limit on the length of the header.
 const LONGEST_HEADER: u64 = 100_000_000;
 
 /// A file opened for reading.
@@ -26,14 +28,14 @@ const LONGEST_HEADER: u64 = 100_000_000;
 pub struct SafetensorsFile {
     path: PathBuf,
     map: Map,
-    /// Where the data begins.
+    /// Offset of the data.
     start: usize,
     entries: BTreeMap<String, TensorInfo>,
 }
 
 impl SafetensorsFile {
-    /// Maps a file and checks its header: every tensor lies within the file, none overlap, nothing is left over; and the
-    /// checksum, if it has one.
+    /// Maps a file and checks its header: every tensor lies within the file, none overlap, no
+    /// byte is left over. Verifies the checksum, if there is one.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
         let map = Map::open(path)?;
@@ -78,7 +80,7 @@ impl SafetensorsFile {
     }
 }
 
-/// Start of the data, and what the header says of every tensor; both checked against the bytes.
+/// Start of the data, and the header's entry of every tensor; both checked against the bytes.
 fn header(bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
     const DAMAGED: &str = "the file is damaged, was cut short, or is no safetensors file";
     let bad = |what: String| Diagnostic::new(what).help(DAMAGED);
@@ -89,8 +91,8 @@ fn header(bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
         return Err(bad(format!("the header would have {length} bytes, the file has {}", bytes.len())));
     }
     let (text, data) = rest.split_at(length as usize);
-    // `Metadata` checks that the tensors cover the data without a gap or an overlap, in checked arithmetic; that
-    // they end where the file ends is checked here.
+    // `Metadata` checks in checked arithmetic that the tensors cover the data without a gap or an
+    // overlap. The end of the last tensor is compared with the end of the file here.
     let metadata: Metadata =
         serde_json::from_slice(text).map_err(|error| bad(format!("the header is not valid: {error}")))?;
     if metadata.data_len() != data.len() {
@@ -128,7 +130,7 @@ pub fn write_checked<'a>(
     atomic::write(path, |file| image.write_to(file))
 }
 
-/// What a file consists of, before it is written.
+/// The layout of a file before it is written.
 pub(crate) struct Image<'a> {
     header: String,
     tensors: Vec<&'a Literal>,
@@ -191,7 +193,8 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Reads every tensor of a file's contents, which must have a checksum. Errors do not name the file.
+/// Reads every tensor of a file's contents, which must have a checksum. Errors do not name the
+/// file.
 pub(crate) fn parse_checked(bytes: &[u8]) -> Result<Arrays> {
     if checksum::verify(bytes)? {
         return parse(bytes);
@@ -212,7 +215,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Arrays> {
         .collect()
 }
 
-/// The tensor that `info` describes; the header's check put it within `data`.
+/// The tensor of `info`, whose range the header's check has found to be within `data`.
 fn tensor(data: &[u8], info: &TensorInfo) -> Result<Literal> {
     let (from, to) = info.data_offsets;
     available_memory::check((to - from) as u64, || format!("a tensor of shape {:?}", info.shape))?;
@@ -283,7 +286,7 @@ mod tests {
             let theirs = reference.tensor(name).unwrap();
             assert_eq!((theirs.shape(), theirs.data()), (literal.shape(), &literal.to_bytes()[..]));
         }
-        // Byte for byte what the reference writes, whatever the order they are given in.
+        // The bytes equal the reference's, whatever the order of the tensors.
         let theirs = ::safetensors::serialize(reference.tensors(), None).unwrap();
         assert!(bytes == theirs);
         write(&path, named().rev()).unwrap();
@@ -333,7 +336,7 @@ mod tests {
     fn a_checksum_finds_every_flipped_bit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
-        // A name that has the digits that stand for no checksum.
+        // A name equal to the digits that represent no checksum.
         let tensors = [("00000000", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[5]))];
         write_checked(&path, tensors).unwrap();
         let good = fs::read(&path).unwrap();

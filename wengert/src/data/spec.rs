@@ -1,18 +1,19 @@
-//! What stands after `--input NAME=`: where a tensor comes from.
+//! The value of `--input NAME=`: the source of a tensor.
 //!
 //! | text | tensor |
 //! |---|---|
 //! | `@f.npy` | the array in the file |
-//! | `@f.npz[k]`, `@f.safetensors[k]` | the array `k` in the file; `[k]` may be left out if there is just one |
+//! | `@f.npz[k]`, `@f.safetensors[k]` | the array `k` in the file; `[k]` may be left out if there is only one |
 //! | `@f.csv`, `@f.csv.gz` | the table, converted to the input's dtype |
 //! | `2x2xf32=1 2 3 4` | the elements in row-major order, as a literal prints itself |
-//! | `random:7` | made up from the seed 7 and the input's name: see [`random`] |
+//! | `random:7` | random, from the seed 7 and the input's name: see [`random`] |
 //! | `zeros` | zeros |
 //!
-//! The first four have a shape of their own and thereby bind the dimension variables of a function
-//! (`x: f32[B,64]` with a file of shape `[360,64]` makes B 360); the last two take the input's shape, whose variables the
-//! others, or the caller, must have bound. [`find`] sees to that order, and makes nothing up: what it found says how
-//! many bytes it takes, so that a plan can be made for the memory that is left. [`resolve`] does both.
+//! The first four have a shape of their own and bind the dimension variables of a function:
+//! `x: f32[B,64]` with a file of shape `[360,64]` makes B 360. The last two take the input's
+//! shape, whose variables the others, or the caller, must bind. [`find`] follows that order and
+//! generates nothing: its result tells its size in bytes, so that a plan can be made for the
+//! remaining memory. [`resolve`] does both.
 
 use super::csv::{Header, Table};
 use super::inflate::InflateLimit;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use wengert_core::text::Cursor;
 use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType, with_native};
 
-/// Where a tensor comes from.
+/// The source of a tensor.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Spec {
     /// A file, and the name within it.
@@ -36,7 +37,7 @@ pub enum Spec {
     },
     /// The elements themselves.
     Value(Literal),
-    /// Made up from this seed.
+    /// Random, from this seed.
     Random(u64),
     /// Zeros.
     Zeros,
@@ -90,11 +91,11 @@ impl Spec {
         Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()? })
     }
 
-    /// The tensor, if it has a shape of its own; `ty` is the input it is for.
+    /// The tensor, if the spec has a shape of its own; `ty` is the type of the input.
     fn own(&self, ty: &TensorType, limit: InflateLimit) -> Result<Option<Literal>> {
         Ok(match self {
             Spec::Value(literal) => Some(literal.clone()),
-            // A table has no dtype: it takes the input's, and one column may be a vector.
+            // A table has no dtype: it takes the input's. A single column may be a vector.
             Spec::File { path, key: None } if Format::of(path)? == Format::Csv => {
                 let table = Table::read_within(path, Header::Detect, limit)?;
                 Some(match (ty.rank(), table.columns()) {
@@ -121,7 +122,7 @@ fn elements_of(dtype: DType, shape: &[usize], text: &str) -> Result<Literal> {
     Literal::from_scalars(dtype, shape, &values)
 }
 
-/// A tensor for an input: read, or about to be made.
+/// A tensor for an input, read or still to be generated.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Found {
     /// The input.
@@ -131,19 +132,19 @@ pub struct Found {
     source: Source,
 }
 
-/// Where the elements of a found tensor come from.
+/// The source of a found tensor's elements.
 #[derive(Clone, PartialEq, Debug)]
 enum Source {
-    /// They are there.
+    /// They are in memory.
     Given(Literal),
-    /// They are made up from a seed.
+    /// They are random, from a seed.
     Random(u64),
     /// They are zeros.
     Zeros,
 }
 
 impl Found {
-    /// Bytes that [`make`](Self::make) takes.
+    /// Bytes that [`make`](Self::make) allocates.
     pub fn bytes_to_make(&self) -> u64 {
         match self.source {
             Source::Given(_) => 0,
@@ -153,7 +154,7 @@ impl Found {
 
     /// The input's name and tensor.
     ///
-    /// Error: there is not so much memory.
+    /// Error: there is not enough memory.
     pub fn make(self) -> Result<(String, Literal)> {
         let literal = match self.source {
             Source::Given(literal) => literal,
@@ -164,7 +165,8 @@ impl Found {
     }
 }
 
-/// [`find`], with all tensors made; compressed files are read within the default limit.
+/// [`find`], followed by `make` for all tensors. Compressed files are read within the default
+/// limit.
 pub fn resolve(
     inputs: &[(&str, &TensorType)],
     specs: &[(&str, Spec)],
@@ -175,11 +177,12 @@ pub fn resolve(
 
 /// The tensors for a function's inputs, in their order.
 ///
-/// `inputs` are names and types (which may have variables), `specs` names and texts as given. Variables that files
-/// and values determine are added to `binding`. Compressed files may inflate to `limit`.
+/// `inputs` are names and types (which may have variables), `specs` are names and texts.
+/// Variables that files and values determine are added to `binding`. Compressed files may inflate
+/// to `limit`.
 ///
-/// Errors: a name that is no input or is given twice, an input without a spec, another dtype or rank or extent than
-/// the input's, and everything that reading a file can meet.
+/// Errors: a name that is no input or occurs twice, an input without a spec, another dtype, rank
+/// or extent than the input's, and all errors of reading a file.
 pub fn find(
     inputs: &[(&str, &TensorType)],
     specs: &[(&str, Spec)],
@@ -223,7 +226,7 @@ pub fn find(
         .collect()
 }
 
-/// The type of an input that takes its shape from the binding.
+/// The type of an input whose shape follows from the binding.
 fn bound(name: &str, ty: &TensorType, binding: &Binding) -> Result<TensorType> {
     ty.bind(binding).map_err(|error| {
         let error = error.context(format_args!("input `{name}`"));
@@ -237,7 +240,8 @@ fn bound(name: &str, ty: &TensorType, binding: &Binding) -> Result<TensorType> {
     })
 }
 
-/// Checks that `literal` can be the input `name` of type `ty`, and binds the variables that follow.
+/// Checks that `literal` can be the input `name` of type `ty`, and binds the dimension variables
+/// that follow from it.
 pub fn bind(name: &str, ty: &TensorType, literal: &Literal, binding: &mut Binding) -> Result<()> {
     let wrong = || Diagnostic::new(format!("input `{name}` is {ty}, the tensor given is {}", literal.ty()));
     if literal.dtype() != ty.dtype {
@@ -255,8 +259,9 @@ pub fn bind(name: &str, ty: &TensorType, literal: &Literal, binding: &mut Bindin
     Ok(())
 }
 
-/// A tensor made up from a seed and a name: floats uniform in [−1, 1), integers uniform in 0..10 (small enough to
-/// be labels and indices), but all of a `u32`'s bits for `u32` (the dtype of keys), and fair coins for bool.
+/// A random tensor from a seed and a name: floats are uniform in [−1, 1), integers are uniform in
+/// 0..10 (small enough for labels and indices), `u32` (the dtype of keys) is uniform over all
+/// bits, and bools are fair coins.
 pub fn random(ty: &TensorType, seed: u64, name: &str) -> Result<Literal> {
     let mut stream = SplitMix64::of(seed, &[hash_name(name)]);
     let shape = extents(ty)?;
@@ -272,7 +277,7 @@ pub fn random(ty: &TensorType, seed: u64, name: &str) -> Result<Literal> {
     })
 }
 
-/// Bytes of a bound type, refused where no process has so many.
+/// Bytes of a bound type. More than a process can address is an error.
 fn checked_bytes(ty: &TensorType) -> Result<u64> {
     let too_large = || Diagnostic::new(format!("a tensor {ty} is larger than any memory"));
     let bytes = ty.bytes().ok_or_else(too_large)?;
@@ -280,7 +285,7 @@ fn checked_bytes(ty: &TensorType) -> Result<u64> {
     if bytes >= 1 << 47 { Err(too_large()) } else { Ok(bytes as u64) }
 }
 
-/// Extents of a bound type, refused where there is no memory for the tensor.
+/// Extents of a bound type. An error if there is not enough memory for the tensor.
 fn extents(ty: &TensorType) -> Result<Vec<usize>> {
     available_memory::check(checked_bytes(ty)?, || format!("a tensor {ty}"))?;
     Ok(ty.extents().expect("its bytes were counted"))

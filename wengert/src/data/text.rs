@@ -1,4 +1,4 @@
-//! Prose: UTF-8, plain or gzipped. Gzip is told by the contents, not by the name.
+//! Text files: UTF-8, plain or gzipped. Gzip is recognised by the contents, not by the name.
 
 use super::inflate::{Inflate, InflateLimit};
 use super::map::Map;
@@ -17,8 +17,8 @@ pub fn read(path: impl AsRef<Path>) -> Result<String> {
 
 /// Reads a text.
 ///
-/// Errors: the file cannot be read or decompressed, or is larger than the limit; a line that is no UTF-8, which
-/// is named.
+/// Errors: the file cannot be read or decompressed, or exceeds the limit; a line that is not
+/// UTF-8, which the error names.
 pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<String> {
     let path = path.as_ref();
     let map = Map::open(path)?;

@@ -1,8 +1,9 @@
-//! Plans on the CPU, on the memory of the session.
+//! Plans on the CPU, on the session's memory.
 //!
-//! Inputs are read where the caller's literals lie, variables are read and written where the session keeps them, so a training step moves
-//! no parameter; outputs are written into memory that belongs to the executable and copied out. Of the size of tensors, a run allocates
-//! nothing but the literals that it returns.
+//! Inputs are read from the caller's literals, and variables are read and written in the
+//! session's store, so a training step copies no parameter. Outputs are written into memory of
+//! the executable and copied out. The only allocations of tensor size in a run are the returned
+//! literals.
 
 use super::profile::{KernelTime, by_kernel};
 use crate::available_memory::{self, Promise};
@@ -13,23 +14,23 @@ use wengert_core::plan::Plan;
 use wengert_core::{Diagnostic, Literal, Result, with_native};
 use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory};
 
-/// A plan on the CPU. A run has it to itself: there is one arena.
+/// A plan on the CPU. Runs are exclusive: there is one arena.
 #[derive(Debug)]
 pub(super) struct CpuRunner(Mutex<Running>);
 
 #[derive(Debug)]
 struct Running {
     executable: Executable,
-    /// Where outputs are written, run after run.
+    /// Buffers of the outputs, reused by every run.
     outputs: Vec<AlignedBytes>,
     /// Numbers of the plan's variables by key path.
     variables: BTreeMap<String, usize>,
-    /// The arena and the outputs until the first run, which touches them.
+    /// Memory of the arena and the outputs, promised until the first run touches it.
     promise: Option<Promise>,
 }
 
 impl CpuRunner {
-    /// Makes a plan ready, of which a run takes at most so many operations.
+    /// Prepares a plan; `work_limit` is the most operations of one run.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
     pub(super) fn new(plan: &Plan, work_limit: u64) -> Result<Self> {
@@ -43,27 +44,28 @@ impl CpuRunner {
         let untouched = executable.bytes() as u64 - constants;
         let untouched = outputs.iter().map(|bytes| bytes.len() as u64).fold(untouched, u64::saturating_add);
         let promise = Some(Promise::to_touch(untouched));
-        // What the threads need besides is known only now.
+        // The threads' scratch memory is known only now.
         available_memory::check_promises(|| {
             format!("@{} and the scratch memory of its threads", plan.function)
         })?;
         Ok(CpuRunner(Mutex::new(Running { executable, outputs, variables, promise })))
     }
 
-    /// Measures from now on what kernels take.
+    /// Starts measuring the time of kernels.
     pub(super) fn measure(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.measure();
     }
 
-    /// What kernels have taken since then.
+    /// Time of kernels since then.
     pub(super) fn profile(&self) -> Option<Vec<KernelTime>> {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Some(by_kernel(running.executable.plan(), running.executable.profile()?))
     }
 
-    /// Runs it on inputs in the plan's order and the session's variables, which have the plan's types.
+    /// Runs the plan on inputs in the plan's order and the session's variables, which have the
+    /// plan's types.
     pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
-        // A run that panicked leaves nothing in arena and outputs that the next one relies on.
+        // A run that panicked leaves no state in arena and outputs that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { executable, outputs, variables, promise } = &mut *running;
         let made = executable.plan().variables.iter().filter(|v| v.before.is_none());
@@ -94,7 +96,7 @@ impl CpuRunner {
     }
 }
 
-/// The elements of a literal, lent.
+/// The elements of a literal, borrowed.
 fn reading(literal: &Literal) -> Buffer<'_> {
     with_native!(literal.dtype(), T => {
         Buffer::reading(literal.as_slice::<T>().expect("the dtype is its own"))

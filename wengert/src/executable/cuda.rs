@@ -15,11 +15,11 @@ use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device};
 use wengert_cuda::executable::{self, Executable, Options};
 
-/// A GPU that is open, and how it is used.
+/// An open GPU with its options.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     device: Device,
-    /// Shared by the session's functions, so that each finds what was measured for another.
+    /// Shared by the session's functions, so that each uses the measurements made for others.
     options: Arc<Mutex<Options>>,
     tuning: Option<PathBuf>,
 }
@@ -27,7 +27,7 @@ pub struct Gpu {
 impl Gpu {
     /// Opens `cuda:number`.
     ///
-    /// Errors: it is not there, or cannot be used; the tuning file cannot be read.
+    /// Errors: it is absent or unusable; the tuning file cannot be read.
     pub(super) fn open(number: u32, chosen: &DeviceOptions) -> Result<Gpu> {
         let device = Device::open(number)?;
         let tuning = chosen.tuning.as_deref().map_or_else(|| Ok(Tuning::default()), Tuning::load)?;
@@ -46,13 +46,13 @@ impl Gpu {
         &self.device
     }
 
-    /// What its kernels are made for.
+    /// The architecture that its kernels are compiled for.
     pub(super) fn architecture(&self) -> Result<Architecture> {
         executable::architecture(&self.device)
     }
 }
 
-/// A plan on a GPU. A run has it to itself: there is one arena.
+/// A plan on a GPU. Runs are exclusive: there is one arena.
 pub(super) struct CudaRunner(Mutex<Running>);
 
 impl std::fmt::Debug for CudaRunner {
@@ -69,9 +69,10 @@ struct Running {
 }
 
 impl CudaRunner {
-    /// Makes a plan ready, of which a run takes at most so many operations.
+    /// Prepares a plan; `work_limit` is the most operations of one run.
     ///
-    /// Errors: the plan is for another target; the driver refuses a kernel; there is not enough memory.
+    /// Errors: the plan is for another target; the driver refuses a kernel; there is not enough
+    /// memory.
     pub(super) fn new(gpu: &Gpu, plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
         let mut options = gpu.options.lock().unwrap_or_else(PoisonError::into_inner);
         let known = options.tuning.len();
@@ -87,15 +88,15 @@ impl CudaRunner {
         Ok(CudaRunner(Mutex::new(Running { executable, sources, variables })))
     }
 
-    /// Says that many runs follow.
+    /// Announces that many runs follow.
     pub(super) fn expect_repeats(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.expect_repeats();
     }
 
     /// Starts a run on inputs in the plan's order and the session's variables, which have the
-    /// plan's types and lie on the device.
+    /// plan's types and are in device memory.
     pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
-        // A run that panicked leaves nothing that the next one relies on.
+        // A run that panicked leaves no state that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { executable, sources, variables } = &mut *running;
         let plan = executable.plan();

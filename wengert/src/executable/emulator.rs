@@ -1,9 +1,11 @@
-//! Plans on the emulated GPU: the kernels' PTX, executed and watched.
+//! Plans on the emulated GPU: the kernels' PTX, executed under sanitizers.
 //!
-//! Everything that a GPU would hold lies in the emulator's memory; variables are copied there before a run and back after it, since the
-//! emulator is a proof, not a product. What a kernel may touch, and what it must find there, is told to the emulator for each launch: the
-//! buffer behind each address, whether it is read or written, and the label of the value that it shall hold. So a kernel that leaves its
-//! buffers, reads what nobody wrote, or is run too early is found, with the step and the source line that it belongs to.
+//! All device memory is the emulator's. Variables are copied there before a run and back after
+//! it, since the emulator is for verification, not for speed. Each launch declares to the
+//! emulator the accesses of its kernel: the buffer behind each address, whether it is read or
+//! written, and the label of the value that it must hold. So a kernel that accesses memory
+//! outside its buffers, reads undefined memory, or runs too early is found, with its step and
+//! source line.
 
 use crate::store::Store;
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use wengert_cuda::lowered::{self, Bound, Launch, Lowered, Machine};
 use wengert_cuda::stage::Access;
 use wengert_emulator::{self as emulator, Argument, Emulator, Memory, Module};
 
-/// A plan on the emulator. A run has it to itself: there is one memory.
+/// A plan on the emulator. Runs are exclusive: there is one memory.
 pub(super) struct EmulatorRunner(Mutex<Running>);
 
 impl std::fmt::Debug for EmulatorRunner {
@@ -30,7 +32,7 @@ struct Running {
     sources: Option<Sources>,
     machine: Emulated,
     variables: BTreeMap<String, usize>,
-    /// Most operations of a run.
+    /// Most operations of one run.
     work_limit: u64,
 }
 
@@ -39,21 +41,21 @@ struct Emulated {
     emulator: Emulator,
     module: Module,
     memory: Memory,
-    /// Names and addresses of the memories of a plan.
+    /// Names and addresses of a plan's memory spaces.
     arena: u64,
     inputs: Vec<u64>,
     outputs: Vec<u64>,
     variables: Vec<u64>,
     constants: Vec<u64>,
-    /// Names of kernels, with what they belong to.
+    /// Kernels, with the nest or call of each.
     kernels: Vec<lowered::KernelFacts>,
     instructions: u64,
 }
 
 impl EmulatorRunner {
-    /// Makes a plan for a GPU ready, of which a run takes at most so many operations.
+    /// Prepares a plan for a GPU; `work_limit` is the most operations of one run.
     ///
-    /// Errors: the plan is for no GPU that is known; there is not enough memory.
+    /// Errors: the GPU of the plan is unknown; there is not enough memory.
     pub(super) fn new(plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
         let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
             let (function, target) = (&plan.function, &plan.target.name);
@@ -102,9 +104,10 @@ impl EmulatorRunner {
         Ok(EmulatorRunner(Mutex::new(Running { lowered, sources, machine, variables, work_limit })))
     }
 
-    /// Runs it on inputs in the plan's order and the session's variables, which have the plan's types. On an error no variable has changed.
+    /// Runs the plan on inputs in the plan's order and the session's variables, which have the
+    /// plan's types. On an error no variable has changed.
     pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
-        // A run that panicked leaves nothing that the next one relies on.
+        // A run that panicked leaves no state that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { lowered, sources, machine, variables, work_limit } = &mut *running;
         let plan = &lowered.plan;
@@ -133,7 +136,7 @@ impl EmulatorRunner {
 }
 
 impl Emulated {
-    /// Memory as it is before a run: what is given stands there, nothing else is defined.
+    /// Memory before a run: inputs, variables and constants are defined, all else is undefined.
     fn begin(
         &mut self,
         plan: &Plan,
@@ -187,7 +190,8 @@ impl Machine for Emulated {
         for (n, bound) in arguments.iter().enumerate() {
             let address = self.address(bound);
             let (reads, writes) = (bound.access != Access::Write, bound.access != Access::Read);
-            // What is written whole is not to be read before; but in place the operand is there.
+            // A buffer that is written whole must not be read before; but in place it holds the
+            // operand.
             let shares = |other: &Bound| {
                 other.access != Access::Write && other.space == bound.space && other.offset == bound.offset
             };

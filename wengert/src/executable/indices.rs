@@ -1,8 +1,8 @@
 //! Checked runs: an index out of range is an error.
 //!
-//! The compiler makes the reports on a function's lookups its last outputs ([`wengert_compiler::indices`]). They are
-//! read after the run, which has replaced its variables by then; so the old values are kept, and put back if a report
-//! finds a fault.
+//! The compiler appends the reports of a function's lookups to its outputs
+//! ([`wengert_compiler::indices`]). They are read after the run, which has already replaced its
+//! variables; so the old values are saved, and restored if a report has a fault.
 
 use crate::data::Arrays;
 use crate::signature::Signature;
@@ -16,7 +16,7 @@ use wengert_core::{Diagnostic, Literal, Result};
 pub(super) struct IndexChecks(Vec<Watched>);
 
 impl IndexChecks {
-    /// A bound function with reports.
+    /// Adds reports to a bound function.
     pub(super) fn added(function: Function) -> Result<(Function, IndexChecks)> {
         let (function, watched) = watch(function)?;
         Ok((function, IndexChecks(watched)))
@@ -30,7 +30,7 @@ impl IndexChecks {
         self.0.len()
     }
 
-    /// The first fault that the reports of a run tell.
+    /// The first fault in the reports of a run.
     pub(super) fn fault(&self, reports: &[Literal]) -> Option<Diagnostic> {
         let fault = self.0.iter().zip(reports).find_map(|(watched, report)| watched.fault(report))?;
         Some(
@@ -40,10 +40,10 @@ impl IndexChecks {
     }
 }
 
-/// The variables that a run will replace or make, as they are before it.
+/// The variables that a run will replace or create, as saved before it.
 pub(super) struct Before {
     values: Arrays,
-    /// Those that it will make.
+    /// Key paths of variables that it will create.
     absent: Vec<String>,
 }
 

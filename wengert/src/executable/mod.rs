@@ -1,4 +1,4 @@
-//! A function made ready for a device.
+//! A function compiled for a device.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -51,7 +51,8 @@ impl Machine {
     pub fn open(device: Device, options: &DeviceOptions) -> Result<Machine> {
         match device {
             Device::Cpu => {
-                // Its threads take address space, so they are started before memory is asked for.
+                // The pool's threads take address space, so they start before the check of free
+                // memory.
                 wengert_cpu::Pool::global()?;
                 Ok(Machine::Cpu)
             }
@@ -65,9 +66,9 @@ impl Machine {
         }
     }
 
-    /// What programs are compiled for. (The interpreters follow any plan.)
+    /// The target that programs are compiled for. (The interpreters run a plan of any target.)
     ///
-    /// Errors: kernels do not run on a GPU of that age.
+    /// Errors: the GPU is too old for the kernels.
     pub fn target(&self) -> Result<Target> {
         match self {
             Machine::Cpu | Machine::Interpreter => Ok(Target::cpu()),
@@ -78,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// Memory that is free; nothing where that is not known.
+    /// Free memory; `None` where it is not known.
     ///
     /// Error: the device has failed.
     pub fn free_memory(&self) -> Result<Option<Available>> {
@@ -92,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// Waits until all runs are over.
+    /// Waits for all runs to end.
     ///
     /// Error: the device has failed.
     pub fn finish(&self) -> Result<()> {
@@ -103,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Where variables go.
+    /// An empty store in the memory where this device keeps variables.
     pub fn store(&self) -> Store {
         match self {
             #[cfg(feature = "cuda")]
@@ -113,7 +114,7 @@ impl Machine {
     }
 }
 
-/// The architecture that programs are compiled for where the emulator runs them.
+/// The architecture that programs are compiled for on the emulator.
 #[cfg(feature = "cuda")]
 const EMULATED: &str = "sm_90";
 
@@ -122,9 +123,9 @@ const EMULATED: &str = "sm_90";
 pub struct Executable {
     signature: Signature,
     runner: Runner,
-    /// Where the probes were made, by the names of their outputs.
+    /// Source locations of the probes, by the names of their outputs.
     probes: BTreeMap<String, Location>,
-    /// The last outputs of the runner, which the signature does not have.
+    /// Index checks. They are the last outputs of the runner and absent from the signature.
     checks: IndexChecks,
 }
 
@@ -133,16 +134,16 @@ pub struct Executable {
 pub struct CompileOptions {
     /// Most bytes that the plan may take.
     pub memory_budget: Option<u64>,
-    /// Whether an index out of range is an error of the run.
+    /// Whether an index out of range makes the run an error.
     pub check_indices: bool,
 }
 
-/// What runs it.
+/// The runner of the function.
 #[derive(Debug)]
 enum Runner {
     /// The graph interpreter.
     Graph(Function),
-    /// The plan interpreter, and the most operations of a run.
+    /// The plan interpreter, and the most operations of one run.
     Plan(Plan, u64),
     /// The CPU's threads.
     Cpu(Box<CpuRunner>),
@@ -154,11 +155,12 @@ enum Runner {
     Cuda(Box<cuda::CudaRunner>),
 }
 
-/// Steps from which on it pays to give back the memory that compiling them took.
+/// Number of steps from which on memory freed after compilation is returned to the system.
 const LARGE: usize = 64;
 
 impl Runner {
-    /// What runs a plan, made from these sources, on a machine. Nothing is left of what it took to compile it.
+    /// The runner of a plan made from these sources, on a machine. Memory used by compilation is
+    /// freed.
     fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>, work_limit: u64) -> Result<Runner> {
         let is_large = plan.steps.len() >= LARGE;
         let runner = Runner::made(machine, plan, sources, work_limit)?;
@@ -173,7 +175,7 @@ impl Runner {
         #[cfg(not(feature = "cuda"))]
         drop(sources);
         Ok(match machine {
-            // It follows the steps as they stand, whatever the target.
+            // It interprets the steps of any target.
             Machine::Interpreter => Runner::Plan(plan, work_limit),
             Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan, work_limit)?)),
             #[cfg(feature = "cuda")]
@@ -191,7 +193,7 @@ impl Runner {
 impl Executable {
     /// Compiles `function` of `program` for a binding, in a session with these variables.
     ///
-    /// Errors: what the compiler finds; there is not enough memory.
+    /// Errors: those of the compiler; there is not enough memory.
     pub fn compile(
         machine: &Machine,
         program: &Program,
@@ -223,13 +225,13 @@ impl Executable {
         let (plan, sources) =
             pipeline::compile_traced(made.program, &made.function.name, made.binding, &target, &planning)?;
         room::check(machine, &plan, variables, Some(made))?;
-        // It is the caller's own program, so its work has no limit.
+        // It is compiled from the caller's own program, so its work has no limit.
         let runner = Runner::of_plan(machine, plan, Some(sources), u64::MAX)?;
         Ok(Executable { signature, runner, probes, checks })
     }
 
-    /// Takes a verified plan, of which a run takes at most so many operations, in a session with
-    /// these variables.
+    /// Loads a verified plan, with a limit on the operations of one run, in a session with these
+    /// variables.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
     pub fn load(machine: &Machine, plan: Plan, work_limit: u64, variables: &Store) -> Result<Executable> {
@@ -240,17 +242,17 @@ impl Executable {
         Ok(Executable { signature, runner, probes, checks })
     }
 
-    /// Where a probe was made, if that is known.
+    /// Source location of a probe, if known.
     pub fn probe_location(&self, output: &str) -> Location {
         self.probes.get(output).cloned().unwrap_or_default()
     }
 
-    /// What goes in and comes out.
+    /// Inputs and outputs of the function.
     pub fn signature(&self) -> &Signature {
         &self.signature
     }
 
-    /// Measures from now on what each kernel takes.
+    /// Starts measuring the time of each kernel.
     ///
     /// Error: kernels are not timed on this device.
     pub fn measure(&self) -> Result<()> {
@@ -263,7 +265,8 @@ impl Executable {
         }
     }
 
-    /// What each kernel has taken since [`measure`](Self::measure), the longest first; nothing if that was not called.
+    /// Time of each kernel since [`measure`](Self::measure), the longest first; empty before that
+    /// call.
     pub fn profile(&self) -> Vec<KernelTime> {
         match &self.runner {
             Runner::Cpu(runner) => runner.profile().unwrap_or_default(),
@@ -271,12 +274,13 @@ impl Executable {
         }
     }
 
-    /// Runs it. `given` are the inputs and keys in the signature's order, of its types; the
-    /// `variables` that it reads are there and of its types. State outputs replace their variables;
-    /// the others are returned in the signature's order. A GPU may still be at work then.
+    /// Runs the function. `given` are the inputs and keys in the signature's order, of its types.
+    /// The `variables` that it reads exist and have its types. State outputs replace their
+    /// variables; the others are returned in the signature's order. A GPU may still be running on
+    /// return.
     ///
-    /// Errors: of the device; an index out of range, if that is checked, which leaves the variables
-    /// as they were.
+    /// Errors: of the device; an index out of range, if indices are checked, which leaves the
+    /// variables unchanged.
     pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
         if self.checks.is_empty() {
             return self.run_unchecked(given, variables);
@@ -317,7 +321,7 @@ impl Executable {
         values.map(Returned::now)
     }
 
-    /// Says that many runs follow.
+    /// Announces that many runs follow.
     pub fn expect_repeats(&self) {
         #[cfg(feature = "cuda")]
         if let Runner::Cuda(runner) = &self.runner {

@@ -1,4 +1,4 @@
-//! Where the time of a function goes, kernel by kernel.
+//! Time of a function, by kernel.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use wengert_core::call::Window;
 use wengert_core::plan::{Argument, Plan, Step};
 use wengert_cpu::executable::{Profile, Spent};
 
-/// What a kernel of a plan has taken.
+/// Time and traffic of a kernel of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KernelTime {
     /// The nest's number and name, or the call and its extents.
     pub kernel: String,
-    /// How often it ran.
+    /// Number of its runs.
     pub runs: u64,
-    /// How long, in all runs together.
+    /// Time of all runs together.
     pub time: Duration,
-    /// Bytes of the values that it takes and gives, in all runs together, each counted once a run.
+    /// Bytes of its operands and results, in all runs together, each counted once per run.
     pub bytes: u64,
     /// Multiplications and additions of a call, in all runs together.
     pub flops: u64,
 }
 
-/// What was measured, by the kernels of the plan; the longest first.
+/// The measurements by the kernels of the plan, the longest first.
 pub(super) fn by_kernel(plan: &Plan, profile: &Profile) -> Vec<KernelTime> {
     let mut reading = Reading { plan, profile, calls: 0, found: BTreeMap::new() };
     reading.steps(&plan.steps);
@@ -44,7 +44,7 @@ pub(super) fn by_kernel(plan: &Plan, profile: &Profile) -> Vec<KernelTime> {
 struct Reading<'a> {
     plan: &'a Plan,
     profile: &'a Profile,
-    /// Calls met so far: they are numbered in the order of the steps.
+    /// Calls seen so far: they are numbered in the order of the steps.
     calls: usize,
     found: BTreeMap<String, KernelTime>,
 }
@@ -55,7 +55,7 @@ impl Reading<'_> {
             match step {
                 Step::Nest { nest, arguments } => {
                     let name = format!("{nest} {}", self.plan.nests[*nest].name);
-                    // A nest has one account, however many steps run it.
+                    // A nest has one entry, however many steps run it.
                     if !self.found.contains_key(&name) {
                         self.add(name, self.profile.nests[wengert_core::Id::index(*nest)], arguments, 0);
                     }

@@ -1,11 +1,13 @@
-//! Room for a function: the memory that it needs is asked for before any of it is allocated.
+//! Memory checks for a function: free memory is checked before any allocation.
 //!
-//! What a plan names is known to the byte. A device may need more than that: outputs are copied into literals, the
-//! emulator keeps records of what it watches, an interpreter keeps sixteen bytes for an element. What is there
-//! already is not counted: the variables that the session has, and inputs, which the caller makes.
+//! The memory in a plan is known to the byte. A device may need more: outputs are copied into
+//! literals, the emulator keeps records for its sanitizers, an interpreter keeps sixteen bytes
+//! per element. Existing memory is not counted: the variables of the session, and inputs, which
+//! the caller allocates.
 //!
-//! Where there is not enough, the error says what is needed, what is free and what limits it, and the memory budget
-//! that would do. The budget is tried: the function is compiled once more within it.
+//! If there is not enough, the error states the needed and the free memory, the limit, and the
+//! memory budget that would suffice. The budget is verified: the function is compiled again
+//! within it.
 
 use super::Machine;
 use crate::available_memory::{self, Available, reserve};
@@ -19,20 +21,20 @@ use wengert_core::plan::{self, Account, Bytes, Plan};
 use wengert_core::plan::{Argument, Step};
 use wengert_core::{Binding, Diagnostic, Result, Target, interpret};
 
-/// Memory that a device is about to take for a plan.
+/// Memory that a device will allocate for a plan.
 pub struct Need {
-    /// All memory that the plan names: what a budget bounds.
+    /// All memory in the plan: the quantity that a budget bounds.
     pub total: u64,
-    /// What is about to be allocated by the executable itself.
+    /// Bytes that the executable itself will allocate.
     pub own: u64,
-    /// The variables that are not there yet.
+    /// Bytes of variables that do not exist yet.
     pub variables: u64,
-    /// Bytes that are allocated for each byte of the arena, in quarters.
+    /// Bytes allocated for each byte of the arena, in quarters.
     quarters: u64,
 }
 
 impl Need {
-    /// That of a plan in a session with these variables.
+    /// The need of a plan in a session with these variables.
     pub fn of(machine: &Machine, plan: &Plan, variables: &Store) -> Need {
         let account = Account::sizes(plan);
         let sum = |all: &[u64]| all.iter().copied().fold(0, u64::saturating_add);
@@ -42,8 +44,8 @@ impl Need {
         let (own, quarters) = match machine {
             Machine::Cpu => (sum(&[account.arena, account.constants, account.outputs, account.outputs]), 4),
             Machine::Interpreter => (plan::peak_bytes(plan), 4),
-            // Words, whether their bytes are written, and the label of each; inputs and variables are copies. An output is
-            // copied twice, after the last launch.
+            // Words, whether their bytes are written, and the label of each; inputs and variables
+            // are copies. An output is copied twice, after the last launch.
             #[cfg(feature = "cuda")]
             Machine::Emulator => {
                 let words = account.total().div_ceil(4).saturating_mul(9);
@@ -56,27 +58,28 @@ impl Need {
         Need { total: account.total(), own, variables: missing, quarters }
     }
 
-    /// All of it, and what must be left besides.
+    /// The bytes to allocate and the reserve.
     pub fn bytes(&self) -> u64 {
         let all = self.own.saturating_add(self.variables);
         all.saturating_add(reserve(all))
     }
 
-    /// The greatest budget with which this plan's function would fit, if its arena can be made so small.
+    /// The greatest budget with which this plan's function would fit, provided that its arena can
+    /// be made so small.
     pub fn budget(&self, available: &Available) -> u64 {
-        // What is free now may be a little less the next time.
+        // Free memory may shrink slightly until the next attempt.
         let free = available.bytes - available.bytes / 32;
         let missing = self.bytes().saturating_sub(free);
         self.total.saturating_sub(missing.saturating_mul(4) / self.quarters).max(1)
     }
 }
 
-/// Bytes that the emulator keeps for each byte that a launch writes: for each word its last write and two reads, of twelve
-/// bytes each, in which it finds races.
+/// Bytes that the emulator keeps for each byte that a launch writes. It detects races by the last
+/// write and two reads of each word, of twelve bytes each.
 #[cfg(feature = "cuda")]
 const HISTORY: u64 = 9;
 
-/// Bytes that the step writes which writes most.
+/// Most bytes that one step writes.
 #[cfg(feature = "cuda")]
 fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
     let bytes = |arguments: &mut dyn Iterator<Item = &Argument>| {
@@ -100,7 +103,7 @@ fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
     steps.iter().map(of).max().unwrap_or(0)
 }
 
-/// A function that can be compiled again.
+/// A function that can be compiled again, with its binding.
 #[derive(Clone, Copy)]
 pub(super) struct Recompile<'a> {
     pub program: &'a Program,
@@ -114,7 +117,7 @@ impl Recompile<'_> {
         pipeline::compile(self.program, &self.function.name, self.binding, target, &options)
     }
 
-    /// The least that any budget can be.
+    /// The smallest possible budget.
     fn least(&self, target: &Target) -> Result<u64> {
         let options = Options::default();
         let (program, name) = (self.program, &self.function.name);
@@ -123,7 +126,8 @@ impl Recompile<'_> {
     }
 }
 
-/// Checks that there is memory for a plan, which can be compiled again or, read from a file, cannot.
+/// Checks that there is memory for a plan. With `recompile`, the error's budget is verified;
+/// without, as for a plan from a file, it is an estimate.
 pub(super) fn check(
     machine: &Machine,
     plan: &Plan,
@@ -145,7 +149,7 @@ pub(super) fn check(
     Err(refused(&plan.function, need.bytes(), &available).help(help))
 }
 
-/// Checks that there is memory for the graph interpreter, which follows no plan.
+/// Checks that there is memory for the graph interpreter, which has no plan.
 pub(super) fn check_graph(bound: &Function, variables: &Store, recompile: Recompile<'_>) -> Result<()> {
     let Some(available) = available_memory::available() else { return Ok(()) };
     let needed = interpret::peak_bytes(bound);
@@ -167,7 +171,8 @@ pub(super) fn check_graph(bound: &Function, variables: &Store, recompile: Recomp
     Err(refused(&bound.name, needed, &available).help(help))
 }
 
-/// What is free for devices that use the host's memory. On a GPU the driver refuses by itself.
+/// Free memory for devices that use the host's memory. On a GPU the driver reports a lack of
+/// memory.
 fn host(machine: &Machine) -> Option<Available> {
     match machine {
         #[cfg(feature = "cuda")]
@@ -183,7 +188,7 @@ fn refused(function: &str, needed: u64, available: &Available) -> Diagnostic {
     ))
 }
 
-/// The budget that would do, or that none would.
+/// The budget that would suffice, or that none would.
 fn advice(
     machine: &Machine,
     need: &Need,
@@ -195,7 +200,8 @@ fn advice(
 ) -> String {
     let budget = rounded_down(need.budget(available));
     if let Ok(plan) = recompile.within(target, Some(budget)) {
-        // The outputs count twice and the budget once, so that the plan itself is looked at.
+        // The outputs count twice in the need and once in the budget, so the plan itself is
+        // checked.
         if Need::of(machine, &plan, variables).bytes() <= available.bytes {
             let budget = rounded(budget);
             return format!("a memory budget of {budget} would do: `{options}--memory-budget {budget}`");
@@ -210,7 +216,7 @@ fn advice(
     }
 }
 
-/// A budget in whole units, as `--memory-budget` takes it.
+/// A budget rounded down to whole units, as `--memory-budget` takes it.
 fn rounded_down(budget: u64) -> u64 {
     match budget {
         bytes if bytes >= 16 << 20 => bytes >> 20 << 20,
@@ -219,7 +225,7 @@ fn rounded_down(budget: u64) -> u64 {
     }
 }
 
-/// A budget as `--memory-budget` takes it.
+/// A rounded budget as text, as `--memory-budget` takes it.
 fn rounded(budget: u64) -> String {
     match rounded_down(budget) {
         bytes if bytes >= 16 << 20 => format!("{}MiB", bytes >> 20),
@@ -247,7 +253,7 @@ mod tests {
         let need = Need { total: 1000 << 20, own: 700 << 20, variables: 0, quarters: 4 };
         let free = |mib: u64| Available { bytes: mib << 20, limit: Limit::Machine(1 << 40), promised: 0 };
         let budget = need.budget(&free(500));
-        // Of the 700 MiB and their reserve, 500 less a thirty-second are there.
+        // 700 MiB and their reserve are needed; 500 MiB less a thirty-second are free.
         assert!((700 << 20..=790 << 20).contains(&budget), "{budget}");
         assert_eq!(need.budget(&free(0)), (1000 << 20) - need.bytes());
     }

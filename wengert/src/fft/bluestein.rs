@@ -1,7 +1,9 @@
-//! Transforms of large prime length (L. Bluestein, *A linear filtering approach to the computation of the discrete Fourier transform*, 1970).
+//! Transforms of large prime length (L. Bluestein, *A linear filtering approach to the
+//! computation of the discrete Fourier transform*, 1970).
 //!
-//! From jk = (j² + k² − (k − j)²)/2 follows X[k] = w[k]·Σⱼ (x[j]·w[j])·w̄[k − j] with w[j] = e^(−πi·j²/p): a convolution, which transforms of any length from
-//! 2p − 1 on make. j² is reduced modulo 2p as an integer.
+//! From jk = (j² + k² − (k − j)²)/2 follows X[k] = w[k]·Σⱼ (x[j]·w[j])·w̄[k − j] with w[j] =
+//! e^(−πi·j²/p): a convolution, computed by transforms of any length ≥ 2p − 1. j² is reduced
+//! modulo 2p as an integer.
 
 use super::Direction;
 use super::roots::{count, roots, times};
@@ -20,7 +22,7 @@ pub(super) fn transform(z: &Tensor, p: usize, direction: Direction) -> Tensor {
     let (re, im) = chirp(&count(&[p], 0), direction);
     let turn = |z: &Tensor| times(z, (&re, &im), &[axis]);
 
-    // w̄ at distances 0, 1, …, p − 1 and, around the circle, −1, …, 1 − p.
+    // w̄ at distances 0, 1, …, p − 1 and, cyclically, −1, …, 1 − p.
     let around = count(&[n], 0);
     let distance = around.min(n as i64 - &around);
     let near = distance.lt(p as i64);

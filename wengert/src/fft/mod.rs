@@ -1,19 +1,26 @@
-//! Discrete Fourier transforms: [`fft`], [`ifft`], [`rfft`], [`irfft`] along the last axis, [`fftn`] and [`ifftn`] along any.
+//! Discrete Fourier transforms: [`fft`], [`ifft`], [`rfft`], [`irfft`] along the last axis,
+//! [`fftn`] and [`ifftn`] along any.
 //!
-//! X[k] = Σⱼ x[j]·e^(−2πi·jk/n), with the sign and the factor 1/n on the way back that NumPy and JAX have. A complex tensor is a pair (re, im) of tensors of one type,
-//! f32 or f64. Any length will do.
+//! X[k] = Σⱼ x[j]·e^(−2πi·jk/n). The sign, and the factor 1/n of the inverse, are those of NumPy
+//! and JAX. A complex tensor is a pair (re, im) of tensors of one type, f32 or f64. Any length is
+//! allowed.
 //!
-//! **How.** Where n = r·m, with j = m·j₁ + j₂ and k = k₁ + r·k₂, the sum falls into two: transforms of length r over j₁, a factor e^(−2πi·j₂k₁/n), and
-//! transforms of length m over j₂. So a transform is a row of stages, one for each factor of n, and each stage is one product with a small matrix and one turn of
-//! the results. Between stages the axes are laid out so that indices that are done stand behind those that are not (Stockham's order); nothing is ever brought
-//! into order at the end. Real and imaginary part are an axis of extent 2, so a complex product with a matrix is a real one with a matrix of twice the size. A prime factor that
-//! is too large for a matrix is a convolution, made by transforms of a power of two (Bluestein).
+//! **How.** Where n = r·m, with j = m·j₁ + j₂ and k = k₁ + r·k₂, the sum splits in two:
+//! transforms of length r over j₁, a twiddle factor e^(−2πi·j₂k₁/n), and transforms of length m
+//! over j₂. A transform is thus a sequence of stages, one for each factor of n. Each stage is one
+//! product with a small matrix and one rotation of the results. Between stages the axes are in
+//! Stockham's order, finished indices after unfinished ones, so no final reordering is needed.
+//! Real and imaginary part are an axis of extent 2, so a complex product with a matrix is a real
+//! one with a matrix of twice the size. A prime factor that is too large for a matrix is a
+//! convolution, computed by transforms of a power of two (Bluestein).
 //!
-//! **Derivatives.** A transform consists of products with constants, reshapes and permutations, all of them linear. Forward mode runs it on
-//! tangents. Its transpose has the same products in the reverse order, so reverse mode costs what the transform costs, and keeps nothing.
+//! **Derivatives.** A transform consists of products with constants, reshapes and permutations,
+//! all of them linear. Forward mode runs it on tangents. Its transpose has the same products in
+//! reverse order, so reverse mode has the cost of the transform and no residuals.
 //!
-//! **Exactness.** The angle of a factor is a fraction of a turn with an integer numerator, which is reduced as such to at most an eighth of a turn before it becomes a
-//! float; so factors are as exact as their dtype, for any length.
+//! **Exactness.** The angle of a factor is a fraction of a turn with an integer numerator. The
+//! numerator is reduced to at most an eighth of a turn before the conversion to float, so factors
+//! are as exact as their dtype for any length.
 //!
 //! ```
 //! use wengert::prelude::*;
@@ -51,7 +58,7 @@ use crate::{DType, Diagnostic, Location, Result, Tensor};
 /// Real and imaginary part.
 pub type Complex = (Tensor, Tensor);
 
-/// Which way a transform goes: the sign of the exponent.
+/// Direction of a transform: the sign of the exponent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Direction {
     /// e^(−2πi·jk/n)
@@ -62,19 +69,21 @@ enum Direction {
 
 /// The transform along the last axis.
 ///
-/// Errors: parts of different types, dtypes other than f32 and f64, a last extent that is 0 or no number.
+/// Errors: parts of different types, dtypes other than f32 and f64, a last extent that is 0 or
+/// not a known number.
 #[track_caller]
 pub fn fft(x: &Complex) -> Complex {
     along(x, &[last(x)], Direction::Forward, Location::caller())
 }
 
-/// The inverse of [`fft`]: the sum with the other sign, divided by the number of elements.
+/// The inverse of [`fft`]: the sum with the opposite sign, divided by the number of elements.
 #[track_caller]
 pub fn ifft(x: &Complex) -> Complex {
     along(x, &[last(x)], Direction::Inverse, Location::caller())
 }
 
-/// The transform along several axes, one after another; `fftn(x, &[0, 1])` of a matrix is what NumPy calls `fft2`.
+/// The transform along several axes, one after another; `fftn(x, &[0, 1])` of a matrix is what
+/// NumPy calls `fft2`.
 #[track_caller]
 pub fn fftn(x: &Complex, axes: &[usize]) -> Complex {
     along(x, axes, Direction::Forward, Location::caller())
@@ -101,7 +110,7 @@ fn along(x: &Complex, axes: &[usize], direction: Direction, caller: Location) ->
             }
             match direction {
                 Direction::Forward => Ok(parts(&z)),
-                // Exact, unless the number is not a power of two.
+                // Exact if the number is a power of two.
                 Direction::Inverse => Ok(parts(&(z / extents.iter().product::<usize>() as f64))),
             }
         })
@@ -109,7 +118,7 @@ fn along(x: &Complex, axes: &[usize], direction: Direction, caller: Location) ->
     run().unwrap_or_else(|error| failed(error, caller, 2))
 }
 
-/// Checks the parts of a number; the extent of an axis.
+/// Checks the parts of a complex tensor. Returns the extent of an axis.
 fn extent(parts: &[&Tensor], axis: usize) -> Result<usize> {
     if let Some(error) = parts.iter().find_map(|t| t.error()) {
         return Err(error.clone());
@@ -149,7 +158,7 @@ fn failed<T: FromPoison>(error: Diagnostic, caller: Location, count: usize) -> T
     T::from_poison(vec![Tensor::poisoned(error); count])
 }
 
-/// What a transform gives.
+/// The result of a transform.
 trait FromPoison {
     fn from_poison(tensors: Vec<Tensor>) -> Self;
 }
@@ -166,7 +175,8 @@ impl FromPoison for Tensor {
     }
 }
 
-/// Runs `f` where constants can be made: tensors with values need no function around them.
+/// Runs `f` in a scope where constants can be made. Tensors with values need no enclosing
+/// function.
 fn in_scope_of<T>(x: &Tensor, f: impl FnOnce() -> T) -> T {
     match x.scope().filter(|_| Scope::current().is_none()) {
         Some(scope) => scope.enter(f),
@@ -180,7 +190,7 @@ fn joined((re, im): &Complex) -> Tensor {
     Tensor::concatenate(&[&re.reshape(shape.clone()), &im.reshape(shape)], re.rank())
 }
 
-/// The parts along the last axis.
+/// Splits the last axis into the two parts.
 fn parts(z: &Tensor) -> Complex {
     let axis = z.rank() - 1;
     let part = |i: usize| z.slice_axis(axis, i, i + 1).reshape(z.shape()[..axis].to_vec());

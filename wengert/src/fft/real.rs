@@ -1,15 +1,18 @@
 //! Transforms of real series.
 //!
-//! The spectrum of a real series is its own mirror image, X[n − k] = X̄[k], so half of it says all. A series of even length is transformed as half as many complex
-//! numbers x[2j] + i·x[2j + 1]; their spectrum F is that of the even elements plus i times that of the odd ones, and the mirror image tells the two apart.
+//! The spectrum of a real series is conjugate symmetric, X[n − k] = X̄[k], so half of it
+//! suffices. A series of even length is transformed as half as many complex numbers x[2j] +
+//! i·x[2j + 1]. Their spectrum F is that of the even elements plus i times that of the odd ones,
+//! and the symmetry separates the two.
 
 use super::roots::{count, roots, times};
 use super::{Complex, Direction, extent, failed, in_scope_of, joined, parts, stages};
 use crate::{DType, Diagnostic, Dim, Location, Tensor};
 
-/// The transform of a real tensor along the last axis: the first n/2 + 1 numbers of its spectrum, of which the others are mirror images.
+/// The transform of a real tensor along the last axis: the first n/2 + 1 numbers of its spectrum;
+/// the others follow from the symmetry.
 ///
-/// Errors: dtypes other than f32 and f64, a last extent that is 0 or no number.
+/// Errors: dtypes other than f32 and f64, a last extent that is 0 or not a known number.
 #[track_caller]
 pub fn rfft(x: &Tensor) -> Complex {
     let caller = Location::caller();
@@ -20,10 +23,11 @@ pub fn rfft(x: &Tensor) -> Complex {
     }
 }
 
-/// The inverse of [`rfft`]: the real series of length n of which the spectrum begins with these n/2 + 1 numbers along the last axis. Imaginary parts that no such
-/// series has, of number 0 and for even n of the last, are ignored.
+/// The inverse of [`rfft`]: the real series of length n whose spectrum begins with these n/2 + 1
+/// numbers along the last axis. The imaginary parts of number 0, and for even n of the last, are
+/// ignored; for a real series they are 0.
 ///
-/// Errors: as [`rfft`]; another extent than n/2 + 1.
+/// Errors: those of [`rfft`]; an extent other than n/2 + 1.
 #[track_caller]
 pub fn irfft(x: &Complex, n: usize) -> Tensor {
     let caller = Location::caller();
@@ -58,7 +62,8 @@ fn even(x: &Tensor, n: usize) -> Tensor {
     let z = stages::transform(&x.reshape(with_tail(x, axis, &[half, 2])), Direction::Forward);
     let z = Tensor::concatenate(&[&z, &z.slice_axis(axis, 0usize, 1usize)], axis);
     let mirrored = conjugate(&z.reverse(&[axis]));
-    // Of the odd elements −i·e^(−iθ)/2 times what is left: the even ones have their share already.
+    // The odd elements' share is −i·e^(−iθ)/2 times the difference; the even elements' share is
+    // already added.
     let (cos, sin) = roots(&count(&[half + 1], 0), n, x.dtype());
     let odd = times(&(&z - &mirrored), (&-sin, &-cos), &[axis]);
     (z + mirrored + odd) * 0.5

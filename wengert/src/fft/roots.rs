@@ -5,10 +5,12 @@ use crate::core::op::Binary;
 use crate::{DType, Dim, Tensor};
 use std::f64::consts::FRAC_PI_2;
 
-/// cos and sin of 2π·t/n, of numerators t ≥ 0 in i64.
+/// cos and sin of 2π·t/n, for numerators t ≥ 0 in i64.
 ///
-/// 4t/n is rounded to whole quarters of a turn in integers, which leaves an angle of at most an eighth: its cosine and sine are exact to the dtype, and the quarters
-/// say which is which, with which sign. So the roots of quarters and halves are exactly 0 and ±1.
+/// 4t/n is rounded to whole quarters of a turn in integers. The remaining angle is at most an
+/// eighth of a turn, so its cosine and sine are exact to the dtype. The quarters determine which
+/// of the two is the cosine, and the signs. So the roots of quarters and halves are exactly 0 and
+/// ±1.
 pub(super) fn roots(numerators: &Tensor, n: usize, dtype: DType) -> (Tensor, Tensor) {
     let n = i64::try_from(n).expect("an extent is an i64");
     let t = numerators.binary(Binary::Rem, &numerators.splat(n.into()));
@@ -29,11 +31,13 @@ pub(super) fn count(shape: &[usize], axis: usize) -> Tensor {
     Tensor::iota(DType::I64, shape.iter().copied(), axis)
 }
 
-/// z·w, where the last axis of z holds the parts of its numbers, and the parts of w lie along the given axes of z.
+/// z·w. The last axis of z holds the parts of its numbers, and the parts of w lie along the given
+/// axes of z.
 pub(super) fn times(z: &Tensor, (re, im): (&Tensor, &Tensor), axes: &[usize]) -> Tensor {
     let last = z.rank() - 1;
     let shape: Vec<Dim> = axes.iter().map(|axis| z.shape()[*axis].clone()).chain([2.into()]).collect();
-    // (a + ib)·(re + i·im) = (a·re − b·im) + i(b·re + a·im): the parts turned around are multiplied by ∓im.
+    // (a + ib)·(re + i·im) = (a·re − b·im) + i(b·re + a·im): the swapped parts are multiplied by
+    // ∓im.
     let turned = Tensor::iota(z.dtype(), shape.clone(), axes.len()) * 2.0 - 1.0;
     let im = im.broadcast_in_dim(shape, &(0..axes.len()).collect::<Vec<_>>()) * turned;
     let re = re.broadcast_in_dim(z.shape().to_vec(), axes);

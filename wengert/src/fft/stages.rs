@@ -1,11 +1,12 @@
-//! A transform as a row of stages.
+//! A transform as a sequence of stages.
 
 use super::roots::{count, roots, times};
 use super::{Direction, bluestein};
 use crate::core::op::DotGeneral;
 use crate::{Dim, Tensor};
 
-/// The greatest factor that primes are gathered in: a product with a matrix of 32 × 32 reals is still no more work than the memory traffic of a stage.
+/// Primes are grouped into factors up to this. A product with a matrix of 32 × 32 reals still
+/// takes no longer than the memory traffic of a stage.
 const GATHERED: usize = 16;
 
 /// The greatest prime factor whose transform is a product with a matrix.
@@ -25,7 +26,7 @@ pub(super) fn factors(mut n: usize) -> Vec<usize> {
     if n > 1 {
         primes.push(n);
     }
-    // From the greatest down, each joins the first group that it fits into.
+    // First fit in decreasing order: each prime joins the first group that it fits into.
     let mut groups: Vec<usize> = Vec::new();
     for p in primes.into_iter().rev() {
         match groups.iter_mut().find(|group| **group * p <= GATHERED) {
@@ -36,7 +37,7 @@ pub(super) fn factors(mut n: usize) -> Vec<usize> {
     groups
 }
 
-/// The transform along the axis before the last, which holds the parts.
+/// The transform along the axis before the last; the last axis holds the parts.
 pub(super) fn transform(z: &Tensor, direction: Direction) -> Tensor {
     let rank = z.rank();
     let (lead, last) = (&z.shape()[..rank - 2], rank - 2);
@@ -47,7 +48,7 @@ pub(super) fn transform(z: &Tensor, direction: Direction) -> Tensor {
     let order = |tail: [usize; 4]| -> Vec<usize> {
         (0..lead.len()).chain(tail.iter().map(|axis| lead.len() + axis)).collect()
     };
-    // What is left to transform, what is done, parts.
+    // Axes: unfinished indices, finished indices, parts.
     let (mut left, mut done) = (n, 1);
     let mut z = z.reshape(shape(&[n, 1, 2]));
     for r in factors(n) {
@@ -80,11 +81,12 @@ fn small(z: &Tensor, r: usize, direction: Direction) -> Tensor {
     Tensor::apply(op, &[z, &matrix(z, r, direction)])
 }
 
-/// The matrix M[j, c, k, d]: what part c of number j contributes to part d of number k.
+/// The matrix M[j, c, k, d]: the contribution of part c of number j to part d of number k.
 fn matrix(z: &Tensor, r: usize, direction: Direction) -> Tensor {
     let shape = [r, 2, r, 2];
     let (cos, sin) = roots(&(count(&shape, 0) * count(&shape, 2)), r, z.dtype());
-    // w = cos + i·im adds im times the real part to the imaginary part, and −im times the imaginary part to the real part.
+    // w = cos + i·im adds im times the real part to the imaginary part, and −im times the
+    // imaginary part to the real part.
     let turned = (count(&shape, 3) - count(&shape, 1)).convert(z.dtype());
     let im = direction.imaginary(sin) * &turned;
     turned.eq(0.0).select(&cos, &im)

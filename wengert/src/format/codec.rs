@@ -1,15 +1,17 @@
-//! Bincode with the bounds that untrusted bytes need.
+//! Bincode with bounds for untrusted bytes.
 //!
-//! Records are written in bincode 2's standard configuration: little endian, integers of variable length. A reader claims memory
-//! from a budget before it allocates, so a few bytes that state a length of billions are an error; and since no record of
-//! [`super::v1`] contains itself, decoding never recurses with the data.
+//! Records are written in bincode 2's standard configuration: little endian, integers of variable
+//! length. A reader claims memory from a budget before it allocates, so a few bytes that state a
+//! length of billions are an error. Since no record of [`super::v1`] contains itself, decoding
+//! never recurses with the data.
 
 use super::container::damaged;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 use wengert_core::Result;
 
-/// Memory that the records of one section may claim: 192 MiB. A program of a million equations claims less.
+/// Memory that the records of one section may claim: 192 MiB. A program of a million equations
+/// claims less.
 const BUDGET: usize = 192 << 20;
 
 fn config() -> Configuration<LittleEndian, Varint, Limit<BUDGET>> {
@@ -18,13 +20,13 @@ fn config() -> Configuration<LittleEndian, Varint, Limit<BUDGET>> {
 
 /// The bytes of a record.
 pub fn encode<T: Encode>(section: &str, record: &T) -> Result<Vec<u8>> {
-    // The budget binds readers; a file that no reader would accept must not be written.
+    // The budget is for readers; the writer checks it so that every written file can be read.
     bincode::encode_to_vec(record, config()).map_err(|error| {
         wengert_core::Diagnostic::new(format!("section `{section}` cannot be written: {error}"))
     })
 }
 
-/// The record that `bytes` are, to the last byte.
+/// Decodes a record, which must take all of `bytes`.
 pub fn decode<T: Decode<()>>(section: &str, bytes: &[u8]) -> Result<T> {
     let (record, used) = bincode::decode_from_slice(bytes, config())
         .map_err(|error| damaged(format!("section `{section}` cannot be read: {error}")))?;

@@ -15,10 +15,11 @@
 //! …              the sections in the table's order, each at a multiple of 8; the gaps are zero bytes
 //! ```
 //!
-//! Numbers are little endian. The first byte is no ASCII and the eighth is a line feed, so that a file which went
-//! through a text-mode transfer is recognised as damaged. The layout leaves no freedom: offsets follow from the lengths, and a
-//! reader refuses a file with gaps, overlaps or trailing bytes, so each byte of a valid file is accounted for. Reading
-//! borrows; nothing is allocated in proportion to what the table claims.
+//! Numbers are little endian. The first byte is not ASCII and the eighth is a line feed, so that
+//! a file which went through a text-mode transfer is recognised as damaged. The layout is unique:
+//! offsets follow from the lengths, and a reader refuses a file with gaps, overlaps or trailing
+//! bytes, so each byte of a valid file is accounted for. Reading borrows; no allocation is
+//! proportional to the sizes in the table.
 
 use wengert_core::{Diagnostic, Result};
 
@@ -61,7 +62,8 @@ pub struct Section<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Puts a file together. Names must be ASCII, 1 to 16 bytes, each once; what this library passes is.
+/// Assembles a file. Names must be ASCII, 1 to 16 bytes, each once; all callers in this library
+/// comply.
 pub fn write(kind: Kind, version: u32, sections: &[Section<'_>]) -> Vec<u8> {
     assert!(sections.len() <= MOST_SECTIONS, "the writers of this library know their few sections");
     let head = 16 + ENTRY * sections.len() + 4;
@@ -95,7 +97,7 @@ pub fn write(kind: Kind, version: u32, sections: &[Section<'_>]) -> Vec<u8> {
     file
 }
 
-/// Takes a file apart: its version and its sections. Errors do not name the file.
+/// Splits a file into its version and its sections. Errors do not name the file.
 pub fn read<'a>(kind: Kind, versions: &[u32], file: &'a [u8]) -> Result<(u32, Vec<Section<'a>>)> {
     let mut head = Head { file, at: 0 };
     let magic = head.take::<8>().unwrap_or([0; 8]);
@@ -167,7 +169,7 @@ pub fn read<'a>(kind: Kind, versions: &[u32], file: &'a [u8]) -> Result<(u32, Ve
     Ok((version, sections))
 }
 
-/// An error about a file that is not as it was written.
+/// An error for a file that has changed since it was written.
 pub(super) fn damaged(what: impl Into<String>) -> Diagnostic {
     Diagnostic::new(what).help("the file is damaged, was cut short, or was changed by hand")
 }

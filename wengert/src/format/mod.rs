@@ -1,16 +1,19 @@
 //! The binary files `.graph` and `.plan`.
 //!
-//! Both are [`container`]s of checksummed sections, and both are untrusted input: a damaged or hostile file is an error that
-//! names the file and the place, never a panic, a hang or a huge allocation. A reader checks in three rings: the container
-//! (every byte accounted for, every checksum right), the records (bounded memory, no recursion with the data, every
-//! number in range: [`codec`], [`v1`]), and the core verifier, to which a program from a file is like any other.
+//! Both are [`container`]s of checksummed sections, and both are untrusted input: a damaged or
+//! hostile file is an error that names the file and the place, never a panic, a hang or a huge
+//! allocation. A reader checks in three layers: the container (every byte accounted for, every
+//! checksum right), the records (bounded memory, no recursion over the data, every number in
+//! range: [`codec`], [`v1`]), and the core verifier, which treats a program from a file like any
+//! other.
 //!
-//! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its records are the frozen structs
-//! of [`v1`].
+//! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its
+//! records are the frozen structs of [`v1`].
 //!
 //! **`.plan`** holds a compiled function as text: see [`plan`].
 //!
-//! Checksums find accidents. They are no protection against someone who wants to harm; the checks behind them are.
+//! Checksums detect accidental damage. They are no protection against deliberate changes; the
+//! checks behind them are.
 
 pub mod codec;
 pub mod container;
@@ -31,26 +34,27 @@ use wengert_core::{Diagnostic, Result};
 pub struct GraphFile {
     /// The functions.
     pub program: Program,
-    /// How the program is trained.
+    /// The training recipe.
     pub recipe: Option<Recipe>,
     /// Values of variables.
     pub weights: Weights,
 }
 
-/// Where a `.graph` file has its variables' values.
+/// The source of a `.graph` file's variable values.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Weights {
-    /// Nowhere.
+    /// The file has no values.
     #[default]
     None,
-    /// In itself, by key path.
+    /// Within the file, by key path.
     Inline(Arrays),
     /// In a safetensors file of this name in the same folder.
     File(String),
 }
 
 impl Weights {
-    /// The values by key path; `graph` is the path of the `.graph` file. Nothing if there are none.
+    /// The values by key path, or `None` if the file has none; `graph` is the path of the
+    /// `.graph` file.
     pub fn load(&self, graph: &Path) -> Result<Option<Arrays>> {
         match self {
             Weights::None => Ok(None),
@@ -63,7 +67,8 @@ impl Weights {
     }
 }
 
-/// A name that stays within its folder: a file must not make its reader open any other.
+/// Checks that a name stays within its folder: a file must not make its reader open a file
+/// elsewhere.
 fn checked_name(name: &str) -> Result<&str> {
     let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0', ':']);
     if plain && name.len() <= 255 {
@@ -73,9 +78,10 @@ fn checked_name(name: &str) -> Result<&str> {
     }
 }
 
-/// Programs as files of their own.
+/// Reads and writes programs as files.
 pub trait ProgramFile: Sized {
-    /// Writes a `.graph` file without recipe and weights, or an `.ir` text, as the name of `path` tells.
+    /// Writes a `.graph` file without recipe and weights, or an `.ir` text, depending on the name
+    /// of `path`.
     fn save(&self, path: impl AsRef<Path>) -> Result<()>;
     /// Reads and verifies the program of a `.graph` or `.ir` file.
     fn load(path: impl AsRef<Path>) -> Result<Self>;
@@ -110,7 +116,7 @@ impl Form {
 }
 
 impl GraphFile {
-    /// A file of a program alone.
+    /// A file with a program, without recipe and weights.
     pub fn new(program: impl Into<Program>) -> Self {
         GraphFile { program: program.into(), ..GraphFile::default() }
     }
@@ -131,9 +137,10 @@ impl GraphFile {
             .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
     }
 
-    /// Writes a `.graph` file, or an `.ir` text as the name tells. The same contents give the same bytes.
+    /// Writes a `.graph` file, or an `.ir` text, depending on the name. The same contents give
+    /// the same bytes.
     ///
-    /// Errors: a recipe or weights, for which a text has no place.
+    /// Errors: an `.ir` text with a recipe or weights.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if Form::of(path)? == Form::Text {

@@ -1,18 +1,22 @@
 //! `.plan` files: a function compiled for a target and for the values of its dimension variables.
 //!
-//! What is frozen here is the *text* of plans and nests, whose grammar `docs/ir.md` owns, within the checksummed container; the
-//! elements of constants lie beside it as bytes. A plan is made of nests, scalar instructions, index expressions, calls and nested
-//! steps, some sixty types that grow with the compiler. Frozen structs for all of them would be a second definition of the
-//! same language, with a converter in both directions that nothing else exercises; the text exists already, has a
-//! bounded parser that fuzzing hardens, is exact (`parse(print(x)) == x`), is extended without breaking old files (defaults are
-//! omitted), and can be read by a person. It costs little: parsing is linear, and a plan has one nest for each distinct
-//! kernel, however many layers use it.
+//! The frozen format is the *text* of plans and nests, whose grammar `docs/ir.md` defines, within
+//! the checksummed container. The elements of constants are stored beside it as bytes. A plan is
+//! made of nests, scalar instructions, index expressions, calls and nested steps, some sixty
+//! types that grow with the compiler. Frozen structs for all of them would be a second definition
+//! of the same language, with a converter in both directions that nothing else tests. The text
+//! already exists, has a bounded parser hardened by fuzzing, is exact (`parse(print(x)) == x`),
+//! can be extended without breaking old files (defaults are omitted), and is readable. Its cost
+//! is small: parsing is linear, and a plan has one nest for each distinct kernel, however many
+//! layers use it.
 //!
-//! A file may hold several plans of one function, each for less memory than the one before and slower: whoever loads it takes the first that fits
-//! ([`crate::Session::load_plans`]). Sections of the second plan are called `plan.2` and so on.
+//! A file may hold several plans of one function, each slower than the one before and with less
+//! memory. A loader takes the first that fits ([`crate::Session::load_plans`]). Sections of the
+//! second plan are called `plan.2` and so on.
 //!
-//! PTX or machine code is never stored: a back end makes it when the plan is loaded. A loaded plan is proved again by the verifier,
-//! which shares no code with the planner, and a device refuses the plan of another target.
+//! PTX or machine code is never stored: a back end generates it when the plan is loaded. A loaded
+//! plan is checked again by the verifier, which shares no code with the planner, and a device
+//! refuses the plan of another target.
 
 use super::container::{self, Kind, Section, damaged};
 use super::{codec, v1};
@@ -23,11 +27,11 @@ use std::path::Path;
 use wengert_core::plan::{Account, Plan};
 use wengert_core::{Diagnostic, Result};
 
-/// Most plans of a file.
+/// Most plans in a file.
 pub const MOST: usize = 16;
 
-/// Most operations of one run of a plan from a file, where nothing else is said ([`crate::DeviceOptions::work_limit`]): some days of a CPU, or
-/// 2^40 steps.
+/// Default limit on the operations of one run of a plan from a file
+/// ([`crate::DeviceOptions::work_limit`]): some days on a CPU, or 2^40 steps.
 pub const WORK_LIMIT: u64 = 1 << 50;
 
 /// Writes a `.plan` file. The same plan gives the same bytes.
@@ -35,10 +39,11 @@ pub fn write(path: impl AsRef<Path>, plan: &Plan) -> Result<()> {
     write_all(path, std::slice::from_ref(plan))
 }
 
-/// Writes a `.plan` file of several plans of a function, each for less memory than the one before.
+/// Writes a `.plan` file of several plans of a function, each with less memory than the one
+/// before.
 ///
-/// Errors: there is none, or more than [`MOST`]; they are not of one function, binding and target; one does not take less memory than the one before; the file cannot be
-/// written.
+/// Errors: there is none, or more than [`MOST`]; they differ in function, binding or target; one
+/// does not take less memory than the one before; the file cannot be written.
 pub fn write_all(path: impl AsRef<Path>, plans: &[Plan]) -> Result<()> {
     let path = path.as_ref();
     let cannot = |error: Diagnostic| error.context(format_args!("cannot write `{}`", path.display()));
@@ -46,12 +51,13 @@ pub fn write_all(path: impl AsRef<Path>, plans: &[Plan]) -> Result<()> {
     atomic::write_bytes(path, &bytes)
 }
 
-/// Reads and verifies a `.plan` file; of several plans, the one that takes most memory and least time.
+/// Reads and verifies a `.plan` file. Returns its first plan, the one with most memory and least
+/// time.
 pub fn read(path: impl AsRef<Path>) -> Result<Plan> {
     Ok(read_all(path)?.swap_remove(0))
 }
 
-/// Reads and verifies a `.plan` file: its plans, by falling memory.
+/// Reads and verifies a `.plan` file. Returns its plans by decreasing memory.
 pub fn read_all(path: impl AsRef<Path>) -> Result<Vec<Plan>> {
     let path = path.as_ref();
     from_bytes(&Map::open(path)?)
@@ -60,7 +66,7 @@ pub fn read_all(path: impl AsRef<Path>) -> Result<Vec<Plan>> {
 
 /// The contents of a file, in the newest version of the format.
 ///
-/// Errors: as of [`write_all`].
+/// Errors: those of [`write_all`].
 pub fn to_bytes(plans: &[Plan]) -> Result<Vec<u8>> {
     go_together(plans)?;
     let mut parts = Vec::with_capacity(plans.len());
@@ -97,7 +103,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
-/// The sections of a plan.
+/// Names of the sections of a plan.
 fn names(n: usize) -> [String; 3] {
     ["plan", "constants", "literals"].map(|name| match n {
         0 => name.to_owned(),
@@ -105,7 +111,7 @@ fn names(n: usize) -> [String; 3] {
     })
 }
 
-/// Checks that plans are choices for one thing.
+/// Checks that the plans are of one function, binding and target, by decreasing memory.
 fn go_together(plans: &[Plan]) -> Result<()> {
     if plans.is_empty() || plans.len() > MOST {
         return Err(Diagnostic::new(format!("a .plan file holds 1 to {MOST} plans, not {}", plans.len())));

@@ -1,4 +1,5 @@
-//! The method of conjugate gradients (M. Hestenes and E. Stiefel, *Methods of conjugate gradients for solving linear systems*, 1952).
+//! The method of conjugate gradients (M. Hestenes and E. Stiefel, *Methods of conjugate gradients
+//! for solving linear systems*, 1952).
 
 use crate::control::while_at_most;
 use crate::core::KeyPath;
@@ -6,21 +7,22 @@ use crate::core::graph::build::Scope;
 use crate::operators::{TransposeSolve, custom_linear_solve};
 use crate::{Diagnostic, Dim, Location, Tensor, VectorSpace};
 
-/// How [`Cg`] makes A⁻¹·r of a residual, about.
+/// Approximates A⁻¹·r for a residual r of [`Cg`].
 pub type Preconditioner<'a, B> = &'a dyn Fn(&B) -> B;
 
-/// Conjugate gradients: how they begin and when they end. The names and defaults are those of `jax.scipy.sparse.linalg.cg`.
+/// Start and termination of conjugate gradients. The names and defaults are those of
+/// `jax.scipy.sparse.linalg.cg`.
 #[derive(Clone, Copy)]
 pub struct Cg<'a, B> {
-    /// Where they begin; without it at 0.
+    /// The starting point; 0 by default.
     pub x0: Option<&'a B>,
-    /// They end when |b − A·x| ≤ max(tol · |b|, atol).
+    /// The iteration ends when |b − A·x| ≤ max(tol · |b|, atol).
     pub tol: f64,
     /// See `tol`.
     pub atol: f64,
-    /// At most so many steps are taken; without it, ten times as many as b has elements.
+    /// Most steps; by default ten times the number of elements of b.
     pub max_steps: Option<usize>,
-    /// About A⁻¹, symmetric and positive definite; without it the identity.
+    /// An approximation of A⁻¹, symmetric and positive definite; the identity by default.
     pub preconditioner: Option<Preconditioner<'a, B>>,
 }
 
@@ -31,13 +33,17 @@ impl<B> Default for Cg<'_, B> {
 }
 
 impl<B: VectorSpace> Cg<'_, B> {
-    /// The solution x of A·x = b, of which only `map`, x ↦ A·x, is known. A is linear, symmetric and positive definite; nobody checks that it is.
+    /// The solution x of A·x = b, where A is known only by its product `map`, x ↦ A·x. A is
+    /// linear, symmetric and positive definite; this is not checked.
     ///
-    /// `b` is any value of floats: a tensor, a tuple, a model, so A may be a Hessian of a model's loss (`hvp`). Differentiable in `b` and in what the map
-    /// captures, in both modes and to any order: the derivative solves another system in the same way ([`custom_linear_solve`]), with the same tolerance.
-    /// It depends neither on where the steps began nor on the preconditioner.
+    /// `b` is any value of floats: a tensor, a tuple, a model, so A may be a Hessian of a model's
+    /// loss (`hvp`). Differentiable in `b` and in the captures of the map, in both modes and to
+    /// any order: the derivative solves another system in the same way ([`custom_linear_solve`]),
+    /// with the same tolerance. It depends neither on the starting point nor on the
+    /// preconditioner.
     ///
-    /// Errors: those of [`custom_linear_solve`]; a number of elements that is not known and not linear in the dimension variables.
+    /// Errors: those of [`custom_linear_solve`]; a number of elements that is neither known nor
+    /// linear in the dimension variables.
     ///
     /// ```
     /// use wengert::prelude::*;
@@ -82,7 +88,8 @@ impl<B: VectorSpace> Cg<'_, B> {
     fn run(&self, map: &dyn Fn(&B) -> B, b: &B, steps: &Dim) -> B {
         let prepared =
             |r: &B| self.preconditioner.map_or_else(|| copy(r), |m| Location::unattributed(|| m(r)));
-        // ⟨r, z⟩ of a residual and what it is prepared to, and |r|² behind it, if that is another number.
+        // ⟨r, z⟩ of a residual and its preconditioned form, followed by |r|² if that is another
+        // number.
         let products = |r: &B, z: &B| match self.preconditioner {
             Some(_) => vec![r.inner(z), r.inner(r)],
             None => vec![r.inner(r)],

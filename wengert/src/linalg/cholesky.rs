@@ -10,13 +10,15 @@ use wengert_core::graph::control::fori;
 
 /// The lower triangular L with a positive diagonal and L·Lᵀ = (a + aᵀ)/2.
 ///
-/// `a` has type `[…, n, n]` and dtype f32 or f64; so has the result. If a matrix is not positive definite, as far as rounding lets it be told, all of its
-/// factor is NaN, as in JAX.
+/// `a` has type `[…, n, n]` and dtype f32 or f64; so has the result. If a matrix is not positive
+/// definite, up to rounding, its whole factor is NaN, as in JAX.
 ///
-/// dL = L·Φ(L⁻¹·da·L⁻ᵀ), where Φ takes the lower triangle with half of the diagonal (S. Särkkä, *Bayesian Filtering and Smoothing*, 2013, theorem A.1;
-/// I. Murray, *Differentiation of the Cholesky decomposition*, 2016). The cotangent of a is symmetric.
+/// dL = L·Φ(L⁻¹·da·L⁻ᵀ), where Φ is the lower triangle with half of the diagonal (S. Särkkä,
+/// *Bayesian Filtering and Smoothing*, 2013, theorem A.1; I. Murray, *Differentiation of the
+/// Cholesky decomposition*, 2016). The cotangent of a is symmetric.
 ///
-/// Computed from the left, 32 columns at a time, the last ones by products with those before.
+/// A left-looking algorithm, 32 columns at a time: products with earlier columns update the
+/// current ones.
 #[track_caller]
 pub fn cholesky(a: &Tensor) -> Tensor {
     match square_matrices("cholesky", a) {
@@ -47,7 +49,7 @@ fn factor(a: &Tensor) -> Tensor {
 
 fn blocks(a: &Tensor, n: usize) -> Tensor {
     let size = n.next_multiple_of(BLOCK);
-    // Around a, the unit matrix, which is its own factor.
+    // a is padded by the unit matrix, which is its own factor.
     let (row, column) = places(size, size);
     let more = row.eq(column).and(row.ge(n as i32)).convert(a.dtype());
     let a = padded(a, size, size) + more;
@@ -63,7 +65,7 @@ fn blocks(a: &Tensor, n: usize) -> Tensor {
     corner(&l, n, n)
 }
 
-/// The factor, column by column. NaN from the first column on that has no positive square.
+/// The factor, column by column. NaN from the first column whose pivot is not positive.
 fn columns(a: &Tensor) -> Tensor {
     let (n, _) = extents(a);
     let i = numbers(n);

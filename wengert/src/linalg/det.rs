@@ -9,10 +9,13 @@ use wengert_core::{DType, Tensor};
 
 /// The determinant of each matrix.
 ///
-/// `a` has type `[…, n, n]` and dtype f32 or f64; the result `[…]`. That of no rows is 1. Products of many pivots overflow and vanish: [`slogdet`] does not.
+/// `a` has type `[…, n, n]` and dtype f32 or f64; the result is `[…]`. The determinant of a 0 × 0
+/// matrix is 1. Products of many pivots overflow or underflow; [`slogdet`] avoids this.
 ///
-/// d det = tr(adj(a)·da) (Jacobi's formula). The adjugate is found of the factors: det·a⁻¹ of a regular matrix; where one pivot is 0, it is made of what a and aᵀ send to 0,
-/// and finite; where several are, it is taken for 0, which holds if the rank is less than n − 1. The second derivative of a singular matrix is infinite or NaN.
+/// d det = tr(adj(a)·da) (Jacobi's formula). The adjugate is computed from the factors. For a
+/// regular matrix it is det·a⁻¹. If one pivot is 0, it is finite and follows from the null
+/// vectors of a and aᵀ. If several are 0, it is taken as 0, which is right for a rank below n − 1.
+/// The second derivative of a singular matrix is infinite or NaN.
 ///
 /// By [`lu`](super::lu()).
 #[track_caller]
@@ -25,9 +28,11 @@ pub fn det(a: &Tensor) -> Tensor {
 
 /// (sign, logarithm of the magnitude) of the determinant of each matrix: det = sign·exp(log).
 ///
-/// `a` has type `[…, n, n]` and dtype f32 or f64; both results `[…]`. The sign is 1 or −1; of a singular matrix it is 0, and the logarithm −∞.
+/// `a` has type `[…, n, n]` and dtype f32 or f64; both results are `[…]`. The sign is 1 or −1;
+/// for a singular matrix it is 0, and the logarithm is −∞.
 ///
-/// d log = tr(a⁻¹·da), by the factors that it was found with; infinite or NaN for a singular matrix. The sign has the derivative 0.
+/// d log = tr(a⁻¹·da), from the same factors; infinite or NaN for a singular matrix. The
+/// derivative of the sign is 0.
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
     match square_matrices("slogdet", a) {
@@ -66,7 +71,8 @@ fn adjugate_times(factors: &Lu, det: &Tensor, b: &Tensor) -> Tensor {
     }
     let pivots = diagonal(lu);
     let zero = pivots.eq(0.0);
-    // U with ones for the pivots that are 0. Where it is one, the column and the row of U's inverse at it are what U, and Uᵀ, send to 0.
+    // U with ones in place of zero pivots. If there is one, its column and row of U's inverse are
+    // null vectors of U and Uᵀ.
     let regular = lu + eye(lu.dtype(), n, n) * along_rows(&zero.convert(lu.dtype()), n);
     let y = solve_upper(&regular, &solve_lower(lu, &b.gather_rows(permutation), true));
     let at_zero = solve_upper(&regular, &(along_rows(&zero.convert(lu.dtype()), n) * &y));

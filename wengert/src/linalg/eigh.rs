@@ -8,20 +8,26 @@ use wengert_compiler::autodiff::rules::custom_jvp_named;
 use wengert_core::graph::control::{fori, while_loop};
 use wengert_core::{DType, Tensor};
 
-/// After so many sweeps it ends in any case. Six to ten are usual.
+/// Most sweeps. Six to ten are usual.
 pub(super) const SWEEPS: i32 = 30;
 
-/// (w, v) with (a + aᵀ)/2 · v = v·diag(w): eigenvalues in ascending order, and orthonormal eigenvectors as the columns of v.
+/// (w, v) with (a + aᵀ)/2 · v = v·diag(w): eigenvalues in ascending order, and orthonormal
+/// eigenvectors as the columns of v.
 ///
-/// `a` has type `[…, n, n]` and dtype f32 or f64; `w: […, n]`, `v: […, n, n]`. The sign of an eigenvector is not determined. A matrix with an infinity or a NaN has NaNs only.
+/// `a` has type `[…, n, n]` and dtype f32 or f64; `w: […, n]`, `v: […, n, n]`. The sign of an
+/// eigenvector is not determined. A matrix with an infinity or a NaN gives NaNs only.
 ///
-/// dw = diag(vᵀ·da·v), dv = v·(F∘(vᵀ·da·v)) with Fᵢⱼ = 1/(wⱼ − wᵢ), and 0 where the two are equal (M. Giles, *Collected matrix derivative results*, 2008, section 3.1). So of an eigenvalue
-/// that occurs several times, the derivative turns its eigenvectors towards others only: right for whatever depends on the space that they span, where JAX has NaN. The derivative
-/// of single eigenvalues of such a space is that along the vectors that were found in it.
+/// dw = diag(vᵀ·da·v), dv = v·(F∘(vᵀ·da·v)) with Fᵢⱼ = 1/(wⱼ − wᵢ), and 0 where the two are equal
+/// (M. Giles, *Collected matrix derivative results*, 2008, section 3.1). For a repeated
+/// eigenvalue, the derivative thus rotates its eigenvectors only towards the eigenvectors of
+/// others. That is right for functions of the space that they span; JAX gives NaN there. The
+/// derivative of single eigenvalues of such a space is that along the computed vectors.
 ///
-/// Jacobi's method: rotations of pairs of rows and columns make a diagonal. There are n/2 disjoint pairs at a time, so each step is a few kernels over the whole matrix; all pairs meet
-/// in n − 1 steps, a sweep (R. Brent and F. Luk, *The solution of singular-value and symmetric eigenvalue problems on multiprocessor arrays*, 1985). It ends when what is off the
-/// diagonal is rounding.
+/// Jacobi's method: rotations of pairs of rows and columns diagonalise the matrix. Each step
+/// rotates n/2 disjoint pairs, so it is a few kernels over the whole matrix. All pairs meet in n
+/// − 1 steps, a sweep (R. Brent and F. Luk, *The solution of singular-value and symmetric
+/// eigenvalue problems on multiprocessor arrays*, 1985). It ends when the elements off the
+/// diagonal are of the order of rounding errors.
 #[track_caller]
 pub fn eigh(a: &Tensor) -> (Tensor, Tensor) {
     match square_matrices("eigh", a) {
@@ -47,7 +53,7 @@ fn of_one(a: &Tensor) -> (Tensor, Tensor) {
     })
 }
 
-/// 1 over each, and 0 where that is infinite.
+/// The inverse of each element; 0 where the inverse is infinite.
 pub(super) fn inverse_gaps(gaps: &Tensor) -> Tensor {
     let none = gaps.eq(0.0);
     only(&none.not(), &none.select(&gaps.ones_like(), gaps).reciprocal())
@@ -75,7 +81,7 @@ fn decompose(a: &Tensor) -> (Tensor, Tensor) {
             let (a, v) = fori(size - 1, &(a.clone(), v.clone()), |_, (a, v)| {
                 let (c, s) = rotations(a);
                 let half = rotate(a, &c, &s);
-                // Of a symmetric matrix, columns are rows.
+                // In a symmetric matrix, columns equal rows.
                 (rotate(&half.matrix_transpose(), &c, &s), rotate(v, &c, &s))
             });
             let left = off(&a);
@@ -93,7 +99,7 @@ pub(super) fn epsilon(dtype: DType) -> f64 {
     if dtype == DType::F32 { f32::EPSILON.into() } else { f64::EPSILON }
 }
 
-/// Cosines and sines that make zeros of the entries at (i, i + n/2).
+/// Cosines and sines of the rotations that zero the entries at (i, i + n/2).
 fn rotations(a: &Tensor) -> (Tensor, Tensor) {
     let half = extents(a).0 / 2;
     let block = |i: usize, j: usize| {
@@ -103,7 +109,7 @@ fn rotations(a: &Tensor) -> (Tensor, Tensor) {
     rotation(&block(0, 0), &block(1, 1), &block(0, 1))
 }
 
-/// The cosine and sine of the smaller angle by which the symmetric matrix (p, r; r, q) becomes diagonal.
+/// Cosine and sine of the smaller angle that diagonalises the symmetric matrix (p, r; r, q).
 pub(super) fn rotation(p: &Tensor, q: &Tensor, r: &Tensor) -> (Tensor, Tensor) {
     let none = r.eq(0.0);
     let theta = (q - p) / (none.select(&r.ones_like(), r) * 2.0);
@@ -114,8 +120,9 @@ pub(super) fn rotation(p: &Tensor, q: &Tensor, r: &Tensor) -> (Tensor, Tensor) {
     (cosine, sine)
 }
 
-/// Rotates rows i and i + n/2, for all i, and brings the rows in the order in which others meet: the first stays, the others move on one place
-/// around the ring of the first half and, backwards, the second. After n − 1 times they are where they were.
+/// Rotates rows i and i + n/2, for all i, and permutes the rows so that new pairs meet: the first
+/// stays, the others advance one place around the ring of the first half and, backwards, the
+/// second. After n − 1 calls the order is the initial one.
 pub(super) fn rotate(x: &Tensor, c: &Tensor, s: &Tensor) -> Tensor {
     let (rows, columns) = extents(x);
     let half = rows / 2;

@@ -14,13 +14,19 @@ pub(super) type Lu = (Tensor, Tensor, Tensor);
 
 /// The factorization a\[permutation\] = L·U with partial pivoting: (lu, pivots, permutation).
 ///
-/// `a` has type `[…, m, n]` and dtype f32 or f64; k = min(m, n). `lu: […, m, n]` has U on the diagonal and above it, and below it L, whose diagonal of ones is
-/// left out. `pivots: i32[…, k]` tells with which row each of the first k rows has been exchanged, one after the other; `permutation: i32[…, m]`, which row of
-/// a each row has been. A pivot is the entry of greatest magnitude, the first if there are several. Where there is none but 0, the column is left as it is, and U is singular.
+/// `a` has type `[…, m, n]` and dtype f32 or f64; k = min(m, n). `lu: […, m, n]` holds U on the
+/// diagonal and above it, and L below it, without L's unit diagonal. `pivots: i32[…, k]` is the
+/// row with which each of the first k rows has been exchanged, in order. `permutation: i32[…, m]`
+/// is the row of a at each row of the result. A pivot is the entry of greatest magnitude, the
+/// first if there are several. If all candidates are 0, the column is unchanged, and U is
+/// singular.
 ///
-/// dL = L·low(F) and dU = up(F)·U, where F = L⁻¹·da\[permutation\]·U⁻¹ is parted in its lower triangle without and its upper one with the diagonal, for a square matrix; L and
-/// U of another one are filled up by a unit matrix (F. de Hoog, R. Anderssen and M. Lukas, *Differentiation of matrix functionals using triangular factorization*, 2011;
-/// as in JAX). Where U has a zero on its diagonal the derivative is infinite or NaN. Where two pivots tie the factorization jumps, and the derivative is that of the one taken.
+/// dL = L·low(F) and dU = up(F)·U, where F = L⁻¹·da\[permutation\]·U⁻¹ is split into its strictly
+/// lower triangle and its upper triangle with the diagonal, for a square matrix; for others, L
+/// and U are extended by a unit matrix (F. de Hoog, R. Anderssen and M. Lukas, *Differentiation
+/// of matrix functionals using triangular factorization*, 2011; as in JAX). Where U has a zero on
+/// its diagonal the derivative is infinite or NaN. Where two pivots tie the factorization jumps,
+/// and the derivative is that of the chosen pivot.
 #[track_caller]
 pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
     match matrices("lu", a) {
@@ -29,14 +35,14 @@ pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
     }
 }
 
-/// The factors of one matrix, with their rule.
+/// The factors of one matrix, with their derivative rule.
 pub(super) fn of_one(a: &Tensor) -> Lu {
     custom_jvp_named("lu", a, factor, |_, (lu, pivots, permutation), da| {
         (tangent(lu, permutation, da), pivots.zeros_like(), permutation.zeros_like())
     })
 }
 
-/// x with a·x = b, of the factors of a square matrix.
+/// x with a·x = b, from the factors of a square matrix.
 pub(super) fn solve_with((lu, _, permutation): &Lu, b: &Tensor) -> Tensor {
     match extents(lu).0 {
         0 => b.clone(),
@@ -68,7 +74,7 @@ pub(super) fn factor(a: &Tensor) -> Lu {
     if k == 0 {
         return (a.clone(), Tensor::zeros(&TensorType::new(DType::I32, [0usize])), numbers(m));
     }
-    // Rows and columns of zeros fill up the last block: they are never exchanged with others.
+    // Rows and columns of zeros pad the last block; they are never exchanged with others.
     let width = k.min(BLOCK);
     let steps = k.div_ceil(width);
     let (rows, columns) = (m.max(steps * width), n.max(steps * width));
@@ -89,7 +95,7 @@ pub(super) fn factor(a: &Tensor) -> Lu {
         if columns == width {
             return (a, pivots, permutation);
         }
-        // On the right of the panel: the rows of U, then what is left of the rows below.
+        // Right of the panel: the rows of U, then the trailing rows.
         let right = column.ge(&end);
         let top = panel.dynamic_slice_in_dim(&start, width, 0);
         let across = a.dynamic_slice_in_dim(&start, width, 0);
@@ -102,7 +108,8 @@ pub(super) fn factor(a: &Tensor) -> Lu {
     (corner(&a, m, n), pivots.slice_axis(0, 0, k), permutation.slice_axis(0, 0, m))
 }
 
-/// The factorization of columns whose diagonal begins at row `start`: factors, pivots, and which row each row has been.
+/// Factorizes the columns whose diagonal begins at row `start`: factors, pivots, and the original
+/// row at each row.
 fn panel(a: &Tensor, start: &Tensor) -> Lu {
     let (rows, width) = extents(a);
     let (i, c) = (numbers(rows), numbers(width));
@@ -133,7 +140,7 @@ fn panel(a: &Tensor, start: &Tensor) -> Lu {
     })
 }
 
-/// 1 if an even number of rows has been exchanged, −1 if an odd one.
+/// 1 for an even number of row exchanges, −1 for an odd one.
 pub(super) fn parity((lu, pivots, _): &Lu) -> Tensor {
     let k = pivots.shape()[0].as_extent().expect("extents of matrices have been checked");
     let one = Tensor::zeros(&typed(lu, [k])).full_like(1.0);

@@ -1,15 +1,15 @@
-//! Matrices as tensors: what may be factorized, masks, and the loop over leading axes.
+//! Matrices as tensors: checks of operands, masks, and the loop over leading axes.
 
 use wengert_compiler::vmap::operators::vmap;
 use wengert_core::graph::build::Scope;
 use wengert_core::op::{Reduce, ReduceKind, TriangularSolve};
 use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Tensor, TensorType};
 
-/// How many columns are factorized one by one before a product updates the others.
+/// Number of columns that are factorized one by one before a product updates the others.
 pub(super) const BLOCK: usize = 32;
 
-/// Checks that `a` is a matrix, or a stack of them, of f32 or f64 and of known extents. Gives the number of leading axes, or poison whose
-/// error tells the caller's line.
+/// Checks that `a` is a matrix, or a stack of them, of f32 or f64 and of known extents. Returns
+/// the number of leading axes, or poison whose error names the caller's line.
 #[track_caller]
 pub(super) fn matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
     if a.error().is_some() {
@@ -28,7 +28,7 @@ pub(super) fn matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
     Err(Tensor::fail_of(&[a], Diagnostic::new(format!("{name} of {}", a.ty())).help(help)))
 }
 
-/// [`matrices`] that are square.
+/// [`matrices`], restricted to square ones.
 #[track_caller]
 pub(super) fn square_matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
     let leading = matrices(name, a)?;
@@ -42,7 +42,7 @@ pub(super) fn square_matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
     }
 }
 
-/// What `f` emits derives from the caller's line.
+/// Derives the locations of the equations that `f` emits from the caller's line.
 #[track_caller]
 pub(super) fn located<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
     match Scope::current() {
@@ -51,7 +51,7 @@ pub(super) fn located<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// `f` of each matrix, or tuple of matrices, along leading axes.
+/// Applies `f` to each matrix, or tuple of matrices, along leading axes.
 pub(super) fn each<M: Differentiable, O: Differentiable>(x: &M, leading: usize, f: &dyn Fn(&M) -> O) -> O {
     if leading == 0 { f(x) } else { vmap(x, |x| each(x, leading - 1, f)) }
 }
@@ -62,7 +62,7 @@ pub(super) fn extents(a: &Tensor) -> (usize, usize) {
     (extent(0), extent(1))
 }
 
-/// The numbers of rows, and of columns, at each place of a matrix of `rows` and `columns`.
+/// The row index and the column index at each place of a matrix of `rows` and `columns`.
 pub(super) fn places(rows: usize, columns: usize) -> (Tensor, Tensor) {
     let along = |axis| Tensor::iota(DType::I32, [rows, columns], axis);
     (along(0), along(1))
@@ -140,12 +140,13 @@ pub(super) fn corner(x: &Tensor, rows: usize, columns: usize) -> Tensor {
     if columns < from_columns { x.slice_axis(1, 0, columns) } else { x }
 }
 
-/// Whether all are true.
+/// Whether all elements are true.
 pub(super) fn all(mask: &Tensor) -> Tensor {
     Tensor::apply(Reduce::new(ReduceKind::And, 0..mask.rank()), &[mask])
 }
 
-/// The greatest magnitude, or 1 where that is 0: what numbers are divided by so that their squares neither overflow nor vanish.
+/// The greatest magnitude, or 1 if that is 0. Division by it keeps squares from overflow and
+/// underflow.
 pub(super) fn magnitude(x: &Tensor) -> Tensor {
     let most = x.abs().max_axes(&(0..x.rank()).collect::<Vec<_>>());
     most.eq(0.0).select(&most.ones_like(), &most)
@@ -179,7 +180,7 @@ pub(super) fn divide_by_lower_transposed(b: &Tensor, l: &Tensor) -> Tensor {
     Tensor::apply(TriangularSolve { lower: true, transpose_a: true, ..Default::default() }, &[l, b])
 }
 
-/// The type of a tensor of the same dtype.
+/// A type of the given shape with the dtype of `like`.
 pub(super) fn typed<const N: usize>(like: &Tensor, shape: [usize; N]) -> TensorType {
     TensorType::new(like.dtype(), shape)
 }

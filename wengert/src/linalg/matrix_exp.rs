@@ -5,17 +5,22 @@ use super::solve;
 use wengert_core::graph::control::fori_upto;
 use wengert_core::{DType, Tensor};
 
-/// How often a result is squared at most.
+/// Most squarings of a result.
 const SQUARINGS: i32 = 16;
 
 /// The exponential eᵃ = 1 + a + a²/2 + … of each matrix.
 ///
-/// `a` has type `[…, n, n]` and dtype f32 or f64; so has the result. It is NaN where a's norm (the greatest sum of magnitudes in a column) is above 5.37·2¹⁶ (f64) or 3.92·2¹⁶ (f32), as in JAX.
+/// `a` has type `[…, n, n]` and dtype f32 or f64; so has the result. It is NaN where the norm of
+/// a (the greatest column sum of magnitudes) is above 5.37·2¹⁶ (f64) or 3.92·2¹⁶ (f32), as in
+/// JAX.
 ///
-/// Scaling and squaring: a is divided by 2ˢ until its norm is small enough for a rational approximation, of degree 13 in f64 and 7 in f32, to be exact to rounding, and the result is
-/// squared s times (N. Higham, *The scaling and squaring method for the matrix exponential revisited*, 2005). It is differentiated as it is computed, with s fixed, which is how the derivative is best
-/// computed: the approximation of the derivative is the derivative of the approximation (A. Al-Mohy and N. Higham, *Computing the Fréchet derivative of the matrix exponential*, 2009). The rule of [`solve`](super::solve())
-/// is part of it.
+/// Scaling and squaring: a is divided by 2ˢ, so that its norm is small enough for a rational
+/// approximation, of degree 13 in f64 and 7 in f32, to be exact up to rounding; the result is
+/// squared s times (N. Higham, *The scaling and squaring method for the matrix exponential
+/// revisited*, 2005). The computation is differentiated with s fixed, which is the best method
+/// for the derivative: the approximation of the derivative is the derivative of the approximation
+/// (A. Al-Mohy and N. Higham, *Computing the Fréchet derivative of the matrix exponential*,
+/// 2009). The rule of [`solve`](super::solve()) is part of it.
 #[track_caller]
 pub fn matrix_exp(a: &Tensor) -> Tensor {
     match square_matrices("matrix_exp", a) {
@@ -24,7 +29,7 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     }
 }
 
-/// Coefficients of the approximation p(a)/p(−a), and the norm up to which it serves.
+/// Coefficients of the approximation p(a)/p(−a), and the greatest norm for which it is accurate.
 fn approximation(dtype: DType) -> (&'static [f64], f64) {
     match dtype {
         DType::F32 => {
@@ -76,7 +81,8 @@ fn rational(a: &Tensor, b: &[f64]) -> Tensor {
     let a2 = a.dot(a);
     let a4 = a2.dot(&a2);
     let a6 = a4.dot(&a2);
-    // Every other term, from `first` on: even powers of a, seven of them by way of the sixth.
+    // Every other term, from `first` on: even powers of a, those above the sixth as products with
+    // the sixth.
     let terms = |first: usize| {
         let low = &one * b[first] + &a2 * b[first + 2] + &a4 * b[first + 4] + &a6 * b[first + 6];
         match b.len() {

@@ -1,4 +1,4 @@
-//! Linear algebra in the graph: factorizations, and what is solved with them.
+//! Linear algebra in the graph: factorizations and solvers.
 //!
 //! | function | gives | derivative |
 //! |---|---|---|
@@ -10,25 +10,31 @@
 //! | [`svd()`], [`svdvals`] | a = u·diag(s)·vt, full or reduced | ds = diag(uᵀ·da·v), … |
 //! | [`solve()`], [`inv`] | a⁻¹·b, a⁻¹ | a⁻¹·(db − da·x), −y·da·y |
 //! | [`det()`], [`slogdet`] | determinants | tr(adj(a)·da), tr(a⁻¹·da) |
-//! | [`Cg`] | a⁻¹·b of which only products are known | by the same iteration |
+//! | [`Cg`] | a⁻¹·b of a map known by its products | by the same iteration |
 //! | [`matrix_exp()`] | eᵃ | that of the approximation |
 //!
-//! # How they are made
+//! # Implementation
 //!
-//! A factorization is no op and no library's routine, but a program in the graph's own language: a loop over columns, and around it a loop over blocks of
-//! columns, so that most of the work is in products of matrices. The graph of a matrix of 1000 columns is as large as that of one of 40, and what runs
-//! it needs to know of loops, products and elementwise kernels only. So factorizations run on every device, are planned to the byte, and are mapped over
-//! a batch like anything else: leading axes `[…, n, n]` are a `vmap`.
+//! A factorization is neither an op nor a library routine, but a program in the graph's own
+//! language: a loop over columns within a loop over blocks of columns, so that most of the work
+//! is in matrix products. The graph of a matrix of 1000 columns is as large as that of one of 40,
+//! and a device needs only loops, products and elementwise kernels. So factorizations run on
+//! every device, are planned to the byte, and are mapped over a batch like other programs:
+//! leading axes `[…, n, n]` are a `vmap`.
 //!
-//! # How they are differentiated
+//! # Differentiation
 //!
-//! Nobody differentiates the loop. Each function has a rule for its tangents ([`custom_jvp`](crate::operators::custom_jvp)), which is a formula in the *results*: a
-//! derivative of Cholesky's factor solves with the factor, it does not factorize again. The formulas are products, masks and [`triangular_solve`], which is an op
-//! with a rule of its own; so rules are differentiated again, in both modes, to any order, and where they use a result, that has its rule.
+//! The loop is not differentiated. Each function has a rule for its tangents
+//! ([`custom_jvp`](crate::operators::custom_jvp)), a formula in the *results*: the derivative of
+//! a Cholesky factor solves with the factor and does not factorize again. The formulas are
+//! products, masks and [`triangular_solve`], an op with its own rule. So rules can be
+//! differentiated again, in both modes and to any order; a result used in a rule is
+//! differentiated by its own rule.
 //!
 //! # Where there is no derivative
 //!
-//! A factorization has none where it is not unique in a neighbourhood. Each function says what it gives there.
+//! A factorization has none where it is not unique in a neighbourhood. Each function documents
+//! its result there.
 
 mod cg;
 mod cholesky;

@@ -11,15 +11,21 @@ use wengert_core::op::TriangularSolve;
 
 /// a = Q·R with orthonormal columns of Q and an upper triangular (or trapezoidal) R: (q, r).
 ///
-/// `a` has type `[…, m, n]` and dtype f32 or f64; k = min(m, n). `q: […, m, k]`, `r: […, k, n]`; if `full_matrices`, `q: […, m, m]`, `r: […, m, n]`. Signs are those of
-/// LAPACK: an entry of R's diagonal has the sign opposite to that of what was reflected onto it, or is that itself where there was nothing to reflect.
+/// `a` has type `[…, m, n]` and dtype f32 or f64; k = min(m, n). `q: […, m, k]`, `r: […, k, n]`;
+/// if `full_matrices`, `q: […, m, m]`, `r: […, m, n]`. Signs are those of LAPACK: an entry of R's
+/// diagonal has the opposite sign of the entry before its reflection, or equals it where no
+/// reflection was needed.
 ///
-/// With F = Qᵀ·da·R⁻¹ (of the first k columns) and Ω = low(F) − low(F)ᵀ, of the triangle below the diagonal: dQ = Q·(Ω − F) + da·R⁻¹, dR = Qᵀ·da − Ω·R (S. Walter and L. Lehmann, *Algorithmic
-/// differentiation of linear algebra functions with application in optimum experimental design*, 2009; as in JAX, and for wide matrices too). If the first k columns are linearly
-/// dependent, R has a zero on its diagonal, and the derivative is infinite or NaN. Of a tall matrix with `full_matrices` there is none, since the columns that fill up Q may be
-/// any: that is an error, as in JAX.
+/// With F = Qᵀ·da·R⁻¹ (of the first k columns) and Ω = low(F) − low(F)ᵀ, where low is the
+/// strictly lower triangle: dQ = Q·(Ω − F) + da·R⁻¹, dR = Qᵀ·da − Ω·R (S. Walter and L. Lehmann,
+/// *Algorithmic differentiation of linear algebra functions with application in optimum
+/// experimental design*, 2009; as in JAX, and for wide matrices too). If the first k columns are
+/// linearly dependent, R has a zero on its diagonal, and the derivative is infinite or NaN. A
+/// tall matrix with `full_matrices` has no derivative, since the columns that complete Q are
+/// arbitrary: that is an error, as in JAX.
 ///
-/// Blocks of 32 reflections are applied as I − V·T·Vᵀ (R. Schreiber and C. Van Loan, *A storage-efficient WY representation for products of Householder transformations*, 1989).
+/// Blocks of 32 reflections are applied as I − V·T·Vᵀ (R. Schreiber and C. Van Loan, *A
+/// storage-efficient WY representation for products of Householder transformations*, 1989).
 #[track_caller]
 pub fn qr(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor) {
     let leading = match matrices("qr", a) {
@@ -45,13 +51,13 @@ fn tangent(q: &Tensor, r: &Tensor, da: &Tensor) -> (Tensor, Tensor) {
     let f = q.matrix_transpose().dot(&da_over_r);
     let low = strictly_lower(&f);
     let omega = &low - low.matrix_transpose();
-    // What F has below the diagonal, omega has as well: nothing is left there but rounding.
+    // Below the diagonal F and Ω are equal, so only rounding errors remain there.
     let dr = upper(&(&qt_da - omega.dot(r)));
     debug_assert_eq!(extents(&dr), (k, n));
     (q.dot(&(omega - f)) + da_over_r, dr)
 }
 
-/// Q and R, full or not, without a rule.
+/// Q and R, full or not, without a derivative rule.
 pub(super) fn factor(a: &Tensor, full: bool) -> (Tensor, Tensor) {
     let (m, n) = extents(a);
     let k = m.min(n);
@@ -59,7 +65,7 @@ pub(super) fn factor(a: &Tensor, full: bool) -> (Tensor, Tensor) {
     if k == 0 {
         return (eye(a.dtype(), m, columns_of_q), Tensor::zeros(&typed(a, [columns_of_q, n])));
     }
-    // Rows and columns of zeros fill up the last block: there is nothing to reflect in them.
+    // Rows and columns of zeros pad the last block; their reflections are the identity.
     let width = k.min(BLOCK);
     let steps = k.div_ceil(width);
     let (rows, columns) = (m.max(steps * width), n.max(steps * width));
@@ -86,7 +92,8 @@ pub(super) fn factor(a: &Tensor, full: bool) -> (Tensor, Tensor) {
     (corner(&q, m, columns_of_q), upper(&corner(&r, columns_of_q, n)))
 }
 
-/// T with H₁·H₂⋯ = I − V·T·Vᵀ, where Hⱼ = I − τⱼ·vⱼ·vⱼᵀ. Its inverse is diag(1/τ) and, above it, VᵀV.
+/// T with H₁·H₂⋯ = I − V·T·Vᵀ, where Hⱼ = I − τⱼ·vⱼ·vⱼᵀ. Its inverse is diag(1/τ) and, above it,
+/// VᵀV.
 fn together(v: &Tensor, tau: &Tensor) -> Tensor {
     let (_, width) = extents(v);
     let gram = v.matrix_transpose().dot(v);
@@ -96,7 +103,8 @@ fn together(v: &Tensor, tau: &Tensor) -> Tensor {
     Tensor::apply(unit, &[&scaled, &diagonal])
 }
 
-/// Columns whose diagonal begins at row `start`, reflected onto it: what they are then, the vectors of the reflections and their τ.
+/// Reflects the columns whose diagonal begins at row `start` onto it: the resulting columns, the
+/// vectors of the reflections and their τ.
 fn panel(a: &Tensor, start: &Tensor) -> (Tensor, Tensor, Tensor) {
     let (rows, width) = extents(a);
     let (i, c) = (numbers(rows), numbers(width));
@@ -109,7 +117,7 @@ fn panel(a: &Tensor, start: &Tensor) -> (Tensor, Tensor, Tensor) {
         let tail = only(&below, &x);
         let most = tail.abs().max_axes(&[0]);
         let nothing = most.eq(0.0);
-        // Scaled, so that squares neither overflow nor vanish.
+        // Scaled, so that squares neither overflow nor underflow.
         let scale = nothing.select(&most.ones_like(), &most.max(alpha.abs()));
         let norm = ((&tail / &scale).square().sum() + (&alpha / &scale).square()).sqrt() * &scale;
         let beta = nothing.select(&alpha, &alpha.ge(0.0).select(&-&norm, &norm));

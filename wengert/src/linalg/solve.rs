@@ -1,4 +1,4 @@
-//! Equations with square matrices, and inverses.
+//! Linear systems with square matrices, and inverses.
 
 use super::lu;
 use super::matrix::{each, extents, eye, located, square_matrices};
@@ -7,10 +7,12 @@ use wengert_core::{Diagnostic, Dim, Tensor};
 
 /// x with a·x = b.
 ///
-/// `a` has type `[…, n, n]` and dtype f32 or f64, `b` has type `[…, n, m]`, or `[…, n]`, a vector for each matrix; leading axes are equal. The result has the type of b. Of a
-/// singular matrix, it has infinities and NaNs.
+/// `a` has type `[…, n, n]` and dtype f32 or f64, `b` has type `[…, n, m]`, or `[…, n]`, a vector
+/// for each matrix; leading axes are equal. The result has the type of b. A singular matrix gives
+/// infinities and NaNs.
 ///
-/// dx = a⁻¹·(db − da·x), by the factors that x was found with; so b̄ = a⁻ᵀ·x̄ and ā = −b̄·xᵀ (M. Giles, *Collected matrix derivative results*, 2008, section 2.3).
+/// dx = a⁻¹·(db − da·x), with the factors used for x; so b̄ = a⁻ᵀ·x̄ and ā = −b̄·xᵀ (M. Giles,
+/// *Collected matrix derivative results*, 2008, section 2.3).
 ///
 /// By [`lu`](super::lu()).
 #[track_caller]
@@ -41,7 +43,8 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
 
 /// The inverse of each matrix.
 ///
-/// `a` has type `[…, n, n]` and dtype f32 or f64; so has the result. Of a singular matrix, it has infinities and NaNs. To solve equations, [`solve`] is shorter and more exact.
+/// `a` has type `[…, n, n]` and dtype f32 or f64; so has the result. A singular matrix gives
+/// infinities and NaNs. For linear systems, [`solve`] takes fewer operations and is more exact.
 ///
 /// dy = −y·da·y.
 #[track_caller]
@@ -59,7 +62,7 @@ pub fn inv(a: &Tensor) -> Tensor {
 }
 
 pub(super) fn of_one(a: &Tensor, b: &Tensor) -> Tensor {
-    // The factors have a rule of their own, by which the rule here is differentiated again.
+    // The factors have their own rule, which higher derivatives of this rule use.
     let factors = lu::of_one(a);
     custom_jvp_named(
         "solve",

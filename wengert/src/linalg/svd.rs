@@ -13,17 +13,26 @@ use wengert_core::graph::control::{fori, while_loop};
 /// Factors of a matrix: (u, s, vt).
 type Svd = (Tensor, Tensor, Tensor);
 
-/// a = u·diag(s)·vt with orthonormal columns of u, orthonormal rows of vt, and singular values s ≥ 0 in descending order: (u, s, vt).
+/// a = u·diag(s)·vt with orthonormal columns of u, orthonormal rows of vt, and singular values s
+/// ≥ 0 in descending order: (u, s, vt).
 ///
-/// `a` has type `[…, m, n]` and dtype f32 or f64; k = min(m, n). `u: […, m, k]`, `s: […, k]`, `vt: […, k, n]`; if `full_matrices`, `u: […, m, m]` and `vt: […, n, n]`. The
-/// signs of the vectors are not determined, but those of a pair are by each other. A matrix with an infinity or a NaN has NaNs only.
+/// `a` has type `[…, m, n]` and dtype f32 or f64; k = min(m, n). `u: […, m, k]`, `s: […, k]`,
+/// `vt: […, k, n]`; if `full_matrices`, `u: […, m, m]` and `vt: […, n, n]`. The signs of each
+/// pair of vectors are determined only relative to each other. A matrix with an infinity or a NaN
+/// gives NaNs only.
 ///
-/// With P = uᵀ·da·v: ds = diag(P), du = u·(F∘(P·S + S·Pᵀ)) + (I − u·uᵀ)·da·v·S⁻¹, dv = v·(F∘(S·P + Pᵀ·S)) + (I − v·vᵀ)·daᵀ·u·S⁻¹, Fᵢⱼ = 1/(sⱼ² − sᵢ²), and 0 where two are equal, or a singular value
-/// is 0 (M. Giles, *Collected matrix derivative results*, 2008, section 3.2; as in JAX, but for 0 in place of infinities). So where a singular value occurs several times, or is 0, the derivative turns
-/// the vectors towards others only. If `full_matrices` fills up u or vt by vectors that may be any, there is no derivative: that is an error, as in JAX.
+/// With P = uᵀ·da·v: ds = diag(P), du = u·(F∘(P·S + S·Pᵀ)) + (I − u·uᵀ)·da·v·S⁻¹,
+/// dv = v·(F∘(S·P + Pᵀ·S)) + (I − v·vᵀ)·daᵀ·u·S⁻¹, Fᵢⱼ = 1/(sⱼ² − sᵢ²), and 0 where two are
+/// equal, or a singular value is 0 (M. Giles, *Collected matrix derivative results*, 2008, section
+/// 3.2; as in JAX, but with 0 in place of infinities). For a repeated or zero singular value, the
+/// derivative thus rotates its vectors only towards the vectors of others. If `full_matrices`
+/// completes u or vt by arbitrary orthonormal vectors, there is no derivative: that is an error,
+/// as in JAX.
 ///
-/// A factor R of the matrix is found first; then pairs of its rows are rotated until all are orthogonal (J. Demmel and K. Veselić, *Jacobi's method is more accurate than QR*, 1992; Z. Drmač and K. Veselić,
-/// *New fast and accurate Jacobi SVD algorithm*, 2008), n/2 pairs at a time as in [`eigh`](super::eigh()).
+/// First a = Q·R is factorized. Then pairs of R's rows are rotated until all are orthogonal (J.
+/// Demmel and K. Veselić, *Jacobi's method is more accurate than QR*, 1992; Z. Drmač and K.
+/// Veselić, *New fast and accurate Jacobi SVD algorithm*, 2008), n/2 pairs at a time as in
+/// [`eigh`](super::eigh()).
 #[track_caller]
 pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
     let leading = match matrices("svd", a) {
@@ -84,11 +93,13 @@ fn decompose(a: &Tensor, full: bool) -> Svd {
     let scale = magnitude(a);
     let valid = scale.is_finite();
     let (q, r) = qr::factor(&(a / &scale), full);
-    // R = G·W, where the rows of W are orthogonal: they are diag(s)·vt, and G, of the rotations, is R's u.
+    // R = G·W, where the rows of W are orthogonal. They are diag(s)·vt, and G, the product of the
+    // rotations, is R's u.
     let (g, w) = orthogonal_rows(&corner(&r, n, n));
     let order = (-w.square().sum_axes(&[1])).argsort(0);
     let (g, w) = (g.gather_rows(&order).matrix_transpose(), w.gather_rows(&order));
-    // Rows that are orthogonal, but some of them may be 0: a factorization makes them an orthonormal basis.
+    // The rows are orthogonal, but some may be 0: a factorization completes them to an
+    // orthonormal basis.
     let (v, triangle) = qr::factor(&w.matrix_transpose(), false);
     let d = diagonal(&triangle);
     let signs = d.lt(0.0).select(&d.full_like(-1.0), &d.ones_like());
@@ -118,7 +129,7 @@ fn orthogonal_rows(r: &Tensor) -> (Tensor, Tensor) {
                 let (top, bottom) = (w.slice_axis(0, 0, half), w.slice_axis(0, half, size));
                 let dot = |x: &Tensor, y: &Tensor| (x * y).sum_axes(&[1]);
                 let (p, q, r) = (dot(&top, &top), dot(&bottom, &bottom), dot(&top, &bottom));
-                // The cosine of the angle between the rows.
+                // Cosine of the angle between the rows.
                 let lengths = p.sqrt() * q.sqrt();
                 let none = lengths.eq(0.0);
                 let angle = only(&none.not(), &(r.abs() / none.select(&lengths.ones_like(), &lengths)));

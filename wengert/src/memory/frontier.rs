@@ -1,4 +1,4 @@
-//! What less memory costs: the plans between the least that a function can run in and what it takes as it is.
+//! Cost of less memory: the plans between the smallest memory of a function and its default.
 
 use super::picture::begin;
 use std::fmt::{self, Write};
@@ -8,13 +8,13 @@ use wengert_core::plan::Account;
 /// A plan of the frontier, in numbers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
-    /// Bytes of all memory that the plan names.
+    /// Bytes of all memory in the plan.
     pub bytes: u64,
     /// Bytes of its arena.
     pub arena: u64,
-    /// Kernels that run again.
+    /// Kernels that are recomputed.
     pub repeated: usize,
-    /// Operations of a run, and what of them is done again.
+    /// Operations of a run, and the recomputed ones among them.
     pub operations: [u64; 2],
     /// Predicted seconds of a run.
     pub predicted: f64,
@@ -23,7 +23,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// A plan's.
+    /// The point of a plan.
     pub fn of(planned: &Planned) -> Point {
         let sizes = Account::sizes(&planned.plan);
         Point {
@@ -36,7 +36,7 @@ impl Point {
         }
     }
 
-    /// Operations done again, as a share of those that are done without repetitions.
+    /// Recomputed operations, as a share of the others.
     pub fn added_operations(&self) -> f64 {
         let [all, again] = self.operations;
         again as f64 / all.saturating_sub(again).max(1) as f64
@@ -46,7 +46,8 @@ impl Point {
 const SIZE: [f64; 2] = [900.0, 480.0];
 const MARGIN: f64 = 80.0;
 
-/// Draws points: bytes to the right, seconds upwards; predicted ones as a line, measured ones as dots.
+/// Draws points: bytes on the x axis, seconds on the y axis; predictions as a line, measurements
+/// as dots.
 pub fn frontier_picture(points: &[Point]) -> String {
     let mut text = String::new();
     draw(&mut text, points).expect("strings take everything");

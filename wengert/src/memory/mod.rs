@@ -1,9 +1,12 @@
-//! The static memory planner by itself: buffers with lifespans, offsets for them, their table and their picture.
+//! The static memory planner as a tool: buffers with live ranges, offsets for them, their table
+//! and their picture.
 //!
-//! A [`Table`] is a CSV file in MiniMalloc's form. Its problem is [minimized](minimize) or [solved below a height](within), and the table is written with the offsets that
-//! were found. Plans of functions are made by the same code ([`wengert_compiler::memory`]).
+//! A [`Table`] is a CSV file in MiniMalloc's form. Its problem is [minimized](minimize) or
+//! [solved below a height](within), and the table is written with the resulting offsets. Plans of
+//! functions use the same code ([`wengert_compiler::memory`]).
 //!
-//! A [`Point`] is a plan of a function's [frontier](wengert_compiler::pipeline::frontier): how much memory, and for how much time.
+//! A [`Point`] is a plan of a function's [frontier](wengert_compiler::pipeline::frontier): its
+//! memory and its time.
 
 mod frontier;
 mod picture;

@@ -1,4 +1,5 @@
-//! The arena over time, as SVG: moments to the right, bytes upwards, a rectangle for each buffer.
+//! The arena over time, as SVG: moments on the x axis, bytes on the y axis, a rectangle for each
+//! buffer.
 
 use std::fmt::{self, Write};
 use wengert_compiler::memory::assign::bound::load;
@@ -8,9 +9,9 @@ use wengert_compiler::memory::assign::problem::{Problem, Solution};
 const SIZE: [f64; 2] = [1200.0, 600.0];
 const MARGIN: f64 = 70.0;
 
-/// Draws a solution, and the load as a line. A buffer's name, bytes and moments are shown where one points at it.
+/// Draws a solution, and the load as a line. A tooltip shows a buffer's name, bytes and moments.
 ///
-/// `names` says what each buffer is called.
+/// `names` are the names of the buffers.
 ///
 /// # Panics
 ///
@@ -44,7 +45,7 @@ fn draw(to: &mut String, problem: &Problem, solution: &Solution, names: &[String
         let offset = solution.offsets[n];
         let (left, right, top, bottom) =
             (x(buffer.lower), x(buffer.upper), y(offset + buffer.size), y(offset));
-        // Neighbours in number are far apart in hue.
+        // Consecutive numbers get distant hues.
         let hue = (n as f64 * 137.508) % 360.0;
         writeln!(
             to,

@@ -1,9 +1,10 @@
 //! Memory problems and their solutions as CSV.
 //!
-//! The first line names the columns, in any order: `id`, `lower`, `upper` (the first moment at which the buffer lives no more) and `size`, and, if there are such
-//! buffers, `alignment` (what its offset is a multiple of), `offset` (where it must lie) and `alias` (the id of a buffer whose bytes it shares, as where an
-//! operation works in place). Fields of the last three may be empty. A solution has the column `offset` last, with a number in every line; it can be read as a problem again, which has
-//! just this solution.
+//! The first line names the columns, in any order: `id`, `lower`, `upper` (exclusive: the first
+//! moment after the buffer's live range) and `size`, and, if needed, `alignment` (of the offset),
+//! `offset` (a fixed offset) and `alias` (the id of a buffer that shares its bytes, as for an
+//! operation in place). Fields of the last three may be empty. A solution has the column `offset`
+//! last, with a number in every line. Read again as a problem, it has only this solution.
 
 use crate::atomic;
 use crate::data::inflate::InflateLimit;
@@ -14,9 +15,9 @@ use std::path::{Path, PathBuf};
 use wengert_compiler::memory::assign::problem::{Buffer, Problem, Solution};
 use wengert_core::{Diagnostic, Location, Result};
 
-/// The columns that there may be.
+/// The known columns.
 const COLUMNS: [&str; 7] = ["id", "lower", "upper", "size", "alignment", "offset", "alias"];
-/// How many of them there must be.
+/// Number of required columns.
 const NEEDED: usize = 4;
 
 /// A memory problem with the names of its buffers.
@@ -29,11 +30,11 @@ pub struct Table {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Row {
     id: String,
-    /// As it was given, [lower, upper, size], and how its offset is bound.
+    /// [lower, upper, size] of the line, and the constraints on its offset.
     numbers: [u64; 3],
     alignment: u64,
     alias: Option<String>,
-    /// The buffer of the problem that it is a part of.
+    /// The problem's buffer that contains it.
     buffer: usize,
 }
 
@@ -51,15 +52,18 @@ impl Table {
         Table::parse(path, &text::read_within(path, limit)?)
     }
 
-    /// Reads a text; `path` serves messages. Buffers that share bytes are one buffer of the problem, which lives from the first moment of one to the last of another.
+    /// Reads a text; `path` is for messages. Lines that share bytes become one buffer of the
+    /// problem, whose live range spans theirs.
     ///
-    /// Errors, with the line: a column is missing or unknown; a field is no number, or one too many; two lines have an id; a lifespan is empty; an alias names no buffer;
-    /// buffers that share bytes have different offsets; two fixed buffers overlap; all sizes together are beyond 2⁶³ bytes.
+    /// Errors, with the line: a column is missing or unknown; a field is no number, or one too
+    /// many; two lines have an id; a lifespan is empty; an alias names no buffer; buffers that
+    /// share bytes have different offsets; two fixed buffers overlap; all sizes together are
+    /// beyond 2⁶³ bytes.
     pub fn parse(path: &Path, text: &str) -> Result<Table> {
         Reader { path, text }.table()
     }
 
-    /// A table of a problem's buffers, which are called so; those of one name get numbers.
+    /// A table of a problem's buffers with these names. Repeated names get numbers.
     ///
     /// # Panics
     ///
@@ -76,12 +80,12 @@ impl Table {
         Table { rows, problem }
     }
 
-    /// The problem. Its buffers are the lines, in order, where no two share bytes.
+    /// The problem. Its buffers are the lines, in order, unless lines share bytes.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// What the buffers of the problem are called: the ids of the lines that share their bytes.
+    /// Names of the problem's buffers: each joins the ids of the lines that share its bytes.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![String::new(); self.problem.buffers.len()];
         for row in &self.rows {
@@ -119,7 +123,7 @@ impl Table {
         text
     }
 
-    /// Writes the table with the offsets of a solution; all of it, or nothing.
+    /// Writes the table with the offsets of a solution, atomically.
     ///
     /// Error: the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>, solution: &Solution) -> Result<()> {
@@ -127,7 +131,7 @@ impl Table {
     }
 }
 
-/// A field as CSV has it.
+/// A field, quoted for CSV.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
@@ -141,14 +145,15 @@ struct Reader<'a> {
     text: &'a str,
 }
 
-/// How far lines have been counted.
+/// Position up to which lines have been counted.
 struct LinesRead {
     at: usize,
     line: u32,
 }
 
 impl LinesRead {
-    /// The line of the record that begins at a byte, or behind the empty lines and comments there; further on than the last one.
+    /// The number of the line where the record at a byte begins, empty lines and comments
+    /// skipped. Bytes must not decrease between calls.
     fn line(&mut self, text: &str, byte: u64) -> u32 {
         let mut at = usize::try_from(byte).map_or(text.len(), |byte| byte.min(text.len()));
         loop {
@@ -163,7 +168,7 @@ impl LinesRead {
     }
 }
 
-/// A line as it was read.
+/// A parsed line.
 struct Line {
     number: u32,
     row: Row,
@@ -196,7 +201,7 @@ impl Reader<'_> {
         self.assemble(lines)
     }
 
-    /// Which column each field is.
+    /// The column of each field.
     fn columns(&self, line: u32, record: &csv::StringRecord) -> Result<Vec<usize>> {
         let mut columns = Vec::new();
         for field in record {
@@ -267,7 +272,7 @@ impl Reader<'_> {
                 return Err(self.mistake(line.number, what));
             }
         }
-        // The first line of those that share bytes, found as in a disjoint-set forest.
+        // The first line of the lines that share bytes, found by a disjoint-set forest.
         let mut first: Vec<usize> = (0..lines.len()).collect();
         fn root(first: &mut [usize], mut n: usize) -> usize {
             while first[n] != n {
@@ -325,11 +330,11 @@ impl Reader<'_> {
         Ok(Table { rows: lines.into_iter().map(|line| line.row).collect(), problem })
     }
 
-    /// What no line is wrong about by itself.
+    /// Checks that involve more than one line.
     fn check(&self, lines: &[Line], problem: &Problem) -> Result<()> {
         let line_of = |buffer: usize| lines.iter().find(|line| line.row.buffer == buffer);
         let number = |buffer: usize| line_of(buffer).map_or(1, |line| line.number);
-        // Where everything lies on top of each other, and each is aligned.
+        // An upper bound of the size: all buffers one after another, each aligned.
         let mut total = 0u64;
         for (n, buffer) in problem.buffers.iter().enumerate() {
             let end = buffer
@@ -398,7 +403,7 @@ mod tests {
             text.starts_with("id,lower,upper,size,offset\na,0,2,4,") && text.contains("\n\"c,d\",2,5,4,"),
             "{text}"
         );
-        // Read again, it is the problem that only this solves.
+        // Read again, it is the problem with only this solution.
         let again = parse(&text).expect("a table");
         assert!(again.problem().buffers.iter().all(|b| b.fixed.is_some()));
         assert_eq!(minimize(again.problem(), 0).solution, least.solution);

@@ -1,22 +1,22 @@
-//! BERT (Devlin, Chang, Lee and Toutanova 2019), in any size, and the vectors that stand for sentences.
+//! BERT (Devlin, Chang, Lee and Toutanova 2019), in any size, and sentence embeddings.
 
 use super::torch::{Layout, turned};
 use crate::data::Arrays;
 use crate::nn::{Embedding, LayerNorm, Linear, Mask, dot_product_attention};
 use wengert_core::{DType, Differentiable, Dim, Initializer, KeyPath, Location, Result, Tensor, TensorType};
 
-/// How large it is.
+/// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BertSettings {
-    /// Tokens that there are.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
     /// The longest sequence.
     pub positions: usize,
     /// Kinds of segments of a sequence.
     pub types: usize,
-    /// Numbers that stand for a token.
+    /// Elements of a token's vector.
     pub width: usize,
-    /// Numbers within a block's MLP.
+    /// Elements of the hidden layer of a block's MLP.
     pub intermediate: usize,
     /// Heads of attention, which share the width.
     pub heads: usize,
@@ -41,7 +41,7 @@ impl BertSettings {
     /// MiniLM of six layers (Wang and others 2020), 23 million: the network of `all-MiniLM-L6-v2`.
     pub const MINILM_L6: Self = BertSettings { width: 384, intermediate: 1536, layers: 6, ..Self::BASE };
 
-    /// Numbers that are learnt.
+    /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
         let (c, norm) = (self.width, 2 * self.width);
         let dense = |inputs: usize, outputs: usize| (inputs + 1) * outputs;
@@ -51,18 +51,18 @@ impl BertSettings {
     }
 }
 
-/// An encoder of BERT's kind. Its variables have the names of Hugging Face's `BertModel`.
+/// A BERT encoder. Its variables have the names of Hugging Face's `BertModel`.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Bert {
     /// Tokens, positions and segments.
     pub embeddings: BertEmbeddings,
     /// The blocks.
     pub encoder: BertEncoder,
-    /// A layer over the first token.
+    /// A layer on the first token.
     pub pooler: BertDense,
 }
 
-/// What goes into the first block.
+/// The input of the first block.
 #[derive(Differentiable, Clone, Debug)]
 #[allow(non_snake_case)] // As in published weights.
 pub struct BertEmbeddings {
@@ -72,7 +72,7 @@ pub struct BertEmbeddings {
     pub position_embeddings: Embedding,
     /// Segments.
     pub token_type_embeddings: Embedding,
-    /// Of the sum.
+    /// Of the sum of the three.
     pub LayerNorm: LayerNorm,
 }
 
@@ -83,12 +83,12 @@ pub struct BertEncoder {
     pub layer: Vec<BertLayer>,
 }
 
-/// Attention, then an MLP, each added to what came in and normalised.
+/// Attention, then an MLP, each followed by a residual addition and a norm.
 #[derive(Differentiable, Clone, Debug)]
 pub struct BertLayer {
     /// Attention.
     pub attention: BertAttention,
-    /// The MLP's first layer, with a GELU behind it.
+    /// The MLP's first layer, followed by a GELU.
     pub intermediate: BertDense,
     /// Its second.
     pub output: BertOutput,
@@ -97,9 +97,9 @@ pub struct BertLayer {
 /// Attention over the whole sequence.
 #[derive(Clone, Debug)]
 pub struct BertAttention {
-    /// Queries, keys and values; `self` in key paths, which is no name in Rust.
+    /// Queries, keys and values. The field is `self` in key paths; in Rust that is a keyword.
     pub this: BertSelfAttention,
-    /// Of what the heads give.
+    /// Projection of the heads' results.
     pub output: BertOutput,
     /// Heads; they share the width.
     pub heads: usize,
@@ -116,7 +116,7 @@ pub struct BertSelfAttention {
     pub value: Linear,
 }
 
-/// A layer whose result is added to what came in and normalised.
+/// A layer followed by a residual addition and a norm.
 #[derive(Differentiable, Clone, Debug)]
 #[allow(non_snake_case)] // As in published weights.
 pub struct BertOutput {
@@ -149,7 +149,7 @@ impl Differentiable for BertAttention {
     }
 }
 
-/// A layer that begins as BERT's do.
+/// A layer with BERT's initialization.
 #[track_caller]
 fn linear(inputs: usize, outputs: usize) -> Linear {
     let variable = |shape: &[usize], initializer| {
@@ -172,7 +172,7 @@ fn output(inputs: usize, width: usize) -> BertOutput {
 }
 
 impl Bert {
-    /// A network that begins as BERT's: weights of standard deviation 0.02.
+    /// A network with BERT's initialization: weights of standard deviation 0.02.
     ///
     /// # Panics
     ///
@@ -207,8 +207,10 @@ impl Bert {
         }
     }
 
-    /// What the last block gives for tokens, integers `[B, T]`: `[B, T, width]`. `mask`, bools `[B, T]`, says which tokens are there; nobody looks at the others, at least
-    /// one of each sequence being there. `types`, integers `[B, T]`, number the segments that tokens belong to; without them all belong to the first.
+    /// The last block's output `[B, T, width]` for tokens, integers `[B, T]`. `mask`, bools
+    /// `[B, T]`, is true for the valid tokens; attention ignores the others, and each sequence
+    /// has at least one valid token. `types`, integers `[B, T]`, are the segments of the tokens;
+    /// by default all are 0.
     #[track_caller]
     pub fn call(&self, tokens: &Tensor, mask: &Tensor, types: Option<&Tensor>) -> Tensor {
         let _user = Location::caller().attributed();
@@ -223,7 +225,8 @@ impl Bert {
         self.encoder.layer.iter().fold(x, |x, layer| layer.call(&x, &hidden))
     }
 
-    /// What the pooler makes of the first token of what [`call`](Self::call) gives, `[B, T, width]`: `[B, width]`.
+    /// The pooler's output `[B, width]` for the first token of [`call`](Self::call)'s result,
+    /// `[B, T, width]`.
     #[track_caller]
     pub fn pool(&self, hidden: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
@@ -234,7 +237,8 @@ impl Bert {
         self.pooler.dense.call(&hidden.slice_axis(1, 0, 1).reshape(shape)).tanh()
     }
 
-    /// A vector of length 1 for each sequence, `[B, width]`: the mean over the tokens that are there (Reimers and Gurevych 2019). The cosine of two is their product.
+    /// A vector of length 1 for each sequence, `[B, width]`: the normalised mean over the valid
+    /// tokens (Reimers and Gurevych 2019). The inner product of two is their cosine.
     #[track_caller]
     pub fn embed(&self, tokens: &Tensor, mask: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
@@ -243,13 +247,13 @@ impl Bert {
             return hidden;
         }
         let there = mask.broadcast_in_dim(hidden.shape().to_vec(), &[0, 1]);
-        // The length of the sum is that of the mean but for a factor, which goes.
+        // The sum replaces the mean: normalisation cancels their common factor.
         let sum = there.select(&hidden, &hidden.zeros_like()).sum_axes(&[1]);
         let length = sum.square().sum_axes(&[1]).sqrt();
         &sum / length.restore_axes(sum.shape(), &[1])
     }
 
-    /// The variables in a file of Hugging Face's `BertModel`.
+    /// The variables of a Hugging Face `BertModel` file.
     ///
     /// Errors: a tensor that is missing, or has another type than this network's.
     pub fn from_torch(&self, arrays: &Arrays) -> Result<Arrays> {
@@ -261,7 +265,7 @@ impl Bert {
 }
 
 impl BertEmbeddings {
-    /// Integers `[B, T]` to `[B, T, width]`. Positions behind the last that there is are taken for the last.
+    /// Integers `[B, T]` to `[B, T, width]`. Positions beyond the last known one use the last.
     #[track_caller]
     pub fn call(&self, tokens: &Tensor, types: Option<&Tensor>) -> Tensor {
         let _user = Location::caller().attributed();
@@ -281,7 +285,7 @@ impl BertEmbeddings {
 }
 
 impl BertLayer {
-    /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ where nobody looks.
+    /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ at masked tokens.
     #[track_caller]
     pub fn call(&self, x: &Tensor, hidden: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
@@ -291,7 +295,7 @@ impl BertLayer {
 }
 
 impl BertAttention {
-    /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ where nobody looks.
+    /// `[B, T, width]` to the same; `hidden`, `[B, 1, 1, T]`, is −∞ at masked tokens.
     #[track_caller]
     pub fn call(&self, x: &Tensor, hidden: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();

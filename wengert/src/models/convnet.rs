@@ -4,20 +4,20 @@ use crate::nn::{Conv2d, Dropout, Linear};
 use wengert_core::graph::Padding;
 use wengert_core::{Differentiable, Location, Tensor};
 
-/// How large it is.
+/// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ConvnetSettings {
     /// Height and width of an image, multiples of 4.
     pub image: [usize; 2],
     /// Channels of an image.
     pub channels: usize,
-    /// Channels that the two convolutions give.
+    /// Output channels of the two convolutions.
     pub features: [usize; 2],
-    /// Numbers between the two affine layers.
+    /// Elements between the two affine layers.
     pub width: usize,
     /// Classes.
     pub classes: usize,
-    /// Probability of one of these numbers to be dropped out in training.
+    /// Dropout probability of these elements in training.
     pub dropout: f64,
 }
 
@@ -32,12 +32,12 @@ impl ConvnetSettings {
         dropout: 0.5,
     };
 
-    /// Numbers that the convolutions leave of an image.
+    /// Number of elements of an image after the convolutions.
     fn flat(&self) -> usize {
         self.image[0] / 4 * (self.image[1] / 4) * self.features[1]
     }
 
-    /// Numbers that are learnt.
+    /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
         let [first, second] = self.features;
         let convolutions = (9 * self.channels + 1) * first + (9 * first + 1) * second;
@@ -45,17 +45,17 @@ impl ConvnetSettings {
     }
 }
 
-/// Two convolutions of 3 × 3, each with a relu and a pooling by 2 × 2 behind it, then two affine layers: LeNet's form (LeCun, Bottou, Bengio and Haffner
-/// 1998) with what has come since.
+/// Two convolutions of 3 × 3, each followed by a relu and 2 × 2 pooling, then two affine layers:
+/// the form of LeNet (LeCun, Bottou, Bengio and Haffner 1998) with later improvements.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Convnet {
-    /// Of the image.
+    /// On the image.
     pub conv1: Conv2d,
-    /// Of what the first gives.
+    /// On the result of the first.
     pub conv2: Conv2d,
-    /// Of all that is left.
+    /// On the flattened result.
     pub fc1: Linear,
-    /// To the classes.
+    /// To the logits.
     pub fc2: Linear,
     #[no_derivative]
     dropout: Dropout,
@@ -86,7 +86,8 @@ impl Convnet {
         }
     }
 
-    /// Logits of images `[B, height, width, channels]`: `[B, classes]`. With a key, in training, what is dropped out depends on it; without, nothing is.
+    /// Logits `[B, classes]` of images `[B, height, width, channels]`. A key, as in training,
+    /// enables dropout with its random numbers; without a key there is no dropout.
     #[track_caller]
     pub fn call(&self, x: &Tensor, key: Option<&Tensor>) -> Tensor {
         let _user = Location::caller().attributed();

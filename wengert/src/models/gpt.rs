@@ -3,14 +3,14 @@
 use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention, linear_cross_entropy};
 use wengert_core::{DType, Differentiable, Initializer, Location, Tensor, TensorType};
 
-/// How large it is.
+/// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GptSettings {
-    /// Tokens that there are.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
     /// The longest sequence.
     pub positions: usize,
-    /// Numbers that stand for a token.
+    /// Elements of a token's vector.
     pub width: usize,
     /// Heads of attention, which share the width.
     pub heads: usize,
@@ -29,7 +29,7 @@ impl GptSettings {
     /// 1558 million.
     pub const XL: Self = GptSettings { width: 1600, heads: 25, layers: 48, ..Self::SMALL };
 
-    /// Numbers that are learnt.
+    /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
         let (c, norm) = (self.width, 2 * self.width);
         let block = 2 * norm + c * 3 * c + 3 * c + c * c + c + c * 4 * c + 4 * c + 4 * c * c + c;
@@ -37,7 +37,7 @@ impl GptSettings {
     }
 }
 
-/// A decoder of GPT-2's kind; the table of tokens is the last layer's matrix too.
+/// A GPT-2 decoder. The token embedding is also the matrix of the last layer.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Gpt {
     /// Tokens.
@@ -50,7 +50,7 @@ pub struct Gpt {
     pub ln_f: LayerNorm,
 }
 
-/// Attention, then an MLP, each after a norm and added to what came in.
+/// Attention, then an MLP, each after a norm and with a residual addition.
 #[derive(Differentiable, Clone, Debug)]
 pub struct GptBlock {
     /// Before attention.
@@ -63,7 +63,7 @@ pub struct GptBlock {
     pub mlp: GptMlp,
 }
 
-/// Four times as wide, `gelu_tanh`, and back.
+/// A layer to four times the width, `gelu_tanh`, and a layer back.
 #[derive(Differentiable, Clone, Debug)]
 pub struct GptMlp {
     /// To four times the width.
@@ -72,7 +72,7 @@ pub struct GptMlp {
     pub c_proj: Linear,
 }
 
-/// A layer that begins as GPT-2's do.
+/// A layer with GPT-2's initialization.
 #[track_caller]
 fn linear(inputs: usize, outputs: usize, std: f64) -> Linear {
     let variable = |shape: &[usize], initializer| {
@@ -85,8 +85,9 @@ fn linear(inputs: usize, outputs: usize, std: f64) -> Linear {
 }
 
 impl Gpt {
-    /// A network that begins as GPT-2's: weights of standard deviation 0.02, that of what is added to the stream divided by the square root of how
-    /// often something is added.
+    /// A network with GPT-2's initialization: weights of standard deviation 0.02, divided by the
+    /// square root of the number of residual additions for layers whose results are added to the
+    /// residual stream.
     ///
     /// # Panics
     ///
@@ -116,14 +117,16 @@ impl Gpt {
         }
     }
 
-    /// What the last norm gives for tokens, integers `[B, T]`: `[B, T, width]`. Positions behind the last that there is are taken for the last.
+    /// The last norm's output `[B, T, width]` for tokens, integers `[B, T]`. Positions beyond the
+    /// last known one use the last.
     #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
         self.stream(tokens, &mut |x| x)
     }
 
-    /// The stream from the embedding to the last norm; `drop` is done to what begins it and to all that is added to it.
+    /// The residual stream from the embedding to the last norm. `drop` is applied to the
+    /// embedding and to every term added to the stream.
     #[track_caller]
     fn stream(&self, tokens: &Tensor, drop: &mut dyn FnMut(Tensor) -> Tensor) -> Tensor {
         let embedded = self.wte.call(tokens);
@@ -138,7 +141,7 @@ impl Gpt {
         self.ln_f.call(&end)
     }
 
-    /// Logits of what [`hidden`](Self::hidden) gives, `[…, width]`: `[…, vocabulary]`.
+    /// Logits `[…, vocabulary]` of the results of [`hidden`](Self::hidden), `[…, width]`.
     #[track_caller]
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
@@ -152,8 +155,8 @@ impl Gpt {
         self.logits(&self.hidden(tokens))
     }
 
-    /// [`call`](Self::call) in training: elements of the embedded tokens and of what layers add to the stream are dropped out by the numbers of
-    /// `key`. (GPT-2 drops out shares of attention, too.)
+    /// [`call`](Self::call) in training: dropout with `key` on the embedded tokens and on every
+    /// term added to the residual stream. (GPT-2 also drops out attention weights.)
     #[track_caller]
     pub fn call_dropping(&self, tokens: &Tensor, dropout: Dropout, key: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
@@ -165,14 +168,15 @@ impl Gpt {
         }))
     }
 
-    /// The mean cross-entropy of the tokens that follow, integers `[B, T]` both.
+    /// The mean cross-entropy of the next tokens; both arguments are integers `[B, T]`.
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
         self.call(tokens).softmax_cross_entropy(targets).mean()
     }
 
-    /// [`loss`](Self::loss), of whose logits memory holds one of `chunks` equal parts at a time; see [`nn::linear_cross_entropy`](linear_cross_entropy).
+    /// [`loss`](Self::loss) with one of `chunks` equal parts of the logits in memory at a time;
+    /// see [`nn::linear_cross_entropy`](linear_cross_entropy).
     #[track_caller]
     pub fn loss_in_chunks(&self, tokens: &Tensor, targets: &Tensor, chunks: usize) -> Tensor {
         let _user = Location::caller().attributed();

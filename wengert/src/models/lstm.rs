@@ -3,23 +3,23 @@
 use crate::nn::{Dropout, Embedding, Linear, Lstm, LstmState};
 use wengert_core::{Differentiable, Dim, Location, Tensor};
 
-/// How large it is.
+/// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LstmModelSettings {
-    /// Tokens that there are.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
-    /// Numbers that stand for a token.
+    /// Elements of a token's vector.
     pub embedding: usize,
     /// Cells of each layer.
     pub width: usize,
-    /// LSTMs, each of which reads what the one before gives.
+    /// Number of LSTMs, each of which reads the outputs of the one before.
     pub layers: usize,
-    /// Probability of an element to be dropped out in training: of the embedding and of what each layer gives.
+    /// Dropout probability in training, for the embedding and the outputs of each layer.
     pub dropout: f64,
 }
 
 impl LstmModelSettings {
-    /// Numbers that are learnt.
+    /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
         let inputs = |layer: usize| if layer == 0 { self.embedding } else { self.width };
         let lstm = |layer: usize| (inputs(layer) + self.width + 1) * 4 * self.width;
@@ -28,7 +28,7 @@ impl LstmModelSettings {
     }
 }
 
-/// Tokens through LSTMs to the logits of the token that follows each (Zaremba, Sutskever and Vinyals 2014).
+/// LSTMs from tokens to the logits of the next token (Zaremba, Sutskever and Vinyals 2014).
 #[derive(Differentiable, Clone, Debug)]
 pub struct LstmModel {
     /// Tokens.
@@ -64,8 +64,9 @@ impl LstmModel {
         self.lstm.iter().map(|layer| layer.zero_state(batch.clone())).collect()
     }
 
-    /// Logits of what follows each of the tokens, integers `[steps, batch]`, as `[steps, batch, vocabulary]`, and the layers' states after the last. With a
-    /// key, in training, what is dropped out depends on it; without, nothing is.
+    /// Logits `[steps, batch, vocabulary]` of the token after each of the tokens, integers
+    /// `[steps, batch]`, and the layers' states after the last. A key, as in training, enables
+    /// dropout with its random numbers; without a key there is no dropout.
     ///
     /// # Panics
     ///

@@ -1,21 +1,22 @@
-//! Affine layers, one after the other.
+//! A sequence of affine layers.
 
 use crate::nn::{Activation, Linear};
 use wengert_core::{Differentiable, Location, Tensor};
 
-/// A multilayer perceptron (Rumelhart, Hinton and Williams 1986): affine layers with a function between them, and none behind the last.
+/// A multilayer perceptron (Rumelhart, Hinton and Williams 1986): affine layers with an
+/// activation between them, and none after the last.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Mlp {
     /// The layers.
     pub layers: Vec<Linear>,
-    /// What is between them.
+    /// Between the layers.
     #[no_derivative]
     pub activation: Activation,
 }
 
 impl Mlp {
-    /// A network from `widths[0]` numbers over the widths between to the last; layers before a relu begin as [`Linear::kaiming`], others as
-    /// [`Linear::new`].
+    /// A network of layers from `widths[0]` elements to the last width. Layers before a relu have
+    /// the initial values of [`Linear::kaiming`], others those of [`Linear::new`].
     #[track_caller]
     pub fn new(widths: &[usize], activation: Activation) -> Self {
         let _user = Location::caller().attributed();
@@ -27,7 +28,7 @@ impl Mlp {
         Mlp { layers: widths.windows(2).enumerate().map(layer).collect(), activation }
     }
 
-    /// Numbers that a network of these widths learns.
+    /// Number of learnt parameters of a network of these widths.
     pub fn parameters(widths: &[usize]) -> usize {
         widths.windows(2).map(|w| (w[0] + 1) * w[1]).sum()
     }

@@ -1,16 +1,18 @@
-//! Whole networks, made of [layers](crate::nn): what is measured, and what a program may start from.
+//! Whole networks, made of [layers](crate::nn), for measurements and as starting points of
+//! programs.
 //!
-//! | network | sizes with a name | its variables are called as |
+//! | network | sizes with a name | names of its variables |
 //! |---|---|---|
 //! | [`Gpt`] | [`GptSettings::SMALL`] to [`XL`](GptSettings::XL) | GPT-2's published weights |
 //! | [`Bert`] | [`BertSettings::MINILM_L6`], [`BASE`](BertSettings::BASE), [`LARGE`](BertSettings::LARGE) | those of Hugging Face's `BertModel` |
 //! | [`ResNet`] | [`ResNetSettings::RESNET_50`], [`RESNET_101`](ResNetSettings::RESNET_101), [`RESNET_152`](ResNetSettings::RESNET_152) | torchvision's |
-//! | [`UNet`] | [`UNetSettings::ORIGINAL`] | the fields say |
-//! | [`Convnet`] | [`ConvnetSettings::MNIST`] | the fields say |
-//! | [`Mlp`], [`LstmModel`] | | the fields say |
+//! | [`UNet`] | [`UNetSettings::ORIGINAL`] | its fields |
+//! | [`Convnet`] | [`ConvnetSettings::MNIST`] | its fields |
+//! | [`Mlp`], [`LstmModel`] | | its fields |
 //!
-//! Weights lie as the [layers](crate::nn) want them: matrices `[inputs, outputs]`, filters `[height, width, inputs, outputs]`. PyTorch has them the other way
-//! round; [`Bert::from_torch`] and [`ResNet::from_torch`] turn them. Each network's settings count its parameters.
+//! Weights have the layout of the [layers](crate::nn): matrices `[inputs, outputs]`, filters
+//! `[height, width, inputs, outputs]`. PyTorch's are transposed; [`Bert::from_torch`] and
+//! [`ResNet::from_torch`] convert them. Each network's settings count its parameters.
 
 mod bert;
 mod convnet;

@@ -6,12 +6,13 @@ use crate::nn::{BatchNorm, Conv2d, Linear, RunningStatistics, Statistics};
 use wengert_core::graph::Padding;
 use wengert_core::{Differentiable, Location, Result, Tensor};
 
-/// How large it is.
+/// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ResNetSettings {
     /// Channels of an image.
     pub channels: usize,
-    /// Channels of the first convolution, and within the first stage's blocks; twice as many in each stage after it.
+    /// Channels of the first convolution, and within the first stage's blocks; twice as many in
+    /// each stage after it.
     pub width: usize,
     /// Blocks of each of the four stages.
     pub blocks: [usize; 4],
@@ -19,7 +20,7 @@ pub struct ResNetSettings {
     pub classes: usize,
 }
 
-/// A block gives so many times the channels that it has within.
+/// Output channels of a block per channel within it.
 const EXPANSION: usize = 4;
 
 impl ResNetSettings {
@@ -31,7 +32,7 @@ impl ResNetSettings {
     /// ResNet-152, 60 million.
     pub const RESNET_152: Self = ResNetSettings { blocks: [3, 8, 36, 3], ..Self::RESNET_50 };
 
-    /// Numbers that are learnt; running statistics are not.
+    /// Number of learnt parameters, running statistics excluded.
     pub fn parameters(&self) -> usize {
         let norm = |channels: usize| 2 * channels;
         let mut inputs = self.width;
@@ -50,7 +51,8 @@ impl ResNetSettings {
     }
 }
 
-/// A residual network with stride in the blocks' middle convolution (ResNet "v1.5"). Its variables and [running statistics](Self::statistics) have torchvision's names.
+/// A residual network with stride in the blocks' middle convolution (ResNet "v1.5"). Its
+/// variables and [running statistics](Self::statistics) have torchvision's names.
 ///
 /// ```
 /// # use wengert::prelude::*;
@@ -77,11 +79,11 @@ impl ResNetSettings {
 /// ```
 #[derive(Differentiable, Clone, Debug)]
 pub struct ResNet {
-    /// 7 × 7, half the size.
+    /// 7 × 7, stride 2.
     pub conv1: Conv2d,
-    /// Behind it.
+    /// After `conv1`.
     pub bn1: BatchNorm,
-    /// The first stage, at a quarter of the size.
+    /// The first stage, at a quarter of the image's size.
     pub layer1: Vec<Bottleneck>,
     /// At an eighth.
     pub layer2: Vec<Bottleneck>,
@@ -89,30 +91,31 @@ pub struct ResNet {
     pub layer3: Vec<Bottleneck>,
     /// At a thirty-second.
     pub layer4: Vec<Bottleneck>,
-    /// To the classes.
+    /// To the logits.
     pub fc: Linear,
 }
 
-/// To few channels, a convolution of 3 × 3, and to many; added to what came in.
+/// Reduces the channels by 1 × 1, convolves by 3 × 3, and expands the channels by 1 × 1; the
+/// block's input is added.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Bottleneck {
     /// 1 × 1.
     pub conv1: Conv2d,
-    /// Behind the first.
+    /// After `conv1`.
     pub bn1: BatchNorm,
     /// 3 × 3.
     pub conv2: Conv2d,
-    /// Behind the second.
+    /// After `conv2`.
     pub bn2: BatchNorm,
     /// 1 × 1.
     pub conv3: Conv2d,
-    /// Behind the third.
+    /// After `conv3`.
     pub bn3: BatchNorm,
-    /// What is done to what came in, if it has another size.
+    /// Projection of the block's input, if the output has another shape.
     pub downsample: Option<(Conv2d, BatchNorm)>,
 }
 
-/// What is done to a tensor by the norm of a key path.
+/// Applies the norm of a key path to a tensor.
 type Normalize<'a> = dyn FnMut(&str, &BatchNorm, &Tensor) -> Tensor + 'a;
 
 impl ResNet {
@@ -153,7 +156,7 @@ impl ResNet {
         ]
     }
 
-    /// How the running statistics of the network's norms begin.
+    /// Initial running statistics of the network's norms.
     #[track_caller]
     pub fn statistics(&self) -> Statistics {
         let _user = Location::caller().attributed();
@@ -168,7 +171,8 @@ impl ResNet {
         statistics
     }
 
-    /// In prediction: logits of images `[B, height, width, channels]`, `[B, classes]`, by running statistics.
+    /// Prediction: logits `[B, classes]` of images `[B, height, width, channels]`, with running
+    /// statistics.
     ///
     /// # Panics
     ///
@@ -179,7 +183,8 @@ impl ResNet {
         self.forward(x, &mut |path, norm, x| norm.call(x, running(statistics, path)))
     }
 
-    /// In training: logits by the statistics of each norm's batch, and the running statistics after it.
+    /// Training: logits with the batch statistics of each norm, and the updated running
+    /// statistics.
     ///
     /// # Panics
     ///
@@ -208,7 +213,7 @@ impl ResNet {
         self.fc.call(&x.mean_axes(&[1, 2]))
     }
 
-    /// The variables and running statistics in a file of torchvision's.
+    /// The variables and running statistics of a torchvision file.
     ///
     /// Errors: a tensor that is missing, or has another type than this network's.
     pub fn from_torch(&self, arrays: &Arrays) -> Result<Arrays> {

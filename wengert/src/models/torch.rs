@@ -1,12 +1,12 @@
-//! Weights that lie as PyTorch has them, turned to lie as the layers here want them.
+//! Conversion of weights from PyTorch's layout to the layout of the layers here.
 
 use crate::data::Arrays;
 use wengert_core::{Diagnostic, Differentiable, Literal, Result, with_native};
 
-/// How PyTorch has a tensor.
+/// PyTorch's layout of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Layout {
-    /// As here.
+    /// The same as here.
     Same,
     /// A matrix `[outputs, inputs]`.
     Matrix,
@@ -14,8 +14,9 @@ pub(super) enum Layout {
     Filters,
 }
 
-/// What the variables of a model are in a file of PyTorch's that calls them the same. `layout` says how a tensor of this path and rank lies. Tensors of the file
-/// that the model does not have are left out.
+/// The variables of a model from a PyTorch file with the same names. `layout` returns the layout
+/// of a tensor of this path and rank. Tensors of the file that the model does not have are
+/// ignored.
 ///
 /// Errors: a tensor that is missing, or has another type than the model's.
 pub(super) fn turned<M: Differentiable>(

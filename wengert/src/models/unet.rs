@@ -4,24 +4,24 @@ use crate::nn::{Conv2d, ConvTranspose2d};
 use wengert_core::graph::Padding;
 use wengert_core::{Differentiable, Location, Tensor};
 
-/// How large it is.
+/// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UNetSettings {
     /// Channels of an image.
     pub channels: usize,
     /// Channels at full size; twice as many after each halving.
     pub width: usize,
-    /// How often the image is halved.
+    /// Number of times the image is halved.
     pub depth: usize,
     /// Classes of a pixel.
     pub classes: usize,
 }
 
 impl UNetSettings {
-    /// That of the paper: 31 million parameters.
+    /// The network of the paper: 31 million parameters.
     pub const ORIGINAL: Self = UNetSettings { channels: 1, width: 64, depth: 4, classes: 2 };
 
-    /// Numbers that are learnt.
+    /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
         let pair = |inputs: usize, outputs: usize| (9 * inputs + 1) * outputs + (9 * outputs + 1) * outputs;
         let level = |n: usize| self.width << n;
@@ -33,8 +33,10 @@ impl UNetSettings {
     }
 }
 
-/// A network from images to images (Ronneberger, Fischer and Brox 2015): down to small images of many channels and up again, where each way up sees what the way
-/// down had at its size. Convolutions keep height and width, so that the result has those of the image.
+/// A network from images to images (Ronneberger, Fischer and Brox 2015). It halves the image
+/// repeatedly while channels double, and then doubles it again; each step up also receives the
+/// result of the step down at its size. Convolutions keep height and width, so the result has
+/// those of the image.
 #[derive(Differentiable, Clone, Debug)]
 pub struct UNet {
     /// At each size on the way down, the largest first.
@@ -47,7 +49,7 @@ pub struct UNet {
     pub out: Conv2d,
 }
 
-/// Two convolutions of 3 × 3, each with a relu behind it.
+/// Two convolutions of 3 × 3, each followed by a relu.
 #[derive(Differentiable, Clone, Debug)]
 pub struct ConvPair {
     /// The first.
@@ -56,12 +58,12 @@ pub struct ConvPair {
     pub conv2: Conv2d,
 }
 
-/// Twice the size, and what the way down had there beside it.
+/// Doubles the size and concatenates the result of the way down at that size.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Up {
     /// To twice the size and half the channels.
     pub up: ConvTranspose2d,
-    /// Of both.
+    /// On the concatenation.
     pub pair: ConvPair,
 }
 
@@ -105,7 +107,8 @@ impl UNet {
         }
     }
 
-    /// Logits of each pixel of images `[B, height, width, channels]`: `[B, height, width, classes]`. Height and width are multiples of 2 to the depth.
+    /// Logits of each pixel of images `[B, height, width, channels]`:
+    /// `[B, height, width, classes]`. Height and width are multiples of 2 to the depth.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();

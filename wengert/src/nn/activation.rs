@@ -1,4 +1,4 @@
-//! Functions between layers.
+//! Activation functions.
 
 use wengert_core::Tensor;
 

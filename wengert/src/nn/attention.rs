@@ -4,22 +4,24 @@ use super::Linear;
 use wengert_core::op::{Attention, AttentionKind};
 use wengert_core::{DType, Diagnostic, Differentiable, Dim, Scalar, Tensor};
 
-/// Which positions a position may look at.
+/// Which positions a position may attend to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mask {
     /// All.
     #[default]
     None,
-    /// Itself and those before it.
+    /// Itself and earlier positions.
     Causal,
 }
 
 /// Scaled dot-product attention (Vaswani and others 2017): `softmax(q·kᵀ/√H)·v` for each head.
 ///
-/// `q` is `[B, T, N, H]`, `k` and `v` are `[B, S, N, H]`: examples, positions, heads, width of a head. The result has q's shape. `bias`, if given, is added to the
-/// scaled scores `[B, N, T, S]` and has their shape, with extents of 1 where it repeats; −∞ hides a position.
+/// `q` is `[B, T, N, H]`, `k` and `v` are `[B, S, N, H]`: examples, positions, heads, width of a
+/// head. The result has q's shape. An optional `bias` is added to the scaled scores
+/// `[B, N, T, S]` and has their shape, with extent 1 for broadcast axes; −∞ masks a position.
 ///
-/// It is one op, [`Attention`], and needs no memory for scores; but where the derivative by the bias is asked for, that is made from scores.
+/// It is one op, [`Attention`], and stores no scores. Only the derivative by the bias is computed
+/// from stored scores.
 #[track_caller]
 pub fn dot_product_attention(
     q: &Tensor,
@@ -45,14 +47,14 @@ pub fn dot_product_attention(
     match bias {
         None => attention(&[q, k, v], mask, scale, false),
         Some(bias) => {
-            // Scores of halves are f32.
+            // Scores of f16 and bf16 are f32.
             let wide = if q.dtype().is_half() { DType::F32 } else { q.dtype() };
             attention(&[q, k, v, &bias.convert(wide)], mask, scale, true)
         }
     }
 }
 
-/// The reciprocal root of the width of heads.
+/// 1/√H for heads of width H.
 #[track_caller]
 fn scale(q: &Tensor) -> Result<f64, Tensor> {
     if q.error().is_some() {
@@ -66,14 +68,15 @@ fn scale(q: &Tensor) -> Result<f64, Tensor> {
     Ok(1.0 / (extent as f64).sqrt())
 }
 
-/// The op on queries, keys and values, or on one tensor that holds them, and on a bias.
+/// The op on queries, keys and values, or on one tensor that holds them, and on an optional bias.
 #[track_caller]
 fn attention(operands: &[&Tensor], mask: Mask, scale: f64, bias: bool) -> Tensor {
     let (causal, scale) = (mask == Mask::Causal, Scalar::of(scale));
     Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, bias, scale }, operands).swap_remove(0)
 }
 
-/// Self-attention of several heads, with one layer for queries, keys and values and one for the result; named as GPT-2's.
+/// Self-attention of several heads, with one layer for queries, keys and values and one for the
+/// result; its variables have GPT-2's names.
 #[derive(Differentiable, Clone, Debug)]
 pub struct SelfAttention {
     /// Width to thrice the width: queries, keys, values.
@@ -83,7 +86,7 @@ pub struct SelfAttention {
     /// Heads; they share the width.
     #[no_derivative]
     pub heads: usize,
-    /// Who sees whom.
+    /// Which positions attend to which.
     #[no_derivative]
     pub mask: Mask,
 }

@@ -4,11 +4,14 @@ use super::variable;
 use std::collections::BTreeMap;
 use wengert_core::{DType, Differentiable, Initializer, Location, Tensor};
 
-/// `(x − mean) / √(variance + ε) · weight + bias` (Ioffe and Szegedy 2015). In training, mean and variance are those of each channel (the last axis) in the
-/// batch; in prediction, [`RunningStatistics`] of the batches that training has seen.
+/// `(x − mean) / √(variance + ε) · weight + bias` (Ioffe and Szegedy 2015). In training, mean and
+/// variance are those of each channel (the last axis) in the batch; in prediction, the
+/// [`RunningStatistics`] of the training batches.
 ///
-/// Running statistics are no part of the layer, as they have no gradient and no optimiser moves them: a training step takes them as state and updates them
-/// with what [`train`](Self::train) gives. Given to `state` under the name of the model they have the names of published weights.
+/// Running statistics are not part of the layer, since they have no gradient and no optimiser
+/// updates them: a training step takes them as state and replaces them by the result of
+/// [`train`](Self::train). Passed to `state` under the name of the model, they have the names of
+/// published weights.
 #[derive(Differentiable, Clone, Debug)]
 pub struct BatchNorm {
     /// `[channels]`.
@@ -18,12 +21,12 @@ pub struct BatchNorm {
     /// ε.
     #[no_derivative]
     pub epsilon: f64,
-    /// The share of a batch in the running statistics after it.
+    /// Weight of the current batch in the updated running statistics.
     #[no_derivative]
     pub momentum: f64,
 }
 
-/// Mean and variance of the channels over the batches seen, of which the last weigh most.
+/// Mean and variance of the channels over past batches, as exponential moving averages.
 #[derive(Differentiable, Clone, Debug)]
 pub struct RunningStatistics {
     /// `[channels]`.
@@ -47,7 +50,7 @@ impl BatchNorm {
         }
     }
 
-    /// How the running statistics of this layer begin: means of zero, variances of one.
+    /// Initial running statistics of this layer: means of zero, variances of one.
     #[track_caller]
     pub fn first_statistics(&self) -> RunningStatistics {
         let _user = Location::caller().attributed();
@@ -55,14 +58,15 @@ impl BatchNorm {
         RunningStatistics { running_mean: begin(Initializer::Zeros), running_var: begin(Initializer::Ones) }
     }
 
-    /// In prediction: `[…, channels]` to the same, by running statistics.
+    /// Prediction: `[…, channels]` to the same, with running statistics.
     #[track_caller]
     pub fn call(&self, x: &Tensor, running: &RunningStatistics) -> Tensor {
         let scale = &self.weight * (&running.running_var + self.epsilon).rsqrt();
         (x - &running.running_mean) * scale + &self.bias
     }
 
-    /// In training: `[…, channels]` to the same, by the statistics of this batch, and the running statistics after it, which have no derivative.
+    /// Training: `[…, channels]` to the same, with the statistics of this batch; and the updated
+    /// running statistics, which have no derivative.
     #[track_caller]
     pub fn train(&self, x: &Tensor, running: &RunningStatistics) -> (Tensor, RunningStatistics) {
         let _user = Location::caller().attributed();
@@ -72,7 +76,7 @@ impl BatchNorm {
         let variance = centred.square().mean_axes(&axes);
         let y = centred * (&self.weight * (&variance + self.epsilon).rsqrt()) + &self.bias;
         let mixed = |old: &Tensor, new: &Tensor| old * (1.0 - self.momentum) + new * self.momentum;
-        // Of n numbers the mean square is (n − 1)/n of the unbiased variance.
+        // The mean square of n centred numbers is (n − 1)/n of the unbiased variance.
         let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let extents = axes.iter().map(|axis| Tensor::dim_as_value(x.shape()[*axis].clone(), wide));
         let count = extents.fold(Tensor::constant(1.0f64).convert(wide), |n, extent| n * extent);

@@ -4,7 +4,8 @@ use super::{kaiming_uniform, variable};
 use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{Differentiable, Dim, Initializer, Tensor};
 
-/// A convolution of images with their channels last: `[batch, height, width, inputs]` to `[batch, height′, width′, outputs]`.
+/// A convolution of images with their channels last: `[batch, height, width, inputs]` to
+/// `[batch, height′, width′, outputs]`.
 #[derive(Differentiable, Clone, Debug)]
 pub struct Conv2d {
     /// `[kernel height, kernel width, inputs, outputs]`.
@@ -20,7 +21,8 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// A layer with steps of 1, without padding; [Kaiming's](kaiming_uniform) weights and a bias of zeros.
+    /// A layer with a stride of 1 and without padding; [Kaiming's](kaiming_uniform) weights and a
+    /// bias of zeros.
     #[track_caller]
     pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2]) -> Self {
         let fan_in = inputs * kernel[0] * kernel[1];
@@ -33,21 +35,21 @@ impl Conv2d {
         }
     }
 
-    /// With other steps along height and width.
+    /// Sets the strides along height and width.
     #[must_use]
     pub fn stride(mut self, stride: [usize; 2]) -> Self {
         self.stride = stride;
         self
     }
 
-    /// With zeros on both sides of height and width.
+    /// Sets the zero padding on both sides of height and width.
     #[must_use]
     pub fn padding(mut self, padding: [usize; 2]) -> Self {
         self.padding = padding;
         self
     }
 
-    /// With as many zeros around as keep height and width at steps of 1, for odd kernels.
+    /// Sets the padding that keeps height and width at a stride of 1, for odd kernels.
     #[must_use]
     pub fn same(self) -> Self {
         let [height, width] = self.kernel;

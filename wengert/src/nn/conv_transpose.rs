@@ -4,10 +4,12 @@ use super::{kaiming_uniform, variable};
 use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{Differentiable, Dim, Initializer, Tensor};
 
-/// A transposed convolution of images with their channels last: what an element of the image contributes are the filters times its value, `stride` apart.
-/// `[batch, height, width, inputs]` to `[batch, (height − 1) · stride + kernel, …, outputs]`.
+/// A transposed convolution of images with their channels last. Each element of the image adds
+/// its value times the filters, at positions `stride` apart. `[batch, height, width, inputs]` to
+/// `[batch, (height − 1) · stride + kernel, …, outputs]`.
 ///
-/// It is the transpose of a convolution of that stride without padding (Zeiler and others 2010), written as a convolution of the image with zeros between its elements.
+/// It is the transpose of a convolution of that stride without padding (Zeiler and others 2010),
+/// computed as a convolution of the image with zeros between its elements.
 #[derive(Differentiable, Clone, Debug)]
 pub struct ConvTranspose2d {
     /// `[kernel height, kernel width, inputs, outputs]`.
@@ -21,7 +23,7 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// A layer with steps of 1, [Kaiming's](kaiming_uniform) weights and a bias of zeros.
+    /// A layer with a stride of 1, [Kaiming's](kaiming_uniform) weights and a bias of zeros.
     #[track_caller]
     pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2]) -> Self {
         ConvTranspose2d {
@@ -32,7 +34,7 @@ impl ConvTranspose2d {
         }
     }
 
-    /// With other steps along height and width.
+    /// Sets the strides along height and width.
     #[must_use]
     pub fn stride(mut self, stride: [usize; 2]) -> Self {
         self.stride = stride;
@@ -55,7 +57,8 @@ impl ConvTranspose2d {
             out_spec: vec![],
             result: None,
         };
-        // A convolution slides the filter over the image; here each element spreads it, which turns it around.
+        // A convolution gathers with the filter; the transpose scatters with it, hence the
+        // reversal.
         Tensor::apply(op, &[x, &self.weight.reverse(&[0, 1])]) + &self.bias
     }
 }

@@ -2,7 +2,8 @@
 
 use wengert_core::Tensor;
 
-/// Sets elements to zero at random and scales the others, so that the mean stays (Srivastava et al. 2014).
+/// Sets elements to zero at random and scales the others, so that the mean is preserved
+/// (Srivastava et al. 2014).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Dropout {
     /// Probability of an element to become zero, in 0..1.
@@ -15,7 +16,8 @@ impl Dropout {
         Dropout { rate }
     }
 
-    /// Drops elements of `x` out by the numbers of `key`; without a key (in prediction), `x` itself.
+    /// Drops out elements of `x` by the random numbers of `key`; without a key (in prediction),
+    /// `x` itself.
     #[track_caller]
     pub fn call(&self, x: &Tensor, key: Option<&Tensor>) -> Tensor {
         let Some(key) = key.filter(|_| self.rate != 0.0) else { return x.clone() };

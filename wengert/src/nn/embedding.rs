@@ -11,7 +11,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// A table that begins normally distributed with standard deviation 0.02, as GPT-2's.
+    /// A table of normally distributed initial values with standard deviation 0.02, as GPT-2's.
     #[track_caller]
     pub fn new(entries: usize, width: usize) -> Self {
         Embedding { weight: variable(&[entries, width], Initializer::Normal { mean: 0.0, std: 0.02 }) }

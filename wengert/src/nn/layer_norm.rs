@@ -3,8 +3,8 @@
 use super::variable;
 use wengert_core::{Differentiable, Initializer, Tensor};
 
-/// `(x − mean) / √(variance + ε) · weight + bias`, mean and variance along the last axis (Ba, Kiros and Hinton 2016). Halves are
-/// normalised in f32.
+/// `(x − mean) / √(variance + ε) · weight + bias`, mean and variance along the last axis (Ba,
+/// Kiros and Hinton 2016). f16 and bf16 are normalised in f32.
 #[derive(Differentiable, Clone, Debug)]
 pub struct LayerNorm {
     /// `[width]`.

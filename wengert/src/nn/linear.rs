@@ -20,7 +20,8 @@ impl Linear {
         Linear { weight, bias: Some(variable(&[outputs], Initializer::Zeros)) }
     }
 
-    /// A layer with [Kaiming's](kaiming_uniform) weights, for a relu to follow, and a bias of zeros.
+    /// A layer with [Kaiming's](kaiming_uniform) weights, to be followed by a relu, and a bias of
+    /// zeros.
     #[track_caller]
     pub fn kaiming(inputs: usize, outputs: usize) -> Self {
         let weight = variable(&[inputs, outputs], kaiming_uniform(inputs));

@@ -1,10 +1,12 @@
-//! The loss of a classifier whose logits never lie in memory all at once.
+//! Classifier loss that never holds all logits in memory.
 //!
-//! The logits of a language model are its largest tensor by far: rows times vocabulary, where everything else is rows times width. But nothing of
-//! them is needed beside the loss of each row and two products of their gradient, and that gradient is known up to one factor as soon
-//! as they are: softmax − onehot. So they are made for one chunk of the rows at a time, turned into their gradient where they lie, and multiplied away before
-//! the next chunk comes: by the weights into the gradient of the chunk's rows, by the rows into what is added to the weights' gradient.
-//! No product is computed twice for that, unlike under a checkpoint.
+//! The logits are the largest tensor of a language model: rows times vocabulary, where other
+//! tensors are rows times width. Only the loss of each row and two products of the logits'
+//! gradient are needed, and that gradient, softmax − onehot, is known up to one factor once the
+//! logits are. So the logits are computed for one chunk of rows at a time and replaced by their
+//! gradient in place. The gradient is multiplied by the weights, which gives the gradient of the
+//! chunk's rows, and by the rows, which is added to the weights' gradient. Then the next chunk
+//! begins. Unlike with a checkpoint, no product is computed twice.
 
 use wengert_compiler::autodiff::operators::vjp;
 use wengert_compiler::autodiff::rules::custom_vjp;
@@ -12,16 +14,19 @@ use wengert_core::graph::control::scan;
 use wengert_core::op::DotGeneral;
 use wengert_core::{DType, Diagnostic, Dim, Location, Tensor};
 
-/// The mean of the [softmax cross-entropy](Tensor::softmax_cross_entropy) of the logits `hidden · weightᵀ`, of which memory holds one of `chunks`
-/// equal parts at a time. Value and gradients are those of the loss that is written out, up to roundings.
+/// The mean of the [softmax cross-entropy](Tensor::softmax_cross_entropy) of the logits
+/// `hidden · weightᵀ`, with one of `chunks` equal parts of the logits in memory at a time. Value
+/// and gradients are those of the unchunked loss, up to rounding.
 ///
-/// `hidden` is `[…, C]` of floats, `weight` is `[V, C]` like the table of an embedding, `labels` are integers `[…]` below V; the result is a scalar, f32
-/// if they are halves. The weights' gradient is added up in f32, too.
+/// `hidden` is `[…, C]` of floats, `weight` is `[V, C]` like the table of an embedding, `labels`
+/// are integers `[…]` below V. The result is a scalar, f32 for f16 and bf16 operands. The
+/// weights' gradient is accumulated in f32, too.
 ///
-/// Where a derivative is asked for, the loss computes its gradients along with its value; it costs the same three products as a loss
-/// that is written out.
+/// Under differentiation, the loss computes its gradients along with its value. It costs the same
+/// three products as the unchunked loss.
 ///
-/// Errors: the number of rows is no multiple of `chunks`; the shapes do not fit; labels are no integers.
+/// Errors: the number of rows is no multiple of `chunks`; the shapes do not fit; labels are no
+/// integers.
 ///
 /// ```
 /// # use wengert::prelude::*;
@@ -61,15 +66,15 @@ pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, labels: &Tensor, c
     )
 }
 
-/// How the rows are divided.
+/// The division of the rows into chunks.
 struct Rows {
-    /// Rows in all.
+    /// Total number of rows.
     count: Dim,
     chunks: usize,
     /// Rows of a chunk.
     chunk: Dim,
     width: Dim,
-    /// What sums are in.
+    /// Dtype of the sums.
     dtype: DType,
 }
 
@@ -131,7 +136,7 @@ impl Rows {
     }
 }
 
-/// The sum over one axis of each.
+/// The product of two matrices, summed over one axis of each.
 fn product(lhs: &Tensor, rhs: &Tensor, (left, right): (usize, usize), result: Option<DType>) -> Tensor {
     let result = result.filter(|dtype| *dtype != lhs.dtype());
     let dot = DotGeneral { contract: (vec![left], vec![right]), batch: (vec![], vec![]), result };

@@ -4,16 +4,17 @@ use super::variable;
 use wengert_core::graph::control::scan;
 use wengert_core::{Differentiable, Dim, Initializer, Literal, Location, Tensor, TensorType};
 
-/// What an [`Lstm`] hands from step to step, `[batch, width]` each.
+/// The state that an [`Lstm`] carries from step to step, `[batch, width]` each.
 #[derive(Differentiable, Clone, Debug)]
 pub struct LstmState {
-    /// What the layer gives at each step.
+    /// The output of the layer at each step.
     pub hidden: Tensor,
-    /// What it remembers.
+    /// The memory cells.
     pub cell: Tensor,
 }
 
-/// A recurrent layer with gates (Hochreiter and Schmidhuber 1997; forget gates by Gers, Schmidhuber and Cummins 2000):
+/// A recurrent layer with gates (Hochreiter and Schmidhuber 1997; forget gates by Gers,
+/// Schmidhuber and Cummins 2000):
 ///
 /// ```text
 /// i, f, g, o = x · input + hidden · recurrent + bias         a quarter of the columns each
@@ -21,9 +22,10 @@ pub struct LstmState {
 /// hidden′ = logistic(o) · tanh(cell′)
 /// ```
 ///
-/// The order of the gates is that of PyTorch and cuDNN. What the inputs contribute does not depend on the state, so it is one
-/// product for all steps ([`project`](Self::project)); a [`step`](Self::step) is one product for all gates.
-/// [`call`](Self::call) takes the steps by `scan`. Who wants more, such as to change the state between steps, writes the loop:
+/// The order of the gates is that of PyTorch and cuDNN. The inputs' contribution to the gates
+/// does not depend on the state, so it is one product for all steps ([`project`](Self::project)).
+/// A [`step`](Self::step) is one product for all gates. [`call`](Self::call) takes the steps by
+/// `scan`. To change the state between steps, write the loop:
 ///
 /// ```
 /// # use wengert::prelude::*;
@@ -58,8 +60,9 @@ pub struct Lstm {
 }
 
 impl Lstm {
-    /// A layer whose weights begin evenly in ±1/√width, as PyTorch's, and whose bias is 0, but 1 for forget gates, so that it remembers at first
-    /// (Jozefowicz, Zaremba and Sutskever 2015).
+    /// A layer with weights uniform in ±1/√width, as PyTorch's. Biases are 0, and 1 for forget
+    /// gates, so that the cells keep their contents at first (Jozefowicz, Zaremba and Sutskever
+    /// 2015).
     #[track_caller]
     pub fn new(inputs: usize, width: usize) -> Self {
         let _user = Location::caller().attributed();
@@ -88,7 +91,7 @@ impl Lstm {
         LstmState { hidden: zeros.clone(), cell: zeros }
     }
 
-    /// A state that a function keeps from run to run: variables that begin with zeros.
+    /// A state kept from run to run: variables with zeros as initial values.
     #[track_caller]
     pub fn first_state(&self, batch: usize) -> LstmState {
         let _user = Location::caller().attributed();
@@ -97,13 +100,14 @@ impl Lstm {
         LstmState { hidden: zeros(), cell: zeros() }
     }
 
-    /// What inputs `[…, inputs]` contribute to the gates, the bias with them: `[…, 4 · width]`.
+    /// The contribution of inputs `[…, inputs]` to the gates, bias included: `[…, 4 · width]`.
     #[track_caller]
     pub fn project(&self, x: &Tensor) -> Tensor {
         x.dot(&self.input) + &self.bias
     }
 
-    /// The state after a step, of the state before and what the step's inputs contribute, `[batch, 4 · width]`.
+    /// The next state, from the state before and the projected inputs of the step,
+    /// `[batch, 4 · width]`.
     #[track_caller]
     pub fn step(&self, state: &LstmState, projected: &Tensor) -> LstmState {
         let _user = Location::caller().attributed();
@@ -115,7 +119,8 @@ impl Lstm {
         LstmState { hidden: give * cell.tanh(), cell }
     }
 
-    /// Inputs `[steps, batch, inputs]` to what the layer gives at each step, `[steps, batch, width]`, and the state after the last.
+    /// Maps inputs `[steps, batch, inputs]` to the outputs `[steps, batch, width]` and the last
+    /// state.
     #[track_caller]
     pub fn call(&self, x: &Tensor, begin: &LstmState) -> (Tensor, LstmState) {
         let _user = Location::caller().attributed();

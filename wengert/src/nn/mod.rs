@@ -1,8 +1,8 @@
 //! Layers: plain structs of tensors with a `call`.
 //!
-//! A layer is made without a device and without random numbers: its tensors are *variables*, which know their type and how they
-//! begin. `param` or `state` of a function builder turns them into inputs of the function; [`crate::Program`] makes the `@init`
-//! function that creates their values.
+//! A layer is made without a device and without random numbers: its tensors are *variables* with
+//! a type and an initializer. `param` or `state` of a function builder turns them into inputs of
+//! the function; [`crate::Program`] makes the `@init` function that creates their values.
 //!
 //! Everything is f32 unless [`with_dtype`] says otherwise.
 
@@ -40,19 +40,21 @@ fn variable(shape: &[usize], initializer: Initializer) -> Tensor {
     Tensor::variable(TensorType::new(DType::F32, shape.iter().copied()), initializer)
 }
 
-/// Even numbers of variance 2/(inputs + outputs): from ±√(6/(inputs + outputs)) (Glorot and Bengio 2010).
+/// Uniform numbers of variance 2/(inputs + outputs), in ±√(6/(inputs + outputs)) (Glorot and
+/// Bengio 2010).
 pub fn glorot_uniform(inputs: usize, outputs: usize) -> Initializer {
     let limit = (6.0 / (inputs + outputs).max(1) as f64).sqrt();
     Initializer::Uniform { low: -limit, high: limit }
 }
 
-/// Even numbers of variance 2/inputs: from ±√(6/inputs), for layers before a relu (He et al. 2015).
+/// Uniform numbers of variance 2/inputs, in ±√(6/inputs), for layers before a relu (He et al.
+/// 2015).
 pub fn kaiming_uniform(inputs: usize) -> Initializer {
     let limit = (6.0 / inputs.max(1) as f64).sqrt();
     Initializer::Uniform { low: -limit, high: limit }
 }
 
-/// The same model with its float variables in another dtype; before it is given to `param` or `state`.
+/// The same model with its float variables in another dtype. Call it before `param` or `state`.
 #[must_use]
 pub fn with_dtype<M: Differentiable>(model: &M, dtype: DType) -> M {
     model.map_tensors(&KeyPath::default(), &mut |_, tensor| match tensor.initializer() {

@@ -3,7 +3,8 @@
 use super::variable;
 use wengert_core::{Differentiable, Initializer, Tensor};
 
-/// `x / √(mean x² + ε) · weight`, the mean along the last axis (Zhang and Sennrich 2019). Halves are normalised in f32.
+/// `x / √(mean x² + ε) · weight`, the mean along the last axis (Zhang and Sennrich 2019). f16 and
+/// bf16 are normalised in f32.
 #[derive(Differentiable, Clone, Debug)]
 pub struct RmsNorm {
     /// `[width]`.

@@ -18,7 +18,8 @@ use wengert_core::{DType, Differentiable, Tensor, TensorType};
 #[derive(Clone, Debug)]
 pub struct Adam(Core);
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019): before Adam's update, `p = p − rate · weight_decay · p`.
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019): before Adam's update,
+/// `p = p − rate · weight_decay · p`.
 ///
 /// State: `adamw.step`, `adamw.m.<path>`, `adamw.v.<path>`.
 #[derive(Clone, Debug)]
@@ -67,7 +68,8 @@ impl Core {
         }
     }
 
-    /// By how much the decay and the step move a variable; None if it cannot decay, which the function reports.
+    /// Moves of a variable by the decay and by the step; `None` if it cannot decay, which the
+    /// function reports.
     #[track_caller]
     fn moves(&self, f: &mut FunctionBuilder, step: &Tensor, variable: &Variable) -> Option<[Tensor; 2]> {
         let (first, second) = self.betas;
@@ -86,7 +88,7 @@ impl Core {
                 return None;
             }
             true => -self.rate.times(&(&value * self.weight_decay), Some(step)),
-            // To add −0 changes nothing, not even the sign of 0, and compiles to nothing.
+            // Adding −0 changes no bit, not even the sign of 0, and compiles to nothing.
             false => g.full_like(-0.0),
         };
         let denominator = (v / correction(step, second, dtype)).sqrt() + self.epsilon;
@@ -95,7 +97,7 @@ impl Core {
     }
 }
 
-/// 1 − βᵗ as −(e^(t·ln β) − 1), which is accurate where βᵗ is near 1.
+/// 1 − βᵗ as −(e^(t·ln β) − 1), which is accurate for βᵗ close to 1.
 #[track_caller]
 fn correction(step: &Tensor, beta: f64, dtype: DType) -> Tensor {
     -(step.convert(dtype) * beta.ln()).expm1()
@@ -104,21 +106,22 @@ fn correction(step: &Tensor, beta: f64, dtype: DType) -> Tensor {
 macro_rules! settings {
     ($name:ident) => {
         impl $name {
-            /// β₁ and β₂; 0.9 and 0.999 if not set.
+            /// β₁ and β₂; 0.9 and 0.999 by default.
             #[must_use]
             pub fn betas(mut self, first: f64, second: f64) -> Self {
                 self.0.betas = (first, second);
                 self
             }
 
-            /// ε; 1e-8 if not set.
+            /// ε; 1e-8 by default.
             #[must_use]
             pub fn epsilon(mut self, epsilon: f64) -> Self {
                 self.0.epsilon = epsilon;
                 self
             }
 
-            /// With another name for its state; two optimisers in one function need two.
+            /// Sets another name for its state; two optimisers in one function need different
+            /// names.
             #[must_use]
             pub fn named(mut self, name: &str) -> Self {
                 self.0.name = name.into();
@@ -154,7 +157,8 @@ impl AdamW {
         AdamW(Core::new("adamw", rate.into(), 0.01))
     }
 
-    /// By how much the decay and the step move a variable, for an optimiser that leaves some to this one.
+    /// Moves of a variable by the decay and by the step, for an optimiser that leaves some
+    /// variables to this one.
     #[track_caller]
     pub(super) fn moves(
         &self,
@@ -172,7 +176,8 @@ impl AdamW {
         self
     }
 
-    /// Decays only the variables that `decays` says, by key path and type, e.g. those with two axes or more.
+    /// Decays only the variables that `decays` selects by key path and type, e.g. those with two
+    /// axes or more.
     #[must_use]
     pub fn decay_where(mut self, decays: impl Fn(&str, &TensorType) -> bool + 'static) -> Self {
         self.0.decays = Rc::new(decays);

@@ -2,8 +2,8 @@
 
 use wengert_core::{DType, Differentiable, KeyPath, Location, Tensor};
 
-/// The gradient scaled down to a norm of at most `limit`, and its norm before. The norm is that of all float elements together,
-/// computed in f32 (in f64 if an element is f64).
+/// The gradient, scaled down to a norm of at most `limit`, and its norm before scaling. The norm
+/// is over all float elements, computed in f32 (in f64 if an element is f64).
 #[track_caller]
 pub fn clip_by_global_norm<G: Differentiable>(gradient: &G, limit: f64) -> (G, Tensor) {
     let _user = Location::caller().attributed();

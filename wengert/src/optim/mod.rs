@@ -1,14 +1,17 @@
 //! Optimisers: graph code that updates state.
 //!
-//! `step` takes a model whose tensors are state of the function, and a gradient of the same structure. It declares its own state (moments,
-//! a step counter) under key paths made of its name and the model's, e.g. `adamw.m.model.hidden.weight`, and replaces the model's
-//! variables and its own by their next values. Nothing happens outside the graph: a training step with its optimiser is one
-//! function, which a file holds and any session runs.
+//! `step` takes a model whose tensors are state of the function, and a gradient of the same
+//! structure. It declares its own state (moments, a step counter) under key paths made of its
+//! name and the model's, e.g. `adamw.m.model.hidden.weight`, and replaces the model's variables
+//! and its own by their next values. All of it is in the graph: a training step with its
+//! optimiser is one function, which a file holds and any session runs.
 //!
-//! The model is moved by its own [`move_along`](wengert_core::Differentiable::move_along): what is a vector is added to, what is a manifold (rotations,
-//! say) moves as it has defined. Moments have the shape of the gradient.
+//! The model is moved by its own [`move_along`](wengert_core::Differentiable::move_along):
+//! vectors by addition, manifolds (e.g. rotations) by their own definition. Moments have the
+//! shape of the gradient.
 //!
-//! Integers in a model have no gradient and stay as they are. The moments of halves are kept, and their updates computed, in f32.
+//! Integers in a model have no gradient and do not change. For f16 and bf16 variables, moments
+//! are kept and updates computed in f32.
 
 mod adam;
 mod clip;
@@ -39,7 +42,8 @@ struct Variable {
     gradient: Tensor,
 }
 
-/// The float variables of a model with their gradients. What is not state of the function is an error, which the function reports.
+/// The float variables of a model with their gradients. A tensor that is not state of the
+/// function is an error, which the function reports.
 #[track_caller]
 fn variables<M: Differentiable>(
     f: &FunctionBuilder,
@@ -75,8 +79,8 @@ fn variables<M: Differentiable>(
     variables
 }
 
-/// Moves `model` along some steps, one after the other, each in the variables' wide dtypes with one tensor for each variable, and
-/// makes what comes of it the variables' next values.
+/// Moves `model` along several steps in order, each in the variables' wide dtypes with one tensor
+/// per variable, and makes the result the variables' next values.
 #[track_caller]
 fn advance<M: Differentiable>(
     f: &mut FunctionBuilder,
@@ -89,7 +93,7 @@ fn advance<M: Differentiable>(
     let positions: BTreeMap<&KeyPath, usize> =
         variables.iter().enumerate().map(|(i, v)| (&v.key, i)).collect();
     let index = |path: &KeyPath| positions.get(path).copied();
-    // The tangent has the tensors of the model in the same order, if not under the same paths.
+    // The tangent has the tensors of the model in the same order, but maybe under other paths.
     let places: Vec<Option<usize>> = model.tensors().iter().map(|(path, _)| index(path)).collect();
     let mut moved = model.map_tensors(&KeyPath::default(), &mut |path, t| match index(path) {
         Some(_) => caller.attribute(|| t.convert(wide(t))),
@@ -113,7 +117,8 @@ fn advance<M: Differentiable>(
     }
 }
 
-/// Why a variable does not decay: it is a point of a manifold, which has no zero to decay to.
+/// Reports that a variable cannot decay: it is a point of a manifold, which has no zero to decay
+/// to.
 #[track_caller]
 fn no_decay(f: &FunctionBuilder, variable: &Variable) {
     let error = Diagnostic::new(format!(
@@ -132,7 +137,7 @@ fn wide(tensor: &Tensor) -> DType {
     if tensor.dtype().is_half() { DType::F32 } else { tensor.dtype() }
 }
 
-/// State of an optimiser that begins with zeros, of the shape of a variable's gradient.
+/// State of an optimiser with zeros as initial value, of the shape of a variable's gradient.
 #[track_caller]
 fn moment(f: &mut FunctionBuilder, name: &str, what: &str, variable: &Variable) -> (String, Tensor) {
     let path = format!("{name}.{what}.{}", variable.path);
@@ -141,7 +146,7 @@ fn moment(f: &mut FunctionBuilder, name: &str, what: &str, variable: &Variable) 
     (path, state)
 }
 
-/// The number of this step, counted from 1, as i32; and its update.
+/// The number of this step, counted from 1, as i32. Also updates the counter.
 #[track_caller]
 fn count(f: &mut FunctionBuilder, name: &str) -> Tensor {
     let path = format!("{name}.step");

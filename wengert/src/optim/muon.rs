@@ -1,4 +1,4 @@
-//! Muon: steps of matrices made orthogonal.
+//! Muon: momentum with orthogonalised matrix steps.
 
 use super::{AdamW, Choice, Rate, advance, count, moment, no_decay, variables, wide};
 use std::fmt;
@@ -6,7 +6,8 @@ use std::rc::Rc;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{Differentiable, Tensor, TensorType};
 
-/// Muon (Jordan et al. 2024), momentum whose step is made orthogonal, scaled as by Liu et al. (2025), so that a rate of AdamW's fits:
+/// Muon (Jordan et al. 2024): momentum with an orthogonalised step, scaled as by Liu et al.
+/// (2025), so that a rate of AdamW fits:
 ///
 /// ```text
 /// m = β · m + gradient
@@ -15,13 +16,16 @@ use wengert_core::{Differentiable, Tensor, TensorType};
 /// p = p − rate · weight_decay · p − rate · 0.2 · √max(rows, columns) · o
 /// ```
 ///
-/// The orthogonal matrix comes of five steps of a Newton-Schulz iteration, which brings all singular values between about 0.7 and 1.2, and is nothing but products.
-/// Of a weight with few large singular values, all directions are learnt at one speed.
+/// The orthogonal matrix is computed by five steps of a Newton-Schulz iteration, which brings all
+/// singular values to between about 0.7 and 1.2 and consists of products only. It lets all
+/// directions of a weight with few large singular values be learnt at the same speed.
 ///
-/// It is for matrices between layers. Everything else (vectors, embeddings, the last layer) is moved by an AdamW of its own ([`rest`](Muon::rest));
-/// [`matrices`](Muon::matrices) says what is what.
+/// It is for matrices between layers. All other variables (vectors, embeddings, the last layer)
+/// are updated by a separate AdamW ([`rest`](Muon::rest)); [`matrices`](Muon::matrices) selects
+/// the matrices.
 ///
-/// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>` and `adamw.v.<path>`.
+/// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>`
+/// and `adamw.v.<path>`.
 #[derive(Clone)]
 pub struct Muon {
     rate: Rate,
@@ -43,16 +47,17 @@ impl fmt::Debug for Muon {
     }
 }
 
-/// Coefficients of X, XXᵀX and (XXᵀ)²X: as steep as can be at 0, where singular values are small, at the price of not converging to 1 exactly.
+/// Coefficients of X, XXᵀX and (XXᵀ)²X. They maximise the slope at 0, where singular values are
+/// small; in exchange the iteration does not converge to 1 exactly.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
 const STEPS: usize = 5;
-/// The root mean square of AdamW's steps is about so much of its rate.
+/// The root mean square of AdamW's steps is about this multiple of its rate.
 const SCALE: f64 = 0.2;
 
-/// A matrix near an orthogonal one with the singular vectors of `u`; of zeros, zeros.
+/// An approximately orthogonal matrix with the singular vectors of `u`; zeros for zeros.
 #[track_caller]
 fn orthogonal(u: &Tensor, [rows, columns]: [usize; 2]) -> Tensor {
-    // The smaller of the two products of the matrix with itself.
+    // The smaller of the two products of the matrix with its transpose.
     let turned = rows > columns;
     let u = if turned { u.permute(&[1, 0]) } else { u.clone() };
     let norm = u.square().sum().sqrt() + 1e-7;
@@ -72,7 +77,8 @@ fn extents(ty: &TensorType) -> Option<[usize; 2]> {
 }
 
 impl Muon {
-    /// Muon with a momentum of 0.95 and a weight decay of 0.01, for all matrices; AdamW of the same rate for the rest.
+    /// Muon with a momentum of 0.95 and a weight decay of 0.01, for all matrices; AdamW of the
+    /// same rate for the rest.
     pub fn new(rate: impl Into<Rate>) -> Self {
         let rate = rate.into();
         Muon {
@@ -92,28 +98,29 @@ impl Muon {
         self
     }
 
-    /// The weight decay of matrices; of the rest, AdamW's own counts.
+    /// The weight decay of matrices; the rest uses AdamW's.
     #[must_use]
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.weight_decay = weight_decay;
         self
     }
 
-    /// Of the variables with two axes of known extents, those that `matrices` says, by key path and type, e.g. all but the embeddings.
+    /// Selects matrices by key path and type among the variables with two axes of known extents,
+    /// e.g. all but the embeddings.
     #[must_use]
     pub fn matrices(mut self, matrices: impl Fn(&str, &TensorType) -> bool + 'static) -> Self {
         self.matrices = Rc::new(matrices);
         self
     }
 
-    /// What moves everything else.
+    /// The optimiser of all other variables.
     #[must_use]
     pub fn rest(mut self, rest: AdamW) -> Self {
         self.rest = rest;
         self
     }
 
-    /// With another name for its state; two optimisers in one function need two.
+    /// Sets another name for its state; two optimisers in one function need different names.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();

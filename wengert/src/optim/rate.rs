@@ -15,13 +15,14 @@ enum Kind {
 }
 
 impl Rate {
-    /// A rate that depends on the step: `f` gets its number as a scalar f32, 1 at the first step, and gives a scalar f32.
+    /// A rate that depends on the step: `f` maps the step's number, a scalar f32 that is 1 at the
+    /// first step, to a scalar f32.
     pub fn scheduled(f: impl Fn(&Tensor) -> Tensor + 'static) -> Self {
         Rate(Kind::Scheduled(Rc::new(f)))
     }
 
-    /// From 0 up to `peak` in a straight line over the first `warmup` steps, then down to `end` along half a cosine until step
-    /// `total`, and `end` from there on.
+    /// Rises linearly from 0 to `peak` over the first `warmup` steps, then falls along half a
+    /// cosine to `end` until step `total`, and stays at `end`.
     #[track_caller]
     pub fn warmup_cosine(peak: f64, warmup: u32, total: u32, end: f64) -> Self {
         let caller = Location::caller();

@@ -4,7 +4,7 @@ use super::{Rate, advance, count, moment, no_decay, variables, wide};
 use wengert_core::Differentiable;
 use wengert_core::graph::build::FunctionBuilder;
 
-/// Gradient descent, with momentum if asked for:
+/// Gradient descent, optionally with momentum:
 ///
 /// ```text
 /// g = gradient + weight_decay · p
@@ -12,7 +12,8 @@ use wengert_core::graph::build::FunctionBuilder;
 /// p = p − rate · v                      (Nesterov: p − rate · (g + momentum · v))
 /// ```
 ///
-/// On a manifold the variable moves along −rate · v, and v is a plain sum of tangent vectors, none of which is carried along.
+/// On a manifold the variable moves along −rate · v, and v is a plain sum of tangent vectors
+/// without parallel transport.
 ///
 /// State: `sgd.velocity.<path>` with momentum, `sgd.step` with a scheduled rate.
 #[derive(Clone, Debug)]
@@ -44,14 +45,15 @@ impl Sgd {
         self
     }
 
-    /// With the gradient of weight_decay · |p|²/2 added.
+    /// Adds the gradient of weight_decay · |p|²/2.
     #[must_use]
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.weight_decay = weight_decay;
         self
     }
 
-    /// With another name for its state than `sgd`; two optimisers in one function need two.
+    /// Sets another name for its state than `sgd`; two optimisers in one function need different
+    /// names.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use wengert_core::Result;
 use wengert_cuda::driver::{Address, Device, Memory};
 
-/// Where each variable of an allocation begins: at a multiple of this.
+/// Alignment of each variable within an allocation.
 const ALIGNMENT: usize = 256;
 
-/// The bytes of a variable: a part of an allocation, which lives as long as one of its variables.
+/// The bytes of a variable: a part of an allocation, which is freed with the last of its
+/// variables.
 #[derive(Debug)]
 pub struct OnDevice {
     device: Device,
@@ -17,9 +18,9 @@ pub struct OnDevice {
 }
 
 impl OnDevice {
-    /// Zeros, so many bytes each, in one allocation.
+    /// Allocates zeroed buffers of these sizes in bytes, in one allocation.
     ///
-    /// Errors: there is not so much memory on the device.
+    /// Errors: there is not enough memory on the device.
     pub fn zeros(device: &Device, sizes: &[usize]) -> Result<Vec<OnDevice>> {
         let mut offsets = Vec::with_capacity(sizes.len());
         let mut total = 0u64;
@@ -40,19 +41,19 @@ impl OnDevice {
         Ok(offsets.into_iter().zip(sizes).map(part).collect())
     }
 
-    /// Its first byte.
+    /// The address of its first byte.
     pub fn address(&self) -> Address {
         self.memory.address().offset(self.offset)
     }
 
-    /// A copy, once everything before is done.
+    /// A copy, after all earlier work of the device.
     pub fn read(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.bytes];
         self.device.read(self.address(), &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Replaces it, behind everything before.
+    /// Replaces the bytes, after all earlier work of the device.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.device.write(self.address(), bytes)?)
     }

@@ -1,11 +1,13 @@
-//! The session's variables: bytes at fixed addresses, which runs change in place.
+//! The session's variables: bytes at fixed addresses, updated in place.
 //!
-//! A training step replaces every parameter and moment. Were they literals, each step would make new ones; here a plan
-//! writes over the old bytes where its planner has proved that it may (state is donated), and copies where it may not. Literals are
-//! made only where a user looks at a variable or a file is written.
+//! A training step replaces every parameter and moment. As literals, each step would allocate new
+//! ones. Instead a plan overwrites the old bytes where its planner has proved that it may (state
+//! is donated), and copies elsewhere. Literals are made only when a variable is read or a file is
+//! written.
 //!
-//! Variables lie where the session's device wants them: in the memory of a GPU for plans that run there (those that are made together, as by
-//! a program's `init`, in one allocation), else in that of the host.
+//! Variables are in the memory of the session's device: in GPU memory for plans on a GPU, else in
+//! host memory. On a GPU, variables created together, as by a program's `init`, share one
+//! allocation.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -25,7 +27,7 @@ use wengert_cuda::driver;
 #[derive(Debug, Default)]
 pub struct Store {
     variables: BTreeMap<String, Stored>,
-    /// The GPU that holds them; nothing: the host.
+    /// The GPU that holds them; `None` for the host.
     #[cfg(feature = "cuda")]
     device: Option<driver::Device>,
 }
@@ -37,7 +39,7 @@ pub struct Stored {
     bytes: Bytes,
 }
 
-/// Where elements lie.
+/// The memory of the elements.
 #[derive(Debug)]
 enum Bytes {
     Host(AlignedBytes),
@@ -62,7 +64,7 @@ impl Stored {
         }
     }
 
-    /// Its elements, to change, for devices that use the host's memory.
+    /// Its elements, mutable, for devices that use the host's memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.bytes {
             Bytes::Host(bytes) => bytes,
@@ -82,7 +84,7 @@ impl Stored {
         }
     }
 
-    /// A copy of it.
+    /// A copy as a literal.
     ///
     /// Errors: the device that holds it has failed.
     pub fn to_literal(&self) -> Result<Literal> {
@@ -111,7 +113,7 @@ impl Stored {
 }
 
 impl Store {
-    /// No variables yet; they will lie on that GPU.
+    /// An empty store, whose variables will be on this GPU.
     #[cfg(feature = "cuda")]
     pub fn on(device: driver::Device) -> Store {
         Store { variables: BTreeMap::new(), device: Some(device) }
@@ -127,7 +129,7 @@ impl Store {
         self.variables.keys().map(String::as_str)
     }
 
-    /// Every variable, sorted by key path, to change.
+    /// Every variable, sorted by key path, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Stored)> {
         self.variables.iter_mut().map(|(path, stored)| (path.as_str(), stored))
     }
@@ -139,7 +141,7 @@ impl Store {
         self.variables.get_mut(path).expect("it was just made").write(value)
     }
 
-    /// Creates or replaces several variables; those that are new lie together.
+    /// Creates or replaces several variables; new ones are allocated together.
     pub fn set_all<'a>(&mut self, values: impl Iterator<Item = (&'a String, &'a Literal)>) -> Result<()> {
         let values: Vec<_> = values.collect();
         let wanted: Vec<_> = values.iter().map(|(path, v)| (path.as_str(), v.dtype(), v.shape())).collect();
@@ -147,9 +149,9 @@ impl Store {
         values.into_iter().try_for_each(|(path, value)| self.set(path, value))
     }
 
-    /// Makes sure that there are variables of these types; those that are made hold zeros.
+    /// Ensures that variables of these types exist; new ones hold zeros.
     ///
-    /// Errors: there is not so much memory.
+    /// Errors: there is not enough memory.
     pub fn make(&mut self, wanted: &[(&str, DType, &[usize])]) -> Result<()> {
         let mut new = Vec::new();
         for (path, dtype, shape) in wanted {
@@ -168,7 +170,7 @@ impl Store {
         Ok(())
     }
 
-    /// Zeros, so many bytes each.
+    /// Allocates zeroed buffers of these sizes in bytes.
     fn places(&self, sizes: &[usize]) -> Result<Vec<Bytes>> {
         #[cfg(feature = "cuda")]
         if let Some(device) = &self.device {
@@ -180,7 +182,7 @@ impl Store {
         sizes.iter().map(|bytes| Ok(Bytes::Host(AlignedBytes::new(*bytes)?))).collect()
     }
 
-    /// Removes a variable, if it is there.
+    /// Removes a variable, if it exists.
     pub fn remove(&mut self, path: &str) {
         self.variables.remove(path);
     }
@@ -190,7 +192,7 @@ impl Store {
         self.variables.clear();
     }
 
-    /// Copies of all.
+    /// Copies of all variables.
     ///
     /// Errors: the device that holds them has failed.
     pub fn to_arrays(&self) -> Result<Arrays> {

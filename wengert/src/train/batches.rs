@@ -1,7 +1,7 @@
-//! Which examples each step sees.
+//! The examples of each step.
 //!
-//! The order depends on the recipe's seed and the number of the epoch, and on nothing else: any step's batch can be
-//! drawn without having drawn those before it, which is what makes resuming exact.
+//! The order depends only on the recipe's seed and the number of the epoch. The batch of any step
+//! can be drawn without the batches before it, so resuming is exact.
 
 use super::check_data::{DataChecks, non_finite_in};
 use crate::data::{Arrays, listed};
@@ -19,11 +19,11 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// Takes the arrays that `inputs` name out of `data` and does their transforms, once and for all: they act element by
-    /// element, so it is the same as for each batch by itself.
+    /// Takes the arrays that `inputs` name out of `data` and applies their transforms once. They
+    /// are elementwise, so the result is the same as for each batch by itself.
     ///
-    /// Errors: an array that is not there, one without an axis, arrays whose first axes differ, no example at all, an
-    /// element that is not as `checks` want it.
+    /// Errors: an array that is missing, one without an axis, arrays whose first axes differ, no
+    /// example, an element that fails `checks`.
     pub fn new(inputs: &[InputRecipe], data: &Arrays, checks: &DataChecks<'_>) -> Result<Examples> {
         let mut count: Option<(usize, &str)> = None;
         let mut found = Vec::with_capacity(inputs.len());
@@ -67,7 +67,7 @@ impl Examples {
         self.count
     }
 
-    /// Where the first NaN or infinity among these examples is, in words.
+    /// The location of the first NaN or infinity among these examples, as text.
     pub(super) fn non_finite(&self, rows: &[usize]) -> Option<String> {
         self.inputs.iter().zip(&self.arrays).find_map(|((_, values), array)| {
             let (row, value) = non_finite_in(values, rows)?;
@@ -94,17 +94,18 @@ fn take_rows(array: &Literal, rows: &[usize]) -> Literal {
     })
 }
 
-/// The schedule of steps: which epoch a step is in and which examples it sees.
+/// The schedule of steps: the epoch and the examples of each step.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     count: usize,
     batches: Batches,
-    /// The order of the epoch that was asked for last.
+    /// The order of the epoch that was requested last.
     order: Option<(u64, Vec<usize>)>,
 }
 
 impl Schedule {
-    /// A schedule over `count` examples; an error if there is not one whole batch and smaller ones are left out.
+    /// A schedule over `count` examples. It is an error if there is no whole batch and smaller
+    /// ones are dropped.
     pub fn new(count: usize, batches: Batches) -> Result<Schedule> {
         let schedule = Schedule { count, batches, order: None };
         if schedule.steps_per_epoch() == 0 {
@@ -147,7 +148,8 @@ impl Schedule {
             self.order = Some((epoch, order));
         }
         let (_, order) = self.order.as_ref().expect("it was just put there");
-        // Both products are at most the number of examples, by the number of steps in an epoch.
+        // Both products are at most the number of examples, since `within` is less than the steps
+        // of an epoch.
         let from = (within * self.batches.size) as usize;
         &order[from..self.count.min(from.saturating_add(self.batches.size as usize))]
     }
@@ -177,7 +179,7 @@ mod tests {
             sorted.sort_unstable();
             assert!(sorted.into_iter().eq(0..10));
         }
-        // Out of order, and by a new schedule: the same.
+        // A new schedule in another order of steps gives the same rows.
         assert_eq!(schedule.rows(2), &first[8..]);
         assert_eq!(
             epoch(&mut Schedule::new(10, batches(4, Some(3), LastBatch::Smaller)).unwrap(), 1),

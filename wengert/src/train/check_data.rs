@@ -1,12 +1,14 @@
-//! Data against what the recipe and the program say of them, before anything is computed.
+//! Checks of data against the recipe and the program, before anything is computed.
 //!
-//! A label that a conversion wraps, rounds or clamps is another label, and it trains. So each element is checked on its
-//! way into an input:
+//! A label that a conversion wraps, rounds or clamps becomes another label, and training accepts
+//! it. So each element of an input is checked:
 //!
-//! 1. Floats are finite, in the file and after each transform. [`Allow::non_finite`] lifts this.
-//! 2. What is converted to an integer is an integer that the dtype holds. Nothing lifts this.
-//! 3. An input whose elements are used as indices or labels ([`bounds`]) holds numbers from 0 up to the classes or rows that there are.
-//!    [`Allow::out_of_range`] lifts this.
+//! 1. Floats are finite, in the file and after each transform. [`Allow::non_finite`] disables
+//!    this.
+//! 2. Elements converted to an integer dtype are integers that the dtype holds. Nothing disables
+//!    this.
+//! 3. An input whose elements are used as indices or labels ([`bounds`]) holds numbers from 0 up
+//!    to the number of classes or rows. [`Allow::out_of_range`] disables this.
 //!
 //! An error names the file, the array and the row.
 
@@ -18,7 +20,7 @@ use wengert_compiler::indices::{Bound, bounds};
 use wengert_core::graph::Function;
 use wengert_core::{DType, Diagnostic, Literal, Native, Result, Scalar, with_native};
 
-/// What is checked of the arrays of a function's inputs.
+/// The checks of the arrays of a function's inputs.
 #[derive(Clone, Debug, Default)]
 pub struct DataChecks<'a> {
     file: Option<&'a Path>,
@@ -28,12 +30,12 @@ pub struct DataChecks<'a> {
 }
 
 impl<'a> DataChecks<'a> {
-    /// The checks for the inputs of a function; `file` is where the data come from, for messages.
+    /// The checks for the inputs of a function; `file` is the data file, for messages.
     pub fn new(function: &Function, file: Option<&'a Path>, allow: Allow) -> Self {
         DataChecks { file, allow, bounds: bounds(function) }
     }
 
-    /// The array with the transforms of an input done, checked.
+    /// The array after the transforms of an input, checked.
     pub(super) fn converted(&self, input: &InputRecipe, array: &Literal) -> Result<Literal> {
         let fault = |shape: &[usize], found: Option<Found>, what: &str| match found {
             Some(found) => Err(self.error(input, shape, found, what)),
@@ -98,7 +100,7 @@ impl<'a> DataChecks<'a> {
     }
 }
 
-/// The first NaN or infinity among rows of an input's array: row, element in the row, and what it is.
+/// The first NaN or infinity among these rows of an input's array: its row and value.
 pub(super) fn non_finite_in(array: &Literal, rows: &[usize]) -> Option<(usize, f64)> {
     if !array.dtype().is_float() {
         return None;
@@ -118,17 +120,17 @@ fn integers(to: DType) -> String {
     format!("{to} holds integers from {low} to {high}: mend the data")
 }
 
-/// An element that is not as it should be.
+/// An element that fails a check.
 #[derive(Clone, Copy)]
 struct Found {
     number: Number,
     /// Its position in row-major order.
     at: usize,
-    /// How many others there are.
+    /// Number of further elements that fail.
     more: usize,
 }
 
-/// An element of any dtype, without loss.
+/// An element of any dtype, exactly.
 #[derive(Clone, Copy)]
 enum Number {
     Integer(i128),
@@ -145,12 +147,12 @@ impl Number {
         }
     }
 
-    /// Whether an integer dtype has exactly this number.
+    /// Whether an integer dtype holds this number exactly.
     #[inline(always)]
     fn fits(self, dtype: DType) -> bool {
         let integer = match self {
             Number::Integer(integer) => integer,
-            // Beyond the greatest i128 it saturates, which no dtype holds.
+            // Beyond the greatest i128 the cast saturates; no dtype holds that value.
             Number::Real(real) if real.is_finite() && real.fract() == 0.0 => real as i128,
             Number::Real(_) => return false,
         };
@@ -181,7 +183,7 @@ fn non_finite(array: &Literal) -> Option<Found> {
     first(array, |number| matches!(number, Number::Real(real) if !real.is_finite()))
 }
 
-/// The first element for which `is_bad`, and the number of others.
+/// The first element for which `is_bad` holds, and the number of others.
 fn first(array: &Literal, is_bad: impl Fn(Number) -> bool) -> Option<Found> {
     with_native!(array.dtype(), T => {
         let values = array.as_slice::<T>().expect("the dtype is its own");
@@ -239,7 +241,7 @@ mod tests {
         );
         let unsigned = InputRecipe::new("y", "labels").then(Transform::Convert(DType::U64));
         says(&unsigned, Literal::from_vec(&[2], vec![0i8, -1]).unwrap(), "row 1: -1 is no u64");
-        // NaN is no integer, whatever is allowed.
+        // NaN is not an integer, even if it is allowed.
         let allow = Allow { non_finite: true, out_of_range: true };
         let error = checks(allow).converted(&labels(), &rows(vec![f64::NAN])).unwrap_err().to_string();
         assert!(error.contains("row 0: NaN is no i32"), "{error}");

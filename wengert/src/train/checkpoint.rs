@@ -1,15 +1,18 @@
-//! Checkpoints: where a training run stands.
+//! Checkpoints: the state of a training run.
 //!
-//! A checkpoint is one safetensors file, `checkpoint-STEP.safetensors`. It holds every variable of the session by key
-//! path and, under names that no key path can have (they begin with a slash), how far the run got. Nothing else is
-//! needed: the order of examples and the keys of random numbers follow from the recipe and the number of the step.
+//! A checkpoint is one safetensors file, `checkpoint-STEP.safetensors`. It holds every variable
+//! of the session by key path and the progress of the run, under names that are no key paths
+//! (they begin with a slash). Nothing else is needed: the order of examples and the keys of
+//! random numbers follow from the recipe and the number of the step.
 //!
-//! - **Whole or absent.** A checkpoint is written beside its name and renamed ([`atomic`]), so a crash at any
-//!   moment leaves the older checkpoints as they were.
-//! - **Checked.** A checksum covers the whole file ([`write_checked`](safetensors::write_checked)). A file without one
-//!   is no checkpoint: damage to it could not be seen.
-//! - **Two are kept.** The older ones are removed once the new one is on the disk. If the newest is damaged, the run
-//!   goes on from the one before; the steps between are computed again, to the same bits.
+//! - **Whole or absent.** A checkpoint is written to a temporary file and renamed ([`atomic`]),
+//!   so a crash at any moment leaves the older checkpoints unchanged.
+//! - **Checked.** A checksum covers the whole file
+//!   ([`write_checked`](safetensors::write_checked)). A file without one is not accepted: damage
+//!   to it could not be detected.
+//! - **Two are kept.** Older ones are removed once the new one is on the disk. If the newest is
+//!   damaged, the run resumes from the one before; the steps between are computed again, to the
+//!   same bits.
 
 use crate::atomic;
 use crate::data::map::Map;
@@ -19,24 +22,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use wengert_core::{Diagnostic, Literal, Result};
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Progress {
     /// Steps done.
     pub step: u64,
-    /// Sum of the losses of the current epoch, each times its number of examples.
+    /// Sum of the losses of the current epoch, each weighted by its number of examples.
     pub epoch_loss: f64,
     /// Number of examples seen in the current epoch.
     pub epoch_examples: u64,
-    /// Of the program, the recipe and the data: a checkpoint is resumed with what it was made
-    /// with.
+    /// Fingerprint of the program, the recipe and the data. A run resumes only with the same
+    /// ones.
     pub fingerprint: u64,
 }
 
-/// How many checkpoints a folder keeps.
+/// Number of checkpoints that a folder keeps.
 pub const KEPT: usize = 2;
 
-/// The name of earlier versions, whose checkpoints have no checksum.
+/// File name of earlier versions, whose checkpoints have no checksum.
 const UNCHECKED: &str = "checkpoint.safetensors";
 
 const PREFIX: &str = "checkpoint-";
@@ -99,17 +102,17 @@ pub fn write(folder: &Path, variables: &Arrays, progress: &Progress) -> Result<P
 pub struct Checkpoint {
     /// Every variable.
     pub variables: Arrays,
-    /// How far the run got.
+    /// The progress of the run.
     pub progress: Progress,
     /// The file.
     pub path: PathBuf,
-    /// Newer checkpoints that are damaged, and what is wrong with them.
+    /// Newer checkpoints that are damaged, with their errors.
     pub damaged: Vec<(PathBuf, Diagnostic)>,
 }
 
-/// Reads the newest checkpoint of a run's folder that is whole; nothing if there is none at all.
+/// Reads the newest undamaged checkpoint of a run's folder; `None` if there is no checkpoint.
 ///
-/// Errors: a file cannot be read (which is no damage); every checkpoint is damaged.
+/// Errors: a file cannot be read (that is not damage); every checkpoint is damaged.
 pub fn read(folder: &Path) -> Result<Option<Checkpoint>> {
     let mut damaged: Vec<(PathBuf, Diagnostic)> = Vec::new();
     for (step, path) in list(folder)? {
@@ -148,7 +151,8 @@ fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
     Ok((arrays, progress))
 }
 
-/// Renames a damaged checkpoint, so that it is none: it must not count among those that are kept. The new path.
+/// Renames a damaged checkpoint, so that it does not count among those that are kept. Returns the
+/// new path.
 pub fn set_aside(path: &Path) -> Result<PathBuf> {
     let mut name = std::ffi::OsString::from("damaged-");
     name.push(path.file_name().unwrap_or_default());
@@ -187,7 +191,7 @@ mod tests {
         assert!(read(folder).unwrap().is_none());
         let at = |step: u64| Progress { step, epoch_loss: 0.1, epoch_examples: 128, fingerprint: u64::MAX };
         let variables = |step: u64| Arrays::from([("model.w".into(), Literal::from(step as f32))]);
-        // The order is that of the numbers, also where they have another number of digits.
+        // The order is numeric, even if the numbers of digits differ.
         for step in [0, 7, 999_999_999, 1_000_000_000] {
             write(folder, &variables(step), &at(step)).unwrap();
         }

@@ -1,4 +1,4 @@
-//! A run's folder: beginning a run in it, or going on with the one that is there.
+//! A run's folder: starts a new run in it, or resumes the existing one.
 
 use super::checkpoint::{self, Progress};
 use super::lock::Lock;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Literal, Result};
 
-/// The session's variables as the run begins, from a checkpoint or from `init`.
+/// Sets the session's variables at the start of a run, from a checkpoint or by `init`.
 pub(super) fn begin<'a>(
     session: &mut Session,
     program: &Program,
@@ -40,7 +40,7 @@ pub(super) fn begin<'a>(
     }
     checkpoint::remove_temporary(folder)?;
     let progress = Progress { fingerprint, ..Progress::default() };
-    // Before `init`, which may take long: what is wrong with the folder is found first.
+    // Opened before `init`, which may take long, so that errors of the folder come first.
     let log = Log::open(folder, 0)?;
     weights::initialize(session, program, recipe, options, observe)?;
     let mut output = Output { folder, lock, log, newest: None };
@@ -48,7 +48,8 @@ pub(super) fn begin<'a>(
     Ok((progress, Some(output)))
 }
 
-/// The session's variables, and how far the run got, from the newest checkpoint that is whole.
+/// Loads the session's variables and the progress of the run from the newest undamaged
+/// checkpoint.
 fn resume<'a>(
     session: &mut Session,
     folder: &'a Path,
@@ -59,7 +60,7 @@ fn resume<'a>(
         Diagnostic::new(format!("there is no checkpoint in `{}` to resume from", folder.display()))
             .help("leave `--resume` out to begin a run there")
     };
-    // A folder without a run is left as it is: not even a lock is made in it.
+    // A folder without a run is not changed: not even a lock is made in it.
     if !folder.is_dir() || checkpoint::list(folder)?.is_empty() {
         return Err(nothing().into());
     }
@@ -79,8 +80,8 @@ fn resume<'a>(
     Ok((found.progress, Some(Output { folder, lock, log, newest: Some((found.progress.step, found.path)) })))
 }
 
-/// The checksum of program and recipe in the upper half, that of the data in the lower: what a run depends on, but for
-/// its length, the cadence of its checkpoints, and where its source lines are.
+/// The checksum of program and recipe in the upper half, that of the data in the lower: all that
+/// a run depends on. The length, the cadence of checkpoints and source locations are excluded.
 fn fingerprint(program: &Program, recipe: &Recipe, data: &Arrays) -> Result<u64> {
     let (record, literals) = v1::program::to_record(program);
     let recipe = Recipe { length: Length::Steps(0), checkpoint: Cadence::Never, ..recipe.clone() };
@@ -108,7 +109,7 @@ fn mismatch(folder: &Path, found: u64, wanted: u64) -> Diagnostic {
         .help("resume it with what it was begun with, or choose another folder")
 }
 
-/// What ends a run: `what`, and what may be done about it.
+/// The error that ends a diverged run: `what` happened, and `advice`.
 pub(super) fn diverged(what: String, advice: String, output: Option<&Output<'_>>) -> TrainError {
     let kept = match output.and_then(|output| output.newest.as_ref()) {
         Some((step, path)) => {
@@ -129,7 +130,7 @@ pub(super) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Writes a checkpoint, unless there is one of this step.
+    /// Writes a checkpoint, unless one of this step exists.
     pub(super) fn checkpoint(
         &mut self,
         session: &Session,

@@ -1,4 +1,4 @@
-//! The functions that training runs, compiled for whatever batch sizes come.
+//! The functions that training runs, compiled for each batch size that occurs.
 
 use super::batches::{Examples, Schedule};
 use super::check_data::DataChecks;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use wengert_core::graph::{InputRole, Program};
 use wengert_core::{Binding, Literal, Location, Result};
 
-/// A function that is compiled once for every number of examples it meets.
+/// A function that is compiled once for every number of examples that occurs.
 pub(super) struct Function<'a> {
     program: &'a Program,
     name: &'a str,
@@ -24,7 +24,7 @@ impl<'a> Function<'a> {
         Function { program, name, compiled: BTreeMap::new() }
     }
 
-    /// Runs it on a batch; keys, if it has any, are all `key`.
+    /// Runs the function on a batch; every key input is `key`.
     pub(super) fn run<'b>(
         &mut self,
         session: &mut Session,
@@ -34,7 +34,8 @@ impl<'a> Function<'a> {
     where
         'a: 'b,
     {
-        // The line that compiles and runs is the trainer's, not the user's.
+        // Locations are unknown here: the line that compiles and runs is the trainer's, not the
+        // user's.
         let _trainer = Location::Unknown.attributed();
         let function = self.program.get(self.name)?;
         let examples = inputs.first().and_then(|(_, literal)| literal.shape().first()).copied();

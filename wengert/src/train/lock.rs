@@ -1,8 +1,9 @@
-//! One trainer in a run's folder.
+//! Exclusive access of one trainer to a run's folder.
 //!
-//! The file `lock` in the folder is locked by the operating system (`flock` on Unix) while a trainer is in it, and holds
-//! the trainer's process number. The lock ends with the process, however it ends. The file stays, empty, since
-//! removing it would let two trainers lock two files of one name.
+//! While a trainer uses the folder, the operating system locks the file `lock` in it (`flock` on
+//! Unix), which holds the trainer's process id. The lock ends with the process, even after a
+//! kill. The file stays, empty: if it were removed, two trainers could lock two files of the same
+//! name.
 
 use crate::atomic::cannot;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -13,7 +14,7 @@ use wengert_core::{Diagnostic, Result};
 /// Name of the file within a run's folder.
 pub const FILE: &str = "lock";
 
-/// A folder that no other trainer is in.
+/// A locked folder.
 #[derive(Debug)]
 pub struct Lock {
     folder: PathBuf,
@@ -23,7 +24,8 @@ pub struct Lock {
 impl Lock {
     /// Locks an existing folder.
     ///
-    /// Errors: another trainer is in it; the lock is no regular file, or the file system has no locks.
+    /// Errors: another trainer holds the lock; the lock is not a regular file, or the file system
+    /// has no locks.
     pub fn take(folder: &Path) -> Result<Lock> {
         let path = folder.join(FILE);
         regular(&path)?;
@@ -38,7 +40,7 @@ impl Lock {
                     .help("choose a folder on a file system with locks, such as a local disk"));
             }
         }
-        // Who holds it is for messages only, so a full disk is no reason to stop here.
+        // The process id is for messages only, so a full disk is not an error here.
         let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
         let lock = Lock { folder: folder.to_owned(), file };
         lock.check()?;
@@ -47,7 +49,7 @@ impl Lock {
 
     /// Checks that the folder is still the one that was locked.
     ///
-    /// Error: it was deleted, or another one has its name.
+    /// Error: it was deleted, or replaced by another folder of the same name.
     pub fn check(&self) -> Result<()> {
         if is_at(&self.file, &self.folder.join(FILE)) {
             return Ok(());
@@ -60,7 +62,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // The number of a process that is gone is worth nothing.
+        // The id of a process that has ended is useless.
         let _ = self.file.set_len(0);
     }
 }
@@ -73,7 +75,7 @@ fn taken(folder: &Path, file: &mut File) -> Diagnostic {
         .help("wait until it ends, or choose another folder")
 }
 
-/// An error if there is something other than a regular file.
+/// An error if the path is not a regular file; a missing file is accepted.
 pub(super) fn regular(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => {

@@ -5,9 +5,10 @@
 //! {"step":23,"epoch":0,"evaluation":{"accuracy":0.41}}
 //! ```
 //!
-//! There is no time in it, so that the log of a run that was killed and resumed equals the log of one that was
-//! not. Before a checkpoint is written, the log is written out to the disk; resuming cuts it back to the checkpoint, so
-//! a log is never behind the checkpoint that it belongs to. That it has every step is checked.
+//! It has no time stamps, so that the log of a run that was killed and resumed equals that of an
+//! uninterrupted one. Before a checkpoint is written, the log is flushed to the disk. Resuming
+//! truncates it to the checkpoint, so a log is never behind its checkpoint. Resuming also checks
+//! that it has every step.
 
 use super::lock::{is_at, regular};
 use crate::atomic::{self, cannot};
@@ -28,9 +29,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts the log of a folder anew, or goes on after step `after`: later lines are cut off.
+    /// Starts the log of a folder anew, or resumes it after step `after`: later lines are
+    /// removed.
     ///
-    /// Errors: the log is no regular file; it lacks a step before `after`, or has a line that is none of a log.
+    /// Errors: the log is not a regular file; it lacks a step up to `after`, or has an invalid
+    /// line.
     pub fn open(folder: &Path, after: u64) -> Result<Log> {
         let path = folder.join(FILE);
         regular(&path)?;
@@ -56,7 +59,7 @@ impl Log {
         self.line(step, epoch, "evaluation", Value::Object(metrics))
     }
 
-    /// Writes what was added to the disk.
+    /// Flushes added lines to the disk.
     ///
     /// Error: the log was deleted or replaced.
     pub fn flush(&mut self) -> Result<()> {
@@ -78,9 +81,10 @@ impl Log {
     }
 }
 
-/// The shortest digits that read back; JSON has no NaN and no infinity, so they are texts.
+/// The shortest digits that read back exactly. JSON has no NaN and no infinity, so they are
+/// strings.
 fn number(value: f64) -> Value {
-    // A loss of f32 is written with the digits of the f32.
+    // A loss that is an f32 is written with the digits of the f32.
     let short = value as f32;
     let text = if f64::from(short) == value { format!("{short:?}") } else { format!("{value:?}") };
     match Number::from_f64(value) {
@@ -89,14 +93,15 @@ fn number(value: f64) -> Value {
     }
 }
 
-/// The lines up to step `after`. The last line may be half written; it and all from the first later step on go.
+/// The lines up to step `after`. The first later step and all lines after it are dropped, as is
+/// an incomplete last line.
 fn kept_lines(path: &Path, after: u64) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         cannot("read", path, &error)
             .help("the log belongs to the checkpoint; start the run anew without resuming")
     })?;
     let mut kept = 0;
-    // Of each step there is one line with its loss.
+    // Each step has one line with its loss.
     let mut steps = 0;
     for line in text.split_inclusive('\n') {
         let complete = line.ends_with('\n');
@@ -111,7 +116,7 @@ fn kept_lines(path: &Path, after: u64) -> Result<String> {
                 kept += line.len();
             }
             Some(_) => break,
-            // What follows the checkpoint's last line may be torn; anything before it must be whole.
+            // A line after the checkpoint's last one may be torn; earlier lines must be whole.
             None if kept + line.len() == text.len() => break,
             None => {
                 let line = 1 + text[..kept].matches('\n').count();

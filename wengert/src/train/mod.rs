@@ -1,21 +1,23 @@
 //! Training by a recipe: shuffled batches, evaluation, checkpoints, a log.
 //!
-//! **Reproducible.** What step n computes depends on the program, the recipe, the data and n: the order of examples comes of the
-//! recipe's seed and the epoch, the key of random numbers of its seed and the step ([`batches`], [`Recipe::key_for`]). So a run that
-//! is killed at any moment and resumed, as often as one likes, ends with the same bits as one that was not, and so does
-//! its [`log`].
+//! **Reproducible.** The computation of step n depends only on the program, the recipe, the data
+//! and n. The order of examples follows from the recipe's seed and the epoch; the key of random
+//! numbers follows from its seed and the step ([`batches`], [`Recipe::key_for`]). A run that is
+//! killed and resumed any number of times ends with the same bits as an uninterrupted one, and so
+//! does its [`log`].
 //!
-//! **Safe.** A [`checkpoint`] has a checksum and is written beside the one before it, which stands in if it is damaged.
-//! One that holds NaN is never written. A loss that is NaN or infinite, or a metric that is NaN, ends the run with the
-//! last checkpoint kept. One trainer at a time is in a folder ([`lock`]). [`Options::stop`] ends a run after the step that it
-//! is in, with a checkpoint.
+//! **Safe.** A [`checkpoint`] has a checksum and is written beside its predecessor, which
+//! replaces it if it is damaged. A checkpoint that holds NaN is never written. A NaN or infinite
+//! loss, or a NaN metric, ends the run and keeps the last checkpoint. A folder admits one trainer
+//! at a time ([`lock`]). [`Options::stop`] ends a run after its current step, with a checkpoint.
 //!
-//! **Checked.** Data are checked against the recipe and the program before anything is computed ([`check_data`]), and so
-//! are the names of weights.
+//! **Checked.** Data and the names of weights are checked against the recipe and the program
+//! before anything is computed ([`check_data`]).
 //!
-//! A run's folder holds the last two checkpoints (all variables, and how far the run got), `log.jsonl`, `lock`, and at
-//! the end `weights.safetensors`: the variables that functions other than `init` and the training step take, which are
-//! what a user of the model needs (all variables, if there is no such function).
+//! A run's folder holds the last two checkpoints (all variables, and the progress of the run),
+//! `log.jsonl`, `lock`, and at the end `weights.safetensors`: the variables of functions other
+//! than `init` and the training step, which are the weights of the trained model. If there is no
+//! such function, it holds all variables.
 
 pub mod batches;
 pub mod check_data;
@@ -43,50 +45,55 @@ use wengert_core::{Diagnostic, Result};
 /// Name of the file with the trained model within a run's folder.
 pub const WEIGHTS: &str = "weights.safetensors";
 
-/// What a run may be told besides the recipe.
+/// Options of a run that the recipe does not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// How long to train, if not as long as the recipe says. Counted from the beginning, also when resuming.
+    /// How long to train, instead of the recipe's length. Counted from the first step, also when
+    /// resuming.
     pub length: Option<Length>,
-    /// Folder for checkpoints, log and weights; created if it is not there. Without one, nothing is written.
+    /// Folder for checkpoints, log and weights; created if absent. Without a folder, nothing is
+    /// written.
     pub folder: Option<&'a Path>,
-    /// Go on from the folder's newest checkpoint that is whole; an error if there is none. Without this, a folder that has
-    /// a checkpoint is an error, so that no run is overwritten by mistake.
+    /// Resume from the folder's newest undamaged checkpoint; an error if there is none. Without
+    /// this, a folder that has a checkpoint is an error, so that no run is overwritten by
+    /// mistake.
     pub resume: bool,
-    /// Values of variables to start with, after `init` has run. Their names must be variables of the program, and each
-    /// variable of the model (what functions other than `init` and the step take) must be among them.
+    /// Initial values of variables, set after `init` has run. Their names must be variables of
+    /// the program, and must include each variable of the model (inputs of functions other than
+    /// `init` and the step).
     pub weights: Option<&'a Arrays>,
-    /// Weights may name what is no variable, which is left out, and lack variables, which begin as `init` makes them.
+    /// Weights that are no variables are ignored, and missing variables keep their values from
+    /// `init`.
     pub partial: bool,
     /// Where the weights come from, for messages.
     pub weights_file: Option<&'a Path>,
     /// Where the data come from, for messages.
     pub data_file: Option<&'a Path>,
-    /// Data that are not checked.
+    /// Checks of the data to skip.
     pub allow: Allow,
-    /// When this is set, the run ends after the step that it is in, writes a checkpoint and is
+    /// When this is set, the run ends after its current step, writes a checkpoint and returns
     /// [`Stopped`](TrainError::Stopped).
     pub stop: Option<&'a AtomicBool>,
 }
 
-/// Data that are trained on although they look like a mistake.
+/// Suspicious data that are accepted for training.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allow {
     /// NaN and infinities.
     pub non_finite: bool,
-    /// Indices and labels for which there is no row or class.
+    /// Indices and labels without a row or class.
     pub out_of_range: bool,
 }
 
-/// What helps against a loss that grows without bound.
+/// Advice against a diverging loss.
 const ADVICE: &str = "try a smaller learning rate, or clip the gradient";
 
-/// What an observer of a run is told.
+/// An event of a run, reported to its observer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event<'a> {
-    /// Training begins, or goes on.
+    /// Training begins or resumes.
     Start {
-        /// Steps done already.
+        /// Steps done before.
         step: u64,
         /// Steps in all.
         total: u64,
@@ -118,20 +125,20 @@ pub enum Event<'a> {
         /// Names and values in the recipe's order.
         metrics: &'a [(String, f64)],
     },
-    /// The weights do not fit the program, which was [allowed](Options::partial).
+    /// The names of the weights differ from the program's, which was [allowed](Options::partial).
     Partial {
         /// Which names differ.
         differences: &'a NameDifferences,
     },
-    /// A checkpoint is damaged, and the run goes on from an older one.
+    /// A checkpoint is damaged, and the run resumes from an older one.
     Damaged {
         /// The damaged file.
         path: &'a Path,
         /// Its name now.
         aside: &'a Path,
-        /// What is wrong with it.
+        /// The damage.
         why: &'a str,
-        /// The checkpoint that the run goes on from.
+        /// The checkpoint that the run resumes from.
         from: &'a Path,
     },
     /// A checkpoint was written.
@@ -148,7 +155,7 @@ pub enum Event<'a> {
 pub struct Report {
     /// Steps in all.
     pub steps: u64,
-    /// Steps that were done before this run took over.
+    /// Steps done before this run resumed.
     pub resumed_at: u64,
     /// The last evaluation.
     pub metrics: Vec<(String, f64)>,
@@ -157,16 +164,16 @@ pub struct Report {
 /// Why a run ended early.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TrainError {
-    /// The loss, a metric or a variable is not a number any more. The last good checkpoint is kept.
+    /// The loss, a metric or a variable is not finite. The last good checkpoint is kept.
     Diverged(Diagnostic),
-    /// It was [told to](Options::stop), and can be resumed.
+    /// [Stopped](Options::stop) on request; it can be resumed.
     Stopped(Diagnostic),
     /// Anything else.
     Failed(Diagnostic),
 }
 
 impl TrainError {
-    /// What to tell the user.
+    /// The message for the user.
     pub fn diagnostic(&self) -> &Diagnostic {
         match self {
             TrainError::Diverged(diagnostic)
@@ -267,7 +274,8 @@ pub fn train(
         };
         if let Some(evaluation) = evaluation.as_mut().filter(|e| due(e.recipe.every)) {
             metrics = evaluation.run(session, progress.step, output.as_ref())?;
-            // In the log before the checkpoint, so that a run resumed from it has the line.
+            // Logged before the checkpoint is written, so that a run resumed from it has the
+            // line.
             if let Some(output) = &mut output {
                 output.log.evaluation(progress.step, epoch, &metrics)?;
             }
@@ -278,7 +286,7 @@ pub fn train(
         }
     }
     if let (Some(evaluation), true) = (&mut evaluation, resumed_at == total) {
-        // Nothing was left to do; the result is still reported.
+        // No step was left; the metrics are still reported.
         metrics = evaluation.run(session, total, output.as_ref())?;
     }
     if let Some(output) = output {

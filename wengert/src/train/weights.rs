@@ -1,8 +1,9 @@
-//! The variables that a run begins with: those of `init`, replaced by weights that are given.
+//! The initial variables of a run: those of `init`, replaced by weights from a file.
 //!
-//! Weights must fit the program: each name is one of its variables, and each variable of the *model* has a value. The
-//! model is what functions other than `init` and the training step take; the optimiser's state is no part of it, so
-//! the `weights.safetensors` of another run fits. [`Options::partial`] lifts both conditions.
+//! Weights must match the program: each name is one of its variables, and each variable of the
+//! *model* has a value. The model is the inputs of functions other than `init` and the training
+//! step; the optimiser's state is not part of it, so the `weights.safetensors` of another run
+//! fits. [`Options::partial`] removes both conditions.
 
 use super::functions::Function;
 use super::{Event, Options, TrainError};
@@ -15,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::TensorType;
 use wengert_core::graph::{OutputRole, Program};
 
-/// Names of the variables that functions other than `init` and the training step take; none if there is no such
-/// function.
+/// Names of the variables that functions other than `init` and the training step take; empty if
+/// there is no such function.
 pub(super) fn of_model<'a>(program: &'a Program, recipe: &Recipe) -> BTreeSet<&'a str> {
     let is_training = |name: &str| name == recipe.step.function || Some(name) == recipe.init.as_deref();
     let functions = program.functions().iter().filter(|function| !is_training(&function.name));
@@ -24,7 +25,7 @@ pub(super) fn of_model<'a>(program: &'a Program, recipe: &Recipe) -> BTreeSet<&'
     inputs.map(|input| input.name.as_str()).collect()
 }
 
-/// Runs `init` and sets the weights that are given.
+/// Runs `init` and sets the weights of the options.
 pub(super) fn initialize(
     session: &mut Session,
     program: &Program,
@@ -59,8 +60,8 @@ pub(super) fn initialize(
     Ok(())
 }
 
-/// Every variable that a function of the program takes or makes; types of those with dimension variables are the
-/// session's.
+/// Every variable that a function of the program takes or creates. Types with dimension variables
+/// are replaced by the session's.
 fn variables(program: &Program, session: &Session) -> BTreeMap<String, TensorType> {
     let mut found = BTreeMap::new();
     for function in program.functions() {

@@ -1,11 +1,12 @@
-//! Section `literals`: elements of literals, one after another, little endian and in row-major order. Who refers to them
-//! states dtype and shape and takes the next; so no two literals share bytes, and a file cannot hold more elements than bytes.
+//! Section `literals`: elements of literals, one after another, little endian and in row-major
+//! order. A record states dtype and shape and takes the next literal. So no two literals share
+//! bytes, and a file cannot hold more elements than bytes.
 
 use crate::data::bytes::little_endian;
 use crate::format::container::damaged;
 use wengert_core::{DType, Literal, Result};
 
-/// Appends a literal; its dtype and shape as records state them.
+/// Appends a literal. Returns its dtype and shape for its record.
 pub fn put(section: &mut Vec<u8>, literal: &Literal) -> (String, Vec<u64>) {
     section.extend_from_slice(&little_endian(literal));
     (literal.dtype().name().into(), literal.shape().iter().map(|e| *e as u64).collect())
@@ -18,12 +19,12 @@ pub struct Literals<'a> {
 }
 
 impl<'a> Literals<'a> {
-    /// All of a section's.
+    /// All literals of a section.
     pub fn new(section: &'a [u8]) -> Self {
         Literals { rest: section }
     }
 
-    /// The next literal; an error if the section has not so many bytes.
+    /// The next literal; an error if the section has too few bytes.
     pub fn take(&mut self, dtype: &str, shape: &[u64]) -> Result<Literal> {
         let dtype: DType = dtype.parse()?;
         let extents = shape.iter().map(|e| usize::try_from(*e).ok()).collect::<Option<Vec<_>>>();
@@ -40,7 +41,7 @@ impl<'a> Literals<'a> {
         Literal::from_bytes(dtype, &extents, bytes)
     }
 
-    /// An error if something is left.
+    /// An error if bytes are left.
     pub fn end(&self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),

@@ -71,7 +71,7 @@ pub fn from_record(record: Locations, functions: usize) -> Result<Vec<LocationTa
                     Record::Source { file, line, column } => {
                         Location::Source { file: text(file)?, line, column }
                     }
-                    // Earlier entries only: chains of derivations end.
+                    // Only earlier entries are accepted, so chains of derivations end.
                     Record::Derived { of, rule } if (of as usize) < i => {
                         Location::Derived { of: LocationId(of), rule: text(rule)? }
                     }

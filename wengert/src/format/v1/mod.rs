@@ -1,24 +1,28 @@
-//! Version 1 of the records within `.graph` and `.plan` files. **Frozen**: every later version of this library reads them.
+//! Version 1 of the records within `.graph` and `.plan` files. **Frozen**: every later version of
+//! this library reads them.
 //!
-//! These structs are the format. They are never changed, not even reordered (bincode writes fields in order and enum
-//! variants by number); what does not fit becomes a new version beside this one. Nothing in them is a type of the
-//! compiler: ops are names with a map of attributes, dtypes and roles are names, so that the compiler's enums can change
-//! freely. `tests/golden/` holds a file of this version that the tests read.
+//! These structs are the format. They are never changed, not even reordered: bincode writes
+//! fields in order and enum variants by number. An addition becomes a new version beside this
+//! one. No field has a type of the compiler: ops are names with a map of attributes, and dtypes
+//! and roles are names, so the compiler's enums can change freely. `tests/golden/` holds a file
+//! of this version that the tests read.
 //!
-//! No record contains itself, directly or through others: bodies lie in one list and a region is the number of an earlier
-//! body; a nested attribute is a list of nodes in preorder. So a reader needs no recursion, and hostile nesting cannot
-//! exhaust the stack; how deep regions and lists may really nest is checked when the program is rebuilt.
+//! No record contains itself, directly or through others. Bodies are in one list, and a region is
+//! the number of an earlier body. A nested attribute is a list of nodes in preorder. A reader
+//! therefore needs no recursion, and hostile nesting cannot exhaust the stack. The nesting depth
+//! of regions and lists is checked when the program is rebuilt.
 //!
 //! | section | record | holds |
 //! |---|---|---|
 //! | `program` | [`Program`] | functions, bodies, equations |
 //! | `literals` | – | the elements of the program's literals, one after another in the order in which `program` has them |
-//! | `locations` | [`Locations`] | for every function, where things were written |
-//! | `recipe` | [`Recipe`] | how it is trained; may be absent |
+//! | `locations` | [`Locations`] | for every function, the source locations |
+//! | `recipe` | [`Recipe`] | the training recipe; may be absent |
 //! | `weights` | – | a safetensors image of the variables; may be absent |
 //! | `weights.file` | – | instead of `weights`: the name of a safetensors file in the same folder |
 //!
-//! A `.plan` has `plan` (its text without its constants), `constants` ([`Constants`]), and `literals` with their elements.
+//! A `.plan` has `plan` (its text without its constants), `constants` ([`Constants`]), and
+//! `literals` with their elements.
 
 pub mod literals;
 pub mod locations;
@@ -36,7 +40,7 @@ pub const VERSION: u32 = 1;
 pub struct Program {
     /// In the order of definition.
     pub functions: Vec<Function>,
-    /// Every body, of functions and regions; regions before what holds them.
+    /// Every body of a function or region. Regions come before the bodies that contain them.
     pub bodies: Vec<Body>,
 }
 
@@ -115,7 +119,8 @@ pub struct Equation {
     pub operands: Vec<u32>,
     /// Numbers of values.
     pub results: Vec<u32>,
-    /// Numbers of bodies, each less than this body's and used nowhere else; `call`s of one function share theirs.
+    /// Numbers of bodies, each less than this body's number and used nowhere else, except that
+    /// `call`s of one function share their body.
     pub regions: Vec<u32>,
     /// Number in the function's list of section `locations`.
     pub location: u32,
@@ -148,7 +153,7 @@ pub enum Node {
         /// Its extents.
         shape: Vec<u64>,
     },
-    /// A list of so many attributes, which follow.
+    /// A list of this many attributes, which follow.
     List(u32),
 }
 
@@ -175,7 +180,7 @@ pub enum Location {
         /// From 1.
         column: u32,
     },
-    /// Made by a rule.
+    /// Derived by a rule.
     Derived {
         /// Number of an earlier location of the same list.
         of: u32,
@@ -184,28 +189,28 @@ pub enum Location {
     },
 }
 
-/// Section `recipe`; see [`crate::recipe`] for what the fields mean.
+/// Section `recipe`; [`crate::recipe`] defines the fields.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 pub struct Recipe {
-    /// Function that makes the initial variables.
+    /// Function that computes the initial variables.
     pub init: Option<String>,
     /// Function of a step.
     pub step: String,
-    /// Data inputs of the step.
+    /// Inputs of the step that are read from data.
     pub step_inputs: Vec<RecipeInput>,
-    /// Output that is minimised.
+    /// The output to minimise.
     pub loss: String,
     /// The evaluation.
     pub evaluate: Option<Evaluate>,
     /// Examples in a batch.
     pub batch_size: u64,
-    /// Seed of the order.
+    /// Seed of the order of examples.
     pub shuffle: Option<u64>,
     /// True if an incomplete last batch is used as a smaller one, false if it is left out.
     pub smaller_last_batch: bool,
-    /// How long.
+    /// How long to train.
     pub length: Period,
-    /// When checkpoints are written; nothing for "at the end only".
+    /// When checkpoints are written; `None` for "at the end only".
     pub checkpoint: Option<Period>,
     /// Seed of keys.
     pub key_seed: u64,
@@ -218,11 +223,11 @@ pub struct Evaluate {
     pub function: String,
     /// Data inputs.
     pub inputs: Vec<RecipeInput>,
-    /// Examples at once.
+    /// Examples in a batch.
     pub batch_size: u64,
-    /// What is reported.
+    /// The reported metrics.
     pub metrics: Vec<Metric>,
-    /// When; nothing for "at the end only".
+    /// When to evaluate; `None` for "at the end only".
     pub every: Option<Period>,
 }
 
@@ -237,7 +242,7 @@ pub struct RecipeInput {
     pub transforms: Vec<Transform>,
 }
 
-/// A change of elements.
+/// An elementwise transform.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 pub enum Transform {
     /// To this dtype.
@@ -261,9 +266,9 @@ pub enum Transform {
 /// A metric.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 pub struct Metric {
-    /// What it is called.
+    /// Its name in reports.
     pub name: String,
-    /// The output it is made of.
+    /// The output that it aggregates.
     pub output: String,
     /// `mean`, `per_example` or `sum`.
     pub aggregate: String,
@@ -272,9 +277,9 @@ pub struct Metric {
 /// A span of training.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 pub enum Period {
-    /// So many steps.
+    /// This many steps.
     Steps(u64),
-    /// So many epochs.
+    /// This many epochs.
     Epochs(u64),
 }
 
@@ -288,7 +293,7 @@ pub struct Constants {
 /// A constant of a plan; its elements are the next literal of section `literals`.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 pub struct Constant {
-    /// Number of the value that it is.
+    /// Number of the value.
     pub value: u32,
     /// Its dtype.
     pub dtype: String,

@@ -1,7 +1,7 @@
 //! Programs to and from version 1.
 //!
-//! Reading rebuilds the program with every number checked, and the core verifier checks the result; between the two,
-//! nothing that a file says is used unchecked.
+//! Reading rebuilds the program and checks every number, and the core verifier checks the result.
+//! No value of a file is used unchecked.
 
 use super as v1;
 use super::literals::{self, Literals};
@@ -13,7 +13,7 @@ use wengert_core::graph::{
 use wengert_core::op::{Attribute, Op};
 use wengert_core::{Diagnostic, Dim, IdVec, LocationId, LocationTable, Result, Scalar, TensorType};
 
-/// How deep regions and lists of attributes may nest: as deep as in text.
+/// Deepest nesting of regions and lists of attributes, the same as in text.
 const MAX_DEPTH: usize = wengert_core::text::cursor::MAX_DEPTH as usize;
 
 /// The record of a program, and the contents of section `literals`.
@@ -54,13 +54,14 @@ const fn output_role(role: OutputRole) -> &'static str {
 #[derive(Default)]
 struct Writer {
     bodies: Vec<v1::Body>,
-    /// Numbers of the functions that are called, by the address of their body.
+    /// Numbers of the bodies of called functions, by the address of their body.
     called: HashMap<usize, u32>,
     literals: Vec<u8>,
 }
 
 impl Writer {
-    /// Writes a body after the bodies within it, and its literals after theirs, since they are read in the order of bodies; its number.
+    /// Writes a body after the bodies within it, and its literals after theirs, since literals
+    /// are read in the order of bodies. Returns its number.
     fn body(&mut self, body: &Body) -> u32 {
         let numbers = |values: &[ValueId]| values.iter().map(|v| v.0).collect();
         let regions: Vec<Vec<u32>> = body
@@ -103,7 +104,7 @@ impl Writer {
         self.bodies.len() as u32 - 1
     }
 
-    /// A function that is called is written once.
+    /// Writes a called function at its first call only.
     fn called(&mut self, region: &Region) -> u32 {
         if let Some(number) = self.called.get(&region.address()) {
             return *number;
@@ -145,7 +146,8 @@ fn dim_to(dim: &Dim) -> v1::Dim {
     v1::Dim { constant: dim.constant_term(), terms }
 }
 
-/// The program of a record; `literals` is the contents of that section, `locations` one table a function.
+/// The program of a record; `literals` is the contents of that section, `locations` one table per
+/// function.
 pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<LocationTable>) -> Result<Program> {
     let mut reader =
         Reader { literals: Literals::new(literals), bodies: Vec::with_capacity(record.bodies.len()) };
@@ -172,14 +174,14 @@ struct Reader<'a> {
     bodies: Vec<Built>,
 }
 
-/// Whose body it is.
+/// Uses of a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Nobody's yet.
+    /// Not used yet.
     Not,
-    /// That of a function, or of one equation.
+    /// Used by one function, or by one equation.
     Own,
-    /// That of any number of calls.
+    /// Used by any number of calls.
     Called,
 }
 
@@ -191,7 +193,7 @@ struct Built {
 }
 
 impl Reader<'_> {
-    /// A body for another use of it.
+    /// Marks a body as used in this way, and returns it.
     fn body_of(&mut self, number: u32, used: Use) -> Result<&Built> {
         match self.bodies.get_mut(number as usize) {
             Some(body) if body.used == Use::Not || (body.used, used) == (Use::Called, Use::Called) => {
@@ -310,7 +312,7 @@ impl Reader<'_> {
             }
             v1::Node::Literal { dtype, shape } => Attribute::Literal(self.literals.take(&dtype, &shape)?),
             v1::Node::List(count) => {
-                // Each item has at least one node, so no more than these can come.
+                // Each item has at least one node, so there are at most as many items as nodes.
                 if count as usize > nodes.len() {
                     return Err(damaged(format!("a list of {count} has only {} nodes", nodes.len())));
                 }
@@ -326,7 +328,8 @@ fn type_from(record: v1::Type) -> Result<TensorType> {
     Ok(TensorType { dtype, shape: record.shape.into_iter().map(dim_from).collect::<Result<_>>()? })
 }
 
-/// Only the normal form is accepted, so that equal dimensions have equal bytes. Names must be names in text.
+/// Accepts only the normal form, so that equal dimensions have equal bytes. Names must be valid
+/// in text.
 fn dim_from(record: v1::Dim) -> Result<Dim> {
     let terms = record.terms.iter().map(|(name, coefficient)| (name.as_str().into(), *coefficient));
     let dim = Dim::linear(record.constant, terms).filter(|dim| {

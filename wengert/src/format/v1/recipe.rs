@@ -8,7 +8,7 @@ use crate::recipe::{
 };
 use wengert_core::{DType, Result, Scalar};
 
-/// As a record.
+/// Converts a recipe to a record.
 pub fn to_record(recipe: &Recipe) -> v1::Recipe {
     v1::Recipe {
         init: recipe.init.clone(),
@@ -34,7 +34,8 @@ pub fn to_record(recipe: &Recipe) -> v1::Recipe {
     }
 }
 
-/// From a record; names of dtypes and aggregates must be known, and the recipe must pass [`Recipe::verify`].
+/// Converts a record to a recipe. Names of dtypes and aggregates must be known, and the recipe
+/// must pass [`Recipe::verify`].
 pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
     let inputs =
         |inputs: Vec<v1::RecipeInput>| inputs.into_iter().map(input_from).collect::<Result<Vec<_>>>();
