@@ -237,70 +237,72 @@ pub enum Inst {
     },
     /// The lanes in which a predicate holds.
     Ballot(Reg, Reg, Operand),
-    /// Waits for the threads of the block; those of barrier 0.
+    /// Waits for all threads of the block, at barrier 0.
     Barrier,
-    /// Waits for the lanes of the warp.
+    /// Waits for lanes of the warp.
     WarpBarrier(Operand),
-    /// Orders memory accesses for the device.
+    /// Orders memory accesses at device scope.
     FenceDevice,
-    /// Reads, changes and writes a word; gives what was there.
+    /// Atomic read-modify-write of a word; returns the old value.
     Atomic {
-        /// Which memory.
+        /// Memory space.
         space: Space,
-        /// What is done.
+        /// Operation.
         operation: Atomic,
         /// Type of the word.
         ty: Type,
-        /// What was there.
+        /// Old value.
         result: Reg,
         /// Address.
         base: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         offset: i64,
         /// Operand.
         value: Operand,
     },
-    /// Compares and exchanges a word; gives what was there.
+    /// Compare-and-exchange of a word; returns the old value.
     CompareExchange {
-        /// Which memory.
+        /// Memory space.
         space: Space,
         /// Type of the word.
         ty: Type,
-        /// What was there.
+        /// Old value.
         result: Reg,
         /// Address.
         base: Operand,
-        /// Expected.
+        /// Expected value.
         expected: Operand,
-        /// Stored if it was there.
+        /// Stored if the old value is the expected one.
         value: Operand,
     },
-    /// 16 bytes from global to shared memory, in the background. Of these, `size` come from memory, the rest are zeros.
+    /// Asynchronous copy from global to shared memory. It writes 16 bytes: the first `size` come
+    /// from memory, the rest are zeros.
     CopyAsync {
         /// Address in shared memory.
         to: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         to_offset: i64,
         /// Address in global memory.
         from: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         from_offset: i64,
         /// Bytes that are read.
         size: Operand,
     },
-    /// Ends a group of copies.
+    /// Commits the copies so far as a group.
     CopyCommit,
-    /// Waits until at most so many of the latest groups are under way.
+    /// Waits until at most this many of the latest groups are in flight.
     CopyWait(u32),
-    /// Loads 8×8 matrices of 16-bit elements from shared memory, as fragments: one result for each matrix.
+    /// Loads 8×8 matrices of 16-bit elements from shared memory as fragments, one result for each
+    /// matrix.
     LoadMatrix {
-        /// Whether each is transposed.
+        /// Whether each matrix is transposed.
         transpose: bool,
-        /// One, two or four.
+        /// One, two or four registers.
         results: Vec<Reg>,
         /// Address of this lane's row.
         base: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         offset: i64,
     },
     /// Product of matrix fragments: d = a·b + c (`mma.sync.aligned.SHAPE.row.col`).
@@ -317,21 +319,21 @@ pub enum Inst {
         a: Vec<Reg>,
         /// Right fragment.
         b: Vec<Reg>,
-        /// What is added.
+        /// Addend.
         c: Vec<Reg>,
     },
     /// Calls a function of the module.
     Call {
         /// Its name.
         function: String,
-        /// Where results go.
+        /// Destinations.
         results: Vec<(Type, Reg)>,
         /// Arguments.
         arguments: Vec<(Type, Operand)>,
     },
-    /// Goes to a label.
+    /// Jumps to a label.
     Branch(Label),
-    /// Goes to a label, with all lanes of the warp.
+    /// Jumps to a label; uniform across the warp.
     BranchUniform(Label),
     /// Ends the thread, or the function.
     Return,
@@ -339,12 +341,12 @@ pub enum Inst {
     Trap,
 }
 
-/// An instruction with its condition.
+/// An instruction with its guard.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Statement {
-    /// Done only where this predicate holds (or, with `true`, where it does not).
+    /// The instruction is executed only where this predicate holds (with `true`: does not hold).
     pub guard: Option<(Reg, bool)>,
-    /// What is done.
+    /// The instruction.
     pub inst: Inst,
 }
 
@@ -353,9 +355,9 @@ pub struct Statement {
 pub enum Line {
     /// An instruction.
     Statement(Statement),
-    /// A place to go to.
+    /// A label.
     Label(Label),
-    /// A remark, of one line.
+    /// A comment, of one line.
     Comment(String),
 }
 
@@ -580,7 +582,7 @@ impl fmt::Display for Inst {
 }
 
 impl Inst {
-    /// A call needs variables of its own for what goes in and out.
+    /// A call declares `.param` variables for its arguments and results.
     fn fmt_call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inst::Call { function, results, arguments } = self else { unreachable!("only calls come here") };
         f.write_str("{ ")?;
