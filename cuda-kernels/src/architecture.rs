@@ -4,7 +4,8 @@ use wengert_core::{Diagnostic, Result};
 
 /// A compute capability, by its numbers.
 ///
-/// Sources: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications; PTX ISA, `.target`.
+/// Sources: CUDA C++ Programming Guide, "Compute Capabilities", table of technical
+/// specifications; PTX ISA, `.target`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Architecture {
     /// Major · 10 + minor: 90 for `sm_90`.
@@ -67,7 +68,8 @@ impl Architecture {
         })
     }
 
-    /// The row for a device of this compute capability: its own, or the latest one before it of the same major number, whose PTX it runs.
+    /// The row for a device of this compute capability: its own, or the latest one before it of
+    /// the same major number, whose PTX it runs.
     ///
     /// Errors: the device is older than every row, or of a generation without one.
     pub fn of_device(major: u32, minor: u32) -> Result<Architecture> {

@@ -18,9 +18,10 @@ pub enum Access {
 pub enum Argument {
     /// The parameter's bytes as they are. A pointer given so is checked against allocations only.
     Bytes(Vec<u8>),
-    /// A pointer to `bytes` bytes at `address`. The kernel gets it with a tag of its own in the upper 16 bits, so that
-    /// every access through it (and what is computed from it) is checked against just this range and these rights,
-    /// even if other arguments name neighbouring or the same bytes.
+    /// A pointer to `bytes` bytes at `address`. The kernel gets it with a tag of its own in the
+    /// upper 16 bits, so that every access through it (and what is computed from it) is checked
+    /// against just this range and these rights, even if other arguments name neighbouring or the
+    /// same bytes.
     Buffer {
         /// The first byte.
         address: u64,

@@ -1,8 +1,9 @@
 //! Memory of the device: allocations, their bytes, and what is known about each byte.
 //!
-//! Allocations never adjoin: between any two lies a gap, so that no small overrun of one lands in another. Every word
-//! carries four bits that say which of its bytes have been written, and, once labels are used, the label of the launch
-//! that wrote it last. Words are atomics: blocks run on several threads and share memory without `unsafe`.
+//! Allocations never adjoin: between any two lies a gap, so that no small overrun of one lands in
+//! another. Every word carries four bits that say which of its bytes have been written, and, once
+//! labels are used, the label of the launch that wrote it last. Words are atomics: blocks run on
+//! several threads and share memory without `unsafe`.
 
 use crate::module::Module;
 use std::collections::HashMap;
@@ -243,7 +244,8 @@ impl Memory {
         Memory { allocations: Vec::new(), end: FIRST, modules: HashMap::new() }
     }
 
-    /// Allocates `bytes` bytes, aligned to 256, uninitialised; gives the address. Allocations never adjoin.
+    /// Allocates `bytes` bytes, aligned to 256, uninitialised; gives the address. Allocations
+    /// never adjoin.
     pub fn allocate(&mut self, name: &str, bytes: u64) -> Result<u64, MemoryError> {
         let base = self.end.max(FIRST);
         let none = || MemoryError::OutOfMemory { name: name.to_owned(), bytes };
@@ -334,7 +336,8 @@ impl Memory {
         Ok(())
     }
 
-    /// The address of a `.global` or `.const` variable of `module`, which is loaded if it is not yet.
+    /// The address of a `.global` or `.const` variable of `module`, which is loaded if it is not
+    /// yet.
     pub fn variable(&mut self, module: &Module, name: &str) -> Result<u64, MemoryError> {
         let addresses = self.load(module)?;
         match module.tree.variables.iter().position(|v| v.name == name) {
@@ -343,7 +346,8 @@ impl Memory {
         }
     }
 
-    /// Places a module's variables, the first time; gives their addresses (0 for those of other spaces).
+    /// Places a module's variables, the first time; gives their addresses (0 for those of other
+    /// spaces).
     pub(crate) fn load(&mut self, module: &Module) -> Result<Vec<u64>, MemoryError> {
         use crate::parse::syntax::{Initial, Space};
         if let Some(addresses) = self.modules.get(&module.id) {
@@ -381,7 +385,8 @@ impl Memory {
     }
 }
 
-/// Labels are stored plus 1; 0 is none. The two highest labels are not told apart from none and mixed.
+/// Labels are stored plus 1; 0 is none. The two highest labels are not told apart from none and
+/// mixed.
 pub(crate) fn stored_label(label: Option<u32>) -> u32 {
     label.map_or(0, |label| label.saturating_add(1).min(MIXED - 1))
 }

@@ -55,8 +55,8 @@ impl Module {
     /// Reads a PTX text.
     ///
     /// # Errors
-    /// Line, column and reason of the first thing that is no PTX, or that this crate does not execute: an instruction
-    /// that is not supported is found here, not when it is reached.
+    /// Line, column and reason of the first thing that is no PTX, or that this crate does not
+    /// execute: an instruction that is not supported is found here, not when it is reached.
     pub fn parse(text: &str) -> Result<Module, ParseError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if text.len() > 1 << 28 {

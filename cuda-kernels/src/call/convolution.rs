@@ -6,8 +6,9 @@
 //! | input gradient | images, positions of the input | input channels | taps, output channels |
 //! | filter gradient | taps, input channels | output channels | images, positions of the result |
 //!
-//! One of the two operands of the product is the tensor that taps meet, of which it takes every element as often as a tap meets it; the other is a matrix
-//! as it lies there. Strides, dilations and padding are in where positions and taps meet, and nothing else knows of them.
+//! One of the two operands of the product is the tensor that taps meet, of which it takes every
+//! element as often as a tap meets it; the other is a matrix as it lies there. Strides, dilations
+//! and padding are in where positions and taps meet, and nothing else knows of them.
 
 use super::index::check_extent;
 use super::number::Number;

@@ -1,7 +1,8 @@
 //! Arithmetic on indices with constants that are known when a kernel is written.
 //!
-//! Indices are below 2³¹, so that a division by a constant is a multiplication and a shift (Granlund and Montgomery, "Division by invariant
-//! integers using multiplication", 1994): with l = ⌈log₂ d⌉ and μ = ⌈2^(31+l) / d⌉ < 2³², ⌊x/d⌋ = ⌊x·μ / 2^(31+l)⌋ for every x < 2³¹.
+//! Indices are below 2³¹, so that a division by a constant is a multiplication and a shift
+//! (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994): with l
+//! = ⌈log₂ d⌉ and μ = ⌈2^(31+l) / d⌉ < 2³², ⌊x/d⌋ = ⌊x·μ / 2^(31+l)⌋ for every x < 2³¹.
 
 use crate::ptx::{Binary, Code, Reg, Rounding, Ternary, Type};
 use wengert_core::{Diagnostic, Result};
@@ -44,7 +45,8 @@ pub(super) fn divide(code: &mut Code, x: Reg, d: usize) -> (Reg, Reg) {
     (q, rest)
 }
 
-/// The digits of an index in a mixed base, most significant first. The first digit takes what is left.
+/// The digits of an index in a mixed base, most significant first. The first digit takes what is
+/// left.
 pub(super) fn digits(code: &mut Code, x: Reg, extents: &[usize]) -> Vec<Reg> {
     let mut found = Vec::with_capacity(extents.len());
     let mut rest = x;

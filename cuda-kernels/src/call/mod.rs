@@ -1,8 +1,9 @@
 //! Kernels of our own for calls: what is not a nest.
 //!
-//! A call becomes one stage or a few, whose arguments are the call's operands in order and its result last, and parts of a workspace. Extents
-//! are constants of the code. There are no atomic operations on floats, and the parts of a sum depend on extents alone, so that two runs give the
-//! same bits, on every GPU of an architecture and on every architecture of the same kernels.
+//! A call becomes one stage or a few, whose arguments are the call's operands in order and its
+//! result last, and parts of a workspace. Extents are constants of the code. There are no atomic
+//! operations on floats, and the parts of a sum depend on extents alone, so that two runs give
+//! the same bits, on every GPU of an architecture and on every architecture of the same kernels.
 
 mod attention;
 mod convolution;
@@ -25,10 +26,11 @@ use wengert_core::{Diagnostic, Result, Target};
 pub struct Options {
     /// The operand, one of [`Call::in_place`], whose memory is the result's.
     pub in_place: Option<usize>,
-    /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which tensor cores multiply. Without it
-    /// f32 is f32.
+    /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which
+    /// tensor cores multiply. Without it f32 is f32.
     pub tf32: bool,
-    /// What the address of every argument is a multiple of: a power of two, at least the size of its elements.
+    /// What the address of every argument is a multiple of: a power of two, at least the size of
+    /// its elements.
     pub alignment: u64,
 }
 
@@ -38,9 +40,11 @@ impl Default for Options {
     }
 }
 
-/// The kernels of a call. `in_place` is the operand, one of [`Call::in_place`], whose memory is the result's.
+/// The kernels of a call. `in_place` is the operand, one of [`Call::in_place`], whose memory is
+/// the result's.
 ///
-/// Errors: the call breaks a rule ([`Call::verify`]), an extent is beyond 2³¹, or there is no kernel for it.
+/// Errors: the call breaks a rule ([`Call::verify`]), an extent is beyond 2³¹, or there is no
+/// kernel for it.
 pub fn compile(call: &Call, architecture: Architecture, in_place: Option<usize>) -> Result<Compiled> {
     compile_with(call, architecture, Options { in_place, ..Options::default() })
 }

@@ -86,7 +86,8 @@ impl Module {
         context.not_capturing(&doing())?;
         context.enter()?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the pointer is valid for a write, the module is loaded, the name ends with a zero.
+        // SAFETY: the pointer is valid for a write, the module is loaded, the name ends with a
+        // zero.
         let code =
             unsafe { context.driver.api.cuModuleGetFunction(&mut handle, loaded.handle, c_name.as_ptr()) };
         context.check(code, doing)?;

@@ -316,8 +316,8 @@ fn free_memory(driver: &Driver, device: CUdevice, ordinal: u32) -> Result<u64> {
     // SAFETY: the pointer is valid for a write; the retain is matched by the release below.
     driver.check(unsafe { driver.api.cuDevicePrimaryCtxRetain(&mut context, device) }, doing)?;
     let (mut free, mut total) = (0, 0);
-    // SAFETY: the context was just retained; both pointers are valid for writes. The thread is left without a context, as every
-    // entry of this crate sets its own.
+    // SAFETY: the context was just retained; both pointers are valid for writes. The thread is
+    // left without a context, as every entry of this crate sets its own.
     let code = unsafe {
         let set = driver.api.cuCtxSetCurrent(context);
         let code = if set.code == 0 { driver.api.cuMemGetInfo_v2(&mut free, &mut total) } else { set };

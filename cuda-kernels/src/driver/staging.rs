@@ -135,7 +135,8 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let context = &*self.device.context;
         if self.bytes != 0 && context.enter().is_ok() {
-            // SAFETY: allocated once by `cuMemHostAlloc`, freed once; the slot has waited for its copy.
+            // SAFETY: allocated once by `cuMemHostAlloc`, freed once; the slot has waited for its
+            // copy.
             context.log(unsafe { context.driver.api.cuMemFreeHost(self.memory.as_ptr().cast()) });
         }
     }

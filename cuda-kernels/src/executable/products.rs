@@ -1,4 +1,5 @@
-//! Who does the products of a plan: cuBLASLt where it gives the plan's bits, else kernels of our own.
+//! Who does the products of a plan: cuBLASLt where it gives the plan's bits, else kernels of our
+//! own.
 
 use super::Options;
 use crate::driver::blas::{Alignment, Blas, Form, Operands, Prepared, Rules, Tuning, supports};

@@ -1,5 +1,6 @@
-//! Whole runs on the fake driver, whose kernels the emulator executes: allocation, staging, capture and replay, products by the (fake)
-//! library, variables that move. Results are those of the plan interpreter, bit for bit; inputs are small integers, so that sums are exact.
+//! Whole runs on the fake driver, whose kernels the emulator executes: allocation, staging,
+//! capture and replay, products by the (fake) library, variables that move. Results are those of
+//! the plan interpreter, bit for bit; inputs are small integers, so that sums are exact.
 
 #![allow(clippy::unwrap_used)] // It is a test.
 
@@ -69,7 +70,8 @@ fn corpus() -> Vec<Plan> {
     plans
 }
 
-/// A layer with its gradient: products with what a library does of their epilogues, and what it leaves.
+/// A layer with its gradient: products with what a library does of their epilogues, and what it
+/// leaves.
 const LAYER: &str = "
 func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) -> (y: f32[6,4], z: f32[6,4], g: f32[8,4]) {
   %0: f32[6,4] = dot_general %x, %w {contract=[[1],[0]]}

@@ -1,4 +1,5 @@
-//! What a library leaves of an epilogue: a kernel of ours on the result, made as a nest, so that each step has the bits of its graph op.
+//! What a library leaves of an epilogue: a kernel of ours on the result, made as a nest, so that
+//! each step has the bits of its graph op.
 
 use wengert_core::call::{Activation, Epilogue, Gemm};
 use wengert_core::nest::{Affine, Nest, NestBuilder, Reg, ScalarOp};

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use wengert_core::Id;
 use wengert_core::plan::{Plan, Step, Trip, ValueId};
 
-/// Labels of values: the least value that is handed on to become this one, or that this one becomes.
+/// Labels of values: the least value that is handed on to become this one, or that this one
+/// becomes.
 pub(super) struct Labels(Vec<u32>);
 
 impl Labels {
-    /// Joins what loops hand from iteration to iteration, wholes and their parts, and what branches define.
+    /// Joins what loops hand from iteration to iteration, wholes and their parts, and what
+    /// branches define.
     pub fn new(plan: &Plan) -> Labels {
         let mut labels = Labels((0..plan.values.len() as u32).collect());
         labels.block(&plan.steps);

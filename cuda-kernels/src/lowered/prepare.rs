@@ -14,7 +14,8 @@ use wengert_core::plan::work::STEP;
 use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
 use wengert_core::{DType, Diagnostic, Id, Result};
 
-/// What the addresses of buffers are known to be multiples of, at most. (Allocations, and values in the arena.)
+/// What the addresses of buffers are known to be multiples of, at most. (Allocations, and values
+/// in the arena.)
 const ALIGNMENT: u64 = 256;
 
 pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choose<'_>) -> Result<Lowered> {
@@ -60,7 +61,8 @@ pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choo
     })
 }
 
-/// Stages of a nest or call in the module: like [`crate::stage::Stage`], with the number of the kernel.
+/// Stages of a nest or call in the module: like [`crate::stage::Stage`], with the number of the
+/// kernel.
 #[derive(Clone)]
 struct Placed {
     stages: Vec<PlacedStage>,
@@ -81,7 +83,8 @@ type NestKey = (NestId, Vec<(usize, usize)>, u64);
 /// How a call is done.
 #[derive(Clone)]
 enum Done {
-    /// By a library, and a kernel for the epilogue that it leaves, with the arguments of the call that it gets.
+    /// By a library, and a kernel for the epilogue that it leaves, with the arguments of the call
+    /// that it gets.
     Library(usize, Option<(PlacedStage, Vec<usize>)>),
     /// By kernels.
     Kernels(Placed),

@@ -1,8 +1,9 @@
 //! Index expressions as code.
 //!
-//! Expressions are computed in 32 bits where the interval of their value fits, else in 64. Sums may wrap on the way: only the value counts, and
-//! what is divided. A sum is written term by term, outer axes first, and every partial sum is remembered, so that accesses share what they have in
-//! common and loops find the outer part already there.
+//! Expressions are computed in 32 bits where the interval of their value fits, else in 64. Sums
+//! may wrap on the way: only the value counts, and what is divided. A sum is written term by
+//! term, outer axes first, and every partial sum is remembered, so that accesses share what they
+//! have in common and loops find the outer part already there.
 
 use super::emit::{Copy, Emit, Key};
 use crate::ptx::{Binary, Compare, Reg, Rounding, Ternary, Type, Width};

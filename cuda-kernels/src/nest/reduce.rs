@@ -1,8 +1,9 @@
 //! Reductions by one thread, element after element.
 //!
-//! A tree of one lane is an accumulator in registers. More lanes are an array in the thread's local memory, which is slow and takes any tree: it is
-//! for nests that no team fits, and the measure of those that do. Where the tree has blocks, a block is closed when the next
-//! element comes.
+//! A tree of one lane is an accumulator in registers. More lanes are an array in the thread's
+//! local memory, which is slow and takes any tree: it is for nests that no team fits, and the
+//! measure of those that do. Where the tree has blocks, a block is closed when the next element
+//! comes.
 
 use super::emit::Emit;
 use super::vector::to_memory;

@@ -1,8 +1,9 @@
 //! The loops of a nest as few and as simple as they can be.
 //!
-//! Two axes, one right inside the other, are one axis of the product of their extents if every expression of the nest sees them as such: where the inner
-//! one has coefficient c, the outer one has c times the inner extent. So an elementwise nest over `[64, 768]` is one over 49152 elements, unless
-//! something in it is broadcast.
+//! Two axes, one right inside the other, are one axis of the product of their extents if every
+//! expression of the nest sees them as such: where the inner one has coefficient c, the outer one
+//! has c times the inner extent. So an elementwise nest over `[64, 768]` is one over 49152
+//! elements, unless something in it is broadcast.
 
 use super::access::element;
 use crate::scalar;
@@ -110,7 +111,8 @@ pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<Group> {
     group(nest, &phase.axes, &all)
 }
 
-/// Bytes that neighbours along an axis find side by side, less those that they find apart, over one row.
+/// Bytes that neighbours along an axis find side by side, less those that they find apart, over
+/// one row.
 pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
     let mut sum = 0i128;
     for phase in &nest.phases {

@@ -64,7 +64,8 @@ impl Emit<'_> {
         register
     }
 
-    /// `combine(left, right)`, in new registers or those of the operands. Nothing of it is remembered, since accumulators change.
+    /// `combine(left, right)`, in new registers or those of the operands. Nothing of it is
+    /// remembered, since accumulators change.
     pub fn combine(&mut self, combine: &Combine, left: &[Reg], right: &[Reg]) -> Result<Vec<Reg>> {
         let mut registers: Vec<Option<Reg>> = left.iter().chain(right).map(|r| Some(*r)).collect();
         registers.resize(combine.registers.len(), None);

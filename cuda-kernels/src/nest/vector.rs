@@ -1,4 +1,5 @@
-//! Neighbouring elements as one access, and what lies between memory and registers: packed words, bools as bytes.
+//! Neighbouring elements as one access, and what lies between memory and registers: packed words,
+//! bools as bytes.
 
 use super::access::VECTOR_BYTES;
 use crate::ptx::{Binary, Cache, Code, Compare, Inst, Operand, Reg, Rounding, Space, Type, Width};

@@ -28,7 +28,8 @@ impl Lanes {
 }
 
 impl Code {
-    /// The value that the other lane has in this register of 32 bits, or of 64, of which each half goes by itself.
+    /// The value that the other lane has in this register of 32 bits, or of 64, of which each
+    /// half goes by itself.
     pub fn shuffle(&mut self, from: &Lanes, value: Reg) -> Reg {
         let result = self.reg(value.width);
         self.shuffle_into(result, from, value);

@@ -136,7 +136,8 @@ pub(super) fn integer(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[R
             code.binary(Binary::Shr, ty, product, 8)
         }
         ScalarOp::MulHigh => code.binary(Binary::MulHigh, ty, x, y),
-        // A distance that is negative is large without its sign, and shifts by 32 or more give 0 or all sign bits.
+        // A distance that is negative is large without its sign, and shifts by 32 or more give 0
+        // or all sign bits.
         ScalarOp::ShiftLeft => {
             let by = distance(code, wide, y);
             code.binary(Binary::Shl, ty, x, by)
@@ -156,7 +157,8 @@ pub(super) fn integer(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[R
     wrap(code, dtype, value)
 }
 
-/// Bits that are 1, or zeros above the highest of them. PTX counts in 32 bits, whatever it counts in.
+/// Bits that are 1, or zeros above the highest of them. PTX counts in 32 bits, whatever it counts
+/// in.
 fn count(code: &mut Code, zeros: bool, dtype: DType, x: Reg) -> Reg {
     let (instruction, wide) = (if zeros { Unary::Clz } else { Unary::Popc }, dtype.size() == 8);
     let bits = without_sign(code, dtype, x);
@@ -178,8 +180,8 @@ fn distance(code: &mut Code, wide: bool, y: Reg) -> Reg {
     code.convert(Rounding::Exact, Type::U32, Type::U64, bounded)
 }
 
-/// Truncating quotient or remainder. PTX does not say what a division by zero gives, nor the least integer by −1: the divisor is 1 in their
-/// stead, and the result is put right.
+/// Truncating quotient or remainder. PTX does not say what a division by zero gives, nor the
+/// least integer by −1: the divisor is 1 in their stead, and the result is put right.
 fn divide(code: &mut Code, quotient: bool, ty: Type, signed: bool, x: Reg, y: Reg) -> Reg {
     let zero = code.compare(Compare::Eq, ty, y, 0);
     let divisor = code.select(ty, 1, y, zero);

@@ -1,8 +1,10 @@
 //! Conversions, each rounding once.
 //!
-//! **Rounding to odd.** f64 and integers of 32 and 64 bits become halves by way of f32: the value is first cut off to f32 (`.rz`), and if that lost
-//! anything, the last bit of the f32 is set. What follows rounds to at most 11 bits and cannot mistake such a value for a tie, so that the
-//! result is that of a single rounding. (Boldo and Melquiond, "When double rounding is odd", 2005.)
+//! **Rounding to odd.** f64 and integers of 32 and 64 bits become halves by way of f32: the value
+//! is first cut off to f32 (`.rz`), and if that lost anything, the last bit of the f32 is set.
+//! What follows rounds to at most 11 bits and cannot mistake such a value for a tie, so that the
+//! result is that of a single rounding. (Boldo and Melquiond, "When double rounding is odd",
+//! 2005.)
 
 use super::arithmetic::wrap;
 use super::value_type;

@@ -1,7 +1,8 @@
 //! Approximated functions, with the bits of [`wengert_core::math`].
 //!
-//! A function is there as a straight-line program of exact instructions ([`math::program`]). Short ones are written in place, where several of them
-//! are in flight together; the long ones, which work in f64 or have much to select from, become a function of the module, so that a
+//! A function is there as a straight-line program of exact instructions ([`math::program`]).
+//! Short ones are written in place, where several of them are in flight together; the long ones,
+//! which work in f64 or have much to select from, become a function of the module, so that a
 //! kernel that computes eight elements side by side does not grow out of the instruction cache.
 
 use super::{Functions, constant, value_type};

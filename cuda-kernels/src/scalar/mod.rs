@@ -1,14 +1,18 @@
 //! Scalar instructions as PTX: one table, instruction × dtype.
 //!
-//! **Representation.** A `bool` is a predicate. Integers of 8 bits live in 32-bit registers and are kept wrapped: extended by zeros (u8) or by the
-//! sign (i8), so that most instructions are those of 32 bits with a wrap behind. Integers and floats of 32 and 64 bits fill a register of their
-//! width, and halves one of 16 bits: they are only moved, selected and converted. In memory a bool is a byte, 0 or 1.
+//! **Representation.** A `bool` is a predicate. Integers of 8 bits live in 32-bit registers and
+//! are kept wrapped: extended by zeros (u8) or by the sign (i8), so that most instructions are
+//! those of 32 bits with a wrap behind. Integers and floats of 32 and 64 bits fill a register of
+//! their width, and halves one of 16 bits: they are only moved, selected and converted. In memory
+//! a bool is a byte, 0 or 1.
 //!
-//! **Exactness.** Results are those of [`wengert_core::nest::evaluate`], bit for bit but for NaNs. Where PTX leaves something open, code decides:
-//! division by zero, the least integer over −1, NaN in the minimum of f64, NaN to a 64-bit integer. A conversion that PTX has not as a single
-//! rounding goes by way of *rounding to odd* (see `convert`).
+//! **Exactness.** Results are those of [`wengert_core::nest::evaluate`], bit for bit but for
+//! NaNs. Where PTX leaves something open, code decides: division by zero, the least integer over
+//! −1, NaN in the minimum of f64, NaN to a 64-bit integer. A conversion that PTX has not as a
+//! single rounding goes by way of *rounding to odd* (see `convert`).
 //!
-//! **Approximated functions** are those of [`wengert_core::math`], with the same bits as everywhere (see `function`).
+//! **Approximated functions** are those of [`wengert_core::math`], with the same bits as
+//! everywhere (see `function`).
 
 mod arithmetic;
 mod convert;
@@ -25,7 +29,8 @@ use wengert_core::{DType, Diagnostic, Result, Scalar};
 /// Functions that code calls, by name.
 pub type Functions = BTreeMap<String, Function>;
 
-/// The type of the instructions on a dtype that know signs: of 8-bit integers, that of the 32-bit registers that hold them.
+/// The type of the instructions on a dtype that know signs: of 8-bit integers, that of the 32-bit
+/// registers that hold them.
 pub const fn value_type(dtype: DType) -> Type {
     match dtype {
         DType::Bool => Type::Pred,
@@ -90,7 +95,8 @@ pub fn cost(op: ScalarOp, dtype: DType) -> usize {
     }
 }
 
-/// The instructions that compute `op`; the result is in a new register. Dtypes are such that [`ScalarOp::check`] passes.
+/// The instructions that compute `op`; the result is in a new register. Dtypes are such that
+/// [`ScalarOp::check`] passes.
 ///
 /// Errors: an approximated function that has no program for the dtype.
 pub fn emit(

@@ -1,7 +1,9 @@
 //! The remainder of floats, exactly: long division of the significands, several bits a step.
 //!
-//! With |x| = a·2^p and |y| = b·2^q in integers a, b, and n = p − q ≥ 0, the remainder is (a·2ⁿ mod b)·2^q. The factor 2ⁿ is taken in steps of as many bits
-//! as fit above b in 64 bits: 40 for f32, so that no pair takes more than seven steps, and 11 for f64. Where |x| < |y| the result is x.
+//! With |x| = a·2^p and |y| = b·2^q in integers a, b, and n = p − q ≥ 0, the remainder is (a·2ⁿ
+//! mod b)·2^q. The factor 2ⁿ is taken in steps of as many bits as fit above b in 64 bits: 40 for
+//! f32, so that no pair takes more than seven steps, and 11 for f64. Where |x| < |y| the result
+//! is x.
 
 use super::{Functions, value_type};
 use crate::ptx::{Binary, Code, Compare, Function, Inst, Reg, Rounding, Type, Unary};

@@ -218,7 +218,8 @@ impl<'a> Builder<'a> {
         {
             let is_return = k < callee.returns;
             match (formal.register, actual) {
-                // By-value parameters share the caller's bytes: the caller writes them before the call and reads them after.
+                // By-value parameters share the caller's bytes: the caller writes them before the
+                // call and reads them after.
                 (None, syntax::Operand::Variable(id, 0)) => match self.address_of(frame, i, *id, 0)? {
                     (Space::Local, Operand::Constant(place)) => {
                         let super::program::Constant::Value(place) = self.constants[place as usize] else {

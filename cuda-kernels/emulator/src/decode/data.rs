@@ -266,7 +266,8 @@ impl<'a> Builder<'a> {
                 builder.class(operand).is_none_or(|found| found == class)
             };
             let narrow = to.bits() == 16 && self.width(output) != 16;
-            // Signed results are spread over a register that is wider than the type; 32 bits never go into 16.
+            // Signed results are spread over a register that is wider than the type; 32 bits
+            // never go into 16.
             if fits(self, output, to) && fits(self, input, from) && !narrow {
                 return self.rows(frame, i, rows, from);
             }

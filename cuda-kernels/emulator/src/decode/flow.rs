@@ -1,13 +1,15 @@
-//! Flow analysis of a kernel: where diverged threads meet again, and which registers need a row of their own.
+//! Flow analysis of a kernel: where diverged threads meet again, and which registers need a row
+//! of their own.
 //!
-//! **Reconvergence.** Threads that part at a branch meet at its immediate post-dominator: the first instruction that
-//! every path to the exit passes. It is found by the algorithm of Cooper, Harvey and Kennedy ("A simple, fast dominance
-//! algorithm", 2001) on the reversed graph.
+//! **Reconvergence.** Threads that part at a branch meet at its immediate post-dominator: the
+//! first instruction that every path to the exit passes. It is found by the algorithm of Cooper,
+//! Harvey and Kennedy ("A simple, fast dominance algorithm", 2001) on the reversed graph.
 //!
-//! **Registers.** Compilers write PTX with thousands of registers, each written once. Here they share rows as in any
-//! linear-scan allocation, so that a warp's file stays in cache. Liveness also says which registers some path reads
-//! before it writes them: only those can be read uninitialised, so only those are watched while the kernel runs, in rows
-//! of their own; all others cost nothing.
+//! **Registers.** Compilers write PTX with thousands of registers, each written once. Here they
+//! share rows as in any linear-scan allocation, so that a warp's file stays in cache. Liveness
+//! also says which registers some path reads before it writes them: only those can be read
+//! uninitialised, so only those are watched while the kernel runs, in rows of their own; all
+//! others cost nothing.
 
 use super::Builder;
 use super::program::{Instruction, Op, Operand, Program};
@@ -315,7 +317,8 @@ impl Builder<'_> {
         })
     }
 
-    /// The row of each register, and the number of rows of each class. Watched registers come first.
+    /// The row of each register, and the number of rows of each class. Watched registers come
+    /// first.
     fn share_rows(
         &self,
         blocks: &[Block],
@@ -325,7 +328,8 @@ impl Builder<'_> {
         fixed: &Bits,
     ) -> (Vec<u32>, [u32; 3]) {
         let registers = self.registers.len();
-        // Reads happen at even times, writes at odd ones, so a result may take the row of an operand that ends there.
+        // Reads happen at even times, writes at odd ones, so a result may take the row of an
+        // operand that ends there.
         let mut spans = vec![(u64::MAX, 0); registers];
         let mut touch = |r: u32, time: u64| {
             let span: &mut (u64, u64) = &mut spans[r as usize];

@@ -1,9 +1,9 @@
 //! `wmma`: matrices whose spread over the lanes is nobody's business but the machine's.
 //!
-//! PTX says only how many registers a fragment has, and that all lanes load, multiply and store together. Here a
-//! fragment holds its matrix in rows, one value after the other: lane 0's registers first. Where the registers have
-//! more room than the matrix needs, it begins again, so that code which works on all elements of a fragment alike finds
-//! values everywhere.
+//! PTX says only how many registers a fragment has, and that all lanes load, multiply and store
+//! together. Here a fragment holds its matrix in rows, one value after the other: lane 0's
+//! registers first. Where the registers have more room than the matrix needs, it begins again, so
+//! that code which works on all elements of a fragment alike finds values everywhere.
 
 use super::modifiers::Modifiers;
 use super::program::{Fragment, Matrix, Op};

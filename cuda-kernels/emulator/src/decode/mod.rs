@@ -1,9 +1,10 @@
 //! From the tree of a kernel to straight code that is ready to be executed.
 //!
-//! Calls are inlined: a kernel becomes one body, every call site with its own registers and its own stretch of the
-//! thread's memory, so that flow analysis and reconvergence see the whole. Names, immediates and addresses are resolved,
-//! modifiers are checked one and all (one that nobody takes is an error: a modifier that is overlooked is a wrong
-//! result), and each instruction is bound to the function that computes it.
+//! Calls are inlined: a kernel becomes one body, every call site with its own registers and its
+//! own stretch of the thread's memory, so that flow analysis and reconvergence see the whole.
+//! Names, immediates and addresses are resolved, modifiers are checked one and all (one that
+//! nobody takes is an error: a modifier that is overlooked is a wrong result), and each
+//! instruction is bound to the function that computes it.
 
 mod arithmetic;
 mod control;
@@ -25,7 +26,8 @@ type Result<T> = std::result::Result<T, ParseError>;
 
 /// Instructions of a kernel after inlining, at most.
 const MOST_INSTRUCTIONS: usize = 4 << 20;
-/// Calls of a kernel after inlining, at most: a call may be empty, so that the instructions alone bound nothing.
+/// Calls of a kernel after inlining, at most: a call may be empty, so that the instructions alone
+/// bound nothing.
 const MOST_CALLS: u32 = 100_000;
 /// Registers of a kernel after inlining, at most.
 const MOST_REGISTERS: usize = 8 << 20;
@@ -120,7 +122,8 @@ impl<'a> Builder<'a> {
         Err(ParseError::new(self.text, i.line, i.column, message))
     }
 
-    /// Decodes a body; `places` are those of its returns and parameters, `base` is its first register.
+    /// Decodes a body; `places` are those of its returns and parameters, `base` is its first
+    /// register.
     fn body(&mut self, index: usize, places: Vec<(Space, u32)>, base: u32) -> Result<()> {
         let tree = self.tree;
         let function = &tree.functions[index];
@@ -457,7 +460,8 @@ impl<'a> Builder<'a> {
         self.expect(i, output, target)?;
         let mut inputs = Vec::new();
         for (operand, &class) in i.operands[1..].iter().zip(sources) {
-            // A shift's amount, a wide sum's addend: the class says the width where the type does not.
+            // A shift's amount, a wide sum's addend: the class says the width where the type does
+            // not.
             let bits = if class == D { 64 } else { 32 };
             let ty = if ty.bits().max(32) == bits { ty } else { Type::Bits(bits) };
             let input = self.source(frame, i, operand, ty)?;

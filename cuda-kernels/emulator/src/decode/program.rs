@@ -1,4 +1,5 @@
-//! The form in which a kernel is executed: straight code with resolved operands, targets and reconvergence points.
+//! The form in which a kernel is executed: straight code with resolved operands, targets and
+//! reconvergence points.
 
 use crate::parse::syntax::{Space, Special};
 use crate::semantics::exact::Format;
@@ -94,7 +95,8 @@ pub(crate) enum Property {
 /// How a memory access is ordered and what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ordering {
-    /// `.volatile`, `.relaxed`, `.acquire`, `.release`, and atomics: no data race with others of the kind.
+    /// `.volatile`, `.relaxed`, `.acquire`, `.release`, and atomics: no data race with others of
+    /// the kind.
     pub(crate) strong: bool,
     pub(crate) acquire: bool,
     pub(crate) release: bool,
@@ -342,7 +344,8 @@ pub(crate) struct Program {
     pub(crate) watched: [u32; 3],
     /// Registers that hold special registers from the start.
     pub(crate) specials: Vec<(Special, Operand)>,
-    /// For each instruction that may diverge: where its paths meet again (the code's length: at the exit).
+    /// For each instruction that may diverge: where its paths meet again (the code's length: at
+    /// the exit).
     pub(crate) reconvergence: Vec<u32>,
     /// Which instructions begin a basic block.
     pub(crate) leaders: Vec<bool>,

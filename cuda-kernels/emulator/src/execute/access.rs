@@ -146,7 +146,8 @@ impl Warp {
         spaces
     }
 
-    /// Checks a global access of one lane; gives the region and the offset in the allocation. `region` is the last one.
+    /// Checks a global access of one lane; gives the region and the offset in the allocation.
+    /// `region` is the last one.
     #[inline(always)]
     pub(crate) fn global<'m>(
         &self,
@@ -578,7 +579,8 @@ impl Warp {
         }
     }
 
-    /// A strong write of global memory: publishes what a fence before it (or the write itself) has ordered.
+    /// A strong write of global memory: publishes what a fence before it (or the write itself)
+    /// has ordered.
     pub(crate) fn release(
         &mut self,
         machine: &Machine<'_>,

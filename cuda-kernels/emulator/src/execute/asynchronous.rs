@@ -1,7 +1,8 @@
 //! `cp.async`: copies from global to shared memory that end when they are waited for.
 //!
-//! The source is read when the copy is issued; the bytes arrive when the issuing thread waits for the copy's group, and
-//! not before, so that a kernel which forgets to wait is wrong here every time. Until then nobody may touch the bytes.
+//! The source is read when the copy is issued; the bytes arrive when the issuing thread waits for
+//! the copy's group, and not before, so that a kernel which forgets to wait is wrong here every
+//! time. Until then nobody may touch the bytes.
 
 use super::Machine;
 use super::access::{Page, READ, WRITE};
@@ -147,8 +148,8 @@ impl Warp {
             let at = copy.to as usize;
             let range = at..at + copy.bytes as usize;
             common.shared.state[range.clone()].fill(WRITTEN);
-            // The bytes arrive somewhere between the issue and now: a reader since the issue was too early, one before
-            // a barrier from here on is too.
+            // The bytes arrive somewhere between the issue and now: a reader since the issue was
+            // too early, one before a barrier from here on is too.
             self.shared(machine, common, (copy.to, copy.bytes), WRITE, false, copy.pc, copy.lane)?;
             common.shared.bytes[range].copy_from_slice(&copy.data[..copy.bytes as usize]);
         }

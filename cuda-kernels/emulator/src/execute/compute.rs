@@ -28,7 +28,8 @@ fn property(format: Format, property: Property, bits: u64) -> bool {
 }
 
 impl Warp {
-    /// Executes an instruction that is no branch in the `active` lanes, at least one, of split `index`.
+    /// Executes an instruction that is no branch in the `active` lanes, at least one, of split
+    /// `index`.
     pub(crate) fn execute(
         &mut self,
         machine: &Machine<'_>,

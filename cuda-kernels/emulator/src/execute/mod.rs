@@ -1,8 +1,8 @@
 //! Executing a launch.
 //!
-//! A block is run by one CPU thread, its warps in turns: each goes on until it waits at a barrier, ends, or has had its
-//! share. Blocks are handed out in order. A block that has had a long share without ending steps aside for others, so
-//! that blocks may wait for each other.
+//! A block is run by one CPU thread, its warps in turns: each goes on until it waits at a
+//! barrier, ends, or has had its share. Blocks are handed out in order. A block that has had a
+//! long share without ending steps aside for others, so that blocks may wait for each other.
 
 mod access;
 mod address;
@@ -36,7 +36,8 @@ const MOST_OPEN: usize = 64;
 
 /// Histories of an allocation, page by page, made when they are first needed.
 pub(crate) type Pages = OnceLock<Vec<OnceLock<Mutex<RaceTable>>>>;
-/// What is known of other blocks: (block, warp or all) → the time up to which its accesses are ordered before.
+/// What is known of other blocks: (block, warp or all) → the time up to which its accesses are
+/// ordered before.
 pub(crate) type Known = HashMap<(u32, u32), u32>;
 
 /// Runs kernels.
@@ -85,12 +86,12 @@ impl Emulator {
 
     /// Runs a launch to its end.
     ///
-    /// The module's `.global` and `.const` variables are placed in `memory` when it is first used with it, and keep
-    /// their values from launch to launch, as on a device.
+    /// The module's `.global` and `.const` variables are placed in `memory` when it is first used
+    /// with it, and keep their values from launch to launch, as on a device.
     ///
     /// # Errors
-    /// The first fault. With several CPU threads it may be any of those that happen at about the same time; memory is
-    /// left as the kernel left it.
+    /// The first fault. With several CPU threads it may be any of those that happen at about the
+    /// same time; memory is left as the kernel left it.
     pub fn run(
         &self,
         module: &Module,

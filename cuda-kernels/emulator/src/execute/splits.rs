@@ -1,15 +1,18 @@
 //! Which lanes of a warp are where: divergence and reconvergence.
 //!
-//! A *split* is a set of lanes that share a program counter. A warp begins as one. Where its lanes part at a branch, the
-//! split waits at the point where all paths meet again (the branch's immediate post-dominator), and each side becomes a
-//! split of its own that ends there; when the last has arrived, the waiting split goes on with all of them. Splits form a
-//! tree, not the customary stack: any leaf may run, so that a lane which waits for another lane of its warp (a shuffle in
-//! another branch, a lock) does not keep it from coming. Among those that can run, the one that is furthest behind in the
-//! text goes first, and splits that meet on the way are joined, which keeps lanes together even where early returns move
-//! the formal meeting point to the end of the kernel.
+//! A *split* is a set of lanes that share a program counter. A warp begins as one. Where its
+//! lanes part at a branch, the split waits at the point where all paths meet again (the branch's
+//! immediate post-dominator), and each side becomes a split of its own that ends there; when the
+//! last has arrived, the waiting split goes on with all of them. Splits form a tree, not the
+//! customary stack: any leaf may run, so that a lane which waits for another lane of its warp (a
+//! shuffle in another branch, a lock) does not keep it from coming. Among those that can run, the
+//! one that is furthest behind in the text goes first, and splits that meet on the way are
+//! joined, which keeps lanes together even where early returns move the formal meeting point to
+//! the end of the kernel.
 //!
-//! A loop in which some lanes wait for what others do only *behind* the loop (a spin lock) would never end that way. So
-//! after a while of turning round, lanes that have arrived at a meeting point are let go ahead of the others.
+//! A loop in which some lanes wait for what others do only *behind* the loop (a spin lock) would
+//! never end that way. So after a while of turning round, lanes that have arrived at a meeting
+//! point are let go ahead of the others.
 
 /// What a split is waiting for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +48,8 @@ pub(crate) struct Split {
 const NONE: u32 = u32::MAX;
 /// Choices after which a starved split gets its turn.
 const FAIR: u64 = 64;
-/// Instructions of the warp after which lanes at a meeting point are let go, if none has arrived since.
+/// Instructions of the warp after which lanes at a meeting point are let go, if none has arrived
+/// since.
 const PATIENCE: u64 = 4_000;
 
 /// The splits of a warp.
@@ -173,7 +177,8 @@ impl Splits {
         }
     }
 
-    /// Lanes of a split part: `ways` are (lanes, target). `live` are the lanes that have not exited.
+    /// Lanes of a split part: `ways` are (lanes, target). `live` are the lanes that have not
+    /// exited.
     pub(crate) fn part(&mut self, index: usize, ways: &[(u32, u32)], meet: u32, live: u32) {
         let split = self.all[index];
         if split.meet == meet {

@@ -1,8 +1,8 @@
 //! What the lanes of a warp do together: shuffles, votes, matches, reductions, matrices.
 //!
-//! Such an instruction names its members by a mask. Lanes that come to it in different splits wait for each other; a
-//! member that cannot come any more, a lane that executes it without being a member, and a read from a lane that does not
-//! take part are faults.
+//! Such an instruction names its members by a mask. Lanes that come to it in different splits
+//! wait for each other; a member that cannot come any more, a lane that executes it without being
+//! a member, and a read from a lane that does not take part are faults.
 
 use super::Machine;
 use super::block::{Common, meet};

@@ -35,7 +35,8 @@ pub(crate) struct Warp {
     /// What each lane knows of each other, once some lanes have synchronised without the others.
     pub(crate) lane_times: Option<Box<[[u32; WARP]; WARP]>>,
     pub(crate) copies: Copies,
-    /// The block's clock at the last fence wider than the block, and the time up to which the block was ordered then.
+    /// The block's clock at the last fence wider than the block, and the time up to which the
+    /// block was ordered then.
     pub(crate) fenced: Option<(u32, u32)>,
     pub(crate) clock: u64,
     pub(crate) thread_instructions: u64,
@@ -151,7 +152,8 @@ impl Warp {
         }
     }
 
-    /// Executes until all splits wait or have ended, or `budget` instructions are done; gives what is left of it.
+    /// Executes until all splits wait or have ended, or `budget` instructions are done; gives
+    /// what is left of it.
     pub(crate) fn run(&mut self, machine: &Machine<'_>, common: &mut Common, mut budget: u64) -> Result<u64> {
         let code = &machine.program.code[..];
         'choose: while budget > 0 {

@@ -1,9 +1,10 @@
 //! PTX text to tokens.
 //!
-//! PTX's lexical rules are C's with three additions: identifiers may begin with `%` or `$`, words that begin with a
-//! point are directives and modifiers (`.global`, `.L2::128B`), and `0f3F800000` and `0d3FF0000000000000` are floats
-//! given by their bits. Comments vanish, but a `//` comment that has a line of its own is remembered: kernels that we
-//! emit say there what a stretch of code does.
+//! PTX's lexical rules are C's with three additions: identifiers may begin with `%` or `$`, words
+//! that begin with a point are directives and modifiers (`.global`, `.L2::128B`), and
+//! `0f3F800000` and `0d3FF0000000000000` are floats given by their bits. Comments vanish, but a
+//! `//` comment that has a line of its own is remembered: kernels that we emit say there what a
+//! stretch of code does.
 
 use super::ParseError;
 

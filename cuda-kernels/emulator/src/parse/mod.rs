@@ -1,8 +1,9 @@
 //! PTX text to a typed tree, with the line of everything.
 //!
-//! The reader is a plain recursive-descent one over tokens. It resolves names to registers and variables as it goes
-//! (PTX declares before it uses, in nested scopes), so that what follows never sees a name twice. What it does not
-//! understand is an error that names line and column; it never panics and never recurses deeper than a fixed bound.
+//! The reader is a plain recursive-descent one over tokens. It resolves names to registers and
+//! variables as it goes (PTX declares before it uses, in nested scopes), so that what follows
+//! never sees a name twice. What it does not understand is an error that names line and column;
+//! it never panics and never recurses deeper than a fixed bound.
 
 mod body;
 mod lexer;

@@ -8,7 +8,8 @@ use std::fmt;
 pub enum FaultKind {
     /// An access outside every allocation, outside the argument's buffer, or outside the space.
     OutOfBounds(Space),
-    /// An address that is no multiple of the access's size (of the whole vector's, for vector accesses).
+    /// An address that is no multiple of the access's size (of the whole vector's, for vector
+    /// accesses).
     Misaligned,
     /// Bytes are read that nothing has written.
     UninitialisedRead(Space),
@@ -22,11 +23,14 @@ pub enum FaultKind {
     DivergentBarrier,
     /// No thread can go on.
     DeadLock,
-    /// Two threads of a block access the same bytes of shared memory, one writes, and nothing orders them.
+    /// Two threads of a block access the same bytes of shared memory, one writes, and nothing
+    /// orders them.
     SharedRace,
-    /// Two threads of a launch access the same bytes of global memory, one writes, and nothing orders them.
+    /// Two threads of a launch access the same bytes of global memory, one writes, and nothing
+    /// orders them.
     GlobalRace,
-    /// A lane takes part in a shuffle, vote or the like without being named, or is named without taking part.
+    /// A lane takes part in a shuffle, vote or the like without being named, or is named without
+    /// taking part.
     InactiveLane,
     /// Bytes do not hold the value that the plan says.
     ExpectedValue,
@@ -68,7 +72,8 @@ pub struct Fault {
     pub line: u32,
     /// The line itself.
     pub text: String,
-    /// The nearest `//` comment line above it in the kernel, which says what the stretch of code does.
+    /// The nearest `//` comment line above it in the kernel, which says what the stretch of code
+    /// does.
     pub comment: Option<String>,
     /// Which block.
     pub block: [u32; 3],

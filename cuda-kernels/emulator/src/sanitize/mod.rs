@@ -5,14 +5,17 @@ pub(crate) mod race;
 
 pub use fault::{Fault, FaultKind, Other};
 
-/// Which checks run beyond those that always do (bounds, alignment, access rights, barriers, traps).
+/// Which checks run beyond those that always do (bounds, alignment, access rights, barriers,
+/// traps).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sanitize {
-    /// Reads of bytes that nothing has written, in global, shared and local memory, and of such registers.
+    /// Reads of bytes that nothing has written, in global, shared and local memory, and of such
+    /// registers.
     pub uninitialised: bool,
     /// Unordered accesses of several threads to the same bytes, one of them a write.
     pub races: bool,
-    /// Reads through a buffer that expects another label than that of the last launch that wrote the bytes.
+    /// Reads through a buffer that expects another label than that of the last launch that wrote
+    /// the bytes.
     pub labels: bool,
 }
 

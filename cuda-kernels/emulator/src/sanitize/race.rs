@@ -1,12 +1,13 @@
 //! Who touched which bytes, and when: the table in which races are found.
 //!
-//! For each word of memory the table holds its last write and two reads since (the first, and the last by another
-//! thread), each with thread, time and instruction. An access conflicts with an earlier one of another thread if one of
-//! them writes, not both are *strong* (atomic, volatile, relaxed…: PTX's memory model calls two such accesses morally
-//! strong, and no race), and nothing orders them. What orders is the business of the caller, who knows the barriers.
+//! For each word of memory the table holds its last write and two reads since (the first, and the
+//! last by another thread), each with thread, time and instruction. An access conflicts with an
+//! earlier one of another thread if one of them writes, not both are *strong* (atomic, volatile,
+//! relaxed…: PTX's memory model calls two such accesses morally strong, and no race), and nothing
+//! orders them. What orders is the business of the caller, who knows the barriers.
 //!
-//! Words are the usual unit. A word that is accessed in parts (halves, bytes) gets four cells of its own in a side table,
-//! so that neighbours in a word are no race.
+//! Words are the usual unit. A word that is accessed in parts (halves, bytes) gets four cells of
+//! its own in a side table, so that neighbours in a word are no race.
 
 /// One access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,7 +16,8 @@ pub(crate) struct Entry {
     pub(crate) time: u32,
     /// Linear index of the block.
     pub(crate) block: u32,
-    /// Thread of the block (10 bits), strong (1 bit), instruction (21 bits, the highest meaning "that or later").
+    /// Thread of the block (10 bits), strong (1 bit), instruction (21 bits, the highest meaning
+    /// "that or later").
     packed: u32,
 }
 

@@ -1,7 +1,8 @@
 //! Transcendental functions: the value that f64 arithmetic gives, rounded once into the format.
 //!
-//! Hardware gives less: `ex2.approx.f32` errs by 2 ulp, `lg2.approx` by 2^-22 absolute near 1, `sin` and `cos` by 2^-20.5
-//! absolute over −π…π, `tanh.approx.f32` by 2^-11 relative, `rcp` by 1 ulp, `rsqrt` by 2^-22.9 relative (PTX ISA).
+//! Hardware gives less: `ex2.approx.f32` errs by 2 ulp, `lg2.approx` by 2^-22 absolute near 1,
+//! `sin` and `cos` by 2^-20.5 absolute over −π…π, `tanh.approx.f32` by 2^-11 relative, `rcp` by 1
+//! ulp, `rsqrt` by 2^-22.9 relative (PTX ISA).
 
 use super::exact::{F32, F64, Format, Rounding};
 use super::float::flush32;

@@ -52,7 +52,8 @@ impl Conversion {
         }
     }
 
-    /// The result in the width of its type; signed integers are extended to 64 bits, so that any register may take them.
+    /// The result in the width of its type; signed integers are extended to 64 bits, so that any
+    /// register may take them.
     pub(crate) fn evaluate(self, bits: u64) -> u64 {
         let number = match self.from {
             Kind::Signed(width) => return self.of_integer(i128::from(extend(bits, width))),
@@ -152,8 +153,8 @@ impl Conversion {
     }
 
     fn to_e4m3(self, number: Number) -> u64 {
-        // The largest number, 448, has exponent field 15, which an IEEE format gives to infinities: use one exponent
-        // bit more, and clamp.
+        // The largest number, 448, has exponent field 15, which an IEEE format gives to
+        // infinities: use one exponent bit more, and clamp.
         let wide = Format { exponent_bits: 5, fraction_bits: 3, below: 0 };
         let value = match number {
             Number::NaN => return 0x7f,

@@ -1,8 +1,9 @@
 //! Floating-point numbers taken apart, and put together again with any rounding into any format.
 //!
-//! A finite number is `mantissa · 2^exponent`, with a *sticky* flag that says "and a little more, less than one unit of
-//! the mantissa". Sums, products, quotients and roots are formed with at least 60 bits beyond what any format keeps, so
-//! that one rounding at the end is the correct rounding of the exact result.
+//! A finite number is `mantissa · 2^exponent`, with a *sticky* flag that says "and a little more,
+//! less than one unit of the mantissa". Sums, products, quotients and roots are formed with at
+//! least 60 bits beyond what any format keeps, so that one rounding at the end is the correct
+//! rounding of the exact result.
 
 /// IEEE-like binary formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,5 @@
-//! Floating-point arithmetic: every operation in every format, rounding and modifier, one value at a time; and the
-//! common cases (round to nearest even) in a form that vectorises.
+//! Floating-point arithmetic: every operation in every format, rounding and modifier, one value
+//! at a time; and the common cases (round to nearest even) in a form that vectorises.
 
 use super::exact::{Exact, Format, Number, Rounding};
 
@@ -92,7 +92,8 @@ impl Float {
             (true, false) => b,
             (false, true) => a,
             (false, false) => {
-                // As whole numbers: negative ones with their magnitude turned round, so −0 lies below +0.
+                // As whole numbers: negative ones with their magnitude turned round, so −0 lies
+                // below +0.
                 let order = |bits: u64| {
                     let magnitude = (bits & (format.sign() - 1)) as i64;
                     if bits & format.sign() != 0 { -1 - magnitude } else { magnitude }
@@ -183,8 +184,9 @@ pub(crate) fn flush32(bits: u32) -> u32 {
     if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits }
 }
 
-/// `a·b + c` of doubles whose product is exact, rounded to odd, so that rounding again to a format of less than 51 bits
-/// is the single rounding (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+/// `a·b + c` of doubles whose product is exact, rounded to odd, so that rounding again to a
+/// format of less than 51 bits is the single rounding (Boldo and Melquiond, "Emulation of a FMA
+/// and correctly rounded sums", 2008).
 #[inline(always)]
 pub(crate) fn sum_to_odd(product: f64, c: f64) -> f64 {
     let sum = product + c;
@@ -251,7 +253,8 @@ pub(crate) fn narrow_brain(value: f32) -> u32 {
     if value.is_nan() { 0x7fff } else { bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16 }
 }
 
-/// A double that was rounded to odd (or is exact) to the f32 that rounds to odd, so that it may be rounded again.
+/// A double that was rounded to odd (or is exact) to the f32 that rounds to odd, so that it may
+/// be rounded again.
 #[inline(always)]
 pub(crate) fn odd_single(value: f64) -> f32 {
     let near = value as f32;
@@ -270,7 +273,8 @@ pub(crate) fn halves(a: u32, b: u32, c: u32, f: impl Fn(u32, u32, u32) -> u32) -
     f(a & 0xffff, b & 0xffff, c & 0xffff) | f(a >> 16, b >> 16, c >> 16) << 16
 }
 
-/// `add.rn.f16`: f32 holds every sum of halves to within what double rounding forgives (24 ≥ 2·11 + 2).
+/// `add.rn.f16`: f32 holds every sum of halves to within what double rounding forgives (24 ≥ 2·11
+/// + 2).
 #[inline(always)]
 pub(crate) fn add16(a: u32, b: u32) -> u32 {
     narrow16(widen16(a) + widen16(b))

@@ -1,5 +1,5 @@
-//! Row functions: one call computes an instruction for all 32 lanes, so that the choice among instructions is made once
-//! and rustc turns the loop over lanes into vector instructions.
+//! Row functions: one call computes an instruction for all 32 lanes, so that the choice among
+//! instructions is made once and rustc turns the loop over lanes into vector instructions.
 
 use super::float::{
     Relation, add_brain, add16, double, flush32, fma_brain, fma16, fma32, halves, mul_brain, mul16, single,
@@ -231,7 +231,8 @@ pub(crate) fn integer3(name: &str, ty: Type) -> Option<Rows> {
     })
 }
 
-/// Floating-point instructions to nearest even without clamps; those that are missing here go value by value.
+/// Floating-point instructions to nearest even without clamps; those that are missing here go
+/// value by value.
 pub(crate) fn float(name: &str, ty: Type, flush: bool) -> Option<Rows> {
     Some(match (name, ty, flush) {
         ("add", Type::Float(32), false) => w2!(|a, b| single(f(a) + f(b))),
@@ -304,7 +305,8 @@ fn extreme(a: u32, b: u32, least: bool) -> u32 {
     }
 }
 
-/// Conversions that kernels do all day: (to, from) without modifiers but the one that the pair needs.
+/// Conversions that kernels do all day: (to, from) without modifiers but the one that the pair
+/// needs.
 pub(crate) fn convert(to: Type, from: Type) -> Option<Rows> {
     use Type::{Brain, Float, Signed, Unsigned};
     Some(match (to, from) {
@@ -330,7 +332,8 @@ pub(crate) fn convert(to: Type, from: Type) -> Option<Rows> {
     })
 }
 
-/// Conversions to whole numbers, as integers or as floats, with the rounding's name: `rni`, `rzi`, `rmi`, `rpi`.
+/// Conversions to whole numbers, as integers or as floats, with the rounding's name: `rni`,
+/// `rzi`, `rmi`, `rpi`.
 pub(crate) fn whole(to: Type, from: Type, rounding: &str) -> Option<Rows> {
     use Type::{Float, Signed, Unsigned};
     // Rust's casts clamp, and make 0 of NaN, as PTX does for f32.
@@ -412,7 +415,8 @@ macro_rules! relations {
     };
 }
 
-/// Comparisons of integers, and ordered ones of floats (an ordered "not equal" of floats goes value by value).
+/// Comparisons of integers, and ordered ones of floats (an ordered "not equal" of floats goes
+/// value by value).
 pub(crate) fn compare(ty: Type, relation: Relation) -> Option<CompareRows> {
     Some(match ty {
         Type::Signed(16) => relations!(W, u32, relation, |x| s16(x)),

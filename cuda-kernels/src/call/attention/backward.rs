@@ -1,6 +1,7 @@
 //! Cotangents: of a block of queries, or of the keys and values of a block of keys.
 //!
-//! Probabilities are made again from scores and l. The cotangents of scores weigh rows without the scale, which the sums are multiplied by when they are done.
+//! Probabilities are made again from scores and l. The cotangents of scores weigh rows without
+//! the scale, which the sums are multiplied by when they are done.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -47,7 +48,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let numbers =
         (across && engine.ahead() > 0).then(|| Numbers::new(&mut draft, engine, of_queries, call.queries));
     let (code, functions) = (&mut draft.code, &mut draft.functions);
-    // Rows and columns of the product that scores are, and of the one that is the cotangent of probabilities.
+    // Rows and columns of the product that scores are, and of the one that is the cotangent of
+    // probabilities.
     let (rows, columns) = if across { ([k, v], [q, c]) } else { ([q, c], [k, v]) };
     for (rows, tile) in rows.iter().zip(&tiles) {
         engine.fill(code, rows, first, tile);
@@ -60,7 +62,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let (from, to) = (code.mov(Type::S32, 0), code.mov(Type::S32, end as i64));
     if call.causal {
         match across {
-            // The first query that sees a key of the block, which is where a block of queries begins.
+            // The first query that sees a key of the block, which is where a block of queries
+            // begins.
             true => code.assign(Type::S32, from, first),
             false => {
                 let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);

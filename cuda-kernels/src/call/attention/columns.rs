@@ -1,10 +1,13 @@
 //! Going along the columns of a block of rows.
 //!
-//! An engine whose tiles come by themselves has the column tiles twice: when those of a step have arrived, and everyone is done with the ones before, the next are sent
-//! for, and arrive while the step is computed. So one barrier a step is enough. Otherwise tiles are loaded when they are wanted, between two barriers.
+//! An engine whose tiles come by themselves has the column tiles twice: when those of a step have
+//! arrived, and everyone is done with the ones before, the next are sent for, and arrive while
+//! the step is computed. So one barrier a step is enough. Otherwise tiles are loaded when they
+//! are wanted, between two barriers.
 //!
-//! Where columns are queries, each has two numbers besides, l and m. They come along: a thread has one of a step in a register while the step before is
-//! computed, and leaves it in shared memory at its end.
+//! Where columns are queries, each has two numbers besides, l and m. They come along: a thread
+//! has one of a step in a register while the step before is computed, and leaves it in shared
+//! memory at its end.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
@@ -22,7 +25,8 @@ pub(super) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Does something with each block of columns, given the first column, the tiles, and where its numbers are.
+    /// Does something with each block of columns, given the first column, the tiles, and where
+    /// its numbers are.
     pub fn each(
         &self,
         code: &mut Code,

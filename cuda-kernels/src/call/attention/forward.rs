@@ -1,8 +1,9 @@
 //! `out` and l of a block of queries.
 //!
-//! Powers of scores are taken relative to the greatest score of the query so far; where a greater one turns up, what was added up before is scaled
-//! (Milakov and Gimelshein, *Online normalizer calculation for softmax*, 2018). Each thread adds up the powers that it has made itself; those of a row
-//! come together when all columns are done.
+//! Powers of scores are taken relative to the greatest score of the query so far; where a greater
+//! one turns up, what was added up before is scaled (Milakov and Gimelshein, *Online normalizer
+//! calculation for softmax*, 2018). Each thread adds up the powers that it has made itself; those
+//! of a row come together when all columns are done.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -52,7 +53,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         code.binary_into(end, Binary::Min, Type::S32, end, seen);
     }
     let begin = code.mov(Type::S32, 0);
-    // A positive scale does not change which score is the greatest, and is multiplied by on the way to the power.
+    // A positive scale does not change which score is the greatest, and is multiplied by on the
+    // way to the power.
     let direct = bias.is_none() && call.scale.to_f64() > 0.0;
     let scale = scale(call, engine);
     let columns_of_keys = Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };

@@ -1,14 +1,18 @@
 //! The direct product: each thread makes one element of out, and reads what it needs from memory.
 //!
-//! For products of one row or one column, and for groups of one or two channels (depthwise convolution), where a tile would be mostly
-//! edge. Threads follow each other along the elements of out as they lie in memory, so what a warp reads of the larger operand lies side by side too;
-//! the other operand, and what windows share, comes from the first-level cache.
+//! For products of one row or one column, and for groups of one or two channels (depthwise
+//! convolution), where a tile would be mostly edge. Threads follow each other along the elements
+//! of out as they lie in memory, so what a warp reads of the larger operand lies side by side
+//! too; the other operand, and what windows share, comes from the first-level cache.
 //!
-//! 256 threads, up to 64 registers. If the sums are long, the warps of a block share them: 32 elements to a block, eight ranges of the sum, added up in
-//! order through 1 or 2 KiB of shared memory; and beyond that, parts in the workspace. Short sums of gathered operands (3 × 3 taps)
-//! are unrolled, so that where taps meet is a constant distance; others go four terms at a time, loads first.
+//! 256 threads, up to 64 registers. If the sums are long, the warps of a block share them: 32
+//! elements to a block, eight ranges of the sum, added up in order through 1 or 2 KiB of shared
+//! memory; and beyond that, parts in the workspace. Short sums of gathered operands (3 × 3 taps)
+//! are unrolled, so that where taps meet is a constant distance; others go four terms at a time,
+//! loads first.
 //!
-//! Bound: reading the larger operand once (matrix by vector), or two reads from the first-level cache for each multiply-add (depthwise).
+//! Bound: reading the larger operand once (matrix by vector), or two reads from the first-level
+//! cache for each multiply-add (depthwise).
 
 use super::super::draft::Draft;
 use super::super::index::{digits, divide};

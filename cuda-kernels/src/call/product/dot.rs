@@ -1,8 +1,11 @@
-//! The product by dots: each element of out is made by a warp, or by a block if there are few, whose lanes go along the sum together.
+//! The product by dots: each element of out is made by a warp, or by a block if there are few,
+//! whose lanes go along the sum together.
 //!
-//! For matrix by vector where the rows of the matrix (along the sum) are runs of memory: a warp reads 512 bytes of a row at a time, 16 bytes a lane, four times
-//! over before it waits. Each lane has a sum of its own; at the end lanes exchange theirs (a butterfly, in which both lanes of a pair add the same
-//! two numbers), and then the warps of a block through shared memory, in order. 256 threads, 64 registers or fewer, 64 bytes of shared memory.
+//! For matrix by vector where the rows of the matrix (along the sum) are runs of memory: a warp
+//! reads 512 bytes of a row at a time, 16 bytes a lane, four times over before it waits. Each
+//! lane has a sum of its own; at the end lanes exchange theirs (a butterfly, in which both lanes
+//! of a pair add the same two numbers), and then the warps of a block through shared memory, in
+//! order. 256 threads, 64 registers or fewer, 64 bytes of shared memory.
 //!
 //! Bound: reading the matrix once.
 

@@ -1,4 +1,5 @@
-//! What becomes of a sum before it is stored: the epilogue, each step of which has the bits of the graph op that it stands for.
+//! What becomes of a sum before it is stored: the epilogue, each step of which has the bits of
+//! the graph op that it stands for.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -87,8 +88,8 @@ impl Destination {
         raw.into_iter().map(|raw| self.number.widen(code, raw)).collect()
     }
 
-    /// Stores neighbouring elements of a row. `offset` is where the first one lies, in bytes from the beginning, if `valid`
-    /// holds; `bias` is that of their columns.
+    /// Stores neighbouring elements of a row. `offset` is where the first one lies, in bytes from
+    /// the beginning, if `valid` holds; `bias` is that of their columns.
     pub fn store(
         &self,
         code: &mut Code,
@@ -150,7 +151,8 @@ fn activate(
             code.select(number.wide(), number.zero(), x, below)
         }
         Activation::Tanh => tanh(code, x),
-        // x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x))), from the left to the right: the graph that the library spells it with.
+        // x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x))), from the left to the right: the graph
+        // that the library spells it with.
         Activation::GeluTanh => {
             let square = number.mul(code, x, x);
             let cube = number.mul(code, square, x);

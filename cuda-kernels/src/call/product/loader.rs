@@ -1,8 +1,10 @@
 //! Which thread of a block loads which elements of a tile.
 //!
-//! A tile is `outers × depths` elements of an operand; a thread loads a few vectors of neighbours. Threads follow each other along the direction in
-//! which elements are neighbours in memory, so that a warp reads whole sectors. What does not change from tile to tile (the rows of a thread, where
-//! it goes along the depth; the columns, where it goes along the rows) is computed once, before the loop.
+//! A tile is `outers × depths` elements of an operand; a thread loads a few vectors of
+//! neighbours. Threads follow each other along the direction in which elements are neighbours in
+//! memory, so that a warp reads whole sectors. What does not change from tile to tile (the rows
+//! of a thread, where it goes along the depth; the columns, where it goes along the rows) is
+//! computed once, before the loop.
 
 use super::super::index::divide;
 use super::super::number::Place;
@@ -63,7 +65,8 @@ impl<'a> Loader<'a> {
         self.outers * self.depths / elements
     }
 
-    /// Vectors in a run of a tile along their direction, and the distance of the runs of two successive vectors of a thread.
+    /// Vectors in a run of a tile along their direction, and the distance of the runs of two
+    /// successive vectors of a thread.
     fn run(&self) -> (usize, usize) {
         let along = match self.direction {
             Direction::Outer => self.outers,
@@ -74,7 +77,8 @@ impl<'a> Loader<'a> {
         (vectors, self.threads / vectors)
     }
 
-    /// What is computed once. `first` is the first outer index of the tiles, `operand` the address of the operand.
+    /// What is computed once. `first` is the first outer index of the tiles, `operand` the
+    /// address of the operand.
     pub fn prepare(&self, code: &mut Code, thread: Reg, first: Reg, operand: Reg) -> Prepared {
         let (vectors, step) = self.run();
         let (across, along) = divide(code, thread, vectors);

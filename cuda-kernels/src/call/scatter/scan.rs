@@ -1,8 +1,11 @@
-//! Scatter by scanning: each element of the result is a thread's, which goes through all scatter positions in their order.
+//! Scatter by scanning: each element of the result is a thread's, which goes through all scatter
+//! positions in their order.
 //!
-//! A block of 256 threads reads the indices of 256 positions at a time, a thread one position, and leaves where their windows begin in shared memory
-//! (1 KiB for each axis that windows move along); a window that is not inside begins where no element is. Then each thread compares each of
-//! these with the coordinates of its element, and combines with the update if the window has it.
+//! A block of 256 threads reads the indices of 256 positions at a time, a thread one position,
+//! and leaves where their windows begin in shared memory (1 KiB for each axis that windows move
+//! along); a window that is not inside begins where no element is. Then each thread compares each
+//! of these with the coordinates of its element, and combines with the update if the window has
+//! it.
 //!
 //! Bound: elements × positions comparisons, each a read from shared memory that all threads share.
 
@@ -14,7 +17,8 @@ use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
-/// Where a window that is not inside begins: no coordinate is so little behind it that a window reaches it.
+/// Where a window that is not inside begins: no coordinate is so little behind it that a window
+/// reaches it.
 const NOWHERE: i64 = i32::MIN as i64;
 
 pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {

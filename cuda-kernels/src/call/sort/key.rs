@@ -1,8 +1,10 @@
 //! Keys as words: unsigned numbers of 32 bits whose order is the keys'.
 //!
-//! The code of an element is an unsigned number of as many bits, whose order is that of [`wengert_core::call::compare`]: an unsigned integer is its own
-//! code; a signed one has its sign bit flipped; a float has its sign bit flipped if it is positive, and all of its bits if it is negative, but −0 is
-//! taken for +0, and every NaN has all bits set. For a descending order all bits of a code are flipped.
+//! The code of an element is an unsigned number of as many bits, whose order is that of
+//! [`wengert_core::call::compare`]: an unsigned integer is its own code; a signed one has its
+//! sign bit flipped; a float has its sign bit flipped if it is positive, and all of its bits if
+//! it is negative, but −0 is taken for +0, and every NaN has all bits set. For a descending order
+//! all bits of a code are flipped.
 
 use super::super::draft::Draft;
 use super::super::index::advance;

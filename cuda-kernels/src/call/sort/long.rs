@@ -1,8 +1,9 @@
 //! Rows that are too long for a block: all of them are sorted at once.
 //!
-//! Elements are sorted by their words, the last one first, by the stable sort of [`super::super::scatter`], and at last by the number of
-//! their row, so that rows are together again and in order within. Before each of these sorts a kernel makes the numbers that it sorts by, in the
-//! order so far; after the last one the order says which element has which rank.
+//! Elements are sorted by their words, the last one first, by the stable sort of
+//! [`super::super::scatter`], and at last by the number of their row, so that rows are together
+//! again and in order within. Before each of these sorts a kernel makes the numbers that it sorts
+//! by, in the order so far; after the last one the order says which element has which rank.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};

@@ -1,14 +1,19 @@
 //! Sorting, and the greatest elements: indices in the order of keys.
 //!
-//! All of it is about [words](key): 32 bits of the keys of an element, such that words have the order of what they are made of. Several keys of few bits
-//! are one word; more are several, and rows are sorted by the last word first, each time stably, until the first word decides.
+//! All of it is about [words](key): 32 bits of the keys of an element, such that words have the
+//! order of what they are made of. Several keys of few bits are one word; more are several, and
+//! rows are sorted by the last word first, each time stably, until the first word decides.
 //!
-//! - **Rows of up to 4096 elements** ([`block`]): a row is sorted by a part of a thread block, in registers, shuffles and shared memory. One launch.
-//! - **Longer rows** ([`long`]): all rows at once, by the sort that scatters use, word by word and at last by the number of the row.
-//! - **The greatest k of longer rows**: blocks sort pieces of 4096 and keep the k greatest of each; these are a shorter row, and so on until one piece is
-//!   left. Where k is more than a quarter of a piece, rows are sorted as a whole.
+//! - **Rows of up to 4096 elements** ([`block`]): a row is sorted by a part of a thread block, in
+//!   registers, shuffles and shared memory. One launch.
+//! - **Longer rows** ([`long`]): all rows at once, by the sort that scatters use, word by word
+//!   and at last by the number of the row.
+//! - **The greatest k of longer rows**: blocks sort pieces of 4096 and keep the k greatest of
+//!   each; these are a shorter row, and so on until one piece is left. Where k is more than a
+//!   quarter of a piece, rows are sorted as a whole.
 //!
-//! No two elements are ever equal, since positions decide between equal keys: there is one right order, and no run can give another.
+//! No two elements are ever equal, since positions decide between equal keys: there is one right
+//! order, and no run can give another.
 
 mod block;
 mod key;
@@ -22,7 +27,8 @@ use wengert_core::Result;
 use wengert_core::call::{Sort, TopK};
 use wengert_core::target::{BLOCK_SORT, BLOCK_TOP};
 
-/// What is sorted: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their order are wanted.
+/// What is sorted: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their
+/// order are wanted.
 #[derive(Clone, Debug)]
 struct Rows {
     outer: usize,

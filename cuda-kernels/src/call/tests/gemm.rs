@@ -18,7 +18,8 @@ fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DType) -
     }
 }
 
-/// A dense matrix with the rows or the columns as runs of memory, or with gaps, or the same one for all products.
+/// A dense matrix with the rows or the columns as runs of memory, or with gaps, or the same one
+/// for all products.
 fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
     match order % 5 {
         0 => Matrix { batch: rows * columns, row: columns, column: 1 },
@@ -62,7 +63,8 @@ proptest! {
     }
 }
 
-/// Several tiles, whose edges are at, just before and just behind those of the matrices; every kernel, every way to lie.
+/// Several tiles, whose edges are at, just before and just behind those of the matrices; every
+/// kernel, every way to lie.
 #[test]
 fn tiles_and_edges() {
     for (n, [m, columns, k]) in
@@ -151,7 +153,8 @@ fn sums_are_made_in_order() {
     }
 }
 
-/// f32 is f32, unless tf32 is asked for: then operands have 10 bits of mantissa, and products of those are exact.
+/// f32 is f32, unless tf32 is asked for: then operands have 10 bits of mantissa, and products of
+/// those are exact.
 #[test]
 fn tf32_is_a_choice() {
     let call = Call::Gemm(product(1, [70, 40, 20], DType::F32, DType::F32));
@@ -174,7 +177,8 @@ fn tf32_is_a_choice() {
     }
 }
 
-/// An epilogue is nothing but its ops: applied to the sums that the product without it gives, the bits are the same.
+/// An epilogue is nothing but its ops: applied to the sums that the product without it gives, the
+/// bits are the same.
 #[test]
 fn epilogues_have_the_bits_of_their_ops() {
     use wengert_core::nest::ScalarOp;
@@ -233,7 +237,8 @@ fn halves_are_summed_in_f32() {
         let values: Vec<Scalar> = values.iter().map(|v| Scalar::from_f64(DType::BF16, *v)).collect();
         Literal::from_scalars(DType::BF16, &[values.len()], &values).unwrap()
     };
-    // 256 + 1 + 1 is 258 in f32 and, rounded once, in bf16; rounded after each addition it would stay 256.
+    // 256 + 1 + 1 is 258 in f32 and, rounded once, in bf16; rounded after each addition it would
+    // stay 256.
     for rows in [1, 3] {
         let call = Call::Gemm(product(1, [rows, rows, 3], DType::BF16, DType::BF16));
         let operands = [of(&[256.0, 1.0, 1.0].repeat(rows)), of(&vec![1.0; 3 * rows])];

@@ -1,6 +1,8 @@
-//! Calls on the emulator, with every check that it has, against their reference meaning, within the bounds that it states.
+//! Calls on the emulator, with every check that it has, against their reference meaning, within
+//! the bounds that it states.
 //!
-//! Results and workspaces begin without a value, so that reading what nobody wrote is found; each argument is bounded by its own buffer.
+//! Results and workspaces begin without a value, so that reading what nobody wrote is found; each
+//! argument is bounded by its own buffer.
 
 #![allow(clippy::unwrap_used)] // They are tests.
 

@@ -1,6 +1,7 @@
 //! The functions of cuBLASLt as a table, and the library.
 //!
-//! As for the driver ([`super::super::api`]): looked up by ourselves, statuses as numbers, signatures checked against cudarc's.
+//! As for the driver ([`super::super::api`]): looked up by ourselves, statuses as numbers,
+//! signatures checked against cudarc's.
 
 use super::super::api::{Code, table};
 use super::super::error::{Cause, DeviceError, Result};
@@ -103,7 +104,8 @@ pub struct Lt {
 }
 
 impl Lt {
-    /// The library, wherever it is, in a version that a driver of this version (1000 · major + 10 · minor) can run.
+    /// The library, wherever it is, in a version that a driver of this version (1000 · major + 10
+    /// · minor) can run.
     ///
     /// Errors: it is not there, too old, or lacks a function.
     pub(in crate::driver) fn find(driver: u32) -> Result<Arc<Lt>, Missing> {
@@ -115,9 +117,11 @@ impl Lt {
         guarded(open).unwrap_or_else(|why| Err(broken(why)))
     }
 
-    /// Opens the first candidate there is, for a driver of this version (1000 · major + 10 · minor).
+    /// Opens the first candidate there is, for a driver of this version (1000 · major + 10 ·
+    /// minor).
     pub(in crate::driver) fn open(candidates: &[String], driver: u32) -> Result<Lt, Missing> {
-        // SAFETY: these are names and paths of NVIDIA's library, whose initialisers are meant to run.
+        // SAFETY: these are names and paths of NVIDIA's library, whose initialisers are meant to
+        // run.
         let (library, path) = unsafe { library::open(candidates) }
             .map_err(|tried| missing("it is not installed, or not found".into(), tried))?;
         // SAFETY: the library is cuBLASLt by its name, and is never closed, see below.

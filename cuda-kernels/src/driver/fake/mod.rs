@@ -263,7 +263,8 @@ impl Fake {
 
 /// Bytes of the fake device's memory, for kernels of tests.
 pub fn bytes_at<'a>(address: u64, bytes: usize) -> &'a mut [u8] {
-    // SAFETY: tests name allocations of the fake device, which is memory of this process, and hold one such slice at a time.
+    // SAFETY: tests name allocations of the fake device, which is memory of this process, and
+    // hold one such slice at a time.
     unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) }
 }
 

@@ -1,4 +1,5 @@
-//! The fake's stream: work waits in a queue until someone waits for it; a capture collects it instead.
+//! The fake's stream: work waits in a queue until someone waits for it; a capture collects it
+//! instead.
 
 use super::{
     CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel, Launched,
@@ -88,7 +89,8 @@ impl State {
 
 fn run(node: Node) {
     match node {
-        // SAFETY: the ranges were checked when the copy was asked for; pinned and device memory outlive the queue, as freeing flushes.
+        // SAFETY: the ranges were checked when the copy was asked for; pinned and device memory
+        // outlive the queue, as freeing flushes.
         Node::Copy { to, from, bytes } => unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) },
         // SAFETY: as above.
         Node::Set { to, byte, bytes } => unsafe { (to as *mut u8).write_bytes(byte, bytes) },
