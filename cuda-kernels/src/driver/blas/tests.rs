@@ -502,8 +502,8 @@ fn captured(b: Bench) {
 
 #[test]
 fn the_library_at_hand_takes_every_descriptor() {
-    // Descriptors need no GPU: an installed library checks each attribute and its size. If none
-    // is installed, the test says so.
+    // Descriptors need no GPU: an installed library checks each attribute and its size. Without
+    // one, the error names it.
     let candidates = cublas_lt_candidates(13, &|variable| std::env::var_os(variable));
     let lt = match Lt::open(&candidates, 13_000) {
         Ok(lt) => Arc::new(lt),
