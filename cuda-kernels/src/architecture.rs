@@ -1,8 +1,8 @@
-//! What a compute capability means to the kernels: one row each.
+//! Properties of compute capabilities that kernels depend on: one row each.
 
 use wengert_core::{Diagnostic, Result};
 
-/// A compute capability, by its numbers.
+/// A compute capability.
 ///
 /// Sources: CUDA C++ Programming Guide, "Compute Capabilities", table of technical
 /// specifications; PTX ISA, `.target`.
@@ -10,23 +10,23 @@ use wengert_core::{Diagnostic, Result};
 pub struct Architecture {
     /// Major · 10 + minor: 90 for `sm_90`.
     pub number: u32,
-    /// Bytes of shared memory that one thread block may use when it asks for them.
+    /// Maximum of bytes of shared memory of a thread block that opts in.
     pub shared_per_block: u32,
     /// Bytes of shared memory of a multiprocessor.
     pub shared_per_multiprocessor: u32,
-    /// Threads that are resident on a multiprocessor at most.
+    /// Maximum of resident threads on a multiprocessor.
     pub threads_per_multiprocessor: u32,
-    /// Thread blocks that are resident on a multiprocessor at most.
+    /// Maximum of resident thread blocks on a multiprocessor.
     pub blocks_per_multiprocessor: u32,
 }
 
 /// 32-bit registers of a multiprocessor; the same for every row.
 pub const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
-/// Bytes of shared memory that a block may use without asking.
+/// Maximum of bytes of shared memory of a block that does not opt in.
 pub const STATIC_SHARED: u32 = 48 << 10;
 /// Threads of a warp.
 pub const WARP: u32 = 32;
-/// Threads of a block at most.
+/// Maximum of threads of a block.
 pub const MAX_BLOCK: u32 = 1024;
 /// The version of the PTX text; every driver since CUDA 12.0 reads it.
 pub const PTX_VERSION: &str = "8.0";
@@ -57,7 +57,7 @@ impl Architecture {
         format!("sm_{}", self.number)
     }
 
-    /// The row of that name.
+    /// The row with this name.
     ///
     /// Errors: there is no such row.
     pub fn from_name(name: &str) -> Result<Architecture> {
