@@ -1,13 +1,13 @@
-//! `mma.sync`: how a warp holds matrices, and what the product is.
+//! `mma.sync`: the distribution of matrices over a warp, and the product.
 //!
-//! PTX spreads each matrix over the registers of 32 lanes ("Matrix Fragments" in the PTX ISA).
-//! With g = lane / 4 and t = lane % 4, the functions here say which element the i-th value of a
-//! lane is.
+//! PTX distributes each matrix over the registers of 32 lanes ("Matrix Fragments" in the PTX
+//! ISA). With g = lane / 4 and t = lane % 4, the functions here give the element that the i-th
+//! value of a lane is.
 //!
 //! The model of accumulation: for each element of the result, products are exact and are added to
 //! the accumulator in order of k in f64 (f64 matrices: one `fma` a product; integers: exactly),
 //! and the sum is rounded once, to nearest even, into the accumulator's type. Hardware truncates
-//! inside, in ways that are not documented, so kernels that use `mma` are to be compared within
+//! intermediate sums in undocumented ways, so kernels that use `mma` must be compared within
 //! bounds.
 
 /// Elements of A (row, k) in a lane.
@@ -16,8 +16,8 @@ pub(crate) fn a_element(shape: Shape, lane: usize, i: usize) -> (usize, usize) {
     if shape.m == 8 {
         return (g, t);
     }
-    // Values that share a register lie side by side in k; registers alternate rows g and g+8,
-    // then step in k.
+    // Values that share a register are neighbours in k; registers alternate rows g and g+8, then
+    // step in k.
     let packed = shape.packed;
     let (register, within) = (i / packed, i % packed);
     (g + 8 * (register % 2), t * packed + within + 4 * packed * (register / 2))
