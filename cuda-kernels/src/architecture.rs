@@ -10,23 +10,23 @@ use wengert_core::{Diagnostic, Result};
 pub struct Architecture {
     /// Major · 10 + minor: 90 for `sm_90`.
     pub number: u32,
-    /// Maximum of bytes of shared memory of a thread block that opts in.
+    /// Maximum number of bytes of shared memory of a thread block that opts in.
     pub shared_per_block: u32,
     /// Bytes of shared memory of a multiprocessor.
     pub shared_per_multiprocessor: u32,
-    /// Maximum of resident threads on a multiprocessor.
+    /// Maximum number of resident threads on a multiprocessor.
     pub threads_per_multiprocessor: u32,
-    /// Maximum of resident thread blocks on a multiprocessor.
+    /// Maximum number of resident thread blocks on a multiprocessor.
     pub blocks_per_multiprocessor: u32,
 }
 
 /// 32-bit registers of a multiprocessor; the same for every row.
 pub const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
-/// Maximum of bytes of shared memory of a block that does not opt in.
+/// Maximum number of bytes of shared memory of a block that does not opt in.
 pub const STATIC_SHARED: u32 = 48 << 10;
 /// Threads of a warp.
 pub const WARP: u32 = 32;
-/// Maximum of threads of a block.
+/// Maximum number of threads of a block.
 pub const MAX_BLOCK: u32 = 1024;
 /// The version of the PTX text; every driver since CUDA 12.0 reads it.
 pub const PTX_VERSION: &str = "8.0";
@@ -52,7 +52,7 @@ impl Architecture {
         row(120, 99, 100, 1536, 24),
     ];
 
-    /// `sm_90` and the like.
+    /// `sm_90`, for example.
     pub fn name(&self) -> String {
         format!("sm_{}", self.number)
     }

@@ -60,9 +60,9 @@ pub struct Options {
     pub threads: usize,
     /// The enabled checks.
     pub sanitize: Sanitize,
-    /// Maximum of thread-instructions (one instruction in one thread) of a launch.
+    /// Maximum number of thread-instructions (one instruction in one thread) of a launch.
     pub max_instructions: u64,
-    /// Maximum of bytes of shared memory of a block, static and dynamic (227 KiB on sm_90).
+    /// Maximum number of bytes of shared memory of a block, static and dynamic (227 KiB on sm_90).
     pub max_shared: u32,
 }
 

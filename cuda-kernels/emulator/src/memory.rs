@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32};
 
 /// Alignment of allocations, as of `cudaMalloc`'s.
 const ALIGNMENT: u64 = 256;
-/// Minimum of bytes between allocations.
+/// Minimum number of bytes between allocations.
 const GUARD: u64 = 4096;
 /// The first address of global memory.
 const FIRST: u64 = 0x1000_0000_0000;

@@ -143,7 +143,7 @@ impl Kernel {
         self.required_threads
     }
 
-    /// `.maxntid`: the maximum of threads of a block, as extents whose product counts.
+    /// `.maxntid`: the maximum number of threads of a block, as extents whose product counts.
     pub fn most_threads(&self) -> Option<[u32; 3]> {
         self.most_threads
     }

@@ -93,7 +93,7 @@ impl Device {
         &self.context.found
     }
 
-    /// `cuda:0` and the like.
+    /// `cuda:0`, for example.
     pub fn name(&self) -> String {
         format!("cuda:{}", self.context.found.ordinal)
     }

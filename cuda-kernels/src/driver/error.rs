@@ -162,7 +162,7 @@ fn mend(code: u32) -> Option<&'static str> {
     })
 }
 
-/// `12.3 GiB` and the like, rounded to one decimal.
+/// For example `12.3 GiB`, rounded to one decimal.
 pub fn size_text(bytes: u64) -> String {
     const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match UNITS.into_iter().find(|(_, shift)| bytes >> shift != 0) {

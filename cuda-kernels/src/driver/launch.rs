@@ -14,7 +14,7 @@ use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-/// Maximum of blocks along x, y and z.
+/// Maximum number of blocks along x, y and z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
 impl Device {

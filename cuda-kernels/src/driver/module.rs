@@ -65,7 +65,7 @@ pub struct Resources {
     pub static_shared: u32,
     /// Bytes of local memory of a thread, mostly spills.
     pub local: u32,
-    /// Maximum of threads of a block.
+    /// Maximum number of threads of a block.
     pub max_threads: u32,
 }
 
@@ -146,7 +146,7 @@ impl Function {
         self.resources
     }
 
-    /// Maximum of threads of a block.
+    /// Maximum number of threads of a block.
     pub fn max_threads(&self) -> u32 {
         self.resources.max_threads
     }

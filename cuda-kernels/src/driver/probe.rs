@@ -64,7 +64,7 @@ pub struct DeviceFound {
     pub memory: u64,
     /// Bytes of free memory now, or why that is not known.
     pub free: Result<u64>,
-    /// Maximum of shared memory of a block that opts in, in bytes.
+    /// Maximum shared memory of a block that opts in, in bytes.
     pub shared_per_block: u32,
 }
 

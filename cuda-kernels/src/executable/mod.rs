@@ -69,7 +69,7 @@ pub struct Executable {
     upload: Upload,
     download: Download,
     capture: bool,
-    /// Maximum of operations of a run.
+    /// Maximum number of operations of a run.
     limit: u64,
     /// Whether many runs are expected, so that the first is captured.
     repeats: bool,
@@ -214,8 +214,8 @@ impl Executable {
         self.arena.bytes() + self.fixed.bytes()
     }
 
-    /// Sets the maximum of operations of a run ([`wengert_core::plan::work`]); by default there
-    /// is none.
+    /// Sets the maximum number of operations of a run ([`wengert_core::plan::work`]); by default
+    /// there is none.
     pub fn limit(&mut self, operations: u64) {
         self.limit = operations;
     }

@@ -109,7 +109,7 @@ pub struct Action {
     pub kind: ActionKind,
 }
 
-/// What an action does.
+/// Kind of an action.
 #[derive(Debug)]
 pub enum ActionKind {
     /// Launches a kernel.

@@ -57,7 +57,7 @@ pub fn run(lowered: &Lowered, machine: &mut impl Machine, limit: u64) -> Result<
     runner.actions(&lowered.actions)
 }
 
-/// The minimum of operations of some actions, whatever the data ([`Work::least`]).
+/// The minimum number of operations of some actions, whatever the data ([`Work::least`]).
 fn least(actions: &[Action]) -> u64 {
     let of_action = |action: &Action| match &action.kind {
         ActionKind::Loop { trip: Trip::Constant(count), body, .. } => {

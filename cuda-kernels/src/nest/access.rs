@@ -25,7 +25,7 @@ use crate::ptx::{Binary, Cache, Reg, Space, Ternary, Type, Width};
 use wengert_core::Id;
 use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Nest, Term};
 
-/// Maximum of bytes that one instruction moves.
+/// Maximum number of bytes that one instruction moves.
 pub(super) const VECTOR_BYTES: usize = 16;
 
 /// Memory of a buffer.

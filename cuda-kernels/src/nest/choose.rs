@@ -18,11 +18,11 @@ use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
 
 /// Rows that fill a GPU with one thread each.
 const BUSY: u64 = 1 << 16;
-/// Maximum of iterations of a row that one thread does whatever their order in memory.
+/// Maximum number of iterations of a row that one thread does whatever their order in memory.
 const SHORT: usize = 8;
 
-/// Maximum of instructions that a thread of a team has for its part of a short row, before the
-/// team becomes larger.
+/// Maximum number of instructions that a thread of a team has for its part of a short row, before
+/// the team becomes larger.
 const HEAVY: usize = 2048;
 
 /// A warp for a row.

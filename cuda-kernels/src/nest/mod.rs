@@ -5,12 +5,12 @@
 //! these are: an instruction has the same code under each of them (modules `emit`, `index`,
 //! `access`, and the table of [`crate::scalar`]).
 //!
-//! | schedule | a row is | for |
+//! | schedule | a row is done by | for |
 //! |---|---|---|
-//! | row | a thread's, or one of a few neighbours that a thread has | elementwise nests; short rows; reductions along outer axes with columns enough; everything else |
-//! | team | that of 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
-//! | column team | that of the threads that stand below each other in a block | reductions along outer axes with few columns |
-//! | tile | an element of a square that is turned in shared memory | permutations, and what is fused with them |
+//! | row | one thread, which may do a few neighbouring rows | elementwise nests; short rows; reductions along outer axes with many columns; all other nests |
+//! | team | 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
+//! | column team | threads at a distance in a block | reductions along outer axes with few columns |
+//! | tile | one thread; a row is an element of a square that is transposed in shared memory | permutations, and nests fused with them |
 //!
 //! **Mapping of loops.** Parallel axes that every expression sees as one are merged (`shape`).
 //! The axis along which most bytes are contiguous goes from thread to thread, the others from
@@ -58,8 +58,8 @@ use wengert_core::{Diagnostic, Result};
 pub struct Options {
     /// The schedule, instead of that of [`choose`]. The nest must take it.
     pub schedule: Option<Schedule>,
-    /// Maximum of blocks of a launch; each then does the work of several. Without it, there is a
-    /// block for each unit of work.
+    /// Maximum number of blocks of a launch; each then does the work of several. Without it,
+    /// there is a block for each unit of work.
     pub blocks: Option<u32>,
     /// Alignment of every buffer: a power of two, at least the size of its elements.
     pub alignment: u64,

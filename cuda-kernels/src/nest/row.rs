@@ -15,11 +15,11 @@ use wengert_core::Id;
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Phase};
 use wengert_core::{Diagnostic, Result};
 
-/// Maximum of bytes of a thread's arrays (CUDA C++ Programming Guide, "Technical Specifications":
-/// 512 KiB).
+/// Maximum number of bytes of a thread's arrays (CUDA C++ Programming Guide, "Technical
+/// Specifications": 512 KiB).
 const LOCAL_BYTES: usize = 512 << 10;
 
-/// Maximum of blocks of a launch along x.
+/// Maximum number of blocks of a launch along x.
 pub(super) const MAX_GRID: u64 = (1 << 31) - 1;
 
 /// The iteration space of the threads: the groups of parallel axes, the last one in steps of a

@@ -25,11 +25,11 @@ use wengert_core::Id;
 use wengert_core::nest::{Access, Affine, AxisId, Combine, Instr, Nest, Phase, Tree};
 use wengert_core::{DType, Result};
 
-/// Maximum of copies that are emitted side by side.
+/// Maximum number of copies that are emitted side by side.
 const COPIES: usize = 32;
-/// Maximum of copies times instructions of a body; bounds the size of the code.
+/// Maximum number of copies times instructions of a body; bounds the size of the code.
 const CODE: usize = 1024;
-/// Maximum of lanes of a vector access.
+/// Maximum number of lanes of a vector access.
 const VECTOR: usize = 8;
 
 /// Distribution of a phase over a team.

@@ -107,7 +107,7 @@ pub(super) fn exchange_size(dtype: DType) -> usize {
     dtype.size().max(4)
 }
 
-/// Maximum of shared memory for exchanging values, in bytes.
+/// Maximum shared memory for exchanging values, in bytes.
 pub(super) fn exchange_bytes(nest: &Nest, layout: Layout) -> usize {
     if layout.in_warp() {
         return 0;

@@ -480,7 +480,7 @@ fn braced<T: fmt::Display>(items: &[T]) -> String {
     format!("{{{}}}", items.join(", "))
 }
 
-/// `.v2` and the like.
+/// `.v2`, for example.
 fn vector_suffix(count: usize) -> String {
     if count == 1 { String::new() } else { format!(".v{count}") }
 }

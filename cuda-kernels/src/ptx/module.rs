@@ -26,8 +26,8 @@ pub struct Kernel {
     pub parameters: Vec<Parameter>,
     /// Threads of a block, exactly.
     pub threads: u32,
-    /// Minimum of resident blocks on a multiprocessor, which bounds the registers of a thread; 0:
-    /// no bound.
+    /// Minimum number of resident blocks on a multiprocessor, which bounds the registers of a
+    /// thread; 0: no bound.
     pub resident: u32,
     /// Arrays in shared memory.
     pub shared: Vec<SharedArray>,

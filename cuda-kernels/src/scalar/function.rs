@@ -11,7 +11,7 @@ use wengert_core::math::{self, MathProgram};
 use wengert_core::nest::{Instr, ScalarOp};
 use wengert_core::{DType, Diagnostic, Id, Result};
 
-/// Maximum of instructions of an inlined program.
+/// Maximum number of instructions of an inlined program.
 pub(super) const INLINE: usize = 64;
 
 /// `op` of the operands.

@@ -77,7 +77,7 @@ pub fn immediate(value: Scalar) -> Operand {
 /// Assigns a constant to an existing register.
 pub fn assign_constant(code: &mut Code, register: Reg, value: Scalar) {
     if value.dtype() == DType::Bool {
-        // Predicates have no constants: it is what a comparison of two says.
+        // Predicates have no constants, so the constant is a comparison of two integers.
         let op = if value.bits() == 0 { Compare::Ne } else { Compare::Eq };
         code.push(Inst::Compare(op, Type::S32, register, Operand::Int(0), Operand::Int(0)));
     } else {

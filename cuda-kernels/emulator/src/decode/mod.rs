@@ -24,19 +24,19 @@ use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
-/// Maximum of instructions of a kernel after inlining.
+/// Maximum number of instructions of a kernel after inlining.
 const MOST_INSTRUCTIONS: usize = 4 << 20;
-/// Maximum of calls of a kernel after inlining. A call may be empty, so the limit of instructions
-/// does not bound them.
+/// Maximum number of calls of a kernel after inlining. A call may be empty, so the limit of
+/// instructions does not bound them.
 const MOST_CALLS: u32 = 100_000;
-/// Maximum of registers of a kernel after inlining.
+/// Maximum number of registers of a kernel after inlining.
 const MOST_REGISTERS: usize = 8 << 20;
 /// Maximum depth of nested calls.
 const DEEPEST_CALL: usize = 64;
-/// Maximum of bytes of a thread's local memory (the CUDA programming guide's limit).
+/// Maximum number of bytes of a thread's local memory (the CUDA programming guide's limit).
 const MOST_LOCAL: u32 = 512 << 10;
 
-/// Maximum of bytes of a kernel's parameters (PTX ISA, since 8.1).
+/// Maximum number of bytes of a kernel's parameters (PTX ISA, since 8.1).
 const MOST_PARAMETERS: u32 = 32_764;
 
 /// Class of a register.

@@ -8,9 +8,9 @@ use crate::sanitize::race::{Entry, RaceTable};
 use crate::sanitize::{Fault, FaultKind};
 use crate::semantics::rows::WARP;
 
-/// Maximum of instructions of a warp in its turn.
+/// Maximum number of instructions of a warp in its turn.
 const TURN: u64 = 5_000;
-/// Maximum of instructions of a block before it is suspended in favour of other blocks.
+/// Maximum number of instructions of a block before it is suspended in favour of other blocks.
 const SHARE: u64 = 4_000_000;
 
 type Result<T> = std::result::Result<T, Box<Fault>>;

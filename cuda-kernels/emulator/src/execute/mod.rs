@@ -32,7 +32,7 @@ use std::sync::{Mutex, OnceLock};
 
 /// Words of global memory whose histories share a lock.
 pub(crate) const PAGE_WORDS: u64 = 1024;
-/// Maximum of blocks that a CPU thread has begun and not ended.
+/// Maximum number of blocks that a CPU thread has begun and not ended.
 const MOST_OPEN: usize = 64;
 
 /// Histories of an allocation, page by page, made on first use.

@@ -6,9 +6,9 @@ use super::lexer::{Placed, Token, lex};
 use super::syntax::{Function, Initial, Operand, RegisterId, Space, Tree, Type, Variable, VariableId};
 use std::collections::HashMap;
 
-/// Maximum of registers of a function; a text that declares more is an error or an attack.
+/// Maximum number of registers of a function; a text that declares more is an error or an attack.
 const MOST_REGISTERS: u64 = 1 << 20;
-/// Maximum of bytes of a variable.
+/// Maximum number of bytes of a variable.
 const MOST_BYTES: u64 = 1 << 32;
 
 /// Meaning of a name in a scope.

@@ -295,7 +295,7 @@ pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) entry: bool,
     pub(crate) line: u32,
-    /// Returns, then parameters, then what the body declares.
+    /// Returns, then parameters, then the body's own.
     pub(crate) variables: Vec<Variable>,
     pub(crate) returns: usize,
     pub(crate) parameters: usize,

@@ -1,7 +1,7 @@
 //! Integer instructions that Rust has no operator for, one value at a time (PTX ISA, "Integer
 //! Arithmetic Instructions").
 
-/// `div.s32` and the like: division by zero gives all ones.
+/// `div.s32` and similar: division by zero gives all ones.
 macro_rules! division {
     ($divide:ident, $remainder:ident, $signed:ty, $unsigned:ty) => {
         #[inline(always)]

@@ -62,8 +62,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let (from, to) = (code.mov(Type::S32, 0), code.mov(Type::S32, end as i64));
     if call.causal {
         match across {
-            // The first query that sees a key of the block, rounded to the beginning of a block
-            // of queries.
+            // The first query that sees a key of the block; it begins a block of queries.
             true => code.assign(Type::S32, from, first),
             false => {
                 let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);

@@ -29,7 +29,7 @@ use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type
 /// Rows, and columns, of threads.
 const SIDE: usize = 16;
 const THREADS: usize = SIDE * SIDE;
-/// Maximum of shared memory of a block of threads, in bytes: every architecture has it.
+/// Maximum shared memory of a block of threads, in bytes: every architecture has it.
 const SHARED: usize = 96 << 10;
 
 /// Division of the work of a block of threads.

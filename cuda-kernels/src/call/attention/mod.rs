@@ -57,7 +57,7 @@ trait Engine {
     fn extents(&self) -> [usize; 2];
     /// Threads of a block of threads.
     fn threads(&self) -> usize;
-    /// Minimum of resident blocks of threads on a multiprocessor. Without it, ptxas limits
+    /// Minimum number of resident blocks of threads on a multiprocessor. Without it, ptxas limits
     /// registers below what the kernel needs, to fit one more block.
     fn resident(&self) -> u32;
     /// The dtype of sums.

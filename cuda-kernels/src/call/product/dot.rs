@@ -22,7 +22,7 @@ use wengert_core::Result;
 const THREADS: usize = 256;
 /// Vectors of a lane that are loaded at a time.
 const AT_A_TIME: usize = 4;
-/// Minimum of terms of a part of a sum.
+/// Minimum number of terms of a part of a sum.
 const LONG: usize = 2048;
 
 /// Whether the larger operand is contiguous along the sum.

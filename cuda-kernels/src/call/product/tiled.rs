@@ -44,7 +44,7 @@ struct Tile {
     step: usize,
     /// Rows and columns of a thread.
     own: usize,
-    /// Minimum of resident blocks.
+    /// Minimum number of resident blocks.
     resident: u32,
 }
 

@@ -68,8 +68,8 @@ struct Start {
     inside: Option<Reg>,
 }
 
-/// Maximum of updates handled by scanning: at this count, scanning takes about as long as the
-/// launches of a sort.
+/// Maximum number of updates handled by scanning: at this count, scanning takes about as long as
+/// the launches of a sort.
 const SCANNED: usize = 1 << 24;
 const THREADS: usize = 256;
 
@@ -83,7 +83,7 @@ fn distances(shape: &[usize]) -> Vec<usize> {
 }
 
 impl Scatter {
-    /// Maximum of elements that one instruction moves.
+    /// Maximum number of elements that one instruction moves.
     fn vector(&self) -> usize {
         self.number.vector().min(self.alignment / self.number.size() as usize).max(1)
     }

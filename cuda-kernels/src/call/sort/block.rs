@@ -25,9 +25,9 @@ use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 use wengert_core::target::BLOCK_SORT;
 
-/// Maximum of entries of a thread.
+/// Maximum number of entries of a thread.
 const OWN: usize = 8;
-/// Minimum of threads of a block.
+/// Minimum number of threads of a block.
 const THREADS: usize = 128;
 const WARP: usize = 32;
 
