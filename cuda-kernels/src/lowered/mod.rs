@@ -216,7 +216,7 @@ impl Lowered {
     }
 
     /// Whether a run is a fixed sequence of actions, whatever the data, of at most
-    /// [`MAX_CAPTURED`] actions. Such a run can be captured once and replayed.
+    /// `MAX_CAPTURED` actions. Such a run can be captured once and replayed.
     pub fn is_straight(&self) -> bool {
         /// Number of launches, calls and copies. None if it depends on data.
         fn length(actions: &[Action]) -> Option<u64> {

@@ -1,9 +1,9 @@
 //! Reductions by one thread, element after element.
 //!
 //! A tree of one lane is an accumulator in registers. More lanes are an array in the thread's
-//! local memory. This path takes any tree: it serves nests that no team
-//! fits, and is the reference for those that do. Where the tree has blocks, a block is closed at
-//! the first element of the next block.
+//! local memory. This path takes any tree: it serves nests that no team fits, and is the
+//! reference for those that do. Where the tree has blocks, a block is closed at the first element
+//! of the next block.
 
 use super::emit::Emit;
 use super::vector::to_memory;

@@ -2,9 +2,9 @@
 //!
 //! A team is 2 to 1024 threads, a power of two. A team of up to 32 threads consists of
 //! neighbouring lanes of a warp (or a part of it), and exchanges values by shuffles. A larger
-//! team is a block, and exchanges values through shared memory. A *column* team's
-//! threads are not neighbours: neighbouring threads of its block belong to neighbouring rows. So a
-//! reduction along an outer axis reads whole lines of memory.
+//! team is a block, and exchanges values through shared memory. A *column* team's threads are not
+//! neighbours: neighbouring threads of its block belong to neighbouring rows. So a reduction along
+//! an outer axis reads whole lines of memory.
 //!
 //! **Phases.** Each phase has its own mapping of iterations to threads ([`Mode`]):
 //!

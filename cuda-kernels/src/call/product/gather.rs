@@ -238,8 +238,7 @@ impl Gather {
         let all = self.digits(direction);
         let extent = self.extent(direction);
         let extents: Vec<usize> = all.iter().map(|d| d.extent).collect();
-        // Loads that begin below an extent that is a multiple of the tile's are entirely in
-        // range.
+        // If the extent is a multiple of the tile's, every load is in range.
         let valid = (!extent.is_multiple_of(unit))
             .then(|| code.compare(Compare::Lt, Type::S32, index, extent as i64));
         let values = digits(code, index, &extents);

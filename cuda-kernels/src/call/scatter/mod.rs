@@ -68,8 +68,8 @@ struct Start {
     inside: Option<Reg>,
 }
 
-/// Maximum number of updates handled by scanning: at this count, scanning takes about as long as
-/// the launches of a sort.
+/// Maximum number of elements × positions for scanning: at this product, scanning takes about as
+/// long as the launches of a sort.
 const SCANNED: usize = 1 << 24;
 const THREADS: usize = 256;
 
