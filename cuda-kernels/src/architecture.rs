@@ -1,31 +1,32 @@
-//! What a compute capability means to the kernels: one row each.
+//! Properties of compute capabilities that kernels depend on: one row each.
 
 use wengert_core::{Diagnostic, Result};
 
-/// A compute capability, by its numbers.
+/// A compute capability.
 ///
-/// Sources: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications; PTX ISA, `.target`.
+/// Sources: CUDA C++ Programming Guide, "Compute Capabilities", table of technical
+/// specifications; PTX ISA, `.target`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Architecture {
     /// Major · 10 + minor: 90 for `sm_90`.
     pub number: u32,
-    /// Bytes of shared memory that one thread block may use when it asks for them.
+    /// Maximum number of bytes of shared memory of a thread block that opts in.
     pub shared_per_block: u32,
     /// Bytes of shared memory of a multiprocessor.
     pub shared_per_multiprocessor: u32,
-    /// Threads that are resident on a multiprocessor at most.
+    /// Maximum number of resident threads on a multiprocessor.
     pub threads_per_multiprocessor: u32,
-    /// Thread blocks that are resident on a multiprocessor at most.
+    /// Maximum number of resident thread blocks on a multiprocessor.
     pub blocks_per_multiprocessor: u32,
 }
 
 /// 32-bit registers of a multiprocessor; the same for every row.
 pub const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
-/// Bytes of shared memory that a block may use without asking.
+/// Maximum number of bytes of shared memory of a block that does not opt in.
 pub const STATIC_SHARED: u32 = 48 << 10;
 /// Threads of a warp.
 pub const WARP: u32 = 32;
-/// Threads of a block at most.
+/// Maximum number of threads of a block.
 pub const MAX_BLOCK: u32 = 1024;
 /// The version of the PTX text; every driver since CUDA 12.0 reads it.
 pub const PTX_VERSION: &str = "8.0";
@@ -51,12 +52,12 @@ impl Architecture {
         row(120, 99, 100, 1536, 24),
     ];
 
-    /// `sm_90` and the like.
+    /// `sm_90`, for example.
     pub fn name(&self) -> String {
         format!("sm_{}", self.number)
     }
 
-    /// The row of that name.
+    /// The row with this name.
     ///
     /// Errors: there is no such row.
     pub fn from_name(name: &str) -> Result<Architecture> {
@@ -67,7 +68,8 @@ impl Architecture {
         })
     }
 
-    /// The row for a device of this compute capability: its own, or the latest one before it of the same major number, whose PTX it runs.
+    /// The row for a device of this compute capability: its own, or the latest one before it of
+    /// the same major number, whose PTX it runs.
     ///
     /// Errors: the device is older than every row, or of a generation without one.
     pub fn of_device(major: u32, minor: u32) -> Result<Architecture> {

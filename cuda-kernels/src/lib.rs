@@ -5,8 +5,8 @@
 //!                                           └► emulator (wengert-emulator, joined by `wengert`)
 //! ```
 //!
-//! Everything up to the driver is pure: it needs no GPU, no driver and no toolkit, and gives the same text for the same plan. Only
-//! `driver` talks to a machine.
+//! Everything up to the driver is pure: it needs no GPU, no driver and no toolkit, and gives the
+//! same text for the same plan. Only `driver` calls a driver.
 #![deny(unsafe_code)]
 
 pub mod architecture;

@@ -1,38 +1,39 @@
-//! What a launch says, and what it gives back.
+//! Launches: arguments, options and statistics.
 
 use crate::sanitize::Sanitize;
 
-/// What a kernel may do with a buffer.
+/// A kernel's permission for a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
-    /// Only read it.
+    /// Read only.
     Read,
-    /// Only write it (atomics that give nothing back count as writes).
+    /// Write only (atomics that return nothing count as writes).
     Write,
-    /// Both.
+    /// Read and write.
     ReadWrite,
 }
 
 /// An argument of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Argument {
-    /// The parameter's bytes as they are. A pointer given so is checked against allocations only.
+    /// The parameter's bytes, unchanged. A pointer in them is checked against allocations only.
     Bytes(Vec<u8>),
-    /// A pointer to `bytes` bytes at `address`. The kernel gets it with a tag of its own in the upper 16 bits, so that
-    /// every access through it (and what is computed from it) is checked against just this range and these rights,
-    /// even if other arguments name neighbouring or the same bytes.
+    /// A pointer to `bytes` bytes at `address`. The kernel gets it with a tag of its own in the
+    /// upper 16 bits. So every access through it (and through pointers computed from it) is
+    /// checked against exactly this range and these permissions, even if other arguments name
+    /// adjacent or the same bytes.
     Buffer {
         /// The first byte.
         address: u64,
         /// How many bytes may be accessed.
         bytes: u64,
-        /// What reports call it.
+        /// Its name in reports.
         name: String,
-        /// What may be done with it.
+        /// Permitted accesses.
         access: Access,
-        /// Reads must find bytes that carry this label.
+        /// Label that bytes must have when they are read.
         expects: Option<u32>,
-        /// Writes leave this label on the bytes.
+        /// Label that writes set.
         makes: Option<u32>,
     },
 }
@@ -52,16 +53,16 @@ pub struct Launch {
     pub arguments: Vec<Argument>,
 }
 
-/// How launches are executed.
+/// Options of an emulator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// CPU threads that execute blocks; at least 1.
     pub threads: usize,
-    /// What is checked.
+    /// The enabled checks.
     pub sanitize: Sanitize,
-    /// Thread-instructions (one instruction in one thread) that a launch may execute.
+    /// Maximum number of thread-instructions (one instruction in one thread) of a launch.
     pub max_instructions: u64,
-    /// Bytes of shared memory that a block may have, static and dynamic (227 KiB on sm_90).
+    /// Maximum number of bytes of shared memory of a block, static and dynamic (227 KiB on sm_90).
     pub max_shared: u32,
 }
 
@@ -77,7 +78,7 @@ impl Default for Options {
     }
 }
 
-/// What a launch did.
+/// Statistics of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Statistics {
     /// Blocks that ran.

@@ -1,8 +1,9 @@
-//! Memory of the device: allocations, their bytes, and what is known about each byte.
+//! Device memory: allocations, their bytes, and shadow state of each byte.
 //!
-//! Allocations never adjoin: between any two lies a gap, so that no small overrun of one lands in another. Every word
-//! carries four bits that say which of its bytes have been written, and, once labels are used, the label of the launch
-//! that wrote it last. Words are atomics: blocks run on several threads and share memory without `unsafe`.
+//! Allocations are never adjacent: between any two lies a gap, so that no small overrun of one
+//! lands in another. Every word carries four bits that say which of its bytes have been written
+//! and, once labels are used, the label of the launch that wrote it last. Words are atomics:
+//! blocks run on several threads and share memory without `unsafe`.
 
 use crate::module::Module;
 use std::collections::HashMap;
@@ -10,19 +11,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 
-/// Allocations begin at multiples of this, as `cudaMalloc`'s do.
+/// Alignment of allocations, as of `cudaMalloc`'s.
 const ALIGNMENT: u64 = 256;
-/// Bytes between allocations, at least.
+/// Minimum number of bytes between allocations.
 const GUARD: u64 = 4096;
 /// The first address of global memory.
 const FIRST: u64 = 0x1000_0000_0000;
-/// Addresses have 48 bits; above them, launches put tags.
+/// Addresses have 48 bits; launches put tags in the bits above them.
 pub(crate) const ADDRESS_BITS: u32 = 48;
 
-/// A mistake in the use of memory from the host.
+/// An invalid use of memory by the host.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The bytes are not all of one allocation.
+    /// The bytes are not in one allocation.
     #[error("{bytes} bytes at {address:#x} are not all of one allocation")]
     OutOfBounds {
         /// First address.
@@ -30,7 +31,7 @@ pub enum MemoryError {
         /// Number of bytes.
         bytes: u64,
     },
-    /// There is no room.
+    /// Out of memory. Name of the failed allocation.
     #[error("no room for {bytes} bytes for `{name}`")]
     OutOfMemory {
         /// The allocation that was wanted.
@@ -72,7 +73,7 @@ pub struct Memory {
 }
 
 impl Allocation {
-    /// `None` if the machine has no room.
+    /// `None` if the host is out of memory.
     fn new(name: &str, base: u64, bytes: u64) -> Option<Allocation> {
         let words = bytes.div_ceil(4) as usize;
         let (mut data, mut written) = (Vec::new(), Vec::new());
@@ -98,7 +99,7 @@ impl Allocation {
         &self.words[(offset / 4) as usize]
     }
 
-    /// Reads 1, 2, 4 or 8 bytes at a multiple of their number.
+    /// Reads 1, 2, 4 or 8 bytes, aligned to their number.
     #[inline(always)]
     pub(crate) fn load(&self, offset: u64, bytes: u32) -> u64 {
         match bytes {
@@ -114,7 +115,7 @@ impl Allocation {
         }
     }
 
-    /// Writes 1, 2, 4 or 8 bytes at a multiple of their number.
+    /// Writes 1, 2, 4 or 8 bytes, aligned to their number.
     #[inline(always)]
     pub(crate) fn store(&self, offset: u64, bytes: u32, value: u64) {
         match bytes {
@@ -134,12 +135,12 @@ impl Allocation {
         }
     }
 
-    /// Bits of the bytes `offset..offset + bytes` of one word.
+    /// Bit mask of the bytes `offset..offset + bytes` of one word.
     fn part(offset: u64, bytes: u32) -> u8 {
         (((1u32 << bytes) - 1) << (offset % 4)) as u8
     }
 
-    /// Notes that bytes are written: at most a word, within it, or whole words.
+    /// Marks bytes as written: bytes within one word, or whole words.
     #[inline(always)]
     pub(crate) fn mark_written(&self, offset: u64, bytes: u32) {
         let first = (offset / 4) as usize;
@@ -175,7 +176,7 @@ impl Allocation {
         self.labels.get_or_init(|| (0..self.words.len()).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Gives bytes a label (0: none).
+    /// Sets the label of bytes (0: none).
     #[inline(always)]
     pub(crate) fn set_label(&self, offset: u64, bytes: u32, label: u32) {
         if label == 0 && self.labels.get().is_none() {
@@ -238,16 +239,17 @@ impl Allocation {
 }
 
 impl Memory {
-    /// Memory in which nothing is allocated.
+    /// Memory without allocations.
     pub fn new() -> Memory {
         Memory { allocations: Vec::new(), end: FIRST, modules: HashMap::new() }
     }
 
-    /// Allocates `bytes` bytes, aligned to 256, uninitialised; gives the address. Allocations never adjoin.
+    /// Allocates `bytes` bytes, aligned to 256, uninitialised; returns the address. Allocations
+    /// are never adjacent.
     pub fn allocate(&mut self, name: &str, bytes: u64) -> Result<u64, MemoryError> {
         let base = self.end.max(FIRST);
         let none = || MemoryError::OutOfMemory { name: name.to_owned(), bytes };
-        // Half the address space is more than any machine that this runs on has.
+        // Half the address space exceeds the memory of any host.
         if bytes > 1 << (ADDRESS_BITS - 2) || base + bytes > 1 << (ADDRESS_BITS - 1) {
             return Err(none());
         }
@@ -256,7 +258,7 @@ impl Memory {
         Ok(base)
     }
 
-    /// Gives an allocation back; its address must be that of [`Memory::allocate`].
+    /// Frees an allocation; its address must be that of [`Memory::allocate`].
     pub fn free(&mut self, address: u64) -> Result<(), MemoryError> {
         match self.allocations.iter().position(|a| a.base == address) {
             Some(index) => {
@@ -301,7 +303,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Reads bytes; what is not initialised is whatever it is.
+    /// Reads bytes; uninitialised bytes have arbitrary values.
     pub fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>, MemoryError> {
         let (allocation, offset) = self.range(address, bytes as u64)?;
         let mut result = Vec::with_capacity(bytes);
@@ -311,7 +313,7 @@ impl Memory {
         Ok(result)
     }
 
-    /// Marks bytes as uninitialised, and takes their label away.
+    /// Marks bytes as uninitialised, and removes their label.
     pub fn forget(&mut self, address: u64, bytes: u64) -> Result<(), MemoryError> {
         let (allocation, offset) = self.range(address, bytes)?;
         pieces(offset, bytes, |at, count| {
@@ -321,20 +323,21 @@ impl Memory {
         Ok(())
     }
 
-    /// The offset of the first of these bytes that is not initialised.
+    /// The offset of the first of these bytes that is uninitialised.
     pub fn first_uninitialised(&self, address: u64, bytes: u64) -> Result<Option<u64>, MemoryError> {
         let (allocation, offset) = self.range(address, bytes)?;
         Ok((0..bytes).find(|&byte| !allocation.byte_is_written(offset + byte)))
     }
 
-    /// Says which value bytes hold, as a launch with `makes` would.
+    /// Sets the label of bytes, as a launch with `makes` does.
     pub fn label(&mut self, address: u64, bytes: u64, label: Option<u32>) -> Result<(), MemoryError> {
         let (allocation, offset) = self.range(address, bytes)?;
         pieces(offset, bytes, |at, count| allocation.set_label(at, count, stored_label(label)));
         Ok(())
     }
 
-    /// The address of a `.global` or `.const` variable of `module`, which is loaded if it is not yet.
+    /// The address of a `.global` or `.const` variable of `module`, which is loaded if it is not
+    /// yet.
     pub fn variable(&mut self, module: &Module, name: &str) -> Result<u64, MemoryError> {
         let addresses = self.load(module)?;
         match module.tree.variables.iter().position(|v| v.name == name) {
@@ -343,7 +346,8 @@ impl Memory {
         }
     }
 
-    /// Places a module's variables, the first time; gives their addresses (0 for those of other spaces).
+    /// Places a module's variables at the first call; returns their addresses (0 for those of
+    /// other spaces).
     pub(crate) fn load(&mut self, module: &Module) -> Result<Vec<u64>, MemoryError> {
         use crate::parse::syntax::{Initial, Space};
         if let Some(addresses) = self.modules.get(&module.id) {
@@ -381,12 +385,13 @@ impl Memory {
     }
 }
 
-/// Labels are stored plus 1; 0 is none. The two highest labels are not told apart from none and mixed.
+/// Labels are stored plus 1; 0 is none. The two highest labels are not distinguished from none
+/// and mixed.
 pub(crate) fn stored_label(label: Option<u32>) -> u32 {
     label.map_or(0, |label| label.saturating_add(1).min(MIXED - 1))
 }
 
-/// Cuts a range into whole words and bytes.
+/// Splits a range into whole words and bytes.
 fn pieces(offset: u64, bytes: u64, mut f: impl FnMut(u64, u32)) {
     let (mut at, end) = (offset, offset + bytes);
     while at < end {

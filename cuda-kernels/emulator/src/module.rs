@@ -1,11 +1,11 @@
-//! A PTX text that has been read, its kernels ready to be executed.
+//! A parsed PTX text, with its kernels ready for execution.
 
 use crate::decode::{self, program::Program};
 use crate::parse::syntax::Tree;
 use crate::parse::{self, ParseError};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A PTX text that has been read: every kernel of it is ready to be executed.
+/// A parsed PTX text: all its kernels are ready for execution.
 #[derive(Debug)]
 pub struct Module {
     pub(crate) id: u64,
@@ -16,7 +16,7 @@ pub struct Module {
     kernels: Vec<Kernel>,
 }
 
-/// A kernel: what a launch must know of it.
+/// A kernel: the facts that a launch needs.
 #[derive(Debug)]
 pub struct Kernel {
     name: String,
@@ -37,7 +37,7 @@ pub struct Parameter {
     pub bytes: u64,
     /// Its alignment in bytes.
     pub align: u32,
-    /// Whether the text says that it is a pointer (`.ptr`); nvcc never does.
+    /// Whether the text declares it as a pointer (`.ptr`); nvcc never does.
     pub pointer: bool,
 }
 
@@ -45,18 +45,18 @@ pub struct Parameter {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the module has no kernel `{name}`; it has: {}", known.join(", "))]
 pub struct NoKernel {
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
-    /// The kernels that there are.
+    /// The names of the kernels.
     pub known: Vec<String>,
 }
 
 impl Module {
-    /// Reads a PTX text.
+    /// Parses a PTX text.
     ///
     /// # Errors
-    /// Line, column and reason of the first thing that is no PTX, or that this crate does not execute: an instruction
-    /// that is not supported is found here, not when it is reached.
+    /// Line, column and reason of the first part that is not PTX, or that this crate does not
+    /// execute. An unsupported instruction is an error here, not when it is reached.
     pub fn parse(text: &str) -> Result<Module, ParseError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if text.len() > 1 << 28 {
@@ -104,7 +104,7 @@ impl Module {
         })
     }
 
-    /// The target that the text names, such as `sm_80`.
+    /// The target of the text, such as `sm_80`.
     pub fn target(&self) -> &str {
         &self.tree.target
     }
@@ -114,7 +114,7 @@ impl Module {
         self.lines.get(line.wrapping_sub(1) as usize).cloned().unwrap_or_default()
     }
 
-    /// The nearest comment line above `line` within the kernel.
+    /// The last comment line above `line` within the kernel.
     pub(crate) fn comment(&self, kernel: &Kernel, line: u32) -> Option<String> {
         let after = self.comments.partition_point(|&(at, _)| at < line);
         let (at, text) = self.comments[..after].iter().rev().find(|(_, text)| !text.is_empty())?;
@@ -133,17 +133,17 @@ impl Kernel {
         &self.parameters
     }
 
-    /// Bytes of shared memory that a block has before the launch adds any.
+    /// Bytes of static shared memory of a block.
     pub fn static_shared(&self) -> u32 {
         self.program.shared_bytes
     }
 
-    /// `.reqntid`: the block's extents that a launch must have.
+    /// `.reqntid`: the block extents that a launch must have.
     pub fn required_threads(&self) -> Option<[u32; 3]> {
         self.required_threads
     }
 
-    /// `.maxntid`: how many threads a block has at most, as extents whose product counts.
+    /// `.maxntid`: the maximum number of threads of a block, as extents whose product counts.
     pub fn most_threads(&self) -> Option<[u32; 3]> {
         self.most_threads
     }

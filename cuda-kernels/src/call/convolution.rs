@@ -6,8 +6,9 @@
 //! | input gradient | images, positions of the input | input channels | taps, output channels |
 //! | filter gradient | taps, input channels | output channels | images, positions of the result |
 //!
-//! One of the two operands of the product is the tensor that taps meet, of which it takes every element as often as a tap meets it; the other is a matrix
-//! as it lies there. Strides, dilations and padding are in where positions and taps meet, and nothing else knows of them.
+//! One operand of the product is the tensor that taps meet: each of its elements occurs as often
+//! as a tap meets it. The other is a matrix with its layout in memory. Strides, dilations and
+//! padding affect only the positions where taps meet.
 
 use super::index::check_extent;
 use super::number::Number;
@@ -15,9 +16,9 @@ use super::product::{ALIGNMENT, Digit, Gather, Meeting, Moves, Out, Product};
 use wengert_core::Result;
 use wengert_core::call::{Convolution, Direction, Epilogue, Window};
 
-/// The product that a convolution is.
+/// The product that computes a convolution.
 ///
-/// Errors: positions of the padded input are beyond what kernels count to.
+/// Errors: positions of the padded input exceed the range that kernels can count.
 pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
     for w in &call.window {
         let reach = (w.output.max(1) * w.stride).saturating_add(w.filter.max(1) * w.rhs_dilation);
@@ -42,7 +43,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         }
         .simplify()
     };
-    // Where taps meet the input, and where they meet the result.
+    // Digits for the positions where taps meet the input, and where they meet the result.
     let in_input = |factor: fn(&Window) -> (usize, i64)| meet(call, factor);
     let (lhs, rhs, arguments, out, [m, n, k]);
     match call.direction {
@@ -84,7 +85,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             [m, n, k] = [filter * cin, cout, call.batch * output];
         }
     }
-    // Where the source has no element, every sum is empty.
+    // If the source has no element, every sum is empty.
     let k = if lhs.meetings.iter().any(|meeting| meeting.extent == 0) { 0 } else { k };
     Ok(Product {
         name: format!("convolution_{}", call.direction.name()),
@@ -116,7 +117,7 @@ fn meet(call: &Convolution, factor: fn(&Window) -> (usize, i64)) -> Vec<Digit> {
     call.window.iter().enumerate().map(digit).collect()
 }
 
-/// Offset, divisor and extent along each axis of a source with so many channels.
+/// Offset, divisor and extent along each axis of a source with `channels` channels.
 fn meetings(call: &Convolution, channels: i64, axis: fn(&Window) -> (i64, usize, usize)) -> Vec<Meeting> {
     let mut stride = channels;
     let mut found: Vec<Meeting> = vec![];

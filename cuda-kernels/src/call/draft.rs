@@ -1,4 +1,4 @@
-//! A kernel while it is written: its code, and the parameters that the code asked for so far.
+//! A kernel under construction: its code, and the parameters that the code has used so far.
 
 use super::index::INDICES;
 use super::product::ALIGNMENT;
@@ -7,10 +7,10 @@ use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
 use wengert_core::{Diagnostic, Result};
 
-/// A kernel to be.
+/// A kernel under construction.
 #[derive(Default)]
 pub(super) struct Draft {
-    /// What it does.
+    /// Its code.
     pub code: Code,
     /// Functions that it calls.
     pub functions: Functions,
@@ -22,12 +22,12 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// A kernel of buffers that begin where the plan puts whole values.
+    /// A kernel whose buffers have the alignment of a plan's whole values.
     pub fn new() -> Draft {
         Draft::aligned(ALIGNMENT)
     }
 
-    /// A kernel of buffers that begin at multiples of so many bytes.
+    /// A kernel whose buffers have this alignment in bytes.
     pub fn aligned(alignment: usize) -> Draft {
         Draft { alignment: alignment as u32, ..Draft::default() }
     }
@@ -45,7 +45,7 @@ impl Draft {
         self.code.mov(Type::U32, Operand::Symbol(name.into()))
     }
 
-    /// The address of shared memory whose size the launch gives.
+    /// The address of dynamic shared memory.
     pub fn dynamic_shared(&mut self, bytes: u32) -> Reg {
         self.dynamic = bytes;
         self.code.mov(Type::U32, Operand::Symbol(Kernel::DYNAMIC.into()))
@@ -61,7 +61,7 @@ impl Draft {
         self.code.mov(Type::U32, Special::CtaidX)
     }
 
-    /// The stage that launches so many blocks of so many threads.
+    /// The stage that launches `blocks` blocks of `threads` threads.
     ///
     /// Errors: there are more blocks than a grid has.
     pub fn stage(

@@ -1,10 +1,10 @@
-//! Matrix products as calls: a [`Product`] whose operands lie as the call says.
+//! Matrix products as calls: a [`Product`] whose operands have the call's layout.
 
 use super::number::Number;
 use super::product::{Gather, Out, Product};
 use wengert_core::call::Gemm;
 
-/// The product that a GEMM is.
+/// The product that computes a GEMM.
 pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
     let (lhs, rhs, number) = (&gemm.lhs, &gemm.rhs, Number(gemm.operand));
     let mut product = Product {
@@ -26,7 +26,8 @@ pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> P
         tf32: false,
         alignment: super::product::ALIGNMENT,
     };
-    // Products with one rhs are one product of more rows, if the rows of lhs follow each other.
+    // Products with one rhs are one product of more rows, if the rows of lhs are contiguous over
+    // the batch.
     let row = if gemm.m == 1 { lhs.batch } else { lhs.row };
     if gemm.batch > 1 && rhs.batch == 0 && lhs.batch == gemm.m * row {
         product.m = gemm.batch * gemm.m;

@@ -1,15 +1,16 @@
-//! Arithmetic on indices with constants that are known when a kernel is written.
+//! Arithmetic on indices with constants known at emission.
 //!
-//! Indices are below 2³¹, so that a division by a constant is a multiplication and a shift (Granlund and Montgomery, "Division by invariant
-//! integers using multiplication", 1994): with l = ⌈log₂ d⌉ and μ = ⌈2^(31+l) / d⌉ < 2³², ⌊x/d⌋ = ⌊x·μ / 2^(31+l)⌋ for every x < 2³¹.
+//! Indices are below 2³¹, so a division by a constant is a multiplication and a shift (Granlund
+//! and Montgomery, "Division by invariant integers using multiplication", 1994): with l = ⌈log₂
+//! d⌉ and μ = ⌈2^(31+l) / d⌉ < 2³², ⌊x/d⌋ = ⌊x·μ / 2^(31+l)⌋ for every x < 2³¹.
 
 use crate::ptx::{Binary, Code, Reg, Rounding, Ternary, Type};
 use wengert_core::{Diagnostic, Result};
 
-/// Every index of a kernel is below.
+/// Exclusive bound of a kernel's indices.
 pub(super) const INDICES: usize = 1 << 31;
 
-/// An error if an extent is more than 32-bit indices reach.
+/// An error if an extent exceeds the range of 32-bit indices.
 pub(super) fn check_extent(what: &str, extent: usize) -> Result<()> {
     if extent < INDICES - (1 << 16) {
         return Ok(());
@@ -44,7 +45,8 @@ pub(super) fn divide(code: &mut Code, x: Reg, d: usize) -> (Reg, Reg) {
     (q, rest)
 }
 
-/// The digits of an index in a mixed base, most significant first. The first digit takes what is left.
+/// The digits of an index in a mixed base, most significant first. The first digit is not
+/// reduced.
 pub(super) fn digits(code: &mut Code, x: Reg, extents: &[usize]) -> Vec<Reg> {
     let mut found = Vec::with_capacity(extents.len());
     let mut rest = x;
@@ -73,7 +75,7 @@ pub(super) fn advance(code: &mut Code, address: Reg, index: Reg, bytes: i64) -> 
     }
 }
 
-/// Both, where there are both.
+/// The conjunction of two optional predicates.
 pub(super) fn both(code: &mut Code, x: Option<Reg>, y: Option<Reg>) -> Option<Reg> {
     match (x, y) {
         (Some(x), Some(y)) => Some(code.binary(Binary::And, Type::Pred, x, y)),

@@ -1,7 +1,8 @@
-//! Kernels of our own for calls: what is not a nest.
+//! Kernels for calls. A call is a kernel that is not generated from a nest.
 //!
-//! A call becomes one stage or a few, whose arguments are the call's operands in order and its result last, and parts of a workspace. Extents
-//! are constants of the code. There are no atomic operations on floats, and the parts of a sum depend on extents alone, so that two runs give the
+//! A call becomes one or more stages. Their arguments are the call's operands in order, its
+//! result, and parts of a workspace. Extents are constants of the code. There are no atomic
+//! operations on floats, and the parts of a sum depend on extents alone. So two runs give the
 //! same bits, on every GPU of an architecture and on every architecture of the same kernels.
 
 mod attention;
@@ -20,15 +21,15 @@ use product::Product;
 use wengert_core::call::Call;
 use wengert_core::{Diagnostic, Result, Target};
 
-/// What may be chosen.
+/// Options of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The operand, one of [`Call::in_place`], whose memory is the result's.
+    /// The operand, one of [`Call::in_place`], that the result aliases.
     pub in_place: Option<usize>,
-    /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which tensor cores multiply. Without it
-    /// f32 is f32.
+    /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which
+    /// tensor cores multiply. Otherwise f32 keeps its precision.
     pub tf32: bool,
-    /// What the address of every argument is a multiple of: a power of two, at least the size of its elements.
+    /// Alignment of every argument's address: a power of two, at least the size of its elements.
     pub alignment: u64,
 }
 
@@ -38,9 +39,11 @@ impl Default for Options {
     }
 }
 
-/// The kernels of a call. `in_place` is the operand, one of [`Call::in_place`], whose memory is the result's.
+/// The kernels of a call. `in_place` is the operand, one of [`Call::in_place`], that the result
+/// aliases.
 ///
-/// Errors: the call breaks a rule ([`Call::verify`]), an extent is beyond 2³¹, or there is no kernel for it.
+/// Errors: the call breaks a rule ([`Call::verify`]), an extent is beyond 2³¹, or there is no
+/// kernel for it.
 pub fn compile(call: &Call, architecture: Architecture, in_place: Option<usize>) -> Result<Compiled> {
     compile_with(call, architecture, Options { in_place, ..Options::default() })
 }

@@ -1,12 +1,13 @@
-//! How elements of a dtype lie in memory and in registers, and what they are computed with.
+//! Representation of a dtype's elements in memory and in registers, and their arithmetic.
 //!
-//! Halves are stored as halves and computed with in f32, one rounding for each operation. Integers of 8 bits are computed with in 32 bits, of
-//! which the lower 8 are stored: wrapping arithmetic does not mind. Every other dtype is computed with as it is.
+//! Halves are stored as halves and computed in f32, with one rounding for each operation.
+//! Integers of 8 bits are computed in 32 bits, and the lower 8 are stored, which is correct for
+//! wrapping arithmetic. Every other dtype is computed as it is.
 
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
 use wengert_core::{DType, Scalar};
 
-/// A dtype as the kernels see it.
+/// A dtype, with its representation in kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Number(pub DType);
 
@@ -16,7 +17,7 @@ impl Number {
         self.0.size() as i64
     }
 
-    /// The type that loads and stores have.
+    /// The type of loads and stores.
     pub fn memory(self) -> Type {
         match self.0 {
             DType::Bool | DType::U8 => Type::U8,
@@ -41,7 +42,7 @@ impl Number {
         }
     }
 
-    /// The dtype of arithmetic, as memory holds it.
+    /// The dtype of arithmetic.
     pub fn widened(self) -> Number {
         Number(match self.0 {
             DType::F16 | DType::BF16 => DType::F32,
@@ -50,12 +51,12 @@ impl Number {
         })
     }
 
-    /// Elements of 16 bytes, at most four: what one load or store takes.
+    /// Elements of one load or store: 16 bytes, at most four.
     pub fn vector(self) -> usize {
         (16 / self.0.size()).min(4)
     }
 
-    /// 0, to compute with.
+    /// 0, in the type of arithmetic.
     pub fn zero(self) -> Operand {
         match self.wide() {
             Type::F32 => 0f32.into(),
@@ -64,7 +65,7 @@ impl Number {
         }
     }
 
-    /// What memory held, to compute with.
+    /// A loaded element, in the type of arithmetic.
     pub fn widen(self, code: &mut Code, raw: Reg) -> Reg {
         match self.0 {
             DType::F16 => code.convert(Rounding::Exact, Type::F32, Type::F16, raw),
@@ -76,7 +77,7 @@ impl Number {
         }
     }
 
-    /// The element nearest to a result, as memory shall hold it.
+    /// A result rounded to this dtype, in the representation of memory.
     pub fn narrow(self, code: &mut Code, wide: Reg) -> Reg {
         match self.0 {
             DType::F16 => code.convert(Rounding::Nearest, Type::F16, Type::F32, wide),
@@ -85,7 +86,7 @@ impl Number {
         }
     }
 
-    /// The element nearest to a result, to compute with.
+    /// A result rounded to this dtype, in the type of arithmetic.
     pub fn round(self, code: &mut Code, wide: Reg) -> Reg {
         if self.0.is_half() {
             let raw = self.narrow(code, wide);
@@ -107,7 +108,7 @@ impl Number {
         self.round(code, product)
     }
 
-    /// The smaller (`least`) or the greater; NaN if one is NaN; −0 is below +0.
+    /// The minimum (`least`) or the maximum; NaN if either operand is; −0 is below +0.
     pub fn extremum(self, code: &mut Code, least: bool, x: Reg, y: Reg) -> Reg {
         let (plain, nan) = if least { (Binary::Min, Binary::MinNan) } else { (Binary::Max, Binary::MaxNan) };
         match self.0 {
@@ -120,12 +121,12 @@ impl Number {
             }
             DType::U32 => code.binary(plain, Type::U32, x, y),
             DType::U64 => code.binary(plain, Type::U64, x, y),
-            // Memory gives 8 bits with the sign that they have.
+            // Loads of 8 bits extend the sign.
             _ => code.binary(plain, self.wide(), x, y),
         }
     }
 
-    /// The float nearest to a constant, to compute with.
+    /// A constant rounded to this dtype, in the type of arithmetic.
     pub fn constant(self, value: f64) -> Operand {
         let value = Scalar::from_f64(self.0, value).to_f64();
         if self.0 == DType::F64 { value.into() } else { (value as f32).into() }
@@ -137,7 +138,7 @@ impl Number {
         code.push(Inst::Ternary(op, self.wide(), sum, x.into(), y.into(), sum.into()));
     }
 
-    /// Neighbouring elements as memory holds them; zeros where the predicate does not hold.
+    /// Loads neighbouring elements; zeros where the predicate does not hold.
     pub fn load(self, code: &mut Code, space: Space, from: Place, count: usize) -> Vec<Reg> {
         let ty = self.memory();
         let results: Vec<Reg> = (0..count).map(|_| code.reg_of(ty)).collect();
@@ -163,7 +164,7 @@ impl Number {
         results
     }
 
-    /// Neighbouring elements to memory, where the predicate holds.
+    /// Stores neighbouring elements, where the predicate holds.
     pub fn store(self, code: &mut Code, space: Space, to: Place, values: &[Reg]) {
         let values = values.iter().map(Operand::from).collect();
         let (base, offset) = (to.address.into(), to.offset);
@@ -175,19 +176,19 @@ impl Number {
     }
 }
 
-/// A place in memory, and whether it is there at all.
+/// A place in memory, and whether it exists.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// Register that holds the address.
     pub address: Reg,
-    /// Bytes from there.
+    /// Byte offset from the address.
     pub offset: i64,
-    /// Predicate that holds if there is such an element; none if there always is.
+    /// Predicate that holds if the element exists; none if it always does.
     pub valid: Option<Reg>,
 }
 
 impl Place {
-    /// A place that is there.
+    /// A place that exists.
     pub fn at(address: Reg, offset: i64) -> Place {
         Place { address, offset, valid: None }
     }

@@ -1,15 +1,19 @@
 //! The driver's functions as a table of pointers.
 //!
-//! The signatures are those of cudarc's `sys`, and the compiler checks each against it (see the `const _` in [`table`]). The functions
-//! themselves are looked up here, by their exported names, for three reasons:
+//! The signatures are those of cudarc's `sys`, and the compiler checks each against it (see the
+//! `const _` in [`table`]). The functions themselves are looked up here, by their exported names,
+//! for three reasons:
 //!
 //! - cudarc panics where a library or a symbol is missing; here that is an error that names them.
-//! - cudarc's status is a Rust `enum`, and a driver newer than the bindings may return a code that the `enum` does not have, which would
-//!   be undefined behaviour. Here a status is a number ([`Code`]).
-//! - A table can be filled with other functions, so that everything above it is tested on machines without a GPU (`fake`).
+//! - cudarc's status is a Rust `enum`, and a driver newer than the bindings may return a code
+//!   that the `enum` lacks, which would be undefined behaviour. Here a status is a number
+//!   ([`Code`]).
+//! - A table can be filled with other functions, so that everything above it is tested on
+//!   machines without a GPU (`fake`).
 //!
-//! Names carry the suffix that they have in the library (`cuMemAlloc_v2`): a name without it would be another, older function. All of
-//! them are exported by every driver since CUDA 12.0, so cudarc's version feature decides nothing but which constants have names.
+//! Names carry the suffix that they have in the library (`cuMemAlloc_v2`): without it, the name
+//! is that of an older function. All of them are exported by every driver since CUDA 12.0, so
+//! cudarc's version feature decides only which constants have names.
 
 use super::blas::Lt;
 use super::error::{Cause, DeviceError};
@@ -19,7 +23,7 @@ use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::{Arc, OnceLock};
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Code {
@@ -29,7 +33,7 @@ pub struct Code {
     pub code: u32,
 }
 
-/// Makes a table of functions: the struct, the lookup, one method a function that calls it.
+/// Defines a table of functions: the struct, the lookup, and one method for each function.
 macro_rules! table {
     (
         $(#[$meta:meta])* $table:ident, $sys:ident, $status:ty;
@@ -49,11 +53,13 @@ macro_rules! table {
             /// Looks up every function; an error lists the names that the library lacks.
             ///
             /// # Safety
-            /// The library is the one that these functions belong to, and stays open as long as the table is used.
+            /// The library is the one that these functions belong to, and stays open as long as
+            /// the table is used.
             pub unsafe fn from_library(library: &libloading::Library) -> Result<Self, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
-                    // SAFETY: the caller says that the library is the one whose header the signature comes from.
+                    // SAFETY: the caller guarantees that the library is the one whose header the
+                    // signature comes from.
                     let $f = unsafe { library.get::<unsafe extern "C" fn($($ty),*) -> u32>(stringify!($f)) };
                     if $f.is_err() {
                         missing.push(stringify!($f));
@@ -68,7 +74,7 @@ macro_rules! table {
             $(
                 #[doc = concat!("`", stringify!($f), "`; what the CUDA documentation demands of its arguments, the caller must keep.")]
                 pub unsafe fn $f(&self, $($argument: $ty),*) -> $crate::driver::api::Code {
-                    // SAFETY: the pointer is that function; the caller keeps its rules.
+                    // SAFETY: the pointer is that function; the caller keeps its contract.
                     let code = unsafe { (self.$f)($($argument),*) };
                     $crate::driver::api::Code { call: stringify!($f), code }
                 }
@@ -152,42 +158,43 @@ table! {
     );
 }
 
-/// The driver: its functions and where they came from. Never unloaded: other libraries of the process hold on to it.
+/// The driver: its functions and its path. It is never unloaded, since other libraries of the
+/// process use it.
 pub struct Driver {
     /// The functions.
     pub api: DriverApi,
-    /// The library, as it was opened.
+    /// The path under which the library was opened.
     pub path: String,
     /// 1000 · major + 10 · minor of the CUDA version that the driver implements.
     pub version: u32,
-    /// cuBLASLt, once it was asked for ([`Driver::cublas_lt`]).
+    /// cuBLASLt, after the first request ([`Driver::cublas_lt`]).
     pub(super) lt: OnceLock<Result<Arc<Lt>, Missing>>,
 }
 
-/// Why a library is no driver that can be used.
+/// Reason why a library cannot be used as the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unusable {
-    /// It has no functions of these names.
+    /// It lacks the functions of these names.
     Lacks(String),
-    /// It is the library that the CUDA toolkit has for linking programs: each of its functions
-    /// fails.
+    /// It is the CUDA toolkit's library for linking programs, whose functions all fail.
     Stub,
-    /// It does not tell its version, with this code.
+    /// Its version query fails with this code.
     Version(u32),
 }
 
-/// What the functions of the toolkit's stub return: `CUDA_ERROR_STUB_LIBRARY`.
+/// The status that the functions of the toolkit's stub return: `CUDA_ERROR_STUB_LIBRARY`.
 const STUB: u32 = 34;
 
 impl Driver {
-    /// Looks up the functions and asks for the version. [`super::probe`] opens the library and says what is missing.
+    /// Looks up the functions and queries the version. [`super::probe`] opens the library and
+    /// reports what is missing.
     ///
     /// # Safety
     /// The library is NVIDIA's driver.
     pub(super) unsafe fn new(library: Library, path: String) -> Result<Driver, Unusable> {
-        // SAFETY: the caller says so; the library is never closed, see below.
+        // SAFETY: the caller guarantees it; the library is never closed, see below.
         let api = unsafe { DriverApi::from_library(&library) };
-        // Closing it would leave dangling what cuBLASLt and the driver's own threads hold.
+        // Closing it would leave dangling pointers in cuBLASLt and the driver's own threads.
         std::mem::forget(library);
         let api = api.map_err(|names| Unusable::Lacks(names.join(", ")))?;
         let mut version = 0;
@@ -202,12 +209,12 @@ impl Driver {
 
     /// cuBLASLt, in a version that this driver runs; opened at the first call.
     ///
-    /// Errors: it is not there, too old, or lacks a function.
+    /// Errors: it is missing, too old, or lacks a function.
     pub fn cublas_lt(&self) -> Result<Arc<Lt>, Missing> {
         self.lt.get_or_init(|| Lt::find(self.version)).clone()
     }
 
-    /// Success, or the error with its name and text. `doing` says what was being done.
+    /// Success, or the error with its name and text. `doing` names the operation.
     pub fn check(&self, code: Code, doing: impl FnOnce() -> String) -> Result<(), DeviceError> {
         if code.code == 0 {
             return Ok(());
@@ -216,11 +223,12 @@ impl Driver {
         Err(DeviceError::new(doing(), Cause::Call { call: code.call, code: code.code, name, text }))
     }
 
-    /// Name and text of a code, as the driver knows them.
+    /// The driver's name and text of a code.
     fn describe(&self, code: u32) -> (String, String) {
         let ask = |f: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| {
             let mut text = std::ptr::null();
-            // SAFETY: both functions take any number, write a pointer to a static string or null, and return a status.
+            // SAFETY: both functions take any number, write a pointer to a static string or null,
+            // and return a status.
             let status = unsafe { f(code, &mut text) };
             if status != 0 || text.is_null() {
                 return None;
@@ -230,7 +238,8 @@ impl Driver {
         };
         type Asked = unsafe extern "C" fn(CUresult, *mut *const c_char) -> u32;
         type Number = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
-        // SAFETY: `CUresult` is `repr(u32)`, so both types are called alike; a number that the enum lacks is passed as a number only.
+        // SAFETY: `CUresult` is `repr(u32)`, so both types are called alike; a number that the
+        // enum lacks is passed as a number only.
         let (name, text) = unsafe {
             (
                 std::mem::transmute::<Asked, Number>(self.api.cuGetErrorName),

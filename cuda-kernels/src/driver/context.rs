@@ -1,11 +1,11 @@
-//! An open GPU: a stream in its primary context, and what is known about both.
+//! An open GPU: a stream in its primary context, and the properties of both.
 //!
-//! [`Device`] is a handle that may be cloned and sent to other threads; the last one closes the
-//! stream. Everything that lives on the device (memory, modules, events, graphs) holds such a
-//! handle, so stream and context outlive it, whatever the order in which they are dropped.
+//! [`Device`] is a handle that may be cloned and sent to other threads; dropping the last one
+//! closes the stream. All objects on the device (memory, modules, events, graphs) hold such a
+//! handle, so stream and context outlive them, whatever the drop order.
 //!
-//! A context is current *for a thread*, so each entry of this crate makes it current first; that
-//! costs nanoseconds and asks nothing of the caller.
+//! A context is current *for a thread*, so each entry of this crate makes it current first. That
+//! costs nanoseconds, and the caller need not do it.
 
 #[cfg(test)]
 use super::api::Driver;
@@ -24,22 +24,22 @@ pub struct Device {
     pub(super) context: Arc<Context>,
 }
 
-/// What a [`Device`] is. It is a part of the [`Primary`], whose methods are its own.
+/// The state of a [`Device`]. It contains the [`Primary`], whose methods it has too.
 pub(super) struct Context {
     primary: Arc<Primary>,
     pub(super) stream: CUstream,
-    /// Allocations, so that copies are checked against them.
+    /// Allocations, against which copies are checked.
     regions: Mutex<Regions>,
-    /// The capture of the stream that is going on.
+    /// The capture in progress.
     capturing: Mutex<Option<Capturing>>,
 }
 
 // SAFETY: a stream is a handle of the driver, which is thread-safe.
 unsafe impl Send for Context {}
-// SAFETY: as above; everything that Rust itself keeps here is behind a mutex or written once.
+// SAFETY: as above; Rust state in it is behind a mutex or written once.
 unsafe impl Sync for Context {}
 
-/// What a destructor gives up.
+/// An object that a destructor releases.
 pub(super) enum Freed {
     /// The address of an allocation.
     Memory(u64),
@@ -58,7 +58,8 @@ impl Deref for Context {
 impl Device {
     /// Opens `cuda:ordinal`. The process keeps the context of that GPU until it ends.
     ///
-    /// Errors: no driver, an old driver, no such GPU, or a context cannot be made. Never another device instead.
+    /// Errors: no driver, an old driver, no such GPU, or a context cannot be made. Another device
+    /// is never opened instead.
     pub fn open(ordinal: u32) -> Result<Device> {
         static PRIMARIES: Primaries = Primaries::none();
         let opening = || format!("opening `cuda:{ordinal}`");
@@ -66,7 +67,7 @@ impl Device {
         opened.unwrap_or_else(|why| Err(DeviceError::refused(opening(), why, "please report it")))
     }
 
-    /// Opens `cuda:ordinal` of this driver, and keeps nothing.
+    /// Opens `cuda:ordinal` of this driver, and keeps nothing after it.
     #[cfg(test)]
     pub(super) fn open_with(driver: Arc<Driver>, ordinal: u32) -> Result<Device> {
         Device::in_context(Primaries::none().get(&driver, ordinal)?)
@@ -87,12 +88,12 @@ impl Device {
         Ok(Device { context: Arc::new(Context { primary, stream, regions, capturing }) })
     }
 
-    /// What the device says about itself; `free` is as of the first opening in this process.
+    /// The device's properties; `free` is as of the first opening in this process.
     pub fn found(&self) -> &DeviceFound {
         &self.context.found
     }
 
-    /// `cuda:0` and the like.
+    /// `cuda:0`, for example.
     pub fn name(&self) -> String {
         format!("cuda:{}", self.context.found.ordinal)
     }
@@ -102,7 +103,7 @@ impl Device {
         self.context.driver.version
     }
 
-    /// Bytes of memory that are free, and bytes that there are.
+    /// Free and total memory in bytes.
     pub fn memory_info(&self) -> Result<(u64, u64)> {
         let context = &*self.context;
         context.enter()?;
@@ -113,7 +114,7 @@ impl Device {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits until everything that was given to the stream is done. Faults of kernels show here.
+    /// Waits until all work of the stream is done. Faults of kernels surface here.
     pub fn synchronise(&self) -> Result<()> {
         let context = &*self.context;
         context.enter()?;
@@ -123,7 +124,8 @@ impl Device {
         context.check(code, || "waiting for the device".into())
     }
 
-    /// An event that has not been recorded. `timed` events cost a little more and can be subtracted.
+    /// An event that has not been recorded. A `timed` event costs more to record, and can be
+    /// subtracted.
     pub fn event(&self, timed: bool) -> Result<Event> {
         let context = &*self.context;
         context.enter()?;
@@ -143,8 +145,8 @@ impl std::fmt::Debug for Device {
 }
 
 impl Context {
-    /// Frees what the stream may still use, once the stream is done with it. A capture lets nothing
-    /// wait, so there it is freed when the capture ends.
+    /// Frees an object that the stream may still use, once the stream is done with it. A capture
+    /// allows no waiting, so during a capture it is freed when the capture ends.
     pub(super) fn free(&self, what: Freed) {
         if let Some(capturing) = &mut *self.capturing() {
             capturing.free_later(what);
@@ -153,18 +155,19 @@ impl Context {
         if self.enter().is_err() {
             return;
         }
-        // SAFETY: the stream lives as long as the context. After it, nothing uses what is freed:
-        // all work that can was given to this stream.
+        // SAFETY: the stream lives as long as the context. Afterwards nothing uses the freed
+        // objects: all work that could was given to this stream.
         self.log(unsafe { self.driver.api.cuStreamSynchronize(self.stream) });
         self.log(match what {
-            // SAFETY: the owner allocated it, and gives it up in its destructor: it is freed once.
+            // SAFETY: the owner allocated it, and releases it in its destructor: it is freed
+            // once.
             Freed::Memory(address) => unsafe { self.driver.api.cuMemFree_v2(address) },
             // SAFETY: as above, of a module that was loaded.
             Freed::Module(module) => unsafe { self.driver.api.cuModuleUnload(module) },
         });
     }
 
-    /// An error if this stream is being captured: `what` would end the capture in failure.
+    /// An error if this stream is being captured: `what` would invalidate the capture.
     pub(super) fn not_capturing(&self, what: &str) -> Result<()> {
         if self.capturing().is_none() {
             return Ok(());
@@ -185,8 +188,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if self.enter().is_ok() {
-            // SAFETY: this is the last handle, so nothing that uses the stream is left. Destroying
-            // a stream with work in it is allowed: it is freed when the work is done.
+            // SAFETY: this is the last handle, so nothing that uses the stream is left. A stream
+            // with work in it may be destroyed: it is freed when the work is done.
             self.log(unsafe { self.driver.api.cuStreamDestroy_v2(self.stream) });
         }
     }
@@ -205,7 +208,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Puts the event behind everything that is in the stream now; recorded again, it moves.
+    /// Records the event after all work that is in the stream now. Recording it again moves it.
     pub fn record(&self) -> Result<()> {
         let context = &*self.device.context;
         context.enter()?;
@@ -215,7 +218,8 @@ impl Event {
         context.check(code, || "recording an event".into())
     }
 
-    /// True if the stream has come past it (or it was never recorded). Faults of kernels may show here.
+    /// True if the stream has passed it (or it was never recorded). Faults of kernels may surface
+    /// here.
     pub fn is_done(&self) -> Result<bool> {
         const NOT_READY: u32 = 600;
         let context = &*self.device.context;
@@ -228,7 +232,8 @@ impl Event {
         context.check(code, || "asking for an event".into()).map(|()| true)
     }
 
-    /// Waits until the stream has come past it; at once if it was never recorded. Faults of kernels may show here.
+    /// Waits until the stream has passed it; returns at once if it was never recorded. Faults of
+    /// kernels may surface here.
     pub fn wait(&self) -> Result<()> {
         let context = &*self.device.context;
         context.enter()?;
@@ -258,7 +263,8 @@ impl Drop for Event {
     fn drop(&mut self) {
         let context = &*self.device.context;
         if context.enter().is_ok() {
-            // SAFETY: destroyed once; an event that is still in the stream is freed when it is done.
+            // SAFETY: destroyed once; an event that is still in the stream is freed when it is
+            // done.
             context.log(unsafe { context.driver.api.cuEventDestroy_v2(self.handle) });
         }
     }
@@ -285,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_failed_opening_leaves_nothing() {
-        // The probe asks for free memory in a context first; there a failure is no error.
+        // The probe queries free memory in a context first; a failure there is no error.
         for (call, before) in [
             ("cuDevicePrimaryCtxRetain", 0),
             ("cuCtxSetCurrent", 2),

@@ -1,58 +1,60 @@
-//! What a device refuses, and why.
+//! Errors of a device.
 //!
-//! An error says what was being done ("launching `softmax_3`"), which call failed, with code, name and text, and how to mend it. Two
-//! things about CUDA's errors surprise people, and are said where they apply:
+//! An error says which operation failed ("launching `softmax_3`"), which call failed, with code,
+//! name and text, and what to do. Two properties of CUDA's errors are explained where they apply:
 //!
-//! - **Late.** Kernels run while the host goes on. A fault shows at a later call, often one that waits; the guilty kernel is an earlier
-//!   one. `CUDA_LAUNCH_BLOCKING=1` in the environment makes every launch wait.
-//! - **Sticky.** After a fault (a bad address, an illegal instruction) the context is lost: every later call returns the same code, and
-//!   all its memory with it. Only a new process helps. A [`super::Device`] remembers the first such error and names it with every later one.
+//! - **Asynchronous.** Kernels run while the host goes on. A fault surfaces at a later call,
+//!   often one that waits; an earlier kernel caused it. `CUDA_LAUNCH_BLOCKING=1` in the
+//!   environment makes every launch wait.
+//! - **Sticky.** After a fault (a bad address, an illegal instruction) the context is lost with
+//!   all its memory: every later call returns the same code. Only a new process helps. A
+//!   [`super::Device`] remembers the first such error and adds it to every later one.
 
 use wengert_core::Diagnostic;
 
-/// Result of what a device does.
+/// Result of a device operation.
 pub type Result<T, E = DeviceError> = std::result::Result<T, E>;
 
-/// A device did not do what it was asked.
+/// A device operation failed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("{}", Diagnostic::from(self.clone()))]
 pub struct DeviceError {
-    /// What was being done.
+    /// The operation.
     pub doing: String,
     /// Why it failed.
     pub cause: Cause,
-    /// The fault that had already lost the context, if this is not it.
+    /// The fault that had already lost the context, if it is another one.
     pub earlier: Option<Box<DeviceError>>,
 }
 
-/// Why something failed.
+/// Cause of a failure.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cause {
     /// A call returned an error.
     Call {
         /// The function.
         call: &'static str,
-        /// What it returned.
+        /// The returned code.
         code: u32,
         /// Name of the code.
         name: String,
-        /// Text of the code, with more about it if there is (a compiler's log).
+        /// Text of the code, with details if there are any (a compiler's log).
         text: String,
     },
-    /// Less memory is free than asked for.
+    /// Less memory is free than requested.
     Memory {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Bytes free.
         free: u64,
         /// Bytes of the device.
         total: u64,
     },
-    /// It was not tried.
+    /// The operation was not attempted.
     Refused {
-        /// Why.
+        /// Reason.
         why: String,
-        /// How to mend it.
+        /// What to do about it.
         help: String,
     },
 }
@@ -63,12 +65,12 @@ impl DeviceError {
         DeviceError { doing: doing.into(), cause, earlier: None }
     }
 
-    /// Something was not tried.
+    /// An error of an operation that was not attempted.
     pub fn refused(doing: impl Into<String>, why: impl Into<String>, help: impl Into<String>) -> Self {
         DeviceError::new(doing, Cause::Refused { why: why.into(), help: help.into() })
     }
 
-    /// Puts `context: ` in front of what was being done, such as the plan's step.
+    /// Prefixes the operation with `context: `, such as the plan's step.
     #[must_use]
     pub fn context(mut self, context: impl std::fmt::Display) -> Self {
         self.doing = format!("{context}: {}", self.doing);
@@ -83,14 +85,15 @@ impl DeviceError {
         }
     }
 
-    /// True if the context is lost: nothing works on this device until the process ends.
+    /// True if the context is lost: every call on this device fails until the process ends.
     pub fn is_sticky(&self) -> bool {
         matches!(&self.cause, Cause::Call { call, code, .. } if call.starts_with("cu") && !call.starts_with("cublas")
             && STICKY.contains(code))
     }
 }
 
-/// Codes after which a context is unusable (CUDA driver API, `CUresult`: "leaves the process in an inconsistent state").
+/// Codes after which a context is unusable (CUDA driver API, `CUresult`: "leaves the process in
+/// an inconsistent state").
 const STICKY: [u32; 14] = [
     CUDA_ERROR_ECC_UNCORRECTABLE,
     CUDA_ERROR_NVLINK_UNCORRECTABLE,
@@ -115,7 +118,7 @@ const CUDA_ERROR_ASSERT: u32 = 710;
 const CUDA_ERROR_MISALIGNED_ADDRESS: u32 = 716;
 const CUDA_ERROR_LAUNCH_FAILED: u32 = 719;
 
-/// How to mend what a code of the driver means.
+/// What to do about a code of the driver.
 fn mend(code: u32) -> Option<&'static str> {
     Some(match code {
         2 => {
@@ -159,7 +162,7 @@ fn mend(code: u32) -> Option<&'static str> {
     })
 }
 
-/// `12.3 GiB` and the like, rounded to one decimal.
+/// For example `12.3 GiB`, rounded to one decimal.
 pub fn size_text(bytes: u64) -> String {
     const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match UNITS.into_iter().find(|(_, shift)| bytes >> shift != 0) {

@@ -1,14 +1,17 @@
 //! A step as a CUDA graph: captured once, replayed as one launch.
 //!
-//! Launching a kernel costs the host some microseconds; a step of hundreds of small kernels is bound by that. Between
-//! [`Device::begin_capture`] and [`Capture::finish`] the stream collects what it is given instead of doing it, and the graph that results is
-//! launched at the cost of one. It does the same things in the same order at the same addresses, so it gives the same bits.
+//! Launching a kernel costs the host some microseconds, which bounds a step of hundreds of small
+//! kernels. Between [`Device::begin_capture`] and [`Capture::finish`] the stream records its work
+//! instead of doing it. The resulting graph is launched at the cost of one launch. It does the
+//! same work in the same order at the same addresses, so it gives the same bits.
 //!
-//! What the rules of capture forbid is refused here before the driver spoils the capture over it: waiting, reading, allocating, loading, and
-//! work from other threads. Kernels must be loaded and GEMMs prepared before. It is best to run a step once without capture first: the
-//! driver and cuBLASLt load their code lazily.
+//! The rules of capture forbid waiting, reading, allocating, loading, and work from other
+//! threads. These are refused here, before they make the driver invalidate the capture. Kernels
+//! must be loaded and GEMMs prepared before. It is best to run a step once without capture first:
+//! the driver and cuBLASLt load their code lazily.
 //!
-//! A [`Graph`] keeps the modules whose kernels it launches. Memory it does not keep: addresses are the session's, which outlives its plans.
+//! A [`Graph`] keeps the modules of its kernels alive. It does not keep memory: addresses are the
+//! session's, which outlives its plans.
 
 use super::context::{Device, Freed};
 use super::error::{DeviceError, Result};
@@ -19,12 +22,12 @@ use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
-/// The stream while it collects.
+/// The stream during a capture.
 pub(super) struct Capturing {
     pub(super) thread: ThreadId,
     /// Modules of the kernels that were launched.
     modules: Vec<Module>,
-    /// What was given up meanwhile, and is freed when the capture has ended.
+    /// Released during the capture, and freed when it has ended.
     freed: Vec<Freed>,
 }
 
@@ -34,7 +37,7 @@ impl Capturing {
         self.freed.push(what);
     }
 
-    /// Keeps a module that the graph will need.
+    /// Keeps a module that the graph needs.
     pub(super) fn keep(&mut self, module: &Module) {
         if !self.modules.iter().any(|m| m.is(module)) {
             self.modules.push(module.clone());
@@ -42,15 +45,15 @@ impl Capturing {
     }
 }
 
-/// A capture that is going on. Dropped without [`Capture::finish`], what was collected is thrown away. It stays on its thread, as the
-/// driver demands.
+/// A capture in progress. Dropped without [`Capture::finish`], it discards the recorded work. It
+/// stays on its thread, as the driver demands.
 pub struct Capture<'a> {
     device: &'a Device,
     ended: bool,
     not_send: PhantomData<*const ()>,
 }
 
-/// A captured step, ready to be launched as often as wanted.
+/// A captured step, ready to be launched any number of times.
 pub struct Graph {
     device: Device,
     handle: CUgraphExec,
@@ -62,10 +65,10 @@ pub struct Graph {
 
 // SAFETY: an executable graph is a handle of the driver; it is changed through `&mut` only.
 unsafe impl Send for Graph {}
-// SAFETY: all that a shared reference allows is a launch, which holds the lock.
+// SAFETY: a shared reference allows only a launch, which holds the lock.
 unsafe impl Sync for Graph {}
 
-/// A graph that is a description only, destroyed when dropped.
+/// A graph that is not executable yet, destroyed when dropped.
 struct Description<'a> {
     device: &'a Device,
     handle: CUgraph,
@@ -82,7 +85,7 @@ impl Drop for Description<'_> {
 }
 
 impl Device {
-    /// Lets the stream collect what it is given, instead of doing it.
+    /// Makes the stream record its work instead of doing it.
     ///
     /// Errors: it already does.
     pub fn begin_capture(&self) -> Result<Capture<'_>> {
@@ -115,14 +118,14 @@ impl<'a> Capture<'a> {
             let code = unsafe { context.driver.api.cuStreamEndCapture(context.stream, &mut graph.handle) };
             context.check(code, || "ending a capture".into())
         });
-        // A statement of its own, so that the lock is free again.
+        // A statement of its own, so that the lock is released.
         let capturing = context.capturing().take();
         let (modules, freed) = capturing.map(|c| (c.modules, c.freed)).unwrap_or_default();
         freed.into_iter().for_each(|what| context.free(what));
         ended.map(|()| (graph, modules))
     }
 
-    /// Ends the capture and makes its graph ready.
+    /// Ends the capture and instantiates its graph.
     pub fn finish(mut self) -> Result<Graph> {
         let (graph, modules) = self.end()?;
         let mut ready = Graph::none(self.device, modules);
@@ -147,22 +150,24 @@ impl Graph {
         Graph { device, handle: std::ptr::null_mut(), nodes: 0, modules, launching }
     }
 
-    /// Number of kernels, copies and the like.
+    /// Number of nodes: kernels, copies and others.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Puts the whole graph into the stream. Does not wait.
+    /// Enqueues the whole graph. Does not wait.
     ///
     /// # Safety
     ///
-    /// All memory that the captured kernels and copies touch is still allocated, and stays so until the stream has come past the graph.
+    /// All memory that the captured kernels and copies access is still allocated, and stays so
+    /// until the stream has completed the graph.
     pub unsafe fn replay(&self) -> Result<()> {
         self.replay_verified()
     }
 
-    /// [`replay`](Self::replay) for this crate's executor, which keeps its promise: the memory is the executable's own, or that of variables that were
-    /// found in an allocation at each run.
+    /// [`replay`](Self::replay) for this crate's executor, which keeps the safety condition: the
+    /// memory is the executable's own, or that of variables whose addresses are checked to be in
+    /// an allocation at each run.
     pub(crate) fn replay_verified(&self) -> Result<()> {
         let context = &*self.device.context;
         context.not_capturing("replaying a graph")?;
@@ -173,14 +178,15 @@ impl Graph {
         context.check(code, || format!("replaying a graph of {} nodes", self.nodes))
     }
 
-    /// Replaces what the graph does by what was captured now, such as the same step at other addresses. Where the shape is the same the
-    /// driver changes the graph in place, which is quicker than a new one; else a new one is made.
+    /// Replaces the graph's work by a new capture, such as the same step at other addresses. If
+    /// the topology is the same, the driver updates the graph in place, which costs less than a
+    /// new graph; otherwise a new one is made.
     pub fn update(&mut self, mut capture: Capture) -> Result<()> {
         let (graph, modules) = capture.end()?;
         let context = &*self.device.context;
         let mut result = MaybeUninit::<CUgraphExecUpdateResultInfo>::zeroed();
-        // SAFETY: both handles live. The result is written through a pointer of its type, and not read: its `enum` need not know what a
-        // newer driver writes.
+        // SAFETY: both handles live. The result is written through a pointer of its type, and not
+        // read: a newer driver may write a value that its `enum` lacks.
         let code = unsafe {
             context.driver.api.cuGraphExecUpdate_v2(self.handle, graph.handle, result.as_mut_ptr())
         };
@@ -192,7 +198,8 @@ impl Graph {
             return Ok(());
         }
         context.check(code, || "updating a graph".into())?;
-        // The old modules are kept until here, and a replay that is under way may still need them: dropping one waits.
+        // The old modules are kept until here, since a replay in flight may still need them:
+        // dropping one waits.
         self.modules = modules;
         Ok(())
     }
@@ -205,11 +212,12 @@ impl Graph {
             context.driver.api.cuGraphGetNodes(graph.handle, std::ptr::null_mut(), &mut self.nodes)
         };
         context.check(code, doing)?;
-        // SAFETY: the pointer is valid for a write; the result is destroyed in `drop`, and does not need the description any more.
+        // SAFETY: the pointer is valid for a write; the result is destroyed in `drop`, and does
+        // not need the description any more.
         let code =
             unsafe { context.driver.api.cuGraphInstantiateWithFlags(&mut self.handle, graph.handle, 0) };
         context.check(code, doing)?;
-        // SAFETY: the graph was just made. Uploading now spares the first replay the time.
+        // SAFETY: the graph was just made. Uploading it now saves the first replay that time.
         let code = unsafe { context.driver.api.cuGraphUpload(self.handle, context.stream) };
         context.check(code, doing)
     }
@@ -219,14 +227,15 @@ impl Drop for Graph {
     fn drop(&mut self) {
         let context = &*self.device.context;
         if !self.handle.is_null() && context.enter().is_ok() {
-            // SAFETY: destroyed once; one that is running is freed when it is done.
+            // SAFETY: destroyed once; a running graph is freed when it is done.
             context.log(unsafe { context.driver.api.cuGraphExecDestroy(self.handle) });
         }
     }
 }
 
 impl super::context::Context {
-    /// An error if another thread captures the stream: what this one gives would get into its graph.
+    /// An error if another thread captures the stream: work from this thread would become part of
+    /// its graph.
     pub(super) fn submitting(&self, what: &str) -> Result<()> {
         match &*self.capturing() {
             Some(c) if c.thread != std::thread::current().id() => {
@@ -294,7 +303,7 @@ mod tests {
         b.device.read(b.memory.address(), &mut bytes).unwrap();
         assert_eq!(bytes[..2], [9, 9]);
         assert_eq!(bytes[8..], [9, 9]);
-        // The module is kept by the graph.
+        // The graph keeps the module alive.
         let Bench { scale, memory, device, fake } = b;
         drop((scale, device));
         graph.replay_verified().unwrap();
@@ -339,8 +348,8 @@ mod tests {
     fn what_is_given_up_during_a_capture_is_freed_when_it_has_ended() {
         let b = bench();
         let other = b.device.allocate(16, "another's arena").unwrap();
-        // Under way when the capture begins.
-        // SAFETY: the fake's launches only take notes.
+        // Submitted before the capture begins.
+        // SAFETY: the fake's launches are only recorded.
         unsafe { b.device.launch(&b.scale, [1; 3], [32, 1, 1], 0, &[other.address().0, 0, 1]) }.unwrap();
         let sm80 = Architecture::from_name("sm_80").unwrap();
         let module = b.device.load_module(PTX, sm80).unwrap();
@@ -371,7 +380,7 @@ mod tests {
             b.fake.fail(call, 999);
             assert_eq!(capture.finish().err().unwrap().code(), Some(999), "{call}");
             if call == "cuStreamEndCapture" {
-                // The fake has not ended it; a real driver would have.
+                // The fake has not ended the capture; a real driver would have.
                 b.fake.end_capture();
             }
         }

@@ -1,9 +1,11 @@
 //! Launching kernels.
 //!
-//! A kernel's parameters are addresses and counters of 64 bits each. How many there are is known from the PTX, and checked: the driver
-//! reads one pointer a parameter from the list that it is given, whatever its length.
+//! A kernel's parameters are addresses and counters of 64 bits each. Their number is known from
+//! the PTX, and checked: the driver reads one pointer for each parameter from the argument list,
+//! whatever its length.
 //!
-//! More than 48 KiB of shared memory a block must be asked for, once a kernel; [`Device::launch`] does so when it is needed.
+//! A kernel must opt in once to more than 48 KiB of shared memory a block; [`Device::launch`]
+//! does so when needed.
 
 use super::context::Device;
 use super::error::{DeviceError, Result};
@@ -12,20 +14,22 @@ use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-/// Blocks along x; along y and z there are fewer.
+/// Maximum number of blocks along x, y and z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
 impl Device {
-    /// Puts a kernel into the stream: blocks of the grid, threads of a block, bytes of dynamic shared memory, and the arguments. A grid of
-    /// no blocks does nothing. May be captured.
+    /// Enqueues a kernel: blocks of the grid, threads of a block, bytes of dynamic shared memory,
+    /// and the arguments. A grid of no blocks does nothing. May be captured.
     ///
-    /// Errors: the arguments are not as many as the kernel's parameters; more threads, blocks or shared memory than there can be. Faults
-    /// of the kernel itself show later, where something waits.
+    /// Errors: the number of arguments is not that of the kernel's parameters; more threads,
+    /// blocks or shared memory than the device supports. Faults of the kernel itself surface
+    /// later, at a call that waits.
     ///
     /// # Safety
     ///
-    /// With these arguments the kernel touches allocations of this device only, and none that is freed before the stream has come past it. (The
-    /// host's pinned memory is in the address space of kernels, too.)
+    /// With these arguments the kernel accesses allocations of this device only, and none that is
+    /// freed before the stream has completed it. (The host's pinned memory is in the address
+    /// space of kernels, too.)
     pub unsafe fn launch(
         &self,
         function: &Function,
@@ -37,8 +41,10 @@ impl Device {
         self.launch_verified(function, grid, block, shared, arguments)
     }
 
-    /// [`launch`](Self::launch) for this crate's executor, which keeps its promise: a kernel was emitted from a verified plan, touches its arguments'
-    /// bytes only, and these lie in memory of the executable or in variables that were found in an allocation.
+    /// [`launch`](Self::launch) for this crate's executor, which keeps the safety condition: a
+    /// kernel was emitted from a verified plan, accesses its arguments' bytes only, and these lie
+    /// in memory of the executable or in variables whose addresses were checked to be in an
+    /// allocation.
     pub(crate) fn launch_verified(
         &self,
         function: &Function,
@@ -77,8 +83,9 @@ impl Device {
             arguments.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast::<c_void>()).collect();
         let [x, y, z] = grid;
         let [i, j, k] = block;
-        // SAFETY: the function lives, since its module is borrowed through it; there is a pointer to 8 bytes for each of its
-        // parameters, which the driver copies before it returns. What the kernel does to memory is what the caller promises.
+        // SAFETY: the function lives, since its module is borrowed through it; there is a pointer
+        // to 8 bytes for each of its parameters, which the driver copies before it returns. The
+        // caller guarantees the kernel's accesses.
         let code = unsafe {
             context.driver.api.cuLaunchKernel(
                 function.handle(),
@@ -103,7 +110,7 @@ impl Device {
         Ok(())
     }
 
-    /// Asks for dynamic shared memory beyond what a block gets anyway.
+    /// Opts in to dynamic shared memory beyond the default.
     fn allow_shared(&self, function: &Function, shared: u32) -> Result<()> {
         if shared <= function.allowed_shared.load(Ordering::Relaxed) {
             return Ok(());

@@ -1,11 +1,12 @@
-//! Finds and opens NVIDIA's libraries, as the dynamic loader would and a little beyond.
+//! Finds and opens NVIDIA's libraries, in the places that the dynamic loader searches and some
+//! more.
 //!
-//! The driver (`libcuda.so.1`) comes with the kernel module and lies where the loader looks, but
-//! for containers that mount it under `/usr/local/nvidia` and leave `LD_LIBRARY_PATH` to their
-//! image. A library that is no working driver, such as the toolkit's stub, is passed over for the
-//! next. cuBLASLt comes in many ways: a toolkit under `/usr/local`, a distribution's package, or a
-//! Python package (`nvidia-cublas`, which PyTorch brings) in a folder that no loader knows. So, for
-//! each major version that the driver can run, newest first:
+//! The driver (`libcuda.so.1`) comes with the kernel module and lies where the loader looks. The
+//! exception are containers that mount it under `/usr/local/nvidia` and leave `LD_LIBRARY_PATH`
+//! to their image. A library that is no working driver, such as the toolkit's stub, is skipped.
+//! cuBLASLt is installed in several ways: a toolkit under `/usr/local`, a distribution's package,
+//! or a Python package (`nvidia-cublas`, which PyTorch brings) in a folder that the loader does
+//! not search. So, for each major version that the driver can run, newest first:
 //!
 //! 1. folders that `WENGERT_CUDA_LIBS` lists: the user's word comes first;
 //! 2. the loader: `LD_LIBRARY_PATH`, its cache, its default folders;
@@ -13,7 +14,7 @@
 //!    `CONDA_PREFIX`, `PYTHONPATH`, `PATH` or
 //!    `LD_LIBRARY_PATH` point to; toolkits under `/usr/local` and `/opt`.
 //!
-//! Everything looked for is kept, so that an error can say it.
+//! All names that were tried are kept for the error message.
 
 use libloading::Library;
 use std::ffi::OsString;
@@ -22,8 +23,8 @@ use std::path::{Path, PathBuf};
 /// The variable that lists folders with CUDA libraries, to be searched first.
 pub const FOLDERS_VARIABLE: &str = "WENGERT_CUDA_LIBS";
 
-/// Names of the driver's library, best first. The second is where containers mount it, the third is
-/// WSL's and embedded systems' where the first has no link.
+/// Names of the driver's library, best first. The second is the path in containers that mount it.
+/// The third is for WSL and embedded systems where the first has no link.
 pub const DRIVER_NAMES: [&str; 3] = ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "libcuda.so"];
 
 /// Reads an environment variable.
@@ -34,12 +35,13 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 pub struct Tried {
     /// Name or path given to the loader.
     pub name: String,
-    /// The loader's words.
+    /// The loader's message.
     pub why: String,
 }
 
 impl Tried {
-    /// True if there is such a file, but it does not open: it is damaged, or a library that it needs is not there.
+    /// True if the file exists but does not open: it is damaged, or a library that it needs is
+    /// missing.
     pub fn is_there(&self) -> bool {
         !(self.why.starts_with(&self.name) && self.why.contains("No such file"))
     }
@@ -48,15 +50,17 @@ impl Tried {
 /// Opens the first candidate that opens.
 ///
 /// # Safety
-/// Opening runs the library's initialisers, so each candidate must be a library that is meant (or no file at all).
+/// Opening runs the library's initialisers, so each candidate must be the intended library (or no
+/// file at all).
 pub unsafe fn open(candidates: &[String]) -> Result<(Library, String), Vec<Tried>> {
     let mut tried = Vec::new();
     for name in candidates {
-        // SAFETY: the caller says that the candidates are NVIDIA's libraries, whose initialisers are meant to run.
+        // SAFETY: the caller guarantees that the candidates are NVIDIA's libraries, whose
+        // initialisers are meant to run.
         match unsafe { Library::new(name) } {
             Ok(library) => return Ok((library, name.clone())),
             Err(error) => {
-                // The loader's own words are in the source of the error.
+                // The source of the error has the loader's message.
                 let why =
                     std::error::Error::source(&error).map_or_else(|| error.to_string(), |e| e.to_string());
                 tried.push(Tried { name: name.clone(), why });
@@ -66,8 +70,8 @@ pub unsafe fn open(candidates: &[String]) -> Result<(Library, String), Vec<Tried
     Err(tried)
 }
 
-/// Names and paths under which cuBLASLt may be opened, best first, for a driver of this CUDA major version. A library of a later major
-/// version would not run on the driver; one of an earlier does.
+/// Names and paths of cuBLASLt, best first, for a driver of this CUDA major version. The driver
+/// runs a library of this or an earlier major version, and none of a later one.
 pub fn cublas_lt_candidates(driver_major: u32, environment: Environment) -> Vec<String> {
     let first = listed(environment, FOLDERS_VARIABLE);
     let rest = folders(environment);
@@ -86,7 +90,7 @@ pub fn cublas_lt_candidates(driver_major: u32, environment: Environment) -> Vec<
     candidates
 }
 
-/// Folders in which cuBLASLt may lie that the loader need not know.
+/// Folders outside the loader's search path that may contain cuBLASLt.
 fn folders(environment: Environment) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
@@ -100,7 +104,7 @@ fn folders(environment: Environment) -> Vec<PathBuf> {
     prefixes.extend(listed(environment, "CONDA_PREFIX"));
     for bin in listed(environment, "PATH") {
         prefixes.extend(bin.parent().map(Path::to_owned));
-        // A `python3` that is a link points into the installation that it belongs to.
+        // A `python3` that is a link points into its installation.
         let python = bin.join("python3").canonicalize().ok();
         prefixes.extend(python.and_then(|p| Some(p.parent()?.parent()?.to_owned())));
     }
@@ -114,7 +118,8 @@ fn folders(environment: Environment) -> Vec<PathBuf> {
         found.push(lib);
     }
     for site in sites {
-        // `cublas` is the package of CUDA 12, `cu13` and later that of all libraries of a version.
+        // `cublas` is the package of CUDA 12; `cu13` and later contain all libraries of a
+        // version.
         for package in children(&site.join("nvidia"), "cu").into_iter().rev() {
             found.push(package.join("lib"));
         }
@@ -139,7 +144,7 @@ fn listed(environment: Environment, variable: &str) -> Vec<PathBuf> {
     std::env::split_paths(&value).filter(|p| p.is_absolute()).collect()
 }
 
-/// Folders in `folder` whose name begins so, in order of their names.
+/// Folders in `folder` whose name begins with `prefix`, in order of their names.
 fn children(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let begins = |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(prefix));

@@ -1,12 +1,14 @@
-//! Memory on the device: few, large allocations, and copies that are checked.
+//! Device memory: few, large allocations, and checked copies.
 //!
-//! A session allocates twice: its state (parameters, variables, constants, inputs, outputs) once, and one arena that all its plans share.
-//! Nothing is allocated while steps run. What is asked for is compared with what is free *before* the driver is asked, since the plan
-//! knows its bytes: running out of memory is a sentence with numbers, not a failure in the middle.
+//! A session allocates twice: its state (parameters, variables, constants, inputs, outputs), and
+//! one arena that all its plans share. Nothing is allocated while steps run. The requested size
+//! is compared with the free memory *before* the driver is asked, since the plan knows its bytes.
+//! So running out of memory is an error message with numbers, before any step runs.
 //!
-//! An [`Address`] is a number in the device's address space, which it shares with the host's pinned memory. Copies therefore check that
-//! their whole range lies in one allocation of this device. Kernels cannot be checked so; their addresses come from verified plans, and
-//! the GPU's own page tables confine them.
+//! An [`Address`] is a number in the device's address space, which it shares with the host's
+//! pinned memory. Copies therefore check that their whole range lies in one allocation of this
+//! device. Kernels cannot be checked so. Their addresses come from verified plans, and the GPU's
+//! page tables confine them.
 
 use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
@@ -14,18 +16,18 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fmt;
 
-/// A byte's address on the device. 0 is nowhere: the address of an allocation of no bytes.
+/// Address of a byte on the device. 0 is the address of an allocation of no bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// The address `bytes` further on.
+    /// The address plus `bytes`.
     #[must_use]
     pub fn offset(self, bytes: u64) -> Address {
         Address(self.0.wrapping_add(bytes))
     }
 
-    /// The greatest power of two, at most 256, that divides the address.
+    /// The largest power of two, at most 256, that divides the address.
     pub fn alignment(self) -> u32 {
         1 << self.0.trailing_zeros().min(8)
     }
@@ -42,7 +44,7 @@ impl fmt::Debug for Address {
 pub(super) struct Regions(BTreeMap<u64, u64>);
 
 impl Regions {
-    /// Start and bytes of the allocation in which all these bytes lie.
+    /// Start and bytes of the allocation that contains all these bytes.
     fn of(&self, address: Address, bytes: u64) -> Option<(u64, u64)> {
         let (start, length) = self.0.range(..=address.0).next_back()?;
         let end = address.0.checked_add(bytes)?;
@@ -50,7 +52,7 @@ impl Regions {
     }
 }
 
-/// An allocation, freed when dropped. What it holds at first is not defined.
+/// An allocation, freed when dropped. Its initial content is undefined.
 pub struct Memory {
     device: Device,
     address: Address,
@@ -63,7 +65,7 @@ impl Memory {
         self.address
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -89,7 +91,7 @@ impl Drop for Memory {
 impl Device {
     /// Allocates. `what` is a noun for messages: "the arena", "the session's state".
     ///
-    /// Errors: more than is free; a capture is going on.
+    /// Errors: more than is free; a capture is in progress.
     pub fn allocate(&self, bytes: u64, what: &str) -> Result<Memory> {
         let context = &*self.context;
         context.not_capturing(&format!("allocating {what}"))?;
@@ -105,11 +107,12 @@ impl Device {
             return too_much(what, free);
         }
         let mut address = 0;
-        // SAFETY: the pointer is valid for a write, the size is not 0, the context is current (`memory_info` entered it).
+        // SAFETY: the pointer is valid for a write, the size is not 0, the context is current
+        // (`memory_info` entered it).
         let code = unsafe { context.driver.api.cuMemAlloc_v2(&mut address, size) };
         const OUT_OF_MEMORY: u32 = 2;
         if code.code == OUT_OF_MEMORY {
-            // What is free need not be in one piece, and others take it too.
+            // Free memory need not be contiguous, and other processes allocate it too.
             return too_much(&format!("{what}, in one piece,"), self.memory_info()?.0);
         }
         context.check(code, || format!("allocating {bytes} bytes for {what}"))?;
@@ -119,7 +122,7 @@ impl Device {
         Ok(memory)
     }
 
-    /// An error if not all these bytes lie in one allocation of this device.
+    /// An error if these bytes are not all in one allocation of this device.
     pub(crate) fn within(&self, what: &str, address: Address, bytes: u64) -> Result<()> {
         if self.context.regions().of(address, bytes).is_some() {
             return Ok(());
@@ -128,7 +131,7 @@ impl Device {
         Err(DeviceError::refused(what, why, "this is a fault of the plan or its executor: please report it"))
     }
 
-    /// Copies on the device, behind what is in the stream. The ranges are the same or apart. May be captured.
+    /// Enqueues a copy on the device. The ranges are equal or disjoint. May be captured.
     pub fn copy(&self, from: Address, to: Address, bytes: u64) -> Result<()> {
         if bytes == 0 || from == to {
             return Ok(());
@@ -143,13 +146,13 @@ impl Device {
         let context = &*self.context;
         context.submitting("copying on the device")?;
         context.enter()?;
-        // SAFETY: both ranges lie in allocations of this device and are apart.
+        // SAFETY: both ranges lie in allocations of this device and are disjoint.
         let code =
             unsafe { context.driver.api.cuMemcpyDtoDAsync_v2(to.0, from.0, bytes as usize, context.stream) };
         context.check(code, || format!("copying {bytes} bytes on the device"))
     }
 
-    /// Sets bytes, behind what is in the stream. May be captured.
+    /// Enqueues a fill with a byte. May be captured.
     pub fn fill(&self, to: Address, byte: u8, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -163,7 +166,7 @@ impl Device {
         context.check(code, || format!("filling {bytes} bytes"))
     }
 
-    /// Copies to the device and waits for it. For what happens once (weights); steps go through `staging`.
+    /// Copies to the device and waits for it. For one-time copies (weights); steps use `staging`.
     pub fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -174,7 +177,8 @@ impl Device {
         self.synchronise()
     }
 
-    /// Waits for the stream and copies from the device. For scalars that steer a loop, and for what happens once.
+    /// Waits for the stream and copies from the device. For scalars that control a loop, and for
+    /// one-time copies.
     pub fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -185,15 +189,16 @@ impl Device {
         self.synchronise()
     }
 
-    /// Puts a copy from the host into the stream.
+    /// Enqueues a copy from the host.
     ///
     /// # Safety
-    /// `from` is valid for reads of so many bytes until the stream has come past the copy, and is not written before.
+    /// `from` is valid for reads of `bytes` bytes until the stream has completed the copy, and is
+    /// not written before.
     pub(super) unsafe fn send(&self, to: Address, from: *const u8, bytes: u64) -> Result<()> {
         self.within("writing to the device", to, bytes)?;
         let context = &*self.context;
         context.enter()?;
-        // SAFETY: the caller speaks for `from`; `to` lies in an allocation of this device.
+        // SAFETY: the caller guarantees `from`; `to` lies in an allocation of this device.
         let code = unsafe {
             context.driver.api.cuMemcpyHtoDAsync_v2(
                 to.0,
@@ -205,15 +210,16 @@ impl Device {
         context.check(code, || format!("copying {bytes} bytes to the device"))
     }
 
-    /// Puts a copy to the host into the stream.
+    /// Enqueues a copy to the host.
     ///
     /// # Safety
-    /// `to` is valid for writes of so many bytes until the stream has come past the copy, and is not used before.
+    /// `to` is valid for writes of `bytes` bytes until the stream has completed the copy, and is
+    /// not used before.
     pub(super) unsafe fn receive(&self, from: Address, to: *mut u8, bytes: u64) -> Result<()> {
         self.within("reading from the device", from, bytes)?;
         let context = &*self.context;
         context.enter()?;
-        // SAFETY: the caller speaks for `to`; `from` lies in an allocation of this device.
+        // SAFETY: the caller guarantees `to`; `from` lies in an allocation of this device.
         let code = unsafe {
             context.driver.api.cuMemcpyDtoHAsync_v2(
                 to.cast::<c_void>(),
@@ -281,7 +287,7 @@ mod tests {
             text.contains("the arena needs 10.0 MiB") && text.contains("4.0 MiB of 64.0 MiB are free"),
             "{text}"
         );
-        // The driver may refuse what seemed to be free.
+        // The driver may refuse memory that it reported as free.
         fake.fail("cuMemAlloc_v2", 2);
         let error = device.allocate(1 << 20, "the arena").err().unwrap();
         assert!(error.to_string().contains("the arena, in one piece, needs 1.0 MiB"), "{error}");

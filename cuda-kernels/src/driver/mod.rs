@@ -1,4 +1,5 @@
-//! A GPU, through NVIDIA's driver: the only part of this crate that talks to a machine, and the only one with `unsafe`.
+//! A GPU, through NVIDIA's driver: the only part of this crate that calls a driver, and the only
+//! one with `unsafe`.
 //!
 //! ```text
 //! probe ─► Device ─┬─ allocate ─► Memory            one for state, one for the arena
@@ -9,26 +10,32 @@
 //!                  └─ event, synchronise
 //! ```
 //!
-//! **Libraries** are opened at run time, so the same binary runs with and without CUDA. cudarc gives the types, the constants and the
-//! signatures; the functions are looked up by ourselves ([`probe`] says what is missing, and nothing panics). What is built from them is as
-//! small as a planned program needs: one context for each GPU and process, one stream for each session, memory that is allocated once.
+//! **Libraries** are opened at run time, so the same binary runs with and without CUDA. cudarc
+//! provides the types, the constants and the signatures; the functions are looked up here
+//! ([`probe`] reports missing ones, and nothing panics). A planned program needs few objects: one
+//! context for each GPU and process, one stream for each session, memory that is allocated once.
 //!
-//! **Order.** Everything goes into the one stream of the [`Device`] and happens in that order, while the host goes on. Only
-//! [`Device::synchronise`], [`Device::read`], [`Device::write`], [`Event::wait`] and [`Received::wait`] wait; so does [`Upload::begin`], where the host is
-//! two runs ahead. What the stream may still use is freed when it is done with it.
+//! **Order.** All work goes into the one stream of the [`Device`] and runs in that order, while
+//! the host goes on. Only [`Device::synchronise`], [`Device::read`], [`Device::write`],
+//! [`Event::wait`] and [`Received::wait`] wait; so does [`Upload::begin`], if the host is two
+//! runs ahead. Objects that the stream may still use are freed when it is done with them.
 //!
-//! **Errors** name the call, its code and what was being done ([`DeviceError`]); whoever runs a plan adds the step and the source line with
-//! [`DeviceError::context`]. Faults of kernels show late, at whatever waits next, and lose the context; the first is remembered and told
-//! with every error after it. There is no retry, and no other device instead.
+//! **Errors** name the call, its code and the operation ([`DeviceError`]); the executor of a plan
+//! adds the step and the source line with [`DeviceError::context`]. Faults of kernels surface at
+//! the next call that waits, and lose the context; the first is remembered and added to every
+//! later error. There is no retry, and no fallback to another device.
 //!
-//! **Memory** is asked for with its size known beforehand, so that "not enough" is told before anything runs. Copies are checked against
-//! the allocations; kernels are held by the plan's proof.
+//! **Memory** is requested with its size known in advance, so that a lack of memory is reported
+//! before anything runs. Copies are checked against the allocations; kernels rely on the plan's
+//! proof.
 //!
-//! **Capture** collects a step into a CUDA graph, which is replayed as one launch and gives the same bits. What a capture cannot hold is
-//! refused before it spoils it. Copies from and to the host stay outside, in [`Upload`] and [`Download`].
+//! **Capture** records a step into a CUDA graph, which is replayed as one launch and gives the
+//! same bits. Operations that a capture cannot hold are refused before they invalidate it. Copies
+//! from and to the host stay outside, in [`Upload`] and [`Download`].
 //!
-//! **Tests** run everything here on a driver made of Rust functions (`fake`), which is stricter than the real one about order, handles and
-//! leaks. What only a GPU can tell is tested where one is.
+//! **Tests** run everything here on a driver made of Rust functions (`fake`), which is stricter
+//! than the real one about order, handles and leaks. Tests that need a GPU run where there is
+//! one.
 #![allow(unsafe_code)]
 
 mod api;

@@ -1,12 +1,12 @@
-//! From PTX to functions that can be launched.
+//! Modules: from PTX to functions that can be launched.
 //!
 //! The driver compiles the text of a plan as one whole program ([`crate::assembly`] has the
-//! options, which the ptxas gate shares). It keeps what it has compiled in a cache of its own
-//! (`CUDA_CACHE_PATH`, `CUDA_CACHE_MAXSIZE`, `CUDA_CACHE_DISABLE`), by the text, the options, the
-//! GPU and its own version, so there is no cache here.
+//! options, which the ptxas gate shares). It caches compiled code itself (`CUDA_CACHE_PATH`,
+//! `CUDA_CACHE_MAXSIZE`, `CUDA_CACHE_DISABLE`), keyed by the text, the options, the GPU and its
+//! own version. So there is no cache here.
 //!
-//! A [`Function`] knows how many parameters its kernel declares. Nothing else would notice a launch
-//! with too few.
+//! A [`Function`] knows how many parameters its kernel declares. No other check catches a launch
+//! with too few arguments.
 
 use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
@@ -47,7 +47,7 @@ pub struct Function {
     name: String,
     parameters: usize,
     resources: Resources,
-    /// Bytes of dynamic shared memory that were asked for.
+    /// Bytes of dynamic shared memory that were requested.
     pub(super) allowed_shared: AtomicU32,
 }
 
@@ -56,23 +56,23 @@ unsafe impl Send for Function {}
 // SAFETY: as above; the counter is atomic.
 unsafe impl Sync for Function {}
 
-/// What a kernel takes, as the driver compiled it.
+/// Resources of a kernel, as the driver compiled it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resources {
     /// Registers of a thread.
     pub registers: u32,
     /// Bytes of static shared memory of a block.
     pub static_shared: u32,
-    /// Bytes of local memory of a thread: spills, above all.
+    /// Bytes of local memory of a thread, mostly spills.
     pub local: u32,
-    /// Threads that a block may have at most.
+    /// Maximum number of threads of a block.
     pub max_threads: u32,
 }
 
 impl Module {
     /// The kernel of that name.
     ///
-    /// Errors: there is none.
+    /// Errors: there is no such kernel.
     pub fn function(&self, name: &str) -> Result<Function> {
         let loaded = &*self.loaded;
         let doing = || format!("looking for kernel `{name}`");
@@ -86,11 +86,13 @@ impl Module {
         context.not_capturing(&doing())?;
         context.enter()?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the pointer is valid for a write, the module is loaded, the name ends with a zero.
+        // SAFETY: the pointer is valid for a write, the module is loaded, the name ends with a
+        // zero.
         let code =
             unsafe { context.driver.api.cuModuleGetFunction(&mut handle, loaded.handle, c_name.as_ptr()) };
         context.check(code, doing)?;
-        // Asking also loads the function, which the driver would else do at the first launch.
+        // The query also loads the function, which the driver would otherwise do at the first
+        // launch.
         let ask = |attribute: CUfunction_attribute| -> Result<u32> {
             let mut value = 0;
             // SAFETY: the pointer is valid for a write, the function was just found.
@@ -139,12 +141,12 @@ impl Function {
         self.parameters
     }
 
-    /// What it takes.
+    /// Its resources.
     pub fn resources(&self) -> Resources {
         self.resources
     }
 
-    /// Threads that a block may have at most.
+    /// Maximum number of threads of a block.
     pub fn max_threads(&self) -> u32 {
         self.resources.max_threads
     }
@@ -162,7 +164,8 @@ impl Function {
         self.handle
     }
 
-    /// Blocks of so many threads and bytes of dynamic shared memory that are resident on a multiprocessor.
+    /// Number of blocks, of these threads and bytes of dynamic shared memory, that are resident
+    /// on a multiprocessor.
     pub fn blocks_per_multiprocessor(&self, threads: u32, shared: u32) -> Result<u32> {
         let context = &*self.module.loaded.device.context;
         context.enter()?;
@@ -184,8 +187,8 @@ impl Function {
 impl Device {
     /// Compiles and loads kernels.
     ///
-    /// Errors: the PTX is for a later architecture; the driver's compiler refuses it (its log is in the error); a parameter is not a
-    /// number of at most 64 bits.
+    /// Errors: the PTX is for a later architecture; the driver's compiler refuses it (its log is
+    /// in the error); a parameter is not a number of at most 64 bits.
     pub fn load_module(&self, ptx: &str, architecture: Architecture) -> Result<Module> {
         let context = &*self.context;
         let doing = || format!("loading kernels for {}", architecture.name());
@@ -216,7 +219,7 @@ impl Device {
     }
 }
 
-/// Options of a compilation: [`SETTINGS`], and a buffer for what the compiler finds wrong.
+/// Options of a compilation: [`SETTINGS`], and a buffer for the compiler's errors.
 struct JitOptions {
     error: Vec<u8>,
     names: Vec<CUjit_option>,
@@ -248,7 +251,7 @@ impl JitOptions {
         self.names.len() as c_uint
     }
 
-    /// Adds the compiler's words, which end at the first zero, to an error.
+    /// Adds the compiler's log, which ends at the first zero, to an error.
     fn explain(&self, mut error: DeviceError) -> DeviceError {
         let end = self.error.iter().position(|b| *b == 0).unwrap_or(self.error.len());
         let log = String::from_utf8_lossy(&self.error[..end]);
@@ -261,7 +264,7 @@ impl JitOptions {
     }
 }
 
-/// Each kernel of a PTX text and the number of its parameters.
+/// Each kernel of a PTX text, with the number of its parameters.
 fn kernels(ptx: &str) -> Result<BTreeMap<String, usize>, String> {
     let lines: Vec<_> = ptx.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
     let text = lines.join("\n");
@@ -270,7 +273,7 @@ fn kernels(ptx: &str) -> Result<BTreeMap<String, usize>, String> {
         let end = part.find(['(', '{', ';']).ok_or("an `.entry` without a body")?;
         let name = part[..end].trim();
         if name.is_empty() || name.contains(|c: char| !(c.is_ascii_alphanumeric() || "_$%".contains(c))) {
-            // `.entry name .maxntid …` has no parameters; everything else is not understood.
+            // `.entry name .maxntid …` has no parameters; any other form is not understood.
             return Err(format!("an `.entry` named `{name}`"));
         }
         let list = match part[end..].strip_prefix('(') {
@@ -414,9 +417,9 @@ pub(super) mod tests {
         assert!(error.contains("loading kernels for sm_100: cuda:0 is sm_90"), "{error}");
     }
 
-    /// Registers and occupancy in the gate's table hold for a GPU only if the driver compiles as
-    /// the gate assembles. Both sides are looked at from outside: what the driver was really given,
-    /// and the command line that the gate really runs.
+    /// The gate's table of registers and occupancy holds for a GPU only if the driver compiles
+    /// with the options of the gate's assembler. Both are checked at the interface: the options
+    /// that the driver received, and the command line that the gate runs.
     #[test]
     fn the_driver_compiles_with_the_options_of_the_gate() {
         let fake = Fake::new();

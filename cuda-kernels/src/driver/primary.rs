@@ -1,12 +1,12 @@
 //! A GPU's primary context, and cuBLASLt's handle in it: one of each for a device and process.
 //!
 //! The driver has one **primary context** for each GPU and process. Making it takes tenths of a
-//! second and hundreds of megabytes of the GPU's memory, and it ends when it was released as often
-//! as it was retained. So a process retains it once for each GPU that it opens, and keeps it until
-//! it ends ([`Primaries`]); each [`super::Device`] is a stream in it. A fault loses the primary
-//! context, and so every `Device` of that GPU.
+//! second and hundreds of megabytes of the GPU's memory. It ends when it has been released as
+//! often as it was retained. So a process retains it once for each GPU that it opens, and keeps
+//! it until the process ends ([`Primaries`]); each [`super::Device`] is a stream in it. A fault
+//! loses the primary context, and so every `Device` of that GPU.
 //!
-//! cuBLASLt's handle has memory on the GPU too. It is made when the first product is prepared: a
+//! cuBLASLt's handle uses memory on the GPU too. It is made when the first product is prepared: a
 //! plan without products needs no cuBLASLt.
 
 use super::api::{Code, Driver};
@@ -18,7 +18,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// The primary contexts that are kept, by the numbers of their devices.
+/// The retained primary contexts, by the numbers of their devices.
 pub(super) struct Primaries(Mutex<BTreeMap<u32, Arc<Primary>>>);
 
 impl Primaries {
@@ -46,7 +46,7 @@ pub(super) struct Primary {
     pub(super) found: DeviceFound,
     device: CUdevice,
     handle: CUcontext,
-    /// cuBLASLt's, once it was asked for.
+    /// cuBLASLt's handle, after the first request.
     lt: Mutex<Option<LtHandle>>,
     /// The fault that lost the context.
     first_fault: OnceLock<DeviceError>,
@@ -60,10 +60,10 @@ pub(super) struct LtHandle {
 }
 
 // SAFETY: contexts are handles of the driver, which is thread-safe: any thread may use them once
-// they are current for it, which `Primary::enter` sees to. A handle of cuBLASLt may be used from
+// they are current for it, which `Primary::enter` ensures. A handle of cuBLASLt may be used from
 // any thread, and from several at once (cuBLASLt documentation).
 unsafe impl Send for Primary {}
-// SAFETY: as above; everything that Rust itself keeps here is behind a mutex or written once.
+// SAFETY: as above; Rust state in it is behind a mutex or written once.
 unsafe impl Sync for Primary {}
 
 impl Primary {
@@ -74,7 +74,7 @@ impl Primary {
         // SAFETY: the pointer is valid for a write; the retain is matched by the release in `drop`,
         // or below.
         driver.check(unsafe { driver.api.cuDevicePrimaryCtxRetain(&mut handle, device) }, doing)?;
-        // With the context there, asking the device for its free memory needs no other.
+        // With this context, querying the device's free memory makes no other.
         match probe::device(&driver, ordinal) {
             Ok(found) => {
                 tracing::debug!(device = %found, "opened");
@@ -96,13 +96,13 @@ impl Primary {
         self.check(code, || format!("entering `cuda:{}`", self.found.ordinal))
     }
 
-    /// Success, or the error; remembers the fault that loses the context and names it with every
-    /// error after it.
+    /// Success, or the error. It remembers the fault that loses the context, and adds it to every
+    /// later error.
     pub(super) fn check(&self, code: Code, doing: impl FnOnce() -> String) -> Result<()> {
         self.driver.check(code, doing).map_err(|error| self.remember(error))
     }
 
-    /// Notes a fault that loses the context; adds the first one to a later error.
+    /// Records a fault that loses the context; adds the first one to a later error.
     pub(super) fn remember(&self, mut error: DeviceError) -> DeviceError {
         if error.is_sticky() && self.first_fault.get().is_none() {
             let _ = self.first_fault.set(error.clone());
@@ -112,18 +112,17 @@ impl Primary {
         error
     }
 
-    /// For destructors: an error cannot be returned, and after a fault every call fails, so it is
-    /// logged.
+    /// For destructors, which cannot return an error: logs it. After a fault every call fails.
     pub(super) fn log(&self, code: Code) {
         if let Err(error) = self.driver.check(code, || "freeing".into()) {
             tracing::debug!(%error, "while dropping");
         }
     }
 
-    /// cuBLASLt's handle, made at the first call. The context is current, and nothing is being
-    /// captured.
+    /// cuBLASLt's handle, made at the first call. The context is current, and no capture is in
+    /// progress.
     ///
-    /// Errors: the library is not there, too old, or does not start; the next call tries again.
+    /// Errors: the library is missing, too old, or does not start; the next call tries again.
     pub(super) fn lt(&self) -> Result<LtHandle> {
         let mut kept = self.lt.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &*kept {
@@ -142,8 +141,8 @@ impl Primary {
 impl Drop for Primary {
     fn drop(&mut self) {
         let kept = self.lt.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // SAFETY: this is the last handle, so nothing that lives in the context is left; each thing
-        // is released once.
+        // SAFETY: this is the last handle, so nothing that lives in the context is left; each
+        // object is released once.
         unsafe {
             self.log(self.driver.api.cuCtxSetCurrent(self.handle));
             if let Some(LtHandle { lt, handle }) = kept {
@@ -171,7 +170,7 @@ mod tests {
         assert_eq!(fake.count("cublasLtCreate"), 0, "until a product is prepared");
         let blas = [first.blas().unwrap(), second.blas().unwrap(), first.blas().unwrap()];
         assert_eq!(fake.count("cublasLtCreate"), 1);
-        // Another GPU has its own; a session that ends leaves the context to the next.
+        // Another GPU has its own context; a session that ends leaves its context to the next.
         drop((blas, first, second));
         let (other, again) = (open(1), open(0));
         assert_eq!(fake.contexts_made(), [1, 1]);

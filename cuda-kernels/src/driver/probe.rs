@@ -1,7 +1,8 @@
-//! Looks at what is there before anything is done with it: the driver, its version, the GPUs, cuBLASLt.
+//! Finds the driver and its version, the GPUs and cuBLASLt, before any of them is used.
 //!
-//! [`probe`] never fails and never panics: what is missing is part of its answer, each with what was looked for and how to mend it.
-//! [`driver`] is the gate through which everything else goes: no device opens without it.
+//! [`probe`] never fails and never panics: a missing library is part of its answer, with the
+//! names that were tried and how to install it. [`driver`] is the only entry to the driver: no
+//! device opens without it.
 
 use super::api::{Driver, Unusable};
 use super::error::{DeviceError, Result, size_text};
@@ -14,19 +15,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use wengert_core::Diagnostic;
 
-/// How to mend a driver that finds no GPU.
+/// Help for a driver that finds no GPU.
 pub(super) const NO_GPU: &str = "no GPU is visible: check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that a container was given its GPUs \
                                  (`docker run --gpus all`); `--device cpu` and `--device emulator` need none";
 
-/// CUDA version that the driver must implement at least: 1000 · major + 10 · minor.
+/// CUDA version that the driver must at least implement: 1000 · major + 10 · minor.
 pub const MINIMUM_DRIVER: u32 = 12_000;
 
-/// What is there.
+/// Result of a probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// The driver.
     pub driver: Result<DriverFound, Missing>,
-    /// cuBLASLt; not looked for without a driver, which decides which versions run.
+    /// cuBLASLt. Not looked for without a driver, which decides which versions run.
     pub cublas_lt: Result<LibraryFound, Missing>,
 }
 
@@ -61,27 +62,27 @@ pub struct DeviceFound {
     pub multiprocessors: u32,
     /// Bytes of memory.
     pub memory: u64,
-    /// Bytes of memory free now, or why that is not known.
+    /// Bytes of free memory now, or why that is not known.
     pub free: Result<u64>,
-    /// Bytes of shared memory that a block may have when it asks.
+    /// Maximum shared memory of a block that opts in, in bytes.
     pub shared_per_block: u32,
 }
 
-/// Something that is not there.
+/// A library that is missing or unusable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
-    /// What: "the NVIDIA driver", "cuBLASLt".
+    /// Its name: "the NVIDIA driver", "cuBLASLt".
     pub what: &'static str,
     /// Why it cannot be used.
     pub why: String,
-    /// What was looked for, with the loader's answers.
+    /// The names that were tried, with the loader's answers.
     pub tried: Vec<Tried>,
-    /// How to mend it.
+    /// How to install or repair it.
     pub help: String,
 }
 
 impl Missing {
-    /// True if no file of that name is there, so that the machine has nothing of it.
+    /// True if no file of that name exists, so that nothing of it is installed.
     pub fn is_absent(&self) -> bool {
         !self.tried.is_empty() && !self.tried.iter().any(Tried::is_there)
     }
@@ -89,7 +90,7 @@ impl Missing {
 
 impl From<Missing> for DeviceError {
     fn from(missing: Missing) -> DeviceError {
-        // That a file is not there goes without saying.
+        // A reason is given only for files that exist.
         let word = |t: &Tried| if t.is_there() { format!("{} ({})", t.name, t.why) } else { t.name.clone() };
         let tried: Vec<_> = missing.tried.iter().map(word).collect();
         let tried =
@@ -110,9 +111,9 @@ pub fn version_text(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// The driver, opened once a process.
+/// The driver, opened once in a process.
 ///
-/// Errors: it is not there, too old, or lacks a function.
+/// Errors: it is missing, too old, or lacks a function.
 pub fn driver() -> Result<Arc<Driver>, Missing> {
     static DRIVER: OnceLock<Result<Arc<Driver>, Missing>> = OnceLock::new();
     DRIVER.get_or_init(|| guarded(open_driver).unwrap_or_else(|why| Err(broken(why)))).clone()
@@ -143,7 +144,7 @@ fn open_driver() -> Result<Arc<Driver>, Missing> {
     }))
 }
 
-/// What is said of a library that was opened and cannot be used.
+/// The message for a library that was opened and cannot be used.
 fn no_driver(name: &str, why: Unusable) -> Missing {
     let (why, help) = match why {
         Unusable::Lacks(names) => (format!("{name} lacks {names}"), NEWER_DRIVER.into()),
@@ -162,10 +163,10 @@ fn no_driver(name: &str, why: Unusable) -> Missing {
     Missing { what: DRIVER, why, tried: Vec::new(), help }
 }
 
-/// Whether programs can run on `cuda:0`, as far as that is known without a context on it; false if
-/// the machine has nothing of a driver.
+/// Whether programs can run on `cuda:0`, as far as that is known without a context on it. False
+/// if no part of a driver is installed.
 ///
-/// Errors: there is something of a driver, but it cannot be used, or finds no GPU; cuBLASLt is
+/// Errors: a driver is installed in part, but it cannot be used, or finds no GPU; cuBLASLt is
 /// missing.
 pub fn first_gpu() -> Result<bool> {
     let driver = match driver() {
@@ -202,7 +203,8 @@ fn broken(why: String) -> Missing {
     Missing { what: DRIVER, why: format!("opening it failed: {why}"), tried: Vec::new(), help }
 }
 
-/// Runs `f`; a panic of a library below becomes text. The last resort: nothing here panics by itself.
+/// Runs `f`; a panic in a library becomes text. This is a last resort: code of this crate does
+/// not panic here.
 pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload: Box<dyn Any + Send>| {
         let text = payload.downcast_ref::<String>().cloned();
@@ -211,7 +213,8 @@ pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String
     })
 }
 
-/// What is there. Takes a fraction of a second per GPU, whose free memory can only be asked from a context on it.
+/// Runs the probe. It takes a fraction of a second for each GPU, since free memory can only be
+/// queried from a context on the GPU.
 pub fn probe() -> Probe {
     let driver = driver();
     let cublas_lt = match &driver {
@@ -273,7 +276,7 @@ pub(super) fn handle(driver: &Driver, ordinal: u32) -> Result<CUdevice> {
     Ok(device)
 }
 
-/// What a device says about itself.
+/// The properties of a device.
 pub(super) fn device(driver: &Driver, ordinal: u32) -> Result<DeviceFound> {
     let device = handle(driver, ordinal)?;
     let doing = || format!("asking `cuda:{ordinal}` about itself");
@@ -306,15 +309,15 @@ pub(super) fn device(driver: &Driver, ordinal: u32) -> Result<DeviceFound> {
     })
 }
 
-/// Free memory, through a context that lives for the question only.
+/// Free memory, queried through a context that lives for the query only.
 fn free_memory(driver: &Driver, device: CUdevice, ordinal: u32) -> Result<u64> {
     let doing = || format!("asking `cuda:{ordinal}` for its free memory");
     let mut context = std::ptr::null_mut();
     // SAFETY: the pointer is valid for a write; the retain is matched by the release below.
     driver.check(unsafe { driver.api.cuDevicePrimaryCtxRetain(&mut context, device) }, doing)?;
     let (mut free, mut total) = (0, 0);
-    // SAFETY: the context was just retained; both pointers are valid for writes. The thread is left without a context, as every
-    // entry of this crate sets its own.
+    // SAFETY: the context was just retained; both pointers are valid for writes. The thread is
+    // left without a context, as every entry of this crate sets its own.
     let code = unsafe {
         let set = driver.api.cuCtxSetCurrent(context);
         let code = if set.code == 0 { driver.api.cuMemGetInfo_v2(&mut free, &mut total) } else { set };
@@ -327,7 +330,7 @@ fn free_memory(driver: &Driver, device: CUdevice, ordinal: u32) -> Result<u64> {
 }
 
 impl fmt::Display for Probe {
-    /// One line a thing, as `graphrun devices` shows it.
+    /// One line for each item, as `graphrun devices` shows it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.driver {
             Ok(found) => {

@@ -1,20 +1,23 @@
-//! Inputs and outputs of steps, through pinned memory, in two buffers each.
+//! Inputs and outputs of steps, double-buffered in pinned memory.
 //!
-//! The GPU copies from pinned memory by itself, while the host goes on. So the host may fill one buffer while the copy out of the other, and
-//! the step behind it, are still going on. An event behind each copy says when its buffer is free again, and no buffer is written to
-//! (or read from) before that: [`Upload::begin`] and [`Received::wait`] wait.
+//! The GPU copies from pinned memory asynchronously. So the host may fill one buffer while the
+//! GPU still copies out of the other, or runs the step after that copy. An event after each copy
+//! says when its buffer is free again. No buffer is written or read before that:
+//! [`Upload::begin`] and [`Received::wait`] wait.
 //!
 //! ```text
 //! host    fill A │ send A, replay │ fill B │ send B, replay │ wait for A's copy, fill A …
 //! stream         │ copy A │ step 1         │ copy B │ step 2 …
 //! ```
 //!
-//! Outputs come the other way: each [`Download::request`] gives a [`Received`], and only [`Received::wait`] waits. Outputs that are dropped
-//! unread are never waited for: the next copy into their buffer comes behind theirs in the stream. If the outputs of two runs are kept unread, the third
-//! request waits for the older ones and puts them aside, in memory of their own.
+//! Outputs go the other way: each [`Download::request`] returns a [`Received`], and only
+//! [`Received::wait`] waits. Outputs that are dropped unread are never waited for: the next copy
+//! into their buffer is ordered after theirs in the stream. If the outputs of two runs are kept
+//! unread, the third request waits for the older ones and moves them into memory of their own.
 //!
-//! Buffers for uploads are write-combined: the host's writes bypass its caches, and the GPU need not snoop them. Reading them back is slow
-//! and never needed. Copies stay outside captured graphs, which therefore know addresses on the device only and never change.
+//! Buffers for uploads are write-combined: the host's writes bypass its caches, and the GPU need
+//! not snoop them. The host never needs to read them back, which would be slow. Copies stay
+//! outside captured graphs, so graphs contain device addresses only and never change for a copy.
 
 use super::context::{Device, Event};
 use super::error::{DeviceError, Result};
@@ -23,7 +26,7 @@ use cudarc::driver::sys::CU_MEMHOSTALLOC_WRITECOMBINED;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// A piece of a buffer and where it goes to, or comes from.
+/// A range of a buffer, and the device address that it is copied to or from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     /// First byte in the buffer.
@@ -41,7 +44,7 @@ pub struct Upload {
     next: usize,
 }
 
-/// The buffer that is being filled.
+/// A buffer of an [`Upload`], being filled.
 pub struct Filling<'a> {
     upload: &'a mut Upload,
 }
@@ -52,54 +55,53 @@ pub struct Download {
     buffers: Arc<Mutex<Buffers>>,
 }
 
-/// The buffers of a [`Download`]. What was received keeps them, too.
+/// The buffers of a [`Download`]. Each [`Received`] keeps them alive, too.
 struct Buffers {
     slots: [Slot; 2],
-    /// Whose outputs each buffer holds.
+    /// The outputs in each buffer.
     holders: [Weak<Outputs>; 2],
     /// The slot for the next request.
     next: usize,
 }
 
-/// What was requested, once it has been taken out of its buffer: the bytes, or why they did not
-/// come.
+/// Outputs that were taken out of their buffer: the bytes, or the error of their copy.
 type Outputs = OnceLock<Result<Box<[u8]>>>;
 
-/// Outputs that were requested, and may not be there yet. Dropped unread, they are never waited
-/// for.
+/// Requested outputs, which may not have arrived yet. Dropped unread, they are never waited for.
 pub struct Received {
     buffers: Arc<Mutex<Buffers>>,
     outputs: Arc<Outputs>,
 }
 
-/// Pinned memory, and the event behind the last copy that uses it.
+/// Pinned memory, and the event after the last copy that uses it.
 struct Slot {
     pinned: Pinned,
     copied: Event,
     used: Used,
 }
 
-/// Whether copies use a buffer.
+/// Whether copies may use a buffer.
 #[derive(Clone, Copy, PartialEq)]
 enum Used {
-    /// None does.
+    /// No copy does.
     Free,
-    /// They may until the event is done.
+    /// Copies may, until the event is done.
     UntilCopied,
-    /// They may, and there is no event: only waiting for everything tells.
+    /// Copies may, and there is no event: only a synchronisation of the stream tells.
     UntilIdle,
 }
 
-/// Memory of the host that stays where it is. Zero at first.
+/// Page-locked host memory, initially zero.
 struct Pinned {
     device: Device,
     memory: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it owns its memory like a box of bytes; the driver's calls for it may come from any thread.
+// SAFETY: it owns its memory as a box of bytes does; the driver's calls for it may come from any
+// thread.
 unsafe impl Send for Pinned {}
-// SAFETY: nothing changes behind a shared reference.
+// SAFETY: nothing changes through a shared reference.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
@@ -122,7 +124,8 @@ impl Pinned {
         context.check(code, doing)?;
         pinned.memory = NonNull::new(memory.cast()).ok_or_else(|| too_much("the driver gave none"))?;
         pinned.bytes = size;
-        // SAFETY: the driver has just given that many bytes, which nobody else knows. Zeros, so that slices of it are of known bytes.
+        // SAFETY: the driver has just allocated that many bytes, which are not shared yet.
+        // Zeroing them makes slices of them initialised.
         unsafe { pinned.memory.as_ptr().write_bytes(0, size) };
         Ok(pinned)
     }
@@ -132,7 +135,8 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let context = &*self.device.context;
         if self.bytes != 0 && context.enter().is_ok() {
-            // SAFETY: allocated once by `cuMemHostAlloc`, freed once; the slot has waited for its copy.
+            // SAFETY: allocated once by `cuMemHostAlloc`, freed once; the slot has waited for its
+            // copy.
             context.log(unsafe { context.driver.api.cuMemFreeHost(self.memory.as_ptr().cast()) });
         }
     }
@@ -158,7 +162,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Puts copies into the stream and the event behind them. `copy` is given each part and the pointer to it.
+    /// Enqueues copies, and the event after them. `copy` gets each part and a pointer to it.
     fn copy(&mut self, parts: &[Part], mut copy: impl FnMut(&Part, *mut u8) -> Result<()>) -> Result<()> {
         for part in parts {
             let end = part.offset.checked_add(part.bytes);
@@ -168,10 +172,10 @@ impl Slot {
                 return Err(DeviceError::refused("staging", why, "please report it"));
             }
         }
-        // The buffer belongs to the device from here, even if a later copy or the event fails.
+        // The device owns the buffer from here, even if a later copy or the event fails.
         self.used = Used::UntilIdle;
         let copied = parts.iter().filter(|p| p.bytes > 0).try_for_each(|part| {
-            // SAFETY: the offset is within the buffer, as was checked.
+            // SAFETY: the offset was checked to be within the buffer.
             copy(part, unsafe { self.pinned.memory.as_ptr().add(part.offset as usize) })
         });
         let recorded = self.copied.record();
@@ -184,7 +188,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // Freed memory must not be copied from. After a fault nothing is copied any more, and waiting fails at once.
+        // Freed memory must not be copied from. After a fault nothing is copied any more, and
+        // waiting fails at once.
         if let Err(error) = self.wait() {
             tracing::debug!(%error, "while dropping a staging buffer");
         }
@@ -192,19 +197,19 @@ impl Drop for Slot {
 }
 
 impl Upload {
-    /// Two buffers of so many bytes.
+    /// Allocates two buffers of `bytes` bytes.
     pub fn new(device: &Device, bytes: u64) -> Result<Upload> {
         let slot = || Slot::new(device, bytes, CU_MEMHOSTALLOC_WRITECOMBINED, "inputs");
         Ok(Upload { device: device.clone(), slots: [slot()?, slot()?], next: 0 })
     }
 
-    /// Bytes of each buffer.
+    /// Size of each buffer.
     pub fn bytes(&self) -> u64 {
         self.slots[0].pinned.bytes as u64
     }
 
-    /// The buffer that is free, or becomes so first; waits until it is. It holds what it held two steps before, so what does not change need
-    /// not be written again.
+    /// Waits until the older buffer is free, and returns it. It holds the inputs of two steps
+    /// before, so inputs that do not change need not be written again.
     pub fn begin(&mut self) -> Result<Filling<'_>> {
         self.slots[self.next].wait()?;
         Ok(Filling { upload: self })
@@ -212,19 +217,20 @@ impl Upload {
 }
 
 impl Filling<'_> {
-    /// The buffer. Reading from it is slow.
+    /// The buffer's bytes. Reading from them is slow.
     pub fn bytes(&mut self) -> &mut [u8] {
         let pinned = &mut self.upload.slots[self.upload.next].pinned;
-        // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made; `self` is borrowed with the slice. Memory of
-        // no bytes is a dangling, aligned pointer.
+        // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made;
+        // `self` is borrowed with the slice. Memory of no bytes is a dangling, aligned pointer.
         unsafe { std::slice::from_raw_parts_mut(pinned.memory.as_ptr(), pinned.bytes) }
     }
 
-    /// Puts the copies into the stream: what comes into it later sees them. Does not wait.
+    /// Enqueues the copies; later work in the stream sees them. Does not wait.
     pub fn send(self, parts: &[Part]) -> Result<()> {
         let Upload { device, slots, next } = self.upload;
         device.context.not_capturing("sending inputs")?;
-        // SAFETY: the memory is not written or freed before `copied` says so (`Slot::wait` in `begin` and `drop`).
+        // SAFETY: the memory is not written or freed before `copied` is done (`Slot::wait` in
+        // `begin` and `drop`).
         let copy = |part: &Part, from: *mut u8| unsafe { device.send(part.address, from, part.bytes) };
         let result = slots[*next].copy(parts, copy);
         *next = 1 - *next;
@@ -233,23 +239,23 @@ impl Filling<'_> {
 }
 
 impl Download {
-    /// Two buffers of so many bytes.
+    /// Allocates two buffers of `bytes` bytes.
     pub fn new(device: &Device, bytes: u64) -> Result<Download> {
         let slot = || Slot::new(device, bytes, 0, "outputs");
         let buffers = Buffers { slots: [slot()?, slot()?], holders: Default::default(), next: 0 };
         Ok(Download { device: device.clone(), buffers: Arc::new(Mutex::new(buffers)) })
     }
 
-    /// Puts copies into the stream, of what the device holds when it comes to them. Waits only if
-    /// the outputs of the last two requests are both kept and were not waited for: then for the
-    /// older ones.
+    /// Enqueues copies of device memory, which take its values at this point of the stream. Waits
+    /// only if the outputs of the last two requests are both kept and were not waited for; then
+    /// it waits for the older ones.
     pub fn request(&mut self, parts: &[Part]) -> Result<Received> {
         self.device.context.not_capturing("asking for outputs")?;
         let mut buffers = lock(&self.buffers);
         let slot = buffers.next;
         buffers.put_aside(slot);
         let device = &self.device;
-        // SAFETY: the memory is not read or freed before `copied` says so (`Slot::wait` in
+        // SAFETY: the memory is not read or freed before `copied` is done (`Slot::wait` in
         // `put_aside` and `drop`).
         let copy = |part: &Part, to: *mut u8| unsafe { device.receive(part.address, to, part.bytes) };
         buffers.slots[slot].copy(parts, copy)?;
@@ -266,8 +272,8 @@ fn lock(buffers: &Mutex<Buffers>) -> MutexGuard<'_, Buffers> {
 }
 
 impl Buffers {
-    /// Waits for the outputs in a buffer, and takes them out of it; does nothing if they were
-    /// dropped, or taken before.
+    /// Waits for the outputs in a buffer, and moves them out of it. Does nothing if they were
+    /// dropped or moved before.
     fn put_aside(&mut self, slot: usize) {
         let Some(outputs) = std::mem::take(&mut self.holders[slot]).upgrade() else { return };
         let slot = &mut self.slots[slot];
@@ -283,8 +289,8 @@ impl Buffers {
 }
 
 impl Received {
-    /// Waits until the outputs are there, and gives the buffer's bytes. Faults of kernels may show
-    /// here.
+    /// Waits until the outputs have arrived, and returns the buffer's bytes. Faults of kernels
+    /// may surface here.
     pub fn wait(&self) -> Result<&[u8]> {
         if self.outputs.get().is_none() {
             let mut buffers = lock(&self.buffers);
@@ -312,7 +318,8 @@ mod tests {
         let memory = device.allocate(1024, "the state").unwrap();
         let mut upload = Upload::new(&device, 64).unwrap();
         assert_eq!(upload.bytes(), 64);
-        // The fake's stream does nothing until someone waits: without the events, the third filling would overwrite the first.
+        // The fake's stream does nothing until the host waits: without the events, the third
+        // filling would overwrite the first.
         for step in 0..6u8 {
             let mut filling = upload.begin().unwrap();
             filling.bytes().fill(step + 1);
@@ -328,13 +335,13 @@ mod tests {
         for (n, byte) in back.iter().enumerate() {
             assert_eq!(*byte as usize, n / 64 + 1, "byte {n}");
         }
-        // Two fillings go without a wait, each later one waits once.
+        // The first two fillings do not wait; each later one waits once.
         assert_eq!(fake.count("cuEventSynchronize"), 4);
         drop((upload, memory, device));
         fake.nothing_left();
     }
 
-    /// A device with 16 bytes that each round sets, and copies into 4 bytes of a download.
+    /// A device with 16 bytes that each round sets, and a download that copies 4 of them.
     fn downloading() -> (Fake, Device, super::super::memory::Memory, Download) {
         let fake = Fake::new();
         let device = fake.device();
@@ -355,7 +362,7 @@ mod tests {
                 kept.swap_remove(0);
             }
         }
-        // The first and the last outlive the buffers' owner.
+        // The first and the last outlive the [`Download`].
         drop(download);
         kept.rotate_left(1);
         for (byte, outputs) in &kept {
@@ -376,7 +383,7 @@ mod tests {
             drop(download.request(&part).unwrap());
         }
         assert_eq!((fake.count("cuEventSynchronize"), fake.count("cuStreamSynchronize")), (0, 0));
-        // One that is kept is waited for when two more were asked for, and not before.
+        // Kept outputs are waited for at the second later request, and not before.
         let kept = download.request(&part).unwrap();
         drop(download.request(&part).unwrap());
         assert_eq!(fake.count("cuEventSynchronize"), 0);
@@ -419,7 +426,7 @@ mod tests {
         assert_eq!(filling.send(&[part(0), part(8)]).unwrap_err().code(), Some(999));
         let mut filling = upload.begin().unwrap();
         filling.bytes().fill(2);
-        // The event is lost: everything is waited for when the buffer is wanted again.
+        // Without the event, the next use of the buffer waits for the whole stream.
         fake.fail("cuEventRecord", 999);
         assert!(filling.send(&[part(16)]).is_err());
         assert_eq!(fake.count("cuStreamSynchronize"), 0);

@@ -1,4 +1,4 @@
-//! The driver as a machine that follows a plan.
+//! The driver as a machine that runs a plan.
 
 use super::Executable;
 use crate::driver::Address;
@@ -6,7 +6,7 @@ use crate::lowered::{Bound, Launch, Machine};
 use wengert_core::Result;
 use wengert_core::plan::Space;
 
-/// The memories of a run.
+/// The memory spaces of a run.
 pub(super) struct Spaces<'a> {
     pub executable: &'a Executable,
     pub variables: &'a [Address],

@@ -1,21 +1,21 @@
 //! A plan on a GPU.
 //!
-//! Everything is allocated when the executable is made: the arena, and one allocation for
-//! constants, inputs and outputs together. Variables belong to the session, which gives their
-//! addresses at each run, so that several plans (train, evaluate, predict) share them.
+//! All memory is allocated when the executable is made: the arena, and one allocation for
+//! constants, inputs and outputs together. Variables belong to the session, which passes their
+//! addresses to each run, so that several plans (train, evaluate, predict) share them.
 //!
-//! **A run does not wait.** It copies the inputs in through pinned memory, puts the steps into the
-//! stream, asks for the outputs, and returns. Who wants an output waits for it ([`Outputs::wait`]);
-//! later runs come behind in the stream. The host may be two runs ahead of the GPU, if there are
-//! inputs; then it waits for the copy out of the staging buffer that it wants to fill. So a fault
-//! shows late, and its error names the run in which it showed.
+//! **A run does not wait.** It copies the inputs in through pinned memory, enqueues the steps,
+//! requests the outputs, and returns. [`Outputs::wait`] waits for the outputs. Later runs follow
+//! in the stream. If there are inputs, the host may be two runs ahead of the GPU; then it waits
+//! until the staging buffer that it fills next has been copied. So a fault may surface in a later
+//! run, and its error names the run in which it surfaced.
 //!
 //! **Capture.** Where the plan is one straight line, its steps are captured into a CUDA graph,
-//! which is replayed as one launch; if a variable has moved, the graph is updated. That pays from
-//! the second run on, so the first one runs step by step, unless it is known that many follow
-//! ([`Executable::expect_repeats`]). Then the first is captured too. What a library loads when it
-//! is first used may not be loaded during a capture: if the first capture fails, that run goes step
-//! by step, with a warning, and the next one is captured.
+//! which is replayed as one launch. If a variable has moved, the graph is updated. A capture pays
+//! from the second run on, so the first run goes step by step, unless many runs are expected
+//! ([`Executable::expect_repeats`]); then the first run is captured too. A library may not load
+//! code during a capture, and some code is loaded at its first use: if the first capture fails,
+//! that run goes step by step, with a warning, and the next one is captured.
 
 mod machine;
 mod products;
@@ -36,11 +36,12 @@ use wengert_core::{Diagnostic, Result};
 /// How a plan is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether the steps of a straight plan become a CUDA graph. The bits are the same either way.
+    /// Whether the steps of a straight plan become a CUDA graph. The bits are the same either
+    /// way.
     pub capture: bool,
-    /// What products by cuBLASLt may differ in.
+    /// Permitted differences of cuBLASLt products.
     pub rules: Rules,
-    /// Algorithms that were measured before.
+    /// Measured algorithms.
     pub tuning: Tuning,
     /// Whether products that `tuning` lacks are measured now, which may change bits.
     pub autotune: bool,
@@ -52,11 +53,11 @@ impl Default for Options {
     }
 }
 
-/// A plan, ready to run on a GPU.
+/// A plan, loaded on a GPU.
 pub struct Executable {
     device: Device,
     lowered: Lowered,
-    /// By the numbers of the kernels.
+    /// Indexed by kernel number.
     functions: Vec<Function>,
     products: Products,
     arena: Memory,
@@ -68,20 +69,20 @@ pub struct Executable {
     upload: Upload,
     download: Download,
     capture: bool,
-    /// Most operations of a run.
+    /// Maximum number of operations of a run.
     limit: u64,
     /// Whether many runs are expected, so that the first is captured.
     repeats: bool,
     runs: u64,
-    /// The captured steps, and where the variables were.
+    /// The captured steps, and the addresses of the variables in them.
     graph: Option<(Graph, Vec<Address>)>,
-    /// Where each output lies in a buffer of `download`.
+    /// The place of each output in a buffer of `download`.
     received: Arc<[Part]>,
 }
 
-/// The outputs of a run, which may not be over yet.
+/// The outputs of a run, which may still be going on.
 pub struct Outputs {
-    /// Nothing if there are no outputs.
+    /// None if there are no outputs.
     received: Option<Received>,
     parts: Arc<[Part]>,
     run: Run,
@@ -102,8 +103,8 @@ impl fmt::Display for Run {
 }
 
 impl Outputs {
-    /// Waits until the run is over, and gives the bytes of each output in the plan's order; at once
-    /// if there are none.
+    /// Waits until the run is over, and returns the bytes of each output in the plan's order.
+    /// Returns at once if there are no outputs.
     ///
     /// Errors: the device fails; the error names the run.
     pub fn wait(&self) -> Result<Vec<&[u8]>, DeviceError> {
@@ -119,23 +120,23 @@ impl fmt::Debug for Outputs {
     }
 }
 
-/// Bytes of what was allocated, as the host counts.
+/// Bytes of an allocation as `usize`.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).expect("the buffer was allocated")
 }
 
-/// Where parts of an allocation begin: at a multiple of this.
+/// Alignment of the parts of an allocation.
 const ALIGNMENT: u64 = 256;
 
 /// The architecture whose kernels a device runs.
 ///
-/// Errors: the device is too old.
+/// Errors: the device is older than every supported architecture.
 pub fn architecture(device: &Device) -> Result<Architecture> {
     let (major, minor) = device.found().capability;
     Architecture::of_device(major, minor)
 }
 
-/// Offsets of values that lie one after another, and the end.
+/// Offsets of consecutive values, and the end.
 fn offsets(sizes: impl IntoIterator<Item = u64>) -> (Vec<u64>, u64) {
     let mut end = 0u64;
     let place = |bytes: u64| {
@@ -148,9 +149,10 @@ fn offsets(sizes: impl IntoIterator<Item = u64>) -> (Vec<u64>, u64) {
 }
 
 impl Executable {
-    /// Makes a plan ready. What is measured for it is added to `options.tuning`.
+    /// Loads a plan. Measurements made for it are added to `options.tuning`.
     ///
-    /// Errors: the plan is for another target, or breaks an invariant; the driver refuses a kernel; there is not enough memory.
+    /// Errors: the plan is for another target, or breaks an invariant; the driver refuses a
+    /// kernel; there is not enough memory.
     pub fn new(device: &Device, plan: &Plan, options: &mut Options) -> Result<Executable> {
         let architecture = architecture(device)?;
         let mut products = Products::new(device, options);
@@ -207,17 +209,19 @@ impl Executable {
         &self.lowered.plan
     }
 
-    /// Bytes of the device's memory that belong to it: arena, constants, inputs and outputs.
+    /// Bytes of device memory that it owns: arena, constants, inputs and outputs.
     pub fn bytes(&self) -> u64 {
         self.arena.bytes() + self.fixed.bytes()
     }
 
-    /// Sets the most operations that a run may take ([`wengert_core::plan::work`]); there is no limit before.
+    /// Sets the maximum number of operations of a run ([`wengert_core::plan::work`]); by default
+    /// there is none.
     pub fn limit(&mut self, operations: u64) {
         self.limit = operations;
     }
 
-    /// What was decided when the plan was loaded, a line each: who does each call and by which algorithm.
+    /// The decisions made when the plan was loaded, one line each: the implementation and
+    /// algorithm of each call.
     pub fn decisions(&self) -> Vec<String> {
         let own = self
             .lowered
@@ -227,20 +231,20 @@ impl Executable {
         self.products.decisions().chain(own).collect()
     }
 
-    /// Says that many runs follow: the first is prepared for replay then, not the second.
+    /// Announces that many runs follow: the first run is captured, rather than the second.
     pub fn expect_repeats(&mut self) {
         self.repeats = true;
     }
 
-    /// Starts a run: `inputs` as bytes in the plan's order, each as long as its value; `variables`
-    /// as addresses of as many bytes as they have, which stay allocated by this device. Does not
-    /// wait for it.
+    /// Starts a run and does not wait for it. `inputs` are bytes in the plan's order, each as
+    /// long as its value. `variables` are addresses of allocations of this device of the
+    /// variables' sizes.
     ///
-    /// Errors: the device fails, in this run or an earlier one; then variables are in an undefined
-    /// state, and most often the device is lost for the process.
+    /// Errors: the device fails, in this run or an earlier one. Then the variables' values are
+    /// undefined, and most often the device is lost for the process.
     pub fn run(&mut self, inputs: &[&[u8]], variables: &[Address]) -> Result<Outputs, StepError> {
         let run = Run { function: self.plan().function.as_str().into(), number: self.runs + 1 };
-        // Beyond every step: what happens around them.
+        // Beyond every step: the work before and after the steps.
         let outside = |error: Diagnostic| StepError { step: usize::MAX, error };
         let failed = |error: DeviceError| outside(error.context(&run).into());
         self.check(inputs, variables).map_err(outside)?;
@@ -256,7 +260,7 @@ impl Executable {
         Ok(Outputs { received, parts: self.received.clone(), run })
     }
 
-    /// Puts the inputs into the stream.
+    /// Enqueues the copies of the inputs.
     fn send(&mut self, inputs: &[&[u8]]) -> Result<(), DeviceError> {
         let parts = parts(&self.inputs, inputs.iter().map(|i| i.len() as u64));
         let mut filling = self.upload.begin()?;
@@ -268,7 +272,7 @@ impl Executable {
         filling.send(&parts)
     }
 
-    /// Puts the steps into the stream: one by one, or as a graph.
+    /// Enqueues the steps, one by one or as a graph.
     fn steps(&mut self, variables: &[Address], of: &Run) -> Result<(), StepError> {
         let outside = |error: DeviceError| StepError { step: usize::MAX, error: error.context(of).into() };
         let is_first = self.runs == 0;
@@ -279,8 +283,8 @@ impl Executable {
         if self.graph.as_ref().is_none_or(|(_, at)| at != variables) {
             match self.captured(variables, outside) {
                 Ok(graph) => self.graph = Some((graph, variables.to_vec())),
-                // Nothing has happened yet. If it was not the capture's fault, running step by step
-                // tells whose.
+                // Nothing has run yet. If the error is not due to the capture, running step by
+                // step finds the step.
                 Err(failure) if is_first => {
                     tracing::warn!(error = %failure.error, "{of} is not captured: it runs step by step");
                     return run(&self.lowered, &mut Spaces { executable: self, variables }, limit);
@@ -292,7 +296,7 @@ impl Executable {
         graph.replay_verified().map_err(outside)
     }
 
-    /// The steps as a graph: a new one, or the one that is there with its addresses changed.
+    /// The steps as a graph: newly captured, or the existing one with updated addresses.
     fn captured(
         &mut self,
         variables: &[Address],
@@ -325,7 +329,8 @@ impl Executable {
                 return Err(Diagnostic::new(format!("input `{name}` has {wanted} bytes, {given} are given")));
             }
         }
-        // Kernels cannot be checked as they run, so an address that is not the session's must not reach them.
+        // Running kernels cannot be checked, so an address that is not the session's must not
+        // reach them.
         for (variable, address) in plan.variables.iter().zip(variables) {
             let bytes = plan.values[variable.after].bytes();
             if bytes > 0 {
@@ -336,7 +341,7 @@ impl Executable {
     }
 }
 
-/// Pieces of a pinned buffer, laid out like their addresses.
+/// Ranges of a pinned buffer, laid out like the addresses.
 fn parts(addresses: &[Address], sizes: impl Iterator<Item = u64>) -> Vec<Part> {
     let sizes: Vec<u64> = sizes.collect();
     let (offsets, _) = offsets(sizes.iter().copied());

@@ -1,4 +1,5 @@
-//! Who does the products of a plan: cuBLASLt where it gives the plan's bits, else kernels of our own.
+//! Implementations of a plan's products: cuBLASLt where it gives the plan's bits, else kernels of
+//! this crate.
 
 use super::Options;
 use crate::driver::blas::{Alignment, Blas, Form, Operands, Prepared, Rules, Tuning, supports};
@@ -7,10 +8,10 @@ use crate::lowered::{Choice, Question};
 use wengert_core::Result;
 use wengert_core::call::{Call, Gemm};
 
-/// Products that are ready, by their number in the lowered plan.
+/// Prepared products, by their number in the lowered plan.
 pub(super) struct Products {
     device: Device,
-    /// The library, from the first product on that it may do.
+    /// The library, loaded at the first product that it may do.
     blas: Option<Blas>,
     rules: Rules,
     tuning: Tuning,
@@ -19,7 +20,7 @@ pub(super) struct Products {
 }
 
 impl Products {
-    /// Nothing yet.
+    /// No products yet.
     pub fn new(device: &Device, options: &Options) -> Products {
         Products {
             device: device.clone(),
@@ -31,14 +32,14 @@ impl Products {
         }
     }
 
-    /// Algorithms that are known, those measured here included.
+    /// Known algorithms, including those measured here.
     pub fn tuning(&self) -> &Tuning {
         &self.tuning
     }
 
-    /// Who does a call; a product that the library does is prepared.
+    /// Decides how a call is done, and prepares a product that the library does.
     ///
-    /// Errors: the library is not there, or fails. (That it cannot do a product is no error.)
+    /// Errors: the library is missing, or fails. (A product that it cannot do is no error.)
     pub fn choose(&mut self, question: &Question) -> Result<Choice> {
         let Call::Gemm(gemm) = &question.call else {
             return Ok(Choice::Kernels("cuBLASLt has no such call".into()));
@@ -70,7 +71,7 @@ impl Products {
         }
     }
 
-    /// Puts product number `number` into the stream.
+    /// Enqueues product number `number`.
     pub fn execute(&self, number: usize, arguments: &[Address], workspace: Address) -> Result<()> {
         let (gemm, prepared) = &self.prepared[number];
         let blas = self.blas.as_ref().expect("a product was prepared, so there is a library");
@@ -83,7 +84,7 @@ impl Products {
     }
 }
 
-/// Where the matrices are, from the arguments of the call.
+/// The matrices' addresses, from the arguments of the call.
 fn operands(gemm: &Gemm, arguments: &[Address]) -> Operands {
     let out = arguments[arguments.len() - 1];
     let bias = if gemm.epilogue.bias { arguments[2] } else { Address::default() };
@@ -94,7 +95,7 @@ fn operands(gemm: &Gemm, arguments: &[Address]) -> Operands {
     Operands { lhs: arguments[0], rhs: arguments[1], residual, out, bias, aux: Address::default() }
 }
 
-/// Measures the algorithms of a product on memory of its own, unless that was done before.
+/// Measures the algorithms of a product on memory of its own, unless it was measured before.
 fn measure(
     device: &Device,
     blas: &Blas,
@@ -110,7 +111,8 @@ fn measure(
     let call = Call::Gemm(gemm.clone());
     let mut types = call.operands();
     types.extend(call.results());
-    // Operands may reach further than their type says: as far as their strides do.
+    // The memory of an operand may be larger than its type says: it extends as far as its
+    // strides.
     let reach = |m: &wengert_core::call::Matrix, rows: usize, columns: usize| {
         let last = (gemm.batch - 1) * m.batch + (rows - 1) * m.row + (columns - 1) * m.column;
         (last as u64 + 1) * gemm.operand.size() as u64
@@ -130,7 +132,7 @@ fn measure(
     let scratch = device.allocate(workspace, "the workspace of a measurement")?;
     let addresses: Vec<Address> = memories.iter().map(|m| m.address()).collect();
     let place = (scratch.address(), workspace);
-    // That no algorithm is found is told when the product is prepared.
+    // If no algorithm is found, the preparation of the product reports it.
     drop(blas.autotune(&form.problem, alignment, place, &operands(gemm, &addresses), tuning)?);
     Ok(())
 }

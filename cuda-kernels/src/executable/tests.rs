@@ -1,5 +1,6 @@
-//! Whole runs on the fake driver, whose kernels the emulator executes: allocation, staging, capture and replay, products by the (fake)
-//! library, variables that move. Results are those of the plan interpreter, bit for bit; inputs are small integers, so that sums are exact.
+//! Whole runs on the fake driver, whose kernels the emulator executes: allocation, staging,
+//! capture and replay, products by the (fake) library, variables that move. Results equal those
+//! of the plan interpreter, bit for bit; inputs are small integers, so that sums are exact.
 
 #![allow(clippy::unwrap_used)] // It is a test.
 
@@ -50,7 +51,7 @@ fn emulate(ptx: &str, launched: &Launched) {
     }
 }
 
-/// Plans of `core`'s filetests that are right.
+/// The valid plans of `core`'s filetests.
 fn corpus() -> Vec<Plan> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
     let mut plans = Vec::new();
@@ -69,7 +70,8 @@ fn corpus() -> Vec<Plan> {
     plans
 }
 
-/// A layer with its gradient: products with what a library does of their epilogues, and what it leaves.
+/// A layer with its gradient: products, with steps of the epilogue that a library does and steps
+/// that it does not.
 const LAYER: &str = "
 func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) -> (y: f32[6,4], z: f32[6,4], g: f32[8,4]) {
   %0: f32[6,4] = dot_general %x, %w {contract=[[1],[0]]}
@@ -102,7 +104,7 @@ fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
     Literal::from_scalars(dtype, shape, &values).unwrap()
 }
 
-/// Several runs of a plan, of which the last has its variables elsewhere.
+/// Several runs of a plan; in the last one its variables are at other addresses.
 fn runs(device: &Device, plan: &Plan, capture: bool) {
     let mut executable =
         Executable::new(device, plan, &mut Options { capture, ..Options::default() }).unwrap();
@@ -217,8 +219,8 @@ fn floats(outputs: &Outputs) -> Vec<f32> {
 fn a_run_waits_for_nothing_that_is_not_read() {
     let mut counting = Counting::new();
     let before = counting.waits();
-    // Two runs are ahead of the device; from the third on, the input's buffer is waited for, and
-    // nothing else.
+    // Two runs may be ahead of the device. From the third on, a run waits for the input's buffer,
+    // and for nothing else.
     for n in 1..=10 {
         drop(counting.run(1.0).unwrap());
         assert_eq!(counting.waits(), [before[0], before[1] + usize::max(n, 2) - 2], "run {n}");
@@ -227,7 +229,7 @@ fn a_run_waits_for_nothing_that_is_not_read() {
     drop((counting.run(5.0).unwrap(), counting.run(5.0).unwrap()));
     assert_eq!(floats(&read), [24.0; 300], "(10 + 2) · 2, whatever came after it");
     drop(read);
-    // Dropped while runs are under way.
+    // Dropped while runs are in progress.
     drop(counting.run(1.0).unwrap());
     counting.close();
 }
@@ -265,8 +267,8 @@ fn the_first_run_is_captured_where_many_follow() {
         [1, 2]
     );
     counting.close();
-    // A library that cannot be captured when it is first used: the first run goes step by step, and
-    // the second is captured.
+    // A library that cannot be captured when it is first used: the first run goes step by step,
+    // and the second is captured.
     for call in ["cuLaunchKernel", "cuGraphInstantiateWithFlags"] {
         let mut counting = Counting::new();
         counting.executable.expect_repeats();
@@ -277,7 +279,7 @@ fn the_first_run_is_captured_where_many_follow() {
         assert_eq!(counting.fake.count("cuGraphLaunch"), 1);
         counting.close();
     }
-    // What fails in both ways is an error, of the step.
+    // A failure both in the capture and step by step is an error of the step.
     let mut counting = Counting::new();
     counting.executable.expect_repeats();
     counting.fake.fail("cuLaunchKernel", 900);
@@ -299,7 +301,7 @@ fn a_fault_that_shows_late_names_the_run() {
     for wanted in ["run 4 of @step", "cuEventSynchronize", "faults show late"] {
         assert!(text.contains(wanted), "{text}");
     }
-    // The next run is told of it, too.
+    // The next run reports it, too.
     counting.fake.fail("cuEventSynchronize", 700);
     let text = counting.run(1.0).unwrap_err().error.to_string();
     assert!(text.contains("run 5 of @step") && text.contains("the first fault: "), "{text}");
@@ -336,7 +338,7 @@ fn what_fails_says_so_and_leaves_nothing() {
     let memories: Vec<Memory> =
         plan.variables.iter().map(|v| device.allocate(plan.values[v.after].bytes(), "v").unwrap()).collect();
     let addresses: Vec<Address> = memories.iter().map(Memory::address).collect();
-    // 719: a kernel did something that it must not.
+    // 719: a fault of a kernel.
     fake.fail("cuLaunchKernel", 719);
     let failed = executable.run(&zeros, &addresses).unwrap_err();
     let text = failed.error.to_string();
@@ -345,7 +347,7 @@ fn what_fails_says_so_and_leaves_nothing() {
     }
     assert_eq!(failed.error.kind, wengert_core::diagnostic::Kind::Device);
     drop((executable, memories, device));
-    // Another target, and more memory than there is.
+    // Another target, and more memory than the device has.
     let fake = Fake::new();
     let device = fake.device();
     let mut other = plan.clone();
@@ -358,9 +360,10 @@ fn what_fails_says_so_and_leaves_nothing() {
     assert!(refused.to_string().contains("arena"), "{refused}");
 }
 
-/// The stage `ops` on a GPU, by its count: every sample of every op is loaded on the fake driver,
-/// whose compiler takes a modelled time for each module. Then come the plans of the filetests and
-/// two networks. All of it fits the limits of the steps, a part of the samples one step.
+/// The CI stage `ops` on a GPU, by its count: every sample of every op is loaded on the fake
+/// driver, whose compiler takes a modelled time for each module. Then come the plans of the
+/// filetests and two networks. All of it fits the limits of the steps, a part of the samples one
+/// step.
 #[test]
 fn the_samples_of_all_ops_are_dozens_of_modules() {
     use wengert_core::op::sample::batches;

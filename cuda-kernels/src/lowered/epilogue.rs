@@ -1,10 +1,11 @@
-//! What a library leaves of an epilogue: a kernel of ours on the result, made as a nest, so that each step has the bits of its graph op.
+//! The rest of an epilogue after a library's product: a kernel of this crate on the result, built
+//! as a nest, so that each step has the bits of its graph op.
 
 use wengert_core::call::{Activation, Epilogue, Gemm};
 use wengert_core::nest::{Affine, Nest, NestBuilder, Reg, ScalarOp};
 use wengert_core::{DType, Scalar};
 
-/// The nest, and which arguments of the GEMM its parameters are. The result is changed in place.
+/// The nest, and the GEMM's argument of each of its parameters. The result is changed in place.
 pub(super) fn epilogue(gemm: &Gemm, left: &Epilogue) -> (Nest, Vec<usize>) {
     let (dtype, shape) = (gemm.result, [gemm.batch, gemm.m, gemm.n]);
     let mut nest = NestBuilder::new("epilogue");
@@ -38,7 +39,7 @@ pub(super) fn epilogue(gemm: &Gemm, left: &Epilogue) -> (Nest, Vec<usize>) {
     (nest.finish().expect("the nest is well formed, whatever the extents"), arguments)
 }
 
-/// The function, spelt as the graph spells it.
+/// The activation, with the ops of the graph.
 fn activate(nest: &mut NestBuilder, activation: Activation, x: Reg) -> Reg {
     let dtype = nest.dtype(x);
     let number = |nest: &mut NestBuilder, value: f64| nest.constant(Scalar::from_f64(dtype, value));

@@ -1,14 +1,15 @@
-//! Which values are one and the same bytes, handed on without a step that writes them.
+//! Values that share their bytes, passed on without a step that writes them.
 
 use std::collections::BTreeMap;
 use wengert_core::Id;
 use wengert_core::plan::{Plan, Step, Trip, ValueId};
 
-/// Labels of values: the least value that is handed on to become this one, or that this one becomes.
+/// Union-find over values: the parent of each; the root is the least value of its class.
 pub(super) struct Labels(Vec<u32>);
 
 impl Labels {
-    /// Joins what loops hand from iteration to iteration, wholes and their parts, and what branches define.
+    /// Joins values that loops carry between iterations, wholes and their slices, and merges of
+    /// branches.
     pub fn new(plan: &Plan) -> Labels {
         let mut labels = Labels((0..plan.values.len() as u32).collect());
         labels.block(&plan.steps);
@@ -56,7 +57,7 @@ impl Labels {
         }
     }
 
-    /// The labels; those of values that are there before the plan begins have none.
+    /// The labels; values from before the plan begins have none.
     pub fn finish(self, plan: &Plan) -> BTreeMap<ValueId, Option<u32>> {
         let mut before: Vec<bool> = vec![false; plan.values.len()];
         let sources = plan.inputs.iter().map(|i| i.value);

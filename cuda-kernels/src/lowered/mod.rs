@@ -1,14 +1,18 @@
-//! A plan made ready for GPUs: one PTX module, and the plan's steps as launches on resolved addresses.
+//! A plan lowered for GPUs: one PTX module, and the plan's steps as launches on resolved
+//! addresses.
 //!
-//! Nothing here needs a GPU. What a machine ([`Machine`]: the driver, or the emulator) must do is launch a kernel, run a library's product, copy
-//! bytes, and read a scalar; loops and branches are followed here ([`run`]), on the host, by code that all machines share.
+//! Nothing here needs a GPU. A machine ([`Machine`]: the driver, or the emulator) launches
+//! kernels, runs a library's products, copies bytes and reads scalars. Loops and branches are
+//! followed on the host ([`run`]), by code that all machines share.
 //!
-//! **Kernels are stored once.** Nests that are equal but for names are one nest of the plan already; kernels of calls, and the stages that
-//! calls have in common, are compared by their code. A kernel also depends on which of its buffers are the same memory (in place) and on how
-//! they are aligned, which differs only inside loops.
+//! **Kernels are stored once.** The plan already shares nests that are equal up to names. Kernels
+//! of calls, and stages that several calls have in common, are deduplicated by their code. A
+//! kernel also depends on which of its buffers alias (in place) and on their alignment, which
+//! differs only inside loops.
 //!
-//! **Labels.** Every place carries the label of the value that lies there: equal labels for what a loop or branch hands on without a step of its
-//! own. A machine that remembers what was written where (the emulator) can so check each read of each kernel.
+//! **Labels.** Every place carries the label of the value stored there. A value that a loop or
+//! branch passes on without a step of its own keeps its label. A machine that records writes (the
+//! emulator) uses the labels to check each read of each kernel.
 
 mod epilogue;
 mod labels;
@@ -23,32 +27,33 @@ use wengert_core::call::{Call, Epilogue};
 use wengert_core::plan::{Plan, Space};
 use wengert_core::{Diagnostic, Result};
 
-/// A longer line is not captured: each of its actions would be a node, in the driver's memory.
+/// Runs of more actions are not captured: each action would be a graph node in the driver's
+/// memory.
 const MAX_CAPTURED: u64 = 1 << 16;
 
-/// A plan, ready for a machine.
+/// A plan, lowered for a machine.
 #[derive(Debug)]
 pub struct Lowered {
     /// The plan; verified.
     pub plan: Plan,
-    /// What its kernels are for.
+    /// The architecture that its kernels are for.
     pub architecture: Architecture,
-    /// The module of all its kernels, as text. It begins with lines `// dynamic_shared KERNEL BYTES` for kernels that want such memory at
-    /// their launch.
+    /// PTX text of the module of all its kernels. It begins with lines `// dynamic_shared KERNEL
+    /// BYTES`, one for each kernel that needs dynamic shared memory.
     pub ptx: String,
     /// Its kernels, in the order of the module.
     pub kernels: Vec<KernelFacts>,
-    /// Calls that a library does, in the order in which they were asked for.
+    /// Calls that a library does, in the order of the questions.
     pub library: Vec<Question>,
-    /// Calls that kernels of ours do, with the reason.
+    /// Calls that kernels of this crate do, with the reason.
     pub own: Vec<(Question, String)>,
-    /// What happens, in order.
+    /// The plan's steps, in order.
     pub actions: Vec<Action>,
-    /// Loops of the plan.
+    /// Number of loops of the plan.
     pub(crate) loops: usize,
 }
 
-/// What is known of a kernel without its code.
+/// Facts about a kernel, without its code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelFacts {
     /// Its name in the module.
@@ -57,31 +62,31 @@ pub struct KernelFacts {
     pub threads: u32,
     /// Bytes of shared memory that it declares.
     pub shared: u32,
-    /// Bytes of shared memory beyond these, of the launch that wants most.
+    /// Bytes of dynamic shared memory: the maximum over its launches.
     pub dynamic_shared: u32,
-    /// The nest `@name` or call that it belongs to.
+    /// The nest `@name` or the call that it belongs to.
     pub origin: String,
 }
 
-/// Who does a call.
+/// The implementation of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// The machine's library, but for these steps of a GEMM's epilogue.
+    /// The machine's library, with these steps of a GEMM's epilogue.
     Library(Epilogue),
-    /// Kernels of our own, for this reason.
+    /// Kernels of this crate, for this reason.
     Kernels(String),
 }
 
-/// A call of which the machine is asked whether its library does it: once for all calls that are equal in this.
+/// Asks the machine whether its library does a call. Calls with equal questions are asked once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Question {
-    /// Which.
+    /// The call.
     pub call: Call,
     /// The operand that shares the result's memory.
     pub in_place: Option<usize>,
-    /// What all addresses are multiples of.
+    /// Every address is a multiple of this many bytes.
     pub alignment: u64,
-    /// Bytes that it may use meanwhile.
+    /// Bytes of workspace that it may use.
     pub workspace: u64,
 }
 
@@ -93,124 +98,127 @@ pub fn no_library(_: &Question) -> Result<Choice> {
     Ok(Choice::Kernels("there is no library".into()))
 }
 
-/// A step of the plan, resolved; with its number in the plan, steps in steps counted where they begin.
+/// A resolved step of the plan. A step that contains steps has the number of its beginning.
 #[derive(Debug)]
 pub struct Action {
     /// Number of the plan's step.
     pub step: usize,
-    /// Operations that it takes, without those of the actions in it ([`wengert_core::plan::work`]).
+    /// Operations of the step, without those of nested actions ([`wengert_core::plan::work`]).
     pub work: u64,
-    /// What is done.
+    /// The action.
     pub kind: ActionKind,
 }
 
-/// What an action does.
+/// Kind of an action.
 #[derive(Debug)]
 pub enum ActionKind {
     /// Launches a kernel.
     Launch(Launch),
-    /// Has a library do a call.
+    /// Runs a call on the library.
     Library {
         /// Its number in [`Lowered::library`].
         call: usize,
         /// Operands, then the result.
         arguments: Vec<Place>,
-        /// Memory that it may use meanwhile.
+        /// Workspace that it may use.
         workspace: Option<Place>,
     },
     /// Copies bytes.
     Copy {
-        /// From here.
+        /// Source.
         from: Place,
-        /// To here.
+        /// Destination.
         to: Place,
     },
     /// Repeats actions.
     Loop {
         /// Number of its counter.
         counter: usize,
-        /// How often.
+        /// Number of iterations.
         trip: Trip,
         /// Whether it counts down.
         reverse: bool,
         /// One iteration.
         body: Vec<Action>,
     },
-    /// Takes one of several ways.
+    /// Runs one of several branches.
     Branch {
-        /// A bool (true: the first way) or an i32 (clamped).
+        /// A bool (true: the first branch) or an i32 (clamped).
         selector: Place,
         /// Whether the selector is a bool.
         is_bool: bool,
-        /// The ways.
+        /// The branches.
         ways: Vec<Vec<Action>>,
     },
 }
 
-/// A kernel on memory.
+/// A launch of a kernel on memory.
 #[derive(Debug)]
 pub struct Launch {
     /// Its number in [`Lowered::kernels`].
     pub kernel: usize,
     /// Thread blocks along x, y and z.
     pub grid: [u32; 3],
-    /// Bytes of shared memory beyond what it declares.
+    /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
     /// One for each parameter.
     pub arguments: Vec<Place>,
 }
 
-/// How often a loop runs.
+/// Number of iterations of a loop.
 #[derive(Debug)]
 pub enum Trip {
-    /// So often.
+    /// A constant.
     Constant(u64),
-    /// As an i32 (or, if `wide`, i64) in memory says when the loop begins, clamped to `0..=limit`.
+    /// An i32 (or, if `wide`, i64) that is read from memory when the loop begins, clamped to
+    /// `0..=limit`.
     Value {
-        /// Where it stands.
+        /// Its place in memory.
         count: Place,
         /// Whether it is an i64.
         wide: bool,
-        /// At most so often.
+        /// Maximum.
         limit: u64,
     },
-    /// While a bool in memory is true, at most `limit` times.
+    /// Runs while a bool in memory is true, at most `limit` times.
     While {
-        /// Where it stands.
+        /// Its place in memory.
         condition: Place,
-        /// At most so often.
+        /// Maximum.
         limit: u64,
     },
 }
 
-/// Where a step finds a value.
+/// The memory of a step's value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// In which memory.
+    /// The memory space.
     pub space: Space,
-    /// Bytes from its beginning.
+    /// Bytes from the beginning of the space.
     pub offset: u64,
-    /// Number of a loop, and bytes for each count of it.
+    /// For each loop whose counter moves the place: its number, and bytes for each count.
     pub strides: Vec<(usize, u64)>,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What is done there.
+    /// Whether it is read or written.
     pub access: Access,
-    /// What lies there; nothing for what was there before the plan began, and for workspace.
+    /// Label of the value in it. None for values from before the plan began, and for workspace.
     pub label: Option<u32>,
 }
 
 impl Lowered {
-    /// Lowers a verified plan; `choose` says who does a call.
+    /// Lowers a verified plan; `choose` decides how each call is done.
     ///
-    /// Errors: the plan is for another target; it breaks an invariant; a nest or call has no kernel on this architecture.
+    /// Errors: the plan is for another target; it breaks an invariant; a nest or call has no
+    /// kernel on this architecture.
     pub fn new(plan: &Plan, architecture: Architecture, choose: &mut Choose<'_>) -> Result<Lowered> {
         prepare::prepare(plan, architecture, choose)
     }
 
-    /// Whether a run is one straight line, whatever the data, and not too long: such a run can be captured once and replayed.
+    /// Whether a run is a fixed sequence of actions, whatever the data, of at most
+    /// `MAX_CAPTURED` actions. Such a run can be captured once and replayed.
     pub fn is_straight(&self) -> bool {
-        /// Launches, calls and copies; nothing if they depend on data.
+        /// Number of launches, calls and copies. None if it depends on data.
         fn length(actions: &[Action]) -> Option<u64> {
             actions.iter().try_fold(0u64, |sum, action| {
                 let more = match &action.kind {
@@ -231,7 +239,7 @@ impl Lowered {
         self.plan.step_text(number).unwrap_or_else(|| format!("step {number}"))
     }
 
-    /// The step in which an error happened, added to it.
+    /// Adds the step in which an error happened to it.
     fn locate(&self, step: usize, error: Diagnostic) -> StepError {
         let context = format!("plan @{}, step {step} `{}`", self.plan.function, self.step_text(step));
         StepError { step, error: error.context(context) }

@@ -1,4 +1,4 @@
-//! From a plan to kernels and actions.
+//! Lowering of a plan to kernels and actions.
 
 use super::epilogue::epilogue;
 use super::labels::Labels;
@@ -14,7 +14,7 @@ use wengert_core::plan::work::STEP;
 use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
 use wengert_core::{DType, Diagnostic, Id, Result};
 
-/// What the addresses of buffers are known to be multiples of, at most. (Allocations, and values in the arena.)
+/// Alignment of buffers in memory: of allocations, and of values in the arena.
 const ALIGNMENT: u64 = 256;
 
 pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choose<'_>) -> Result<Lowered> {
@@ -60,7 +60,8 @@ pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choo
     })
 }
 
-/// Stages of a nest or call in the module: like [`crate::stage::Stage`], with the number of the kernel.
+/// Stages of a nest or call in the module: like [`crate::stage::Stage`], with the number of the
+/// kernel.
 #[derive(Clone)]
 struct Placed {
     stages: Vec<PlacedStage>,
@@ -75,13 +76,14 @@ struct PlacedStage {
     arguments: Vec<crate::stage::Slot>,
 }
 
-/// What a kernel of a nest depends on beyond the nest: aliases, and the alignment of each argument.
+/// Parameters of a nest's kernel beyond the nest: aliases, and the alignment of the arguments.
 type NestKey = (NestId, Vec<(usize, usize)>, u64);
 
-/// How a call is done.
+/// The implementation of a call.
 #[derive(Clone)]
 enum Done {
-    /// By a library, and a kernel for the epilogue that it leaves, with the arguments of the call that it gets.
+    /// By a library, and a kernel for the remaining epilogue, with the call's arguments that it
+    /// gets.
     Library(usize, Option<(PlacedStage, Vec<usize>)>),
     /// By kernels.
     Kernels(Placed),
@@ -116,7 +118,7 @@ impl Preparing<'_, '_> {
             self.steps += 1;
             let first = actions.len();
             self.step(number, step, &mut actions)?;
-            // Of a step with several launches, the first stands for all.
+            // For a step with several launches, the first stands for all.
             if let Some(action) = actions.get_mut(first) {
                 action.work = match step {
                     Step::Nest { nest, .. } => self.work.nest(*nest),
@@ -167,7 +169,7 @@ impl Preparing<'_, '_> {
                 ways: arms.iter().map(|arm| self.block(arm)).collect::<Result<_>>()?,
             },
         };
-        // A copy of nothing is nothing.
+        // A copy of no bytes is dropped.
         if !matches!(&kind, ActionKind::Copy { from, .. } if from.bytes == 0) {
             actions.push(Action { step, work: 0, kind });
         }
@@ -185,7 +187,7 @@ impl Preparing<'_, '_> {
         let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
         let mut in_place = Vec::new();
         for (result, _) in roles.iter().enumerate().filter(|(_, r)| **r == BufferRole::Out) {
-            // What has no bytes lies nowhere, whatever its address.
+            // A value of no bytes aliases none, whatever its address.
             let has_bytes = |n: usize| self.plan.values[arguments[n].value].bytes() > 0;
             let same = |n: &usize| {
                 roles[*n] == BufferRole::In
@@ -258,7 +260,7 @@ impl Preparing<'_, '_> {
         }
     }
 
-    /// Who does a call, and with which kernels.
+    /// Decides how a call is done, and by which kernels.
     fn decide(&mut self, question: &Question) -> Result<Done> {
         let Question { call, in_place, alignment, .. } = question;
         let origin = format!("call {}", call.name());
@@ -292,7 +294,7 @@ impl Preparing<'_, '_> {
         }
     }
 
-    /// Adds the kernels to the module, those that are new.
+    /// Adds new kernels to the module.
     fn place(&mut self, compiled: Compiled, origin: &str) -> Placed {
         let Compiled { stages, workspace } = compiled;
         let stages = stages.into_iter().map(|stage| {
@@ -320,7 +322,7 @@ impl Preparing<'_, '_> {
         self.known.insert(kernel.clone(), number);
         let wished = identifier(&wished);
         kernel.name = if self.names.contains(&wished) { format!("{wished}_{number}") } else { wished };
-        // A name that someone else wished for may look like one of ours.
+        // A proposed name may equal a generated one.
         while !self.names.insert(kernel.name.clone()) {
             kernel.name.push('x');
         }
@@ -380,14 +382,14 @@ impl Preparing<'_, '_> {
     }
 }
 
-/// What all addresses are multiples of; a power of two.
+/// The common alignment of all addresses; a power of two.
 fn alignment(places: &[Place]) -> u64 {
     let parts = places.iter().filter(|p| p.bytes > 0);
     let parts = parts.flat_map(|p| p.strides.iter().map(|(_, s)| *s).chain([p.offset]));
     parts.fold(ALIGNMENT, |all, part| if part == 0 { all } else { all.min(1 << part.trailing_zeros()) })
 }
 
-/// A name that PTX takes: letters, digits and `_`, beginning with a letter.
+/// A valid PTX name: letters, digits and `_`, beginning with a letter.
 fn identifier(name: &str) -> String {
     let letters = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
     let mut made: String = letters.take(64).collect();

@@ -1,4 +1,4 @@
-//! Following the actions.
+//! Execution of the actions.
 
 use super::{Action, ActionKind, Launch, Lowered, Place, Trip};
 use crate::stage::Access;
@@ -6,33 +6,33 @@ use wengert_core::plan::work::STEP;
 use wengert_core::plan::{Allowance, Space, Work};
 use wengert_core::{Diagnostic, Result};
 
-/// What runs kernels: the driver, or the emulator. Everything happens in the order of the calls.
+/// Runs kernels: the driver, or the emulator. Effects happen in the order of the calls.
 pub trait Machine {
     /// Launches a kernel on the memory of its arguments.
     fn launch(&mut self, launch: &Launch, arguments: &[Bound]) -> Result<()>;
 
-    /// Has the library do call number `call` of [`Lowered::library`].
+    /// Runs call number `call` of [`Lowered::library`] on the library.
     fn library(&mut self, call: usize, arguments: &[Bound], workspace: Option<Bound>) -> Result<()>;
 
-    /// Copies as many bytes as both have; they do not overlap, or are the same.
+    /// Copies all bytes; the ranges have equal sizes, and are disjoint or the same.
     fn copy(&mut self, from: Bound, to: Bound) -> Result<()>;
 
-    /// Waits for what has been begun, and reads the first bytes of a value, at most 8.
+    /// Waits for pending work, and reads the first bytes of a value, at most 8.
     fn read(&mut self, from: Bound) -> Result<[u8; 8]>;
 }
 
-/// A place, as the counters stand.
+/// A place, for the current values of the loop counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// In which memory.
+    /// The memory space.
     pub space: Space,
-    /// Bytes from its beginning.
+    /// Bytes from the beginning of the space.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What is done there.
+    /// Whether it is read or written.
     pub access: Access,
-    /// What lies there.
+    /// Label of the value in it.
     pub label: Option<u32>,
 }
 
@@ -41,13 +41,13 @@ pub struct Bound {
 pub struct StepError {
     /// Number of the step.
     pub step: usize,
-    /// What happened; the text of the step is in it.
+    /// The error; it includes the text of the step.
     pub error: Diagnostic,
 }
 
 /// Runs a plan once, of at most `limit` operations ([`wengert_core::plan::work`]).
 ///
-/// Errors: those of the machine, with the step in which they happened; the run takes more.
+/// Errors: those of the machine, with their step; the run exceeds the limit.
 pub fn run(lowered: &Lowered, machine: &mut impl Machine, limit: u64) -> Result<(), StepError> {
     let allowance = Allowance::new(limit);
     let outside = |error| StepError { step: usize::MAX, error };
@@ -57,7 +57,7 @@ pub fn run(lowered: &Lowered, machine: &mut impl Machine, limit: u64) -> Result<
     runner.actions(&lowered.actions)
 }
 
-/// The least that some actions take, whatever the data ([`Work::least`]).
+/// The minimum number of operations of some actions, whatever the data ([`Work::least`]).
 fn least(actions: &[Action]) -> u64 {
     let of_action = |action: &Action| match &action.kind {
         ActionKind::Loop { trip: Trip::Constant(count), body, .. } => {
@@ -75,9 +75,9 @@ struct Runner<'a, M> {
     lowered: &'a Lowered,
     machine: &'a mut M,
     counters: Vec<u64>,
-    /// Of the step at hand; kept for its memory.
+    /// Arguments of the current step; kept to reuse the allocation.
     arguments: Vec<Bound>,
-    /// What the run may still take.
+    /// The remaining operations of the run.
     allowance: Allowance,
 }
 

@@ -1,18 +1,23 @@
 //! Loads and stores.
 //!
-//! The indices of an access become one expression: the number of the element in its buffer. Its constant term is the offset in the
-//! instruction, and the rest is split into what is known outside of the loops of the phase, which goes into a base address, and what is not.
-//! An index that is clamped is first brought into its dimension and then stands in the expression as an axis of that extent.
+//! The indices of an access become one expression: the index of the element in its buffer. Its
+//! constant term is the offset in the instruction. The rest is split into a loop-invariant part,
+//! which goes into a base address, and a part that changes in the loops of the phase. An index
+//! that is clamped is first clamped to its dimension, and then stands in the expression as an
+//! axis of that extent.
 //!
-//! **Vectors.** Where neighbouring copies access neighbouring elements under the same predicates, and the first of them is aligned for certain, one
-//! instruction moves up to 16 bytes. Buffers are aligned to 256 bytes in most plans, so that coefficients and constants decide. Elements of less than 32 bits
-//! travel packed in words.
+//! **Vectors.** Where neighbouring copies access neighbouring elements under the same predicates,
+//! and the first of them is known to be aligned, one instruction moves up to 16 bytes. Buffers
+//! are aligned to 256 bytes in most plans, so coefficients and constants decide. Elements of less
+//! than 32 bits are packed into words.
 //!
-//! **Known elements.** An element that the thread has loaded is known from then on, also if it is updated in place, since a nest reads what it
-//! updates before it does so. Of row storage, a thread knows what it has stored; what another thread stores, it has to load. Where nothing
-//! of a storage is loaded in the end, the stores are left out.
+//! **Known elements.** An element that the thread has loaded is known from then on, even if it is
+//! updated in place, since a nest reads the elements that it updates before it updates them. In
+//! row storage, a thread knows the elements that it has stored; it must load those that other
+//! threads stored. If row storage is never loaded, its stores are removed.
 //!
-//! **Bounds.** A guarded access is predicated: where the guard fails no address is dereferenced, whatever it is.
+//! **Bounds.** A guarded access is predicated: where the guard fails, the address is not
+//! dereferenced, whatever its value.
 
 use super::emit::{Copy, Emit, Key, NestReg};
 use super::vector::Vector;
@@ -20,17 +25,17 @@ use crate::ptx::{Binary, Cache, Reg, Space, Ternary, Type, Width};
 use wengert_core::Id;
 use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Nest, Term};
 
-/// Bytes that one instruction moves at most.
+/// Maximum number of bytes that one instruction moves.
 pub(super) const VECTOR_BYTES: usize = 16;
 
-/// Where a buffer is.
+/// Memory of a buffer.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     /// In global memory, from this address on.
     Global {
         /// Its address.
         base: Reg,
-        /// Whether the kernel may write it, by this parameter or another one.
+        /// Whether the kernel may write it, through this parameter or another one.
         written: bool,
     },
     /// In the local memory of the thread.
@@ -61,7 +66,7 @@ impl Place {
     }
 }
 
-/// Elements between neighbours along each dimension.
+/// Row-major strides of a shape.
 pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
     let mut strides = vec![1i64; shape.len()];
     for n in (1..shape.len()).rev() {
@@ -70,14 +75,15 @@ pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
     strides
 }
 
-/// The number of the element that an access names, over the axes of the nest; clamping aside.
+/// The index of the element of an access, over the axes of the nest, without clamping.
 pub(super) fn element(nest: &Nest, access: &Access) -> Affine {
     let strides = strides(&nest.buffers[access.buffer].shape);
     let scaled = access.indices.iter().zip(strides).map(|(index, stride)| index.scale(stride));
     scaled.fold(Affine::default(), |sum, index| sum.add(&index))
 }
 
-/// Whether elements `width` apart along axes that are one, from 0 on, are always aligned to `width` elements.
+/// Whether elements `width` apart along axes that form one, from 0 on, are always aligned to
+/// `width` elements.
 pub(super) fn is_aligned(element: &Affine, one: &[AxisId], width: usize) -> bool {
     let by = width as i64;
     let along = |term: &Term| matches!(term, Term::Axis(axis) if one.contains(axis));
@@ -85,14 +91,14 @@ pub(super) fn is_aligned(element: &Affine, one: &[AxisId], width: usize) -> bool
     element.constant % by == 0 && others.all(|(_, factor)| factor % by == 0)
 }
 
-/// The elements that copies access, and under which predicates.
+/// The elements that copies access, and their predicates.
 struct Targets {
     elements: Vec<Affine>,
     predicates: Vec<Option<Reg>>,
 }
 
 impl Emit<'_> {
-    /// The number of the element, over axes of the schedule.
+    /// The index of the element, over axes of the schedule.
     fn element(&mut self, access: &Access, number: usize, copy: &Copy) -> Affine {
         if !access.clamp {
             let element = element(self.nest, access);
@@ -107,7 +113,7 @@ impl Emit<'_> {
         sum
     }
 
-    /// The index, brought into `0..extent`.
+    /// The index, clamped to `0..extent`.
     fn clamped(&mut self, index: &Affine, extent: usize) -> Affine {
         let interval = self.interval(index);
         if interval.within(0, extent as i128) {
@@ -123,7 +129,7 @@ impl Emit<'_> {
             self.remember(key, value);
             value
         });
-        // One axis for each register, so that copies with the same index have the same element.
+        // One axis for each register, so that copies with the same index access the same element.
         let at = self.axis_registers.iter().position(|r| *r == Some(clamped));
         let found = at.filter(|at| self.bounds.axes[AxisId::new(*at)].extent == extent);
         Affine::axis(match found {
@@ -143,7 +149,7 @@ impl Emit<'_> {
         Targets { elements, predicates }
     }
 
-    /// Computes outside of the loops of a phase what its accesses have in common there.
+    /// Hoists the common loop-invariant parts of a phase's accesses.
     pub fn prepare(&mut self, access: &Access, copy: &Copy, number: usize) {
         let from_body = |reg: NestReg| {
             self.body.get(number).is_none_or(|b| b[reg.index()].is_none())
@@ -160,7 +166,7 @@ impl Emit<'_> {
         }
     }
 
-    /// The terms that are known outside of the loops of the phase, and the others; no constant.
+    /// The terms that are invariant in the loops of the phase, and the others; no constant.
     fn split(&self, element: &Affine) -> (Affine, Affine) {
         let is_outer = |term: &Term| {
             let mut outer = true;
@@ -200,7 +206,7 @@ impl Emit<'_> {
     /// `start + expression · size`.
     fn displace(&mut self, start: Reg, expression: &Affine, size: i64) -> Reg {
         if start.width == Width::B32 {
-            // Shared memory is small.
+            // Shared memory has 32-bit addresses.
             let value = self.narrow(expression);
             return self.code.ternary(Ternary::Mad, Type::S32, value, size, start);
         }
@@ -214,7 +220,7 @@ impl Emit<'_> {
         self.code.ternary(Ternary::Mad, Type::S64, value, size, start)
     }
 
-    /// Register and offset of an element.
+    /// Base register and offset of an element.
     fn address(&mut self, buffer: BufferId, element: &Affine) -> (Reg, i64) {
         let size = self.nest.buffers[buffer].dtype.size() as i64;
         let variable = Affine { constant: 0, terms: element.terms.clone() };
@@ -233,7 +239,7 @@ impl Emit<'_> {
         }
     }
 
-    /// How many copies from `first` on one instruction serves.
+    /// The number of copies, from `first` on, that one instruction serves.
     fn run(&self, targets: &Targets, first: usize, size: usize) -> usize {
         let element = &targets.elements[first];
         let mut width = (VECTOR_BYTES.min(self.alignment) / size).max(1);
@@ -322,14 +328,15 @@ impl Emit<'_> {
             let line = self.code.lines().len();
             store.store(&mut self.code, &values[first..first + width]);
             if storage {
-                // What comes before the last line prepares it, and is nothing without it.
+                // The lines before the last one prepare it, and have no effect without it.
                 let last = self.code.lines().len();
                 self.storage_stores.extend((line..last).map(|n| (access.buffer, n)));
             }
             first += width;
         }
         if storage {
-            // What was there is no longer; what is there is what this thread has stored, for this thread.
+            // The old elements are no longer known. This thread knows the elements that it has
+            // stored.
             self.forget(access.buffer);
             for ((element, predicate), value) in
                 targets.elements.into_iter().zip(targets.predicates).zip(values)

@@ -1,9 +1,10 @@
-//! Which schedule a nest gets.
+//! Choice of a nest's schedule.
 //!
-//! What counts is that neighbouring threads access neighbouring elements, that there are threads enough, and that a thread has several
-//! accesses in flight. If most bytes are contiguous along the parallel axes, a row is a thread's (and a vector of rows where they are aligned), or, where
-//! there are few of them and a tree allows it, a column team's. If they are contiguous along inner axes, a row is a team's, as large
-//! as the row and its tree give work to.
+//! Three things matter: neighbouring threads access neighbouring elements, there are enough
+//! threads, and a thread has several accesses in flight. If most bytes are contiguous along the
+//! parallel axes, a thread does a row (a vector of rows where they are aligned); where there are
+//! few rows and a tree allows it, a column team does. If they are contiguous along inner axes, a
+//! team does a row. The team is as large as the row and its tree have work for.
 
 use super::access::{VECTOR_BYTES, element, is_aligned};
 use super::row::takes_vector;
@@ -15,18 +16,19 @@ use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;
 use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
 
-/// Rows that keep a GPU busy with a thread each.
+/// Rows that fill a GPU with one thread each.
 const BUSY: u64 = 1 << 16;
-/// Iterations of a row that are a thread's, whatever their order in memory.
+/// Maximum number of iterations of a row that one thread does whatever their order in memory.
 const SHORT: usize = 8;
 
-/// Instructions that a thread of a team has for its part of a short row, before the team becomes larger.
+/// Maximum number of instructions that a thread of a team has for its part of a short row, before
+/// the team becomes larger.
 const HEAVY: usize = 2048;
 
 /// A warp for a row.
 const WARP_TEAM: Layout = Layout { threads: WARP, rows: 1, columns: false };
 
-/// By which threads a nest is computed.
+/// The assignment of a nest's work to threads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Schedule {
     /// A thread for each row, or for a vector of rows along the contiguous axis.
@@ -42,10 +44,10 @@ pub enum Schedule {
         threads: u32,
         /// Rows of a block, a power of two.
         rows: u32,
-        /// Neighbouring threads belong to neighbouring rows.
+        /// Whether neighbouring threads belong to neighbouring rows.
         columns: bool,
     },
-    /// Squares of two axes, turned in shared memory.
+    /// Squares of two axes, transposed in shared memory.
     Tile,
 }
 
@@ -65,7 +67,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Whether the nest can have that schedule.
+/// Whether the nest can have this schedule.
 pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bool {
     match *schedule {
         Schedule::Row { threads, vector } => {
@@ -87,7 +89,7 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
             {
                 return false;
             }
-            // A thread that works alone keeps the other teams of its warp waiting.
+            // A thread that works alone makes the other teams of its warp wait.
             let alone = |p: &Phase| {
                 matches!(mode(nest, layout, p, &[]), Mode::Single | Mode::Lines) && !p.axes.is_empty()
             };
@@ -102,7 +104,7 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
     }
 }
 
-/// Rows that a thread may take side by side, for the sake of its accesses.
+/// The number of rows that a thread takes side by side, for vector accesses.
 fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
     let Some(along) = groups.last() else { return 1 };
     let axis = along.axes.last().expect("no group is empty");
@@ -122,7 +124,7 @@ fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
         }
         vector = vector.max(width);
     }
-    // The code of a long body is written once for each row.
+    // The code of a body is emitted once for each row.
     let body: usize = nest.phases.iter().map(|p| shape::cost(nest, p)).sum();
     while vector > 1 && (vector * body > 512 || !takes_vector(groups, vector)) {
         vector /= 2;
@@ -140,7 +142,7 @@ fn work(nest: &Nest) -> usize {
     nest.phases.iter().filter(|p| !p.axes.is_empty()).map(|p| shape::cost(nest, p)).sum()
 }
 
-/// Lanes that every phase gives work to: those of the smallest tree.
+/// Lanes for which every phase has work: those of the smallest tree.
 fn lanes(nest: &Nest) -> usize {
     let trees = nest.phases.iter().flat_map(|p: &Phase| &p.reductions).map(|r| r.tree.lanes as usize);
     trees.min().unwrap_or(MAX_BLOCK as usize)
@@ -157,7 +159,7 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
     let prefix = nest.phases.iter().flat_map(|p| &p.body).any(|i| matches!(i, Instr::Prefix(_)));
     let row = || {
         let mut vector = row_vector(nest, &groups);
-        // Not at the cost of threads.
+        // A wider vector must not leave too few threads.
         while vector > 1 && rows / (vector as u64) < BUSY / 4 {
             vector /= 2;
         }
@@ -190,7 +192,8 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
             return row();
         }
         let threads = (lanes.min(32) as u32).min((long as u32).next_power_of_two());
-        // Blocks for every multiprocessor, as long as what a warp reads at once stays 32 bytes together.
+        // More blocks fill every multiprocessor, as long as a warp still reads at least 32
+        // contiguous bytes at once.
         let mut columns = WARP;
         while columns > 8 && rows.div_ceil(columns.into()) < 96 {
             columns /= 2;
@@ -199,7 +202,7 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         return first_that_fits(nest, architecture, [team, row()]);
     } else if long <= 1024 {
         let mut threads = (long.div_ceil(4).next_power_of_two() as u32).clamp(4, WARP);
-        // What is written without a loop should stay short.
+        // Code that is emitted without a loop should stay short.
         let heavy = |threads: u32| long.div_ceil(threads as usize) * work(nest) > HEAVY;
         while threads < 256 && threads as usize * 4 < long && heavy(threads) {
             threads *= 2;
@@ -225,7 +228,7 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
     )
 }
 
-/// The first of these that the nest takes; the last one is taken by every nest.
+/// The first of these that the nest takes; every nest takes the last one.
 fn first_that_fits<const N: usize>(
     nest: &Nest,
     architecture: Architecture,
@@ -264,14 +267,14 @@ mod tests {
             chosen(&elementwise("4096,768", "i, j", "4096,768")),
             "row: a thread for 4 rows, 128 a block"
         );
-        // One line after the other, of a length that is no multiple: still one line to the nest.
+        // Consecutive lines whose length is no multiple: still one line to the nest.
         assert_eq!(
             chosen(&elementwise("4096,101", "i, j", "4096,101")),
             "row: a thread for 4 rows, 128 a block"
         );
-        // A broadcast keeps the lines apart, and they begin anywhere.
+        // A broadcast keeps the lines apart, so they are not aligned.
         assert_eq!(chosen(&elementwise("4096,101", "j", "101")), "row: a thread a row, 128 a block");
-        // Too few for that.
+        // Too few rows for a vector.
         assert_eq!(chosen(&elementwise("64,64", "i, j", "64,64")), "row: a thread a row, 32 a block");
     }
 

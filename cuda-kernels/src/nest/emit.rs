@@ -1,16 +1,21 @@
-//! Writing the code of a nest: what is known at a place in the code, and the instructions of a body.
+//! Emission of a nest's code: the values known at a point of the code, and the instructions of a
+//! body.
 //!
-//! **Copies.** A thread does several iterations of a body side by side: neighbours along a contiguous axis, so that their loads become one, or all the
-//! elements of a row that it owns. Each such iteration is a [`Copy`]: it says what the nest's axes are there, as expressions over the axes of
-//! the schedule. Every instruction is written for all copies before the next, which puts loads in flight together.
+//! **Copies.** A thread does several iterations of a body side by side: neighbours along a
+//! contiguous axis, so that their loads become one, or all the elements of a row that it owns.
+//! Each such iteration is a [`Copy`]. It gives the nest's axes as expressions over the axes of
+//! the schedule. Every instruction is emitted for all copies before the next instruction, which
+//! puts their loads in flight together.
 //!
-//! **Axes of the schedule** (the number of the row, of the thread in its team, the counter of a loop) are appended to the nest's own in a
-//! nest that serves only to bound expressions. Expressions over them are normal forms like any other, so that "the next copy reads
-//! the next element" is the difference of two of them.
+//! **Axes of the schedule** (the number of the row, of the thread in its team, the counter of a
+//! loop) are appended to the nest's own, in a nest that serves only to bound expressions.
+//! Expressions over them are normal forms like any other, so "the next copy reads the next
+//! element" is the difference of two of them.
 //!
-//! **What is known.** Values are numbered: an instruction whose operands are the registers of an earlier one is that one, and so
-//! is a load from the same place. The table has a scope for each loop and branch. It is what keeps a row in registers: where all phases
-//! are written without loops, a second phase finds what the first has loaded and computed.
+//! **Known values.** Values are numbered: an instruction whose operands are the registers of an
+//! earlier one reuses its result, and so does a load from the same place. The table has a scope
+//! for each loop and branch. This keeps a row in registers: where all phases are emitted without
+//! loops, a later phase finds the values that an earlier one loaded and computed.
 
 use super::access::{Place, VECTOR_BYTES};
 use super::scan::Scan;
@@ -25,7 +30,7 @@ use wengert_core::{DType, Result, Scalar};
 /// A register of the nest, not of PTX.
 pub(super) type NestReg = wengert_core::nest::Reg;
 
-/// What has been computed already.
+/// Key of a computed value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Key {
     /// A scalar instruction with the dtypes of its last operand and of its result.
@@ -36,35 +41,35 @@ pub(super) enum Key {
     Sum(Affine, bool),
     /// Whether an expression is in bounds.
     Guard(Affine, i64, i64),
-    /// That all of some predicates hold.
+    /// The conjunction of some predicates.
     All(Vec<Reg>),
-    /// The address of an element, whose constant term is left out.
+    /// The address of an element, without its constant term.
     Address(BufferId, Affine),
     /// An element, under a predicate, with a fill.
     Element(BufferId, Affine, Option<Reg>, Option<Reg>),
     /// An index that is clamped to an extent.
     Clamped(Affine, usize),
-    /// A quotient and a remainder by a constant come from one division.
+    /// Quotient and remainder by a constant, which come from one division.
     Quotient(Affine, i64, bool),
 }
 
 /// One of the iterations that a thread does side by side.
 #[derive(Clone, Debug)]
 pub(super) struct Copy {
-    /// What each axis of the nest is, by its id.
+    /// The expression for each axis of the nest, by its id.
     pub axes: Vec<Affine>,
-    /// Predicate without which nothing is loaded or stored: the iteration is beyond the end.
+    /// Predicate for loads and stores: false if the iteration is beyond the end.
     pub active: Option<Reg>,
-    /// Predicate without which nothing is stored: another thread does the same.
+    /// Predicate for stores: false if another thread does the same iteration.
     pub stores: Option<Reg>,
 }
 
-/// Code in the making.
+/// Code under construction.
 pub(super) struct Emit<'a> {
     pub nest: &'a Nest,
     pub code: Code,
     pub functions: Functions,
-    /// Bytes that the addresses of buffers are multiples of.
+    /// Alignment of buffer addresses, in bytes.
     pub alignment: usize,
     /// Only axes and registers: those of the nest, then those of the schedule.
     pub bounds: Nest,
@@ -73,7 +78,7 @@ pub(super) struct Emit<'a> {
     /// PTX registers of the registers of `bounds` that were appended.
     pub data: BTreeMap<NestReg, Reg>,
     data_ids: BTreeMap<Reg, NestReg>,
-    /// Where buffers are.
+    /// Memory of each buffer.
     pub places: Vec<Place>,
     /// Arrays of the thread, and of the block.
     pub local: Vec<SharedArray>,
@@ -82,22 +87,23 @@ pub(super) struct Emit<'a> {
     pub row: Vec<Vec<Option<Reg>>>,
     /// Registers of the body, for each copy.
     pub body: Vec<Vec<Option<Reg>>>,
-    /// States of the prefixes of the phase at hand: by prefix, copy, element.
+    /// States of the prefixes of the current phase: by prefix, copy, element.
     pub prefixes: Vec<Vec<Vec<Reg>>>,
-    /// Row storage that something was loaded from, and the lines that store to row storage.
+    /// Row storage that was loaded from, and the lines that store to row storage.
     pub storage_loads: BTreeSet<BufferId>,
     pub storage_stores: Vec<(BufferId, usize)>,
-    /// Values of loads that were turned in shared memory, by the place of the load in the body.
+    /// Values of loads that were transposed through shared memory, by the place of the load in
+    /// the body.
     pub turned: BTreeMap<usize, Vec<Reg>>,
-    /// How prefixes are scanned by a warp; else they go from iteration to iteration.
+    /// How a warp scans the prefixes; without it they are carried from iteration to iteration.
     pub scan: Option<Scan>,
-    /// Axes and registers of `bounds` below these were there before the loops of the phase.
+    /// Numbers of axes and registers of `bounds` that were defined before the loops of the phase.
     pub outer: (usize, usize),
     known: Vec<BTreeMap<Key, Reg>>,
 }
 
 impl<'a> Emit<'a> {
-    /// No code yet.
+    /// Without code yet.
     pub fn new(nest: &'a Nest) -> Self {
         Emit {
             nest,
@@ -153,35 +159,35 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// Begins a scope of what is known: a loop, or a branch.
+    /// Opens a scope of known values: a loop, or a branch.
     pub fn open(&mut self) {
         self.known.push(BTreeMap::new());
     }
 
-    /// Ends it.
+    /// Closes it.
     pub fn close(&mut self) {
         self.known.pop();
     }
 
-    /// The register of what was computed before.
+    /// The register of a known value.
     pub fn recall(&self, key: &Key) -> Option<Reg> {
         self.known.iter().rev().find_map(|scope| scope.get(key)).copied()
     }
 
-    /// Remembers.
+    /// Records a known value.
     pub fn remember(&mut self, key: Key, register: Reg) {
         self.known.last_mut().expect("the outermost scope is never closed").insert(key, register);
     }
 
-    /// Forgets what was loaded from or stored to a buffer.
+    /// Forgets the elements of a buffer.
     pub fn forget(&mut self, buffer: BufferId) {
         for scope in &mut self.known {
             scope.retain(|key, _| !matches!(key, Key::Element(b, ..) if *b == buffer));
         }
     }
 
-    /// Leaves out what is stored to row storage from which nothing is loaded: every thread had its own elements still in registers. True if
-    /// no row storage is used then.
+    /// Removes the stores to row storage that is never loaded: every thread still had its own
+    /// elements in registers. True if no row storage is used then.
     pub fn drop_storage(&mut self) -> bool {
         let loads = std::mem::take(&mut self.storage_loads);
         let stores = std::mem::take(&mut self.storage_stores);
@@ -191,7 +197,7 @@ impl<'a> Emit<'a> {
         loads.is_empty()
     }
 
-    /// Code for the threads in which the predicate holds.
+    /// Code under a predicate.
     pub fn when(&mut self, predicate: Reg, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let end = self.code.label();
         self.code.branch_unless(predicate, end);
@@ -202,7 +208,7 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// Code for the threads in which the predicate holds, if there is one.
+    /// Code under a predicate, if there is one.
     pub fn when_any(
         &mut self,
         predicate: Option<Reg>,
@@ -238,7 +244,7 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// The register of the nest in a copy.
+    /// The PTX register of a nest register in a copy.
     pub fn value(&self, copy: usize, register: NestReg) -> Reg {
         let body = self.body.get(copy).and_then(|b| b[register.index()]);
         let row = || self.row[copy.min(self.row.len() - 1)][register.index()];
@@ -260,12 +266,12 @@ impl<'a> Emit<'a> {
         id
     }
 
-    /// What will be below the loops of a phase from here on is not outside of them.
+    /// Marks the current axes and registers as defined outside the loops of a phase.
     pub fn mark_outer(&mut self) {
         self.outer = (self.bounds.axes.len(), self.bounds.registers.len());
     }
 
-    /// Begins the body of a phase for so many copies.
+    /// Begins the body of a phase for `copies` copies.
     pub fn begin_body(&mut self, copies: usize) {
         self.body = vec![vec![None; self.nest.registers.len()]; copies];
     }
@@ -336,7 +342,7 @@ impl<'a> Emit<'a> {
                         let mut next = self.combine(&p.combine, &state, &values)?;
                         let dtypes = p.combine.dtypes();
                         for ((next, dtype), result) in next.iter_mut().zip(&dtypes).zip(&p.results) {
-                            // What stays in the body must not change with the state.
+                            // An instruction that stays in the body must not depend on the state.
                             if state.contains(next) {
                                 *next = self.code.mov(value_type(*dtype), *next);
                             }
@@ -357,7 +363,7 @@ pub(super) fn parameter(number: usize) -> String {
     format!("p{number}")
 }
 
-/// The type of a counter below `extent`, with room for a step beyond.
+/// The type of a counter below `extent`, with room for one step beyond.
 pub(super) const fn counter_type(extent: i64) -> Type {
     if extent < (1 << 31) - (1 << 16) { Type::S32 } else { Type::S64 }
 }

@@ -1,4 +1,5 @@
-//! How the threads of a team give each other values: lanes of a warp by shuffles, others through shared memory.
+//! Exchange of values between the threads of a team: by shuffles in a warp, otherwise through
+//! shared memory.
 
 use super::emit::Emit;
 use super::team::{Team, exchange_size};
@@ -10,7 +11,8 @@ use wengert_core::DType;
 use wengert_core::nest::Affine;
 
 impl Team<'_> {
-    /// The values of the first thread of the team, for all. `settle`: what was told last may not have been read by all.
+    /// Broadcasts the values of the first thread to the team. `settle`: the values of the last
+    /// broadcast may not have been read by all threads yet.
     pub fn tell(&mut self, emit: &mut Emit<'_>, dtypes: &[DType], values: &[Reg], settle: bool) -> Vec<Reg> {
         if self.layout.in_warp() {
             let from = Operand::Int(0);
@@ -46,7 +48,8 @@ impl Team<'_> {
         told
     }
 
-    /// The values of the threads that are `distance` further, in the first `distance` threads; the others have something of the same dtypes.
+    /// In the first `distance` threads, the values of the threads that are `distance` further; in
+    /// the others, unspecified values of the same dtypes.
     pub fn bring(
         &mut self,
         emit: &mut Emit<'_>,
@@ -93,7 +96,8 @@ impl Team<'_> {
 
     /// The value of another lane of the team.
     fn shuffle(&self, emit: &mut Emit<'_>, dtype: DType, value: Reg, mode: Shuffle, lane: Operand) -> Reg {
-        // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits that name the segment.
+        // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits of the
+        // segment's number.
         let segment = if self.layout.in_warp() { self.layout.threads } else { WARP };
         let clamp = ((WARP - segment) << 8) | 0x1f;
         shuffle(&mut emit.code, dtype, value, &Lanes { mode, lane, clamp, members: self.members.clone() })
@@ -159,7 +163,7 @@ fn get(emit: &mut Emit<'_>, dtype: DType, base: Reg, offset: i64, predicate: Opt
     }
 }
 
-/// How a register is kept when threads exchange it.
+/// Type of a register in an exchange.
 fn word_type(dtype: DType) -> Type {
     match value_type(dtype).width() {
         Width::B64 => Type::B64,

@@ -1,8 +1,9 @@
 //! Index expressions as code.
 //!
-//! Expressions are computed in 32 bits where the interval of their value fits, else in 64. Sums may wrap on the way: only the value counts, and
-//! what is divided. A sum is written term by term, outer axes first, and every partial sum is remembered, so that accesses share what they have in
-//! common and loops find the outer part already there.
+//! Expressions are computed in 32 bits where the interval of their value fits, else in 64.
+//! Intermediate sums may wrap: only the final value and dividends must be exact. A sum is emitted
+//! term by term, outer axes first, and every partial sum is recorded, so that accesses share
+//! common terms and loops reuse the outer part.
 
 use super::emit::{Copy, Emit, Key};
 use crate::ptx::{Binary, Compare, Reg, Rounding, Ternary, Type, Width};
@@ -14,7 +15,7 @@ use wengert_core::nest::{Affine, Guard, Term};
 use wengert_core::{DType, Scalar};
 
 impl Emit<'_> {
-    /// The expression over axes of the schedule that one of the nest is in a copy.
+    /// Rewrites an expression over axes of the nest to one over axes of the schedule, for a copy.
     pub fn expression(&mut self, expression: &Affine, number: usize, copy: &Copy) -> Affine {
         let mut registers = BTreeSet::new();
         expression.visit_terms(&mut |term| {
@@ -37,13 +38,13 @@ impl Emit<'_> {
         Ranges::new(&self.bounds, &[]).simplify(&placed)
     }
 
-    /// The values that an expression over axes of the schedule may have.
+    /// The interval of an expression over axes of the schedule.
     pub fn interval(&self, expression: &Affine) -> Interval {
         let ranges = Ranges::new(&self.bounds, &[]);
         if ranges.is_exact(expression) { ranges.of(expression) } else { Interval::ALL }
     }
 
-    /// Whether its value fits into 32 bits with sign.
+    /// Whether its value fits into a signed 32-bit integer.
     pub fn is_narrow(&self, expression: &Affine) -> bool {
         self.interval(expression).within(i32::MIN.into(), i128::from(i32::MAX) + 1)
     }
@@ -153,7 +154,7 @@ impl Emit<'_> {
         }
     }
 
-    /// The dividend with all its bits, whether it is in 64 bits, and whether it may be negative.
+    /// The dividend with all its bits, whether it has 64 bits, and whether it may be negative.
     fn dividend(&mut self, inner: &Affine, divisor: i64) -> (Reg, bool, bool) {
         let interval = self.interval(inner);
         let wide = !self.is_narrow(inner) || i32::try_from(divisor).is_err();
@@ -166,7 +167,7 @@ impl Emit<'_> {
         self.resize(quotient, wide, Type::S32)
     }
 
-    /// In as many bits as the dividend needs.
+    /// The quotient, in as many bits as the dividend needs.
     fn quotient(&mut self, inner: &Affine, divisor: i64) -> Reg {
         let (value, wide, negative) = self.dividend(inner, divisor);
         let key = Key::Quotient(inner.clone(), divisor, wide);
@@ -207,7 +208,7 @@ impl Emit<'_> {
         self.resize(rest, wide, Type::U32)
     }
 
-    /// A predicate that all guards hold in a copy; nothing where they always do.
+    /// The conjunction of all guards in a copy; none where they always hold.
     pub fn guards(&mut self, guards: &[Guard], number: usize, copy: &Copy) -> Option<Reg> {
         let mut all: Vec<Reg> = Vec::new();
         for guard in guards {
@@ -217,7 +218,7 @@ impl Emit<'_> {
         self.all(all)
     }
 
-    /// A predicate that all of these hold; nothing if there is none.
+    /// The conjunction of predicates; none if there are none.
     pub fn all(&mut self, mut predicates: Vec<Reg>) -> Option<Reg> {
         predicates.sort();
         predicates.dedup();
@@ -234,7 +235,7 @@ impl Emit<'_> {
         Some(all)
     }
 
-    /// A predicate for `low <= expression < high`; nothing where that always holds.
+    /// A predicate for `low <= expression < high`; none where that always holds.
     pub fn guard(&mut self, expression: &Affine, low: i64, high: i64) -> Option<Reg> {
         let interval = self.interval(expression);
         let (low, high) = (i128::from(low), i128::from(high));

@@ -1,26 +1,30 @@
 //! Nests as PTX kernels.
 //!
-//! A nest says what is computed, bit for bit; a [`Schedule`] says by which threads. A thread runs the body of a phase for some of its
-//! iterations, and which ones they are is all that schedules differ in: what an instruction becomes is the same under each of them (modules
-//! `emit`, `index`, `access`, and the table of [`crate::scalar`]).
+//! A nest defines the values, bit for bit; a [`Schedule`] assigns them to threads. A thread runs
+//! the body of a phase for some of its iterations. Schedules differ only in which iterations
+//! these are: an instruction has the same code under each of them (modules `emit`, `index`,
+//! `access`, and the table of [`crate::scalar`]).
 //!
-//! | schedule | a row is | for |
+//! | schedule | a row is done by | for |
 //! |---|---|---|
-//! | row | a thread's, or one of a few neighbours that a thread has | elementwise nests; short rows; reductions along outer axes with columns enough; everything else |
-//! | team | that of 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
-//! | column team | that of the threads that stand below each other in a block | reductions along outer axes with few columns |
-//! | tile | an element of a square that is turned in shared memory | permutations, and what is fused with them |
+//! | row | one thread, which may do a few neighbouring rows | elementwise nests; short rows; reductions along outer axes with many columns; all other nests |
+//! | team | 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
+//! | column team | threads at a distance in a block | reductions along outer axes with few columns |
+//! | tile | one thread; a row is an element of a square that is transposed in shared memory | permutations, and nests fused with them |
 //!
-//! **How the loops are mapped.** Parallel axes that every expression sees as one are made one (`shape`). The axis along which most bytes are
-//! contiguous goes from thread to thread, the others from block to block, by dividing the number of the thread or of the block. A
-//! thread's iterations side by side are *copies*; where neighbours among them are neighbours in memory, one instruction of up to 16 bytes
-//! serves them. Inner axes are loops of a thread (`row`, `reduce`), or numbers that are dealt out to a team in the order of the
-//! reduction's tree (`team`, `spread`). Reductions are combined in exactly the order that the tree says, by registers, shuffles and shared
-//! memory; there are no atomics, and every launch gives the same bits.
+//! **Mapping of loops.** Parallel axes that every expression sees as one are merged (`shape`).
+//! The axis along which most bytes are contiguous goes from thread to thread, the others from
+//! block to block, by dividing the number of the thread or of the block. A thread's iterations
+//! side by side are *copies*; where neighbouring copies are neighbours in memory, one instruction
+//! of up to 16 bytes serves them. Inner axes are loops of a thread (`row`, `reduce`), or numbers
+//! that are distributed over a team in the order of the reduction's tree (`team`, `spread`).
+//! Reductions are combined in exactly the order of the tree, by registers, shuffles and shared
+//! memory. There are no atomics, and every launch gives the same bits.
 //!
-//! **What is never done.** No access is out of bounds, not even one whose value is not used: the last vector of a line and guards are
-//! predicates on the instruction. No thread reads global memory that another thread of the launch writes. Read-only loads (`.nc`) are only from
-//! buffers that no parameter of the launch writes, those in place included.
+//! **Invariants.** No access is out of bounds, not even one whose value is not used: the last
+//! vector of a line and guards are predicates on the instruction. No thread reads global memory
+//! that another thread of the launch writes. Read-only loads (`.nc`) are only from buffers that
+//! no parameter of the launch writes, those in place included.
 
 mod access;
 mod choose;
@@ -49,33 +53,36 @@ use tile::Tile;
 use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::{Diagnostic, Result};
 
-/// What is up to the one who asks.
+/// Options of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The schedule to take, in place of what [`choose`] says. It must be one that the nest takes.
+    /// The schedule, instead of that of [`choose`]. The nest must take it.
     pub schedule: Option<Schedule>,
-    /// Blocks of a launch at most; each then does the work of several. Without it, there are as many blocks as there is work for.
+    /// Maximum number of blocks of a launch; each then does the work of several. Without it,
+    /// there is a block for each unit of work.
     pub blocks: Option<u32>,
-    /// What the address of every buffer is a multiple of: a power of two, at least the size of its elements.
+    /// Alignment of every buffer: a power of two, at least the size of its elements.
     pub alignment: u64,
 }
 
 impl Default for Options {
-    /// What is best, for buffers that lie as in a plan.
+    /// The chosen schedule, for buffers aligned as in a plan.
     fn default() -> Self {
         Options { schedule: None, blocks: None, alignment: ALIGNMENT }
     }
 }
 
-/// Alignment of allocations, and of values in a plan's arena; parts of stacked values in loops may have less.
+/// Alignment of allocations, and of values in a plan's arena; slices of stacked values in loops
+/// may have less.
 const ALIGNMENT: u64 = 256;
 
-/// The kernel of a nest, which the verifier has accepted. Arguments are its parameters, in order.
+/// The kernel of a nest that the verifier has accepted. Arguments are its parameters, in order.
 ///
-/// `in_place` names pairs of parameters, an `in` and an `out`, that have the same memory; the nest must allow it
+/// `in_place` lists pairs of parameters, an `in` and an `out`, that alias; the nest must allow it
 /// ([`wengert_core::nest::may_alias`]).
 ///
-/// Errors: an instruction that has no code for GPUs; row storage that fits in no memory of a GPU; a schedule that does not fit the nest.
+/// Errors: an instruction that has no code for GPUs; row storage that fits in no memory of a GPU;
+/// a schedule that the nest does not take.
 pub fn compile(
     nest: &Nest,
     architecture: Architecture,
@@ -112,7 +119,7 @@ pub fn compile(
             let layout = Layout { threads, rows, columns };
             let (grid, dynamic) = team::kernel(&mut emit, layout, &groups, in_place, limit)?;
             if emit.drop_storage() {
-                // Its address may still be taken, of which the assembler makes nothing.
+                // Its address may still be taken; the assembler removes that.
                 emit.shared.iter_mut().filter(|a| a.name == team::STORAGE).for_each(|a| a.bytes = 16);
                 (grid, layout.block(), dynamic.min(16))
             } else {
@@ -148,7 +155,7 @@ pub fn compile(
     Ok(Compiled { stages: vec![stage], workspace: 0 })
 }
 
-/// A name of PTX that resembles the nest's.
+/// A PTX name that resembles the nest's.
 fn kernel_name(name: &str) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     format!("nest_{}", name.chars().map(clean).collect::<String>())

@@ -1,8 +1,9 @@
 //! Reductions by one thread, element after element.
 //!
-//! A tree of one lane is an accumulator in registers. More lanes are an array in the thread's local memory, which is slow and takes any tree: it is
-//! for nests that no team fits, and the measure of those that do. Where the tree has blocks, a block is closed when the next
-//! element comes.
+//! A tree of one lane is an accumulator in registers. More lanes are an array in the thread's
+//! local memory. This path takes any tree: it serves nests that no team fits, and is the
+//! reference for those that do. Where the tree has blocks, a block is closed at the first element
+//! of the next block.
 
 use super::emit::Emit;
 use super::vector::to_memory;
@@ -18,7 +19,7 @@ pub(super) struct Reducer<'r> {
     lanes: Vec<Lanes>,
     /// Results of the blocks so far, and whether there are any; for trees of several blocks.
     totals: Option<(Vec<Vec<Reg>>, Reg)>,
-    /// Elements in the block, where that matters.
+    /// Number of elements in the block, where it is needed.
     filled: Option<Reg>,
 }
 
@@ -30,7 +31,7 @@ enum Lanes {
 }
 
 impl<'r> Reducer<'r> {
-    /// Nothing yet. `count` elements will come.
+    /// An empty reduction of `count` elements.
     pub fn new(emit: &mut Emit<'_>, reduction: &'r Reduction, copies: usize, count: usize) -> Self {
         let dtypes = reduction.combine.dtypes();
         let tree = reduction.tree;
@@ -55,7 +56,7 @@ impl<'r> Reducer<'r> {
         this
     }
 
-    /// All lanes of an array become the identity.
+    /// Sets all lanes of an array to the identity.
     fn reset(&self, emit: &mut Emit<'_>) {
         for lanes in &self.lanes {
             match lanes {
@@ -81,7 +82,7 @@ impl<'r> Reducer<'r> {
         }
     }
 
-    /// Takes the values of this iteration.
+    /// Adds the values of this iteration.
     pub fn push(&self, emit: &mut Emit<'_>) -> Result<()> {
         if let (Some(filled), Some(_)) = (self.filled, &self.totals) {
             let full =
@@ -116,7 +117,8 @@ impl<'r> Reducer<'r> {
         Ok(())
     }
 
-    /// Lanes in halves; then to the total, if there is one. Gives the block's results.
+    /// Combines the lanes in halves, and adds the result to the total, if there is one. Returns
+    /// the block's results.
     fn close(&self, emit: &mut Emit<'_>) -> Result<Vec<Vec<Reg>>> {
         let mut results = Vec::new();
         for (copy, lanes) in self.lanes.iter().enumerate() {
@@ -151,7 +153,7 @@ impl<'r> Reducer<'r> {
         Ok(results)
     }
 
-    /// Ends; the results become registers of the row. `count` elements came.
+    /// Ends the reduction; the results become registers of the row. `count` elements were pushed.
     pub fn finish(self, emit: &mut Emit<'_>, count: usize) -> Result<()> {
         let results = if count == 0 {
             (0..self.lanes.len()).map(|_| emit.identity(&self.reduction.combine)).collect()

@@ -1,9 +1,10 @@
-//! One thread for a row, or for a few neighbours of them.
+//! One thread for a row, or for a few neighbouring rows.
 //!
-//! Threads are numbered along the rows, the axis along which most accesses are contiguous last, so that the lanes of a warp access neighbours. A
-//! thread does as many rows along that axis as its vector has elements; inner loops are sequential, and reductions are those of
-//! [`super::reduce`]. This is how elementwise nests run, where a row is an element, and reductions over an outer axis with rows enough to fill the
-//! machine. It takes every nest.
+//! Threads are numbered along the rows, with the axis along which most accesses are contiguous
+//! last, so that the lanes of a warp access neighbours. A thread does as many rows along that
+//! axis as its vector has elements. Inner loops are sequential, and reductions are those of
+//! [`super::reduce`]. This schedule serves elementwise nests, where a row is an element, and
+//! reductions over an outer axis with rows enough to fill the machine. It takes every nest.
 
 use super::access::Place;
 use super::emit::{Copy, Emit};
@@ -14,20 +15,22 @@ use wengert_core::Id;
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Phase};
 use wengert_core::{Diagnostic, Result};
 
-/// Bytes of arrays that a thread may have (CUDA C++ Programming Guide, "Technical Specifications": 512 KiB).
+/// Maximum number of bytes of a thread's arrays (CUDA C++ Programming Guide, "Technical
+/// Specifications": 512 KiB).
 const LOCAL_BYTES: usize = 512 << 10;
 
-/// Blocks of a launch along x at most.
+/// Maximum number of blocks of a launch along x.
 pub(super) const MAX_GRID: u64 = (1 << 31) - 1;
 
-/// What the threads go through: the groups of parallel axes, the last one in steps of a vector.
+/// The iteration space of the threads: the groups of parallel axes, the last one in steps of a
+/// vector.
 pub(super) struct Rows {
     pub groups: Vec<Group>,
     pub vector: usize,
 }
 
 impl Rows {
-    /// Threads that are needed, each for a vector of rows.
+    /// Number of threads, each for a vector of rows.
     pub fn threads(&self) -> u64 {
         let (last, others) = match self.groups.split_last() {
             Some((last, others)) => (last.extent.div_ceil(self.vector), others),
@@ -36,13 +39,13 @@ impl Rows {
         others.iter().fold(last as u64, |n, g| n * g.extent as u64)
     }
 
-    /// Whether the last vector of a line may be cut short.
+    /// Whether the last vector of a line may be incomplete.
     pub fn has_tail(&self) -> bool {
         self.groups.last().is_some_and(|g| !g.extent.is_multiple_of(self.vector))
     }
 }
 
-/// Whether a vector of rows is aligned in every line: then it may be used.
+/// Whether a vector of rows is aligned in every line, so that it may be used.
 pub(super) fn takes_vector(groups: &[Group], vector: usize) -> bool {
     match groups {
         [] => vector == 1,
@@ -51,13 +54,13 @@ pub(super) fn takes_vector(groups: &[Group], vector: usize) -> bool {
     }
 }
 
-/// The whole kernel; gives the number of blocks, which `limit` bounds.
+/// The whole kernel; returns the number of blocks, at most `limit`.
 pub(super) fn kernel(emit: &mut Emit<'_>, rows: &Rows, threads: u32, limit: u64) -> Result<u32> {
     let total = rows.threads();
     let blocks = total.div_ceil(threads.into()).min(limit);
     let step = blocks * u64::from(threads);
     emit.local_storage()?;
-    // With room for a step beyond the end.
+    // With room for one step beyond the end.
     let wide = total + step >= 1 << 31;
     let thread = emit.thread_number(threads, wide);
     emit.stride(thread, total, step, |emit, thread| emit.rows(rows, thread))?;
@@ -65,12 +68,14 @@ pub(super) fn kernel(emit: &mut Emit<'_>, rows: &Rows, threads: u32, limit: u64)
 }
 
 impl Emit<'_> {
-    /// Every axis of the nest as zero: those that have extent 1, or are not around.
+    /// Zero for every axis of the nest: correct for axes of extent 1 and axes that are not in
+    /// scope.
     pub fn origin(&self) -> Vec<Affine> {
         vec![Affine::default(); self.nest.axes.len()]
     }
 
-    /// Makes the axes of groups from a number, the last one fastest; each has its register then.
+    /// Splits a number into axes, one for each group, the last one fastest, and computes their
+    /// registers.
     pub fn decompose(&mut self, number: Reg, name: &str, extents: &[usize]) -> Vec<AxisId> {
         let wide = number.width == Width::B64;
         let (ty, unsigned) = if wide { (Type::S64, Type::U64) } else { (Type::S32, Type::U32) };
@@ -105,8 +110,8 @@ impl Emit<'_> {
         self.code.ternary(Ternary::Mad, Type::S32, block, i64::from(threads), thread)
     }
 
-    /// Code for each number below `total` that falls to this thread (or block), which begins with `first`; if the grid is too small for one
-    /// number each, with strides.
+    /// Code for each number below `total` that this thread (or block) does, beginning with
+    /// `first`; a grid-stride loop if the grid is smaller than `total`.
     pub fn stride(
         &mut self,
         first: Reg,
@@ -252,7 +257,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Computes before the loops of a phase what does not change in them.
+    /// Hoists loop-invariant code of a phase.
     pub fn prepare_phase(&mut self, phase: &Phase, copies: &[Copy]) {
         for instr in &phase.body {
             if let Instr::Load { access, .. } | Instr::Store { access, .. } = instr {

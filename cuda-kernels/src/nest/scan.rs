@@ -1,8 +1,10 @@
 //! Prefixes by a warp.
 //!
-//! A prefix goes element by element, and a float sum must. But where the combiner is exact in any order (integer sums and products, minima, maxima,
-//! logic), 32 elements are scanned at a time: in five steps every lane combines with the one 1, 2, 4, 8, 16 before it, and then with
-//! what all the steps before have come to, which the last lane leaves to the next step.
+//! A prefix is computed element by element, and a float sum must be. But where the combiner is
+//! exact in any order (integer sums and products, minima, maxima, logic), 32 elements are scanned
+//! at a time: in five steps every lane combines its value with that of the lane 1, 2, 4, 8, 16
+//! before it, and then with the carry of the iterations before. The last lane's value is the next
+//! carry.
 
 use super::emit::{Copy, Emit};
 use super::exchange::shuffle;
@@ -15,12 +17,12 @@ use crate::scalar;
 use wengert_core::nest::{Affine, AxisId, Instr, Phase, Prefix};
 use wengert_core::{Id, Result};
 
-/// What a scan needs to know of the warp.
+/// The warp's state for a scan.
 #[derive(Clone, Debug)]
 pub(super) struct Scan {
     /// The axis of the lanes.
     lane: AxisId,
-    /// All lanes.
+    /// Mask of all lanes.
     members: Operand,
 }
 
@@ -77,7 +79,8 @@ impl Team<'_> {
 }
 
 impl Emit<'_> {
-    /// The results of a prefix in the lanes of the warp; lanes that are not active have the identity.
+    /// The results of a prefix in the lanes of the warp; lanes that are not active have the
+    /// identity.
     pub fn scan_prefix(&mut self, prefix: &Prefix, number: usize, active: Option<Reg>) -> Result<()> {
         let scan = self.scan.clone().expect("called for phases that are scanned");
         let dtypes = prefix.combine.dtypes();

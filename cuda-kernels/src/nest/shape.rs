@@ -1,15 +1,16 @@
-//! The loops of a nest as few and as simple as they can be.
+//! Merging of a nest's loops.
 //!
-//! Two axes, one right inside the other, are one axis of the product of their extents if every expression of the nest sees them as such: where the inner
-//! one has coefficient c, the outer one has c times the inner extent. So an elementwise nest over `[64, 768]` is one over 49152 elements, unless
-//! something in it is broadcast.
+//! Two axes, one directly inside the other, are merged into one axis of the product of their
+//! extents if every expression of the nest sees them as one: where the inner one has coefficient
+//! c, the outer one has c times the inner extent. So an elementwise nest over `[64, 768]` is one
+//! over 49152 elements, unless one of its accesses is broadcast.
 
 use super::access::element;
 use crate::scalar;
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Term};
 use wengert_core::{DType, Id};
 
-/// Every expression of a phase, accesses as the numbers of elements.
+/// Every expression of a phase; accesses are given as element indices.
 fn expressions(nest: &Nest, phase: &Phase) -> Vec<Affine> {
     let mut all = Vec::new();
     for instr in &phase.body {
@@ -30,13 +31,13 @@ fn expressions(nest: &Nest, phase: &Phase) -> Vec<Affine> {
     all
 }
 
-/// The factor of an axis in the sum itself.
+/// The coefficient of an axis in the sum itself.
 pub(super) fn coefficient(expression: &Affine, axis: AxisId) -> i64 {
     let found = expression.terms.iter().find(|(term, _)| *term == Term::Axis(axis));
     found.map_or(0, |(_, factor)| *factor)
 }
 
-/// Whether the axis is nowhere but in the sum itself.
+/// Whether the axis occurs only in the sum itself.
 pub(super) fn is_plain(expression: &Affine, axis: AxisId) -> bool {
     let inside = |inner: &Affine| {
         let mut found = false;
@@ -59,14 +60,14 @@ fn sees_one(expression: &Affine, outer: AxisId, inner: AxisId, extent: i64) -> b
         })
 }
 
-/// Axes that are one, outermost first.
+/// Axes that are merged, outermost first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Group {
     pub axes: Vec<AxisId>,
     pub extent: usize,
 }
 
-/// Groups of these axes, which lie within each other in this order. Axes of extent 1 are in none.
+/// Groups of these axes, which are nested in this order. Axes of extent 1 are in none.
 fn group(nest: &Nest, order: &[AxisId], expressions: &[Affine]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for axis in order.iter().rev().filter(|a| nest.axes[**a].extent != 1) {
@@ -97,7 +98,7 @@ pub(super) fn rows(nest: &Nest) -> Vec<Group> {
     group(nest, &order, &all)
 }
 
-/// The inner axes of a phase. The last one is left alone if there are prefixes along it.
+/// The inner axes of a phase. The last one is not merged if there are prefixes along it.
 pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<Group> {
     let all = expressions(nest, phase);
     if phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)))
@@ -110,7 +111,7 @@ pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<Group> {
     group(nest, &phase.axes, &all)
 }
 
-/// Bytes that neighbours along an axis find side by side, less those that they find apart, over one row.
+/// Bytes accessed contiguously along an axis minus bytes accessed with a stride, over one row.
 pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
     let mut sum = 0i128;
     for phase in &nest.phases {
@@ -122,7 +123,7 @@ pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
             }
             let bytes = phase.iterations(nest) as i128 * buffer.dtype.size() as i128;
             let element = element(nest, access);
-            // Stores are not put together by a cache.
+            // Caches do not combine stores.
             let weight = if matches!(instr, Instr::Store { .. }) { 2 } else { 1 };
             sum += match coefficient(&element, axis) {
                 _ if !is_plain(&element, axis) => 0,
@@ -135,13 +136,13 @@ pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
     sum
 }
 
-/// The axis along which most accesses are contiguous; of equals the last.
+/// The axis along which most accesses are contiguous; on a tie the last.
 pub(super) fn contiguous(nest: &Nest, axes: &[AxisId]) -> Option<AxisId> {
     let long = axes.iter().copied().filter(|a| nest.axes[*a].extent > 1);
     long.max_by_key(|a| (affinity(nest, *a), a.index()))
 }
 
-/// About how many instructions of the machine an iteration of a phase is.
+/// Estimated machine instructions of an iteration of a phase.
 pub(super) fn cost(nest: &Nest, phase: &Phase) -> usize {
     let of = |instr: &Instr, dtypes: &wengert_core::IdVec<wengert_core::nest::Reg, DType>| match instr {
         Instr::Scalar { op, operands, .. } => {

@@ -1,15 +1,19 @@
 //! The iterations of a phase, spread over a team.
 //!
-//! Iteration e of a phase, in row-major order of its inner axes, belongs to lane `e % lanes`. A thread t owns the lanes `(g · threads + t) · v + u`
-//! for u < v, the elements of a vector access, and g < groups: neighbouring threads access neighbouring vectors, and `groups` of them are in
-//! flight. It goes through its iterations in order, each lane with an accumulator of its own. Then lanes are combined in halves exactly as the
-//! [`Tree`] says: first those of one thread that are `threads · v` apart, then those of threads, by shuffles or through shared memory, and last
-//! the v of the first thread.
+//! Iteration e of a phase, in row-major order of its inner axes, belongs to lane `e % lanes`. A
+//! thread t owns the lanes `(g · threads + t) · v + u` for u < v, the elements of a vector
+//! access, and g < groups: neighbouring threads access neighbouring vectors, and `groups` of them
+//! are in flight. A thread does its iterations in order, each lane with an accumulator of its
+//! own. Then lanes are combined in halves exactly as the [`Tree`] says: first those of one thread
+//! that are `threads · v` apart, then those of threads, by shuffles or through shared memory, and
+//! last the v of the first thread.
 //!
-//! Short rows are written without a loop: every iteration of a thread is a copy, and all its loads are in flight. What the next phase loads
-//! again is then in registers. Long rows are a loop over whole steps, and a last one whose copies are predicated.
+//! Short rows are emitted without a loop: every iteration of a thread is a copy, all its loads
+//! are in flight, and the next phase finds their values in registers. Long rows are a loop over
+//! whole steps, and a last step whose copies are predicated.
 //!
-//! A reduction whose combiner is exact whatever the order (integer sums; minima, maxima, logic) takes any tree.
+//! A reduction whose combiner is exact whatever the order (integer sums; minima, maxima, logic)
+//! takes any tree.
 
 use super::access::{VECTOR_BYTES, element, is_aligned};
 use super::emit::{Copy, Emit};
@@ -21,19 +25,19 @@ use wengert_core::Id;
 use wengert_core::nest::{Access, Affine, AxisId, Combine, Instr, Nest, Phase, Tree};
 use wengert_core::{DType, Result};
 
-/// Copies that are written side by side at most.
+/// Maximum number of copies that are emitted side by side.
 const COPIES: usize = 32;
-/// Copies times instructions of a body at most, for the size of the code.
+/// Maximum number of copies times instructions of a body; bounds the size of the code.
 const CODE: usize = 1024;
-/// Lanes of a vector access at most.
+/// Maximum number of lanes of a vector access.
 const VECTOR: usize = 8;
 
-/// How a phase is spread.
+/// Distribution of a phase over a team.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Spread {
-    /// Threads that take part.
+    /// Participating threads.
     pub threads: usize,
-    /// Neighbouring iterations of a thread.
+    /// Neighbouring iterations of a thread: the vector width.
     pub vector: usize,
     /// Vectors of a thread in one step.
     pub groups: usize,
@@ -45,7 +49,7 @@ pub(super) struct Spread {
     inner: Vec<Group>,
 }
 
-/// True if the combiner gives the same whatever the order: bits of NaNs aside.
+/// True if the combiner gives the same result in any order, up to the bits of NaNs.
 pub(super) fn is_exact(combine: &Combine) -> bool {
     let whole = combine.identity.first().is_some_and(|s| !s.dtype().is_float());
     match combine.name() {
@@ -55,7 +59,8 @@ pub(super) fn is_exact(combine: &Combine) -> bool {
     }
 }
 
-/// The tree that the reductions of a phase ask for together: nothing where they do not agree, `None` inside where any will do.
+/// The common tree of a phase's reductions: none where they do not agree, `None` inside where any
+/// tree will do.
 fn common_tree(phase: &Phase, count: usize) -> Option<Option<Tree>> {
     let mut common: Option<Tree> = None;
     for reduction in phase.reductions.iter().filter(|r| !is_exact(&r.combine)) {
@@ -68,7 +73,7 @@ fn common_tree(phase: &Phase, count: usize) -> Option<Option<Tree>> {
     Some(common)
 }
 
-/// Elements of a vector that accesses along the last inner axis can have.
+/// Maximum vector width of accesses along the last inner axis.
 fn alignable(nest: &Nest, phase: &Phase, inner: &[Group]) -> usize {
     let Some(last) = inner.last() else { return 1 };
     let axis = *last.axes.last().expect("no group is empty");
@@ -99,14 +104,14 @@ fn is_plain_in(access: &Access, axis: AxisId) -> bool {
 }
 
 impl Spread {
-    /// Nothing if the phase cannot be spread over such a team.
+    /// None if the phase cannot be spread over such a team.
     pub fn new(nest: &Nest, layout: Layout, phase: &Phase) -> Option<Spread> {
         let count = phase.iterations(nest);
         let tree = common_tree(phase, count)?;
         let inner = shape::inner(nest, phase);
         let team = layout.threads as usize;
         let mut vector = if layout.columns { 1 } else { alignable(nest, phase, &inner) };
-        // Every thread shall have something to do.
+        // Every thread should have work.
         while vector > 1 && count < team * vector {
             vector /= 2;
         }
@@ -121,7 +126,7 @@ impl Spread {
             }
             None => {
                 let steps = count.div_ceil(team * vector).max(1);
-                // A power of two, as lanes are.
+                // A power of two, like the number of lanes.
                 let flight = (8 / vector).clamp(1, steps);
                 (team, 1 << flight.ilog2())
             }
@@ -137,14 +142,14 @@ impl Spread {
         self.threads * self.vector * self.groups
     }
 
-    /// Copies of a thread for so many iterations.
+    /// Copies of a thread for `count` iterations.
     fn copies_of(&self, count: usize) -> usize {
         let vectors = count.div_ceil(self.vector);
         vectors.div_ceil(self.threads) * self.vector
     }
 }
 
-/// Accumulators: for each lane of a thread, the tuples of all reductions one after the other.
+/// Accumulators: for each lane of a thread, the concatenated tuples of all reductions.
 type Lanes = Vec<Vec<Reg>>;
 
 impl Team<'_> {
@@ -156,7 +161,7 @@ impl Team<'_> {
             let results = self.part(emit, phase, spread, copy, &Affine::default(), spread.count)?;
             return self.define(emit, phase, &results);
         }
-        // Blocks in order; the first one is the total.
+        // Blocks in order; the first one initialises the total.
         let dtypes = dtypes(phase);
         let total: Vec<Reg> = dtypes.iter().map(|d| emit.code.reg_of(value_type(*d))).collect();
         let first = self.part(emit, phase, spread, copy, &Affine::default(), spread.block)?;
@@ -191,7 +196,7 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// `count` iterations from `start` on, and what they reduce to.
+    /// `count` iterations from `start` on, and their reduced values.
     fn part(
         &mut self,
         emit: &mut Emit<'_>,
@@ -260,7 +265,7 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// The addresses of a loop's accesses, as far as they do not change in it.
+    /// The loop-invariant part of the addresses of a loop's accesses.
     fn prepare(
         &self,
         emit: &mut Emit<'_>,
@@ -278,8 +283,9 @@ impl Team<'_> {
         emit.prepare_phase(phase, &[first]);
     }
 
-    /// The copies of so many steps for the iterations `from + 0..count`, with their lanes. Those beyond the end for every thread are left
-    /// out, and those beyond it for some are predicated.
+    /// The copies of `steps` steps for the iterations `from + 0..count`, with their lanes. Copies
+    /// beyond the end for every thread are left out; those beyond it for some threads are
+    /// predicated.
     fn copies(
         &self,
         emit: &mut Emit<'_>,
@@ -305,7 +311,8 @@ impl Team<'_> {
                     let number = inside.offset((base + u) as i64);
                     let mut predicates: Vec<Reg> = copy.active.into_iter().chain(idle).collect();
                     if base + (threads - 1) * vector + u >= count {
-                        // Of a vector that ends where the row ends, all elements are there or none.
+                        // If vectors end where the row ends, a vector is in range or out of range
+                        // as a whole.
                         let tested = if count.is_multiple_of(vector) {
                             inside.offset(base as i64)
                         } else {
@@ -323,7 +330,7 @@ impl Team<'_> {
         all
     }
 
-    /// The accumulator with the values of a copy, if that is active.
+    /// The accumulator, combined with the values of a copy if that is active.
     fn accumulate(
         &self,
         emit: &mut Emit<'_>,
@@ -343,7 +350,7 @@ impl Team<'_> {
         Ok(choose.collect())
     }
 
-    /// All lanes of the team in halves; the result, for every thread.
+    /// Combines all lanes of the team in halves; every thread gets the result.
     fn reduce(
         &mut self,
         emit: &mut Emit<'_>,

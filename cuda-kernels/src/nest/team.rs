@@ -1,20 +1,25 @@
 //! A team of threads for a row.
 //!
-//! A team is 2 to 1024 threads, a power of two. Up to 32 are neighbouring lanes of a warp (or a part of it), and exchange by shuffles; more are a block, and
-//! exchange through shared memory. A *column* team's threads are apart: its block has neighbouring rows side by side in a warp, and the
-//! threads of a row one below the other, so that a reduction along an outer axis reads whole lines of memory.
+//! A team is 2 to 1024 threads, a power of two. A team of up to 32 threads consists of
+//! neighbouring lanes of a warp (or a part of it), and exchanges values by shuffles. A larger
+//! team is a block, and exchanges values through shared memory. A *column* team's threads are not
+//! neighbours: neighbouring threads of its block belong to neighbouring rows. So a reduction along
+//! an outer axis reads whole lines of memory.
 //!
-//! **Phases.** How the iterations of a phase fall to threads is decided for each phase by itself ([`Mode`]):
+//! **Phases.** Each phase has its own mapping of iterations to threads ([`Mode`]):
 //!
-//! - *spread*: iteration e goes to lane `e % lanes`, as in the [`Tree`](wengert_core::nest::Tree) of its reductions, and a thread owns
-//!   neighbouring lanes, as many as a vector access takes. See [`super::spread`].
-//! - *replicated*: without inner axes, every thread does the same, and the first one stores.
-//! - *scan*: a phase with prefixes whose combiners are exact in any order, by the lanes of a warp together. See [`super::scan`].
+//! - *spread*: iteration e goes to lane `e % lanes`, as in the [`Tree`](wengert_core::nest::Tree)
+//!   of its reductions. A thread owns as many neighbouring lanes as a vector access takes. See
+//!   [`super::spread`].
+//! - *replicated*: a phase without inner axes; every thread does the same, and the first one
+//!   stores.
+//! - *scan*: a phase with prefixes whose combiners are exact in any order, done by the lanes of a
+//!   warp together. See [`super::scan`].
 //! - *lines*: another phase with prefixes; each thread does whole lines.
-//! - *single*: the first thread does it alone, and tells the others. For what nothing else fits.
+//! - *single*: the fallback; the first thread does the phase alone, and broadcasts the results.
 //!
-//! **Order.** Between phases the team waits for each other if one of them writes what another one accesses: row storage, which is in shared
-//! memory, or memory that is updated in place.
+//! **Order.** The team synchronises between two phases if one of them writes memory that the
+//! other accesses: row storage, which is in shared memory, or memory that is updated in place.
 
 use super::access::Place;
 use super::emit::{Copy, Emit, NestReg};
@@ -32,7 +37,7 @@ use wengert_core::Id;
 use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Phase};
 use wengert_core::{DType, Result, Scalar};
 
-/// The array in shared memory that row storage is in, if that is not too large.
+/// The shared array for row storage, if the storage is small enough.
 pub(super) const STORAGE: &str = "rows";
 
 /// The threads of a block.
@@ -42,11 +47,11 @@ pub(super) struct Layout {
     pub threads: u32,
     /// Rows of a block.
     pub rows: u32,
-    /// Neighbouring threads belong to neighbouring rows.
+    /// Whether neighbouring threads belong to neighbouring rows.
     pub columns: bool,
 }
 
-/// How a phase falls to the threads of a team.
+/// Mapping of a phase's iterations to the threads of a team.
 pub(super) enum Mode {
     Spread(Spread),
     Replicated,
@@ -55,24 +60,24 @@ pub(super) enum Mode {
     Single,
 }
 
-/// A team at work.
+/// State of a team during emission.
 pub(super) struct Team<'a> {
     pub layout: Layout,
     pub nest: &'a Nest,
-    /// Pairs of parameters with the same memory.
+    /// Pairs of parameters that alias.
     pub in_place: &'a [(usize, usize)],
-    /// The number of the thread in its team, and the axis that it is.
+    /// The number of the thread in its team, and its axis.
     pub thread: Reg,
     pub axis: AxisId,
     /// The number of the row in its block.
     pub row: Reg,
     /// The number of the thread in its block.
     pub linear: Reg,
-    /// Lanes of the team, as shuffles want them.
+    /// Lane mask of the team, for shuffles.
     pub members: Operand,
-    /// Where threads exchange values through shared memory, and how many bytes of it are used.
+    /// Shared memory for exchanging values, and the bytes of it in use.
     pub exchange: Option<(Reg, usize)>,
-    /// Where the results of a row are, and how many bytes.
+    /// Memory for the results of a row, and its bytes.
     pub results: Option<(Reg, usize)>,
 }
 
@@ -97,12 +102,12 @@ pub(super) fn storage_bytes(nest: &Nest) -> usize {
     .fold(0, usize::saturating_add)
 }
 
-/// Bytes that a register takes when threads exchange it.
+/// Bytes of a register in an exchange.
 pub(super) fn exchange_size(dtype: DType) -> usize {
     dtype.size().max(4)
 }
 
-/// Bytes of shared memory by which threads exchange values, at most.
+/// Maximum shared memory for exchanging values, in bytes.
 pub(super) fn exchange_bytes(nest: &Nest, layout: Layout) -> usize {
     if layout.in_warp() {
         return 0;
@@ -127,7 +132,7 @@ fn updates(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> bool {
     loads.intersection(&stores).next().is_some()
 }
 
-/// What a phase loads from and stores to; parameters in place count as the result.
+/// The buffers that a phase loads and stores. A parameter in place counts as its result.
 fn touched(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let (mut loads, mut stores) = (BTreeSet::new(), BTreeSet::new());
     if phase.iterations(nest) == 0 {
@@ -146,7 +151,7 @@ fn touched(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> (BTreeSet
     (loads, stores)
 }
 
-/// How a phase falls to the threads.
+/// The mode of a phase.
 pub(super) fn mode(nest: &Nest, layout: Layout, phase: &Phase, in_place: &[(usize, usize)]) -> Mode {
     let prefix = phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)));
     if phase.axes.is_empty() {
@@ -167,7 +172,8 @@ pub(super) fn mode(nest: &Nest, layout: Layout, phase: &Phase, in_place: &[(usiz
     }
 }
 
-/// The whole kernel: blocks, and bytes of dynamic shared memory. `limit` bounds the blocks.
+/// The whole kernel. Returns the number of blocks, at most `limit`, and the bytes of dynamic
+/// shared memory.
 pub(super) fn kernel(
     emit: &mut Emit<'_>,
     layout: Layout,
@@ -195,13 +201,13 @@ pub(super) fn kernel(
     let mut team =
         Team { layout, nest, in_place, thread, axis, row, linear, members, exchange: None, results: None };
     let dynamic = team.arrays(emit);
-    // With room for a step beyond the end.
+    // With room for one step beyond the end.
     let wide = (needed + blocks).saturating_mul(layout.rows.into()) >= 1 << 31;
     let block = emit.code.mov(Type::U32, Special::CtaidX);
     let first = if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
     emit.stride(first, needed, blocks, |emit, block| {
         team.block(emit, block, total, groups)?;
-        // The next row's storage takes the place of this one's.
+        // The next row's storage overwrites this one's.
         if blocks < needed {
             team.wait(emit);
         }
@@ -209,7 +215,7 @@ pub(super) fn kernel(
     })?;
     for (name, array) in [("exchange", team.exchange), ("results", team.results)] {
         if let Some((_, bytes)) = array {
-            // Its address is taken even where nothing is exchanged in the end.
+            // Its address is taken even if no values are exchanged.
             let bytes = bytes.max(1).next_multiple_of(16);
             let bytes = u32::try_from(bytes).expect("a schedule fits into shared memory");
             emit.shared.push(SharedArray { name: name.into(), align: 16, bytes });
@@ -219,7 +225,7 @@ pub(super) fn kernel(
 }
 
 impl Team<'_> {
-    /// Makes the arrays in shared memory; gives the bytes of dynamic shared memory.
+    /// Allocates the arrays in shared memory; returns the bytes of dynamic shared memory.
     fn arrays(&mut self, emit: &mut Emit<'_>) -> u32 {
         if !self.layout.in_warp() && exchange_bytes(self.nest, self.layout) > 0 {
             let exchange = emit.code.mov(Type::B32, Operand::Symbol("exchange".into()));
@@ -245,7 +251,7 @@ impl Team<'_> {
         for (_, buffer) in self.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row) {
             let size = buffer.shape.iter().product::<usize>() * buffer.dtype.size();
             let start = if size == 0 {
-                // Nothing is in it, and nothing is read from there.
+                // It is empty and never read.
                 emit.code.mov(Type::B32, 0)
             } else {
                 let start = emit.code.mov(Type::B32, Operand::Symbol(base.into()));
@@ -279,7 +285,8 @@ impl Team<'_> {
         for (group, axis) in groups.iter().zip(&axes) {
             origin[group.axes.last().expect("no group is empty").index()] = Affine::axis(*axis);
         }
-        // Threads of a warp go their own ways; those of a block meet at barriers, so that rows beyond the end go along, without memory.
+        // Threads of a warp diverge independently. Threads of a block meet at barriers, so rows
+        // beyond the end run too, without accessing memory.
         if self.layout.in_warp() {
             return emit.when_any(active, |emit| self.phases(emit, &origin, None));
         }
@@ -307,7 +314,7 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// Whether a later phase may meet what this one has left.
+    /// Whether a later phase depends on memory that this one accesses.
     fn must_wait(&self, number: usize) -> bool {
         let (loads, stores) = touched(self.nest, &self.nest.phases[number], self.in_place);
         self.nest.phases[number + 1..].iter().any(|later| {
@@ -322,7 +329,7 @@ impl Team<'_> {
         self.nest.buffers[BufferId::new(buffer)].role == BufferRole::Row
     }
 
-    /// Waits for the team, and sees what it has written.
+    /// Synchronises the team, and makes its writes visible.
     pub fn wait(&self, emit: &mut Emit<'_>) {
         if self.layout.in_warp() {
             emit.code.push(Inst::WarpBarrier(self.members.clone()));
@@ -331,7 +338,7 @@ impl Team<'_> {
         }
     }
 
-    /// Lines of a phase with prefixes, dealt out to the threads.
+    /// Lines of a phase with prefixes, distributed over the threads.
     fn lines(&self, emit: &mut Emit<'_>, phase: &Phase, copy: &Copy) -> Result<()> {
         let groups = shape::inner(self.nest, phase);
         let (last, others) = groups.split_last().expect("there are lines");
@@ -389,14 +396,14 @@ pub(super) fn place(copy: &mut Copy, groups: &[Group], number: &Affine) {
     }
 }
 
-/// The registers that a phase leaves to the row.
+/// The registers of the row that a phase defines.
 fn row_registers(phase: &Phase) -> Vec<NestReg> {
     let reductions = phase.reductions.iter().flat_map(|r| r.results.iter().copied());
     let body = phase.body.iter().flat_map(|i| i.results().iter().copied());
     if phase.axes.is_empty() { body.chain(reductions).collect() } else { reductions.collect() }
 }
 
-/// The registers that phases after this one read.
+/// The registers that later phases read.
 fn used_after(nest: &Nest, number: usize) -> BTreeSet<NestReg> {
     let mut used = BTreeSet::new();
     for phase in &nest.phases[number + 1..] {

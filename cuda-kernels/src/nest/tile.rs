@@ -1,9 +1,10 @@
-//! Tiles that are turned in shared memory.
+//! Tiles that are transposed in shared memory.
 //!
-//! Where an elementwise nest loads along one axis and stores along another, as in a permutation, one of the two would access memory a whole line apart
-//! from thread to thread. A block therefore takes a square of both axes: it loads with neighbouring threads along the loads' axis, leaves
-//! the elements in shared memory, and goes on with neighbouring threads along the stores' axis. Rows of the square are one word longer than
-//! they need to be, so that a column of it lies in different banks.
+//! An elementwise nest may load along one axis and store along another, as in a permutation. Then
+//! either loads or stores of neighbouring threads would be a whole line apart. A block therefore
+//! takes a square of both axes. It loads with neighbouring threads along the loads' axis, stores
+//! the elements to shared memory, and goes on with neighbouring threads along the stores' axis.
+//! Rows of the square are padded by one word, so that a column of it lies in different banks.
 
 use super::emit::{Copy, Emit};
 use super::row::MAX_GRID;
@@ -19,16 +20,17 @@ use wengert_core::{DType, Id, Result};
 pub(super) const SIDE: u32 = 32;
 /// Threads of a block: each has four elements of a tile.
 pub(super) const THREADS: u32 = 256;
-/// Elements of a thread, and how far they are apart along the slower axis.
+/// Elements of a thread, and their distance along the slower axis.
 const COPIES: i64 = 4;
 const APART: i64 = 8;
 
-/// What is turned.
+/// The transposed loads of a nest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tile {
-    /// The group of axes along which the turned loads are contiguous. The stores' is the last one.
+    /// The group of axes along which the transposed loads are contiguous. The stores' is the last
+    /// one.
     pub across: usize,
-    /// Which instructions of the body are loads that are turned.
+    /// Which instructions of the body are transposed loads.
     pub loads: Vec<usize>,
 }
 
@@ -40,7 +42,7 @@ fn constant_fill(nest: &Nest, fill: Option<wengert_core::nest::Reg>) -> Option<O
     matches!(found, Instr::Const { .. }).then_some(Some(found))
 }
 
-/// Whether an access is the same before the body has run: nothing in it comes from data.
+/// Whether an access is known before the body has run: it does not depend on data.
 fn is_static(access: &Access) -> bool {
     let mut from_data = false;
     for expression in access.expressions() {
@@ -50,7 +52,7 @@ fn is_static(access: &Access) -> bool {
 }
 
 impl Tile {
-    /// What is to be turned in a nest, if anything.
+    /// The transposed loads of a nest, if there are any.
     pub fn new(nest: &Nest, groups: &[Group]) -> Option<Tile> {
         let [phase] = nest.phases.as_slice() else { return None };
         if !phase.axes.is_empty() || !phase.reductions.is_empty() || groups.len() < 2 {
@@ -90,7 +92,7 @@ impl Tile {
     }
 }
 
-/// Result, access and dtype of the load at that place of the body.
+/// Access, fill and dtype of the load at that place of the body.
 fn load_of(nest: &Nest, number: usize) -> (&Access, Option<wengert_core::nest::Reg>, DType) {
     match &nest.phases[0].body[number] {
         Instr::Load { access, fill, .. } => (access, *fill, nest.buffers[access.buffer].dtype),
@@ -107,7 +109,7 @@ fn square_bytes(dtype: DType) -> usize {
     (SIDE as usize * (SIDE as usize + 1) * slot(dtype)).next_multiple_of(16)
 }
 
-/// The whole kernel; gives the number of blocks.
+/// The whole kernel; returns the number of blocks.
 pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: u64) -> Result<u32> {
     let nest = emit.nest;
     let last = groups.len() - 1;
@@ -192,7 +194,7 @@ pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: 
         let storing = copies(emit, last, tile.across);
         emit.begin_body(storing.len());
         emit.instructions(&nest.phases[0], &storing)?;
-        // The next tile takes the place of this one.
+        // The next tile overwrites this one.
         if blocks < total {
             emit.code.push(Inst::Barrier);
         }

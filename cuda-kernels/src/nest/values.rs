@@ -64,7 +64,8 @@ impl Emit<'_> {
         register
     }
 
-    /// `combine(left, right)`, in new registers or those of the operands. Nothing of it is remembered, since accumulators change.
+    /// `combine(left, right)`, in new registers or those of the operands. Its values are not
+    /// recorded, since accumulators change.
     pub fn combine(&mut self, combine: &Combine, left: &[Reg], right: &[Reg]) -> Result<Vec<Reg>> {
         let mut registers: Vec<Option<Reg>> = left.iter().chain(right).map(|r| Some(*r)).collect();
         registers.resize(combine.registers.len(), None);
@@ -91,14 +92,14 @@ impl Emit<'_> {
         Ok(combine.results.iter().map(|r| of(&registers, r)).collect())
     }
 
-    /// New registers that hold the identity and may be changed.
+    /// New variables, initialised to the identity.
     pub fn identity(&mut self, combine: &Combine) -> Vec<Reg> {
         combine.identity.iter().map(|value| scalar::constant(&mut self.code, *value)).collect()
     }
 
     /// Copies registers of these dtypes into others.
     pub fn assign(&mut self, dtypes: &[DType], to: &[Reg], from: &[Reg]) {
-        // A result may be another element's old value: all are read before one is written.
+        // A result may be another element's old value, so all are read before one is written.
         let moved = to.len() > 1 && from.iter().any(|r| to.contains(r));
         let from: Vec<Reg> = if moved {
             dtypes.iter().zip(from).map(|(d, r)| self.code.mov(value_type(*d), *r)).collect()

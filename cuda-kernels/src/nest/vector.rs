@@ -1,4 +1,5 @@
-//! Neighbouring elements as one access, and what lies between memory and registers: packed words, bools as bytes.
+//! Neighbouring elements as one access, and the conversion between memory and registers: packed
+//! words, bools as bytes.
 
 use super::access::VECTOR_BYTES;
 use crate::ptx::{Binary, Cache, Code, Compare, Inst, Operand, Reg, Rounding, Space, Type, Width};
@@ -16,7 +17,7 @@ pub(super) struct Vector {
 }
 
 impl Vector {
-    /// As many as there are fills; where the predicate fails, the fills, or zeros.
+    /// Loads as many elements as there are fills; where the predicate fails, the fills, or zeros.
     pub fn load(&self, code: &mut Code, fills: &[Option<Reg>]) -> Vec<Reg> {
         let count = fills.len();
         let narrow = self.dtype.size() < 4;
@@ -29,7 +30,7 @@ impl Vector {
             }
             return registers.into_iter().map(|r| self.unbox(code, r)).collect();
         }
-        // Packed in words; fills are taken element by element.
+        // Packed into words; fills are selected element by element.
         let words = (count * self.dtype.size()).div_ceil(4);
         let sub_word = count * self.dtype.size() < 4;
         let ty = if sub_word { Type::U16 } else { Type::B32 };
@@ -49,7 +50,7 @@ impl Vector {
         values
     }
 
-    /// A register that holds what is there where nothing is loaded.
+    /// A register with the value for the case that nothing is loaded.
     fn start(&self, code: &mut Code, ty: Type, fill: Option<Reg>) -> Reg {
         let register = code.reg_of(ty);
         if self.predicate.is_some() {
@@ -79,7 +80,7 @@ impl Vector {
         }
     }
 
-    /// A register as it comes from memory, as values are kept.
+    /// Converts a register from its representation in memory to that of values.
     fn unbox(&self, code: &mut Code, register: Reg) -> Reg {
         match self.dtype {
             DType::Bool => code.compare(Compare::Ne, Type::U32, register, 0),

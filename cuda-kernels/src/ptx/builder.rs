@@ -1,11 +1,12 @@
-//! Writing code: registers as they are needed, one method for each kind of instruction, and loops and branches that nest.
+//! Builder of code: allocates registers, has one method for each kind of instruction, and nests
+//! loops and branches.
 
 use super::instruction::{Binary, Compare, Inst, Line, Rounding, Statement, Ternary, Unary};
 use super::types::{Operand, Reg, Space, Type, Width};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A place in the code of one function.
+/// A label in the code of one function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Label(u32);
 
@@ -15,7 +16,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// The body of a kernel or function, as it is written.
+/// The body of a kernel or function under construction.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Code {
     /// Registers of each width.
@@ -25,7 +26,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// Nothing yet.
+    /// Empty code.
     pub fn new() -> Self {
         Code::default()
     }
@@ -35,7 +36,7 @@ impl Code {
         &self.lines
     }
 
-    /// Leaves out the lines of these numbers.
+    /// Removes the lines of these numbers.
     pub fn remove(&mut self, lines: &BTreeSet<usize>) {
         let mut number = 0;
         self.lines.retain(|_| {
@@ -44,7 +45,7 @@ impl Code {
         });
     }
 
-    /// How many registers of that width there are.
+    /// The number of registers of this width.
     pub fn registers(&self, width: Width) -> u32 {
         self.counts[width as usize]
     }
@@ -56,37 +57,37 @@ impl Code {
         Reg { width, number: *count - 1 }
     }
 
-    /// A new register for a value of that type, undefined.
+    /// A new register for a value of this type, undefined.
     pub fn reg_of(&mut self, ty: Type) -> Reg {
         self.reg(ty.width())
     }
 
-    /// Says what follows.
+    /// A comment about the code that follows.
     pub fn comment(&mut self, text: impl Into<String>) {
         self.lines.push(Line::Comment(text.into().replace('\n', " ")));
     }
 
-    /// An instruction.
+    /// Appends an instruction.
     pub fn push(&mut self, inst: Inst) {
         self.lines.push(Line::Statement(Statement { guard: None, inst }));
     }
 
-    /// An instruction that is done only where `predicate` holds.
+    /// Appends an instruction that is executed only where `predicate` holds.
     pub fn push_if(&mut self, predicate: Reg, inst: Inst) {
         self.lines.push(Line::Statement(Statement { guard: Some((predicate, false)), inst }));
     }
 
-    /// An instruction that is done only where `predicate` does not hold.
+    /// Appends an instruction that is executed only where `predicate` does not hold.
     pub fn push_unless(&mut self, predicate: Reg, inst: Inst) {
         self.lines.push(Line::Statement(Statement { guard: Some((predicate, true)), inst }));
     }
 
-    /// A copy in a new register.
+    /// Copies into a new register.
     pub fn mov(&mut self, ty: Type, from: impl Into<Operand>) -> Reg {
         self.unary(Unary::Mov, ty, from)
     }
 
-    /// Copies into a register that exists: a variable.
+    /// Copies into an existing register: a variable.
     pub fn assign(&mut self, ty: Type, to: Reg, from: impl Into<Operand>) {
         self.push(Inst::Unary(Unary::Mov, ty, to, from.into()));
     }
@@ -106,7 +107,7 @@ impl Code {
         result
     }
 
-    /// `x op y` into a register that exists.
+    /// `x op y` into an existing register.
     pub fn binary_into(
         &mut self,
         result: Reg,
@@ -132,7 +133,7 @@ impl Code {
         result
     }
 
-    /// A predicate.
+    /// A comparison; the result is a predicate.
     pub fn compare(&mut self, op: Compare, ty: Type, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
         let result = self.reg(Width::Pred);
         self.push(Inst::Compare(op, ty, result, x.into(), y.into()));
@@ -153,7 +154,7 @@ impl Code {
         result
     }
 
-    /// One element from memory.
+    /// Loads one element.
     pub fn load(&mut self, space: Space, ty: Type, base: impl Into<Operand>, offset: i64) -> Reg {
         let result = self.reg_of(ty);
         let (base, results) = (base.into(), vec![result]);
@@ -161,7 +162,7 @@ impl Code {
         result
     }
 
-    /// One element to memory.
+    /// Stores one element.
     pub fn store(
         &mut self,
         space: Space,
@@ -185,17 +186,17 @@ impl Code {
         self.lines.push(Line::Label(label));
     }
 
-    /// Goes to a label.
+    /// Jumps to a label.
     pub fn branch(&mut self, label: Label) {
         self.push(Inst::Branch(label));
     }
 
-    /// Goes to a label where the predicate holds.
+    /// Jumps to a label where the predicate holds.
     pub fn branch_if(&mut self, predicate: Reg, label: Label) {
         self.push_if(predicate, Inst::Branch(label));
     }
 
-    /// Goes to a label where the predicate does not hold.
+    /// Jumps to a label where the predicate does not hold.
     pub fn branch_unless(&mut self, predicate: Reg, label: Label) {
         self.push_unless(predicate, Inst::Branch(label));
     }
@@ -225,8 +226,8 @@ impl Code {
         self.place(end);
     }
 
-    /// `for i in (from..to).step_by(step)` over 32-bit signed integers, for which `to + step` does not overflow. `i` is a register that the
-    /// body may read.
+    /// `for i in (from..to).step_by(step)` over 32-bit signed integers, for which `to + step`
+    /// does not overflow. `i` is a register that the body may read.
     pub fn count<T>(
         &mut self,
         from: impl Into<Operand>,

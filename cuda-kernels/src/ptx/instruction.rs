@@ -7,7 +7,7 @@ use std::fmt;
 /// Operations of one operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Unary {
-    /// The same value.
+    /// Copy.
     Mov,
     /// −x.
     Neg,
@@ -17,7 +17,7 @@ pub enum Unary {
     Not,
     /// Correctly rounded square root.
     Sqrt,
-    /// 2 to the power of an f32, within 2 ulp; subnormal numbers are zeros.
+    /// 2 to the power of an f32, within 2 ulp; subnormal numbers are flushed to zero.
     Exp2,
     /// Number of one bits; the result is 32 bits wide.
     Popc,
@@ -32,23 +32,23 @@ pub enum Binary {
     Add,
     /// x − y.
     Sub,
-    /// x · y; of integers the lower half.
+    /// x · y; for integers the lower half.
     Mul,
-    /// The upper half of the product of integers.
+    /// The upper half of an integer product.
     MulHigh,
-    /// The product of integers, twice as wide as they.
+    /// The product of integers, twice as wide as the operands.
     MulWide,
     /// x / y.
     Div,
-    /// Remainder of integers.
+    /// Integer remainder.
     Rem,
-    /// The smaller; of floats the one that is a number.
+    /// The minimum; for floats, a NaN operand is ignored.
     Min,
-    /// The greater; of floats the one that is a number.
+    /// The maximum; for floats, a NaN operand is ignored.
     Max,
-    /// The smaller; NaN if one is (f32 and halves only).
+    /// The minimum; NaN if either operand is (f32 and halves only).
     MinNan,
-    /// The greater; NaN if one is (f32 and halves only).
+    /// The maximum; NaN if either operand is (f32 and halves only).
     MaxNan,
     /// Bitwise and.
     And,
@@ -56,9 +56,9 @@ pub enum Binary {
     Or,
     /// Bitwise exclusive or.
     Xor,
-    /// Shift left; beyond the width 0.
+    /// Shift left; 0 for shifts beyond the width.
     Shl,
-    /// Shift right, with sign bits for signed types; beyond the width 0 or all sign bits.
+    /// Shift right, arithmetic for signed types. Shifts beyond the width give 0 or all sign bits.
     Shr,
 }
 
@@ -69,7 +69,7 @@ pub enum Ternary {
     Fma,
     /// The lower half of x · y, plus z.
     Mad,
-    /// x · y + z of integers, the product twice as wide, z and the result as wide as it.
+    /// x · y + z of integers; the product, z and the result are twice as wide as x and y.
     MadWide,
 }
 
@@ -90,14 +90,14 @@ pub enum Compare {
     Gt,
     /// Greater or equal.
     Ge,
-    /// Whether one is NaN.
+    /// Whether an operand is NaN.
     Nan,
 }
 
 /// Rounding of conversions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rounding {
-    /// Nothing to round.
+    /// No rounding.
     Exact,
     /// To the nearest, ties to even.
     Nearest,
@@ -115,28 +115,28 @@ pub enum Rounding {
     NearestAway,
 }
 
-/// How a global load or store uses the caches.
+/// Cache policy of a global load or store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Cache {
-    /// As usual.
+    /// Default policy.
     #[default]
     All,
-    /// Through the read-only path: nothing writes these bytes while the kernel runs.
+    /// Through the read-only path. No thread may write these bytes while the kernel runs.
     ReadOnly,
-    /// Used once: first to go.
+    /// Used once: evicted first.
     Streaming,
 }
 
-/// Where a shuffled value comes from.
+/// Source lane of a shuffle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Shuffle {
-    /// From the lane with a lower number.
+    /// The lane with a number lower by the operand.
     Up,
-    /// From the lane with a higher number.
+    /// The lane with a number higher by the operand.
     Down,
-    /// From the lane whose number differs in these bits.
+    /// The lane whose number differs in the operand's bits.
     Butterfly,
-    /// From that lane.
+    /// The lane with the operand as its number.
     Index,
 }
 
@@ -145,34 +145,34 @@ pub enum Shuffle {
 pub enum Atomic {
     /// Adds.
     Add,
-    /// Keeps the smaller.
+    /// Keeps the minimum.
     Min,
-    /// Keeps the greater.
+    /// Keeps the maximum.
     Max,
-    /// Keeps the new value.
+    /// Stores the new value.
     Exchange,
-    /// Counts up to the operand, then from 0.
+    /// Increments; wraps to 0 after the operand.
     Increment,
 }
 
 /// An instruction. The destination comes first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Inst {
-    /// One operand.
+    /// An operation of one operand.
     Unary(Unary, Type, Reg, Operand),
-    /// Two operands.
+    /// An operation of two operands.
     Binary(Binary, Type, Reg, Operand, Operand),
-    /// Three operands.
+    /// An operation of three operands.
     Ternary(Ternary, Type, Reg, Operand, Operand, Operand),
-    /// A predicate.
+    /// A comparison; the result is a predicate.
     Compare(Compare, Type, Reg, Operand, Operand),
-    /// The first where the predicate holds, else the second.
+    /// The first operand where the predicate holds, else the second.
     Select(Type, Reg, Operand, Operand, Reg),
-    /// From a type to another: `cvt.rounding.to.from`.
+    /// Conversion between types: `cvt.rounding.to.from`.
     Convert {
-        /// How.
+        /// Rounding.
         rounding: Rounding,
-        /// Integers saturate.
+        /// Whether integers saturate.
         saturate: bool,
         /// Type of the result.
         to: Type,
@@ -183,123 +183,126 @@ pub enum Inst {
         /// Operand.
         operand: Operand,
     },
-    /// Two f32 to a pair of halves; the first operand goes to the upper half.
+    /// Converts two f32 to a pair of halves; the first operand becomes the upper half.
     ConvertPair(Type, Reg, Operand, Operand),
-    /// 32 bits from their halves, or 64 bits from theirs; the lower first.
+    /// Packs two halves into 32 or 64 bits; the lower first.
     Pack(Type, Reg, Vec<Reg>),
-    /// The parts of 32 or 64 bits; the lower first.
+    /// Unpacks 32 or 64 bits into parts; the lower first.
     Unpack(Type, Vec<Reg>, Reg),
-    /// One, two or four elements from memory.
+    /// Loads one, two or four elements.
     Load {
-        /// Which memory.
+        /// Memory space.
         space: Space,
-        /// How the caches are used; global memory only.
+        /// Cache policy; global memory only.
         cache: Cache,
         /// Type of an element.
         ty: Type,
-        /// Where they go.
+        /// Destinations.
         results: Vec<Reg>,
         /// Address.
         base: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         offset: i64,
     },
-    /// One, two or four elements to memory.
+    /// Stores one, two or four elements.
     Store {
-        /// Which memory.
+        /// Memory space.
         space: Space,
-        /// How the caches are used; global memory only.
+        /// Cache policy; global memory only.
         cache: Cache,
         /// Type of an element.
         ty: Type,
         /// Address.
         base: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         offset: i64,
-        /// What is stored.
+        /// Stored values.
         values: Vec<Operand>,
     },
-    /// A register of another lane, 32 bits wide. Lanes are grouped as `clamp` says (PTX ISA, `shfl.sync`: operand c).
+    /// Reads a 32-bit register of another lane. `clamp` gives the lane segments (PTX ISA,
+    /// `shfl.sync`: operand c).
     Shuffle {
-        /// From where.
+        /// Source lane.
         mode: Shuffle,
         /// Result.
         result: Reg,
-        /// What is given.
+        /// The value that this lane contributes.
         value: Reg,
-        /// Distance, bits or number of a lane.
+        /// Distance, bits or lane number.
         lane: Operand,
         /// Segment mask and bound.
         clamp: u32,
-        /// Lanes that take part.
+        /// Mask of the participating lanes.
         members: Operand,
     },
     /// The lanes in which a predicate holds.
     Ballot(Reg, Reg, Operand),
-    /// Waits for the threads of the block; those of barrier 0.
+    /// Waits for all threads of the block, at barrier 0.
     Barrier,
-    /// Waits for the lanes of the warp.
+    /// Waits for lanes of the warp.
     WarpBarrier(Operand),
-    /// Orders memory accesses for the device.
+    /// Orders memory accesses at device scope.
     FenceDevice,
-    /// Reads, changes and writes a word; gives what was there.
+    /// Atomic read-modify-write of a word; returns the old value.
     Atomic {
-        /// Which memory.
+        /// Memory space.
         space: Space,
-        /// What is done.
+        /// Operation.
         operation: Atomic,
         /// Type of the word.
         ty: Type,
-        /// What was there.
+        /// Old value.
         result: Reg,
         /// Address.
         base: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         offset: i64,
         /// Operand.
         value: Operand,
     },
-    /// Compares and exchanges a word; gives what was there.
+    /// Compare-and-exchange of a word; returns the old value.
     CompareExchange {
-        /// Which memory.
+        /// Memory space.
         space: Space,
         /// Type of the word.
         ty: Type,
-        /// What was there.
+        /// Old value.
         result: Reg,
         /// Address.
         base: Operand,
-        /// Expected.
+        /// Expected value.
         expected: Operand,
-        /// Stored if it was there.
+        /// Stored if the old value is the expected one.
         value: Operand,
     },
-    /// 16 bytes from global to shared memory, in the background. Of these, `size` come from memory, the rest are zeros.
+    /// Asynchronous copy from global to shared memory. It writes 16 bytes: the first `size` come
+    /// from memory, the rest are zeros.
     CopyAsync {
         /// Address in shared memory.
         to: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         to_offset: i64,
         /// Address in global memory.
         from: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         from_offset: i64,
         /// Bytes that are read.
         size: Operand,
     },
-    /// Ends a group of copies.
+    /// Commits the copies so far as a group.
     CopyCommit,
-    /// Waits until at most so many of the latest groups are under way.
+    /// Waits until at most this many of the latest groups are in flight.
     CopyWait(u32),
-    /// Loads 8×8 matrices of 16-bit elements from shared memory, as fragments: one result for each matrix.
+    /// Loads 8×8 matrices of 16-bit elements from shared memory as fragments, one result for each
+    /// matrix.
     LoadMatrix {
-        /// Whether each is transposed.
+        /// Whether each matrix is transposed.
         transpose: bool,
-        /// One, two or four.
+        /// One, two or four registers.
         results: Vec<Reg>,
         /// Address of this lane's row.
         base: Operand,
-        /// Bytes from there.
+        /// Byte offset from the address.
         offset: i64,
     },
     /// Product of matrix fragments: d = a·b + c (`mma.sync.aligned.SHAPE.row.col`).
@@ -316,21 +319,21 @@ pub enum Inst {
         a: Vec<Reg>,
         /// Right fragment.
         b: Vec<Reg>,
-        /// What is added.
+        /// Addend.
         c: Vec<Reg>,
     },
     /// Calls a function of the module.
     Call {
         /// Its name.
         function: String,
-        /// Where results go.
+        /// Destinations.
         results: Vec<(Type, Reg)>,
         /// Arguments.
         arguments: Vec<(Type, Operand)>,
     },
-    /// Goes to a label.
+    /// Jumps to a label.
     Branch(Label),
-    /// Goes to a label, with all lanes of the warp.
+    /// Jumps to a label; uniform across the warp.
     BranchUniform(Label),
     /// Ends the thread, or the function.
     Return,
@@ -338,12 +341,12 @@ pub enum Inst {
     Trap,
 }
 
-/// An instruction with its condition.
+/// An instruction with its guard.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Statement {
-    /// Done only where this predicate holds (or, with `true`, where it does not).
+    /// The instruction is executed only where this predicate holds (with `true`: does not hold).
     pub guard: Option<(Reg, bool)>,
-    /// What is done.
+    /// The instruction.
     pub inst: Inst,
 }
 
@@ -352,9 +355,9 @@ pub struct Statement {
 pub enum Line {
     /// An instruction.
     Statement(Statement),
-    /// A place to go to.
+    /// A label.
     Label(Label),
-    /// A remark, of one line.
+    /// A comment, of one line.
     Comment(String),
 }
 
@@ -477,7 +480,7 @@ fn braced<T: fmt::Display>(items: &[T]) -> String {
     format!("{{{}}}", items.join(", "))
 }
 
-/// `.v2` and the like.
+/// `.v2`, for example.
 fn vector_suffix(count: usize) -> String {
     if count == 1 { String::new() } else { format!(".v{count}") }
 }
@@ -579,7 +582,7 @@ impl fmt::Display for Inst {
 }
 
 impl Inst {
-    /// A call needs variables of its own for what goes in and out.
+    /// A call declares `.param` variables for its arguments and results.
     fn fmt_call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inst::Call { function, results, arguments } = self else { unreachable!("only calls come here") };
         f.write_str("{ ")?;

@@ -1,4 +1,4 @@
-//! Values that go from lane to lane of a warp.
+//! Shuffles: values that move between lanes of a warp.
 
 use super::builder::Code;
 use super::instruction::{Inst, Shuffle};
@@ -7,35 +7,36 @@ use super::types::{Operand, Reg, Type, Width};
 /// All lanes of a warp.
 const ALL: i64 = 0xffff_ffff;
 
-/// Which lane's value each lane of a warp is given.
+/// The source lane of a shuffle.
 #[derive(Clone, Debug)]
 pub struct Lanes {
-    /// How lanes are named.
+    /// Kind of `lane`.
     pub mode: Shuffle,
     /// Distance, bits or number of a lane.
     pub lane: Operand,
-    /// How lanes are grouped (PTX ISA, `shfl.sync`: operand c).
+    /// Lane segments (PTX ISA, `shfl.sync`: operand c).
     pub clamp: u32,
-    /// Lanes that take part.
+    /// Mask of the participating lanes.
     pub members: Operand,
 }
 
 impl Lanes {
-    /// Of the whole warp, the lane whose number differs in these bits.
+    /// In the whole warp, the lane whose number differs in these bits.
     pub fn butterfly(bits: impl Into<Operand>) -> Self {
         Lanes { mode: Shuffle::Butterfly, lane: bits.into(), clamp: 31, members: Operand::Int(ALL) }
     }
 }
 
 impl Code {
-    /// The value that the other lane has in this register of 32 bits, or of 64, of which each half goes by itself.
+    /// The value of the source lane's register, of 32 bits or of 64; the halves of 64 bits are
+    /// shuffled separately.
     pub fn shuffle(&mut self, from: &Lanes, value: Reg) -> Reg {
         let result = self.reg(value.width);
         self.shuffle_into(result, from, value);
         result
     }
 
-    /// [`shuffle`](Self::shuffle) into a register that exists.
+    /// [`shuffle`](Self::shuffle) into an existing register.
     pub fn shuffle_into(&mut self, result: Reg, from: &Lanes, value: Reg) {
         if value.width == Width::B64 {
             let halves = [self.reg(Width::B32), self.reg(Width::B32)];

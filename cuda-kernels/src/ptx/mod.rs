@@ -1,16 +1,19 @@
 //! PTX as typed data: registers, instructions, kernels, a module; printed as text.
 //!
-//! The text is the product: the driver compiles it when a plan is loaded, `ptxas` assembles it in the project's checks, and the emulator runs
-//! it. Instructions are typed so that a form which PTX does not have cannot be written by accident; what they mean is the PTX ISA's affair.
+//! The text is the output: the driver compiles it when a plan is loaded, `ptxas` assembles it in
+//! the project's checks, and the emulator runs it. Instructions are typed, so that a form which
+//! PTX lacks cannot be written by accident. Their semantics are those of the PTX ISA.
 //!
-//! **Registers have a width, not a type.** `.b32` registers may be the operands of any 32-bit instruction (PTX ISA, "Operand Size Exceeding
-//! Instruction-Type Size" and "Operand type compatibility"), so a bitcast costs nothing and needs no instruction.
+//! **Registers have a width, not a type.** `.b32` registers may be the operands of any 32-bit
+//! instruction (PTX ISA, "Operand Size Exceeding Instruction-Type Size" and "Operand type
+//! compatibility"), so a bitcast costs nothing and needs no instruction.
 //!
-//! **Rounding is always written.** Every addition, multiplication, division, square root and fused multiply-add on floats says `.rn`: without
-//! it, `ptxas` contracts a multiplication and an addition into one rounding. Nothing flushes subnormals.
+//! **Rounding is always written.** Every addition, multiplication, division, square root and
+//! fused multiply-add on floats says `.rn`: without it, `ptxas` contracts a multiplication and an
+//! addition into one rounding. No instruction flushes subnormals.
 //!
-//! **Comments are part of the contract.** A comment line says which instruction of a nest the following lines compute; reports of the emulator
-//! quote it.
+//! **Comments are part of the contract.** A comment line says which instruction of a nest the
+//! following lines compute; reports of the emulator quote it.
 //!
 //! Source: NVIDIA, "Parallel Thread Execution ISA", version 8.0.
 

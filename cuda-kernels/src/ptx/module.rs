@@ -20,13 +20,14 @@ pub struct Module {
 pub struct Kernel {
     /// Its name: letters, digits and `_`.
     pub name: String,
-    /// What it does, in a line or several.
+    /// Its purpose, in one or several lines.
     pub remark: String,
-    /// What is given at launch.
+    /// Parameters of the launch.
     pub parameters: Vec<Parameter>,
     /// Threads of a block, exactly.
     pub threads: u32,
-    /// Blocks that shall be resident on a multiprocessor, which bounds the registers of a thread; 0: as it comes.
+    /// Minimum number of resident blocks on a multiprocessor, which bounds the registers of a
+    /// thread; 0: no bound.
     pub resident: u32,
     /// Arrays in shared memory.
     pub shared: Vec<SharedArray>,
@@ -34,7 +35,7 @@ pub struct Kernel {
     pub dynamic_shared: bool,
     /// Arrays of each thread.
     pub local: Vec<SharedArray>,
-    /// What it does.
+    /// Its code.
     pub code: Code,
 }
 
@@ -45,7 +46,7 @@ pub struct Parameter {
     pub name: String,
     /// Its type. `U64` with an alignment is an address in global memory.
     pub ty: Type,
-    /// Bytes to which the address is known to be aligned; 0 if it is no address.
+    /// Known alignment of the address, in bytes; 0 if it is no address.
     pub align: u32,
 }
 
@@ -54,7 +55,7 @@ pub struct Parameter {
 pub struct SharedArray {
     /// Its name.
     pub name: String,
-    /// Bytes to which it is aligned.
+    /// Alignment in bytes.
     pub align: u32,
     /// Its length.
     pub bytes: u32,
@@ -65,13 +66,13 @@ pub struct SharedArray {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// What it does, in a line.
+    /// Its purpose, in one line.
     pub remark: String,
     /// Registers that receive the arguments.
     pub parameters: Vec<(Type, Reg)>,
     /// Registers that hold the results where the code ends.
     pub results: Vec<(Type, Reg)>,
-    /// What it does; it ends by running to its end.
+    /// Its code, which falls through to its end.
     pub code: Code,
 }
 
@@ -79,7 +80,7 @@ impl Kernel {
     /// The name of the shared memory whose size the launch gives.
     pub const DYNAMIC: &'static str = "dynamic_shared";
 
-    /// Bytes of shared memory that are known beforehand.
+    /// Bytes of statically allocated shared memory.
     pub fn static_shared(&self) -> u32 {
         self.shared.iter().map(|s| s.bytes.next_multiple_of(s.align)).sum()
     }
@@ -87,7 +88,8 @@ impl Kernel {
 
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text runs on every architecture since; the driver or `ptxas` compiles it for the one at hand.
+        // The text runs on every later architecture; the driver or `ptxas` compiles it for the
+        // installed one.
         writeln!(f, ".version {PTX_VERSION}\n.target sm_80\n.address_size 64")?;
         if self.kernels.iter().any(|k| k.dynamic_shared) {
             writeln!(f, ".extern .shared .align 16 .b8 {}[];", Kernel::DYNAMIC)?;

@@ -1,4 +1,4 @@
-//! The text of a kernel that has one of everything that prints in a special way.
+//! The text of a kernel with one of each construct that prints in a special way.
 
 #![allow(clippy::unwrap_used)] // It is a test.
 

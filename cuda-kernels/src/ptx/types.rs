@@ -29,7 +29,7 @@ impl Width {
         }
     }
 
-    /// How registers of this width are declared.
+    /// Type in the declaration of registers of this width.
     pub const fn declaration(self) -> &'static str {
         match self {
             Width::Pred => ".pred",
@@ -69,12 +69,13 @@ macro_rules! types {
                 match self { $(Type::$variant => $name,)* }
             }
 
-            /// Bytes in memory; 1 for a predicate, which memory does not hold.
+            /// Bytes in memory; 1 for a predicate, which cannot be stored.
             pub const fn bytes(self) -> u32 {
                 match self { $(Type::$variant => $bytes,)* }
             }
 
-            /// The width of the registers that hold it. Bytes are held in 32-bit registers, which loads, stores and conversions allow.
+            /// Width of the registers that hold it. Bytes are held in 32-bit registers, which
+            /// loads, stores and conversions allow.
             pub const fn width(self) -> Width {
                 match self { $(Type::$variant => Width::$width,)* }
             }
@@ -134,7 +135,7 @@ impl Type {
         )
     }
 
-    /// The type of that many bits without meaning.
+    /// The untyped type of the same width.
     pub const fn bits(self) -> Type {
         match self.width() {
             Width::Pred => Type::Pred,
@@ -148,7 +149,7 @@ impl Type {
     }
 }
 
-/// A memory.
+/// A memory space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Space {
     /// Of the device.
@@ -210,7 +211,7 @@ impl Special {
     }
 }
 
-/// What an instruction reads.
+/// An operand that an instruction reads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Operand {
     /// A register.

@@ -5,7 +5,7 @@ use crate::ptx::{Binary, Code, Compare, Operand, Reg, Rounding, Ternary, Type, U
 use wengert_core::DType;
 use wengert_core::nest::ScalarOp;
 
-/// Why an instruction never comes here.
+/// Message for an instruction outside its class.
 const NOT_OF_THIS_CLASS: &str = "`ScalarOp::check` passes for the dtypes";
 
 /// The second where the first holds, else the third.
@@ -80,7 +80,7 @@ pub(super) fn float(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[Reg
     }
 }
 
-/// `min` and `max` put −0 below +0 (PTX ISA); NaN comes through by `.NaN`, which f64 has not.
+/// `min` and `max` put −0 below +0 (PTX ISA); `.NaN` propagates NaN, but f64 lacks it.
 fn extremum(code: &mut Code, least: bool, ty: Type, x: Reg, y: Reg) -> Reg {
     if ty == Type::F32 {
         return code.binary(if least { Binary::MinNan } else { Binary::MaxNan }, ty, x, y);
@@ -90,7 +90,7 @@ fn extremum(code: &mut Code, least: bool, ty: Type, x: Reg, y: Reg) -> Reg {
     code.select(ty, f64::NAN, value, nan)
 }
 
-/// Brings a 32-bit result back into 8 bits.
+/// Wraps a 32-bit result to 8 bits.
 pub(super) fn wrap(code: &mut Code, dtype: DType, value: Reg) -> Reg {
     match dtype {
         DType::U8 => code.binary(Binary::And, Type::B32, value, 0xff),
@@ -99,7 +99,7 @@ pub(super) fn wrap(code: &mut Code, dtype: DType, value: Reg) -> Reg {
     }
 }
 
-/// The same register, seen without sign: bits of i8 beyond the eighth are dropped.
+/// The same register, read as unsigned: bits of i8 beyond the eighth are dropped.
 fn without_sign(code: &mut Code, dtype: DType, value: Reg) -> Reg {
     if dtype == DType::I8 { code.binary(Binary::And, Type::B32, value, 0xff) } else { value }
 }
@@ -136,7 +136,8 @@ pub(super) fn integer(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[R
             code.binary(Binary::Shr, ty, product, 8)
         }
         ScalarOp::MulHigh => code.binary(Binary::MulHigh, ty, x, y),
-        // A distance that is negative is large without its sign, and shifts by 32 or more give 0 or all sign bits.
+        // A negative distance is large as an unsigned number; shifts by 32 or more give 0 or all
+        // sign bits.
         ScalarOp::ShiftLeft => {
             let by = distance(code, wide, y);
             code.binary(Binary::Shl, ty, x, by)
@@ -156,20 +157,20 @@ pub(super) fn integer(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[R
     wrap(code, dtype, value)
 }
 
-/// Bits that are 1, or zeros above the highest of them. PTX counts in 32 bits, whatever it counts in.
+/// The number of one bits, or of leading zeros. PTX returns 32 bits for every width.
 fn count(code: &mut Code, zeros: bool, dtype: DType, x: Reg) -> Reg {
     let (instruction, wide) = (if zeros { Unary::Clz } else { Unary::Popc }, dtype.size() == 8);
     let bits = without_sign(code, dtype, x);
     let count = code.unary(instruction, if wide { Type::B64 } else { Type::B32 }, bits);
     match dtype.size() {
         8 => code.convert(Rounding::Exact, Type::U64, Type::U32, count),
-        // The register has 24 zeros more than the byte in it.
+        // The register has 24 more zeros than the byte in it.
         1 if zeros => code.binary(Binary::Sub, Type::S32, count, 24),
         _ => count,
     }
 }
 
-/// A distance of shifts in 32 bits, as large as 64 if it is larger.
+/// A shift distance in 32 bits, saturated to 64.
 fn distance(code: &mut Code, wide: bool, y: Reg) -> Reg {
     if !wide {
         return y;
@@ -178,8 +179,8 @@ fn distance(code: &mut Code, wide: bool, y: Reg) -> Reg {
     code.convert(Rounding::Exact, Type::U32, Type::U64, bounded)
 }
 
-/// Truncating quotient or remainder. PTX does not say what a division by zero gives, nor the least integer by −1: the divisor is 1 in their
-/// stead, and the result is put right.
+/// Truncating quotient or remainder. PTX leaves undefined a division by zero and the least
+/// integer by −1: the divisor is replaced by 1 there, and the result is corrected.
 fn divide(code: &mut Code, quotient: bool, ty: Type, signed: bool, x: Reg, y: Reg) -> Reg {
     let zero = code.compare(Compare::Eq, ty, y, 0);
     let divisor = code.select(ty, 1, y, zero);
@@ -199,7 +200,7 @@ fn divide(code: &mut Code, quotient: bool, ty: Type, signed: bool, x: Reg, y: Re
         };
         code.select(ty, Operand::Int(-1), value, zero)
     } else {
-        // x rem 1 is 0, which is right for −1 too.
+        // x rem 1 is 0, which is correct for −1 too.
         let value = code.binary(Binary::Rem, ty, x, divisor);
         code.select(ty, x, value, zero)
     }

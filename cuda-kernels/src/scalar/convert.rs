@@ -1,8 +1,9 @@
 //! Conversions, each rounding once.
 //!
-//! **Rounding to odd.** f64 and integers of 32 and 64 bits become halves by way of f32: the value is first cut off to f32 (`.rz`), and if that lost
-//! anything, the last bit of the f32 is set. What follows rounds to at most 11 bits and cannot mistake such a value for a tie, so that the
-//! result is that of a single rounding. (Boldo and Melquiond, "When double rounding is odd", 2005.)
+//! **Rounding to odd.** f64 and integers of 32 and 64 bits become halves by way of f32: the value
+//! is first truncated to f32 (`.rz`), and if that was inexact, the last bit of the f32 is set.
+//! The next rounding is to at most 11 bits and cannot take such a value for a tie, so the result
+//! is that of a single rounding. (Boldo and Melquiond, "When double rounding is odd", 2005.)
 
 use super::arithmetic::wrap;
 use super::value_type;
@@ -11,7 +12,7 @@ use wengert_core::{DType, Scalar};
 
 /// The same bits, as another dtype.
 pub(super) fn bitcast(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
-    // Wider than bytes, registers have no type. Bytes differ in how they are extended.
+    // Registers wider than bytes have no type. Bytes differ in how they are extended.
     if from.size() == 1 { wrap(code, to, x) } else { x }
 }
 
@@ -35,7 +36,7 @@ pub(super) fn convert(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
     }
 }
 
-/// `x ≠ 0`; true of NaN.
+/// `x ≠ 0`; true for NaN.
 fn to_bool(code: &mut Code, from: DType, x: Reg) -> Reg {
     match from {
         DType::F16 | DType::BF16 => {
@@ -57,7 +58,7 @@ fn between_integers(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
             let low = code.convert(Rounding::Exact, Type::U32, Type::U64, x);
             wrap(code, to, low)
         }
-        // The extension is that of the source.
+        // The extension follows the source's dtype.
         (false, true) if from.is_signed_integer() => code.convert(Rounding::Exact, Type::S64, Type::S32, x),
         (false, true) => code.convert(Rounding::Exact, Type::U64, Type::U32, x),
         (false, false) => wrap(code, to, x),
@@ -74,7 +75,7 @@ fn from_integer(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
     } else {
         let ty = value_type(from);
         let cut = code.convert(Rounding::Zero, Type::F32, ty, x);
-        // Cutting off never leaves the range of the integer.
+        // Truncation never leaves the range of the integer.
         let back = code.convert(Rounding::IntegerZero, ty, Type::F32, cut);
         let lost = code.compare(Compare::Ne, ty, back, x);
         odd(code, cut, lost)
@@ -82,7 +83,7 @@ fn from_integer(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
     code.convert(Rounding::Nearest, value_type(to), Type::F32, single)
 }
 
-/// The f32, with its last bit set where something was lost.
+/// The f32, with its last bit set where the truncation was inexact.
 fn odd(code: &mut Code, cut: Reg, lost: Reg) -> Reg {
     let odd = code.binary(Binary::Or, Type::B32, cut, 1);
     code.select(Type::F32, odd, cut, lost)
@@ -108,7 +109,7 @@ fn to_integer(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
     }
 }
 
-/// 0 where x is NaN. PTX gives that by itself from f32 to 32 bits, and the least integer elsewhere.
+/// 0 where x is NaN. PTX itself gives 0 from f32 to 32 bits, and the least integer otherwise.
 fn without_nan(code: &mut Code, ty: Type, float: Type, x: Reg, value: Reg) -> Reg {
     if float == Type::F32 && ty.bytes() == 4 {
         return value;
@@ -143,7 +144,7 @@ fn between_floats(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
     }
 }
 
-/// Two f32 as halves of that dtype: one instruction makes a pair, which is then taken apart.
+/// Two f32 as halves of that dtype: one instruction makes a pair, which is then unpacked.
 pub(crate) fn convert_pair(code: &mut Code, to: DType, low: Reg, high: Reg) -> (Reg, Reg) {
     let pair = code.reg_of(Type::B32);
     let ty = if to == DType::F16 { Type::F16x2 } else { Type::BF16x2 };

@@ -1,8 +1,9 @@
 //! Approximated functions, with the bits of [`wengert_core::math`].
 //!
-//! A function is there as a straight-line program of exact instructions ([`math::program`]). Short ones are written in place, where several of them
-//! are in flight together; the long ones, which work in f64 or have much to select from, become a function of the module, so that a
-//! kernel that computes eight elements side by side does not grow out of the instruction cache.
+//! A function is a straight-line program of exact instructions ([`math::program`]). Short
+//! programs are inlined, where several of them are in flight together. Long ones, which work in
+//! f64 or have many selections, become a function of the module, so that a kernel that computes
+//! eight elements side by side still fits the instruction cache.
 
 use super::{Functions, constant, value_type};
 use crate::ptx::{Code, Function, Inst, Reg};
@@ -10,7 +11,7 @@ use wengert_core::math::{self, MathProgram};
 use wengert_core::nest::{Instr, ScalarOp};
 use wengert_core::{DType, Diagnostic, Id, Result};
 
-/// Instructions of a program that is written in place, at most.
+/// Maximum number of instructions of an inlined program.
 pub(super) const INLINE: usize = 64;
 
 /// `op` of the operands.

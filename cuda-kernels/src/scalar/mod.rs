@@ -1,14 +1,18 @@
 //! Scalar instructions as PTX: one table, instruction × dtype.
 //!
-//! **Representation.** A `bool` is a predicate. Integers of 8 bits live in 32-bit registers and are kept wrapped: extended by zeros (u8) or by the
-//! sign (i8), so that most instructions are those of 32 bits with a wrap behind. Integers and floats of 32 and 64 bits fill a register of their
-//! width, and halves one of 16 bits: they are only moved, selected and converted. In memory a bool is a byte, 0 or 1.
+//! **Representation.** A `bool` is a predicate. Integers of 8 bits live in 32-bit registers and
+//! are kept wrapped: zero-extended (u8) or sign-extended (i8). So most instructions are those of
+//! 32 bits, followed by a wrap. Integers and floats of 32 and 64 bits fill a register of their
+//! width, and halves one of 16 bits: they are only moved, selected and converted. In memory a
+//! bool is a byte, 0 or 1.
 //!
-//! **Exactness.** Results are those of [`wengert_core::nest::evaluate`], bit for bit but for NaNs. Where PTX leaves something open, code decides:
-//! division by zero, the least integer over −1, NaN in the minimum of f64, NaN to a 64-bit integer. A conversion that PTX has not as a single
-//! rounding goes by way of *rounding to odd* (see `convert`).
+//! **Exactness.** Results are those of [`wengert_core::nest::evaluate`], bit for bit except for
+//! NaNs. Code handles the cases that PTX leaves undefined: division by zero, the least integer
+//! over −1, NaN in the minimum of f64, NaN to a 64-bit integer. A conversion that PTX lacks as a
+//! single rounding goes through *rounding to odd* (see `convert`).
 //!
-//! **Approximated functions** are those of [`wengert_core::math`], with the same bits as everywhere (see `function`).
+//! **Approximated functions** are those of [`wengert_core::math`], with the same bits as on every
+//! target (see `function`).
 
 mod arithmetic;
 mod convert;
@@ -25,7 +29,8 @@ use wengert_core::{DType, Diagnostic, Result, Scalar};
 /// Functions that code calls, by name.
 pub type Functions = BTreeMap<String, Function>;
 
-/// The type of the instructions on a dtype that know signs: of 8-bit integers, that of the 32-bit registers that hold them.
+/// The type of the signed or unsigned instructions on a dtype; for 8-bit integers, that of the
+/// 32-bit registers that hold them.
 pub const fn value_type(dtype: DType) -> Type {
     match dtype {
         DType::Bool => Type::Pred,
@@ -40,7 +45,8 @@ pub const fn value_type(dtype: DType) -> Type {
     }
 }
 
-/// The type of a dtype in memory: loading it extends 8-bit integers as they are kept in registers.
+/// The type of a dtype in memory; a load extends 8-bit integers to their representation in
+/// registers.
 pub const fn memory_type(dtype: DType) -> Type {
     match dtype {
         DType::Bool | DType::U8 => Type::U8,
@@ -58,7 +64,7 @@ pub fn constant(code: &mut Code, value: Scalar) -> Reg {
     register
 }
 
-/// A constant as an operand of instructions that take one; a predicate has none.
+/// A constant as an immediate operand; a predicate has none.
 pub fn immediate(value: Scalar) -> Operand {
     match value.dtype() {
         DType::F32 => Operand::F32(value.bits() as u32),
@@ -68,10 +74,10 @@ pub fn immediate(value: Scalar) -> Operand {
     }
 }
 
-/// A constant in a register that exists.
+/// Assigns a constant to an existing register.
 pub fn assign_constant(code: &mut Code, register: Reg, value: Scalar) {
     if value.dtype() == DType::Bool {
-        // Predicates have no constants: it is what a comparison of two says.
+        // Predicates have no constants, so the constant is a comparison of two integers.
         let op = if value.bits() == 0 { Compare::Ne } else { Compare::Eq };
         code.push(Inst::Compare(op, Type::S32, register, Operand::Int(0), Operand::Int(0)));
     } else {
@@ -90,7 +96,8 @@ pub fn cost(op: ScalarOp, dtype: DType) -> usize {
     }
 }
 
-/// The instructions that compute `op`; the result is in a new register. Dtypes are such that [`ScalarOp::check`] passes.
+/// The instructions that compute `op`; the result is in a new register. Dtypes are such that
+/// [`ScalarOp::check`] passes.
 ///
 /// Errors: an approximated function that has no program for the dtype.
 pub fn emit(

@@ -1,7 +1,9 @@
 //! The remainder of floats, exactly: long division of the significands, several bits a step.
 //!
-//! With |x| = a·2^p and |y| = b·2^q in integers a, b, and n = p − q ≥ 0, the remainder is (a·2ⁿ mod b)·2^q. The factor 2ⁿ is taken in steps of as many bits
-//! as fit above b in 64 bits: 40 for f32, so that no pair takes more than seven steps, and 11 for f64. Where |x| < |y| the result is x.
+//! With |x| = a·2^p and |y| = b·2^q in integers a, b, and n = p − q ≥ 0, the remainder is (a·2ⁿ
+//! mod b)·2^q. The factor 2ⁿ is taken in steps of as many bits as fit above b in 64 bits: 40 for
+//! f32, so that no pair takes more than seven steps, and 11 for f64. Where |x| < |y| the result
+//! is x.
 
 use super::{Functions, value_type};
 use crate::ptx::{Binary, Code, Compare, Function, Inst, Reg, Rounding, Type, Unary};
@@ -21,13 +23,13 @@ pub(super) fn emit(code: &mut Code, functions: &mut Functions, dtype: DType, ope
     result
 }
 
-/// How a float is laid out.
+/// Layout of a float.
 struct Format {
-    /// Bits of the significand that are stored.
+    /// Stored bits of the significand.
     fraction: i64,
-    /// Largest number of the exponent field: infinities and NaN.
+    /// Largest value of the exponent field: infinities and NaN.
     top: i64,
-    /// Bits that a step divides.
+    /// Bits of a step of the division.
     step: i64,
     unsigned: Type,
     float: Type,
@@ -63,7 +65,7 @@ fn body(code: &mut Code, format: &Format, x: Reg, y: Reg, result: Reg) {
     code.comment("0 / 0 where y is 0, x is infinite, or one is NaN");
     let nan = if float == Type::F32 { code.mov(float, f32::NAN) } else { code.mov(float, f64::NAN) };
     code.assign(float, result, nan);
-    // As integers, magnitudes are ordered as they are as floats, with NaN above all.
+    // As integers, magnitudes have the same order as floats, with NaN above all.
     let no_y = code.binary(Binary::Sub, unsigned, y_size, 1);
     let bad_y = code.compare(Compare::Ge, unsigned, no_y, infinity);
     let bad_x = code.compare(Compare::Ge, unsigned, x_size, infinity);
@@ -102,7 +104,7 @@ fn body(code: &mut Code, format: &Format, x: Reg, y: Reg, result: Reg) {
     let exponent = code.select(Type::S32, 0, exponent, none);
     let exponent = code.convert(Rounding::Exact, Type::U64, Type::U32, exponent);
     let exponent = code.binary(Binary::Shl, Type::B64, exponent, fraction);
-    // The leading bit, if it got there, counts the exponent up by one.
+    // The leading bit, if it is set, adds one to the exponent.
     let bits = code.binary(Binary::Add, Type::U64, placed, exponent);
     let bits =
         if unsigned == Type::U32 { code.convert(Rounding::Exact, Type::U32, Type::U64, bits) } else { bits };

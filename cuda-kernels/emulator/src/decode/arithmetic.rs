@@ -202,7 +202,7 @@ impl<'a> Builder<'a> {
         }
         let types = m.types();
         let Some(&ty) = types.first() else { return self.error(i, format!("`{}` has a type", i.opcode)) };
-        // `add.f32.f16` and the like, of new architectures.
+        // `add.f32.f16` and similar, of newer architectures.
         if types.len() > 1 {
             return self.error(i, "mixed types are not supported");
         }
@@ -231,7 +231,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// `add.u16x2`, `min.s16x2` and the like, whose types no other instruction has.
+    /// `add.u16x2`, `min.s16x2` and similar, whose types no other instruction has.
     fn halves(
         &mut self,
         frame: &Frame<'a>,
@@ -313,7 +313,7 @@ impl<'a> Builder<'a> {
             xor_sign: m.take("xorsign") | m.take("abs") | m.take("xorsign.abs"),
             ..Float::new(operation, format)
         };
-        // Where `.ftz` is missing here, values go one by one.
+        // Where the row functions lack `.ftz`, values are computed one by one.
         let common = Float { flush, ..Float::new(operation, format) };
         if float == common
             && let Some(rows) = rows::float(if name == "mad" { "fma" } else { name }, ty, flush)

@@ -1,4 +1,4 @@
-//! Branches, calls, barriers, and what the lanes of a warp do together.
+//! Branches, calls, barriers, and collective instructions of a warp.
 
 use super::modifiers::Modifiers;
 use super::program::{Barrier, BarrierKind, Element, Matrix, Op, Operand, Shuffle, Vote, WarpReduction};
@@ -95,7 +95,7 @@ impl<'a> Builder<'a> {
         Ok(true)
     }
 
-    /// One word out, `count` words in.
+    /// One result word, `count` operand words.
     fn words(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, op: Op, count: usize) -> Result<()> {
         self.exactly(i, count + 1)?;
         let output = self.target(frame, i, &i.operands[0])?;
@@ -155,7 +155,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// `call (returns), function, (arguments)`: the function's body is put here.
+    /// `call (returns), function, (arguments)`: inlines the function's body.
     fn call(
         &mut self,
         frame: &mut Frame<'a>,
@@ -197,7 +197,7 @@ impl<'a> Builder<'a> {
         if returns.len() != callee.returns || arguments.len() != callee.parameters {
             return self.error(i, format!("`{name}` has another number of parameters"));
         }
-        // Around the body, if the call is guarded; the body itself knows nothing of the guard.
+        // A guarded call branches around the body; the body does not depend on the guard.
         let skip = i.guard.map(|(register, negated)| {
             self.push(Some((frame.base + register, !negated)), Op::Branch(0), vec![], vec![], i.line)
         });
@@ -218,7 +218,8 @@ impl<'a> Builder<'a> {
         {
             let is_return = k < callee.returns;
             match (formal.register, actual) {
-                // By-value parameters share the caller's bytes: the caller writes them before the call and reads them after.
+                // By-value parameters share the caller's bytes: the caller writes them before the
+                // call and reads them after.
                 (None, syntax::Operand::Variable(id, 0)) => match self.address_of(frame, i, *id, 0)? {
                     (Space::Local, Operand::Constant(place)) => {
                         let super::program::Constant::Value(place) = self.constants[place as usize] else {
@@ -357,7 +358,7 @@ impl<'a> Builder<'a> {
         if !m.take("sync") {
             return self.error(i, format!("`{}` without .sync is not supported since sm_70", i.opcode));
         }
-        // The result, with a predicate beside it for some.
+        // The result; some instructions have a predicate beside it.
         let (first, second) = match self.operand(i, 0)? {
             syntax::Operand::Pair(first, second) => (&**first, Some(&**second)),
             single => (single, None),

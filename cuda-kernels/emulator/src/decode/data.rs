@@ -21,7 +21,7 @@ pub(super) fn boolean(name: &str) -> Option<Boolean> {
     })
 }
 
-/// A relation's name, and whether it holds for NaN.
+/// A relation by its name, and whether it holds for NaN.
 fn relation(name: &str) -> Option<(Relation, bool)> {
     Some(match name {
         "eq" => (Relation::Equal, false),
@@ -157,7 +157,7 @@ impl<'a> Builder<'a> {
                         format!("`{name}` is no variable; addresses of functions are not supported"),
                     );
                 }
-                // `mov.u32 %r, %clock64` and the like cut; `mov.u16 %rs, %tid.x` too.
+                // `mov.u32 %r, %clock64` and similar truncate; `mov.u16 %rs, %tid.x` too.
                 let input = self.source(frame, i, source, ty)?;
                 let same = self.class(input).is_none_or(|class| Some(class) == self.class(output));
                 match rows::integer1("mov", Type::Bits(ty.bits())) {
@@ -248,7 +248,7 @@ impl<'a> Builder<'a> {
             (false, true) => return Ok(false),
             (false, false) => {}
         }
-        // The common pairs, if the registers have just those widths.
+        // The common pairs, if the registers have exactly those widths.
         let even = matches!(rounding, None | Some(Rounding::NearestEven));
         let common = match whole_rounding {
             Some(name) => rows::whole(to, from, name),
@@ -266,7 +266,8 @@ impl<'a> Builder<'a> {
                 builder.class(operand).is_none_or(|found| found == class)
             };
             let narrow = to.bits() == 16 && self.width(output) != 16;
-            // Signed results are spread over a register that is wider than the type; 32 bits never go into 16.
+            // Signed results are sign-extended in a register that is wider than the type; 32 bits
+            // never go into 16.
             if fits(self, output, to) && fits(self, input, from) && !narrow {
                 return self.rows(frame, i, rows, from);
             }
@@ -286,7 +287,7 @@ impl<'a> Builder<'a> {
         self.expect(i, output, Class::Double)?;
         let input = self.source(frame, i, &i.operands[1], ty)?;
         self.expect(i, input, Class::Double)?;
-        // A call's parameters live in the thread's own memory.
+        // A call's parameters live in the thread's local memory.
         let space = if space == Space::Param && !frame.function.entry { Space::Local } else { space };
         let op = if to { Op::FromGeneric(space) } else { Op::ToGeneric(space) };
         self.emit(frame, i, op, vec![output], vec![input]);

@@ -1,13 +1,16 @@
-//! Flow analysis of a kernel: where diverged threads meet again, and which registers need a row of their own.
+//! Flow analysis of a kernel: reconvergence points of diverged threads, and the allocation of
+//! registers to rows.
 //!
-//! **Reconvergence.** Threads that part at a branch meet at its immediate post-dominator: the first instruction that
-//! every path to the exit passes. It is found by the algorithm of Cooper, Harvey and Kennedy ("A simple, fast dominance
-//! algorithm", 2001) on the reversed graph.
+//! **Reconvergence.** Threads that diverge at a branch reconverge at its immediate
+//! post-dominator: the first instruction that every path to the exit passes. It is found by the
+//! algorithm of Cooper, Harvey and Kennedy ("A simple, fast dominance algorithm", 2001) on the
+//! reversed graph.
 //!
-//! **Registers.** Compilers write PTX with thousands of registers, each written once. Here they share rows as in any
-//! linear-scan allocation, so that a warp's file stays in cache. Liveness also says which registers some path reads
-//! before it writes them: only those can be read uninitialised, so only those are watched while the kernel runs, in rows
-//! of their own; all others cost nothing.
+//! **Registers.** Compilers write PTX with thousands of registers, each written once. Here they
+//! share rows, allocated by linear scan, so that a warp's file stays in cache. Liveness also
+//! gives the registers that some path reads before it writes them. Only those can be read
+//! uninitialised, so only those are checked at run time, in rows of their own; all others cost
+//! nothing.
 
 use super::Builder;
 use super::program::{Instruction, Op, Operand, Program};
@@ -44,7 +47,7 @@ impl Bits {
 
 struct Block {
     first: usize,
-    /// One past the last.
+    /// One past the last instruction.
     end: usize,
     next: Vec<usize>,
 }
@@ -68,7 +71,7 @@ impl Instruction {
         self.outputs.iter().copied().filter_map(register).for_each(f);
     }
 
-    /// Where control may go; `None` stands for the next instruction.
+    /// Branch targets, and whether control may fall through.
     fn targets(&self) -> (&[u32], bool) {
         match &self.op {
             Op::Branch(target) => (std::slice::from_ref(target), self.guard.is_some()),
@@ -180,11 +183,12 @@ fn post_dominators(blocks: &[Block]) -> Vec<usize> {
             }
         }
     }
-    // Blocks that never reach the exit meet there all the same: nowhere else is sure.
+    // Blocks that never reach the exit get the exit as their reconvergence point: no other is
+    // sound.
     dominator.iter().take(exit).map(|&d| if d == usize::MAX { exit } else { d }).collect()
 }
 
-/// Registers that are alive where each block begins and ends.
+/// Registers that are live at the beginning and end of each block.
 fn liveness(code: &[Instruction], blocks: &[Block], registers: usize) -> (Vec<Bits>, Vec<Bits>) {
     let mut starts = Vec::new();
     let mut kills = Vec::new();
@@ -196,7 +200,7 @@ fn liveness(code: &[Instruction], blocks: &[Block], registers: usize) -> (Vec<Bi
                     uses.insert(r);
                 }
             });
-            // A guarded write leaves the old value in some threads.
+            // A guarded write keeps the old value in some threads.
             if instruction.guard.is_none() {
                 instruction.writes(|r| kill.insert(r));
             }
@@ -239,7 +243,7 @@ fn liveness(code: &[Instruction], blocks: &[Block], registers: usize) -> (Vec<Bi
     (starts, ends)
 }
 
-/// Rows of one class of registers that are handed out.
+/// Allocator of the rows of one class of registers.
 #[derive(Default)]
 struct Rows {
     count: u32,
@@ -249,7 +253,7 @@ struct Rows {
 }
 
 impl Builder<'_> {
-    /// Flow analysis, and the program.
+    /// Flow analysis, and the finished program.
     pub(super) fn finish(mut self) -> Result<Program, ParseError> {
         let (blocks, leaders) = blocks(&self.code);
         let mut reconvergence = vec![self.code.len() as u32; self.code.len()];
@@ -263,7 +267,8 @@ impl Builder<'_> {
             return Err(ParseError::new(self.text, line, 1, "the kernel is too large to be analysed"));
         }
         let (starts, ends) = liveness(&self.code, &blocks, registers);
-        // Special registers and what may be read before it is written keep a row from begin to end.
+        // Special registers, and registers that may be read before they are written, keep a row
+        // throughout.
         let mut watched = Bits::new(registers);
         let mut fixed = Bits::new(registers);
         if let Some(first) = starts.first() {
@@ -315,7 +320,8 @@ impl Builder<'_> {
         })
     }
 
-    /// The row of each register, and the number of rows of each class. Watched registers come first.
+    /// The row of each register, and the number of rows of each class. Watched registers come
+    /// first.
     fn share_rows(
         &self,
         blocks: &[Block],
@@ -325,7 +331,8 @@ impl Builder<'_> {
         fixed: &Bits,
     ) -> (Vec<u32>, [u32; 3]) {
         let registers = self.registers.len();
-        // Reads happen at even times, writes at odd ones, so a result may take the row of an operand that ends there.
+        // Reads happen at even times, writes at odd ones, so a result may reuse the row of an
+        // operand that ends there.
         let mut spans = vec![(u64::MAX, 0); registers];
         let mut touch = |r: u32, time: u64| {
             let span: &mut (u64, u64) = &mut spans[r as usize];

@@ -1,9 +1,9 @@
-//! `wmma`: matrices whose spread over the lanes is nobody's business but the machine's.
+//! `wmma`: matrices whose distribution over the lanes is implementation-defined.
 //!
-//! PTX says only how many registers a fragment has, and that all lanes load, multiply and store together. Here a
-//! fragment holds its matrix in rows, one value after the other: lane 0's registers first. Where the registers have
-//! more room than the matrix needs, it begins again, so that code which works on all elements of a fragment alike finds
-//! values everywhere.
+//! PTX specifies only the number of registers of a fragment, and that all lanes load, multiply
+//! and store together. Here a fragment holds its matrix in rows, one value after the other: lane
+//! 0's registers first. If the registers have more room than the matrix needs, it is repeated, so
+//! that code which works on all elements of a fragment alike finds a value in each.
 
 use super::modifiers::Modifiers;
 use super::program::{Fragment, Matrix, Op};
@@ -95,7 +95,7 @@ impl<'a> Builder<'a> {
         m: &mut Modifiers<'a>,
         shape: Shape,
     ) -> Result<bool> {
-        // The layouts have done their work when the fragments were loaded.
+        // The layouts were applied when the fragments were loaded.
         if m.one_of(&["row", "col"]).is_none() || m.one_of(&["row", "col"]).is_none() {
             return self.error(i, "the layouts are .row or .col");
         }

@@ -7,7 +7,7 @@ use super::{Builder, Class, Frame, Result};
 use crate::parse::syntax::{self, Space, Type};
 use crate::semantics::float::{Float, Operation};
 
-/// Hints to caches, which change no result.
+/// Cache hints, which change no result.
 fn is_hint(word: &str) -> bool {
     matches!(word, "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "nc" | "unified")
         || word.starts_with("L1::")
@@ -15,7 +15,7 @@ fn is_hint(word: &str) -> bool {
         || word.starts_with("level::")
 }
 
-/// Takes `.weak .volatile .relaxed .acquire .release .acq_rel .mmio` and the scope.
+/// Consumes `.weak .volatile .relaxed .acquire .release .acq_rel .mmio` and the scope.
 fn ordering(m: &mut Modifiers<'_>) -> Ordering {
     let word = m.one_of(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "sc"]);
     m.take("relaxed");
@@ -54,7 +54,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The space that an access goes to, or `None` for a generic address.
+    /// The space of an access, or `None` for a generic address.
     pub(super) fn space_of(
         &self,
         frame: &Frame<'a>,
@@ -62,7 +62,7 @@ impl<'a> Builder<'a> {
         variable: Option<Space>,
     ) -> Option<Space> {
         match (said, variable) {
-            // A call's parameters and returns live in the thread's own memory.
+            // A call's parameters and returns live in the thread's local memory.
             (Some(Space::Param), Some(space)) => Some(space),
             (Some(Space::Param), None) if !frame.function.entry => Some(Space::Local),
             (Some(said), _) => Some(said),
@@ -85,7 +85,7 @@ impl<'a> Builder<'a> {
                 Ok(true)
             }
             "fence" => {
-                // Proxies order kinds of accesses that do not exist here.
+                // Proxy fences order kinds of accesses that do not exist here.
                 if m.has("proxy") {
                     m.take_all(|_| true);
                     self.emit(frame, i, Op::Nothing, vec![], vec![]);
@@ -105,7 +105,7 @@ impl<'a> Builder<'a> {
                 Ok(true)
             }
             "createpolicy" => {
-                // A policy is a hint; its register only goes to other hints.
+                // A policy is a hint; its register is used by other hints only.
                 m.take_all(|_| true);
                 let output = self.target(frame, i, self.operand(i, 0)?)?;
                 let zero = self.value(0);
@@ -302,7 +302,7 @@ impl<'a> Builder<'a> {
         Ok(true)
     }
 
-    /// `ldmatrix`, `stmatrix`: the address and what else the instruction says.
+    /// `ldmatrix`, `stmatrix`: the address and the modifiers.
     pub(super) fn matrix_access(
         &mut self,
         frame: &Frame<'a>,

@@ -1,9 +1,10 @@
-//! From the tree of a kernel to straight code that is ready to be executed.
+//! Decoding: from the tree of a kernel to straight code that is ready for execution.
 //!
-//! Calls are inlined: a kernel becomes one body, every call site with its own registers and its own stretch of the
-//! thread's memory, so that flow analysis and reconvergence see the whole. Names, immediates and addresses are resolved,
-//! modifiers are checked one and all (one that nobody takes is an error: a modifier that is overlooked is a wrong
-//! result), and each instruction is bound to the function that computes it.
+//! Calls are inlined: a kernel becomes one body. Every call site has its own registers and its
+//! own part of the thread's memory, so that flow analysis and reconvergence see the whole kernel.
+//! Names, immediates and addresses are resolved. Each modifier must be used by its instruction's
+//! decoder; an unused one is an error, since ignoring a modifier gives a wrong result. Each
+//! instruction is bound to the function that computes it.
 
 mod arithmetic;
 mod control;
@@ -23,18 +24,19 @@ use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
-/// Instructions of a kernel after inlining, at most.
+/// Maximum number of instructions of a kernel after inlining.
 const MOST_INSTRUCTIONS: usize = 4 << 20;
-/// Calls of a kernel after inlining, at most: a call may be empty, so that the instructions alone bound nothing.
+/// Maximum number of calls of a kernel after inlining. A call may be empty, so the limit of
+/// instructions does not bound them.
 const MOST_CALLS: u32 = 100_000;
-/// Registers of a kernel after inlining, at most.
+/// Maximum number of registers of a kernel after inlining.
 const MOST_REGISTERS: usize = 8 << 20;
-/// Calls are nested at most this deep.
+/// Maximum depth of nested calls.
 const DEEPEST_CALL: usize = 64;
-/// Bytes of a thread's own memory at most (the CUDA programming guide's limit).
+/// Maximum number of bytes of a thread's local memory (the CUDA programming guide's limit).
 const MOST_LOCAL: u32 = 512 << 10;
 
-/// Bytes of a kernel's parameters at most (PTX ISA, since 8.1).
+/// Maximum number of bytes of a kernel's parameters (PTX ISA, since 8.1).
 const MOST_PARAMETERS: u32 = 32_764;
 
 /// Class of a register.
@@ -45,12 +47,12 @@ enum Class {
     Predicate,
 }
 
-/// What is known while a kernel is decoded.
+/// State of the decoding of a kernel.
 struct Builder<'a> {
     text: &'a str,
     tree: &'a Tree,
     code: Vec<Instruction>,
-    /// Width of each virtual register, those of all inlined calls included.
+    /// Width of each virtual register, including those of inlined calls.
     registers: Vec<u8>,
     constants: Vec<Constant>,
     known_constants: HashMap<Constant, u32>,
@@ -60,22 +62,22 @@ struct Builder<'a> {
     shared_bytes: u32,
     dynamic_align: u32,
     local_bytes: u32,
-    /// Functions that are being inlined, outermost first.
+    /// Functions in the process of inlining, outermost first.
     calls: Vec<usize>,
-    /// Calls that have been inlined.
+    /// Number of inlined calls.
     inlined: u32,
 }
 
-/// A body that is being decoded: the kernel's, or that of a call.
+/// The body in the process of decoding: the kernel's, or that of a call.
 struct Frame<'a> {
     function: &'a Function,
     /// First virtual register.
     base: u32,
-    /// Where the function's variables are.
+    /// Spaces and offsets of the function's variables.
     places: Vec<(Space, u32)>,
     labels: HashMap<(u32, &'a str), u32>,
     tables: HashMap<(u32, &'a str), (&'a [String], u32)>,
-    /// Branches to be given their targets: (instruction, label, scope).
+    /// Branches without targets yet: (instruction, label, scope).
     branches: Vec<(usize, &'a str, u32, u32)>,
     /// Branches to the end of the call.
     returns: Vec<usize>,
@@ -120,7 +122,8 @@ impl<'a> Builder<'a> {
         Err(ParseError::new(self.text, i.line, i.column, message))
     }
 
-    /// Decodes a body; `places` are those of its returns and parameters, `base` is its first register.
+    /// Decodes a body; `places` are those of its returns and parameters, `base` is its first
+    /// register.
     fn body(&mut self, index: usize, places: Vec<(Space, u32)>, base: u32) -> Result<()> {
         let tree = self.tree;
         let function = &tree.functions[index];
@@ -183,7 +186,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Finds room for a variable of a function.
+    /// Allocates a variable of a function.
     fn place(&mut self, variable: &Variable) -> Result<(Space, u32)> {
         let too_large = |this: &Self, most: u64| {
             let message =
@@ -316,7 +319,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A register that is written.
+    /// A destination register.
     fn target(
         &mut self,
         frame: &Frame<'a>,
@@ -330,7 +333,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A value of type `ty` that is read.
+    /// A source operand of type `ty`.
     fn source(
         &mut self,
         frame: &Frame<'a>,
@@ -385,7 +388,7 @@ impl<'a> Builder<'a> {
         self.register(register)
     }
 
-    /// The space of a variable and its address there.
+    /// The space of a variable and its address in it.
     fn address_of(
         &mut self,
         frame: &Frame<'a>,
@@ -426,7 +429,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// An operand of a row function must have the row's width.
+    /// Checks that an operand of a row function has the row's width.
     fn expect(&self, i: &syntax::Instruction, operand: Operand, class: Class) -> Result<()> {
         match self.class(operand) {
             Some(found) if found != class => {
@@ -457,7 +460,8 @@ impl<'a> Builder<'a> {
         self.expect(i, output, target)?;
         let mut inputs = Vec::new();
         for (operand, &class) in i.operands[1..].iter().zip(sources) {
-            // A shift's amount, a wide sum's addend: the class says the width where the type does not.
+            // A shift's amount, a wide sum's addend: the class gives the width where the type
+            // does not.
             let bits = if class == D { 64 } else { 32 };
             let ty = if ty.bits().max(32) == bits { ty } else { Type::Bits(bits) };
             let input = self.source(frame, i, operand, ty)?;

@@ -1,9 +1,9 @@
-//! The words behind an instruction's name, taken one by one.
+//! The modifiers of an instruction, consumed one by one.
 
 use crate::parse::syntax::{Space, Type};
 use crate::semantics::exact::Rounding;
 
-/// Modifiers that nobody has taken yet.
+/// Modifiers that have not been consumed yet.
 pub(super) struct Modifiers<'a> {
     words: Vec<&'a str>,
 }
@@ -13,7 +13,7 @@ impl<'a> Modifiers<'a> {
         Modifiers { words: words.iter().map(String::as_str).collect() }
     }
 
-    /// Takes `word`, if it is there.
+    /// Consumes `word`, if it is there.
     pub(super) fn take(&mut self, word: &str) -> bool {
         match self.words.iter().position(|&w| w == word) {
             Some(at) => {
@@ -24,12 +24,12 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Takes the first of `choices` that is there.
+    /// Consumes the first of `choices` that is there.
     pub(super) fn one_of(&mut self, choices: &[&'static str]) -> Option<&'static str> {
         choices.iter().copied().find(|choice| self.take(choice))
     }
 
-    /// Takes every word that `matches`.
+    /// Consumes every word that `matches`.
     pub(super) fn take_all(&mut self, matches: impl Fn(&str) -> bool) {
         self.words.retain(|word| !matches(word));
     }
@@ -38,19 +38,19 @@ impl<'a> Modifiers<'a> {
         self.words.contains(&word)
     }
 
-    /// Takes the first word.
+    /// Consumes the first word.
     pub(super) fn first(&mut self) -> Option<&'a str> {
         if self.words.is_empty() { None } else { Some(self.words.remove(0)) }
     }
 
-    /// Takes the types, in order.
+    /// Consumes the types, in order.
     pub(super) fn types(&mut self) -> Vec<Type> {
         let types = self.words.iter().filter_map(|word| Type::named(word)).collect();
         self.words.retain(|word| Type::named(word).is_none());
         types
     }
 
-    /// Takes the only type.
+    /// Consumes the only type.
     pub(super) fn ty(&mut self) -> Option<Type> {
         match self.types()[..] {
             [ty] => Some(ty),
@@ -58,7 +58,7 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Takes `.rn`, `.rz`, `.rm`, `.rp`, `.rna`.
+    /// Consumes `.rn`, `.rz`, `.rm`, `.rp`, `.rna`.
     pub(super) fn rounding(&mut self) -> Option<Rounding> {
         Some(match self.one_of(&["rn", "rz", "rm", "rp", "rna"])? {
             "rn" => Rounding::NearestEven,
@@ -69,13 +69,13 @@ impl<'a> Modifiers<'a> {
         })
     }
 
-    /// Takes a state space.
+    /// Consumes a state space.
     pub(super) fn space(&mut self) -> Option<Space> {
         let spaces = [
             ("global", Space::Global),
             ("shared", Space::Shared),
             ("shared::cta", Space::Shared),
-            // Blocks are not clustered here, so a cluster's shared memory is the block's own.
+            // Each block is a cluster here, so a cluster's shared memory is the block's own.
             ("shared::cluster", Space::Shared),
             ("local", Space::Local),
             ("param", Space::Param),
@@ -86,7 +86,7 @@ impl<'a> Modifiers<'a> {
         spaces.iter().find(|(word, _)| self.take(word)).map(|&(_, space)| space)
     }
 
-    /// What nobody took.
+    /// A modifier that has not been consumed.
     pub(super) fn left(&self) -> Option<&str> {
         self.words.first().copied()
     }

@@ -1,4 +1,5 @@
-//! The form in which a kernel is executed: straight code with resolved operands, targets and reconvergence points.
+//! The executable form of a kernel: straight code with resolved operands, targets and
+//! reconvergence points.
 
 use crate::parse::syntax::{Space, Special};
 use crate::semantics::exact::Format;
@@ -7,7 +8,7 @@ use crate::semantics::matrix::Shape;
 use crate::semantics::rows::{CompareRows, Rows};
 use crate::semantics::scalar::Scalar;
 
-/// What an instruction reads or writes: a row of the register file of that class, or a constant.
+/// An operand or result: a row of the register file of that class, or a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Operand {
     /// 16 or 32 bits a lane; 16-bit values are zero-extended.
@@ -16,9 +17,9 @@ pub(crate) enum Operand {
     Double(u32),
     /// One bit a lane.
     Predicate(u32),
-    /// The same in every lane.
+    /// The same value in every lane.
     Constant(u32),
-    /// Thrown away.
+    /// Discarded.
     Sink,
 }
 
@@ -26,12 +27,12 @@ pub(crate) enum Operand {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Constant {
     Value(u64),
-    /// The address of a module variable, known once memory is.
+    /// The address of a module variable, known once it has been placed in memory.
     Address {
         variable: u32,
         offset: i64,
     },
-    /// Where the launch's dynamic shared memory begins, plus so much.
+    /// The start of the launch's dynamic shared memory, plus this offset.
     Dynamic(i64),
 }
 
@@ -44,11 +45,12 @@ pub(crate) struct Instruction {
     pub(crate) outputs: Box<[Operand]>,
     pub(crate) inputs: Box<[Operand]>,
     pub(crate) line: u32,
-    /// Reads or writes a register that some path leaves unwritten: watch it.
+    /// Whether it reads or writes a register that some path leaves unwritten; such registers are
+    /// checked.
     pub(crate) watched: bool,
 }
 
-/// How two predicates are joined.
+/// Combination of two predicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Boolean {
     And,
@@ -56,7 +58,7 @@ pub(crate) enum Boolean {
     Xor,
 }
 
-/// What a comparison compares.
+/// Operands of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Comparison {
     Rows(CompareRows),
@@ -80,7 +82,7 @@ pub(crate) enum Comparison {
     },
 }
 
-/// Properties that `testp` asks for.
+/// Properties that `testp` tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Property {
     Finite,
@@ -91,10 +93,11 @@ pub(crate) enum Property {
     Subnormal,
 }
 
-/// How a memory access is ordered and what it is.
+/// Kind and memory ordering of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ordering {
-    /// `.volatile`, `.relaxed`, `.acquire`, `.release`, and atomics: no data race with others of the kind.
+    /// `.volatile`, `.relaxed`, `.acquire`, `.release`, and atomics: two such accesses are no
+    /// data race.
     pub(crate) strong: bool,
     pub(crate) acquire: bool,
     pub(crate) release: bool,
@@ -108,18 +111,18 @@ impl Ordering {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     pub(crate) space: Option<Space>,
-    /// Of one element.
+    /// Bytes of one element.
     pub(crate) bytes: u32,
     pub(crate) count: u32,
     pub(crate) offset: i64,
     /// Elements are sign-extended into wider registers.
     pub(crate) signed: bool,
-    /// Bits of the registers that are written.
+    /// Bits of the destination registers.
     pub(crate) register_bits: u32,
     pub(crate) ordering: Ordering,
 }
 
-/// What an atomic does with the value that it finds.
+/// Operation of an atomic on the old value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AtomicOperation {
     And,
@@ -136,7 +139,7 @@ pub(crate) enum AtomicOperation {
     FloatPair(Float),
 }
 
-/// How `shfl` finds the lane to read.
+/// Source lane of `shfl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shuffle {
     Up,
@@ -145,7 +148,7 @@ pub(crate) enum Shuffle {
     Index,
 }
 
-/// What `vote` gives.
+/// Result of `vote`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Vote {
     All,
@@ -172,11 +175,11 @@ pub(crate) struct Barrier {
     pub(crate) kind: BarrierKind,
     /// All threads of a warp must execute it together.
     pub(crate) aligned: bool,
-    /// A number of threads is given.
+    /// The number of threads is given.
     pub(crate) counted: bool,
 }
 
-/// What a barrier does besides waiting.
+/// Operation of a barrier besides waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BarrierKind {
     Sync,
@@ -186,7 +189,7 @@ pub(crate) enum BarrierKind {
     ReducePopulation,
 }
 
-/// What the elements of an `mma` are.
+/// Element type of an `mma`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Element {
     Float(Format),
@@ -221,9 +224,9 @@ impl Element {
 pub(crate) struct Fragment {
     pub(crate) height: usize,
     pub(crate) width: usize,
-    /// In memory, rows follow each other; else columns.
+    /// Row-major in memory; else column-major.
     pub(crate) by_rows: bool,
-    /// Of an element.
+    /// Bits of an element.
     pub(crate) bits: u32,
     pub(crate) registers: usize,
     pub(crate) space: Option<Space>,
@@ -231,14 +234,14 @@ pub(crate) struct Fragment {
     pub(crate) store: bool,
 }
 
-/// What an instruction does.
+/// Operation of an instruction.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Rows(Rows),
-    /// The result is cut to so many bits.
+    /// The result is truncated to this many bits.
     Scalar(Scalar, u32),
     Logic(u8),
-    /// `selp`, and `mov` of predicates by way of it.
+    /// `selp`; also used for `mov` of predicates.
     Select,
     /// `setp`, `set` (with the value that stands for true), `testp`.
     Compare {
@@ -284,7 +287,7 @@ pub(crate) enum Op {
         ignores: bool,
     },
     CommitAsync,
-    /// All but so many groups; `None` waits for everything, committed or not.
+    /// Waits for all but this many groups; `None` waits for all copies, committed or not.
     WaitAsync(Option<u32>),
     /// `cvta` into generic addresses.
     ToGeneric(Space),
@@ -329,20 +332,21 @@ pub(crate) enum Op {
     Nothing,
 }
 
-/// A kernel, ready to be executed.
+/// A kernel, ready for execution.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) code: Vec<Instruction>,
     pub(crate) constants: Vec<Constant>,
-    /// Rows of each class of registers.
+    /// Number of rows of each class of registers.
     pub(crate) words: u32,
     pub(crate) doubles: u32,
     pub(crate) predicates: u32,
-    /// How many of those, from the first on, may be read before they are written.
+    /// For each class: how many of its first rows may be read before they are written.
     pub(crate) watched: [u32; 3],
     /// Registers that hold special registers from the start.
     pub(crate) specials: Vec<(Special, Operand)>,
-    /// For each instruction that may diverge: where its paths meet again (the code's length: at the exit).
+    /// For each instruction that may diverge: the reconvergence point (the code's length: the
+    /// exit).
     pub(crate) reconvergence: Vec<u32>,
     /// Which instructions begin a basic block.
     pub(crate) leaders: Vec<bool>,

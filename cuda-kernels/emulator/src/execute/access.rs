@@ -1,4 +1,4 @@
-//! Loads and stores, and what is checked about them.
+//! Loads and stores, and their checks.
 
 use super::address::{Region, from_generic, untag};
 use super::block::{Common, IN_FLIGHT, Order, WRITTEN, ordered};
@@ -24,7 +24,7 @@ impl<'m> Page<'m> {
     fn of(&mut self, machine: &'m Machine<'_>, allocation: u32, offset: u64) -> &mut RaceTable {
         let page = offset / (4 * PAGE_WORDS);
         if self.open.as_ref().is_none_or(|(a, p, _)| (*a, *p) != (allocation, page)) {
-            // Never two locks at once.
+            // The old lock is released first: at most one is held.
             self.open = None;
             let pages = machine.races[allocation as usize].get_or_init(|| {
                 let bytes = machine.memory.allocations[allocation as usize].bytes;
@@ -38,7 +38,7 @@ impl<'m> Page<'m> {
     }
 }
 
-/// What an access does to the bytes.
+/// Effect of an access on the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Does {
     pub(crate) reads: bool,
@@ -132,7 +132,8 @@ impl Warp {
         row
     }
 
-    /// Lanes by the space that their generic addresses lie in, with the addresses there.
+    /// The lanes of each space that their generic addresses lie in; replaces the addresses by
+    /// those in the space.
     pub(crate) fn spaces(&self, addresses: &mut Doubles, active: u32) -> Vec<(Space, u32)> {
         let mut spaces: Vec<(Space, u32)> = Vec::with_capacity(1);
         for lane in lanes(active) {
@@ -146,7 +147,8 @@ impl Warp {
         spaces
     }
 
-    /// Checks a global access of one lane; gives the region and the offset in the allocation. `region` is the last one.
+    /// Checks a global access of one lane; returns the region and the offset in the allocation.
+    /// `region` is the region of the last access.
     #[inline(always)]
     pub(crate) fn global<'m>(
         &self,
@@ -261,7 +263,7 @@ impl Warp {
         Ok((found, offset))
     }
 
-    /// Checks a shared access of one lane; gives the offset.
+    /// Checks a shared access of one lane; returns the offset.
     #[inline(always)]
     pub(crate) fn shared(
         &self,
@@ -323,7 +325,7 @@ impl Warp {
         Ok(at)
     }
 
-    /// Checks an access of one lane to its own memory; gives the offset among all lanes'.
+    /// Checks an access of one lane to its local memory; returns the offset in that of all lanes.
     fn local(
         &self,
         machine: &Machine<'_>,
@@ -558,7 +560,7 @@ impl Warp {
         Ok(())
     }
 
-    /// A strong read of global memory: what was released there is known from now on.
+    /// A strong read of global memory: acquires the knowledge released there.
     pub(crate) fn acquire(&self, machine: &Machine<'_>, common: &mut Common, addresses: &Doubles, mask: u32) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if !machine.options.sanitize.races || !machine.any_released.load(std::sync::atomic::Ordering::SeqCst)
@@ -578,7 +580,8 @@ impl Warp {
         }
     }
 
-    /// A strong write of global memory: publishes what a fence before it (or the write itself) has ordered.
+    /// A strong write of global memory: releases the accesses that a fence before it (or the
+    /// write itself) has ordered.
     pub(crate) fn release(
         &mut self,
         machine: &Machine<'_>,
@@ -597,7 +600,8 @@ impl Warp {
         let Some((fence, met)) = self.fenced else { return };
         let order = &common.order;
         let mut publish = order.known.clone();
-        // After a barrier behind the fence, what the whole block did before that is ordered too.
+        // After a barrier that follows the fence, accesses of the whole block before the fence
+        // are ordered too.
         let everyone = if fence <= order.all_time { fence } else { met };
         publish.insert((order.block, u32::MAX), everyone);
         publish.insert((order.block, self.index), fence);
@@ -615,7 +619,7 @@ impl Warp {
             last = plain;
         }
         machine.any_released.store(true, std::sync::atomic::Ordering::SeqCst);
-        // Accesses after this one are not published by it.
+        // Accesses after this one are not released by it.
         common.order.time = common.order.time.saturating_add(1);
     }
 }
@@ -629,7 +633,7 @@ fn join(order: &mut Order, known: &super::Known) {
     }
 }
 
-/// Little-endian bytes at a place that has been checked.
+/// Little-endian bytes at a checked place.
 #[inline(always)]
 pub(crate) fn take(memory: &[u8], at: usize, bytes: u32) -> u64 {
     match bytes {
@@ -640,7 +644,7 @@ pub(crate) fn take(memory: &[u8], at: usize, bytes: u32) -> u64 {
     }
 }
 
-/// Writes little-endian bytes at a place that has been checked.
+/// Writes little-endian bytes at a checked place.
 #[inline(always)]
 pub(crate) fn put(memory: &mut [u8], at: usize, bytes: u32, value: u64) {
     memory[at..at + bytes as usize].copy_from_slice(&value.to_le_bytes()[..bytes as usize]);

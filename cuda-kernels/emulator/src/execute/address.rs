@@ -1,19 +1,19 @@
-//! Addresses: the windows of generic addressing, tags, and what an address may reach.
+//! Addresses: the windows of generic addressing, tags, and the memory that an address may access.
 
 use super::Machine;
 use crate::memory::ADDRESS_BITS;
 use crate::parse::syntax::Space;
 
-/// Generic addresses of shared memory begin here.
+/// Start of shared memory in generic addresses.
 pub(crate) const SHARED: u64 = 0x0001_0000_0000;
-/// Generic addresses of a thread's own memory begin here.
+/// Start of a thread's local memory in generic addresses.
 pub(crate) const LOCAL: u64 = 0x0002_0000_0000;
-/// Generic addresses of the kernel's parameters begin here.
+/// Start of the kernel's parameters in generic addresses.
 pub(crate) const PARAM: u64 = 0x0003_0000_0000;
-/// And end here.
+/// End of the kernel's parameters.
 const PARAM_END: u64 = 0x0004_0000_0000;
 
-/// A range of global memory and what may be done there.
+/// A range of global memory and the permitted accesses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub(crate) allocation: u32,
@@ -22,11 +22,11 @@ pub(crate) struct Region {
     pub(crate) high: u64,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Whether accesses are remembered to find races.
+    /// Whether accesses are recorded to find races.
     pub(crate) track: bool,
-    /// Stored label that reads must find; 0 for any.
+    /// Stored label that read bytes must have; 0 for any.
     pub(crate) expects: u32,
-    /// Stored label that writes leave.
+    /// Stored label that writes set.
     pub(crate) makes: u32,
     /// 0 for a plain allocation.
     pub(crate) tag: u32,
@@ -38,7 +38,7 @@ pub(crate) fn untag(address: u64) -> (u64, u32) {
     (address & ((1 << ADDRESS_BITS) - 1), (address >> ADDRESS_BITS) as u32)
 }
 
-/// The space of a generic address, and the address there.
+/// The space of a generic address, and the address in it.
 #[inline(always)]
 pub(crate) fn from_generic(address: u64) -> (Space, u64) {
     match address {
@@ -49,7 +49,7 @@ pub(crate) fn from_generic(address: u64) -> (Space, u64) {
     }
 }
 
-/// What `cvta` adds to an address of a space.
+/// The offset that `cvta` adds to an address of a space.
 pub(crate) fn window(space: Space) -> u64 {
     match space {
         Space::Shared => SHARED,
@@ -60,7 +60,7 @@ pub(crate) fn window(space: Space) -> u64 {
 }
 
 impl Machine<'_> {
-    /// What a global address may reach.
+    /// The region that a global address may access.
     #[inline(always)]
     pub(crate) fn region(&self, address: u64) -> Option<Region> {
         let (plain, tag) = untag(address);

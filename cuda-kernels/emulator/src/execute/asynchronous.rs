@@ -1,7 +1,8 @@
-//! `cp.async`: copies from global to shared memory that end when they are waited for.
+//! `cp.async`: copies from global to shared memory that complete at a wait.
 //!
-//! The source is read when the copy is issued; the bytes arrive when the issuing thread waits for the copy's group, and
-//! not before, so that a kernel which forgets to wait is wrong here every time. Until then nobody may touch the bytes.
+//! The source is read when the copy is issued. The bytes arrive when the issuing thread waits for
+//! the copy's group, and not before, so that a kernel without the wait always fails here. Until
+//! then no thread may access the bytes.
 
 use super::Machine;
 use super::access::{Page, READ, WRITE};
@@ -39,7 +40,7 @@ impl Copies {
         self.committed = [0; WARP];
     }
 
-    /// Ends the current group of some lanes.
+    /// Commits the current group of some lanes.
     pub(crate) fn commit(&mut self, active: u32) {
         for lane in lanes(active) {
             self.committed[lane] += 1;
@@ -70,7 +71,7 @@ impl Warp {
         };
         let (mut region, mut page) = (None, Page::default());
         for lane in lanes(active) {
-            // Both `.shared` addresses and generic ones that lie in the window are met in practice.
+            // Both `.shared` addresses and generic ones that lie in the window occur in practice.
             let target = match from_generic(targets[lane]) {
                 (crate::parse::syntax::Space::Shared, address) => address,
                 _ => targets[lane],
@@ -93,7 +94,7 @@ impl Warp {
                 let message = format!("the source of a copy of {bytes} bytes is no multiple of {bytes}");
                 return Err(self.fault_at(machine, common, FaultKind::Misaligned, message, pc, lane, source));
             }
-            // A part of the bytes is read in the largest pieces that are aligned.
+            // Part of the bytes is read in the largest aligned pieces.
             let mut done = 0;
             while done < size {
                 let piece =
@@ -147,8 +148,8 @@ impl Warp {
             let at = copy.to as usize;
             let range = at..at + copy.bytes as usize;
             common.shared.state[range.clone()].fill(WRITTEN);
-            // The bytes arrive somewhere between the issue and now: a reader since the issue was too early, one before
-            // a barrier from here on is too.
+            // The bytes arrive between the issue and now: a read since the issue, or one before
+            // the next barrier, is a race.
             self.shared(machine, common, (copy.to, copy.bytes), WRITE, false, copy.pc, copy.lane)?;
             common.shared.bytes[range].copy_from_slice(&copy.data[..copy.bytes as usize]);
         }

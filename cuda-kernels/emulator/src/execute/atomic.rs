@@ -1,4 +1,4 @@
-//! Atomics, one lane after the other.
+//! Atomics, executed lane by lane.
 
 use super::Machine;
 use super::access::{Does, Page, put, take};
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 type Result<T> = std::result::Result<T, Box<Fault>>;
 
-/// What an atomic leaves where it found `old`.
+/// The value that an atomic stores, given the old value.
 fn apply(operation: AtomicOperation, bits: u32, old: u64, a: u64, b: u64) -> u64 {
     let signed = |x: u64| extend(x, bits);
     let new = match operation {
@@ -108,7 +108,7 @@ impl Warp {
     ) -> Result<()> {
         let bytes = access.bytes;
         let bits = bytes * 8;
-        // An exchange looks at nothing, so it may be the first to write.
+        // An exchange ignores the old value, so it may be the first write.
         let does = Does { reads: operation != AtomicOperation::Exchange, writes: true };
         match space {
             Space::Global | Space::Const => {

@@ -1,4 +1,4 @@
-//! A block: its shared memory, its barriers, its clock, and the turns of its warps.
+//! A block: its shared memory, its barriers, its clock, and the scheduling of its warps.
 
 use super::splits::State;
 use super::warp::{FULL, Warp, lanes};
@@ -8,9 +8,9 @@ use crate::sanitize::race::{Entry, RaceTable};
 use crate::sanitize::{Fault, FaultKind};
 use crate::semantics::rows::WARP;
 
-/// Instructions that a warp does in its turn, at most.
+/// Maximum number of instructions of a warp in its turn.
 const TURN: u64 = 5_000;
-/// Instructions that a block does before it steps aside for other blocks, at most.
+/// Maximum number of instructions of a block before it is suspended in favour of other blocks.
 const SHARE: u64 = 4_000_000;
 
 type Result<T> = std::result::Result<T, Box<Fault>>;
@@ -27,30 +27,30 @@ pub(crate) struct Shared {
     pub(crate) races: RaceTable,
 }
 
-/// What is ordered before what.
+/// Ordering of accesses.
 pub(crate) struct Order {
     pub(crate) block: u32,
-    /// The block's clock, which every synchronisation moves.
+    /// The block's clock, which every synchronisation advances.
     pub(crate) time: u32,
-    /// The time when the whole block last met.
+    /// The time of the last barrier of the whole block.
     pub(crate) all_time: u32,
-    /// What each warp knows of each other, once some have met without the others.
+    /// The vector clocks of the warps, once some have synchronised without the others.
     pub(crate) warp_times: Option<Box<[[u32; WARP]; WARP]>>,
-    /// What the block knows of other blocks.
+    /// The block's knowledge of other blocks.
     pub(crate) known: Known,
 }
 
-/// A barrier that some have come to.
+/// A barrier at which threads wait.
 #[derive(Clone, Default)]
 struct Gathering {
-    /// Threads that are there.
+    /// Threads that have arrived.
     threads: u32,
     /// Threads as the hardware counts them: whole warps.
     counted: u32,
-    /// How many it waits for; 0 for all of the block.
+    /// Threads that it waits for; 0 for all of the block.
     wanted: u32,
     waiting: Vec<Waiting>,
-    /// Warps that came, and those that wait.
+    /// Warps that have arrived, and those that wait.
     came: u32,
     receives: u32,
     all: bool,
@@ -68,7 +68,7 @@ struct Waiting {
     result: u32,
 }
 
-/// What the warps of a block share.
+/// State that the warps of a block share.
 pub(crate) struct Common {
     pub(crate) index: u32,
     pub(crate) shared: Shared,
@@ -88,7 +88,7 @@ pub(crate) struct Block {
 }
 
 impl Order {
-    /// What each of `receivers` knows becomes what all of `givers` know together.
+    /// Joins the clocks of all `givers`, and assigns the result to each of `receivers`.
     fn meet(&mut self, givers: u32, receivers: u32, everyone: bool) {
         if everyone {
             self.all_time = self.time;
@@ -101,7 +101,8 @@ impl Order {
     }
 }
 
-/// Joins what the `givers` know, and gives it to the `receivers`: a step of vector clocks.
+/// Joins the clocks of the `givers`, and assigns the result to the `receivers`: a step of vector
+/// clocks.
 pub(crate) fn meet(times: &mut [[u32; WARP]; WARP], givers: u32, receivers: u32, now: u32) {
     let mut joined = [0; WARP];
     for giver in lanes(givers) {
@@ -156,7 +157,7 @@ impl Block {
         }
     }
 
-    /// Runs for a while; whether the block has ended.
+    /// Runs for one share; returns whether the block has ended.
     pub(crate) fn run(&mut self, machine: &Machine<'_>) -> Result<bool> {
         let mut used = 0;
         while used < SHARE {
@@ -201,7 +202,7 @@ impl Block {
         Ok(false)
     }
 
-    /// Why nothing goes on.
+    /// The fault for a block that cannot continue.
     fn stuck(&self, machine: &Machine<'_>) -> Box<Fault> {
         let common = &self.common;
         let mut barrier = None;
@@ -247,7 +248,7 @@ impl Block {
 }
 
 impl Warp {
-    /// A barrier lets a split go.
+    /// A barrier releases a split.
     fn pass(&mut self, machine: &Machine<'_>, waiting: Waiting) {
         let output = machine.program.code[waiting.pc as usize].outputs.first().copied();
         if let Some(output) = output {
@@ -258,7 +259,7 @@ impl Warp {
         self.splits.set_state(waiting.split as usize, State::Ready);
     }
 
-    /// A split comes to a barrier of the block.
+    /// A split arrives at a barrier of the block.
     pub(crate) fn barrier(
         &mut self,
         machine: &Machine<'_>,
@@ -270,7 +271,7 @@ impl Warp {
     ) -> Result<()> {
         if !barrier.aligned {
             if active != mask {
-                // The rest goes on by itself, and does not wait for these.
+                // The other lanes continue independently, and do not wait for these.
                 let end = machine.program.code.len() as u32;
                 self.splits.part(index, &[(active, pc), (mask & !active, pc + 1)], end, self.live);
                 return Ok(());
@@ -286,7 +287,7 @@ impl Warp {
         self.gather(machine, common)
     }
 
-    /// If all lanes that are left stand at one barrier, the warp comes to it.
+    /// If all live lanes have arrived at one barrier, the warp arrives at it.
     pub(crate) fn gather(&mut self, machine: &Machine<'_>, common: &mut Common) -> Result<()> {
         let mut here: Vec<(usize, u32)> = Vec::new();
         let mut place = None;
@@ -372,7 +373,7 @@ impl Warp {
 }
 
 impl Common {
-    /// Lets the threads at a barrier go, if all are there.
+    /// Releases the threads at a barrier, if all have arrived.
     fn complete(&mut self, machine: &Machine<'_>, id: usize) {
         let state = &self.barriers[id];
         if state.threads == 0 {

@@ -1,4 +1,4 @@
-//! Instructions that each lane executes by itself, and the choice among all instructions.
+//! Instructions that each lane executes independently, and the dispatch of all instructions.
 
 use super::Machine;
 use super::address::{from_generic, window};
@@ -28,7 +28,8 @@ fn property(format: Format, property: Property, bits: u64) -> bool {
 }
 
 impl Warp {
-    /// Executes an instruction that is no branch in the `active` lanes, at least one, of split `index`.
+    /// Executes an instruction other than a branch in the `active` lanes, at least one, of split
+    /// `index`.
     pub(crate) fn execute(
         &mut self,
         machine: &Machine<'_>,
@@ -153,7 +154,7 @@ impl Warp {
                 let value = match special {
                     Special::Clock | Special::Clock64 => self.clock,
                     Special::ClockHigh => self.clock >> 32,
-                    // A clock that runs at a gigahertz and does not depend on the machine.
+                    // A clock of one gigahertz that does not depend on the host.
                     Special::Globaltimer | Special::GlobaltimerLow => self.clock,
                     _ => self.clock >> 32,
                 };

@@ -1,4 +1,4 @@
-//! `wmma`: loads, stores and products of fragments; `decode::fragments` says how they lie.
+//! `wmma`: loads, stores and products of fragments; `decode::fragments` describes their layout.
 
 use super::Machine;
 use super::block::Common;
@@ -10,7 +10,7 @@ use crate::semantics::rows::{Doubles, WARP};
 
 type Result<T> = std::result::Result<T, Box<Fault>>;
 
-/// A matrix out of the registers of a fragment, in rows.
+/// The matrix in the registers of a fragment, in rows.
 fn gather(rows: &[Doubles], bits: usize, count: usize) -> Vec<u64> {
     let per = (32 / bits).max(1);
     let slots = rows.len() * per;

@@ -32,7 +32,7 @@ fn to_double(element: Element, bits: u64) -> f64 {
     f64::from_bits(Conversion::new(Kind::Float(F64), kind).evaluate(bits))
 }
 
-/// `c + a·b` by the model that `semantics::matrix` describes.
+/// `c + a·b` by the model of `semantics::matrix`.
 pub(crate) fn product(matrix: &Matrix, a: &[u64], b: &[u64], c: &mut [u64]) {
     let shape = matrix.shape;
     match matrix.c {
@@ -160,7 +160,7 @@ impl Warp {
         Ok(())
     }
 
-    /// The transpose of an 8×8 matrix that lies in registers.
+    /// The transpose of an 8×8 matrix in registers.
     pub(crate) fn move_matrix(&mut self, machine: &Machine<'_>, i: &Instruction, active: u32) {
         let words = *self.word(machine, i.inputs[0]);
         let row: Words = std::array::from_fn(|lane| {

@@ -1,8 +1,9 @@
-//! Executing a launch.
+//! Execution of a launch.
 //!
-//! A block is run by one CPU thread, its warps in turns: each goes on until it waits at a barrier, ends, or has had its
-//! share. Blocks are handed out in order. A block that has had a long share without ending steps aside for others, so
-//! that blocks may wait for each other.
+//! A block is run by one CPU thread, its warps in turns: a warp runs until it waits at a barrier,
+//! ends, or has used up its share of instructions. Blocks are started in order. A block that has
+//! used up a larger share without ending is suspended in favour of others, so that blocks may
+//! wait for each other.
 
 mod access;
 mod address;
@@ -31,12 +32,13 @@ use std::sync::{Mutex, OnceLock};
 
 /// Words of global memory whose histories share a lock.
 pub(crate) const PAGE_WORDS: u64 = 1024;
-/// Blocks that a CPU thread has begun and not ended, at most.
+/// Maximum number of blocks that a CPU thread has begun and not ended.
 const MOST_OPEN: usize = 64;
 
-/// Histories of an allocation, page by page, made when they are first needed.
+/// Histories of an allocation, page by page, made on first use.
 pub(crate) type Pages = OnceLock<Vec<OnceLock<Mutex<RaceTable>>>>;
-/// What is known of other blocks: (block, warp or all) → the time up to which its accesses are ordered before.
+/// Knowledge of other blocks: (block, warp or all) → the time up to which its accesses are
+/// ordered before.
 pub(crate) type Known = HashMap<(u32, u32), u32>;
 
 /// Runs kernels.
@@ -45,7 +47,7 @@ pub struct Emulator {
     options: Options,
 }
 
-/// What all blocks of a launch share.
+/// State that all blocks of a launch share.
 pub(crate) struct Machine<'a> {
     pub(crate) module: &'a Module,
     pub(crate) kernel: &'a Kernel,
@@ -55,20 +57,21 @@ pub(crate) struct Machine<'a> {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) threads: u32,
-    /// Constants, in every lane.
+    /// Constants, broadcast to every lane.
     pub(crate) constants: Vec<(Words, Doubles)>,
     pub(crate) parameters: Vec<u8>,
-    /// What each tag may reach.
+    /// The memory that each tag may access.
     pub(crate) regions: Vec<Region>,
     pub(crate) buffer_names: Vec<String>,
     /// Histories of each allocation.
     pub(crate) races: Vec<Pages>,
     pub(crate) dynamic_shared: u32,
     pub(crate) shared_bytes: u32,
-    /// What was known where a thread last released through a place in global memory.
+    /// For each place in global memory, the releasing thread's knowledge at the last release
+    /// through it.
     pub(crate) released: Mutex<HashMap<u64, Known>>,
     pub(crate) any_released: AtomicBool,
-    /// 64-bit strong accesses are made of two words, one at a time.
+    /// Held during 64-bit strong accesses, which consist of two words.
     pub(crate) wide: Mutex<()>,
     pub(crate) warp_instructions: AtomicU64,
     pub(crate) thread_instructions: AtomicU64,
@@ -85,12 +88,12 @@ impl Emulator {
 
     /// Runs a launch to its end.
     ///
-    /// The module's `.global` and `.const` variables are placed in `memory` when it is first used with it, and keep
-    /// their values from launch to launch, as on a device.
+    /// The module's `.global` and `.const` variables are placed in `memory` when it is first used
+    /// with it, and keep their values from launch to launch, as on a device.
     ///
     /// # Errors
-    /// The first fault. With several CPU threads it may be any of those that happen at about the same time; memory is
-    /// left as the kernel left it.
+    /// The first fault. With several CPU threads it may be any of those that happen at about the
+    /// same time. Memory keeps the kernel's writes up to then.
     pub fn run(
         &self,
         module: &Module,
@@ -163,7 +166,7 @@ impl Emulator {
         machine.run()
     }
 
-    /// Checks the launch's extents; gives the number of threads of a block.
+    /// Checks the launch's extents; returns the number of threads of a block.
     fn check(&self, kernel: &Kernel, launch: &Launch) -> Result<u32, String> {
         let [x, y, z] = launch.block;
         let threads = u64::from(x) * u64::from(y) * u64::from(z);
@@ -197,7 +200,7 @@ impl Emulator {
 
 type Arguments = (Vec<u8>, Vec<Region>, Vec<String>);
 
-/// Lays the arguments out, and makes a region of each buffer.
+/// Lays out the arguments, and makes a region of each buffer.
 fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Arguments, String> {
     let wanted = kernel.parameters();
     if wanted.len() != launch.arguments.len() {
@@ -250,7 +253,7 @@ fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Argume
     if regions.len() >= 1 << (64 - ADDRESS_BITS) {
         return Err("a launch has at most 65535 buffers".to_owned());
     }
-    // Reads of bytes that nothing in this launch can write need not be remembered.
+    // Reads of bytes that no argument of this launch may write need not be recorded.
     let written: Vec<(u64, u64)> = regions.iter().filter(|r| r.write).map(|r| (r.low, r.high)).collect();
     for region in &mut regions {
         let overlaps = written.iter().any(|&(low, high)| low < region.high && region.low < high);
@@ -264,13 +267,13 @@ impl Machine<'_> {
         self.grid[0] * self.grid[1] * self.grid[2]
     }
 
-    /// Where a block is in the grid.
+    /// Coordinates of a block in the grid.
     pub(crate) fn block_id(&self, index: u32) -> [u32; 3] {
         let [x, y, _] = self.grid;
         [index % x, index / x % y, index / x / y]
     }
 
-    /// Where a thread is in its block.
+    /// Coordinates of a thread in its block.
     pub(crate) fn thread_id(&self, index: u32) -> [u32; 3] {
         let [x, y, _] = self.block;
         [index % x, index / x % y, index / x / y]
@@ -299,10 +302,10 @@ impl Machine<'_> {
         }
     }
 
-    /// What one CPU thread does: take blocks until there are none.
+    /// The loop of one CPU thread: runs blocks until there are none.
     fn work(&self) {
         let mut open: VecDeque<Block> = VecDeque::new();
-        // A block that has ended gives its memory to the next.
+        // A block that has ended passes its memory to the next.
         let mut spare: Vec<Block> = Vec::new();
         loop {
             if self.stop.load(Relaxed) {
@@ -337,7 +340,7 @@ impl Machine<'_> {
         self.thread_instructions.fetch_add(thread, Relaxed) + thread <= self.options.max_instructions
     }
 
-    /// A fault at an instruction.
+    /// A fault of an instruction.
     pub(crate) fn fault(
         &self,
         kind: FaultKind,
@@ -363,7 +366,7 @@ impl Machine<'_> {
         })
     }
 
-    /// An input of the instruction in every lane, if it is a constant.
+    /// The constant value of an input of the instruction, if it is a constant.
     pub(crate) fn constant_input(&self, pc: u32, input: usize) -> Option<u64> {
         match self.program.code[pc as usize].inputs.get(input) {
             Some(&Operand::Constant(index)) => Some(self.constants[index as usize].1[0]),

@@ -1,29 +1,32 @@
-//! Which lanes of a warp are where: divergence and reconvergence.
+//! Divergence and reconvergence of a warp's lanes.
 //!
-//! A *split* is a set of lanes that share a program counter. A warp begins as one. Where its lanes part at a branch, the
-//! split waits at the point where all paths meet again (the branch's immediate post-dominator), and each side becomes a
-//! split of its own that ends there; when the last has arrived, the waiting split goes on with all of them. Splits form a
-//! tree, not the customary stack: any leaf may run, so that a lane which waits for another lane of its warp (a shuffle in
-//! another branch, a lock) does not keep it from coming. Among those that can run, the one that is furthest behind in the
-//! text goes first, and splits that meet on the way are joined, which keeps lanes together even where early returns move
-//! the formal meeting point to the end of the kernel.
+//! A *split* is a set of lanes that share a program counter. A warp begins as one split. Where
+//! its lanes diverge at a branch, the split waits at the reconvergence point (the branch's
+//! immediate post-dominator). Each side becomes a split of its own that ends there; when the last
+//! has arrived, the waiting split continues with all of them. Splits form a tree instead of the
+//! usual stack: any leaf may run, so that a lane which waits for another lane of its warp (a
+//! shuffle in another branch, a lock) does not block that lane. Of the splits that can run, the
+//! one with the lowest program counter goes first, and splits that meet on the way are joined.
+//! This keeps lanes together even where early returns move the formal reconvergence point to the
+//! end of the kernel.
 //!
-//! A loop in which some lanes wait for what others do only *behind* the loop (a spin lock) would never end that way. So
-//! after a while of turning round, lanes that have arrived at a meeting point are let go ahead of the others.
+//! A loop in which some lanes wait for work that others do only *after* the loop (a spin lock)
+//! would never end that way. So after a number of instructions, lanes that have arrived at a
+//! reconvergence point are released ahead of the others.
 
-/// What a split is waiting for.
+/// State of a split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Ready,
-    /// For its children.
+    /// Waits for its children.
     Parent,
-    /// For the lanes of the mask to come to the same instruction.
+    /// Waits for the lanes of the mask to reach the same instruction.
     WarpSync(u32),
-    /// For the rest of its warp, before a barrier of the block that warps execute together.
+    /// Waits for the rest of its warp, before a barrier of the block that warps execute together.
     Gathering,
-    /// At a barrier of the block.
+    /// Waits at a barrier of the block.
     Barrier,
-    /// Not in use.
+    /// Unused.
     Free,
 }
 
@@ -32,20 +35,21 @@ pub(crate) enum State {
 pub(crate) struct Split {
     pub(crate) mask: u32,
     pub(crate) pc: u32,
-    /// It ends here.
+    /// Reconvergence point, where it ends.
     pub(crate) meet: u32,
     parent: u32,
     children: u32,
-    /// Lanes of children that have come to the meeting point.
+    /// Lanes of children that have reached the reconvergence point.
     arrived: u32,
     pub(crate) state: State,
     last_run: u64,
 }
 
 const NONE: u32 = u32::MAX;
-/// Choices after which a starved split gets its turn.
+/// Number of choices after which a starved split gets its turn.
 const FAIR: u64 = 64;
-/// Instructions of the warp after which lanes at a meeting point are let go, if none has arrived since.
+/// Instructions of the warp after which lanes at a reconvergence point are released, if none has
+/// arrived since.
 const PATIENCE: u64 = 4_000;
 
 /// The splits of a warp.
@@ -61,7 +65,7 @@ pub(crate) struct Splits {
 }
 
 impl Splits {
-    /// One split of all lanes at the beginning.
+    /// Starts with one split of all lanes.
     pub(crate) fn start(&mut self, mask: u32, end: u32) {
         self.all.clear();
         self.ready = 1;
@@ -84,7 +88,7 @@ impl Splits {
         &mut self.all[index]
     }
 
-    /// Those in use.
+    /// The splits in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Split)> {
         self.all.iter().enumerate().filter(|(_, split)| split.state != State::Free)
     }
@@ -120,7 +124,7 @@ impl Splits {
         }
     }
 
-    /// The split that runs next, now that the warp has executed so many instructions.
+    /// The split that runs next; `now` is the number of instructions that the warp has executed.
     pub(crate) fn choose(&mut self, now: u64) -> Option<usize> {
         self.choices += 1;
         self.now = now;
@@ -142,7 +146,7 @@ impl Splits {
         Some(index)
     }
 
-    /// Joins splits that stand at the same place and end at the same place.
+    /// Joins splits with the same program counter and the same reconvergence point.
     fn join(&mut self) {
         for a in 0..self.all.len() {
             for b in a + 1..self.all.len() {
@@ -161,7 +165,7 @@ impl Splits {
         }
     }
 
-    /// Lets lanes that wait at a meeting point go ahead of the others.
+    /// Releases lanes that wait at a reconvergence point ahead of the others.
     fn let_go(&mut self) {
         for index in 0..self.all.len() {
             let split = self.all[index];
@@ -173,11 +177,11 @@ impl Splits {
         }
     }
 
-    /// Lanes of a split part: `ways` are (lanes, target). `live` are the lanes that have not exited.
+    /// Divides a split: `ways` are (lanes, target). `live` are the lanes that have not exited.
     pub(crate) fn part(&mut self, index: usize, ways: &[(u32, u32)], meet: u32, live: u32) {
         let split = self.all[index];
         if split.meet == meet {
-            // The parent that waits there serves these as well.
+            // A parent that already waits there serves these as well.
             let mut first = true;
             for &(mask, pc) in ways {
                 if pc == meet && split.parent != NONE {
@@ -213,7 +217,7 @@ impl Splits {
         }
     }
 
-    /// A split has come to its meeting point, or all of its lanes have exited.
+    /// A split has reached its reconvergence point, or all of its lanes have exited.
     pub(crate) fn end(&mut self, index: usize, live: u32) {
         self.last_arrival = self.now;
         let mut index = index;

@@ -1,8 +1,8 @@
-//! What the lanes of a warp do together: shuffles, votes, matches, reductions, matrices.
+//! Collective instructions of a warp's lanes: shuffles, votes, matches, reductions, matrices.
 //!
-//! Such an instruction names its members by a mask. Lanes that come to it in different splits wait for each other; a
-//! member that cannot come any more, a lane that executes it without being a member, and a read from a lane that does not
-//! take part are faults.
+//! Such an instruction has a mask of its members. Lanes that reach it in different splits wait
+//! for each other. There are three faults: a member that can no longer reach it, a lane that
+//! executes it without being a member, and a read from a lane that does not take part.
 
 use super::Machine;
 use super::block::{Common, meet};
@@ -17,7 +17,7 @@ use crate::semantics::rows::{WARP, Words};
 type Result<T> = std::result::Result<T, Box<Fault>>;
 
 impl Warp {
-    /// Executes such an instruction, or waits for the lanes that are missing.
+    /// Executes such an instruction, or waits for the missing lanes.
     pub(crate) fn together(
         &mut self,
         machine: &Machine<'_>,
@@ -54,7 +54,8 @@ impl Warp {
             }
         }
         if !uniform {
-            // Groups side by side: one that is not here as a whole waits for the rest of it.
+            // Lanes with different masks form groups: a group that is incomplete waits for its
+            // missing lanes.
             let mut waiting: Vec<(u32, u32)> = Vec::new();
             for lane in lanes(active) {
                 let group = members[lane];
@@ -73,7 +74,7 @@ impl Warp {
         Ok(Next::On)
     }
 
-    /// The mask that each lane gives.
+    /// The mask of each lane.
     fn members(&self, machine: &Machine<'_>, i: &Instruction) -> Words {
         let mask = match i.op {
             Op::WarpBarrier => Some(0),
@@ -89,7 +90,7 @@ impl Warp {
         }
     }
 
-    /// Cuts off the groups (mask, lanes that are here) that are not complete; each waits by itself.
+    /// Splits off the incomplete groups (mask, lanes that have arrived); each waits separately.
     #[allow(clippy::too_many_arguments)] // As for its neighbours, and the groups.
     fn wait_in_groups(
         &mut self,
@@ -144,7 +145,7 @@ impl Warp {
         Ok(Next::Choose)
     }
 
-    /// The lanes of `active` know of each other now.
+    /// Orders earlier accesses of the lanes of `active` before later ones of each other.
     fn synchronise(&mut self, common: &mut Common, active: u32, members: &Words) {
         let now = common.order.time;
         let first = members[active.trailing_zeros() as usize];
@@ -172,7 +173,7 @@ impl Warp {
         active: u32,
         members: &Words,
     ) -> Result<()> {
-        // What `ldmatrix` and `stmatrix` access is accessed before the lanes know of each other.
+        // The accesses of `ldmatrix` and `stmatrix` come before the synchronisation.
         match &i.op {
             Op::LoadMatrix { count, transposed, offset, space } => {
                 let form = (*count, *transposed, *offset, *space);
@@ -182,7 +183,7 @@ impl Warp {
                 let form = (*count, *transposed, *offset, *space);
                 return self.store_matrices(machine, common, i, form, pc, active);
             }
-            // These wait for each other too, but say nothing about memory.
+            // These synchronise too, but do not order memory accesses.
             Op::MoveMatrix | Op::Matrix(_) | Op::Fragment(_) | Op::FragmentProduct(..) => {}
             _ => self.synchronise(common, active, members),
         }

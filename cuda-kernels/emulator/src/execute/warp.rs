@@ -1,4 +1,4 @@
-//! A warp: its registers, its lanes' places, and the loop that executes instructions.
+//! A warp: its registers, the states of its lanes, and the loop that executes instructions.
 
 use super::Machine;
 use super::asynchronous::Copies;
@@ -12,17 +12,17 @@ use crate::semantics::rows::{Doubles, WARP, Words};
 /// All lanes.
 pub(crate) const FULL: u32 = u32::MAX;
 
-/// 32 threads that go in lockstep.
+/// 32 threads in lockstep.
 pub(crate) struct Warp {
     pub(crate) index: u32,
     pub(crate) words: Vec<Words>,
     pub(crate) doubles: Vec<Doubles>,
     pub(crate) predicates: Vec<u32>,
-    /// Lanes that have written the registers that are watched, by class.
+    /// For each watched register, by class: the lanes that have written it.
     written: [Vec<u32>; 3],
-    /// The carry of `add.cc` and the like.
+    /// The carry flag of `add.cc` and similar.
     pub(crate) carry: u32,
-    /// Memory of the lanes, one after the other.
+    /// Local memory of the lanes, concatenated.
     pub(crate) local: Vec<u8>,
     pub(crate) local_written: Vec<bool>,
     pub(crate) splits: Splits,
@@ -32,26 +32,27 @@ pub(crate) struct Warp {
     pub(crate) live: u32,
     /// The block's clock when all lanes last synchronised.
     pub(crate) full_time: u32,
-    /// What each lane knows of each other, once some lanes have synchronised without the others.
+    /// The vector clocks of the lanes, once some lanes have synchronised without the others.
     pub(crate) lane_times: Option<Box<[[u32; WARP]; WARP]>>,
     pub(crate) copies: Copies,
-    /// The block's clock at the last fence wider than the block, and the time up to which the block was ordered then.
+    /// The block's clock at the last fence wider than the block, and the time up to which the
+    /// block was ordered then.
     pub(crate) fenced: Option<(u32, u32)>,
     pub(crate) clock: u64,
     pub(crate) thread_instructions: u64,
 }
 
-/// What an executed instruction means for its split.
+/// Effect of an executed instruction on its split.
 pub(crate) enum Next {
-    /// On to the next instruction.
+    /// Continue with the next instruction.
     On,
-    /// The split waits or has changed; choose again.
+    /// The split waits or has changed; choose a split again.
     Choose,
 }
 
 type Result<T> = std::result::Result<T, Box<Fault>>;
 
-/// Bits of the lanes, one after the other.
+/// Indices of the lanes in a mask, ascending.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     let mut left = mask;
     std::iter::from_fn(move || {
@@ -151,7 +152,8 @@ impl Warp {
         }
     }
 
-    /// Executes until all splits wait or have ended, or `budget` instructions are done; gives what is left of it.
+    /// Executes until all splits wait or have ended, or `budget` instructions are done; returns
+    /// the rest of the budget.
     pub(crate) fn run(&mut self, machine: &Machine<'_>, common: &mut Common, mut budget: u64) -> Result<u64> {
         let code = &machine.program.code[..];
         'choose: while budget > 0 {
@@ -163,7 +165,7 @@ impl Warp {
                     continue 'choose;
                 }
                 let (mut pc, mask) = (split.pc, split.mask);
-                // Straight on, as long as nothing is decided.
+                // Straight-line code, without another choice of a split.
                 loop {
                     if budget == 0 {
                         self.splits.get(index).pc = pc;
@@ -218,7 +220,7 @@ impl Warp {
         Ok(budget)
     }
 
-    /// Reads of watched registers need a write before.
+    /// Checks that watched registers are written before they are read.
     fn check_registers(
         &mut self,
         machine: &Machine<'_>,
@@ -309,7 +311,7 @@ impl Warp {
         }
     }
 
-    /// A predicate; constants are true where not 0.
+    /// A predicate; constants are true if not 0.
     pub(crate) fn predicate(&self, machine: &Machine<'_>, operand: Operand) -> u32 {
         match operand {
             Operand::Predicate(r) => self.predicates[r as usize],
@@ -376,7 +378,7 @@ impl Warp {
         }
     }
 
-    /// Lanes that wait somewhere, and where: for reports.
+    /// The state and place of the lanes that wait: for reports.
     pub(crate) fn waiting(&self) -> Vec<(State, u32, u32)> {
         self.splits.iter().map(|(_, split)| (split.state, split.pc, split.mask)).collect()
     }

@@ -7,11 +7,11 @@ use super::syntax::{Instruction, Operand, Space, Special, Statement, Type, Varia
 
 type Result<T> = std::result::Result<T, ParseError>;
 
-/// Scopes and vectors nest at most this deep.
+/// Maximum nesting of scopes and vectors.
 const DEEPEST: usize = 64;
 
 impl Parser<'_> {
-    /// Statements up to the `}` of the function, which is eaten.
+    /// Statements up to the `}` of the function, which is consumed.
     pub(super) fn body(&mut self) -> Result<Vec<Statement>> {
         let mut statements = Vec::new();
         let outermost = self.scopes.len();
@@ -77,7 +77,7 @@ impl Parser<'_> {
             "loc" | "file" => return self.debug_directive(),
             "pragma" => return self.pragma(),
             "shared" => Space::Shared,
-            // Parameters of calls live in the thread's own memory.
+            // Parameters of calls live in the thread's local memory.
             "local" | "param" => Space::Local,
             _ => return self.error(format!("the directive `.{directive}` is not supported here")),
         };
@@ -172,7 +172,7 @@ impl Parser<'_> {
             Token::Sign('[') => {
                 self.next();
                 let base = self.operand(depth + 1)?;
-                // A variable has taken its offset with it.
+                // A variable's operand has consumed its offset.
                 let offset = self.offset()?;
                 if self.peek() == Token::Sign(',') {
                     return self.error("addresses of several coordinates (tensors) are not supported");

@@ -1,30 +1,31 @@
 //! PTX text to tokens.
 //!
-//! PTX's lexical rules are C's with three additions: identifiers may begin with `%` or `$`, words that begin with a
-//! point are directives and modifiers (`.global`, `.L2::128B`), and `0f3F800000` and `0d3FF0000000000000` are floats
-//! given by their bits. Comments vanish, but a `//` comment that has a line of its own is remembered: kernels that we
-//! emit say there what a stretch of code does.
+//! PTX's lexical rules are C's with three additions: identifiers may begin with `%` or `$`, words
+//! that begin with a point are directives and modifiers (`.global`, `.L2::128B`), and
+//! `0f3F800000` and `0d3FF0000000000000` are floats given by their bits. Comments are dropped,
+//! except that a `//` comment on a line of its own is recorded: in this project's kernels it
+//! describes the code after it.
 
 use super::ParseError;
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Token<'a> {
     /// `add`, `%r1`, `$L__BB0_2`, `_`.
     Word(&'a str),
     /// `.global`, without the point.
     Dotted(&'a str),
-    /// An integer; the flag says that a `U` followed.
+    /// An integer.
     Integer(u64),
     /// A single-precision float by its bits.
     Single(u32),
     /// A double-precision float by its bits.
     Double(u64),
-    /// What stands between quotes.
+    /// The text between quotes.
     Text(&'a str),
-    /// A sign.
+    /// A punctuation character.
     Sign(char),
-    /// The text ends here.
+    /// End of the text.
     End,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) column: u32,
 }
 
-/// The tokens of a text, and its comment lines: (line, what follows `//`).
+/// The tokens of a text, and its comment lines: (line, text after `//`).
 pub(crate) struct Lexed<'a> {
     pub(crate) tokens: Vec<Placed<'a>>,
     pub(crate) comments: Vec<(u32, &'a str)>,
@@ -59,7 +60,7 @@ fn continues_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$')
 }
 
-/// Cuts `text` into tokens.
+/// Splits `text` into tokens.
 pub(crate) fn lex(text: &str) -> Result<Lexed<'_>, ParseError> {
     let mut lexer = Lexer { text, at: 0, line: 1, line_start: 0 };
     let mut lexed = Lexed { tokens: Vec::new(), comments: Vec::new() };
@@ -108,7 +109,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn column(&self, at: usize) -> u32 {
-        // A line may be megabytes long, and this is asked for every token of it.
+        // A line may be megabytes long, and this is computed for every token of it.
         let bytes = at - self.line_start;
         if bytes > 4096 {
             bytes as u32 + 1
@@ -197,7 +198,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// `1.5`, `1.0e-3`: a double in PTX, wherever it stands.
+    /// `1.5`, `1.0e-3`: a double in PTX in every context.
     fn decimal(&mut self) -> Result<Token<'a>, ParseError> {
         let rest = self.rest();
         let mut length = 0;

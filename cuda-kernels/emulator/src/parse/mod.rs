@@ -1,8 +1,9 @@
-//! PTX text to a typed tree, with the line of everything.
+//! PTX text to a typed tree, with line numbers.
 //!
-//! The reader is a plain recursive-descent one over tokens. It resolves names to registers and variables as it goes
-//! (PTX declares before it uses, in nested scopes), so that what follows never sees a name twice. What it does not
-//! understand is an error that names line and column; it never panics and never recurses deeper than a fixed bound.
+//! The parser is a recursive-descent parser over tokens. It resolves names to registers and
+//! variables as it goes (PTX declares before it uses, in nested scopes), so that later passes see
+//! no names of registers and variables. A construct that it does not accept is an error with line
+//! and column. It never panics, and its recursion depth has a fixed bound.
 
 mod body;
 mod lexer;
@@ -13,16 +14,16 @@ pub(crate) use parser::parse;
 
 use std::fmt;
 
-/// Why a text is not PTX, or not PTX that this crate executes.
+/// Reason why a text is not PTX, or not PTX that this crate executes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct ParseError {
     /// Counted from 1.
     pub line: u32,
     /// Counted from 1; in characters.
     pub column: u32,
-    /// What is wrong, in one sentence without a full stop.
+    /// The error, in one sentence without a full stop.
     pub message: String,
-    /// The line itself, cut to a bearable length.
+    /// The line itself, truncated for display.
     pub shown: String,
 }
 

@@ -1,16 +1,17 @@
-//! The text as a whole: directives, variables with their initialisers, headers of functions.
+//! The top level of the text: directives, variables with their initialisers, headers of
+//! functions.
 
 use super::ParseError;
 use super::lexer::{Placed, Token, lex};
 use super::syntax::{Function, Initial, Operand, RegisterId, Space, Tree, Type, Variable, VariableId};
 use std::collections::HashMap;
 
-/// Registers of a function at most; a text that declares more is a mistake or an attack.
+/// Maximum number of registers of a function; a text that declares more is an error or an attack.
 const MOST_REGISTERS: u64 = 1 << 20;
-/// Bytes of a variable at most.
+/// Maximum number of bytes of a variable.
 const MOST_BYTES: u64 = 1 << 32;
 
-/// What a name stands for in a scope.
+/// Meaning of a name in a scope.
 #[derive(Clone, Copy)]
 pub(super) enum Symbol {
     Register(RegisterId),
@@ -38,7 +39,7 @@ pub(super) struct Parser<'a> {
 
 type Result<T> = std::result::Result<T, ParseError>;
 
-/// Reads a PTX text; gives the tree and the comment lines.
+/// Parses a PTX text; returns the tree and the comment lines.
 pub(crate) fn parse(text: &str) -> Result<(Tree, Vec<(u32, String)>)> {
     let lexed = lex(text)?;
     let comments = lexed.comments.iter().map(|&(line, what)| (line, what.to_owned())).collect();
@@ -98,7 +99,7 @@ impl<'a> Parser<'a> {
         Err(ParseError::new(self.text, line, column, message))
     }
 
-    /// Says that something else is wanted here.
+    /// The error that something else is expected here.
     pub(super) fn wanted<T>(&self, what: &str) -> Result<T> {
         let found = match self.peek() {
             Token::Word(word) => format!("`{word}`"),
@@ -194,7 +195,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `.file`, `.loc` and `.section` speak of source lines, not of what is computed.
+    /// `.file`, `.loc` and `.section` describe source lines and do not affect execution.
     pub(super) fn debug_directive(&mut self) -> Result<()> {
         let (line, _) = self.place();
         let Token::Dotted(directive) = self.next() else { return self.wanted("a directive") };
@@ -554,7 +555,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What a name stands for, from the innermost scope outwards.
+    /// The meaning of a name, from the innermost scope outwards.
     pub(super) fn lookup(&self, name: &str) -> Option<Operand> {
         for scope in self.scopes.iter().rev() {
             match scope.names.get(name) {
@@ -562,7 +563,8 @@ impl<'a> Parser<'a> {
                 Some(&Symbol::Variable(variable)) => return Some(Operand::Variable(variable, 0)),
                 None => {}
             }
-            // `%r12` is number 12 of `%r<20>`, but `%r1<20>` has it as number 2 too: try every cut.
+            // `%r12` is number 12 of `%r<20>`, but `%r1<20>` has it as number 2 too: try every
+            // split.
             let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
             for cut in name.len() - digits..name.len() {
                 let (prefix, number) = name.split_at(cut);

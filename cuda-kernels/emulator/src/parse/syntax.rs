@@ -1,9 +1,9 @@
-//! What a PTX text says, names resolved.
+//! The syntax tree of a PTX text, with names resolved.
 
-/// Where bytes live.
+/// A memory space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Space {
-    /// Memory of the device, seen by every thread.
+    /// Memory of the device, visible to every thread.
     Global,
     /// Memory of a block.
     Shared,
@@ -30,7 +30,7 @@ impl std::fmt::Display for Space {
 /// A fundamental type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Type {
-    /// `.b8`…`.b128`: bits without meaning.
+    /// `.b8`…`.b128`: untyped bits.
     Bits(u32),
     /// `.u8`…`.u64`
     Unsigned(u32),
@@ -111,15 +111,15 @@ impl Type {
     }
 }
 
-/// A register of a function: its index among them.
+/// A register of a function: its index among the function's registers.
 pub(crate) type RegisterId = u32;
 
-/// A name that is no register: which variable.
+/// A variable, named in an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VariableId {
     /// Of the module.
     Module(u32),
-    /// Of the function it stands in: parameters first.
+    /// Of the enclosing function: parameters first.
     Function(u32),
 }
 
@@ -127,7 +127,7 @@ pub(crate) enum VariableId {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Initial {
     Bytes(Vec<u8>),
-    /// The address of a module variable plus an offset, in so many bytes.
+    /// The address of a module variable plus an offset, stored in `bytes` bytes.
     Address {
         variable: u32,
         offset: i64,
@@ -142,7 +142,7 @@ pub(crate) struct Variable {
     pub(crate) space: Space,
     pub(crate) align: u32,
     pub(crate) bytes: u64,
-    /// `extern .shared x[]`: as large as the launch says.
+    /// `extern .shared x[]`: its size is given by the launch.
     pub(crate) dynamic: bool,
     pub(crate) initial: Vec<Initial>,
     /// A function's parameter that is a register.
@@ -206,7 +206,7 @@ pub(crate) enum Special {
     /// One block a cluster: rank 0 of 1.
     ClusterRank,
     ClusterRanks,
-    /// `%clusterid`, of which there is one a block.
+    /// `%clusterid`: each block is a cluster.
     Clusterid(u8),
     Nclusterid(u8),
     IsExplicitCluster,
@@ -214,7 +214,7 @@ pub(crate) enum Special {
 }
 
 impl Special {
-    /// `%tid.x` and the like, given as `%tid` and `x`.
+    /// `%tid.x` and others, given as `%tid` and `x`.
     pub(crate) fn named(name: &str, component: Option<&str>) -> Option<Special> {
         let axis = match component {
             Some("x") => Some(0),
@@ -272,7 +272,7 @@ pub(crate) struct Instruction {
     pub(crate) operands: Vec<Operand>,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// Scope it stands in, for labels.
+    /// Enclosing scope, for labels.
     pub(crate) scope: u32,
 }
 
@@ -295,7 +295,7 @@ pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) entry: bool,
     pub(crate) line: u32,
-    /// Returns, then parameters, then what the body declares.
+    /// Returns, then parameters, then the body's own.
     pub(crate) variables: Vec<Variable>,
     pub(crate) returns: usize,
     pub(crate) parameters: usize,
@@ -308,7 +308,7 @@ pub(crate) struct Function {
     pub(crate) most_threads: Option<[u32; 3]>,
 }
 
-/// A whole text.
+/// A whole module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) version: String,

@@ -1,4 +1,4 @@
-//! What a kernel did wrong, and where.
+//! Faults of kernels, and their places.
 
 use crate::parse::syntax::Space;
 use std::fmt;
@@ -8,29 +8,33 @@ use std::fmt;
 pub enum FaultKind {
     /// An access outside every allocation, outside the argument's buffer, or outside the space.
     OutOfBounds(Space),
-    /// An address that is no multiple of the access's size (of the whole vector's, for vector accesses).
+    /// An address that is no multiple of the access's size (of the whole vector's, for vector
+    /// accesses).
     Misaligned,
-    /// Bytes are read that nothing has written.
+    /// A read of bytes that have not been written.
     UninitialisedRead(Space),
-    /// A register is read that this thread has not written.
+    /// A read of a register that this thread has not written.
     UninitialisedRegister,
-    /// A write through an argument that may only be read, or to constants.
+    /// A write through a read-only argument, or to constants.
     WriteToReadOnly,
-    /// A read through an argument that may only be written.
+    /// A read through a write-only argument.
     ReadOfWriteOnly,
     /// A barrier that not all threads of the block reach, or that a part of a warp reaches.
     DivergentBarrier,
-    /// No thread can go on.
+    /// No thread can continue.
     DeadLock,
-    /// Two threads of a block access the same bytes of shared memory, one writes, and nothing orders them.
+    /// Two threads of a block access the same bytes of shared memory, one writes, and nothing
+    /// orders them.
     SharedRace,
-    /// Two threads of a launch access the same bytes of global memory, one writes, and nothing orders them.
+    /// Two threads of a launch access the same bytes of global memory, one writes, and nothing
+    /// orders them.
     GlobalRace,
-    /// A lane takes part in a shuffle, vote or the like without being named, or is named without taking part.
+    /// A lane takes part in a shuffle, vote or similar without being in the mask, or is in the
+    /// mask without taking part.
     InactiveLane,
-    /// Bytes do not hold the value that the plan says.
+    /// Bytes do not hold the value that the plan expects.
     ExpectedValue,
-    /// Bytes that an asynchronous copy is still to write are accessed.
+    /// An access to bytes that an asynchronous copy has still to write.
     AsyncCopyNotAwaited,
     /// The launch does not fit the kernel or the machine.
     InvalidLaunch,
@@ -55,28 +59,28 @@ pub struct Other {
     pub writes: bool,
 }
 
-/// What a kernel did wrong, and where.
+/// A fault of a kernel, and its place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct Fault {
-    /// What kind of mistake.
+    /// The kind of the fault.
     pub kind: FaultKind,
-    /// What happened, in one sentence without a full stop.
+    /// The message: one sentence without a full stop.
     pub message: String,
     /// Name of the kernel.
     pub kernel: String,
-    /// Line of the PTX text, from 1; 0 if no instruction is to blame.
+    /// Line of the PTX text, from 1; 0 if no instruction caused it.
     pub line: u32,
     /// The line itself.
     pub text: String,
-    /// The nearest `//` comment line above it in the kernel, which says what the stretch of code does.
+    /// The last `//` comment line above it in the kernel, which describes this part of the code.
     pub comment: Option<String>,
-    /// Which block.
+    /// The block.
     pub block: [u32; 3],
-    /// Which thread of the block.
+    /// The thread in its block.
     pub thread: [u32; 3],
-    /// Its place in the warp.
+    /// The lane in its warp.
     pub lane: u32,
-    /// The address in its space, where one is concerned.
+    /// The address in its space, if there is one.
     pub address: Option<u64>,
     /// Name of the buffer or allocation, and the offset in it.
     pub buffer: Option<(String, i64)>,
@@ -85,7 +89,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault that no instruction makes.
+    /// A fault without an instruction.
     pub(crate) fn launch(kernel: &str, message: impl Into<String>) -> Fault {
         Fault {
             kind: FaultKind::InvalidLaunch,

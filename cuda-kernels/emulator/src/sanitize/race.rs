@@ -1,25 +1,27 @@
-//! Who touched which bytes, and when: the table in which races are found.
+//! The access history of memory, in which races are found.
 //!
-//! For each word of memory the table holds its last write and two reads since (the first, and the last by another
-//! thread), each with thread, time and instruction. An access conflicts with an earlier one of another thread if one of
-//! them writes, not both are *strong* (atomic, volatile, relaxed…: PTX's memory model calls two such accesses morally
-//! strong, and no race), and nothing orders them. What orders is the business of the caller, who knows the barriers.
+//! For each word of memory the table holds its last write and two reads since (the first, and the
+//! last by another thread), each with thread, time and instruction. An access conflicts with an
+//! earlier one of another thread if one of them writes, not both are *strong* (atomic, volatile,
+//! relaxed…: PTX's memory model calls two such accesses morally strong, and no race), and they
+//! are not ordered. The caller, which tracks the barriers, decides what is ordered.
 //!
-//! Words are the usual unit. A word that is accessed in parts (halves, bytes) gets four cells of its own in a side table,
-//! so that neighbours in a word are no race.
+//! Words are the usual unit. A word that is accessed in parts (halves, bytes) gets four cells of
+//! its own in a side table, so that accesses to different bytes of a word are no race.
 
 /// One access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Entry {
-    /// The block's clock; 0 is "never".
+    /// The block's clock; 0 means that there was no access.
     pub(crate) time: u32,
     /// Linear index of the block.
     pub(crate) block: u32,
-    /// Thread of the block (10 bits), strong (1 bit), instruction (21 bits, the highest meaning "that or later").
+    /// Thread of the block (10 bits), strong (1 bit), instruction (21 bits; the highest value
+    /// means "that or later").
     packed: u32,
 }
 
-/// Instructions that an entry tells apart.
+/// Highest instruction index that an entry can hold.
 const MOST: u32 = (1 << 21) - 1;
 
 impl Entry {
@@ -51,10 +53,10 @@ struct Cell {
     reads: [Entry; 2],
 }
 
-/// Marks a cell whose word is split; the time's place holds the index of its parts.
+/// Marks a cell whose word is split; `time` holds the index of its parts.
 const SPLIT: u32 = u32::MAX;
 
-/// Histories of a stretch of memory.
+/// Histories of a range of memory.
 pub(crate) struct RaceTable {
     words: Vec<Cell>,
     parts: Vec<[Cell; 4]>,
@@ -81,7 +83,8 @@ impl Cell {
                     return Some((read, false));
                 }
             }
-            // A strong write does not hide a weak one of the same thread from other strong ones.
+            // A strong write does not replace a weak one of the same thread, which may race with
+            // other threads' strong accesses.
             if now.strong()
                 && self.write.time != 0
                 && !self.write.strong()
@@ -92,7 +95,7 @@ impl Cell {
             }
             *self = Cell { write: now, reads: [Entry::default(); 2] };
         } else if self.reads[0].time == 0 || self.reads[0].same_thread(now) || ordered(self.reads[0]) {
-            // Among reads that nothing orders a weak one is the one to keep.
+            // Among reads of equal time, the weak one is kept.
             if !(now.strong() && !self.reads[0].strong() && self.reads[0].time == now.time) {
                 self.reads[0] = now;
             }
@@ -114,7 +117,8 @@ impl RaceTable {
         self.parts.clear();
     }
 
-    /// Notes an access of `bytes` bytes from `offset` on; gives an earlier one that conflicts.
+    /// Records an access of `bytes` bytes from `offset` on; returns an earlier one that
+    /// conflicts.
     #[inline(always)]
     pub(crate) fn access(
         &mut self,

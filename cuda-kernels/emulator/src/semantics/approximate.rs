@@ -1,7 +1,8 @@
-//! Transcendental functions: the value that f64 arithmetic gives, rounded once into the format.
+//! Transcendental functions: the value of f64 arithmetic, rounded once into the format.
 //!
-//! Hardware gives less: `ex2.approx.f32` errs by 2 ulp, `lg2.approx` by 2^-22 absolute near 1, `sin` and `cos` by 2^-20.5
-//! absolute over −π…π, `tanh.approx.f32` by 2^-11 relative, `rcp` by 1 ulp, `rsqrt` by 2^-22.9 relative (PTX ISA).
+//! Hardware is less accurate: `ex2.approx.f32` errs by 2 ulp, `lg2.approx` by 2^-22 absolute near
+//! 1, `sin` and `cos` by 2^-20.5 absolute over −π…π, `tanh.approx.f32` by 2^-11 relative, `rcp`
+//! by 1 ulp, `rsqrt` by 2^-22.9 relative (PTX ISA).
 
 use super::exact::{F32, F64, Format, Rounding};
 use super::float::flush32;
@@ -43,14 +44,14 @@ fn of(function: Function, value: f64) -> f64 {
     }
 }
 
-/// The same for f32, which Rust rounds by itself.
+/// The same for f32, which Rust's arithmetic rounds directly.
 fn single(function: Function, flush: bool, bits: u32) -> u32 {
     let bits = if flush { flush32(bits) } else { bits };
     let result = super::float::single(of(function, f64::from(f32::from_bits(bits))) as f32);
     if flush { flush32(result) } else { result }
 }
 
-/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64` look at the upper word only, and give only that.
+/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64` read and write the upper word only.
 pub(crate) fn upper_word(function: Function, bits: u64) -> u64 {
     evaluate(function, F64, true, bits & 0xffff_ffff_0000_0000) & 0xffff_ffff_0000_0000
 }

@@ -2,7 +2,7 @@
 
 use super::exact::{BF16, E5M2, Exact, F16, F32, F64, Format, Number, Rounding, TF32};
 
-/// One side of a conversion.
+/// Type of the operand or the result of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Signed(u32),
@@ -18,16 +18,16 @@ pub(crate) struct Conversion {
     pub(crate) to: Kind,
     pub(crate) from: Kind,
     pub(crate) rounding: Rounding,
-    /// `.rni` and the like between floats: the result is a whole number.
+    /// `.rni` and similar between floats: the result is a whole number.
     pub(crate) whole: bool,
     pub(crate) flush: bool,
     pub(crate) saturate: bool,
     pub(crate) relu: bool,
-    /// `.satfinite`: what is too large becomes the largest finite number.
+    /// `.satfinite`: overflow gives the largest finite number.
     pub(crate) finite: bool,
 }
 
-/// `bits` of width `width` as a number with sign.
+/// `bits` of width `width`, sign-extended.
 pub(crate) fn extend(bits: u64, width: u32) -> i64 {
     ((bits << (64 - width)) as i64) >> (64 - width)
 }
@@ -52,7 +52,8 @@ impl Conversion {
         }
     }
 
-    /// The result in the width of its type; signed integers are extended to 64 bits, so that any register may take them.
+    /// The result in the width of its type; signed integers are sign-extended to 64 bits, so that
+    /// they fit any register.
     pub(crate) fn evaluate(self, bits: u64) -> u64 {
         let number = match self.from {
             Kind::Signed(width) => return self.of_integer(i128::from(extend(bits, width))),
@@ -95,7 +96,7 @@ impl Conversion {
 
     fn to_integer(self, number: Number, width: u32) -> u64 {
         let value = match number {
-            // PTX ISA, cvt: zero, but for f64 sources and 64-bit results the middle of the range.
+            // PTX ISA, cvt: zero; for f64 sources and 64-bit results, the middle of the range.
             Number::NaN if width == 64 || self.from == Kind::Float(F64) => 1i128 << (width - 1),
             Number::NaN => 0,
             Number::Infinite(negative) => {
@@ -152,8 +153,8 @@ impl Conversion {
     }
 
     fn to_e4m3(self, number: Number) -> u64 {
-        // The largest number, 448, has exponent field 15, which an IEEE format gives to infinities: use one exponent
-        // bit more, and clamp.
+        // The largest number, 448, has exponent field 15, which IEEE formats reserve for
+        // infinities: use one exponent bit more, and clamp.
         let wide = Format { exponent_bits: 5, fraction_bits: 3, below: 0 };
         let value = match number {
             Number::NaN => return 0x7f,

@@ -1,15 +1,16 @@
-//! Floating-point numbers taken apart, and put together again with any rounding into any format.
+//! Floating-point numbers, unpacked exactly, and packed with any rounding into any format.
 //!
-//! A finite number is `mantissa · 2^exponent`, with a *sticky* flag that says "and a little more, less than one unit of
-//! the mantissa". Sums, products, quotients and roots are formed with at least 60 bits beyond what any format keeps, so
-//! that one rounding at the end is the correct rounding of the exact result.
+//! A finite number is `mantissa · 2^exponent`, with a *sticky* flag that means "plus a positive
+//! amount of less than one unit of the mantissa". Sums, products, quotients and roots are formed
+//! with at least 60 bits more than any format keeps, so that one rounding at the end is the
+//! correct rounding of the exact result.
 
 /// IEEE-like binary formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Format {
     pub(crate) exponent_bits: u32,
     pub(crate) fraction_bits: u32,
-    /// Bits of zeros below the fraction: tf32 is an f32 whose last 13 bits do not count.
+    /// Zero bits below the fraction: tf32 is an f32 whose last 13 bits are ignored.
     pub(crate) below: u32,
 }
 
@@ -21,7 +22,7 @@ pub(crate) const F64: Format = Format { exponent_bits: 11, fraction_bits: 52, be
 /// Has infinities and NaN as IEEE formats do.
 pub(crate) const E5M2: Format = Format { exponent_bits: 5, fraction_bits: 2, below: 0 };
 
-/// Where a result that lies between two numbers goes.
+/// Direction in which a result between two numbers is rounded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
     NearestEven,
@@ -57,7 +58,7 @@ impl Format {
         (1 << (self.exponent_bits - 1)) - 1
     }
 
-    /// The NaN that arithmetic makes.
+    /// The NaN that arithmetic returns.
     pub(crate) const fn nan(self) -> u64 {
         match self.bits() {
             64 => 0xfff8_0000_0000_0000,
@@ -82,12 +83,12 @@ impl Format {
         magnitude != 0 && magnitude < 1 << (self.fraction_bits + self.below)
     }
 
-    /// A subnormal becomes zero of its sign.
+    /// Flushes a subnormal to zero of its sign.
     pub(crate) const fn flush(self, bits: u64) -> u64 {
         if self.is_subnormal(bits) { bits & self.sign() } else { bits }
     }
 
-    /// Takes a number apart.
+    /// Unpacks a number.
     pub(crate) fn unpack(self, bits: u64) -> Number {
         let negative = bits & self.sign() != 0;
         let kept = (bits & (self.sign() - 1)) >> self.below;
@@ -120,7 +121,7 @@ impl Format {
         let lowest = 1 - self.bias() - self.fraction_bits as i32;
         let unit = (value.exponent + top - self.fraction_bits as i32).max(lowest);
         let kept = value.rounded(unit, rounding);
-        // A carry out of the fraction lands in the exponent, where it belongs.
+        // A carry out of the fraction correctly increments the exponent.
         let biased = (unit - lowest) as u128;
         let magnitude = (kept + (biased << self.fraction_bits)) << self.below;
         if magnitude < u128::from(self.infinity()) {
@@ -141,7 +142,7 @@ impl Exact {
         Exact { negative, mantissa: 0, exponent: 0, sticky: false }
     }
 
-    /// The magnitude in units of `2^unit`, rounded to a whole number.
+    /// The magnitude in units of `2^unit`, rounded to an integer.
     pub(crate) fn rounded(self, unit: i32, rounding: Rounding) -> u128 {
         let shift = unit - self.exponent;
         let (kept, half, rest) = match shift {
@@ -196,7 +197,8 @@ impl Exact {
             let sticky = lost || large.sticky;
             return Exact { mantissa: large.mantissa + moved, sticky, ..large };
         }
-        // A little less than `moved` was not taken away: take one unit more, and add the little.
+        // Slightly more than `moved` is to be subtracted: subtract one unit more, and set the
+        // sticky flag.
         let taken = moved + u128::from(lost);
         if large.mantissa == taken && !lost {
             return Exact::zero(rounding == Rounding::Down);
@@ -253,7 +255,7 @@ impl Exact {
         }
     }
 
-    /// A whole number.
+    /// An integer.
     pub(crate) fn integer(value: i128) -> Exact {
         Exact { negative: value < 0, mantissa: value.unsigned_abs(), exponent: 0, sticky: false }
     }

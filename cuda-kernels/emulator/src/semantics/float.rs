@@ -1,9 +1,9 @@
-//! Floating-point arithmetic: every operation in every format, rounding and modifier, one value at a time; and the
-//! common cases (round to nearest even) in a form that vectorises.
+//! Floating-point arithmetic: every operation in every format, rounding and modifier, one value
+//! at a time; and the common cases (round to nearest even) in a form that vectorises.
 
 use super::exact::{Exact, Format, Number, Rounding};
 
-/// What is computed.
+/// Operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     Add,
@@ -26,13 +26,13 @@ pub(crate) struct Float {
     pub(crate) operation: Operation,
     pub(crate) format: Format,
     pub(crate) rounding: Rounding,
-    /// Subnormal operands and results are zeros.
+    /// Subnormal operands and results are flushed to zero.
     pub(crate) flush: bool,
     /// The result is clamped to 0…1, and NaN is 0.
     pub(crate) saturate: bool,
     /// Negative results are 0.
     pub(crate) relu: bool,
-    /// `min` and `max`: NaN wins.
+    /// `min` and `max` propagate NaN.
     pub(crate) nan: bool,
     /// `min` and `max` of magnitudes, with the exclusive or of the signs.
     pub(crate) xor_sign: bool,
@@ -92,7 +92,7 @@ impl Float {
             (true, false) => b,
             (false, true) => a,
             (false, false) => {
-                // As whole numbers: negative ones with their magnitude turned round, so −0 lies below +0.
+                // As integers: the magnitude of negative ones is inverted, so −0 lies below +0.
                 let order = |bits: u64| {
                     let magnitude = (bits & (format.sign() - 1)) as i64;
                     if bits & format.sign() != 0 { -1 - magnitude } else { magnitude }
@@ -127,13 +127,13 @@ pub(crate) enum Relation {
     LessEqual,
     Greater,
     GreaterEqual,
-    /// Neither is NaN.
+    /// Neither operand is NaN.
     Numbers,
-    /// One is NaN.
+    /// An operand is NaN.
     NaN,
 }
 
-/// A relation of floats; `unordered` relations hold if one is NaN.
+/// A relation of floats; `unordered` relations hold if an operand is NaN.
 pub(crate) fn compare(
     format: Format,
     relation: Relation,
@@ -165,26 +165,27 @@ pub(crate) fn compare(
     }
 }
 
-/// The bits of an f32 result, NaN made canonical.
+/// The bits of an f32 result, with a canonical NaN.
 #[inline(always)]
 pub(crate) fn single(value: f32) -> u32 {
     if value.is_nan() { 0x7fff_ffff } else { value.to_bits() }
 }
 
-/// The bits of an f64 result, NaN made canonical.
+/// The bits of an f64 result, with a canonical NaN.
 #[inline(always)]
 pub(crate) fn double(value: f64) -> u64 {
     if value.is_nan() { 0xfff8_0000_0000_0000 } else { value.to_bits() }
 }
 
-/// Subnormal f32 bits become zero.
+/// Flushes subnormal f32 bits to zero.
 #[inline(always)]
 pub(crate) fn flush32(bits: u32) -> u32 {
     if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits }
 }
 
-/// `a·b + c` of doubles whose product is exact, rounded to odd, so that rounding again to a format of less than 51 bits
-/// is the single rounding (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+/// `a·b + c` of doubles whose product is exact, rounded to odd, so that rounding again to a
+/// format of less than 51 bits is the single rounding (Boldo and Melquiond, "Emulation of a FMA
+/// and correctly rounded sums", 2008).
 #[inline(always)]
 pub(crate) fn sum_to_odd(product: f64, c: f64) -> f64 {
     let sum = product + c;
@@ -192,7 +193,7 @@ pub(crate) fn sum_to_odd(product: f64, c: f64) -> f64 {
     let error = (product - (sum - b)) + (c - b);
     let bits = sum.to_bits();
     let inexact = error != 0.0 && bits & 1 == 0 && sum.is_finite();
-    // Towards the error: away from zero if it has the sign of the sum.
+    // Towards the error: away from zero if the error has the sign of the sum.
     let away = (error > 0.0) == (sum > 0.0);
     let odd = if away { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
     f64::from_bits(if inexact { odd } else { bits })
@@ -205,7 +206,7 @@ pub(crate) fn fma32(a: u32, b: u32, c: u32) -> u32 {
     single(sum_to_odd(product, f64::from(f32::from_bits(c))) as f32)
 }
 
-/// An f16 as the f32 that equals it.
+/// Exact conversion of f16 to f32.
 #[inline(always)]
 pub(crate) fn widen16(bits: u32) -> f32 {
     let sign = (bits & 0x8000) << 16;
@@ -217,7 +218,7 @@ pub(crate) fn widen16(bits: u32) -> f32 {
     f32::from_bits(value.to_bits() | sign)
 }
 
-/// A bf16 as the f32 that equals it.
+/// Exact conversion of bf16 to f32.
 #[inline(always)]
 pub(crate) fn widen_brain(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
@@ -229,7 +230,7 @@ pub(crate) fn narrow16(value: f32) -> u32 {
     let bits = value.to_bits();
     let sign = bits >> 16 & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // Subnormal results: adding 0.5 leaves units of 2^-24 at the end of the sum's fraction.
+    // Subnormal results: after 0.5 is added, the last bit of the sum's fraction is 2^-24.
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
     let odd = magnitude >> 13 & 1;
     let normal = (magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd)) >> 13;
@@ -251,7 +252,8 @@ pub(crate) fn narrow_brain(value: f32) -> u32 {
     if value.is_nan() { 0x7fff } else { bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16 }
 }
 
-/// A double that was rounded to odd (or is exact) to the f32 that rounds to odd, so that it may be rounded again.
+/// Converts a double that was rounded to odd (or is exact) to the f32 that rounds to odd, so that
+/// it may be rounded again.
 #[inline(always)]
 pub(crate) fn odd_single(value: f64) -> f32 {
     let near = value as f32;
@@ -264,13 +266,14 @@ pub(crate) fn odd_single(value: f64) -> f32 {
     f32::from_bits(if grow { bits + 1 } else { bits - 1 })
 }
 
-/// Two halves of a word, each through `f`.
+/// Applies `f` to both halves of a word.
 #[inline(always)]
 pub(crate) fn halves(a: u32, b: u32, c: u32, f: impl Fn(u32, u32, u32) -> u32) -> u32 {
     f(a & 0xffff, b & 0xffff, c & 0xffff) | f(a >> 16, b >> 16, c >> 16) << 16
 }
 
-/// `add.rn.f16`: f32 holds every sum of halves to within what double rounding forgives (24 ≥ 2·11 + 2).
+/// `add.rn.f16`: f32 has enough bits that rounding the sum of halves twice equals rounding it
+/// once (24 ≥ 2·11 + 2).
 #[inline(always)]
 pub(crate) fn add16(a: u32, b: u32) -> u32 {
     narrow16(widen16(a) + widen16(b))

@@ -1,6 +1,7 @@
-//! Integer instructions that Rust has no operator for, one value at a time (PTX ISA, "Integer Arithmetic Instructions").
+//! Integer instructions that Rust has no operator for, one value at a time (PTX ISA, "Integer
+//! Arithmetic Instructions").
 
-/// `div.s32` and the like: division by zero gives all ones.
+/// `div.s32` and similar: division by zero gives all ones.
 macro_rules! division {
     ($divide:ident, $remainder:ident, $signed:ty, $unsigned:ty) => {
         #[inline(always)]
@@ -30,7 +31,8 @@ division!(divide16, remainder16, i16, u16);
 division!(divide32, remainder32, i32, u32);
 division!(divide64, remainder64, i64, u64);
 
-/// `bfe`: `length` bits from `position` on; both count modulo 256, and what lies above the value is its sign (or zeros).
+/// `bfe`: `length` bits from `position` on; both count modulo 256, and bits above the value are
+/// its sign (or zeros).
 pub(crate) fn extract(value: u64, position: u32, length: u32, width: u32, signed: bool) -> u64 {
     let (position, length) = (position & 0xff, length & 0xff);
     let most = width - 1;
@@ -56,7 +58,8 @@ pub(crate) fn insert(a: u64, b: u64, position: u32, length: u32, width: u32) -> 
     (b & !mask | a << position & mask) & all
 }
 
-/// `bfind`: position of the highest one (for signed: highest bit that differs from the sign), or all ones.
+/// `bfind`: position of the highest one (for signed: highest bit that differs from the sign), or
+/// all ones.
 pub(crate) fn find(value: u64, width: u32, signed: bool, shift_amount: bool) -> u32 {
     let negative = signed && value >> (width - 1) & 1 == 1;
     let all = if width == 64 { u64::MAX } else { (1 << width) - 1 };
@@ -107,7 +110,7 @@ pub(crate) enum Permutation {
     ReplicateSixteen,
 }
 
-/// `shf`: `b:a` shifted as one, the high (left) or low (right) half kept.
+/// `shf`: `b:a` shifted as one value; the high (left) or low (right) half is returned.
 #[inline(always)]
 pub(crate) fn funnel(a: u32, b: u32, amount: u32, left: bool, wrap: bool) -> u32 {
     let amount = if wrap { amount & 31 } else { amount.min(32) };

@@ -1,12 +1,14 @@
-//! `mma.sync`: how a warp holds matrices, and what the product is.
+//! `mma.sync`: the distribution of matrices over a warp, and the product.
 //!
-//! PTX spreads each matrix over the registers of 32 lanes ("Matrix Fragments" in the PTX ISA). With g = lane / 4 and
-//! t = lane % 4, the functions here say which element the i-th value of a lane is.
+//! PTX distributes each matrix over the registers of 32 lanes ("Matrix Fragments" in the PTX
+//! ISA). With g = lane / 4 and t = lane % 4, the functions here give the element that the i-th
+//! value of a lane is.
 //!
-//! The model of accumulation: for each element of the result, products are exact and are added to the accumulator in
-//! order of k in f64 (f64 matrices: one `fma` a product; integers: exactly), and the sum is rounded once, to nearest
-//! even, into the accumulator's type. Hardware truncates inside, in ways that are not documented, so kernels that use
-//! `mma` are to be compared within bounds.
+//! The model of accumulation: for each element of the result, products are exact and are added to
+//! the accumulator in order of k in f64 (f64 matrices: one `fma` a product; integers: exactly),
+//! and the sum is rounded once, to nearest even, into the accumulator's type. Hardware truncates
+//! intermediate sums in undocumented ways, so kernels that use `mma` must be compared within
+//! bounds.
 
 /// Elements of A (row, k) in a lane.
 pub(crate) fn a_element(shape: Shape, lane: usize, i: usize) -> (usize, usize) {
@@ -14,7 +16,8 @@ pub(crate) fn a_element(shape: Shape, lane: usize, i: usize) -> (usize, usize) {
     if shape.m == 8 {
         return (g, t);
     }
-    // Values that share a register lie side by side in k; registers alternate rows g and g+8, then step in k.
+    // Values that share a register are neighbours in k; registers alternate rows g and g+8, then
+    // step in k.
     let packed = shape.packed;
     let (register, within) = (i / packed, i % packed);
     (g + 8 * (register % 2), t * packed + within + 4 * packed * (register / 2))
@@ -59,7 +62,8 @@ impl Shape {
     }
 }
 
-/// `c + a·b` for every element, `step(accumulator, a, b)` in order of k. A is row-major m×k, B is k×n, C is m×n.
+/// `c + a·b` for every element, `step(accumulator, a, b)` in order of k. A is row-major m×k, B is
+/// k×n, C is m×n.
 pub(crate) fn multiply<A: Copy, C: Copy>(
     shape: Shape,
     a: &[A],
@@ -118,7 +122,8 @@ mod tests {
         }
     }
 
-    /// PTX ISA, figures of m16n8k16 with f16: a4 of lane 5 is row 1, column 10; b2 is row 10, column 1.
+    /// PTX ISA, figures of m16n8k16 with f16: a4 of lane 5 is row 1, column 10; b2 is row 10,
+    /// column 1.
     #[test]
     fn some_places_by_hand() {
         let shape = Shape { m: 16, n: 8, k: 16, packed: 2 };

@@ -1,5 +1,5 @@
-//! Row functions: one call computes an instruction for all 32 lanes, so that the choice among instructions is made once
-//! and rustc turns the loop over lanes into vector instructions.
+//! Row functions: one call computes an instruction for all 32 lanes. So the dispatch is done once
+//! for a warp, and rustc vectorises the loop over lanes.
 
 use super::float::{
     Relation, add_brain, add16, double, flush32, fma_brain, fma16, fma32, halves, mul_brain, mul16, single,
@@ -14,7 +14,7 @@ pub(crate) type Words = [u32; WARP];
 /// A register of 64 bits in every lane.
 pub(crate) type Doubles = [u64; WARP];
 
-/// A row function by what it takes (W: 32 bits, D: 64 bits) and gives.
+/// A row function, by the widths of its operands and result (W: 32 bits, D: 64 bits).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rows {
     W1(fn(&Words) -> Words),
@@ -88,7 +88,7 @@ fn g(bits: u64) -> f64 {
     f64::from_bits(bits)
 }
 
-/// A 16-bit value with its sign spread over 32 bits.
+/// A 16-bit value, sign-extended to 32 bits.
 #[inline(always)]
 fn s16(bits: u32) -> i32 {
     i32::from(bits as i16)
@@ -231,7 +231,8 @@ pub(crate) fn integer3(name: &str, ty: Type) -> Option<Rows> {
     })
 }
 
-/// Floating-point instructions to nearest even without clamps; those that are missing here go value by value.
+/// Floating-point instructions to nearest even without clamps; all others are computed value by
+/// value.
 pub(crate) fn float(name: &str, ty: Type, flush: bool) -> Option<Rows> {
     Some(match (name, ty, flush) {
         ("add", Type::Float(32), false) => w2!(|a, b| single(f(a) + f(b))),
@@ -289,7 +290,7 @@ pub(crate) fn float(name: &str, ty: Type, flush: bool) -> Option<Rows> {
     })
 }
 
-/// `min.f32` and `max.f32`: a number wins over NaN, and −0 lies below +0.
+/// `min.f32` and `max.f32`: a number takes precedence over NaN, and −0 lies below +0.
 #[inline(always)]
 fn extreme(a: u32, b: u32, least: bool) -> u32 {
     let order = |bits: u32| (bits as i32) ^ ((bits as i32 >> 31) as u32 >> 1) as i32;
@@ -304,7 +305,7 @@ fn extreme(a: u32, b: u32, least: bool) -> u32 {
     }
 }
 
-/// Conversions that kernels do all day: (to, from) without modifiers but the one that the pair needs.
+/// Frequent conversions: (to, from) with no modifier except the one that the pair requires.
 pub(crate) fn convert(to: Type, from: Type) -> Option<Rows> {
     use Type::{Brain, Float, Signed, Unsigned};
     Some(match (to, from) {
@@ -330,10 +331,11 @@ pub(crate) fn convert(to: Type, from: Type) -> Option<Rows> {
     })
 }
 
-/// Conversions to whole numbers, as integers or as floats, with the rounding's name: `rni`, `rzi`, `rmi`, `rpi`.
+/// Conversions to whole numbers, as integers or as floats, with the rounding's name: `rni`,
+/// `rzi`, `rmi`, `rpi`.
 pub(crate) fn whole(to: Type, from: Type, rounding: &str) -> Option<Rows> {
     use Type::{Float, Signed, Unsigned};
-    // Rust's casts clamp, and make 0 of NaN, as PTX does for f32.
+    // Rust's casts saturate, and convert NaN to 0, as PTX does for f32.
     Some(match (to, from, rounding) {
         (Signed(32), Float(32), "rzi") => w1!(|a| f(a) as i32 as u32),
         (Unsigned(32), Float(32), "rzi") => w1!(|a| f(a) as u32),
@@ -412,7 +414,8 @@ macro_rules! relations {
     };
 }
 
-/// Comparisons of integers, and ordered ones of floats (an ordered "not equal" of floats goes value by value).
+/// Comparisons of integers, and ordered ones of floats (an ordered "not equal" of floats is
+/// computed value by value).
 pub(crate) fn compare(ty: Type, relation: Relation) -> Option<CompareRows> {
     Some(match ty {
         Type::Signed(16) => relations!(W, u32, relation, |x| s16(x)),
@@ -488,7 +491,7 @@ mod tests {
         if width == 64 { bits } else { bits & ((1 << width) - 1) }
     }
 
-    /// Values with few bits, where ties and overflows are likely, and any others.
+    /// Values with few bits, where ties and overflows are likely, and arbitrary ones.
     fn values() -> impl Strategy<Value = u64> {
         prop_oneof![
             any::<u64>(),

@@ -1,4 +1,4 @@
-//! Instructions that are computed one value at a time, behind one function.
+//! Instructions that are computed one value at a time, through one function.
 
 use super::approximate::{self, Function};
 use super::convert::{Conversion, extend};
@@ -10,12 +10,13 @@ use super::integer::{self, Permutation};
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Scalar {
     Float(Float),
-    /// On both halves of a word.
+    /// Applied to both halves of a word.
     Pair(Float),
     Convert(Conversion),
-    /// Two values into the halves of a word (or bytes of a half), the first above.
+    /// Converts two values into the halves of a word (or bytes of a half), the first to the upper
+    /// one.
     ConvertPair(Conversion),
-    /// Two bytes into the halves of a word.
+    /// Converts two bytes into the halves of a word.
     WidenPair(Conversion),
     Approximate(Function, Format, bool),
     ApproximatePair(Function, Format),
@@ -56,19 +57,19 @@ pub(crate) enum Scalar {
         wrap: bool,
     },
     NthSet,
-    /// `slct`: by the sign of the third operand, a float if it says so.
+    /// `slct`: selects by the sign of the third operand, an integer or a float.
     SelectBySign {
         float: bool,
         flush: bool,
     },
-    /// Two halves, each through an integer function: `add.u16x2`, `min.s16x2`.
+    /// Applies an integer function to both halves: `add.u16x2`, `min.s16x2`.
     HalvesInteger(HalvesInteger),
     /// Sign-extension of the low bits (`szext`).
     Extend {
         signed: bool,
         wrap: bool,
     },
-    /// `cvt.pack`: two clamped values below, the third operand shifted up.
+    /// `cvt.pack`: two clamped values in the low bits, the third operand shifted up.
     Pack {
         width: u32,
         signed: bool,
@@ -85,7 +86,7 @@ pub(crate) enum HalvesInteger {
 }
 
 impl Scalar {
-    /// The result's bits, to be cut to the register's width.
+    /// The result's bits, to be truncated to the register's width.
     pub(crate) fn evaluate(self, [a, b, c, d]: [u64; 4]) -> u64 {
         let (x, y, z, w) = (a as u32, b as u32, c as u32, d as u32);
         let pair = |f: &dyn Fn(u32, u32, u32) -> u64| {

@@ -1,6 +1,7 @@
 //! Cotangents: of a block of queries, or of the keys and values of a block of keys.
 //!
-//! Probabilities are made again from scores and l. The cotangents of scores weigh rows without the scale, which the sums are multiplied by when they are done.
+//! Probabilities are recomputed from scores and l. The cotangents of scores weight rows without
+//! the scale; the finished sums are multiplied by it.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -47,7 +48,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let numbers =
         (across && engine.ahead() > 0).then(|| Numbers::new(&mut draft, engine, of_queries, call.queries));
     let (code, functions) = (&mut draft.code, &mut draft.functions);
-    // Rows and columns of the product that scores are, and of the one that is the cotangent of probabilities.
+    // Rows and columns of the product for the scores, and of the one for the cotangent of
+    // probabilities.
     let (rows, columns) = if across { ([k, v], [q, c]) } else { ([q, c], [k, v]) };
     for (rows, tile) in rows.iter().zip(&tiles) {
         engine.fill(code, rows, first, tile);
@@ -60,7 +62,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let (from, to) = (code.mov(Type::S32, 0), code.mov(Type::S32, end as i64));
     if call.causal {
         match across {
-            // The first query that sees a key of the block, which is where a block of queries begins.
+            // The first query that sees a key of the block; it begins a block of queries.
             true => code.assign(Type::S32, from, first),
             false => {
                 let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);
@@ -128,7 +130,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
 }
 
-/// l in the unit of powers, and m, for each of the queries of a thread, of those that there are.
+/// l in the unit of powers, and m, for each of the thread's queries that is in range.
 fn of_slots(
     code: &mut Code,
     problem: &Problem<'_>,

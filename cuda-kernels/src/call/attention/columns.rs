@@ -1,10 +1,13 @@
-//! Going along the columns of a block of rows.
+//! The loop over the columns of a block of rows.
 //!
-//! An engine whose tiles come by themselves has the column tiles twice: when those of a step have arrived, and everyone is done with the ones before, the next are sent
-//! for, and arrive while the step is computed. So one barrier a step is enough. Otherwise tiles are loaded when they are wanted, between two barriers.
+//! An engine that loads tiles asynchronously has double-buffered column tiles. When those of a
+//! step have arrived, and all threads are done with the ones before, the next are requested, and
+//! arrive during the computation of the step. So one barrier a step is enough. Otherwise tiles
+//! are loaded at the beginning of their step, between two barriers.
 //!
-//! Where columns are queries, each has two numbers besides, l and m. They come along: a thread has one of a step in a register while the step before is
-//! computed, and leaves it in shared memory at its end.
+//! Where columns are queries, each has two more numbers, l and m. They are prefetched too: a
+//! thread loads one of the next step to a register before the computation of the current step,
+//! and stores it to shared memory after it.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
@@ -13,7 +16,7 @@ use super::rows::{Rows, Tile};
 use super::{Engine, Slots, unit};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 
-/// What a block of rows meets.
+/// The columns that a block of rows is combined with.
 pub(super) struct Columns<'a> {
     pub engine: &'a dyn Engine,
     pub rows: [Rows; 2],
@@ -22,7 +25,8 @@ pub(super) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Does something with each block of columns, given the first column, the tiles, and where its numbers are.
+    /// Emits `body` for each block of columns, given the first column, the tiles, and the address
+    /// of its numbers.
     pub fn each(
         &self,
         code: &mut Code,
@@ -33,7 +37,7 @@ impl Columns<'_> {
         let distance = self.engine.ahead();
         if distance == 0 {
             code.count(from, to, step, |code, from| {
-                // Everybody is done with the last block.
+                // All threads are done with the last block.
                 code.push(Inst::Barrier);
                 self.load(code, from, self.tiles);
                 code.push(Inst::Barrier);
@@ -88,26 +92,26 @@ impl Columns<'_> {
     }
 }
 
-/// The numbers of queries, in shared memory: l, by which scores are moved, and m.
+/// The numbers of queries in shared memory: l, which is subtracted from scores, and m.
 pub(super) struct Numbers {
-    /// Of a step and of the next.
+    /// Buffers of the current step and of the next one.
     pub shared: [Reg; 2],
-    /// Where the thread's first is in memory.
+    /// Address in memory of the thread's first number.
     address: Reg,
-    /// Which of a block it is.
+    /// Its index in a block.
     index: Reg,
-    /// Whether it has one.
+    /// Whether the thread has one.
     has: Reg,
-    /// What it is multiplied by.
+    /// Its factor.
     factor: Reg,
-    /// Bytes from the beginning to where it goes.
+    /// Byte offset in the buffer to which it is stored.
     to: Reg,
     number: Number,
     queries: usize,
 }
 
 impl Numbers {
-    /// The numbers of queries that lie at two addresses.
+    /// The numbers of queries at two addresses.
     pub fn new(draft: &mut Draft, engine: &dyn Engine, [l, m]: [Reg; 2], queries: usize) -> Numbers {
         let (number, columns) = (engine.sums(), engine.extents()[1]);
         let bytes = 2 * columns as i64 * number.size();
@@ -139,7 +143,7 @@ impl Numbers {
         self.number.store(code, Space::Shared, place, &[value]);
     }
 
-    /// Those of a thread's columns: l, and m.
+    /// The numbers of a thread's columns: l, and m.
     pub fn of(&self, code: &mut Code, engine: &dyn Engine, shared: Reg) -> [Vec<Reg>; 2] {
         let Slots { first, far } = engine.columns();
         let (size, columns) = (self.number.size(), engine.extents()[1] as i64);

@@ -1,7 +1,10 @@
-//! The engine of every dtype: fused multiply-adds on the units that every thread has.
+//! The engine of every dtype: fused multiply-adds on the ordinary arithmetic units.
 //!
-//! 256 threads stand in 16 rows of 16 and have every 16th row and column of a block of scores, so that the 16 of a row of threads share its rows. Tiles are widened to the dtype of sums on their way to shared memory, and rows of tiles are one
-//! vector longer than they need be, so that vectors of neighbouring rows lie in different banks. Weights go through shared memory once more, since a thread adds up whole rows of columns.
+//! The 256 threads form 16 rows of 16. Each has every 16th row and column of a block of scores,
+//! so the 16 threads of a row share its rows. Tiles are widened to the dtype of sums when they
+//! are stored to shared memory. Rows of tiles are padded by one vector, so that vectors of
+//! neighbouring rows lie in different banks. Weights go through shared memory once more, since a
+//! thread sums over all columns of a row.
 //!
 //! | sums | width up to | forward | backward | registers | shared memory |
 //! |---|---|---|---|---|---|
@@ -12,8 +15,9 @@
 //! | f64 | 64 | 32 × 32 | 16 × 16 | 140, 148 | 58 KiB, 35 KiB |
 //! | f64 | 128 | 16 × 16 | 16 × 16 | 134, 152 | 51 KiB, 67 KiB |
 //!
-//! Bound by the multiply-add units with the largest tile, where a thread makes eight multiply-adds of each vector of four numbers that it reads of shared memory; by shared memory with the others.
-//! Halves come here only where heads are too wide for tensor cores' registers.
+//! Bound by the multiply-add units with the largest tile, where a thread does eight multiply-adds
+//! for each vector of four numbers that it reads from shared memory; bound by shared memory with
+//! the others. Halves use this engine only where heads are too wide for tensor cores' registers.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
@@ -25,37 +29,37 @@ use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type
 /// Rows, and columns, of threads.
 const SIDE: usize = 16;
 const THREADS: usize = SIDE * SIDE;
-/// Most bytes of shared memory of a block of threads: what every architecture gives.
+/// Maximum shared memory of a block of threads, in bytes: every architecture has it.
 const SHARED: usize = 96 << 10;
 
-/// How the work of a block of threads is divided.
+/// Division of the work of a block of threads.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     /// The dtype of sums, and of tiles.
     sums: Number,
-    /// Numbers of a row of a tile: the width, up to a multiple of 16.
+    /// Numbers of a row of a tile: the width, rounded up to a multiple of 16.
     depth: usize,
     /// Rows of a tile.
     tile: usize,
 }
 
 impl Shape {
-    /// The largest tiles of which so many fit, and a block of scores.
+    /// The largest tiles of which `tiles` fit, with a block of scores.
     pub fn new(sums: Number, width: usize, tiles: usize) -> Shape {
         let depth = width.next_multiple_of(SIDE);
         let fits = |tile: &usize| Shape { sums, depth, tile: *tile }.bytes(tiles) <= SHARED;
-        // With two sums of f64 and more scores than one, registers do not last.
+        // With two sums of f64 and more than one score, there are too few registers.
         let sizes: &[usize] = if sums.size() == 8 && tiles > 3 { &[16] } else { &[64, 32, 16] };
         let tile = *sizes.iter().find(|tile| fits(tile)).expect("what is claimed fits");
         Shape { sums, depth, tile }
     }
 
-    /// Elements from a row of a tile to the next.
+    /// Elements from one row of a tile to the next.
     fn pitch(&self) -> usize {
         self.depth + self.sums.vector()
     }
 
-    /// Elements from a row of weights to the next.
+    /// Elements from one row of weights to the next.
     fn row(&self) -> usize {
         self.tile + self.sums.vector()
     }
@@ -73,7 +77,7 @@ impl Shape {
         self.tile / SIDE
     }
 
-    /// Numbers of a row that a thread adds up side by side.
+    /// Contiguous numbers of a row that a thread sums.
     fn run(&self) -> usize {
         let mut run = self.sums.vector();
         while !self.depth.is_multiple_of(SIDE * run) {
@@ -82,7 +86,7 @@ impl Shape {
         run
     }
 
-    /// How many such a thread has.
+    /// Number of such runs of a thread.
     fn runs(&self) -> usize {
         self.depth / (SIDE * self.run())
     }
@@ -116,12 +120,12 @@ impl Fma {
         self.shape.sums.size()
     }
 
-    /// A vector of shared memory, so many elements behind an address.
+    /// Loads a vector of shared memory, `elements` elements after an address.
     fn load(&self, code: &mut Code, from: Reg, elements: usize, count: usize) -> Vec<Reg> {
         self.shape.sums.load(code, Space::Shared, Place::at(from, elements as i64 * self.size()), count)
     }
 
-    /// An address so many elements behind another.
+    /// The address `index · elements` elements after another.
     fn at(&self, code: &mut Code, base: Reg, index: Reg, elements: usize) -> Reg {
         code.ternary(Ternary::Mad, Type::S32, index, elements as i64 * self.size(), base)
     }
@@ -234,7 +238,7 @@ impl Engine for Fma {
         }
         code.push(Inst::Barrier);
         let of_columns = self.at(code, columns.base, self.columns.first, run);
-        /// Columns between two jumps.
+        /// Columns of one loop iteration.
         const STEP: usize = 8;
         code.count(0, shape.tile as i64, STEP as i64, |code, k| {
             let row = self.at(code, row, k, 1);

@@ -1,8 +1,9 @@
 //! `out` and l of a block of queries.
 //!
-//! Powers of scores are taken relative to the greatest score of the query so far; where a greater one turns up, what was added up before is scaled
-//! (Milakov and Gimelshein, *Online normalizer calculation for softmax*, 2018). Each thread adds up the powers that it has made itself; those of a row
-//! come together when all columns are done.
+//! Powers of scores are relative to the running maximum of the query's scores. When the maximum
+//! grows, the sums so far are rescaled (Milakov and Gimelshein, *Online normalizer calculation
+//! for softmax*, 2018). Each thread sums the powers that it has computed; those of a row are
+//! combined after all columns.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -52,7 +53,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         code.binary_into(end, Binary::Min, Type::S32, end, seen);
     }
     let begin = code.mov(Type::S32, 0);
-    // A positive scale does not change which score is the greatest, and is multiplied by on the way to the power.
+    // A positive scale does not change which score is the maximum, so it is applied when the
+    // power is computed.
     let direct = bias.is_none() && call.scale.to_f64() > 0.0;
     let scale = scale(call, engine);
     let columns_of_keys = Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
@@ -75,7 +77,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
             let most = code.binary(Binary::Max, ty, most, greatest[i]);
             let most = together(code, engine, Binary::Max, most);
             let (before, now) = (shift(code, wide, greatest[i]), shift(code, wide, most));
-            // Nothing was added up before the first score above −∞.
+            // There are no sums before the first score above −∞.
             let none = code.compare(Compare::Eq, ty, greatest[i], wide.constant(f64::NEG_INFINITY));
             let before = code.select(ty, greatest[i], before, none);
             let moved = code.binary(Binary::Sub, ty, before, now);
@@ -137,7 +139,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
 }
 
-/// The sum, or the greatest, of the numbers that the lanes of a row have.
+/// The sum, or the maximum, of the numbers of the lanes that share a row.
 fn together(code: &mut Code, engine: &dyn Engine, operation: Binary, mut value: Reg) -> Reg {
     let ty = engine.sums().wide();
     for lane in engine.lanes() {
@@ -147,7 +149,7 @@ fn together(code: &mut Code, engine: &dyn Engine, operation: Binary, mut value: 
     value
 }
 
-/// What powers are taken relative to: the greatest score, or 0 where that is infinite.
+/// The reference of the powers: the maximum score, or 0 where that is infinite.
 fn shift(code: &mut Code, wide: Number, greatest: Reg) -> Reg {
     let ty = wide.wide();
     let size = code.unary(Unary::Abs, ty, greatest);

@@ -1,9 +1,12 @@
 //! The engine of halves: tensor cores (`mma.sync` m16n8k16, sums in f32).
 //!
-//! Four warps divide the rows of a block, and each has all its columns. Tiles keep the halves as they lie in memory, from where they come by `cp.async`
-//! (through registers, where 16 bytes do not lie together); rows are 16 bytes longer than they need be, so that the eight rows of a matrix that `ldmatrix` reads lie in
-//! different banks. The scores that a lane has are, rounded to halves, just the fragments in which the second product wants its left operand: weights never leave the
-//! registers. The rows that are weighed are read transposed. Column tiles are there twice: while one is computed with, the next is on its way (`columns`).
+//! Four warps divide the rows of a block, and each has all its columns. Tiles keep the halves in
+//! their memory layout. `cp.async` copies them (through registers, where 16 bytes are not
+//! contiguous). Rows are padded by 16 bytes, so that the eight rows of a matrix that `ldmatrix`
+//! reads lie in different banks. The scores of a lane, rounded to halves, are exactly the
+//! fragments of the second product's left operand: weights never leave the registers. The rows
+//! that are weighted are read transposed. Column tiles are double-buffered: the next one is
+//! loaded during the computation with the current one (`columns`).
 //!
 //! | width up to | kernel | block | registers | shared memory |
 //! |---|---|---|---|---|
@@ -14,8 +17,10 @@
 //! | 128 | backward, of queries | 64 × 32 | 183 | 68 KiB |
 //! | 128 | backward, of keys | 64 × 32 | 244 | 69 KiB |
 //!
-//! Bound by shared memory as much as by tensor cores: of the four matrices that one `ldmatrix` reads of the columns, 512 bytes, a warp with two fragments of rows makes four multiplications, one with one
-//! fragment two. Powers of 2 are the machine's (`ex2.approx`), which errs less than the bounds of the call allow.
+//! Bound by shared memory as much as by tensor cores: one `ldmatrix` of the columns reads four
+//! matrices, 512 bytes. With them a warp with two fragments of rows does four multiplications, a
+//! warp with one fragment two. Powers of 2 are the machine's (`ex2.approx`), whose error is below
+//! the bounds of the call.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
@@ -28,16 +33,16 @@ use wengert_core::DType;
 const WARPS: usize = 4;
 /// Rows of a fragment.
 const ROWS: usize = 16;
-/// Terms of a sum that one instruction adds.
+/// Terms of a sum in one instruction.
 const DEPTH: usize = 16;
-/// The greatest width.
+/// Maximum width.
 pub(super) const WIDEST: usize = 128;
 
-/// How the work of a block of threads is divided.
+/// Division of the work of a block of threads.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     dtype: DType,
-    /// Halves of a row of a tile: the width, up to a multiple of 16.
+    /// Halves of a row of a tile: the width, rounded up to a multiple of 16.
     depth: usize,
     /// Fragments of rows of a warp.
     high: usize,
@@ -45,21 +50,22 @@ pub(super) struct Shape {
     columns: usize,
 }
 
-/// What a kernel makes of a block of scores.
+/// The sums that a kernel computes from a block of scores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
-    /// One sum, of weights that are made of one product.
+    /// One sum, with weights from one product.
     Forward,
-    /// One sum, of weights that are made of two.
+    /// One sum, with weights from two products.
     OfQueries,
-    /// Two sums, of weights that are made of two.
+    /// Two sums, with weights from two products.
     OfKeys,
 }
 
 impl Shape {
-    /// For heads of that width, and so many rows in all.
+    /// The shape for heads of `width`, and `rows` rows in all.
     ///
-    /// Of each fragment of columns that a warp reads, it makes a multiplication for each fragment of rows that it has; registers say how many those are.
+    /// Each fragment of columns that a warp reads is multiplied with each of its fragments of
+    /// rows. Registers limit the number of the latter.
     pub fn new(dtype: DType, width: usize, rows: usize, work: Work) -> Shape {
         let depth = width.next_multiple_of(DEPTH);
         let (high, columns) = match (work, depth > 64) {
@@ -83,7 +89,7 @@ impl Shape {
         WARPS * self.own()
     }
 
-    /// Bytes from a row of a tile to the next.
+    /// Bytes from one row of a tile to the next.
     fn pitch(&self) -> usize {
         2 * self.depth + 16
     }
@@ -103,10 +109,11 @@ pub(super) struct Mma {
     thread: Reg,
     rows: Slots,
     columns: Slots,
-    /// Bytes from a tile of columns to the other one.
+    /// Bytes from a tile of columns to its second buffer.
     ahead: i64,
-    /// Bytes from the beginning of a tile to the row that the lane gives `ldmatrix` first: of the warp's rows as the left operand, of columns as the right one, and of columns
-    /// as the right one transposed.
+    /// Bytes from the beginning of a tile to the row whose address the lane gives `ldmatrix`
+    /// first: for the warp's rows as the left operand, for columns as the right one, and for
+    /// columns as the right one transposed.
     lane: [Reg; 3],
 }
 
@@ -131,8 +138,9 @@ impl Mma {
         let column = code.binary(Binary::Shl, Type::B32, within, 1);
         let rows = Slots { first: row, far: (0..2 * shape.high as i64).map(|n| 8 * n).collect() };
         let far = (0..shape.columns / 8).flat_map(|n| [8 * n as i64, 8 * n as i64 + 1]).collect();
-        // Lanes 8q to 8q + 7 give the rows of the q-th of four matrices. Of the left operand the second is further down and the third further along the sum; of the right
-        // one the other way round. Transposed, a matrix's rows lie along the sum.
+        // Lanes 8q to 8q + 7 address the rows of the q-th of four matrices. For the left operand
+        // the second is further down and the third further along the sum; for the right one the
+        // other way round. Transposed, a matrix's rows lie along the sum.
         let (q, line) = divide(code, lane, 8);
         let low = code.binary(Binary::And, Type::B32, q, 1);
         let high = code.binary(Binary::Shr, Type::U32, q, 1);
@@ -144,14 +152,14 @@ impl Mma {
         };
         let (left, right, across) = (place(low, high), place(high, low), place(low, high));
         let left = code.ternary(Ternary::Mad, Type::S32, warp, (shape.own() * shape.pitch()) as i64, left);
-        // The other columns lie behind these.
+        // The second buffers of the columns follow these.
         let ahead = (columns * shape.columns * shape.pitch()) as i64;
         tiles.truncate(tiles.len() - columns);
         let columns = Slots { first: column, far };
         (Mma { shape, thread, rows, columns, ahead, lane: [left, right, across] }, tiles)
     }
 
-    /// Four matrices of shared memory.
+    /// Loads four matrices from shared memory.
     fn matrices(&self, code: &mut Code, base: Reg, offset: usize, transpose: bool) -> Vec<Reg> {
         let results: Vec<Reg> = (0..4).map(|_| code.reg_of(Type::B32)).collect();
         let (base, offset) = (base.into(), offset as i64);
@@ -171,7 +179,8 @@ impl Mma {
         });
     }
 
-    /// The sums of the m-th fragment of rows and the n-th of columns, which is two rows and two columns of the lane.
+    /// The sums of the m-th fragment of rows and the n-th of columns: two rows and two columns of
+    /// the lane.
     fn fragment(&self, sums: &[Reg], m: usize, n: usize) -> [Reg; 4] {
         let row = sums.len() / (2 * self.shape.high);
         let first = 2 * m * row + 2 * n;
@@ -237,7 +246,7 @@ impl Engine for Mma {
                     loaded.push((rows.number.load(code, Space::Global, place, vector), to_offset));
                     continue;
                 }
-                // Nothing is read where nothing is, and zeros are written.
+                // Out of range, nothing is read and zeros are written.
                 let size = match place.valid {
                     None => Operand::from(16),
                     Some(valid) => code.select(Type::U32, 16, 0, valid).into(),

@@ -1,7 +1,9 @@
-//! Attention, forward and backward, without a matrix of scores in memory (Dao and others, *FlashAttention*, 2022; Dao, *FlashAttention-2*, 2023).
+//! Attention, forward and backward, without a matrix of scores in memory (Dao and others,
+//! *FlashAttention*, 2022; Dao, *FlashAttention-2*, 2023).
 //!
-//! A block of threads has a block of the rows of one head and goes along the blocks of its columns, both in shared memory; what a block of scores is made
-//! into never leaves the multiprocessor.
+//! A block of threads owns a block of the rows of one head. It iterates over the blocks of
+//! columns of that head. Both are in shared memory; scores, and values computed from them, never
+//! leave the multiprocessor.
 //!
 //! | kernel | rows | columns | a block of rows has | for each block of columns |
 //! |---|---|---|---|---|
@@ -9,13 +11,16 @@
 //! | [`backward`], of queries | queries | keys | q̄ | `s = q·kᵀ`, `p̄ = c̄·vᵀ`, `q̄ += s̄·k` |
 //! | [`backward`], of keys | keys | queries | k̄, v̄ | `sᵀ = k·qᵀ`, `p̄ᵀ = v·c̄ᵀ`, `v̄ += pᵀ·c̄`, `k̄ += s̄ᵀ·q` |
 //!
-//! Backward, scores are made twice, once for each kernel: seven products instead of five. In return every sum has one block of threads, that adds in a fixed
-//! order: nothing is atomic, nothing is zeroed before, and no sums of the cotangents lie in memory.
+//! The backward pass computes scores twice, once in each kernel: seven products instead of five.
+//! In return, each sum belongs to one block of threads, which adds in a fixed order. So there are
+//! no atomics, no buffers to zero first, and no partial sums of cotangents in memory.
 //!
-//! All three are the same two products (of rows with columns, and of what became of that with rows of columns) with different things between, so they are
-//! written once, on an [`Engine`] that holds blocks of scores in registers and multiplies.
+//! All three kernels consist of the same two products, with different elementwise work between
+//! them: rows by columns, and the result of that work by rows of columns. So they are written
+//! once, on an [`Engine`] that holds blocks of scores in registers and multiplies.
 //!
-//! Columns that no row of a block sees are left out. Rows and columns behind the last ones are zeros in shared memory; what they make is hidden like what a mask hides.
+//! Blocks of columns that no row of a block sees are skipped. Rows and columns beyond the last
+//! ones are zeros in shared memory; their scores are hidden like masked ones.
 
 mod backward;
 mod columns;
@@ -36,52 +41,57 @@ use wengert_core::Result;
 use wengert_core::call::Attention;
 use wengert_core::nest::ScalarOp;
 
-/// Which numbers of a block, of rows or of columns, a thread has scores of.
+/// The rows, or columns, of a block of which a thread holds scores.
 #[derive(Clone, Debug)]
 struct Slots {
     /// The first.
     first: Reg,
-    /// Distances of all from the first.
+    /// Distances of all of them from the first.
     far: Vec<i64>,
 }
 
-/// Multiplies blocks. Scores of a thread are listed row by row, and so are the sums that weighed rows are added up to.
+/// Multiplies blocks. The scores of a thread are listed row by row, and so are the sums of
+/// weighted rows.
 trait Engine {
     /// Rows and columns of a block.
     fn extents(&self) -> [usize; 2];
     /// Threads of a block of threads.
     fn threads(&self) -> usize;
-    /// Blocks of threads that shall be resident on a multiprocessor. Where nothing is said, ptxas takes fewer registers than it needs, for one more.
+    /// Minimum number of resident blocks of threads on a multiprocessor. Without it, ptxas limits
+    /// registers below what the kernel needs, to fit one more block.
     fn resident(&self) -> u32;
     /// The dtype of sums.
     fn sums(&self) -> Number;
-    /// Whether powers may be those that the machine approximates.
+    /// Whether the machine's approximate powers may be used.
     fn approximates(&self) -> bool;
     /// Rows of the thread.
     fn rows(&self) -> &Slots;
     /// Columns of the thread.
     fn columns(&self) -> &Slots;
-    /// The bits in which lanes differ that share rows.
+    /// The bits in which the lanes that share rows differ.
     fn lanes(&self) -> &[i64];
-    /// Loads rows of a head, from one on, into a tile; those of others may still be on their way.
+    /// Loads rows of a head, from row `first` on, into a tile. Rows loaded by other threads may
+    /// still be in flight.
     fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile);
-    /// Bytes from a tile of columns to the other one, into which columns may be loaded while these are computed with; 0 if there is no other.
+    /// Bytes from a tile of columns to its second buffer, into which the next columns are
+    /// prefetched; 0 if there is none.
     fn ahead(&self) -> i64;
-    /// Ends what the thread has loaded into tiles so far.
+    /// Commits the thread's tile loads so far.
     fn send(&self, code: &mut Code);
-    /// Waits for what the thread has loaded into tiles.
+    /// Waits for the thread's tile loads.
     fn arrive(&self, code: &mut Code);
     /// Scores of the thread: sums of products of the rows of two tiles.
     fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg>;
-    /// Sums that are 0.
+    /// Sums initialised to 0.
     fn zeros(&self, code: &mut Code) -> Vec<Reg>;
-    /// Adds the rows of a tile, weighed by a block of scores, to sums. All threads do it, and none may have used scores of others before.
+    /// Adds the rows of a tile, weighted by a block of scores, to sums. All threads do it, and
+    /// none may have used scores of others before.
     fn accumulate(&self, code: &mut Code, sums: &[Reg], weights: &[Reg], columns: &Tile);
-    /// Stores sums as rows of a head, from one on.
+    /// Stores sums as rows of a head, from row `first` on.
     fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg);
 }
 
-/// A call, and what its addresses are multiples of.
+/// A call, and the alignment of its addresses.
 struct Problem<'a> {
     call: &'a Attention,
     alignment: usize,
@@ -92,7 +102,7 @@ impl Problem<'_> {
         Number(self.call.wide())
     }
 
-    /// Queries, keys and values: the argument that each is a part of.
+    /// The argument that contains a part: queries, keys or values.
     fn operand(&self, part: usize) -> usize {
         if self.call.packed { 0 } else { part }
     }
@@ -111,15 +121,16 @@ impl Problem<'_> {
         (!self.call.bias.is_empty()).then(|| draft.pointer("bias", Slot::read(argument)))
     }
 
-    /// A result of which a kernel writes a part: the cotangents of one of queries, keys and values.
+    /// A result of which a kernel writes one part: the cotangents of queries, keys or values.
     fn cotangent(&self, draft: &mut Draft, name: &str, part: usize) -> Reg {
         let argument = self.call.primals() + 3 + self.operand(part);
         let access = if self.call.packed { Access::ReadWrite } else { Access::Write };
         draft.pointer(name, Slot { memory: Memory::Argument(argument), access })
     }
 
-    /// Example, head and number of the block of rows of a block of threads. Those of a head follow each other, since they read the same columns; under a causal mask those with
-    /// most to do come first, which of queries are the last.
+    /// Example, head and number of the block of rows of a block of threads. Blocks of one head
+    /// are consecutive, since they read the same columns. Under a causal mask the blocks with the
+    /// most work come first; for queries these are the last.
     fn position(&self, code: &mut Code, block: Reg, blocks: usize, last_first: bool) -> ([Reg; 2], Reg) {
         let all = digits(code, block, &[self.call.batch, self.call.heads, blocks]);
         let block = match last_first {
@@ -129,7 +140,7 @@ impl Problem<'_> {
         ([all[0], all[1]], block)
     }
 
-    /// What is added to the scores of a head.
+    /// The bias of a head's scores.
     fn bias_of(&self, code: &mut Code, pointer: Option<Reg>, [b, n]: [Reg; 2]) -> Option<Bias> {
         let pointer = pointer?;
         let (call, size) = (self.call, self.wide().size());
@@ -140,7 +151,7 @@ impl Problem<'_> {
         Some(Bias { address, row: distance(2, call.keys as i64 * size) })
     }
 
-    /// Where l, or m, of a head begins.
+    /// Address of l, or m, of a head.
     fn logarithms(&self, code: &mut Code, pointer: Reg, [b, n]: [Reg; 2]) -> Reg {
         let bytes = self.call.queries as i64 * self.wide().size();
         let of_example = advance(code, pointer, b, self.call.heads as i64 * bytes);
@@ -148,15 +159,15 @@ impl Problem<'_> {
     }
 }
 
-/// What is added to the scores of one head.
+/// Bias of the scores of one head.
 #[derive(Clone, Copy)]
 struct Bias {
     address: Reg,
-    /// Bytes from a query's to the next's.
+    /// Bytes from one query's row to the next one's.
     row: i64,
 }
 
-/// A block of scores as a thread sees it.
+/// A block of scores, as one thread holds it.
 struct Block<'a> {
     problem: &'a Problem<'a>,
     engine: &'a dyn Engine,
@@ -173,12 +184,12 @@ impl Block<'_> {
         [self.engine.rows(), self.engine.columns()]
     }
 
-    /// Queries and keys among rows and columns.
+    /// The indices of queries and keys among [rows, columns].
     fn queries_and_keys(&self) -> [usize; 2] {
         if self.across { [1, 0] } else { [0, 1] }
     }
 
-    /// Scores from products, in the unit of powers: scaled, and with their bias.
+    /// Scores from products, in the unit that [`power`] takes: scaled, with their bias added.
     fn scored(&self, code: &mut Code, products: &[Reg]) -> Vec<Reg> {
         let (wide, call) = (self.problem.wide(), self.problem.call);
         let scale = scale(call, self.engine);
@@ -209,13 +220,15 @@ impl Block<'_> {
         sums
     }
 
-    /// Writes over what belongs to a query and a key that it does not see, or that is not there.
+    /// Overwrites values whose query does not see their key, or whose query or key is out of
+    /// range.
     fn hide(&self, code: &mut Code, values: &[&[Reg]], hidden: f64) {
         let (call, tiles) = (self.problem.call, self.engine.extents());
         let [of_queries, of_keys] = self.queries_and_keys();
         let (queries, keys) = (self.first[of_queries], self.first[of_keys]);
         let extents = if self.across { [call.keys, call.queries] } else { [call.queries, call.keys] };
-        // Nothing is hidden in most blocks. What rows that are not there make is never stored; columns that are not there are added up.
+        // Most blocks hide nothing. Rows out of range are never stored, but columns out of range
+        // would be summed.
         let mut some: Option<Reg> = None;
         let mut or = |code: &mut Code, one: Reg| {
             some = Some(match some {
@@ -267,7 +280,7 @@ impl Block<'_> {
     }
 }
 
-/// What scores are multiplied by so that [`power`] takes them: 1, or log₂ e for powers of 2.
+/// The factor of scores that [`power`] expects: 1, or log₂ e for powers of 2.
 fn unit(engine: &dyn Engine) -> Operand {
     let powers_of_two = engine.approximates();
     engine.sums().constant(if powers_of_two { std::f64::consts::LOG2_E } else { 1.0 })
@@ -289,12 +302,13 @@ fn power(code: &mut Code, functions: &mut Functions, engine: &dyn Engine, x: Reg
         .expect("exp of f32 and of f64 has a program")
 }
 
-/// The number of the first of a block.
+/// The index of the first row or column of a block.
 fn begin(code: &mut Code, block: Reg, tile: usize) -> Reg {
     code.binary(Binary::Mul, Type::S32, block, tile as i64)
 }
 
-/// The engine of a kernel that goes along so many rows, and its tiles: so many of rows, and two of columns.
+/// The engine of a kernel that iterates over `rows` rows, and its tiles: that many of rows, and
+/// two of columns.
 fn engine(draft: &mut Draft, call: &Attention, work: Work, rows: usize) -> (Box<dyn Engine>, Vec<Tile>) {
     let tiles = [if work == Work::Forward { 1 } else { 2 }, 2];
     if call.dtype.is_half() && call.width <= mma::WIDEST {
@@ -310,7 +324,7 @@ fn engine(draft: &mut Draft, call: &Attention, work: Work, rows: usize) -> (Box<
 
 /// The kernels of an attention.
 ///
-/// Errors: an extent is beyond what kernels count to.
+/// Errors: an extent is larger than kernels can count.
 pub(super) fn compile(call: &Attention, alignment: usize) -> Result<Compiled> {
     for (what, extent) in
         [("queries", call.queries), ("keys", call.keys), ("heads", call.heads), ("batch", call.batch)]

@@ -9,17 +9,17 @@ use wengert_core::call::Heads;
 /// Rows of one head in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Where the first one begins.
+    /// Address of the first one.
     pub address: Reg,
-    /// Bytes from a row to the next.
+    /// Bytes from one row to the next.
     pub position: i64,
-    /// How many there are.
+    /// Number of rows.
     pub count: usize,
     /// Numbers of a row.
     pub width: usize,
-    /// What they are.
+    /// Dtype of the numbers.
     pub number: Number,
-    /// Of these, how many may be loaded together at most: a power of two, by which the width is divisible.
+    /// Vector width of loads: a power of two that divides the width.
     pub vector: usize,
 }
 
@@ -50,7 +50,7 @@ impl Rows {
     }
 }
 
-/// A place so many bytes from an address.
+/// The place `bytes` bytes after an address.
 pub(super) fn beyond(code: &mut Code, address: Reg, bytes: i64) -> Place {
     if i32::try_from(bytes).is_ok() {
         return Place::at(address, bytes);
@@ -64,40 +64,42 @@ pub(super) fn beyond(code: &mut Code, address: Reg, bytes: i64) -> Place {
 pub(super) struct Tile {
     /// Its address.
     pub base: Reg,
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// How a block's threads divide what they copy into a tile.
+/// Division of the copies into a tile among a block's threads.
 #[derive(Clone, Copy)]
 pub(super) struct Division {
-    /// How many threads there are.
+    /// Number of threads.
     pub threads: usize,
-    /// Numbers that a thread copies together.
+    /// Numbers that a thread copies at once.
     pub vector: usize,
-    /// Numbers of a tile's row, of which those that rows do not have are zeros.
+    /// Numbers of a tile's row; those beyond the width of the rows are zeros.
     pub depth: usize,
     /// Rows of a tile.
     pub tile: usize,
 }
 
-/// What a thread copies into a tile: a piece of a row, and of each row a step further on.
+/// A thread's part of the copies into a tile: one piece in a row, and the same piece of every
+/// `step`-th row after it.
 pub(super) struct Share {
     /// The first piece's row and column in the tile.
     pub row: Reg,
     pub column: Reg,
     division: Division,
     step: usize,
-    /// Whether the tile has the first piece, and whether rows have its column; where that is not always so.
+    /// Whether the tile has the first piece, and whether the rows have its column; none where
+    /// they always do.
     exists: Option<Reg>,
     below: Option<Reg>,
-    /// The row in memory, and the address of the piece there.
+    /// The row in memory, and the address of its piece.
     at: Reg,
     from: Reg,
 }
 
 impl Share {
-    /// That of a thread, of the rows from `first` on.
+    /// The part of a thread, for the rows from `first` on.
     pub fn new(code: &mut Code, thread: Reg, division: Division, rows: &Rows, first: Reg) -> Share {
         let Division { threads, vector, depth, tile } = division;
         let vectors = depth / vector;
@@ -122,12 +124,12 @@ impl Share {
         Share { row, column, division, step, exists, below, at, from }
     }
 
-    /// How many rows behind the first each piece is.
+    /// The distances of the pieces' rows from the first.
     pub fn distances(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.division.tile).step_by(self.step)
     }
 
-    /// Where a piece lies in memory, if anywhere.
+    /// The place of a piece in memory; it may not exist.
     pub fn place(&self, code: &mut Code, rows: &Rows, far: usize) -> Place {
         let inside = (!rows.count.is_multiple_of(self.division.tile)).then(|| {
             let at = code.binary(Binary::Add, Type::S32, self.at, far as i64);
@@ -137,7 +139,7 @@ impl Share {
         Place { valid, ..beyond(code, self.from, far as i64 * rows.position) }
     }
 
-    /// Copies, where there is something to copy.
+    /// Copies, if the thread has a piece.
     pub fn when(&self, code: &mut Code, copy: impl FnOnce(&mut Code)) {
         match self.exists {
             Some(exists) => code.when(exists, copy),

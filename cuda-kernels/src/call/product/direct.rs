@@ -1,14 +1,19 @@
-//! The direct product: each thread makes one element of out, and reads what it needs from memory.
+//! The direct product: each thread computes one element of out, and reads its operands from
+//! memory.
 //!
-//! For products of one row or one column, and for groups of one or two channels (depthwise convolution), where a tile would be mostly
-//! edge. Threads follow each other along the elements of out as they lie in memory, so what a warp reads of the larger operand lies side by side too;
-//! the other operand, and what windows share, comes from the first-level cache.
+//! For products of one row or one column, and for groups of one or two channels (depthwise
+//! convolution), where a tile would be mostly padding. Neighbouring threads compute neighbouring
+//! elements of out in memory, so a warp's reads of the larger operand are contiguous too; the
+//! other operand, and elements that windows share, come from the first-level cache.
 //!
-//! 256 threads, up to 64 registers. If the sums are long, the warps of a block share them: 32 elements to a block, eight ranges of the sum, added up in
-//! order through 1 or 2 KiB of shared memory; and beyond that, parts in the workspace. Short sums of gathered operands (3 × 3 taps)
-//! are unrolled, so that where taps meet is a constant distance; others go four terms at a time, loads first.
+//! 256 threads, up to 64 registers. If the sums are long, the warps of a block share them: 32
+//! elements to a block, eight ranges of the sum, added up in order through 1 or 2 KiB of shared
+//! memory; beyond that, parts in the workspace. Short sums of gathered operands (3 × 3 taps) are
+//! unrolled, so that the places where taps meet are constant distances; others go four terms at a
+//! time, loads first.
 //!
-//! Bound: reading the larger operand once (matrix by vector), or two reads from the first-level cache for each multiply-add (depthwise).
+//! Bound: reading the larger operand once (matrix by vector), or two reads from the first-level
+//! cache for each multiply-add (depthwise).
 
 use super::super::draft::Draft;
 use super::super::index::{digits, divide};
@@ -25,7 +30,7 @@ const THREADS: usize = 256;
 const RANGES: usize = 8;
 /// Sums of more terms are shared by the warps of a block.
 const LONG: usize = 256;
-/// Sums of gathered operands of at most so many terms are unrolled.
+/// Sums of gathered operands of at most this many terms are unrolled.
 const UNROLLED: usize = 64;
 /// Terms that are loaded at a time.
 const AT_A_TIME: usize = 4;
@@ -55,7 +60,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let inside = code.compare(Compare::Lt, Type::S32, element, elements as i64);
     let (batch, row, column);
     if product.out.batch < product.out.row {
-        // Groups lie between the rows.
+        // Groups are between the rows.
         let all = digits(code, element, &[product.m, product.batch, product.n]);
         (row, batch, column) = (all[0], all[1], all[2]);
     } else {
@@ -105,7 +110,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     Ok((stage, parts))
 }
 
-/// What a thread adds up.
+/// A thread's sum.
 struct Thread<'a> {
     product: &'a Product,
     sum: Reg,
@@ -118,7 +123,7 @@ struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    /// Adds the terms of a range, whose number is given.
+    /// Adds the terms of range number `at`.
     fn add_up(&self, code: &mut Code, at: Reg, ranges: usize) {
         let gathers = [&self.product.lhs, &self.product.rhs];
         let mut fixed = vec![];

@@ -1,8 +1,11 @@
-//! The product by dots: each element of out is made by a warp, or by a block if there are few, whose lanes go along the sum together.
+//! The product by dot products: each element of out is computed by a warp, or by a block if there
+//! are few elements. The lanes divide the sum.
 //!
-//! For matrix by vector where the rows of the matrix (along the sum) are runs of memory: a warp reads 512 bytes of a row at a time, 16 bytes a lane, four times
-//! over before it waits. Each lane has a sum of its own; at the end lanes exchange theirs (a butterfly, in which both lanes of a pair add the same
-//! two numbers), and then the warps of a block through shared memory, in order. 256 threads, 64 registers or fewer, 64 bytes of shared memory.
+//! For matrix by vector where the rows of the matrix (along the sum) are contiguous: a warp reads
+//! 512 bytes of a row at a time, 16 bytes a lane, four times before it waits. Each lane has a sum
+//! of its own. At the end lanes exchange theirs (a butterfly, in which both lanes of a pair add
+//! the same two numbers), and then the warps of a block through shared memory, in order. 256
+//! threads, 64 registers or fewer, 64 bytes of shared memory.
 //!
 //! Bound: reading the matrix once.
 
@@ -19,10 +22,10 @@ use wengert_core::Result;
 const THREADS: usize = 256;
 /// Vectors of a lane that are loaded at a time.
 const AT_A_TIME: usize = 4;
-/// A part of a sum has at least so many terms.
+/// Minimum number of terms of a part of a sum.
 const LONG: usize = 2048;
 
-/// Whether the larger operand lies in runs along the sum.
+/// Whether the larger operand is contiguous along the sum.
 pub(super) fn fits(product: &Product) -> bool {
     let larger = if product.m >= product.n { &product.lhs } else { &product.rhs };
     let plain = |g: &Gather| g.meetings.is_empty() && g.depth.len() == 1;
@@ -33,7 +36,7 @@ pub(super) fn fits(product: &Product) -> bool {
 pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let elements = product.batch * product.m * product.n;
     check_extent("the number of elements of a product", elements)?;
-    // Few long sums are made by a block each.
+    // Few long sums get a block each.
     let lanes = if elements < 4 * FULL && product.k >= 2048 { THREADS } else { 32 };
     let own = THREADS / lanes;
     let number = Number(product.operand);
@@ -77,7 +80,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let to = code.binary(Binary::Add, Type::S32, from, range as i64);
         let to = code.binary(Binary::Min, Type::S32, to, product.k as i64);
         let at = code.ternary(Ternary::Mad, Type::S32, lane, vector as i64, from);
-        // Whole turns of all lanes, many at a time; then one by one, as far as a lane gets.
+        // Whole turns of all lanes, several at a time; then single vectors, up to the lane's
+        // last.
         let whole = code.binary(Binary::Sub, Type::S32, to, (AT_A_TIME * turn - 1) as i64);
         let own_whole = code.ternary(Ternary::Mad, Type::S32, lane, vector as i64, whole);
         let lane_sum = LaneSum { sides, outers, vector, turn, sum };
@@ -124,18 +128,18 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     Ok((stage, parts))
 }
 
-/// What a lane adds up.
+/// A lane's part of a sum.
 struct LaneSum<'a> {
     sides: [&'a Gather; 2],
     outers: [Half; 2],
     vector: usize,
-    /// From a vector of a lane to its next.
+    /// Distance from a vector of a lane to its next.
     turn: usize,
     sum: Reg,
 }
 
 impl LaneSum<'_> {
-    /// Adds so many vectors, of which the first begins at a depth: loads first.
+    /// Adds `count` vectors, from depth `from` on: loads first.
     fn add(&self, code: &mut Code, from: Reg, count: usize) {
         let loaded = [0, 1].map(|n| {
             let (gather, outer) = (self.sides[n], &self.outers[n]);

@@ -1,4 +1,5 @@
-//! What becomes of a sum before it is stored: the epilogue, each step of which has the bits of the graph op that it stands for.
+//! The end of a sum: the epilogue, each step of which has the bits of the graph op that it stands
+//! for, and the store.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -10,18 +11,18 @@ use crate::stage::{Access, Memory, Slot};
 use wengert_core::call::{Activation, Epilogue};
 use wengert_core::nest::ScalarOp;
 
-/// Where the sums of a kernel go.
+/// Destination of a kernel's sums.
 pub(super) struct Destination {
-    /// The result, or the parts of it that another stage adds up.
+    /// The result, or the parts that another stage adds up.
     out: Reg,
     bias: Option<Reg>,
     residual: Option<Reg>,
     finishes: bool,
     /// Elements of `out`.
     number: Number,
-    /// Distances of elements of `out`: parts, batch, rows.
+    /// Strides of `out`: parts, batch, rows.
     strides: [i64; 3],
-    /// Elements that are stored together: their columns begin at a multiple of so many.
+    /// Vector width of stores: their columns begin at a multiple of it.
     pub vector: usize,
 }
 
@@ -62,24 +63,24 @@ impl Destination {
         Destination { out, bias: None, residual: None, finishes: false, number, strides, vector }
     }
 
-    /// Bytes from the beginning to the first row of a batch's product.
+    /// Byte offset of the first row of a batch's product.
     pub fn start(&self, code: &mut Code, part: Reg, batch: Reg) -> Reg {
         let zero = code.mov(Type::U64, 0);
         let start = advance(code, zero, part, self.strides[0] * self.number.size());
         advance(code, start, batch, self.strides[1] * self.number.size())
     }
 
-    /// Bytes from the beginning to a row.
+    /// Byte offset of a row.
     pub fn row(&self, code: &mut Code, start: Reg, row: Reg) -> Reg {
         advance(code, start, row, self.strides[2] * self.number.size())
     }
 
-    /// Bytes from the beginning to a column of a row.
+    /// Byte offset of a column of a row.
     pub fn column(&self, code: &mut Code, row: Reg, column: Reg) -> Reg {
         advance(code, row, column, self.number.size())
     }
 
-    /// The bias of neighbouring columns, of which the first is given; nothing if there is none.
+    /// The bias of `count` neighbouring columns, from `column` on; none if there is no bias.
     pub fn bias(&self, code: &mut Code, column: Reg, count: usize, valid: Option<Reg>) -> Vec<Reg> {
         let Some(bias) = self.bias else { return vec![] };
         let address = advance(code, bias, column, self.number.size());
@@ -87,8 +88,8 @@ impl Destination {
         raw.into_iter().map(|raw| self.number.widen(code, raw)).collect()
     }
 
-    /// Stores neighbouring elements of a row. `offset` is where the first one lies, in bytes from the beginning, if `valid`
-    /// holds; `bias` is that of their columns.
+    /// Stores neighbouring elements of a row, where `valid` holds. `offset` is the byte offset of
+    /// the first one; `bias` is that of their columns.
     pub fn store(
         &self,
         code: &mut Code,
@@ -144,13 +145,14 @@ fn activate(
         number.round(code, value)
     };
     match activation {
-        // Of −0 and 0 the greater is 0; a NaN stays one.
+        // The maximum of −0 and 0 is 0; a NaN stays NaN.
         Activation::Relu => {
             let below = code.compare(Compare::Le, number.wide(), x, number.zero());
             code.select(number.wide(), number.zero(), x, below)
         }
         Activation::Tanh => tanh(code, x),
-        // x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x))), from the left to the right: the graph that the library spells it with.
+        // x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x))), from left to right, in the order of the
+        // library's graph.
         Activation::GeluTanh => {
             let square = number.mul(code, x, x);
             let cube = number.mul(code, square, x);

@@ -1,10 +1,13 @@
-//! Where the elements of an operand of a product lie, when they need not lie like a matrix.
+//! Addresses of the elements of a product's operand that need not be a matrix in memory.
 //!
-//! An element has an *outer* index (its row in lhs, its column in rhs) and a *depth* (the index of the sum). Each is written in digits: the
-//! depth of a convolution is (tap along each axis, channel), its rows are (image, position along each axis). A digit moves the
-//! element by a stride, or takes part in a *meeting*: a digit of the rows and one of the depth say together where a tap meets the source along
-//! an axis, which may be between its elements or beside it. There the element is 0 and nothing is read. A matrix has one digit each and
-//! no meeting; most meetings turn out to be strides ([`Gather::simplify`]), as those of 1×1 filters and of convolutions without padding.
+//! An element has an *outer* index (its row in lhs, its column in rhs) and a *depth* (the index
+//! of the sum). Each is written in digits: the depth of a convolution is (tap along each axis,
+//! channel), its rows are (image, position along each axis). A digit either moves the element by
+//! a stride, or takes part in a *meeting*: a digit of the rows and one of the depth together give
+//! the position where a tap meets the source along an axis. The position may be between the
+//! source's elements or outside it; then the element is 0 and nothing is read. A matrix has one
+//! digit for each index and no meeting. Most meetings reduce to strides ([`Gather::simplify`]),
+//! such as those of 1×1 filters and of convolutions without padding.
 
 use super::super::index::{advance, both, digits, divide};
 use super::super::number::{Number, Place};
@@ -14,50 +17,51 @@ use wengert_core::call::Matrix;
 /// The elements of lhs or rhs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in super::super) struct Gather {
-    /// What an element is.
+    /// Dtype of an element.
     pub number: Number,
-    /// Distance of the operands of a batch.
+    /// Stride of the operands of a batch.
     pub batch: i64,
-    /// Where the first one begins.
+    /// Offset of the first element.
     pub base: i64,
     /// The rows of lhs or the columns of rhs; most significant digit first.
     pub outer: Vec<Digit>,
     /// The index of the sum.
     pub depth: Vec<Digit>,
-    /// One for each axis that both move along.
+    /// One for each axis that both indices move along.
     pub meetings: Vec<Meeting>,
-    /// Bytes that the operand's address is a multiple of.
+    /// Alignment of the operand's address, in bytes.
     pub alignment: usize,
 }
 
 /// A digit of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct Digit {
-    /// It is below.
+    /// The digit is below it.
     pub extent: usize,
-    /// What it does.
+    /// Its effect.
     pub moves: Moves,
 }
 
-/// What a digit does.
+/// The effect of a digit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Moves {
-    /// Moves the element by so many elements.
+    /// Moves the element by this number of elements.
     By(i64),
-    /// Moves the position of that meeting by so much.
+    /// Moves the position of this meeting by this amount.
     Meeting(usize, i64),
 }
 
-/// Along an axis of the source, the position `(Σ digit · factor + offset) / divisor`, if that is exact and below the extent.
+/// Along an axis of the source, the position `(Σ digit · factor + offset) / divisor`, valid if it
+/// is an integer and below the extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct Meeting {
     /// Added to the digits.
     pub offset: i64,
-    /// Divides them.
+    /// Divides the sum.
     pub divisor: usize,
     /// Positions of the source.
     pub extent: usize,
-    /// Their distance.
+    /// Stride of the positions.
     pub stride: i64,
 }
 
@@ -70,11 +74,11 @@ pub(in super::super) enum Direction {
     Depth,
 }
 
-/// What the addresses of a plan's values are multiples of, but for parts of stacked values in loops.
+/// Alignment of a plan's values, except slices of stacked values in loops.
 pub(in super::super) const ALIGNMENT: usize = 256;
 
 impl Gather {
-    /// A matrix whose rows, or columns, are `outer` apart.
+    /// A matrix whose rows, or columns, have stride `outer`.
     pub fn matrix(
         number: Number,
         matrix: &Matrix,
@@ -164,7 +168,7 @@ impl Gather {
         }
     }
 
-    /// How many elements there are along a direction.
+    /// The number of elements along a direction.
     pub fn extent(&self, direction: Direction) -> usize {
         self.digits(direction).iter().map(|d| d.extent).product()
     }
@@ -176,8 +180,8 @@ impl Gather {
         }
     }
 
-    /// Elements, a power of two and at most `most`, that are neighbours in memory wherever a multiple of so many begins, and that lie at a
-    /// multiple of so many.
+    /// The vector width: a power of two, at most `most`. Every group of this many elements that
+    /// begins at a multiple of it is contiguous in memory and aligned to it.
     pub fn vector(&self, direction: Direction, most: usize) -> usize {
         let Some((last, rest)) = self.digits(direction).split_last() else { return 1 };
         if last.moves != Moves::By(1) {
@@ -200,7 +204,7 @@ impl Gather {
         vector
     }
 
-    /// The direction along which neighbours are read together, and how many; outer if there are none.
+    /// The direction along which vectors are read, and their width; outer if there are none.
     pub fn run(&self, most: usize) -> (Direction, usize) {
         let outer = self.vector(Direction::Outer, most);
         let depth = self.vector(Direction::Depth, most);
@@ -212,7 +216,7 @@ impl Gather {
         if along_depth { (Direction::Depth, depth) } else { (Direction::Outer, outer) }
     }
 
-    /// The address of the operand of a product of the batch.
+    /// The address of the operand of one product of the batch.
     pub fn operand(&self, code: &mut Code, buffer: Reg, batch: Reg) -> Reg {
         let operand = advance(code, buffer, batch, self.batch * self.number.size());
         match self.base {
@@ -221,7 +225,8 @@ impl Gather {
         }
     }
 
-    /// What an index along a direction contributes to an element's place. `start` is the address that it moves.
+    /// The contribution of an index along a direction to an element's place. `start` is the
+    /// address that it moves.
     pub fn half(
         &self,
         code: &mut Code,
@@ -233,7 +238,7 @@ impl Gather {
         let all = self.digits(direction);
         let extent = self.extent(direction);
         let extents: Vec<usize> = all.iter().map(|d| d.extent).collect();
-        // Loads that begin below a multiple of the tile's extent are all there.
+        // If the extent is a multiple of the tile's, every load is in range.
         let valid = (!extent.is_multiple_of(unit))
             .then(|| code.compare(Compare::Lt, Type::S32, index, extent as i64));
         let values = digits(code, index, &extents);
@@ -255,7 +260,7 @@ impl Gather {
         half
     }
 
-    /// [`half`](Self::half) of a depth that is known when the code is written: nothing but numbers.
+    /// [`half`](Self::half) of a depth that is known at emission: constants only.
     pub fn depth_half(&self, index: usize) -> Half {
         let mut half =
             Half { address: None, offset: 0, meetings: vec![(None, 0); self.meetings.len()], valid: None };
@@ -271,7 +276,7 @@ impl Gather {
         half
     }
 
-    /// [`half`](Self::half) of `count` indices that are `step` apart, of which the first is given.
+    /// [`half`](Self::half) of `count` indices at distance `step`, from `first` on.
     pub fn halves(
         &self,
         code: &mut Code,
@@ -282,7 +287,7 @@ impl Gather {
         unit: usize,
     ) -> Vec<Half> {
         let extent = self.extent(direction);
-        // One stride: the distance of two is known, and is a part of the instruction.
+        // With one stride, the distance of two indices is constant, and part of the instruction.
         let distance = match self.digits(direction) {
             [Digit { moves: Moves::By(stride), .. }] => {
                 let bytes = stride.checked_mul(self.number.size() * (step * count) as i64);
@@ -309,7 +314,8 @@ impl Gather {
         all
     }
 
-    /// The place of an element, from what its two indices contribute; one of them has the address of the operand.
+    /// The place of an element, from the contributions of its two indices; one of them has the
+    /// address of the operand.
     pub fn place(&self, code: &mut Code, outer: &Half, depth: &Half) -> Place {
         let mut valid = both(code, outer.valid, depth.valid);
         let address = match (outer.address, depth.address) {
@@ -341,16 +347,16 @@ impl Gather {
     }
 }
 
-/// What one of the two indices of an element contributes to its place.
+/// The contribution of one of the two indices of an element to its place.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Half {
-    /// An address, or bytes.
+    /// An address, or an offset in bytes.
     pub address: Option<Reg>,
-    /// Bytes from there.
+    /// Constant bytes added to it.
     pub offset: i64,
-    /// The sum of its digits for each meeting: what a register holds, and a number.
+    /// The sum of its digits for each meeting: a register and a constant.
     pub meetings: Vec<(Option<Reg>, i64)>,
-    /// Whether the index is below its extent; none if it always is.
+    /// Whether the index is in range; none if it always is.
     pub valid: Option<Reg>,
 }
 
@@ -378,7 +384,7 @@ mod tests {
         let inside = meeting(0, 1, 12).simplify();
         assert!(inside.meetings.is_empty());
         assert_eq!(inside.outer, [Digit { extent: 10, moves: Moves::By(8) }]);
-        // Taps and channels follow each other in memory, so they are one digit.
+        // Taps and channels are contiguous in memory, so they are one digit.
         assert_eq!(inside.depth, [Digit { extent: 24, moves: Moves::By(1) }]);
         let cropped = meeting(2, 1, 14).simplify();
         assert_eq!((cropped.base, cropped.meetings.len()), (16, 0));

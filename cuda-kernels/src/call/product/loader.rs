@@ -1,43 +1,46 @@
-//! Which thread of a block loads which elements of a tile.
+//! The mapping of a tile's elements to the threads that load them.
 //!
-//! A tile is `outers × depths` elements of an operand; a thread loads a few vectors of neighbours. Threads follow each other along the direction in
-//! which elements are neighbours in memory, so that a warp reads whole sectors. What does not change from tile to tile (the rows of a thread, where
-//! it goes along the depth; the columns, where it goes along the rows) is computed once, before the loop.
+//! A tile is `outers × depths` elements of an operand; a thread loads a few vectors of
+//! neighbours. Neighbouring threads load neighbouring vectors in memory, so that a warp reads
+//! whole sectors. Values that do not change from tile to tile (the rows of a thread, if its
+//! vectors follow each other along the depth; the columns, if along the rows) are computed once,
+//! before the loop.
 
 use super::super::index::divide;
 use super::super::number::Place;
 use super::gather::{Direction, Gather, Half};
 use crate::ptx::{Binary, Code, Reg, Type};
 
-/// How a block loads tiles of an operand.
+/// The loads of an operand's tiles by a block.
 #[derive(Clone, Debug)]
 pub(super) struct Loader<'a> {
     pub gather: &'a Gather,
-    /// Rows of lhs or columns of rhs of a tile.
+    /// Rows of lhs or columns of rhs in a tile.
     pub outers: usize,
-    /// Its depth.
+    /// Depth of a tile.
     pub depths: usize,
     /// Threads of the block.
     pub threads: usize,
-    /// Along which vectors lie.
+    /// Direction of the vectors.
     pub direction: Direction,
     /// Elements of a vector.
     pub vector: usize,
 }
 
-/// What a thread knows before the first tile.
+/// The loop-invariant values of a thread.
 pub(super) struct Prepared {
     /// The first outer index of the thread in the tile.
     pub outer: Reg,
     /// Its first depth in the tile.
     pub depth: Reg,
-    /// One for each vector if these follow along the outer direction, else one for all.
+    /// One for each vector if these follow each other along the outer direction, else one for
+    /// all.
     outers: Vec<Half>,
 }
 
 /// A vector of a tile.
 pub(super) struct Vector {
-    /// In memory.
+    /// Its place in memory.
     pub place: Place,
     /// Distance of its outer index from the thread's first one.
     pub outer: usize,
@@ -63,7 +66,8 @@ impl<'a> Loader<'a> {
         self.outers * self.depths / elements
     }
 
-    /// Vectors in a run of a tile along their direction, and the distance of the runs of two successive vectors of a thread.
+    /// Vectors in a run of a tile along their direction, and the distance of the runs of two
+    /// successive vectors of a thread.
     fn run(&self) -> (usize, usize) {
         let along = match self.direction {
             Direction::Outer => self.outers,
@@ -74,7 +78,8 @@ impl<'a> Loader<'a> {
         (vectors, self.threads / vectors)
     }
 
-    /// What is computed once. `first` is the first outer index of the tiles, `operand` the address of the operand.
+    /// Computes the loop-invariant values. `first` is the first outer index of the tiles,
+    /// `operand` the address of the operand.
     pub fn prepare(&self, code: &mut Code, thread: Reg, first: Reg, operand: Reg) -> Prepared {
         let (vectors, step) = self.run();
         let (across, along) = divide(code, thread, vectors);

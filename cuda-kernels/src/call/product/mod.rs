@@ -1,7 +1,9 @@
-//! Products: `out[b, i, j] = epilogue(Σₖ lhs[b, i, k] · rhs[b, k, j])`, where the elements of lhs and rhs may be gathered.
+//! Products: `out[b, i, j] = epilogue(Σₖ lhs[b, i, k] · rhs[b, k, j])`, where the elements of lhs
+//! and rhs may be gathered.
 //!
-//! A GEMM is one, and so is a convolution in each of its directions (*implicit GEMM*: the matrix of patches is never made, its elements are found
-//! by arithmetic on indices when a tile is loaded). These kernels make them:
+//! A GEMM is a product, and so is a convolution in each of its directions (*implicit GEMM*: the
+//! matrix of patches is never materialised; its addresses are computed from indices when a tile
+//! is loaded). These kernels compute products:
 //!
 //! | kernel | for | bound by |
 //! |---|---|---|
@@ -10,8 +12,9 @@
 //! | [`dot`] | one row or one column, where the matrix lies along the sum | memory |
 //! | [`direct`] | one row or one column; groups of one or two channels | memory |
 //!
-//! Where few tiles have a long sum, the sum is split into parts that are whole numbers of tiles deep; they are written to the workspace, and a
-//! second stage ([`sum`]) adds them up in their order. How many there are depends on the extents alone, and so do the bits.
+//! Where few tiles have a long sum, the sum is split into parts whose depths are multiples of the
+//! tile's. The parts are written to the workspace, and a second stage ([`sum`]) adds them up in
+//! order. Their number depends on the extents alone, and so do the bits.
 
 mod direct;
 mod dot;
@@ -35,9 +38,9 @@ use wengert_core::{DType, Result};
 /// A batch of products.
 #[derive(Clone, Debug)]
 pub(super) struct Product {
-    /// What the kernels are called after.
+    /// Prefix of the kernels' names.
     pub name: String,
-    /// Products, that of a batch or of groups.
+    /// Number of products: the batch, or the groups.
     pub batch: usize,
     /// Rows of lhs and out.
     pub m: usize,
@@ -49,34 +52,34 @@ pub(super) struct Product {
     pub lhs: Gather,
     /// Elements of the second operand.
     pub rhs: Gather,
-    /// Arguments of the call that lhs and rhs are.
+    /// Indices of lhs and rhs among the call's arguments.
     pub arguments: [usize; 2],
     /// Dtype of lhs and rhs.
     pub operand: DType,
     /// Dtype of out, bias and residual.
     pub result: DType,
-    /// Where the elements of out lie; neighbouring columns are neighbours.
+    /// Layout of out; neighbouring columns are contiguous.
     pub out: Out,
-    /// What becomes of sums; bias and residual are the arguments that follow lhs and rhs.
+    /// Applied to sums; bias and residual are the arguments that follow lhs and rhs.
     pub epilogue: Epilogue,
-    /// The argument of the call that out is.
+    /// Index of out among the call's arguments.
     pub result_argument: usize,
-    /// The argument whose memory is the result's.
+    /// The argument that the result aliases.
     pub in_place: Option<usize>,
-    /// Bytes of workspace that parts of sums may take.
+    /// Bytes of workspace for parts of sums.
     pub workspace: u64,
-    /// Bytes that the addresses of out, bias and residual are multiples of.
+    /// Alignment of out, bias and residual, in bytes.
     pub alignment: usize,
-    /// Whether operands of f32 may be rounded to tf32.
+    /// Whether f32 operands may be rounded to tf32.
     pub tf32: bool,
 }
 
-/// Where out lies.
+/// Layout of out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Out {
-    /// Distance of products.
+    /// Stride of the products.
     pub batch: i64,
-    /// Distance of rows.
+    /// Stride of the rows.
     pub row: i64,
 }
 
@@ -89,7 +92,7 @@ struct Position {
 }
 
 impl Product {
-    /// The same product on addresses that are multiples of so many bytes.
+    /// The same product on addresses with an alignment of `bytes`.
     pub fn aligned(mut self, bytes: usize) -> Product {
         (self.alignment, self.lhs.alignment, self.rhs.alignment) = (bytes, bytes, bytes);
         self
@@ -100,7 +103,7 @@ impl Product {
         Number(self.operand).widened()
     }
 
-    /// Whether tensor cores make it.
+    /// Whether tensor cores compute it.
     fn tensor_cores(&self) -> bool {
         let dtype = match self.operand {
             DType::F16 | DType::BF16 | DType::F64 => true,
@@ -118,13 +121,14 @@ impl Product {
         self.epilogue.residual.then_some(2 + self.epilogue.bias as usize)
     }
 
-    /// The workspace that holds so many parts of every sum.
+    /// The workspace for `parts` parts of every sum.
     fn parts_slot(&self, parts: usize, access: Access) -> Slot {
         let bytes = (parts * self.batch * self.m * self.n) as u64 * self.sums().size() as u64;
         Slot { memory: Memory::Workspace { offset: 0, bytes }, access }
     }
 
-    /// Into how many parts the sums shall be split, if `tiles` blocks make them whole, and a part is at least `least` deep.
+    /// The number of parts that sums are split into, if `tiles` blocks would compute them whole,
+    /// and a part is at least `least` deep.
     fn parts(&self, tiles: usize, least: usize) -> usize {
         let bytes = (self.batch * self.m * self.n) as u64 * self.sums().size() as u64;
         let room = (self.workspace / bytes.max(1)) as usize;
@@ -132,7 +136,8 @@ impl Product {
         if tiles >= FULL / 2 { 1 } else { wanted.max(1) }
     }
 
-    /// Which part of the work a block does; columns of tiles follow each other, so that blocks side by side share rows of lhs in the cache.
+    /// The position of a block's work. Tiles along columns are consecutive, so that neighbouring
+    /// blocks share rows of lhs in the cache.
     fn position(&self, code: &mut Code, block: Reg, [rows, columns]: [usize; 2], parts: usize) -> Position {
         use crate::ptx::{Binary, Type};
         let tiles = [self.m.div_ceil(rows), self.n.div_ceil(columns)];
@@ -143,12 +148,12 @@ impl Product {
     }
 }
 
-/// Blocks that keep a large GPU busy: two for each of its multiprocessors.
+/// Blocks that fill a large GPU: two for each of its multiprocessors.
 const FULL: usize = 256;
 
 /// The kernels of a product.
 ///
-/// Errors: an extent is beyond what kernels count to.
+/// Errors: an extent is larger than kernels can count.
 pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<Compiled> {
     if product.batch == 0 || product.m == 0 || product.n == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
@@ -158,7 +163,7 @@ pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<C
     }
     let mut product = product.clone();
     if product.batch == 1 {
-        // A distance that nothing moves by would only keep vectors from being loaded.
+        // A stride of a batch of one moves nothing, but would prevent vector loads.
         (product.lhs.batch, product.rhs.batch, product.out.batch) = (0, 0, 0);
     }
     let product = &product;

@@ -1,7 +1,7 @@
-//! The second stage of a split sum: adds the parts in their order, and finishes the result.
+//! The second stage of a split sum: adds the parts in order, and finishes the result.
 //!
-//! 256 threads of up to four neighbouring elements each; no shared memory; bound by reading the parts, which the first stage has just left
-//! in the second-level cache.
+//! 256 threads of up to four neighbouring elements each; no shared memory; bound by reading the
+//! parts, which are still in the second-level cache after the first stage.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};

@@ -1,11 +1,13 @@
 //! The product on tensor cores (`mma.sync`).
 //!
-//! A block makes a tile of out; its warps divide the tile, and each holds the sums of its part in registers, as fragments. Strips of lhs and rhs come to
-//! shared memory by `cp.async`, three or four steps ahead of the multiplications, so that a block of few warps hides the way from memory. A strip
-//! keeps the direction in which its elements lie in memory, and the transposition that the fragments may need is done on the way from
-//! shared memory to registers: by `ldmatrix` for halves, by where lanes read for wider elements. Rows of a strip are a few elements longer than they need
-//! be, so that the rows that a warp reads together lie in different banks. Where 16 bytes of an operand do not lie together (odd strides, few channels),
-//! its elements go through registers instead.
+//! A block computes a tile of out. Its warps divide the tile, and each keeps the sums of its part
+//! in registers, as fragments. `cp.async` copies strips of lhs and rhs to shared memory three or
+//! four steps ahead of the multiplications, so that a block of few warps hides the memory
+//! latency. A strip keeps the memory order of its elements. If the fragments need the transpose,
+//! it is done between shared memory and registers: by `ldmatrix` for halves, by the lanes' read
+//! addresses for wider elements. Rows of a strip are padded by a few elements, so that the rows
+//! that a warp reads together lie in different banks. Where 16 bytes of an operand are not
+//! contiguous (odd strides, few channels), its elements go through registers instead.
 //!
 //! | elements | instruction | tile | step | warps | a warp's | registers | shared memory |
 //! |---|---|---|---|---|---|---|---|
@@ -15,9 +17,10 @@
 //! | f32 as tf32 | m16n8k8 | 64 × 64 | 16 | 2 × 2 | 32 × 32 | 64 to 128 | 3 or 4 × 10 KiB |
 //! | f64 | m8n8k4 | 64 × 64 | 16 | 2 × 2 | 32 × 32 | 96 to 200 | 3 or 4 × 20 KiB |
 //!
-//! Bound: a step of the large tile of halves reads 16 KiB and makes 512 Ki multiply-adds of them, 32 a byte; an A100 (312 TFLOP/s by 1.6 TB/s)
-//! needs 100 of its memory, which it gets from the cache: tiles side by side read the same strips. `mma.sync` reaches a part of what `wgmma` does on
-//! Hopper, about two thirds.
+//! Bound: a step of the large tile of halves reads 16 KiB and makes 512 Ki multiply-adds of them,
+//! 32 a byte. An A100 (312 TFLOP/s by 1.6 TB/s) needs 100 for each byte of its memory. The cache
+//! provides the difference: neighbouring tiles read the same strips. `mma.sync` reaches about two
+//! thirds of the throughput of `wgmma` on Hopper.
 
 use super::super::draft::Draft;
 use super::super::index::{both, divide};
@@ -33,7 +36,7 @@ use crate::stage::{Slot, Stage};
 use std::ops::Range;
 use wengert_core::{DType, Result};
 
-/// The instruction, and what it is fed with.
+/// The instruction, and the layout of its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Multiply {
     /// m, n, k.
@@ -42,7 +45,8 @@ struct Multiply {
     sum: Type,
     /// Terms of the sum in a step of the block.
     step: usize,
-    /// Bytes that the rows of a strip are longer, where they lie along the sum, and where they lie along the outer index.
+    /// Bytes of padding of a strip's rows: where they lie along the sum, and where they lie along
+    /// the outer index.
     pads: [usize; 2],
 }
 
@@ -64,7 +68,7 @@ impl Multiply {
     }
 }
 
-/// How a tile is divided.
+/// Division of a tile among warps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Tile {
     /// Rows and columns of out.
@@ -108,7 +112,8 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     let parts = product.parts(tile.count(product), 256).min(steps);
     let steps_of_part = steps.div_ceil(parts);
     let parts = steps.div_ceil(steps_of_part);
-    // Four steps at a time need more than the small multiprocessors have for two blocks.
+    // Four steps in flight need more shared memory than small multiprocessors have for two
+    // blocks.
     let ahead = if architecture.shared_per_block >= 160 << 10 { 4 } else { 3 };
 
     let mut draft = Draft::aligned(product.alignment);
@@ -156,7 +161,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     let read = code.mov(Type::U32, 0);
     let write = code.mov(Type::U32, ((ahead - 1) * buffer) as i64);
     code.count(first, end, depth(1), |code, from| {
-        // This step's strips are there, and everyone is done with those of the last one.
+        // This step's strips have arrived, and all threads are done with those of the last one.
         code.push(Inst::CopyWait(ahead as u32 - 2));
         code.push(Inst::Barrier);
         let next = code.binary(Binary::Add, Type::S32, from, depth(ahead - 1));
@@ -181,7 +186,8 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
         e = tile.extent
     );
     let name = format!("{}_{}_mma_{}", product.name, product.operand, tile.extent);
-    // 128 registers a thread, and for f64 as many as there are: with less said, ptxas loads so far ahead that it spills.
+    // 128 registers a thread, and for f64 as many as there are: under a lower bound, ptxas hoists
+    // so many loads that it spills.
     let resident = if tile == LARGE || product.operand == DType::F64 { 2 } else { 4 };
     let stage = draft.stage(name, remark, tile.threads() as u32, resident, tile.count(product) * parts)?;
     Ok((stage, parts))
@@ -191,7 +197,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
 #[derive(Clone)]
 struct Strip<'a> {
     loader: Loader<'a>,
-    /// Bytes from a row to the next; a row lies along the direction of the loader.
+    /// Bytes from one row to the next; a row lies along the direction of the loader.
     pitch: usize,
 }
 
@@ -233,23 +239,23 @@ impl<'a> Strip<'a> {
         code.ternary(Ternary::Mad, Type::S32, column, size, row)
     }
 
-    /// Where a thread's first vector goes.
+    /// Address that a thread's first vector is written to.
     fn write(&self, code: &mut Code, prepared: &Prepared, base: Reg) -> Reg {
         self.address(code, base, prepared.outer, prepared.depth)
     }
 }
 
-/// Lhs or rhs, as a thread loads it.
+/// Lhs or rhs, as one thread loads it.
 struct Side<'a> {
     strip: Strip<'a>,
     prepared: Prepared,
     write: Reg,
-    /// Where the strip lies in the first buffer.
+    /// Address of the strip in the first buffer.
     base: Reg,
 }
 
 impl Side<'_> {
-    /// Loads the strip that begins at a depth to a buffer.
+    /// Loads the strip that begins at a depth into a buffer.
     fn load(&self, code: &mut Code, from: Reg, buffer: Reg) {
         let loader = &self.strip.loader;
         let number = loader.gather.number;
@@ -258,7 +264,7 @@ impl Side<'_> {
         let to = |v: &Vector| self.strip.at(v.outer, v.depth);
         if loader.vector as i64 * number.size() == 16 {
             for v in &vectors {
-                // Nothing is read where nothing is, and zeros are written.
+                // Out of range, nothing is read and zeros are written.
                 let size = match v.place.valid {
                     None => Operand::from(16),
                     Some(valid) => code.select(Type::U32, 16, 0, valid).into(),
@@ -281,12 +287,12 @@ impl Side<'_> {
     }
 }
 
-/// What a warp makes of the tile.
+/// A warp's part of the tile.
 struct Warp<'a> {
     tile: Tile,
     multiply: Multiply,
     strips: [&'a Strip<'a>; 2],
-    /// Where a lane reads the first fragments of lhs and of rhs in the first buffer.
+    /// Read addresses of a lane for the first fragments of lhs and of rhs, in the first buffer.
     read: [Reg; 2],
     /// Row and column of the lane's first sum in the tile.
     first: [Reg; 2],
@@ -306,8 +312,9 @@ impl<'a> Warp<'a> {
         let read = [0, 1].map(|n| {
             let side = &sides[n];
             let (outer, depth) = if halves {
-                // Lanes 8q to 8q + 7 give the rows of the q-th of four 8 × 8 matrices; which of them lies where, the instruction says: of lhs
-                // the second is further down, the third further along the sum; of rhs the other way round. A matrix's rows are those of
+                // Lanes 8q to 8q + 7 address the rows of the q-th of four 8 × 8 matrices. The
+                // instruction fixes their order: for lhs the second is further down, the third
+                // further along the sum; for rhs the other way round. A matrix's rows are rows of
                 // shared memory.
                 let (q, line) = divide(code, lane, 8);
                 let low = code.binary(Binary::And, Type::B32, q, 1);
@@ -426,7 +433,7 @@ impl<'a> Warp<'a> {
         };
         let first_row = code.binary(Binary::Add, Type::S32, position.row, self.first[0]);
         let first_column = code.binary(Binary::Add, Type::S32, position.column, self.first[1]);
-        // A lane has two neighbours in every eighth row of a fragment.
+        // A lane has two neighbouring sums in every eighth row of a fragment.
         let mut columns = vec![];
         for fragment in 0..self.sums[0].len() {
             for at in (0..2).step_by(vector) {

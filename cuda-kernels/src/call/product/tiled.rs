@@ -1,10 +1,13 @@
-//! The tiled product: every dtype, on the units that every thread has.
+//! The tiled product: every dtype, on the ordinary arithmetic units.
 //!
-//! A block makes a tile of out. It goes along the sum in steps of a few elements: a strip of lhs and one of rhs are loaded to shared memory, widened
-//! to the dtype of sums and with the outer index running fastest; then each thread, which owns a few rows and columns of the tile, reads its part of
-//! both and adds up their products in registers. There are two buffers: while one is computed with, the next strips are on their way from
-//! memory to registers, and then go to the other, so that one barrier a step is enough. Each element of out has one sum, to which terms are added in
-//! increasing order of k by fused multiply-adds: the bits are those of the plain loop (but for a split sum).
+//! A block computes a tile of out. It goes along the sum in steps of a few elements. A strip of
+//! lhs and one of rhs are loaded to shared memory, widened to the dtype of sums, with the outer
+//! index running fastest. Then each thread, which owns a few rows and columns of the tile, reads
+//! its part of both strips and adds up their products in registers. There are two buffers: during
+//! the computation with one, the next strips are loaded from memory to registers, and are then
+//! stored to the other, so that one barrier a step is enough. Each element of out has one sum, to
+//! which terms are added in increasing order of k by fused multiply-adds: the bits are those of
+//! the plain loop (except for a split sum).
 //!
 //! | elements | tile | step | a thread's | threads | registers | shared memory |
 //! |---|---|---|---|---|---|---|
@@ -14,9 +17,11 @@
 //! | 8 bytes | 64 × 64 | 8 | 4 × 4 | 256 | about 80 to 100 | 16.5 KiB |
 //! | 8 bytes | 32 × 32 | 8 | 4 × 4 | 64 | about 50 to 105 | 8.5 KiB |
 //!
-//! Bound: a step of the large tile reads 8 KiB and makes 131072 multiply-adds of them, 16 a byte: above what any GPU's memory needs for full
-//! rate (H100: 67 TFLOP/s by 3.35 TB/s, 10 multiply-adds a byte), and from shared memory 4 multiply-adds for each element read. So it is bound by the
-//! multiply-add units. Vectors of 16 bytes are loaded where strides and extents allow it, else shorter ones.
+//! Bound: a step of the large tile reads 8 KiB and makes 131072 multiply-adds of them, 16 a byte.
+//! That is above the ratio that any GPU's memory needs for full rate (H100: 67 TFLOP/s by 3.35
+//! TB/s, 10 multiply-adds a byte). Each element read from shared memory is used in 4
+//! multiply-adds. So it is bound by the multiply-add units. Vectors of 16 bytes are loaded where
+//! strides and extents allow it, else shorter ones.
 
 use super::super::draft::Draft;
 use super::super::index::{both, divide};
@@ -30,7 +35,7 @@ use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
-/// How the work of a block is divided.
+/// Division of a block's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Tile {
     /// Rows and columns of out.
@@ -39,7 +44,7 @@ struct Tile {
     step: usize,
     /// Rows and columns of a thread.
     own: usize,
-    /// Blocks that shall be resident.
+    /// Minimum number of resident blocks.
     resident: u32,
 }
 
@@ -60,7 +65,7 @@ impl Tile {
         product.batch * product.m.div_ceil(self.extent) * product.n.div_ceil(self.extent)
     }
 
-    /// The largest tile of which there are enough, and which are not mostly edge.
+    /// The largest tile of which there are enough and which is not mostly padding.
     fn choose(product: &Product) -> Tile {
         let tiles: &[Tile] = if product.sums().size() == 8 { &LARGE_WORDS } else { &SMALL_WORDS };
         let (last, larger) = tiles.split_last().expect("there are several");
@@ -68,7 +73,8 @@ impl Tile {
         *larger.iter().find(fits).unwrap_or(last)
     }
 
-    /// Elements from one row of a strip in shared memory to the next: a few more than there are, so that a column does not lie in one bank.
+    /// Elements from one row of a strip in shared memory to the next: padded, so that a column
+    /// does not lie in one bank.
     fn pitch(&self, number: Number) -> usize {
         self.extent + number.vector()
     }
@@ -84,7 +90,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let tile = Tile::choose(product);
     let steps = product.k.div_ceil(tile.step);
     let parts = product.parts(tile.count(product), 256).min(steps.max(1));
-    // Parts are whole steps; of the last ones some may have nothing to do.
+    // Parts are whole steps; some of the last parts may be empty.
     let steps_of_part = steps.div_ceil(parts);
     let parts = steps.div_ceil(steps_of_part.max(1)).max(1);
     let sums = product.sums();
@@ -153,26 +159,27 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     Ok((stage, parts))
 }
 
-/// The address of shared memory that begins so many bytes behind another.
+/// The address `bytes` after another in shared memory.
 fn shared_part(code: &mut Code, shared: Reg, bytes: i64) -> Reg {
     if bytes == 0 { shared } else { code.binary(Binary::Add, Type::U32, shared, bytes) }
 }
 
-/// Lhs or rhs, as a thread loads it.
+/// Lhs or rhs, as one thread loads it.
 struct Side<'a> {
     loader: Loader<'a>,
     prepared: Prepared,
-    /// Where the thread's first element goes in the first buffer.
+    /// Address in the first buffer to which the thread's first element is stored.
     write: Reg,
     sums: Number,
     tile: Tile,
 }
 
-/// A vector on its way to shared memory, and how far from the thread's first one it goes.
+/// A vector in flight to shared memory, and its distances from the thread's first one.
 type Loaded = Vec<(Vec<Reg>, usize, usize)>;
 
 impl<'a> Side<'a> {
-    /// From the number of the thread, the tile's first outer index, and the addresses of the operand and of its strip in the first buffer.
+    /// From the number of the thread, the tile's first outer index, and the addresses of the
+    /// operand and of its strip in the first buffer.
     fn new(
         code: &mut Code,
         product: &Product,
@@ -223,14 +230,14 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What a thread makes of a tile: rows and columns in groups of one vector, as far apart as all threads' vectors are long, so that the
-/// threads of a warp read neighbouring vectors.
+/// A thread's part of a tile: rows and columns in groups of one vector. The distance of groups is
+/// the length of all threads' vectors, so that the threads of a warp read neighbouring vectors.
 struct Own {
     tile: Tile,
     sums: Number,
     /// First row and first column in the tile.
     first: [Reg; 2],
-    /// Where these are in the strips of the first buffer.
+    /// Their addresses in the strips of the first buffer.
     read: [Reg; 2],
     /// `own × own` sums, row by row.
     registers: Vec<Reg>,
@@ -251,7 +258,7 @@ impl Own {
         Own { tile, sums, first, read, registers }
     }
 
-    /// How far the groups of vectors are apart.
+    /// Distance of the groups of vectors.
     fn distance(&self) -> usize {
         self.tile.extent / self.tile.own * self.sums.vector()
     }

@@ -1,15 +1,19 @@
 //! Scatter, bit for bit in the order of the scatter positions.
 //!
-//! What happens to one element must happen in a fixed order (additions of floats, and replacements), so no two threads may change the same element,
-//! and atomic additions are out of the question. There are two ways:
+//! The updates of one element must be applied in a fixed order (additions of floats, and
+//! replacements). So no two threads may change the same element, and atomic additions cannot be
+//! used. There are two ways:
 //!
-//! - *By scanning* ([`scan`]): each element of the result belongs to a thread, which goes through all positions. For few positions, or a small result,
-//!   or windows that overlap in part (the gradient of a slice at a variable start), of which an element may be in many.
-//! - *By sorting* ([`sort`], [`segments`]): if windows are the same or apart (rows of a table: the gradient of an embedding), positions are sorted by
-//!   where their window begins, stably, with those outside at the end. Then equal ones follow each other in increasing order, and one
-//!   thread combines an element of all of them. It is all bound by memory, and long only where one row is hit very often: its additions must wait for each other.
+//! - *By scanning* ([`scan`]): each element of the result belongs to a thread, which goes through
+//!   all positions. It serves few positions, a small result, and windows that overlap in part
+//!   (the gradient of a slice at a variable start), where an element may be in many windows.
+//! - *By sorting* ([`sort`], [`segments`]): it serves windows that are equal or disjoint (rows of
+//!   a table: the gradient of an embedding). Positions are sorted stably by the start of their
+//!   window, with those outside at the end. Then equal starts follow each other in increasing
+//!   order of position, and one thread combines an element of all of them. All of it is bound by
+//!   memory bandwidth, except where one row has very many updates: its additions are sequential.
 //!
-//! Either way the result is first a copy of the operand, unless it is in its place.
+//! Either way the result is first a copy of the operand, unless it is in place.
 
 mod scan;
 mod segments;
@@ -23,7 +27,7 @@ use crate::stage::{Access, Compiled, Memory, Slot, Stage};
 use wengert_core::call::{self, ScatterKind};
 use wengert_core::{DType, Result};
 
-/// A scatter, by its numbers.
+/// Parameters of a scatter.
 #[derive(Clone, Debug)]
 struct Scatter {
     kind: ScatterKind,
@@ -31,15 +35,15 @@ struct Scatter {
     index: DType,
     /// Elements of the result.
     elements: usize,
-    /// Axes of the result, with what lies along them.
+    /// Axes of the result.
     axes: Vec<Axis>,
-    /// Components of an index vector; for each the axis that it moves the window along.
+    /// For each component of an index vector: the axis along which it moves the window.
     moved: Vec<usize>,
-    /// Extents of the scatter positions, and their distances in the updates.
+    /// Extents of the scatter positions, and their strides in the updates.
     positions: Vec<(usize, usize)>,
-    /// Whether the result is in the operand's place.
+    /// Whether the result aliases the operand.
     in_place: bool,
-    /// Bytes that addresses of arguments are multiples of.
+    /// Alignment of arguments, in bytes.
     alignment: usize,
 }
 
@@ -47,27 +51,29 @@ struct Scatter {
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     extent: usize,
-    /// Distance of elements.
+    /// Stride of the elements.
     stride: usize,
     /// Extent of a window.
     window: usize,
-    /// Distance of a window's elements in the updates.
+    /// Stride of a window's elements in the updates.
     update: usize,
 }
 
-/// Where a window begins.
+/// The start of a window.
 struct Start {
-    /// For each axis that windows move along, the coordinate; anything if the window is not inside.
+    /// For each axis that windows move along, the coordinate; unspecified if the window is not
+    /// inside.
     at: Vec<(usize, Reg)>,
     /// Whether the whole window is inside; none if it always is.
     inside: Option<Reg>,
 }
 
-/// Updates that are looked for by scanning rather than by sorting: about as long as the launches of a sort.
+/// Maximum number of elements × positions for scanning: at this product, scanning takes about as
+/// long as the launches of a sort.
 const SCANNED: usize = 1 << 24;
 const THREADS: usize = 256;
 
-/// Distances of the elements of a dense array along its axes.
+/// Strides of a dense array.
 fn distances(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -77,7 +83,7 @@ fn distances(shape: &[usize]) -> Vec<usize> {
 }
 
 impl Scatter {
-    /// Elements that one instruction moves, at most.
+    /// Maximum number of elements that one instruction moves.
     fn vector(&self) -> usize {
         self.number.vector().min(self.alignment / self.number.size() as usize).max(1)
     }
@@ -112,7 +118,7 @@ impl Scatter {
         }
     }
 
-    /// What an update makes of an element, both to compute with.
+    /// The element after an update; both operands in the dtype of arithmetic.
     fn combine(&self, code: &mut Code, x: Reg, update: Reg) -> Reg {
         match self.kind {
             ScatterKind::Add => self.number.add(code, x, update),
@@ -123,12 +129,12 @@ impl Scatter {
         }
     }
 
-    /// Name of a kernel that does so.
+    /// Name of a kernel of this scatter.
     fn kernel(&self, part: &str) -> String {
         format!("{}_{part}_{}", self.kind.name(), self.number.0)
     }
 
-    /// Scatter positions.
+    /// Number of scatter positions.
     fn count(&self) -> usize {
         self.positions.iter().map(|p| p.0).product()
     }
@@ -138,12 +144,12 @@ impl Scatter {
         self.axes.iter().map(|a| a.window).product()
     }
 
-    /// Whether windows that do not begin at the same place have no element in common.
+    /// Whether windows with different starts have no element in common.
     fn apart(&self) -> bool {
         self.moved.iter().map(|a| &self.axes[*a]).all(|a| a.window == 1 || a.window == a.extent)
     }
 
-    /// The axes that windows move along, ascending, and how many places they may begin at along each.
+    /// The axes that windows move along, ascending, and the number of possible starts along each.
     fn places(&self) -> Vec<(usize, usize)> {
         let moved = (0..self.axes.len()).filter(|a| self.moved.contains(a));
         moved.map(|a| (a, self.axes[a].extent - self.axes[a].window + 1)).collect()
@@ -154,7 +160,7 @@ impl Scatter {
         Slot { memory: Memory::Argument(3), access: Access::ReadWrite }
     }
 
-    /// Where the window of a scatter position begins.
+    /// The start of the window of a scatter position.
     fn start(&self, code: &mut Code, indices: Reg, position: Reg) -> Start {
         let number = Number(self.index);
         let vector = self.moved.len() as i64;
@@ -168,7 +174,7 @@ impl Scatter {
             let components: Vec<usize> = (0..self.moved.len()).filter(|n| self.moved[*n] == axis).collect();
             let last = places as i64 - 1;
             let (start, good) = match components[..] {
-                // As unsigned numbers, negative ones are beyond every extent.
+                // As unsigned numbers, negative ones exceed every extent.
                 [one] if self.index == DType::I32 => {
                     let start = component(code, one);
                     (start, code.compare(Compare::Le, Type::U32, start, last))
@@ -196,7 +202,7 @@ impl Scatter {
         Start { at, inside }
     }
 
-    /// Bytes from the beginning of the updates to those of a scatter position.
+    /// Byte offset of the updates of a scatter position.
     fn update(&self, code: &mut Code, updates: Reg, position: Reg) -> Reg {
         let size = self.number.size();
         if self.positions.windows(2).all(|p| p[0].1 == p[1].0 * p[1].1) {
@@ -211,10 +217,10 @@ impl Scatter {
     }
 }
 
-/// x + y of signed numbers of 64 bits; beyond them, the last one.
+/// Saturating x + y of signed 64-bit numbers.
 fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
     let sum = code.binary(Binary::Add, Type::S64, x, y);
-    // It overflowed if both have a sign that the sum has not.
+    // The sum overflowed if both operands have a sign that the sum has not.
     let a = code.binary(Binary::Xor, Type::B64, x, sum);
     let b = code.binary(Binary::Xor, Type::B64, y, sum);
     let both = code.binary(Binary::And, Type::B64, a, b);
@@ -226,7 +232,7 @@ fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
 
 /// The kernels of a scatter.
 ///
-/// Errors: an extent is beyond what kernels count to.
+/// Errors: an extent is larger than kernels can count.
 pub(super) fn compile(call: &call::Scatter, in_place: Option<usize>, alignment: usize) -> Result<Compiled> {
     let scatter = Scatter::new(call, in_place.is_some(), alignment);
     let (count, window) = (scatter.count(), scatter.window());
@@ -246,7 +252,8 @@ pub(super) fn compile(call: &call::Scatter, in_place: Option<usize>, alignment: 
     by_sorting(&scatter)
 }
 
-/// The kernels of a scatter by sorting, however small it is; none if windows overlap, or there is nothing to add.
+/// The kernels of a scatter by sorting, whatever its size; none if windows overlap, or there is
+/// nothing to add.
 #[cfg(test)]
 pub(super) fn sorted(call: &call::Scatter, in_place: Option<usize>) -> Result<Option<Compiled>> {
     let scatter = Scatter::new(call, in_place.is_some(), super::product::ALIGNMENT);
@@ -256,7 +263,7 @@ pub(super) fn sorted(call: &call::Scatter, in_place: Option<usize>) -> Result<Op
 
 fn by_sorting(scatter: &Scatter) -> Result<Compiled> {
     let places: usize = scatter.places().iter().map(|p| p.1).product();
-    // Windows that are not inside come last, as if they began behind all others.
+    // Windows that are not inside are sorted last, as if they began after all others.
     let sort = sort::Sort::new(scatter.count(), places + 1);
     let mut stages = if scatter.in_place { vec![] } else { vec![copy(scatter)?] };
     stages.push(segments::keys(scatter, sort.keys(0), places)?);
@@ -265,7 +272,7 @@ fn by_sorting(scatter: &Scatter) -> Result<Compiled> {
     Ok(Compiled { stages, workspace: sort.workspace() })
 }
 
-/// The operand becomes the result.
+/// Copies the operand to the result.
 fn copy(scatter: &Scatter) -> Result<Stage> {
     let mut draft = Draft::aligned(scatter.alignment);
     let from = draft.pointer("operand", Slot::read(0));

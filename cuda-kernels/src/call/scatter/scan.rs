@@ -1,10 +1,13 @@
-//! Scatter by scanning: each element of the result is a thread's, which goes through all scatter positions in their order.
+//! Scatter by scanning: each element of the result belongs to a thread, which goes through all
+//! scatter positions in order.
 //!
-//! A block of 256 threads reads the indices of 256 positions at a time, a thread one position, and leaves where their windows begin in shared memory
-//! (1 KiB for each axis that windows move along); a window that is not inside begins where no element is. Then each thread compares each of
-//! these with the coordinates of its element, and combines with the update if the window has it.
+//! A block of 256 threads reads the indices of 256 positions at a time, one position a thread,
+//! and stores their windows' starts to shared memory (1 KiB for each axis that windows move
+//! along). A window that is not inside gets a start from which it reaches no element. Then each
+//! thread compares each start with the coordinates of its element, and combines the update if the
+//! window contains the element.
 //!
-//! Bound: elements × positions comparisons, each a read from shared memory that all threads share.
+//! Bound: elements × positions comparisons, each with a broadcast read from shared memory.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, both, digits};
@@ -14,7 +17,8 @@ use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
-/// Where a window that is not inside begins: no coordinate is so little behind it that a window reaches it.
+/// Start of a window that is not inside: so far below every coordinate that no window reaches
+/// one.
 const NOWHERE: i64 = i32::MIN as i64;
 
 pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
@@ -34,7 +38,7 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
     let exists = code.compare(Compare::Lt, Type::S32, element, scatter.elements as i64);
     let extents: Vec<usize> = scatter.axes.iter().map(|a| a.extent).collect();
     let coordinates = digits(code, element, &extents);
-    // Along an axis that windows do not move along, they begin at 0.
+    // Along an axis that windows do not move along, they start at 0.
     let mut reached = Some(exists);
     for (axis, a) in scatter.axes.iter().enumerate() {
         if !scatter.moved.contains(&axis) && a.window < a.extent {
@@ -73,7 +77,7 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
         code.count(0, here, 1, |code, n| {
             let address = code.ternary(Ternary::Mad, Type::S32, n, 4, shared);
             let mut inside = reached;
-            // Of each axis, the distance of the element from the beginning of the window.
+            // For each axis, the distance of the element from the start of the window.
             let mut within: Vec<Reg> = coordinates.clone();
             for (at, (axis, _)) in places.iter().enumerate() {
                 let start = code.load(Space::Shared, Type::S32, address, at as i64 * row);

@@ -1,8 +1,10 @@
-//! Before and after the sort: where windows begin as numbers to sort by, and what all positions that begin at one place make of its elements.
+//! The stages before and after the sort: windows' starts as numbers to sort by, and the
+//! combination of all updates with the same start.
 //!
-//! In the latter each thread looks at one sorted position and a vector of its window. If the position is the first of its place, the thread combines the
-//! updates of this one and of all that follow with the same place with the result; else it has nothing to do. 256 threads, no shared memory;
-//! bound by reading the updates once.
+//! In the latter each thread handles one sorted position and a vector of its window. If the
+//! position is the first with its start, the thread combines the updates of this position and of
+//! all following ones with the same start with the result; otherwise it does nothing. 256
+//! threads, no shared memory; bound by reading the updates once.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, digits, divide};
@@ -12,7 +14,8 @@ use crate::ptx::{Binary, Code, Compare, Reg, Space, Ternary, Type};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
-/// For each scatter position the number of the place at which its window begins, or the number of places if it is not inside.
+/// For each scatter position the number of its window's start, or the number of possible starts
+/// if the window is not inside.
 pub(super) fn keys(scatter: &Scatter, keys: Slot, places: usize) -> Result<Stage> {
     let mut draft = Draft::aligned(scatter.alignment);
     let indices = draft.pointer("indices", Slot::read(1));
@@ -39,7 +42,8 @@ pub(super) fn keys(scatter: &Scatter, keys: Slot, places: usize) -> Result<Stage
     draft.stage(name, remark, THREADS as u32, 0, count.div_ceil(THREADS))
 }
 
-/// Elements of a window that are neighbours in the result and in the updates, wherever a multiple of so many begins.
+/// The vector width of a window: every group of this many elements that begins at a multiple of
+/// it is contiguous in the result and in the updates.
 fn vector(scatter: &Scatter) -> usize {
     let Some((last, rest)) = scatter.axes.split_last() else { return 1 };
     if last.update != 1 || last.window == 1 {
@@ -57,7 +61,7 @@ fn vector(scatter: &Scatter) -> usize {
     vector
 }
 
-/// Adds up.
+/// The stage that combines the updates.
 pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -> Result<Stage> {
     let mut draft = Draft::aligned(scatter.alignment);
     let keys = draft.pointer("keys", Slot { access: crate::stage::Access::Read, ..keys });
@@ -74,7 +78,7 @@ pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -
         let (first, part) = divide(code, index, vectors);
         let from = advance(code, keys, first, 4);
         let key = code.load(Space::Global, Type::U32, from, 0);
-        // The first of all has no neighbour; any other number than its own will do.
+        // The first position has no predecessor; any number that differs from its own will do.
         let before = code.mov(Type::U32, -1);
         let later = code.compare(Compare::Gt, Type::S32, first, 0);
         code.when(later, |code| {
@@ -114,7 +118,8 @@ pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -
     draft.stage(scatter.kernel("segments"), remark, THREADS as u32, 0, (count * vectors).div_ceil(THREADS))
 }
 
-/// Adds the updates from the first position of a key to its last. `from` is where the element lies in the updates of position 0.
+/// Adds the updates from the first position of a key to its last. `from` is the element's address
+/// in the updates of position 0.
 fn add_up(
     code: &mut Code,
     scatter: &Scatter,

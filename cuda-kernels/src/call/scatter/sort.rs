@@ -1,16 +1,20 @@
-//! A stable sort of numbers below a known one, with the order that they come from: least significant digits first (LSD radix sort).
+//! A stable sort of numbers below a known bound, which also returns the sorting permutation:
+//! least significant digits first (LSD radix sort).
 //!
 //! Each pass sorts by a digit of at most 8 bits in three stages:
 //!
-//! 1. *count*: a block counts the digits of its 2048 numbers in shared memory. These are atomic additions of integers: their order does not matter.
-//! 2. *offsets*: one block makes, of all counts by digit and then by block, the sums of those before: where each block's numbers of a digit go.
-//! 3. *place*: a warp goes through its 256 numbers, 32 at a time. Ballots, one for each bit of the digit, tell a lane which lanes have its digit;
-//!    how many of them are below it, and how many the warp has seen before, is its rank. So equal numbers keep their order.
+//! 1. *count*: a block counts the digits of its 2048 numbers in shared memory. These are atomic
+//!    additions of integers: their order does not matter.
+//! 2. *offsets*: one block computes the exclusive prefix sums of all counts, ordered by digit and
+//!    then by block: the places of each block's numbers of a digit.
+//! 3. *place*: a warp goes through its 256 numbers, 32 at a time. Ballots, one for each bit of
+//!    the digit, give a lane the lanes with its digit. Its rank is the number of those below it,
+//!    plus the number that the warp has seen before. So equal numbers keep their order.
 //!
-//! Sorts of long rows are made of it as well, by one number [after](Sort::then) another.
+//! Sorts of long rows consist of several such sorts, one number [after](Sort::then) another.
 //!
-//! Shared memory: 1 KiB, 128 bytes, 8 KiB; registers: 16, 20, 64 or fewer. Bound by memory: a pass reads the numbers twice and the order once, and
-//! writes both.
+//! Shared memory: 1 KiB, 128 bytes, 8 KiB; registers: 16, 20, 64 or fewer. Bound by memory: a
+//! pass reads the numbers twice and the order once, and writes both.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
@@ -27,17 +31,17 @@ const WARPS: usize = THREADS / 32;
 const OWN: usize = 8;
 /// Numbers of a block.
 const TILE: usize = THREADS * OWN;
-/// Threads of the block that adds up the counts.
+/// Threads of the block that scans the counts.
 const SCAN: usize = 1024;
 const ALL: i64 = 0xffff_ffff;
 
-/// A sort of so many numbers.
+/// A sort of `count` numbers.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Sort {
     count: usize,
     /// Bits of a number.
     bits: u32,
-    /// Passes of sorts before, from whose order this one goes on.
+    /// Passes of earlier sorts, whose order this one continues.
     done: u32,
 }
 
@@ -48,12 +52,13 @@ impl Sort {
         Sort { count, bits, done: 0 }
     }
 
-    /// Another sort of the same things, in the order that this one leaves, by other numbers below `below`: of equal numbers that order decides.
+    /// Another sort of the same elements by other numbers below `below`. It continues from this
+    /// sort's order, which decides between equal numbers.
     pub fn then(&self, below: usize) -> Sort {
         Sort { done: self.done + self.passes(), ..Sort::new(self.count, below) }
     }
 
-    /// How often the numbers are placed.
+    /// Number of passes.
     pub fn passes(&self) -> u32 {
         self.bits.div_ceil(8)
     }
@@ -67,7 +72,7 @@ impl Sort {
         self.count.div_ceil(TILE)
     }
 
-    /// Bytes of an array of numbers, as far apart as arrays begin.
+    /// Bytes of an array of numbers, padded to the alignment of arrays.
     fn array(&self) -> u64 {
         (4 * self.count as u64).next_multiple_of(256)
     }
@@ -81,12 +86,12 @@ impl Sort {
         Slot { memory: Memory::Workspace { offset, bytes }, access }
     }
 
-    /// The numbers after so many passes; before the first they are to be written here.
+    /// The numbers after `passes` passes. With 0, the input, which the caller writes here.
     pub fn keys(&self, passes: u32) -> Slot {
         self.part(u64::from((self.done + passes) % 2) * self.array(), 4 * self.count as u64, Access::Write)
     }
 
-    /// Where the numbers come from, after so many passes, at least one.
+    /// The original indices of the numbers after `passes` passes, at least one.
     pub fn order(&self, passes: u32) -> Slot {
         self.part(
             (2 + u64::from((self.done + passes) % 2)) * self.array(),
@@ -179,7 +184,7 @@ impl Sort {
             let count = code.load(Space::Global, Type::U32, address, 0);
             code.binary_into(total, Binary::Add, Type::U32, total, count);
         });
-        // Sums within the warp, then of the warps before.
+        // Prefix sums within the warp, then of the warps before.
         let lane = code.mov(Type::U32, Special::Lane);
         let inclusive = warp_sums(code, lane, total);
         let warp = code.binary(Binary::Shr, Type::U32, thread, 5);
@@ -214,7 +219,7 @@ impl Sort {
         let mut draft = Draft::new();
         let read = |slot| Slot { access: Access::Read, ..slot };
         let keys = draft.pointer("keys", read(self.keys(pass)));
-        // Before the first pass of all the order is that of the numbers.
+        // Before the first pass of all, the order is the identity.
         let order = (self.done + pass > 0).then(|| draft.pointer("order", read(self.order(pass))));
         let counts = draft.pointer("counts", read(self.counts(Access::Read)));
         let to = draft.pointer("sorted_keys", self.keys(pass + 1));
@@ -266,7 +271,7 @@ impl Sort {
             own.push((at, there, key, place, rank));
         }
         code.push(Inst::Barrier);
-        // What a warp has seen of a digit becomes where its first one goes.
+        // The warp's count of a digit becomes the place of its first number.
         code.when(owner, |code| {
             let address = self.count_of(code, counts, thread, block);
             let running = code.load(Space::Global, Type::U32, address, 0);
@@ -299,7 +304,7 @@ impl Sort {
         draft.stage("sort_place".into(), remark, THREADS as u32, 0, self.blocks())
     }
 
-    /// The lanes that are there and have this lane's digit.
+    /// The lanes that are in range and have this lane's digit.
     fn peers(&self, code: &mut Code, digit: Reg, there: Reg) -> Reg {
         let ballot = |code: &mut Code, predicate: Reg| {
             let lanes = code.reg(Width::B32);
@@ -319,7 +324,7 @@ impl Sort {
     }
 }
 
-/// The sum of a value over this lane and those below.
+/// The inclusive prefix sum of a value over the lanes.
 fn warp_sums(code: &mut Code, lane: Reg, value: Reg) -> Reg {
     let mut sum = value;
     for distance in [1, 2, 4, 8, 16] {

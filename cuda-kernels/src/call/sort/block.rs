@@ -1,14 +1,18 @@
-//! Rows that a thread block sorts by itself.
+//! Rows that one thread block sorts.
 //!
-//! A row of up to 4096 elements is padded to a power of two and belongs to so many threads that each has 8 entries (or fewer, of short rows): a warp
-//! may have several rows, a block of at least 128 threads still more. An entry is a number of 64 bits: the word above, then 16 bits of its position in the
-//! order so far, then 16 bits that say which element it is. Entries are sorted as numbers, so no two are equal. Then come the next words: each element
-//! gets the position that it now has, and the entries are sorted again.
+//! A row of up to 4096 elements is padded to a power of two. Each of its threads has 8 entries
+//! (fewer for short rows): a warp may have several rows, and a block of at least 128 threads
+//! still more. An entry is a number of 64 bits: the key word, then 16 bits of the element's
+//! position in the order so far, then 16 bits of the element's index. Entries are sorted as
+//! numbers, so no two are equal. Keys of several words are sorted word by word: each element
+//! takes its new position, and the entries are sorted again by the next word.
 //!
-//! The network is Batcher's bitonic one, in the form where a merge begins by comparing each entry with its mirror image: then the smaller entry always
-//! goes to the lower place, and no thread needs to know a direction. Entry e of thread t has place t·8 + e, so distances below 8 are within a thread,
-//! those up to 128 within a warp, by shuffles; only the rest go through shared memory, where threads' entries are interleaved, so that no two
-//! threads use one bank. For 4096 elements 45 of 78 steps leave the thread, and 10 of these the warp.
+//! The network is Batcher's bitonic one, in the form where a merge begins by comparing each entry
+//! with its mirror image. Then the smaller entry always goes to the lower place, and no thread
+//! needs a direction. Entry e of thread t has place t·8 + e. Distances below 8 are within a
+//! thread, and those up to 128 within a warp, by shuffles. Only larger distances go through
+//! shared memory, where threads' entries are interleaved, so that no two threads use one bank.
+//! For 4096 elements 45 of 78 steps leave the thread, and 10 of these the warp.
 //!
 //! Shared memory: at most 32 KiB; registers: 64 or fewer, no spills.
 
@@ -21,30 +25,30 @@ use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 use wengert_core::target::BLOCK_SORT;
 
-/// Entries of a thread at most.
+/// Maximum number of entries of a thread.
 const OWN: usize = 8;
-/// Threads of a block at least.
+/// Minimum number of threads of a block.
 const THREADS: usize = 128;
 const WARP: usize = 32;
 
-/// A sort of rows, or of pieces of rows, of each of which the first k are kept.
+/// A sort of rows, or of pieces of rows, that keeps the first k elements of each.
 #[derive(Clone, Debug)]
 pub(super) struct BlockSort {
     pub rows: Rows,
-    /// Which elements of each row take part; all if none are named.
+    /// The candidates of each row; without them, all elements take part.
     pub from: Option<Candidates>,
 }
 
-/// For each row a list of elements, such that equal ones are in the order of their positions.
+/// For each row a list of elements, in which equal elements are in the order of their positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidates {
     /// Elements of a list.
     pub length: usize,
-    /// Where the lists are, row after row.
+    /// The lists, row after row.
     pub slot: Slot,
 }
 
-/// How the threads of a block share the work.
+/// Distribution of the work over the threads of a block.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     /// Entries of a thread.
@@ -55,16 +59,16 @@ struct Shape {
     threads: usize,
 }
 
-/// Registers that say which piece a thread works for.
+/// Registers that locate a thread's piece.
 struct Position {
-    /// Number of the thread in its block, and among those of its piece.
+    /// Number of the thread in its block, and in its piece.
     thread: Reg,
     member: Reg,
-    /// The row, the number of its first element, and the first place of the row in what is written.
+    /// The row, the index of its first element, and the first place of the row in the output.
     row: Reg,
     first: Reg,
     out: Reg,
-    /// Where the piece begins in the row's list; none if there is one piece.
+    /// Start of the piece in the row's list; none if there is one piece.
     begin: Option<Reg>,
     /// Elements of the piece.
     count: Reg,
@@ -76,12 +80,12 @@ impl BlockSort {
         self.from.map_or(self.rows.length, |from| from.length)
     }
 
-    /// Into how many pieces a row is cut.
+    /// Number of pieces of a row.
     pub fn pieces(&self) -> usize {
         self.length().div_ceil(BLOCK_SORT)
     }
 
-    /// Elements that are kept of a row.
+    /// Elements kept of a row.
     pub fn kept(&self) -> usize {
         let last = self.length() - (self.pieces() - 1) * BLOCK_SORT;
         (self.pieces() - 1) * self.rows.k.min(BLOCK_SORT) + self.rows.k.min(last)
@@ -94,10 +98,10 @@ impl BlockSort {
         Shape { own, team, threads: team.max(THREADS) }
     }
 
-    /// The launch that writes the indices of what is kept to `to`.
+    /// The launch that writes the indices of the kept elements to `to`.
     pub fn stage(&self, to: Slot) -> Result<Stage> {
         let shape = self.shape();
-        // Elements are moved one by one, wherever they lie.
+        // Elements are moved one by one, whatever their alignment.
         let mut draft = Draft::aligned(1);
         let words = &self.rows.words.words;
         let keys = self.rows.words.pointers(&mut draft);
@@ -113,7 +117,7 @@ impl BlockSort {
         let at = self.position(code, shape, thread, block);
         let network = Network { shape, shared, thread: at.thread, member: at.member };
 
-        // Neighbouring threads begin with neighbouring elements: the order is not there yet.
+        // Neighbouring threads load neighbouring elements: the entries have no order yet.
         let mut mine: Vec<Reg> = vec![];
         for e in 0..shape.own {
             let index = code.binary(Binary::Add, Type::S32, at.member, (e * shape.team) as i64);
@@ -166,12 +170,12 @@ impl BlockSort {
         } else {
             (None, code.mov(Type::U32, self.length() as i64))
         };
-        // Threads without a piece go all the way, with nothing but padding.
+        // Threads without a piece run too, with padding only.
         let count = code.select(Type::B32, count, 0, there);
         Position { thread, member, row, first, out, begin, count }
     }
 
-    /// The position in its row of an element of a piece that is there.
+    /// The position in its row of an element of a piece, where `there` holds.
     fn element(&self, code: &mut Code, from: Option<Reg>, at: &Position, index: Reg, there: Reg) -> Reg {
         let index = match at.begin {
             None => index,
@@ -210,7 +214,7 @@ impl BlockSort {
         word.load(code, keys, self.rows.words.descending, element, there)
     }
 
-    /// Writes which elements the first entries are.
+    /// Writes the element indices of the first entries.
     fn write(
         &self,
         code: &mut Code,
@@ -226,8 +230,8 @@ impl BlockSort {
         let mut step = 1;
         let mut rank = code.binary(Binary::Mul, Type::S32, at.member, shape.own as i64);
         if let Some(shared) = network.shared {
-            // Neighbouring threads write neighbouring places. Each row of 32 words is followed by an empty one, so that threads, 8 words apart,
-            // use different banks.
+            // Neighbouring threads write neighbouring places. Each row of 32 words is followed by
+            // an empty word, so that threads, 8 words apart, use different banks.
             let padded = |code: &mut Code, place: Reg| {
                 let rows = code.binary(Binary::Shr, Type::U32, place, 5);
                 let place = code.binary(Binary::Add, Type::S32, place, rows);
@@ -235,7 +239,7 @@ impl BlockSort {
             };
             let place = code.binary(Binary::Mul, Type::S32, at.thread, shape.own as i64);
             let address = padded(code, place);
-            // The last exchange through this memory, if there was one, ended with a barrier.
+            // If this memory was used for an exchange before, that ended with a barrier.
             for (e, index) in indices.iter().enumerate() {
                 code.store(Space::Shared, Type::U32, address, 4 * e as i64, *index);
             }
@@ -262,14 +266,14 @@ impl BlockSort {
     }
 }
 
-/// The entry of these halves.
+/// The entry with these halves.
 fn entry(code: &mut Code, low: Reg, word: Reg) -> Reg {
     let entry = code.reg(Width::B64);
     code.push(Inst::Pack(Type::B64, entry, vec![low, word]));
     entry
 }
 
-/// Which element an entry is.
+/// The element index of an entry.
 fn index_of(code: &mut Code, entry: Reg) -> Reg {
     let low = code.convert(Rounding::Exact, Type::U32, Type::U64, entry);
     code.binary(Binary::And, Type::B32, low, 0xffff)
@@ -285,7 +289,7 @@ struct Network {
 }
 
 impl Network {
-    /// Sorts, ascending: entry e of member t becomes the one of rank t·own + e.
+    /// Sorts ascending: entry e of member t becomes the one of rank t·own + e.
     fn sort(&self, code: &mut Code, mine: &[Reg]) {
         let Shape { own, team, .. } = self.shape;
         for size in (1..=own.ilog2()).map(|log| 1 << log) {
@@ -297,7 +301,7 @@ impl Network {
         if team == 1 {
             return;
         }
-        // Merges of the entries of `half` threads and those of the next `half`.
+        // Merges the entries of `half` threads with those of the next `half`.
         let half = code.mov(Type::U32, 1);
         let merge = code.label();
         code.place(merge);
@@ -319,8 +323,9 @@ impl Network {
         code.branch_if(more, merge);
     }
 
-    /// Compares entries with those of the member whose number differs in the bits of `mask` (a register that is the same for all), mirrored or
-    /// not, and keeps the smaller ones where the bit `top` of the own number is 0, else the greater ones.
+    /// Compares entries with those of the member whose number differs in the bits of `mask` (a
+    /// register, uniform over the team), mirrored or not. Keeps the smaller ones where bit `top`
+    /// of the thread's own number is 0, else the greater ones.
     fn exchange(&self, code: &mut Code, mine: &[Reg], mask: Reg, top: Reg, mirrored: bool) {
         let own = mine.len();
         let theirs: Vec<Reg> = mine.iter().map(|_| code.reg(Width::B64)).collect();
@@ -368,7 +373,7 @@ impl Network {
     }
 }
 
-/// The steps of a merge at distances of so many entries and fewer, within each thread.
+/// The steps of a merge at this distance and below, within each thread.
 fn within(code: &mut Code, mine: &[Reg], distance: usize) {
     let mut distance = distance;
     while distance > 0 {

@@ -1,8 +1,10 @@
 //! Keys as words: unsigned numbers of 32 bits whose order is the keys'.
 //!
-//! The code of an element is an unsigned number of as many bits, whose order is that of [`wengert_core::call::compare`]: an unsigned integer is its own
-//! code; a signed one has its sign bit flipped; a float has its sign bit flipped if it is positive, and all of its bits if it is negative, but −0 is
-//! taken for +0, and every NaN has all bits set. For a descending order all bits of a code are flipped.
+//! The code of an element is an unsigned number of the same width, with the order of
+//! [`wengert_core::call::compare`]. An unsigned integer is its own code; a signed one has its
+//! sign bit flipped; a float has its sign bit flipped if it is positive, and all of its bits if
+//! it is negative, but −0 is taken for +0, and every NaN has all bits set. For a descending order
+//! all bits of a code are flipped.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -12,7 +14,7 @@ use crate::stage::Slot;
 use std::collections::BTreeMap;
 use wengert_core::DType;
 
-/// The words that stand for some keys, the last word, by which rows are sorted first, first.
+/// The words of some keys; the last word, by which rows are sorted first, is first.
 #[derive(Clone, Debug)]
 pub(super) struct Words {
     keys: Vec<DType>,
@@ -20,7 +22,7 @@ pub(super) struct Words {
     pub words: Vec<Word>,
 }
 
-/// A word: what of which keys it is made of.
+/// A word: the parts of keys that it consists of.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Word {
     parts: Vec<Part>,
@@ -29,14 +31,14 @@ pub(super) struct Word {
 /// Addresses of keys, by the numbers of the operands.
 pub(super) type Keys = BTreeMap<usize, Reg>;
 
-/// What is in a word of a key.
+/// A part of a word, from one key.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     operand: usize,
     dtype: DType,
-    /// Of a key of 64 bits: whether it is the upper half.
+    /// Whether it is the upper half of a key of 64 bits.
     upper: bool,
-    /// Bits below it.
+    /// Number of bits below it in the word.
     shift: u32,
 }
 
@@ -47,17 +49,18 @@ impl Part {
 }
 
 impl Word {
-    /// Bits that may be set.
+    /// Number of bits that may be set.
     pub fn bits(&self) -> u32 {
         self.parts.iter().map(Part::bits).sum()
     }
 
-    /// The kernel's parameters for the keys that the word is of.
+    /// The kernel's parameters for the keys of the word.
     pub fn pointers(&self, draft: &mut Draft) -> Keys {
         pointers(draft, self.parts.iter().map(|p| p.operand))
     }
 
-    /// The word of an element: of its number in each key. All bits are set where it is not there.
+    /// The word of an element, given its index in each key. All bits are set where it does not
+    /// exist.
     pub fn load(&self, code: &mut Code, keys: &Keys, descending: bool, element: Reg, there: Reg) -> Reg {
         let mut word: Option<Reg> = None;
         for part in &self.parts {
@@ -100,7 +103,7 @@ impl Words {
         Words { keys: keys.to_vec(), descending, words }
     }
 
-    /// How many operands the keys are.
+    /// Number of key operands.
     pub fn operands(&self) -> usize {
         self.keys.len()
     }
@@ -110,7 +113,7 @@ impl Words {
         pointers(draft, 0..self.operands())
     }
 
-    /// Part of the name of kernels.
+    /// Part of the kernels' names.
     pub fn name(&self) -> String {
         let mut names: Vec<&str> = self.keys.iter().take(4).map(|key| key.name()).collect();
         if self.keys.len() > names.len() {
@@ -124,7 +127,7 @@ fn pointers(draft: &mut Draft, operands: impl Iterator<Item = usize>) -> Keys {
     operands.map(|n| (n, draft.pointer(&format!("key{n}"), Slot::read(n)))).collect()
 }
 
-/// The code of an element in a register of 32 bits; of one of 64 bits, half of it.
+/// The code of an element in a 32-bit register; for an element of 64 bits, half of it.
 fn encode(code: &mut Code, part: &Part, raw: Reg, descending: bool) -> Reg {
     let dtype = part.dtype;
     if dtype.size() == 8 {
@@ -144,7 +147,7 @@ fn encode(code: &mut Code, part: &Part, raw: Reg, descending: bool) -> Reg {
 
 /// The code, in registers of 32 or 64 bits (`ty`), of zero-extended bits.
 fn encode_in(code: &mut Code, dtype: DType, ty: Type, bits: Reg, descending: bool) -> Reg {
-    // As signed constants, which have the same bits.
+    // As signed constants with the same bits.
     let sign = match dtype.bits() {
         8 => 1 << 7,
         16 => 1 << 15,

@@ -1,8 +1,9 @@
-//! Rows that are too long for a block: all of them are sorted at once.
+//! Rows that are too long for a block: all of them are sorted together.
 //!
-//! Elements are sorted by their words, the last one first, by the stable sort of [`super::super::scatter`], and at last by the number of
-//! their row, so that rows are together again and in order within. Before each of these sorts a kernel makes the numbers that it sorts by, in the
-//! order so far; after the last one the order says which element has which rank.
+//! Elements are sorted by their words, the last one first, by the stable sort of
+//! [`super::super::scatter`]. The final sort is by the number of the row, so that each row is
+//! contiguous again and in order. Before each sort a kernel writes its numbers in the current
+//! order; after the last one the order gives the element of each rank.
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
@@ -22,7 +23,7 @@ pub(super) fn compile(rows: &Rows) -> Result<Compiled> {
     let (mut stages, mut workspace) = (vec![], 0);
     let mut last: Option<Sort> = None;
     let words = rows.words.words.iter().map(Some);
-    // One row is together anyway.
+    // One row is contiguous without the final sort.
     let all: Vec<Option<&Word>> = words.chain((rows.count() > 1).then_some(None)).collect();
     for word in all {
         let below = word.map_or(rows.count(), |word| 1 << word.bits());
@@ -44,7 +45,7 @@ fn read(slot: Slot) -> Slot {
     Slot { access: Access::Read, ..slot }
 }
 
-/// Code for each of so many places, and the launch of it.
+/// Code for each of `count` places, and its launch.
 fn for_each(
     mut draft: Draft,
     count: usize,
@@ -63,9 +64,9 @@ fn for_each(
     draft.stage(name, remark, THREADS as u32, 0, count.div_ceil(OWN * THREADS))
 }
 
-/// Writes what is sorted by: a word, or the number of the row.
+/// Writes the numbers to sort by: a word, or the number of the row.
 fn numbers(rows: &Rows, word: Option<&Word>, before: Option<&Sort>, sort: &Sort) -> Result<Stage> {
-    // Elements are moved one by one, wherever they lie.
+    // Elements are moved one by one, whatever their alignment.
     let mut draft = Draft::aligned(1);
     let keys = word.map(|word| word.pointers(&mut draft)).unwrap_or_default();
     let order = before.map(|before| draft.pointer("order", read(before.order(before.passes()))));
@@ -95,9 +96,9 @@ fn numbers(rows: &Rows, word: Option<&Word>, before: Option<&Sort>, sort: &Sort)
     })
 }
 
-/// Writes the positions of the elements that come first in their rows.
+/// Writes the positions of the first elements of each row.
 fn ranks(rows: &Rows, sort: &Sort) -> Result<Stage> {
-    // Elements are moved one by one, wherever they lie.
+    // Elements are moved one by one, whatever their alignment.
     let mut draft = Draft::aligned(1);
     let order = draft.pointer("order", read(sort.order(sort.passes())));
     let out = draft.pointer("out", rows.result());

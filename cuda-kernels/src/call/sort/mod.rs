@@ -1,14 +1,19 @@
-//! Sorting, and the greatest elements: indices in the order of keys.
+//! Sorting and top-k: indices in the order of keys.
 //!
-//! All of it is about [words](key): 32 bits of the keys of an element, such that words have the order of what they are made of. Several keys of few bits
-//! are one word; more are several, and rows are sorted by the last word first, each time stably, until the first word decides.
+//! All kernels work on [words](key): unsigned 32-bit numbers with the order of an element's keys.
+//! Several keys of few bits form one word. Longer keys form several words; rows are then sorted
+//! by the last word first, each time stably, until the first word decides.
 //!
-//! - **Rows of up to 4096 elements** ([`block`]): a row is sorted by a part of a thread block, in registers, shuffles and shared memory. One launch.
-//! - **Longer rows** ([`long`]): all rows at once, by the sort that scatters use, word by word and at last by the number of the row.
-//! - **The greatest k of longer rows**: blocks sort pieces of 4096 and keep the k greatest of each; these are a shorter row, and so on until one piece is
-//!   left. Where k is more than a quarter of a piece, rows are sorted as a whole.
+//! - **Rows of up to 4096 elements** ([`block`]): a row is sorted by a part of a thread block, in
+//!   registers, shuffles and shared memory. One launch.
+//! - **Longer rows** ([`long`]): all rows at once, by the sort that scatters use, word by word
+//!   and last by the number of the row.
+//! - **The greatest k of longer rows**: blocks sort pieces of 4096 and keep the k greatest of
+//!   each; these form a shorter row, and so on until one piece is left. Where k is more than a
+//!   quarter of a piece, rows are sorted as a whole.
 //!
-//! No two elements are ever equal, since positions decide between equal keys: there is one right order, and no run can give another.
+//! No two elements are ever equal, since positions decide between equal keys. So the order is
+//! unique, and every run gives the same.
 
 mod block;
 mod key;
@@ -22,7 +27,8 @@ use wengert_core::Result;
 use wengert_core::call::{Sort, TopK};
 use wengert_core::target::{BLOCK_SORT, BLOCK_TOP};
 
-/// What is sorted: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their order are wanted.
+/// A sort of rows: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their
+/// order are kept.
 #[derive(Clone, Debug)]
 struct Rows {
     outer: usize,
@@ -33,7 +39,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// How many rows there are.
+    /// Number of rows.
     fn count(&self) -> usize {
         self.outer * self.inner
     }
@@ -48,7 +54,7 @@ impl Rows {
         Slot::write(self.words.operands())
     }
 
-    /// Part of the name of kernels.
+    /// Part of the kernels' names.
     fn name(&self) -> String {
         let direction = if self.words.descending { "_descending" } else { "" };
         format!("{}{direction}", self.words.name())
@@ -57,7 +63,7 @@ impl Rows {
 
 /// The kernels of a sort.
 ///
-/// Errors: there are more elements than kernels count to.
+/// Errors: there are more elements than kernels can count.
 pub(super) fn sort(call: &Sort) -> Result<Compiled> {
     let words = Words::new(&call.keys, call.descending);
     compile(&Rows { outer: call.outer, length: call.length, inner: call.inner, k: call.length, words })
@@ -65,7 +71,7 @@ pub(super) fn sort(call: &Sort) -> Result<Compiled> {
 
 /// The kernels of a top-k.
 ///
-/// Errors: there are more elements than kernels count to.
+/// Errors: there are more elements than kernels can count.
 pub(super) fn top_k(call: &TopK) -> Result<Compiled> {
     let words = Words::new(&[call.dtype], true);
     compile(&Rows { outer: call.outer, length: call.length, inner: 1, k: call.k, words })
@@ -79,7 +85,7 @@ fn compile(rows: &Rows) -> Result<Compiled> {
     if rows.length > BLOCK_SORT && rows.k > BLOCK_TOP {
         return long::compile(rows);
     }
-    // Pieces of the rows, then pieces of what is left of them, as long as there are several.
+    // Pieces of the rows, then pieces of the kept elements, until there is one piece.
     let (mut stages, mut workspace) = (vec![], 0);
     let mut from: Option<Candidates> = None;
     loop {
@@ -88,7 +94,7 @@ fn compile(rows: &Rows) -> Result<Compiled> {
             stages.push(sort.stage(rows.result())?);
             return Ok(Compiled { stages, workspace });
         }
-        // Lists are shorter each time, and two are in use at once.
+        // Lists become shorter, and two are in use at once.
         let bytes = 4 * (rows.count() * sort.kept()) as u64;
         let offset = match from {
             Some(Candidates {

@@ -1,4 +1,4 @@
-//! ptxas takes every kernel for every architecture, and spills nothing.
+//! ptxas accepts every kernel for every architecture, without spills.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ fn scatter(table: [usize; 2], count: usize, dtype: DType) -> Call {
     })
 }
 
-/// Every kernel, with the operands of every direction and what an epilogue may do.
+/// Every kernel, with operands of every layout and all steps of an epilogue.
 fn calls() -> Vec<Call> {
     use Activation::{GeluTanh, Relu, Tanh};
     let mut calls = vec![
@@ -101,7 +101,7 @@ fn kernels_assemble_and_spill_nothing() {
                     continue;
                 }
                 let mut source = Source::new(format!("{} for {name}", stage.kernel.remark), text.clone());
-                // What is made for the large multiprocessors does not fit the small ones.
+                // Tiles for large multiprocessors do not fit small ones.
                 if name == "sm_86" {
                     source.dynamic_shared =
                         BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);

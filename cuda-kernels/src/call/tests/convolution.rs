@@ -77,7 +77,8 @@ fn check_all(
     calls.iter().flat_map(kernels).collect()
 }
 
-/// Channels in vectors and not, strides, and sums over so many positions that they are split.
+/// Channels as vectors and as single elements, strides, and sums over so many positions that they
+/// are split.
 #[test]
 fn images() {
     let image = |extent, stride| vec![same(extent, 3, stride), same(extent, 3, stride)];
@@ -92,7 +93,7 @@ fn images() {
     assert!(halves.iter().all(|name| name.contains("mma_64")), "{halves:?}");
 }
 
-/// Patches that are the source itself: a plain product.
+/// Patches that equal the source: a plain product.
 #[test]
 fn pointwise() {
     let window = vec![same(7, 1, 1), same(7, 1, 1)];

@@ -18,7 +18,7 @@ fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DType) -
     }
 }
 
-/// A dense matrix with the rows or the columns as runs of memory, or with gaps, or the same one for all products.
+/// A dense matrix with contiguous rows or columns, or with gaps, or one shared by all products.
 fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
     match order % 5 {
         0 => Matrix { batch: rows * columns, row: columns, column: 1 },
@@ -29,7 +29,7 @@ fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
     }
 }
 
-/// One of all epilogues, by its number.
+/// An epilogue, by its number.
 fn epilogue(float: bool, number: usize) -> Epilogue {
     let activation = (number / 4 % 4).checked_sub(1).map(|n| Activation::ALL[n]);
     Epilogue { bias: number & 1 != 0, activation: activation.filter(|_| float), residual: number & 2 != 0 }
@@ -62,7 +62,8 @@ proptest! {
     }
 }
 
-/// Several tiles, whose edges are at, just before and just behind those of the matrices; every kernel, every way to lie.
+/// Several tiles, whose edges are at, just before and just after those of the matrices; every
+/// kernel, every layout.
 #[test]
 fn tiles_and_edges() {
     for (n, [m, columns, k]) in
@@ -120,7 +121,7 @@ fn large_tiles() {
             Call::Gemm(Gemm { rhs: lay_out(0, 24, 1412), ..product(1, [1410, 1412, 24], dtype, dtype) });
         assert_eq!(kernels(&call), [wanted]);
         let operands = operands(&call, 11);
-        // Few rows of the reference take long enough.
+        // Few rows, since the reference is slow.
         let compiled = compile(&call, architecture(SM_90), None).unwrap();
         let found = run(&call, &compiled, &operands, None);
         for row in [0, 1, 127, 128, 700, 1409] {
@@ -151,7 +152,8 @@ fn sums_are_made_in_order() {
     }
 }
 
-/// f32 is f32, unless tf32 is asked for: then operands have 10 bits of mantissa, and products of those are exact.
+/// f32 keeps its precision, unless tf32 is requested: then operands have 10 bits of mantissa, and
+/// their products are exact.
 #[test]
 fn tf32_is_a_choice() {
     let call = Call::Gemm(product(1, [70, 40, 20], DType::F32, DType::F32));
@@ -174,7 +176,7 @@ fn tf32_is_a_choice() {
     }
 }
 
-/// An epilogue is nothing but its ops: applied to the sums that the product without it gives, the bits are the same.
+/// An epilogue has the bits of its ops, applied to the sums of the product without it.
 #[test]
 fn epilogues_have_the_bits_of_their_ops() {
     use wengert_core::nest::ScalarOp;
@@ -192,7 +194,7 @@ fn epilogues_have_the_bits_of_their_ops() {
             let steps = Epilogue { bias: true, activation, residual: true };
             let call = Call::Gemm(Gemm { epilogue: steps, ..plain.clone() });
             let mut operands = operands(&call, 9);
-            // Among the sums are large, small, zero and negative ones, and NaN.
+            // The sums include large, small, zero and negative ones, and NaN.
             let scaled = operands[0].scalars().enumerate().map(|(i, x)| {
                 let row = i / 8;
                 let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
@@ -233,7 +235,8 @@ fn halves_are_summed_in_f32() {
         let values: Vec<Scalar> = values.iter().map(|v| Scalar::from_f64(DType::BF16, *v)).collect();
         Literal::from_scalars(DType::BF16, &[values.len()], &values).unwrap()
     };
-    // 256 + 1 + 1 is 258 in f32 and, rounded once, in bf16; rounded after each addition it would stay 256.
+    // 256 + 1 + 1 is 258 in f32 and, rounded once, in bf16; rounded after each addition it would
+    // stay 256.
     for rows in [1, 3] {
         let call = Call::Gemm(product(1, [rows, rows, 3], DType::BF16, DType::BF16));
         let operands = [of(&[256.0, 1.0, 1.0].repeat(rows)), of(&vec![1.0; 3 * rows])];

@@ -1,6 +1,8 @@
-//! Calls on the emulator, with every check that it has, against their reference meaning, within the bounds that it states.
+//! Calls on the emulator, with all its checks, compared with their reference semantics, within
+//! the bounds that the reference states.
 //!
-//! Results and workspaces begin without a value, so that reading what nobody wrote is found; each argument is bounded by its own buffer.
+//! Results and workspaces are uninitialised at first, so that reads of unwritten bytes are found;
+//! each argument is bounded by its own buffer.
 
 #![allow(clippy::unwrap_used)] // They are tests.
 
@@ -64,7 +66,8 @@ fn run(call: &Call, compiled: &Compiled, operands: &[Literal], in_place: Option<
     run_at(call, compiled, operands, in_place, |_| 0)
 }
 
-/// [`run`] with arguments that begin so many bytes behind a multiple of 256, by their dtype.
+/// [`run`] with arguments whose addresses have an offset from a multiple of 256, given for each
+/// dtype.
 fn run_at(
     call: &Call,
     compiled: &Compiled,
@@ -134,7 +137,7 @@ fn run_at(
     Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
 }
 
-/// Runs a call in every way, and compares it with its meaning.
+/// Runs a call with every option, and compares it with the reference.
 fn check(call: &Call, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
     let reference = call.reference(operands).unwrap();
     for in_place in call.in_place().into_iter().map(Some).chain([None]) {
@@ -152,7 +155,7 @@ fn kernels(call: &Call) -> Vec<String> {
     compiled.stages.into_iter().map(|s| s.kernel.name).collect()
 }
 
-/// A part of a larger value may begin anywhere.
+/// A slice of a larger value may begin anywhere.
 #[test]
 fn buffers_that_are_aligned_to_their_elements_only() {
     use wengert_core::call::{Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window};

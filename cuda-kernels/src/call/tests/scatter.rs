@@ -3,7 +3,7 @@
 use super::*;
 use wengert_core::call::{Scatter, ScatterKind};
 
-/// Shapes and dimension numbers that fit together; indices are chosen apart.
+/// Shapes and dimension numbers that are consistent; indices are chosen separately.
 fn scatters() -> impl Strategy<Value = Scatter> {
     (
         prop::collection::vec((0usize..6, any::<bool>(), any::<bool>(), 0usize..6), 0..4),
@@ -60,7 +60,7 @@ fn operands(s: &Scatter, seed: u64, highest: i64) -> Vec<Literal> {
         .scalars()
         .map(|x| {
             let x = x.to_i64().unwrap();
-            // Some are outside, some very far.
+            // Some are outside, some of them far outside.
             let start = match x % 50 {
                 7 => x,
                 8 => i64::MAX - 3,
@@ -133,7 +133,7 @@ fn rows_of_a_table() {
     assert_eq!(names[2..].join(" "), [pass, pass, pass].concat().join(" ") + " scatter_add_segments_f16");
 }
 
-/// Windows that reach into each other cannot be sorted.
+/// Windows that overlap in part cannot be sorted.
 #[test]
 fn windows_that_overlap() {
     let scatter = Scatter {

@@ -1,4 +1,4 @@
-//! An algorithm of cuBLASLt: 64 bytes that only the library reads, and a line that people read.
+//! An algorithm of cuBLASLt: 64 opaque bytes, and a readable line.
 
 use super::api::Lt;
 use cudarc::cublaslt::sys::*;
@@ -15,7 +15,8 @@ pub struct Algorithm {
     pub text: String,
 }
 
-/// `cublasLtMatmulHeuristicResult_t`, with its status as a number: a newer library may have more of them than the bindings.
+/// `cublasLtMatmulHeuristicResult_t`, with its status as a number: a newer library may have
+/// statuses that the bindings lack.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct HeuristicResult {
@@ -56,12 +57,13 @@ impl Algorithm {
             (" cluster", C::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2),
         ] {
             let (mut value, mut written) = (0u32, 0usize);
-            // SAFETY: the value has room for `bytes`, and is little-endian, so that its lower half is a number too.
+            // SAFETY: the value has room for `bytes`, and is little-endian, so that its lower
+            // half is a number too.
             let code = unsafe {
                 let value = std::ptr::from_mut(&mut value).cast::<c_void>();
                 lt.api.cublasLtMatmulAlgoConfigGetAttribute(&opaque, attribute, value, bytes, &mut written)
             };
-            // What a version does not know is not said.
+            // An attribute that a version lacks is left out.
             if code.code == 0 {
                 let _ = write!(text, "{name} {value}");
             }

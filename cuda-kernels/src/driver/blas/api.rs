@@ -1,6 +1,7 @@
 //! The functions of cuBLASLt as a table, and the library.
 //!
-//! As for the driver ([`super::super::api`]): looked up by ourselves, statuses as numbers, signatures checked against cudarc's.
+//! As for the driver ([`super::super::api`]): looked up at run time, statuses as numbers,
+//! signatures checked against cudarc's.
 
 use super::super::api::{Code, table};
 use super::super::error::{Cause, DeviceError, Result};
@@ -10,7 +11,7 @@ use cudarc::cublaslt::sys::{self, *};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
-/// Version that is needed at least, as [`Lt::version`].
+/// Minimum version, as [`Lt::version`].
 const MINIMUM: u32 = 120_000;
 
 table! {
@@ -91,11 +92,11 @@ table! {
     );
 }
 
-/// The library: its functions and where they came from. Never unloaded.
+/// The library: its functions and its path. Never unloaded.
 pub struct Lt {
     /// The functions.
     pub api: LtApi,
-    /// The library, as it was opened.
+    /// The path under which the library was opened.
     pub path: String,
     /// 10000 · major + 100 · minor + patch.
     pub version: u32,
@@ -103,9 +104,10 @@ pub struct Lt {
 }
 
 impl Lt {
-    /// The library, wherever it is, in a version that a driver of this version (1000 · major + 10 · minor) can run.
+    /// The installed library, in a version that a driver of this version (1000 · major + 10 ·
+    /// minor) can run.
     ///
-    /// Errors: it is not there, too old, or lacks a function.
+    /// Errors: it is missing, too old, or lacks a function.
     pub(in crate::driver) fn find(driver: u32) -> Result<Arc<Lt>, Missing> {
         let open = || {
             let environment = |variable: &str| std::env::var_os(variable);
@@ -115,9 +117,11 @@ impl Lt {
         guarded(open).unwrap_or_else(|why| Err(broken(why)))
     }
 
-    /// Opens the first candidate there is, for a driver of this version (1000 · major + 10 · minor).
+    /// Opens the first candidate that opens, for a driver of this version (1000 · major + 10 ·
+    /// minor).
     pub(in crate::driver) fn open(candidates: &[String], driver: u32) -> Result<Lt, Missing> {
-        // SAFETY: these are names and paths of NVIDIA's library, whose initialisers are meant to run.
+        // SAFETY: these are names and paths of NVIDIA's library, whose initialisers are meant to
+        // run.
         let (library, path) = unsafe { library::open(candidates) }
             .map_err(|tried| missing("it is not installed, or not found".into(), tried))?;
         // SAFETY: the library is cuBLASLt by its name, and is never closed, see below.
@@ -156,7 +160,7 @@ impl Lt {
         format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
     }
 
-    /// Success, or the error. `doing` says what was being done.
+    /// Success, or the error. `doing` names the operation.
     pub fn check(&self, code: Code, doing: impl FnOnce() -> String) -> Result<()> {
         if code.code == 0 {
             return Ok(());

@@ -8,19 +8,19 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use wengert_core::DType;
 
-/// What is to be computed.
+/// Description of a product.
 pub(super) struct Description {
     lt: Arc<Lt>,
     pub(super) handle: cublasLtMatmulDesc_t,
 }
 
-/// How a matrix lies.
+/// Layout of a matrix.
 pub(super) struct MatrixLayout {
     lt: Arc<Lt>,
     pub(super) handle: cublasLtMatrixLayout_t,
 }
 
-/// What algorithms may do.
+/// Restrictions of algorithms.
 pub(super) struct Preference {
     lt: Arc<Lt>,
     pub(super) handle: cublasLtMatmulPreference_t,
@@ -35,9 +35,10 @@ fn no_dtype(dtype: DType) -> DeviceError {
 }
 
 impl Description {
-    /// The description of a problem, with stand-ins for the addresses that are not known yet. The heuristic does not read there, but takes the
-    /// addresses' alignment for that of bias and auxiliary matrix (cublasLt.h, at CUBLASLT_MATMUL_DESC_BIAS_POINTER), so the stand-ins are
-    /// aligned as the real ones will be.
+    /// The description of a problem, with placeholders for the addresses that are not known yet.
+    /// The heuristic does not read there, but takes the addresses' alignment for that of bias and
+    /// auxiliary matrix (cublasLt.h, at CUBLASLT_MATMUL_DESC_BIAS_POINTER), so the placeholders
+    /// have the alignment of the later addresses.
     pub(super) fn new(lt: &Arc<Lt>, problem: &Problem, alignment: &Alignment) -> Result<Description> {
         use cublasLtMatmulDescAttributes_t as A;
         let scale = data_type(problem.scale()).ok_or_else(|| no_dtype(problem.scale()))?;
@@ -77,7 +78,7 @@ impl Description {
         Ok(this)
     }
 
-    /// Says where the bias and the auxiliary matrix are.
+    /// Sets the addresses of the bias and the auxiliary matrix.
     pub(super) fn point(&self, problem: &Problem, operands: &Operands) -> Result<()> {
         use cublasLtMatmulDescAttributes_t as A;
         if problem.epilogue.has_bias() {
@@ -91,7 +92,8 @@ impl Description {
 
     fn set<T: Copy>(&self, attribute: cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
         let bytes = size_of::<T>();
-        // SAFETY: the value is valid for reads of its size, which the library checks against the attribute's.
+        // SAFETY: the value is valid for reads of its size, which the library checks against the
+        // attribute's.
         let code = unsafe {
             let value = std::ptr::from_ref(value).cast::<c_void>();
             self.lt.api.cublasLtMatmulDescSetAttribute(self.handle, attribute, value, bytes)
@@ -101,7 +103,7 @@ impl Description {
 }
 
 impl MatrixLayout {
-    /// `rows` × `columns` as they lie, before `op`.
+    /// `rows` × `columns` as stored, before `op`.
     pub(super) fn new(
         lt: &Arc<Lt>,
         dtype: DType,
@@ -126,7 +128,8 @@ impl MatrixLayout {
 
     fn set<T: Copy>(&self, attribute: cublasLtMatrixLayoutAttribute_t, value: &T) -> Result<()> {
         let bytes = size_of::<T>();
-        // SAFETY: the value is valid for reads of its size, which the library checks against the attribute's.
+        // SAFETY: the value is valid for reads of its size, which the library checks against the
+        // attribute's.
         let code = unsafe {
             let value = std::ptr::from_ref(value).cast::<c_void>();
             self.lt.api.cublasLtMatrixLayoutSetAttribute(self.handle, attribute, value, bytes)
@@ -136,8 +139,8 @@ impl MatrixLayout {
 }
 
 impl Preference {
-    /// At most so many bytes of workspace; matrices aligned so; sums that are split are put together out of place, in the accumulator's dtype,
-    /// which gives the same bits each time.
+    /// At most `workspace` bytes; matrices of this alignment. Sums that are split are combined
+    /// out of place, in the accumulator's dtype, which gives the same bits each time.
     pub(super) fn new(lt: &Arc<Lt>, workspace: u64, alignment: &Alignment) -> Result<Preference> {
         use cublasLtMatmulPreferenceAttributes_t as A;
         let mut handle = std::ptr::null_mut();
@@ -156,7 +159,8 @@ impl Preference {
 
     fn set<T: Copy>(&self, attribute: cublasLtMatmulPreferenceAttributes_t, value: &T) -> Result<()> {
         let bytes = size_of::<T>();
-        // SAFETY: the value is valid for reads of its size, which the library checks against the attribute's.
+        // SAFETY: the value is valid for reads of its size, which the library checks against the
+        // attribute's.
         let code = unsafe {
             let value = std::ptr::from_ref(value).cast::<c_void>();
             self.lt.api.cublasLtMatmulPreferenceSetAttribute(self.handle, attribute, value, bytes)
@@ -165,8 +169,8 @@ impl Preference {
     }
 }
 
-/// Reduction schemes that are allowed: out of place in the compute type. Not in place (in the result's dtype, one block after another), and not
-/// in the output's dtype (it rounds in between).
+/// Permitted reduction schemes: out of place in the compute type. Not in place (in the result's
+/// dtype, one block after another), and not in the output's dtype (it rounds in between).
 pub(super) const REDUCTIONS: u32 = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
 
 impl Drop for Description {

@@ -1,7 +1,8 @@
-//! What of a GEMM cuBLASLt can do, decided from its description alone.
+//! The part of a GEMM that cuBLASLt can do, decided from its description alone.
 //!
-//! A plan's GEMM fixes every bit but those of the sum: it is rounded to the result's dtype, and each step of the epilogue has the bits of the
-//! graph op that it stands for. cuBLASLt keeps that in part only:
+//! A plan's GEMM fixes every bit except the order of the sum: the sum is rounded to the result's
+//! dtype, and each step of the epilogue has the bits of the graph op that it stands for. cuBLASLt
+//! satisfies that only in part:
 //!
 //! | epilogue | cuBLASLt | |
 //! |---|---|---|
@@ -14,46 +15,48 @@
 //! | activation, then residual | activates last | not the same function |
 //! | tanh | has none | |
 //!
-//! So a [`Form`] has two halves: what cuBLASLt does, which begins at the front of the epilogue, and what is left for a kernel of ours on `out`
-//! afterwards. By [`Rules::STRICT`] only the same bits count; the user may allow the others ([`Rules::relaxed`]), and a form lists each
-//! difference that it then has. Nothing here depends on a library or a GPU: what the library at hand refuses all the same is found by
-//! [`super::Blas::prepare`], which falls back to [`Form::plain`].
+//! So a [`Form`] has two parts: a prefix of the epilogue that cuBLASLt does, and the rest, which
+//! a kernel of this crate does on `out` afterwards. [`Rules::STRICT`] permits the same bits only.
+//! The user may permit other bits ([`Rules::relaxed`]); a form then lists each difference.
+//! Nothing here depends on a library or a GPU. [`super::Blas::prepare`] finds forms that the
+//! installed library refuses, and falls back to [`Form::plain`].
 
 use super::problem::{LtEpilogue, Problem, data_type};
 use std::fmt;
 use wengert_core::DType;
 use wengert_core::call::{Activation, Epilogue, Gemm};
 
-/// What may differ from the plan.
+/// Permitted differences from the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rules {
     /// f32 operands may be rounded to tf32 (10 bits of mantissa).
     pub tf32: bool,
-    /// Epilogues may be done in the accumulator's precision, in another order, with approximate activations, and a ReLU may lose NaNs.
+    /// Epilogues may be done in the accumulator's precision, in another order, with approximate
+    /// activations, and a ReLU may lose NaNs.
     pub relaxed: bool,
 }
 
 impl Rules {
-    /// Nothing differs.
+    /// No differences.
     pub const STRICT: Rules = Rules { tf32: false, relaxed: false };
-    /// What is fastest.
+    /// All differences.
     pub const RELAXED: Rules = Rules { tf32: true, relaxed: true };
 }
 
-/// A GEMM by cuBLASLt, and what is left of it.
+/// A GEMM by cuBLASLt, and the rest of its epilogue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Form {
-    /// What cuBLASLt does.
+    /// The product that cuBLASLt does.
     pub problem: Problem,
-    /// The steps of the epilogue that it does.
+    /// The steps of the epilogue that cuBLASLt does.
     pub done: Epilogue,
-    /// The steps that are left, to be done on out by another kernel.
+    /// The remaining steps, for another kernel on out.
     pub left: Epilogue,
-    /// In what the result differs from the plan's; empty by strict rules.
+    /// Differences of the result from the plan's; empty under strict rules.
     pub differences: Vec<Difference>,
 }
 
-/// A way in which a result differs from the plan's.
+/// A difference of a result from the plan's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Difference {
     /// f32 operands are rounded to tf32.
@@ -64,31 +67,31 @@ pub enum Difference {
     Order,
     /// ReLU makes a NaN 0.
     ReluOfNan,
-    /// GELU is cuBLASLt's own.
+    /// GELU is cuBLASLt's approximation.
     Gelu,
 }
 
-/// Why cuBLASLt does not do a GEMM.
+/// Reason why cuBLASLt does not do a GEMM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// Nothing is multiplied: an extent is 0.
+    /// An extent is 0.
     Empty,
-    /// No dtype of cuBLASLt's with our meaning (integers wrap).
+    /// cuBLASLt has no dtype with these semantics (integers wrap).
     DType(DType),
-    /// An operand's distances are no matrix: neither is 1, or rows overlap.
+    /// The strides of an operand do not form a matrix: neither is 1, or rows overlap.
     NoMatrix {
         /// `lhs` or `rhs`.
         operand: &'static str,
     },
-    /// An extent or a distance is beyond 31 bits.
+    /// An extent or a stride exceeds 31 bits.
     TooLarge,
-    /// The residual is where out is written, and would be needed after it.
+    /// The residual is in out's memory, and would be needed after out is written.
     ResidualOverwritten,
     /// The library has no algorithm for it on this GPU within the workspace.
     NoAlgorithm {
         /// Version of cuBLASLt.
         version: String,
-        /// What it answered, if not an empty list.
+        /// Its answer, if not an empty list.
         answer: String,
     },
 }
@@ -155,7 +158,7 @@ pub fn supports(gemm: &Gemm, rules: Rules, in_place: bool) -> Result<Form, Why> 
     Form { problem, done, left: left(gemm.epilogue, done), differences }.apart(in_place)
 }
 
-/// The steps of the epilogue that cuBLASLt does by these rules: always its first ones.
+/// The steps of the epilogue that cuBLASLt does under these rules: always a prefix.
 fn done(gemm: &Gemm, rules: Rules) -> (Epilogue, Vec<Difference>) {
     let wanted = gemm.epilogue;
     let nothing = Epilogue::default();
@@ -179,7 +182,7 @@ fn done(gemm: &Gemm, rules: Rules) -> (Epilogue, Vec<Difference>) {
             done.activation = wanted.activation;
             differences.push(Difference::Gelu);
         }
-        // What is left begins with the activation.
+        // The activation and the steps after it remain.
         Some(_) => {}
     }
     if wanted.residual && wanted.activation.is_none() {
@@ -205,7 +208,7 @@ fn left(wanted: Epilogue, done: Epilogue) -> Epilogue {
 }
 
 impl Form {
-    /// The same product with the whole epilogue left: for a library that lacks the epilogue.
+    /// The same product without epilogue, for a library that lacks the epilogue.
     pub fn plain(&self, in_place: bool) -> Result<Form, Why> {
         let left = Epilogue {
             bias: self.done.bias || self.left.bias,
@@ -218,12 +221,12 @@ impl Form {
         Form { problem, done: Epilogue::default(), left, differences }.apart(in_place)
     }
 
-    /// True if cuBLASLt does it all.
+    /// True if cuBLASLt does the whole GEMM.
     pub fn is_whole(&self) -> bool {
         self.left == Epilogue::default()
     }
 
-    /// An error if what is left needs a residual that is overwritten by then.
+    /// An error if the remaining steps need a residual that is overwritten by then.
     fn apart(self, in_place: bool) -> Result<Form, Why> {
         if in_place && self.left.residual { Err(Why::ResidualOverwritten) } else { Ok(self) }
     }
@@ -273,7 +276,7 @@ mod tests {
             assert_eq!(form.problem.accumulate, done.residual);
             assert_eq!(form.is_whole(), wanted == done);
         }
-        // Halves that stay f32 are like f32; halves that are rounded leave everything.
+        // Half operands with an f32 result are like f32; half results leave the whole epilogue.
         let bias = epilogue(true, None, false);
         assert_eq!(supports(&gemm(DType::BF16, DType::F32, bias), Rules::STRICT, false).unwrap().done, bias);
         let halves = supports(&gemm(DType::BF16, DType::BF16, bias), Rules::STRICT, false).unwrap();
@@ -294,7 +297,7 @@ mod tests {
             relaxed(DType::F64, epilogue(false, Some(Activation::Relu), false)).differences,
             [Difference::ReluOfNan]
         );
-        // cuBLASLt activates last, and knows no tanh.
+        // cuBLASLt applies the activation last, and has no tanh.
         let form = relaxed(DType::F16, epilogue(true, Some(Activation::Relu), true));
         assert_eq!(form.left, epilogue(false, None, true));
         let form = relaxed(DType::F16, epilogue(false, Some(Activation::Tanh), true));
@@ -324,7 +327,7 @@ mod tests {
         assert_eq!(why(gemm(DType::I8, DType::I8, plain)), Why::DType(DType::I8));
         let odd = Matrix { batch: 0, row: 128, column: 2 };
         assert_eq!(why(Gemm { lhs: odd, ..g() }), Why::NoMatrix { operand: "lhs" });
-        // A row that is repeated, and rows that overlap.
+        // A repeated row, and overlapping rows.
         for row in [0, 3] {
             let overlapping = Matrix { batch: 0, row, column: 1 };
             assert_eq!(why(Gemm { rhs: overlapping, ..g() }), Why::NoMatrix { operand: "rhs" });
@@ -351,7 +354,7 @@ mod tests {
         assert_eq!(of(&batch).to_string(), "10x24x64 batch 1 a N10+0 b N64+0 d N10+0 f32 to f32 Default");
         let apart = Gemm { batch: 3, lhs: Matrix { batch: 600, ..g.lhs }, ..g.clone() };
         assert_eq!(of(&apart).to_string(), "10x8x64 batch 3 a N10+0 b N64+600 d N10+80 f32 to f32 Default");
-        // Of a single row or column, distances are of no account.
+        // The strides of a single row or column do not matter.
         let thin = Gemm { m: 1, lhs: Matrix { batch: 0, row: 0, column: 1 }, ..g.clone() };
         assert_eq!(of(&thin).b.ld, 64);
         let thin = Gemm {

@@ -5,15 +5,19 @@
 //!        (pure)            └─ left: steps of the epilogue for a kernel of ours
 //! ```
 //!
-//! [`supports`] says from the description alone what cuBLASLt can do of a GEMM with the plan's bits, or why nothing ([`form`] has the table). What
-//! it cannot do, our own PTX kernel does; the reason is a value that the caller records, never a silent change.
+//! [`supports`] decides from the description alone which part of a GEMM cuBLASLt can do with the
+//! plan's bits, or why it can do none ([`form`] has the table). A PTX kernel of this crate does
+//! the rest. The reason is a value that the caller records, never a silent change.
 //!
-//! [`Blas::prepare`] finds the algorithm when a plan is loaded: from a tuning file if it has an entry, else the first that the library's heuristic
-//! offers within the plan's workspace. Both are the same for the same product, GPU and library version, and so are the bits: split sums are put
-//! together out of place in the accumulator's precision, and nothing is added atomically. The algorithm is recorded as text. A library that has
-//! none for an epilogue is asked again without it ([`Form::plain`]).
+//! [`Blas::prepare`] finds the algorithm when a plan is loaded: from a tuning file if it has an
+//! entry, else the first that the library's heuristic offers within the plan's workspace. Both
+//! are the same for the same product, GPU and library version, and so are the bits: split sums
+//! are combined out of place in the accumulator's precision, and no addition is atomic. The
+//! algorithm is recorded as text. If the library has no algorithm for an epilogue, the query is
+//! repeated without it ([`Form::plain`]).
+//! without it ([`Form::plain`]).
 //!
-//! [`Blas::execute`] puts the product into the device's stream; it may be captured.
+//! [`Blas::execute`] enqueues the product in the device's stream; it may be captured.
 
 mod algorithm;
 mod api;

@@ -1,4 +1,4 @@
-//! Preparing products, measuring algorithms for them, and putting them into the stream.
+//! Prepares products, measures algorithms for them, and enqueues them.
 
 use super::algorithm::{Algorithm, HeuristicResult};
 use super::api::Lt;
@@ -28,24 +28,26 @@ pub struct Blas {
     handle: cublasLtHandle_t,
 }
 
-// SAFETY: a handle of cuBLASLt may be used from any thread, and from several at once (cuBLASLt documentation, thread safety).
+// SAFETY: a handle of cuBLASLt may be used from any thread, and from several at once (cuBLASLt
+// documentation, thread safety).
 unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
 
-/// A product that is ready to be executed any number of times.
+/// A product, ready to be executed any number of times.
 pub struct Prepared {
     problem: Problem,
     alignment: Alignment,
     algorithm: Algorithm,
-    /// Steps of the epilogue that are left to the caller, and differences: as of the form that the library took.
+    /// The form that the library accepted: remaining steps of the epilogue, and differences.
     form: Option<Form>,
-    /// Behind a lock, since the addresses of bias and auxiliary matrix are written into it.
+    /// Behind a lock, since each execution writes the addresses of bias and auxiliary matrix into
+    /// it.
     description: Mutex<Description>,
     a: MatrixLayout,
     b: MatrixLayout,
     d: MatrixLayout,
-    /// Where the algorithm comes from, and what was tried before: a line each.
+    /// Source of the algorithm, and failed attempts: a line each.
     pub notes: Vec<String>,
 }
 
@@ -55,12 +57,13 @@ unsafe impl Send for Prepared {}
 unsafe impl Sync for Prepared {}
 
 impl Prepared {
-    /// The algorithm, as text for the record.
+    /// The algorithm.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
 
-    /// The form that was prepared, if it is a plan's GEMM: what is done, and what is left. It may be plainer than the one asked for.
+    /// The prepared form, if it is a plan's GEMM: the done and the remaining steps. It may be the
+    /// plain form of the requested one.
     pub fn form(&self) -> Option<&Form> {
         self.form.as_ref()
     }
@@ -74,7 +77,7 @@ impl Prepared {
 impl Device {
     /// cuBLASLt for this device, started by the first call in this process.
     ///
-    /// Errors: the library is not there, too old, or does not start.
+    /// Errors: the library is missing, too old, or does not start.
     pub fn blas(&self) -> Result<Blas> {
         self.context.not_capturing("starting cuBLASLt")?;
         self.context.enter()?;
@@ -89,10 +92,10 @@ impl Blas {
         &self.lt
     }
 
-    /// Prepares a form of a plan's GEMM; if the library has no algorithm for its epilogue, the plain form. `in_place`: the residual's buffer is
-    /// out's.
+    /// Prepares a form of a plan's GEMM; if the library has no algorithm for its epilogue, the
+    /// plain form. `in_place`: the residual's buffer is out's.
     ///
-    /// The inner error says why cuBLASLt does not do it, which is for our own kernel to do.
+    /// The inner error says why cuBLASLt does not do it; a kernel of this crate does it then.
     pub fn prepare(
         &self,
         form: &Form,
@@ -189,7 +192,8 @@ impl Blas {
         let mut results = vec![HeuristicResult::NONE; most];
         let mut returned = 0;
         let description = prepared.description.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: all descriptors live; the list has room for `most` results, whose layout is the library's (asserted in `algorithm`).
+        // SAFETY: all descriptors live; the list has room for `most` results, whose layout is the
+        // library's (asserted in `algorithm`).
         let code = unsafe {
             lt.api.cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
@@ -206,7 +210,8 @@ impl Blas {
         };
         drop(description);
         let none = |answer: String| Ok(Err(Why::NoAlgorithm { version: lt.version_text(), answer }));
-        // What a version lacks it says as "not supported", or, of an attribute's value that it does not know, "invalid value".
+        // A version says "not supported" for a feature that it lacks, or "invalid value" for an
+        // attribute value that it does not know.
         const INVALID_VALUE: u32 = 7;
         const NOT_SUPPORTED: u32 = 15;
         let doing = || format!("looking for an algorithm for {}", prepared.problem);
@@ -230,7 +235,7 @@ impl Blas {
         if found.is_empty() { none(String::new()) } else { Ok(Ok(found)) }
     }
 
-    /// The algorithm of a tuning file, if the library takes it.
+    /// The algorithm of a tuning file, if the library accepts it.
     fn check(&self, prepared: &Prepared, tuned: &Tuned, workspace: u64) -> Result<Result<Algorithm, String>> {
         let lt = &*self.lt;
         let Some(opaque) = Algorithm::from_hex(&tuned.algorithm) else {
@@ -238,7 +243,8 @@ impl Blas {
         };
         let mut result = HeuristicResult::NONE;
         let description = prepared.description.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: all descriptors live; the result's layout is the library's. The library checks the algorithm against the problem.
+        // SAFETY: all descriptors live; the result's layout is the library's. The library checks
+        // the algorithm against the problem.
         let code = unsafe {
             lt.api.cublasLtMatmulAlgoCheck(
                 self.handle,
@@ -261,14 +267,16 @@ impl Blas {
         Ok(Ok(Algorithm::new(lt, opaque, result.workspace as u64)))
     }
 
-    /// Puts the product into the stream. `workspace` is the first of at least [`Algorithm::workspace`] bytes. May be captured.
+    /// Enqueues the product. `workspace` is the address of at least [`Algorithm::workspace`]
+    /// bytes. May be captured.
     ///
-    /// Errors: an address is less aligned than was said, or its matrix does not lie in an allocation.
+    /// Errors: an address is less aligned than promised, or its matrix does not lie in an
+    /// allocation.
     pub fn execute(&self, prepared: &Prepared, operands: &Operands, workspace: Address) -> Result<()> {
         let problem = &prepared.problem;
         let doing = || format!("the product {problem}");
         let refused = |why: String| Err(DeviceError::refused(doing(), why, "please report it"));
-        // What is not used is aligned enough.
+        // An unused address counts as aligned.
         let mut used = *operands;
         if !problem.accumulate {
             used.residual = used.out;
@@ -314,9 +322,10 @@ impl Blas {
         let pointer = |address: Address| address.0 as usize as *mut c_void;
         let description = prepared.description.lock().unwrap_or_else(PoisonError::into_inner);
         description.point(problem, &used)?;
-        // SAFETY: all descriptors live. The matrices lie in allocations of this device and are aligned as the algorithm was chosen for, and so
-        // is the workspace. alpha and beta are of the scale type, on the host (the default pointer mode), and read during the call. The
-        // stream is of the context that the handle was made in.
+        // SAFETY: all descriptors live. The matrices lie in allocations of this device and have
+        // the alignment that the algorithm was chosen for, and so does the workspace. alpha and
+        // beta are of the scale type, on the host (the default pointer mode), and read during the
+        // call. The stream is of the context that the handle was made in.
         let code = unsafe {
             self.lt.api.cublasLtMatmul(
                 self.handle,
@@ -342,8 +351,8 @@ impl Blas {
             .map_err(|e| context.remember(e))
     }
 
-    /// Measures the first algorithms that the library offers, and notes the quickest in `tuning`. What is in the operands' buffers is
-    /// overwritten. Returns the entry.
+    /// Measures the first algorithms that the library offers, and records the fastest in
+    /// `tuning`. Overwrites the operands' buffers. Returns the entry.
     pub fn autotune(
         &self,
         problem: &Problem,
@@ -374,7 +383,7 @@ impl Blas {
             end.wait()?;
             let microseconds = f64::from(end.milliseconds_since(&start)?) * 1e3 / RUNS as f64;
             tracing::debug!(microseconds, algorithm = prepared.algorithm.text, "measured");
-            // Of equals the first, which the heuristic prefers.
+            // On a tie the first, which the heuristic prefers.
             if best.as_ref().is_none_or(|(least, _)| microseconds < *least) {
                 best = Some((microseconds, prepared.algorithm.clone()));
             }

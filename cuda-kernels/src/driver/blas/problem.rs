@@ -1,10 +1,13 @@
 //! A product in cuBLASLt's terms: column-major matrices, `D = epilogue(op(A)·op(B) + beta·C)`.
 //!
-//! Ours are row-major, and a row-major matrix *is* its transpose in column-major order, without a byte moved. So `out = lhs·rhs` is computed as
-//! `outᵀ = rhsᵀ·lhsᵀ`: A is our rhs, B our lhs, D our out, and m and n change places. This way rather than with cuBLASLt's row order, because its
-//! bias runs along the *rows* of D, which are our columns: exactly the bias of a layer. And column order is what all its kernels are made for.
+//! This crate's matrices are row-major. A row-major matrix *is* its transpose in column-major
+//! order, without a copy. So `out = lhs·rhs` is computed as `outᵀ = rhsᵀ·lhsᵀ`: A is rhs, B is
+//! lhs, D is out, and m and n are swapped. cuBLASLt's row order is not used, for two reasons. Its
+//! bias runs along the *rows* of D, which are the columns of out: exactly the bias of a layer.
+//! And all its kernels are made for column order.
 //!
-//! A matrix is expressible if one of its distances is 1: the other is the leading dimension, and which of them is 1 decides `op`.
+//! A matrix is expressible if one of its two strides is 1. The other is the leading dimension,
+//! and which of them is 1 decides `op`.
 
 use crate::driver::memory::Address;
 use cudarc::cublaslt::sys::{cublasComputeType_t, cublasLtEpilogue_t, cudaDataType};
@@ -12,22 +15,22 @@ use std::fmt;
 use wengert_core::DType;
 use wengert_core::call::{Gemm, Matrix};
 
-/// A product, as cuBLASLt sees it.
+/// A product, in cuBLASLt's terms.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Problem {
-    /// Rows of D: our columns.
+    /// Rows of D: columns of out.
     pub m: u64,
-    /// Columns of D: our rows.
+    /// Columns of D: rows of out.
     pub n: u64,
-    /// The extent that is summed.
+    /// The contracted extent.
     pub k: u64,
     /// Number of products.
     pub batch: u32,
-    /// m × k after `op`: our rhs.
+    /// m × k after `op`: rhs.
     pub a: Layout,
-    /// k × n after `op`: our lhs.
+    /// k × n after `op`: lhs.
     pub b: Layout,
-    /// m × n: our out; C (our residual) lies alike.
+    /// m × n: out; C (the residual) has the same layout.
     pub d: Layout,
     /// Dtype of A and B.
     pub operand: DType,
@@ -37,36 +40,36 @@ pub struct Problem {
     pub tf32: bool,
     /// Whether C is added.
     pub accumulate: bool,
-    /// What becomes of the sum.
+    /// Applied to the sum.
     pub epilogue: LtEpilogue,
-    /// How the auxiliary matrix lies, for the epilogues that have one.
+    /// Layout of the auxiliary matrix, for the epilogues that have one.
     pub aux: Option<Aux>,
 }
 
-/// How a matrix lies in memory. In elements.
+/// Layout of a matrix, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     /// `op` transposes it.
     pub transposed: bool,
-    /// Distance of columns.
+    /// Leading dimension: stride of the columns.
     pub ld: u64,
-    /// Distance of matrices.
+    /// Stride of the matrices of a batch.
     pub batch: u64,
 }
 
-/// How the auxiliary matrix lies.
+/// Layout of the auxiliary matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Aux {
-    /// Distance of columns: elements, or bits of a ReLU's mask.
+    /// Stride of the columns, in elements, or in bits of a ReLU mask.
     pub ld: u64,
-    /// Distance of matrices.
+    /// Stride of the matrices of a batch.
     pub batch: u64,
 }
 
-/// Epilogues of cuBLASLt (`cublasLtEpilogue_t`). The bias is one number a row of D.
+/// Epilogues of cuBLASLt (`cublasLtEpilogue_t`). The bias has one number for each row of D.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum LtEpilogue {
-    /// Nothing.
+    /// Identity.
     Default,
     /// `max(x, 0)`, which makes a NaN 0.
     Relu,
@@ -74,25 +77,25 @@ pub enum LtEpilogue {
     Bias,
     /// Adds a bias, then ReLU.
     ReluBias,
-    /// ReLU, and writes where it was positive as a mask of bits.
+    /// ReLU; also writes a bit mask of the positive elements.
     ReluAux,
     /// Adds a bias, then [`LtEpilogue::ReluAux`].
     ReluAuxBias,
-    /// Keeps what the mask of a forward pass kept.
+    /// Keeps the elements that are set in a forward pass's mask.
     DRelu,
-    /// [`LtEpilogue::DRelu`], and writes the sums along the rows of D.
+    /// [`LtEpilogue::DRelu`]; also writes the sums along the rows of D.
     DReluBGrad,
     /// GELU by tanh.
     Gelu,
     /// Adds a bias, then GELU.
     GeluBias,
-    /// GELU, and writes its operand.
+    /// GELU; also writes its operand.
     GeluAux,
     /// Adds a bias, then [`LtEpilogue::GeluAux`].
     GeluAuxBias,
-    /// Times the derivative of GELU at the operand of a forward pass.
+    /// Multiplies by the derivative of GELU at the operand of a forward pass.
     DGelu,
-    /// [`LtEpilogue::DGelu`], and writes the sums along the rows of D.
+    /// [`LtEpilogue::DGelu`]; also writes the sums along the rows of D.
     DGeluBGrad,
     /// Writes the sums along the rows of op(A).
     BGradA,
@@ -175,7 +178,7 @@ impl LtEpilogue {
     }
 }
 
-/// Where the matrices are. In our terms: lhs, rhs, out.
+/// Addresses of the matrices, named as in this crate: lhs, rhs, out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Operands {
     /// cuBLASLt's B.
@@ -186,13 +189,14 @@ pub struct Operands {
     pub residual: Address,
     /// cuBLASLt's D.
     pub out: Address,
-    /// The bias that is read, or its gradient that is written, if the epilogue has one.
+    /// The bias that is read, or the bias gradient that is written, if the epilogue has one.
     pub bias: Address,
     /// The auxiliary matrix, if the epilogue has one.
     pub aux: Address,
 }
 
-/// Bytes to which addresses are aligned at least: powers of two up to 256. Algorithms are chosen for them, and addresses are checked.
+/// Minimum alignment of addresses in bytes: powers of two up to 256. Algorithms are chosen for
+/// it, and addresses are checked against it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Alignment {
     /// Of lhs.
@@ -208,10 +212,11 @@ pub struct Alignment {
 }
 
 impl Alignment {
-    /// The most: what allocations and a plan's buffers have.
+    /// The maximum, which allocations and a plan's buffers have.
     pub const FULL: Alignment = Alignment { lhs: 256, rhs: 256, out: 256, bias: 256, aux: 256 };
 
-    /// That of these addresses. For buffers that move with a loop's counter: of the first, and of the distance as an address.
+    /// The alignment of these addresses. For a buffer that moves with a loop's counter, it is
+    /// that of the first address and of the stride, taken as an address.
     pub fn of(operands: &Operands) -> Alignment {
         Alignment {
             lhs: operands.lhs.alignment(),
@@ -222,7 +227,7 @@ impl Alignment {
         }
     }
 
-    /// What both have.
+    /// The alignment that both guarantee.
     #[must_use]
     pub fn and(self, other: Alignment) -> Alignment {
         Alignment {
@@ -234,16 +239,16 @@ impl Alignment {
         }
     }
 
-    /// True if these addresses are aligned so.
+    /// True if these addresses have at least this alignment.
     pub fn holds(&self, operands: &Operands) -> bool {
         Alignment::of(operands).and(*self) == *self
     }
 }
 
-/// How a matrix of `rows` × `columns` (ours, row-major) lies when it is seen as its transpose in column-major order.
+/// Layout of a row-major matrix of `rows` × `columns` as its transpose in column-major order.
 fn layout(matrix: &Matrix, rows: usize, columns: usize) -> Option<Layout> {
     let batch = matrix.batch as u64;
-    // Of one row or column the distance is of no account.
+    // The stride of a single row or column does not matter.
     let row = if rows == 1 { columns } else { matrix.row };
     if (matrix.column == 1 || columns == 1) && row >= columns {
         return Some(Layout { transposed: false, ld: row as u64, batch });
@@ -256,9 +261,11 @@ fn layout(matrix: &Matrix, rows: usize, columns: usize) -> Option<Layout> {
 }
 
 impl Problem {
-    /// The product alone, without its epilogue. `None` if an operand is no matrix to cuBLASLt (0 for lhs, 1 for rhs in the error).
+    /// The product alone, without its epilogue. The error is the operand that cuBLASLt cannot
+    /// express: 0 for lhs, 1 for rhs.
     ///
-    /// Where all products of a batch share a rhs, and lhs is dense over the batch, they are one product of more rows.
+    /// If all products of a batch share a rhs, and lhs is dense over the batch, they become one
+    /// product of more rows.
     pub(super) fn of(gemm: &Gemm, tf32: bool) -> Result<Problem, usize> {
         let (mut batch, mut rows, mut lhs) = (gemm.batch, gemm.m, gemm.lhs);
         let row = if gemm.m == 1 { lhs.batch } else { lhs.row };
@@ -288,13 +295,13 @@ impl Problem {
         })
     }
 
-    /// The same with another epilogue, such as those of a backward pass.
+    /// The same product with another epilogue, such as one of a backward pass.
     #[must_use]
     pub fn with(self, epilogue: LtEpilogue, aux: Option<Aux>) -> Problem {
         Problem { epilogue, aux, ..self }
     }
 
-    /// Rows and columns of A, B and D as they lie.
+    /// Rows and columns of A, B and D as stored.
     pub(super) fn stored(&self) -> [(u64, u64, Layout); 3] {
         let shape =
             |rows, columns, l: Layout| if l.transposed { (columns, rows, l) } else { (rows, columns, l) };
@@ -306,7 +313,7 @@ impl Problem {
         rows + (columns - 1) * layout.ld + u64::from(self.batch - 1) * layout.batch
     }
 
-    /// Numbers of the bias vector.
+    /// Length of the bias vector.
     pub fn bias_length(&self) -> u64 {
         if self.epilogue == LtEpilogue::BGradB { self.n } else { self.m }
     }
@@ -318,7 +325,7 @@ impl Problem {
         if self.epilogue.has_mask() { elements.div_ceil(8) } else { elements * self.result.size() as u64 }
     }
 
-    /// In what products are made and summed.
+    /// The type of multiplication and accumulation.
     pub(super) fn compute(&self) -> cublasComputeType_t {
         match self.operand {
             DType::F64 => cublasComputeType_t::CUBLAS_COMPUTE_64F,
@@ -333,7 +340,7 @@ impl Problem {
     }
 }
 
-/// A dtype's name at NVIDIA.
+/// NVIDIA's name of a dtype.
 pub(super) fn data_type(dtype: DType) -> Option<cudaDataType> {
     match dtype {
         DType::F16 => Some(cudaDataType::CUDA_R_16F),
@@ -345,7 +352,7 @@ pub(super) fn data_type(dtype: DType) -> Option<cudaDataType> {
 }
 
 impl fmt::Display for Problem {
-    /// The whole of it in one line: the key of tuning files.
+    /// The whole problem in one line: the key of tuning files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let layout = |l: &Layout| format!("{}{}+{}", if l.transposed { "T" } else { "N" }, l.ld, l.batch);
         write!(f, "{}x{}x{} batch {} ", self.m, self.n, self.k, self.batch)?;

@@ -1,5 +1,5 @@
-//! Products against the meaning of the call in `wengert-core`: on the fake library, which follows cuBLASLt's documentation, and on the real one
-//! where there is a GPU.
+//! Compares products with the semantics of the call in `wengert-core`: on the fake library, which
+//! follows cuBLASLt's documentation, and on the real one where there is a GPU.
 
 use super::api::Lt;
 use super::*;
@@ -17,7 +17,7 @@ struct Bench {
     workspace: Memory,
     device: Device,
     fake: Fake,
-    /// A GPU; then the fake is not used.
+    /// Whether this is a GPU; then the fake is not used.
     real: bool,
 }
 
@@ -63,7 +63,7 @@ impl Bench {
     }
 }
 
-/// Small numbers, of which sums are exact in every dtype.
+/// Small numbers, whose sums are exact in every dtype.
 fn numbers(dtype: DType, count: usize, seed: usize) -> Literal {
     let number = |n: usize| ((n * 7 + seed * 5 + n / 3) % 9) as f64 - 4.0;
     let values: Vec<_> = (0..count).map(|n| Scalar::from_f64(dtype, number(n) / 2.0)).collect();
@@ -85,7 +85,7 @@ fn epilogues() -> Vec<Epilogue> {
     found
 }
 
-/// Products of 5 × 3 by 3 × 4, lying in all the ways that cuBLASLt can express.
+/// Products of 5 × 3 by 3 × 4, in all the layouts that cuBLASLt can express.
 fn gemms(operand: DType, result: DType, epilogue: Epilogue) -> Vec<Gemm> {
     let (m, n, k) = (5, 4, 3);
     let mut found = Vec::new();
@@ -115,7 +115,8 @@ fn gemms(operand: DType, result: DType, epilogue: Epilogue) -> Vec<Gemm> {
         }
     }
     let first = found[0].clone();
-    // A vector by a matrix, a matrix by a vector, an outer product, with odd distances where they are of no account.
+    // A vector by a matrix, a matrix by a vector, an outer product, with odd strides where they
+    // do not matter.
     found.push(Gemm { m: 1, lhs: Matrix { batch: 0, row: 0, column: 1 }, ..first.clone() });
     found.push(Gemm { n: 1, rhs: Matrix { batch: 0, row: 1, column: 0 }, ..first.clone() });
     found.push(Gemm {
@@ -146,13 +147,15 @@ fn products_agree(b: Bench) {
             }
         }
     }
-    // All of the first two, and those in place that can be. The real library may have no algorithm for odd distances of halves.
+    // All of the first two, and those in place that are expressible. The real library may have no
+    // algorithm for odd strides of halves.
     let least = if b.real { 6 * 16 * 28 } else { 6 * 16 * 28 * 2 };
     assert!(products > least, "{products}");
     b.close();
 }
 
-/// Runs a product and compares what cuBLASLt has done of it with the meaning; false if it is not expressible in place.
+/// Runs a product and compares cuBLASLt's part of it with the semantics; false if it is not
+/// expressible in place.
 fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
     let form = match supports(gemm, rules, in_place) {
         Ok(form) => form,
@@ -171,7 +174,7 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
         };
     assert!(b.real || prepared.form() == Some(&form));
     let form = prepared.form().unwrap();
-    // What is done of it, as a call of its own.
+    // cuBLASLt's part, as a call of its own.
     let part = Gemm { epilogue: form.done, ..gemm.clone() };
     let types = Call::Gemm(part.clone()).operands();
     let literals: Vec<_> =
@@ -196,7 +199,7 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
     let found = b.get(out, gemm.result, &shape);
     let reference = Call::Gemm(part).reference(&literals).unwrap();
     if b.real && form.differences.contains(&Difference::Gelu) {
-        // How exact the library's own is, it does not say.
+        // The library does not document the accuracy of its own epilogues.
         for (found, expected) in found.scalars().zip(reference.literal().scalars()) {
             let (found, expected) = (found.to_f64(), expected.to_f64());
             assert!((found - expected).abs() <= 1e-2 * (1.0 + expected.abs()), "{found} {expected} {gemm:?}");
@@ -287,7 +290,7 @@ fn epilogues_of_a_backward_pass_are_reached() {
         let found = b.get(&gradient, DType::F32, &[length]);
         (0..length).for_each(|n| assert!((found.get(n).to_f64() - of(n)).abs() < 1e-4, "{n}"));
     };
-    // Forward with a mask, then backward: what the mask kept, and the bias's gradient.
+    // Forward with a mask, then backward: the masked elements, and the bias's gradient.
     let forward = run(LtEpilogue::ReluAuxBias, 128, &bias_at);
     let kept = |i: usize, j: usize| x(i, j) + bias.get(j).to_f64() > 0.0;
     let backward = run(LtEpilogue::DReluBGrad, 128, &gradient);
@@ -299,7 +302,7 @@ fn epilogues_of_a_backward_pass_are_reached() {
         }
     }
     sums(n, &|j| (0..m).filter(|i| kept(*i, j)).map(|i| x(i, j)).sum());
-    // The derivative of GELU at what the forward pass wrote, by finite differences.
+    // The derivative of GELU at the operand saved by the forward pass, by finite differences.
     run(LtEpilogue::GeluAux, 8, &bias_at);
     let backward = run(LtEpilogue::DGeluBGrad, 8, &gradient);
     let gelu =
@@ -318,7 +321,7 @@ fn epilogues_of_a_backward_pass_are_reached() {
         let refused = b.blas.prepare_problem(&problem, &Alignment::FULL, 0, &Tuning::default());
         assert!(refused.err().unwrap().to_string().contains("multiples of 128 bits"));
     }
-    // Our rhs is A: its sums are over k for each column of ours; our lhs is B.
+    // Our rhs is A: its sums are over k for each column of rhs. Our lhs is B.
     run(LtEpilogue::BGradA, 0, &gradient);
     sums(n, &|j| (0..k).map(|l| rhs.get(l * n + j).to_f64()).sum());
     run(LtEpilogue::BGradB, 0, &gradient);
@@ -342,17 +345,17 @@ fn an_epilogue_that_the_library_lacks_is_left() {
     assert!(prepared.form().unwrap().left.bias && prepared.problem().epilogue == LtEpilogue::Default);
     assert!(prepared.notes[0].contains("CUBLAS_STATUS_NOT_SUPPORTED"), "{:?}", prepared.notes);
     assert_eq!(prepared.algorithm().text, "cuBLASLt 13.10.0 algorithm 7 tile 20 workspace 0");
-    // Without the epilogue either: for our own kernel, with the reason.
+    // The plain form fails too: a kernel of this crate does it, with the reason.
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 7);
     let why = prepare(&biased(), false).unwrap().err().unwrap();
     assert_eq!(why.to_string(), "cuBLASLt 13.10.0 answers CUBLAS_STATUS_INVALID_VALUE");
-    // In place there is nothing to fall back to.
+    // In place there is no fallback.
     let accumulate = Epilogue { bias: false, activation: None, residual: true };
     let form = supports(&gemms(DType::F32, DType::F32, accumulate)[0], Rules::STRICT, true).unwrap();
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
     assert_eq!(prepare(&form, true).unwrap().err(), Some(Why::ResidualOverwritten));
-    // What is no answer is an error.
+    // A status other than "not supported" is an error.
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 14);
     let error = prepare(&biased(), false).err().unwrap().to_string();
     assert!(
@@ -405,7 +408,7 @@ fn what_is_measured_is_written_down_and_read_again() {
     let mut tuning = Tuning::default();
     let tuned =
         b.blas.autotune(&form.problem, &Alignment::FULL, workspace, &operands, &mut tuning).unwrap().unwrap();
-    // The fake's third algorithm is the quickest; the first is what the heuristic prefers.
+    // The fake's third algorithm is the fastest; the heuristic prefers the first.
     assert!(tuned.text.contains("algorithm 9") && tuned.microseconds > 0.0, "{tuned:?}");
     let prepare = |tuning: &Tuning, workspace| {
         b.blas.prepare(&form, false, &Alignment::FULL, workspace, tuning).unwrap().unwrap()
@@ -416,10 +419,10 @@ fn what_is_measured_is_written_down_and_read_again() {
     assert!(prepared.notes[0].contains("algorithm 9") && prepared.notes[0].ends_with("(tuned)"));
     b.blas.execute(&prepared, &operands, workspace.0).unwrap();
     drop(prepared);
-    // Without the entry, and for another bound of workspace, the heuristic decides.
+    // Without the entry, and for another workspace bound, the heuristic decides.
     assert!(prepare(&Tuning::default(), WORKSPACE).algorithm().text.contains("algorithm 7"));
     assert!(prepare(&tuning, 1 << 16).algorithm().text.contains("algorithm 7"));
-    // An algorithm that the library refuses is told of, and not used.
+    // An algorithm that the library refuses is reported, and not used.
     let damaged =
         Tuning::from_text(&text.replace(&tuned.algorithm, &format!("ff{}", &tuned.algorithm[2..]))).unwrap();
     let prepared = prepare(&damaged, WORKSPACE);
@@ -453,7 +456,7 @@ fn addresses_are_checked_before_the_library_sees_them() {
     assert_eq!(b.fake.count("cublasLtMatmul"), 0);
     b.blas.execute(&prepared, &good, Address(0)).unwrap();
     drop(prepared);
-    // Prepared for less, less is enough.
+    // Prepared for a lower alignment, a lower alignment is enough.
     let loose = Operands { lhs: good.lhs.offset(4), bias: good.bias.offset(8), ..good };
     let alignment = Alignment::of(&loose);
     assert_eq!((alignment.lhs, alignment.rhs, alignment.bias), (4, 256, 8));
@@ -499,7 +502,8 @@ fn captured(b: Bench) {
 
 #[test]
 fn the_library_at_hand_takes_every_descriptor() {
-    // Descriptors need no GPU: where there is a library, it checks each attribute and its size. Where there is none, that is told.
+    // Descriptors need no GPU: an installed library checks each attribute and its size. Without
+    // one, the error names it.
     let candidates = cublas_lt_candidates(13, &|variable| std::env::var_os(variable));
     let lt = match Lt::open(&candidates, 13_000) {
         Ok(lt) => Arc::new(lt),

@@ -1,9 +1,10 @@
-//! Tuning files: which algorithm was quickest for a product, on which GPU, with which library.
+//! Tuning files: the fastest algorithm for each product, GPU and library version.
 //!
-//! Without one, the library's heuristic decides, which gives the same algorithm for the same product, GPU and version, and so the same bits.
-//! Measuring gives another one each time it is run, so it is only done when asked for (`--autotune`), and what it finds is written down: who
-//! reads the same file gets the same bits. An entry counts only for the very GPU and version for which it was measured; the rest are kept for
-//! those who have them.
+//! Without one, the library's heuristic decides. It gives the same algorithm for the same
+//! product, GPU and version, and so the same bits. Measurements may give another algorithm each
+//! time, so they are made only on request (`--autotune`), and their results are saved: runs that
+//! read the same file give the same bits. An entry applies only to the GPU and version for which
+//! it was measured; other entries are kept for their GPUs.
 
 use super::algorithm::Algorithm;
 use serde::{Deserialize, Serialize};
@@ -14,16 +15,16 @@ use wengert_core::{Diagnostic, Result};
 
 /// Version of the format.
 const FORMAT: u32 = 1;
-/// Bytes that a file may have.
+/// Maximum size of a file, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// What was measured.
+/// Measured algorithms.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tuning {
     entries: BTreeMap<Key, Tuned>,
 }
 
-/// What an entry is for.
+/// Key of an entry.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
@@ -41,9 +42,9 @@ pub struct Key {
 pub struct Tuned {
     /// The 64 bytes of the algorithm as hexadecimal digits.
     pub algorithm: String,
-    /// What the library calls it.
+    /// The library's name of it.
     pub text: String,
-    /// Microseconds of one product, when it was measured.
+    /// Microseconds of one product, as measured.
     pub microseconds: f64,
 }
 
@@ -92,7 +93,8 @@ impl Tuning {
 
     /// Entries of a text.
     ///
-    /// Errors: the text is no tuning file, of another format, has an entry twice, or an algorithm that is not 64 bytes.
+    /// Errors: the text is no tuning file, is of another format, has an entry twice, or an
+    /// algorithm that is not 64 bytes.
     pub fn from_text(text: &str) -> Result<Tuning> {
         let wrong =
             |what: String| Diagnostic::new(what).help("remove the file and tune again with `--autotune`");
@@ -117,7 +119,7 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Reads a file; none gives no entries.
+    /// Reads a file; a missing file gives no entries.
     pub fn load(path: &Path) -> Result<Tuning> {
         let wrong = |e: io::Error| Diagnostic::new(format!("cannot read {}: {e}", path.display()));
         match std::fs::metadata(path) {
@@ -132,7 +134,7 @@ impl Tuning {
         Tuning::from_text(&text).map_err(|e| e.context(path.display()))
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file atomically.
     pub fn save(&self, path: &Path) -> Result<()> {
         let write = || -> io::Result<()> {
             let folder = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,5 +1,6 @@
-//! A fake of cuBLASLt, written from its documentation: column-major matrices, `op`, leading dimensions, batches, epilogues, on the host's
-//! memory, in f64 and rounded once at the end. Sizes of attributes, alignments and bounds are checked as the library would.
+//! A fake of cuBLASLt, written from its documentation: column-major matrices, `op`, leading
+//! dimensions, batches, epilogues, on the host's memory, in f64 and rounded once at the end. It
+//! checks sizes of attributes, alignments and bounds as the library does.
 
 use super::stream::Node;
 use super::{put, status, with};
@@ -111,16 +112,16 @@ extern "C" fn cublasLtMatmulDescDestroy(description: cublasLtMatmulDesc_t) -> u3
     with(|s| s.lt.descriptions.remove(&(description as usize))).map_or(INVALID_VALUE, |_| 0)
 }
 
-/// A number of `bytes` bytes, if that is how many there must be.
+/// Reads a number of `bytes` bytes; an error if another size is expected.
 ///
 /// # Safety
-/// `value` has that many.
+/// `value` has that many bytes.
 unsafe fn number(value: *const c_void, bytes: usize, expected: usize) -> Result<u64, u32> {
     if bytes != expected {
         return Err(INVALID_VALUE);
     }
     let mut number = [0; 8];
-    // SAFETY: the caller says so, and there are at most 8.
+    // SAFETY: the caller guarantees it, and there are at most 8.
     unsafe { number.as_mut_ptr().copy_from_nonoverlapping(value.cast(), bytes) };
     Ok(u64::from_le_bytes(number))
 }
@@ -228,7 +229,8 @@ unsafe extern "C" fn cublasLtMatmulPreferenceSetAttribute(
     }))
 }
 
-/// Three algorithms: 7 needs nothing, 8 needs 1 MiB, 9 needs 64 KiB. The last is the quickest, see [`cublasLtMatmul`].
+/// Three algorithms: 7 needs nothing, 8 needs 1 MiB, 9 needs 64 KiB. The last is the fastest, see
+/// [`cublasLtMatmul`].
 const ALGORITHMS: [(u64, usize); 3] = [(7, 0), (8, 1 << 20), (9, 64 << 10)];
 
 fn algorithm(id: u64, workspace: usize) -> cublasLtMatmulHeuristicResult_t {
@@ -369,7 +371,7 @@ fn gelu_slope(x: f64) -> f64 {
     0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * c * (1.0 + 3.0 * 0.044715 * x * x)
 }
 
-/// A product with everything that decides it.
+/// All parameters of a product.
 struct Matmul {
     description: Description,
     a: (usize, Matrix),
@@ -515,7 +517,7 @@ unsafe extern "C" fn cublasLtMatmul(
         };
         let (a, b) = ((a as usize, layout(a_layout)?), (b as usize, layout(b_layout)?));
         let (c, d) = ((c as usize, layout(c_layout)?), (d as usize, layout(d_layout)?));
-        // In place or apart; never half over each other.
+        // C and D are equal or disjoint; partial overlap is refused.
         assert!(c.0 == d.0 && c.1 == d.1 || c.0.abs_diff(d.0) >= (d.1.columns * d.1.ld as u64) as usize);
         // SAFETY: a pointer of the API.
         let id = unsafe { (*algorithm).data[0] };
@@ -533,7 +535,7 @@ unsafe extern "C" fn cublasLtMatmul(
         };
         let (alpha, beta) = (scalar(alpha), scalar(beta));
         let matmul = Matmul { description, a, b, c, d, alpha, beta };
-        // Time for measurements: the fake's clock counts what is in the stream.
+        // Time for measurements: the fake's clock counts the stream's work.
         let ticks = if id == 9 { 0 } else { 10 };
         s.submit(
             stream.cast(),

@@ -1,8 +1,11 @@
-//! A driver made of Rust functions on the host's memory, for tests of everything above [`super::api`].
+//! A driver made of Rust functions on the host's memory, for tests of everything above
+//! [`super::api`].
 //!
-//! It is strict where the real one is: handles are checked, contexts must be current, a stream works *later* (at a wait, not at the call,
-//! so that memory reused too early shows), waiting during a capture spoils the capture, memory is bounded, and what was made must be
-//! destroyed ([`Fake::nothing_left`]). Any call can be made to fail ([`Fake::fail`]). Each thread has a driver of its own.
+//! It is as strict as the real one. Handles are checked, and contexts must be current. A stream
+//! does its work *lazily* (at a wait, not at the call), so that memory reused too early is
+//! detected. Waiting during a capture invalidates the capture. Memory is bounded. Everything that
+//! was created must be destroyed ([`Fake::nothing_left`]). Any call can be made to fail
+//! ([`Fake::fail`]). Each thread has a driver of its own.
 
 mod lt;
 mod stream;
@@ -32,10 +35,10 @@ const NOT_READY: u32 = 600;
 const CAPTURE_UNSUPPORTED: u32 = 900;
 const CAPTURE_INVALIDATED: u32 = 901;
 
-/// What a kernel does: grid, block, bytes of dynamic shared memory, arguments.
+/// Implementation of a kernel: grid, block, bytes of dynamic shared memory, arguments.
 pub type Kernel = Rc<dyn Fn([u32; 3], [u32; 3], u32, &[u64])>;
 
-/// Does the kernels that no test has written: text of the module, and what was launched.
+/// Runs the kernels that have no [`Kernel`]: text of the module, and the launch.
 pub type Executor = Rc<dyn Fn(&str, &Launched)>;
 
 /// A launch of a kernel.
@@ -64,10 +67,11 @@ struct Function {
 #[derive(Default)]
 pub(super) struct State {
     calls: Vec<&'static str>,
-    /// For each function: how many calls still succeed, and what the next one then returns.
+    /// For each function: how many calls still succeed, and the code that the next one then
+    /// returns.
     failures: BTreeMap<&'static str, VecDeque<(usize, u32)>>,
     next: usize,
-    /// Of each GPU: how often its primary context is retained, and how often it was made.
+    /// For each GPU: how often its primary context is retained, and how often it was made.
     retained: [i64; 2],
     made: [usize; 2],
     current: bool,
@@ -90,7 +94,7 @@ pub(super) struct State {
     launches: Vec<String>,
     executor: Option<Executor>,
     clock: u64,
-    /// Memory that was freed while work in a stream used it.
+    /// Memory that was freed while work in a stream still used it.
     violations: Vec<String>,
     lt: lt::LtState,
 }
@@ -113,7 +117,7 @@ impl State {
         self.memory.values().sum()
     }
 
-    /// Logs the call; the failure that a test has asked for.
+    /// Logs the call, and returns the failure that a test has requested.
     fn enter(&mut self, call: &'static str) -> Result<(), u32> {
         self.calls.push(call);
         let Some(queue) = self.failures.get_mut(call) else { return Ok(()) };
@@ -136,7 +140,7 @@ impl State {
         if self.current { Ok(()) } else { Err(INVALID_CONTEXT) }
     }
 
-    /// For what no capture allows.
+    /// For calls that are not allowed during a capture.
     fn outside_capture(&mut self) -> Result<(), u32> {
         match &mut self.capture {
             Some(capture) => {
@@ -156,13 +160,13 @@ fn status(result: Result<(), u32>) -> u32 {
 pub struct Fake(());
 
 impl Fake {
-    /// A fresh one.
+    /// Installs a new one.
     pub fn new() -> Fake {
         with(|s| *s = State::default());
         Fake(())
     }
 
-    /// The one that is there, as it is.
+    /// The existing one, unchanged.
     pub fn current() -> Fake {
         Fake(())
     }
@@ -178,12 +182,12 @@ impl Fake {
         Device::open_with(self.driver(), 0).expect("the fake opens")
     }
 
-    /// The next call of this function fails.
+    /// Makes the next call of this function fail.
     pub fn fail(&self, call: &'static str, code: u32) {
         self.fail_after(call, 0, code);
     }
 
-    /// The call of this function after so many more fails.
+    /// Makes the call of this function after `successes` more fail.
     pub fn fail_after(&self, call: &'static str, successes: usize, code: u32) {
         with(|s| s.failures.entry(call).or_default().push_back((successes, code)));
     }
@@ -193,12 +197,12 @@ impl Fake {
         lt::library()
     }
 
-    /// Says what a kernel does; one that is not told does nothing.
+    /// Gives a kernel an implementation; without one it does nothing.
     pub fn kernel(&self, name: &str, kernel: impl Fn([u32; 3], [u32; 3], u32, &[u64]) + 'static) {
         with(|s| s.kernels.insert(name.into(), Rc::new(kernel)));
     }
 
-    /// Says who does the kernels that no test has written.
+    /// Sets the executor of kernels without an implementation.
     pub fn executor(&self, executor: impl Fn(&str, &Launched) + 'static) {
         with(|s| s.executor = Some(Rc::new(executor)));
     }
@@ -208,7 +212,7 @@ impl Fake {
         with(|s| s.memory.iter().map(|(address, bytes)| (*address as u64, *bytes)).collect())
     }
 
-    /// Forgets a capture whose end was made to fail.
+    /// Drops a capture whose end was made to fail.
     pub fn end_capture(&self) {
         with(|s| s.capture = None);
     }
@@ -218,7 +222,7 @@ impl Fake {
         with(|s| s.made)
     }
 
-    /// Options that the last module was compiled with, but for the buffer for errors.
+    /// Options of the last compilation, without the buffer for errors.
     pub fn jit_options(&self) -> Vec<(CUjit_option, usize)> {
         with(|s| s.jit_options.clone())
     }
@@ -243,7 +247,7 @@ impl Fake {
         with(|s| s.launches.clone())
     }
 
-    /// Everything that was made is destroyed.
+    /// Asserts that everything that was created is destroyed.
     pub fn nothing_left(&self) {
         with(|s| {
             assert_eq!(s.retained, [0; 2], "contexts");
@@ -259,7 +263,8 @@ impl Fake {
 
 /// Bytes of the fake device's memory, for kernels of tests.
 pub fn bytes_at<'a>(address: u64, bytes: usize) -> &'a mut [u8] {
-    // SAFETY: tests name allocations of the fake device, which is memory of this process, and hold one such slice at a time.
+    // SAFETY: tests name allocations of the fake device, which is memory of this process, and
+    // hold one such slice at a time.
     unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) }
 }
 
@@ -268,7 +273,7 @@ pub fn bytes_at<'a>(address: u64, bytes: usize) -> &'a mut [u8] {
 /// # Safety
 /// The pointer is valid for a write.
 unsafe fn put<T>(to: *mut T, value: T) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { to.write(value) };
 }
 
@@ -453,7 +458,7 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> u
         // SAFETY: the layout is not empty; `address` is an out-pointer of the API.
         unsafe {
             let memory = alloc_zeroed(layout(bytes));
-            // Not zero, as on a device: who relies on it must fail.
+            // Not zero, as on a device: code that relies on zeros must fail.
             memory.write_bytes(0xCD, bytes);
             s.memory.insert(memory as usize, bytes);
             put(address, memory as CUdeviceptr);
@@ -503,10 +508,11 @@ extern "C" fn cuMemFreeHost(memory: *mut c_void) -> u32 {
     }))
 }
 
-/// Seconds that the real driver takes to compile a module: the mean over those of the op samples.
+/// Seconds that the real driver takes to compile a module: the mean over the modules of the op
+/// samples.
 pub const COMPILING: f64 = 0.022;
 
-/// The options of a compilation but for its buffer for errors, and that buffer.
+/// The options of a compilation without its buffer for errors, and that buffer.
 ///
 /// # Safety
 /// Both arrays have `count` elements.
@@ -517,7 +523,7 @@ unsafe fn jit_options(
 ) -> (Vec<(CUjit_option, usize)>, (*mut u8, usize)) {
     let (mut given, mut buffer, mut length) = (Vec::new(), std::ptr::null_mut::<u8>(), 0);
     for n in 0..count as usize {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         let (option, value) = unsafe { (*options.add(n), *values.add(n)) };
         match option {
             CUjit_option_enum::CU_JIT_ERROR_LOG_BUFFER => buffer = value.cast(),

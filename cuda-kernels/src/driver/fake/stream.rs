@@ -1,4 +1,5 @@
-//! The fake's stream: work waits in a queue until someone waits for it; a capture collects it instead.
+//! The fake's stream: work stays in a queue until the host waits for it; a capture records it
+//! instead.
 
 use super::{
     CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel, Launched,
@@ -8,7 +9,7 @@ use cudarc::driver::sys::*;
 use std::ffi::{c_uchar, c_uint, c_ulonglong, c_void};
 use std::rc::Rc;
 
-/// What a stream or a graph does.
+/// A node of a stream or a graph.
 #[derive(Clone)]
 pub(super) enum Node {
     Copy {
@@ -24,14 +25,14 @@ pub(super) enum Node {
     Launch {
         launched: Launched,
         kernel: Option<Kernel>,
-        /// Who does it, and the text of its module.
+        /// The kernel's executor, and the text of its module.
         executor: Option<(Executor, String)>,
     },
-    /// Something that another library put into the stream.
+    /// Work that another library put into the stream.
     Other(Rc<dyn Fn()>),
 }
 
-/// What waits in the stream.
+/// Pending work of a stream.
 pub(super) enum Work {
     Node(Node),
     Graph(Vec<Node>),
@@ -59,7 +60,7 @@ impl State {
 }
 
 impl Node {
-    /// Whether it touches any of these bytes, as far as its addresses tell.
+    /// Whether it accesses any of these bytes, as far as its addresses tell.
     fn uses(&self, start: usize, bytes: usize) -> bool {
         let within = |at: &usize| (start..start + bytes).contains(at);
         match self {
@@ -72,7 +73,7 @@ impl Node {
 }
 
 impl State {
-    /// Takes note if work that waits in a stream uses what is freed now.
+    /// Records a violation if pending work of a stream uses memory that is freed now.
     pub(super) fn not_in_use(&mut self, start: usize, bytes: Option<usize>) {
         let Some(bytes) = bytes else { return };
         let uses = |work: &Work| match work {
@@ -88,7 +89,8 @@ impl State {
 
 fn run(node: Node) {
     match node {
-        // SAFETY: the ranges were checked when the copy was asked for; pinned and device memory outlive the queue, as freeing flushes.
+        // SAFETY: the ranges were checked when the copy was enqueued; pinned and device memory
+        // outlive the queue, since freeing flushes it.
         Node::Copy { to, from, bytes } => unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) },
         // SAFETY: as above.
         Node::Set { to, byte, bytes } => unsafe { (to as *mut u8).write_bytes(byte, bytes) },
@@ -105,7 +107,7 @@ fn run(node: Node) {
     }
 }
 
-/// Does the first thing that waits; false if nothing does.
+/// Does the first pending work; false if there is none.
 fn step() -> bool {
     match with(|s| s.queue.pop_front()) {
         None => return false,
@@ -120,7 +122,7 @@ fn step() -> bool {
     true
 }
 
-/// Does everything that waits.
+/// Does all pending work.
 pub(super) fn flush() {
     while step() {}
 }
@@ -277,7 +279,7 @@ pub(super) extern "C" fn cuEventQuery(event: CUevent) -> u32 {
 
 pub(super) extern "C" fn cuEventSynchronize(event: CUevent) -> u32 {
     let result = with(|s| s.in_context("cuEventSynchronize"));
-    // Only as far as the event: what comes after it must not be relied on.
+    // Only up to the event: tests must not depend on later work.
     while result.is_ok() && pending(event) {
         step();
     }
