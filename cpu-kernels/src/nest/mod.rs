@@ -1,12 +1,13 @@
 //! Nests on the CPU: a tile interpreter.
 //!
-//! A nest is compiled to **steps** over **blocks**: runs of up to 512 neighbouring elements or
-//! rows. A step runs one instruction for all lanes of a block, by one call of a kernel
-//! (`crate::kernels`). So the dispatch is paid once for hundreds of elements, and a block's
-//! registers stay in L1. The stages:
+//! A nest is compiled to **steps** over **blocks**: runs of up to 1,024 neighbouring elements or
+//! rows, with native code up to 8,192. A step runs one instruction for all lanes of a block, by
+//! one call of a kernel (`crate::kernels`). So the dispatch is paid once for hundreds of
+//! elements, and a block's registers stay in L1. The stages:
 //!
 //! - `lower`: accesses become flat offsets, axes are merged.
 //! - `schedule`: lanes are elements of a row, or rows, whichever costs less.
+//! - `direct`: loads and stores that need no copy.
 //! - `analyse`: the registers that are the same in all lanes, and the outermost loop each can be
 //!   hoisted to.
 //! - `product`: products `select(z = 0, 0, x · y)` become one instruction.

@@ -49,8 +49,8 @@ const SUM: usize = 64;
 const STRETCH: usize = 256;
 /// Elements of out that stay in the cache while few rows are multiplied with long runs of rhs.
 const NEAR: usize = 8192;
-/// A tile with this cost (some ten milliseconds) doubles the modelled time. The longer a tile,
-/// the more likely other work delays its thread while the other threads are idle.
+/// A tile with this cost (some 80 ms at the rate of [`TASK`]) doubles the modelled time. The
+/// longer a tile, the more likely other work delays its thread while the other threads are idle.
 const LONG: usize = 1 << 33;
 /// Tasks for each thread if the packing does not depend on the division.
 const EACH: usize = 4;
