@@ -7,8 +7,8 @@ mod long;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use wengert_core::nest::parse_nests;
 use wengert_core::plan::{Plan, Run, interpret, parse_plan, verify};
 use wengert_core::{DType, Literal, Scalar};
@@ -134,6 +134,10 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
     for plan in corpus() {
         for threads in [1, 2] {
             let pool = Arc::new(Pool::new(threads).unwrap());
+            // A thread that starts allocates. No thread runs a task twice here, so when the job
+            // ends, every worker has started.
+            let all = Barrier::new(threads);
+            pool.parallel_for(threads, |_, _| drop(all.wait())).unwrap();
             let mut executable = Executable::on(&plan, pool, simd).unwrap();
             for seed in 1..6 {
                 let mut state = seed;

@@ -362,7 +362,7 @@ mod tests {
         says(&[specs[0].clone(), specs[0].clone()], &mut Binding::new(), "twice");
         says(&specs, &mut Binding::new().with("B", 4), "the tensor given is f32[5,3]");
         let zeros = [("x", Spec::Zeros), ("y", Spec::Zeros), ("z", Spec::Zeros)];
-        says(&zeros, &mut Binding::new(), "bind `B`");
+        says(&zeros, &mut Binding::new(), "add `--bind B=NUMBER`");
         says(&zeros, &mut Binding::new().with("B", 1 << 60), "larger than any memory");
         let wrong = [("x", Spec::parse("5x3xf64=".trim_end()).unwrap_or(Spec::Zeros)), specs[1].clone()];
         assert!(resolve(&inputs, &wrong, &mut Binding::new()).is_err());
