@@ -137,7 +137,10 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
             // A thread that starts allocates. No thread runs a task twice here, so when the job
             // ends, every worker has started.
             let all = Barrier::new(threads);
-            pool.parallel_for(threads, |_, _| drop(all.wait())).unwrap();
+            let task = |_, _| {
+                all.wait();
+            };
+            pool.parallel_for(threads, task).unwrap();
             let mut executable = Executable::on(&plan, pool, simd).unwrap();
             for seed in 1..6 {
                 let mut state = seed;
