@@ -1,13 +1,17 @@
-//! Hostile plans, executed: plans and nests of `core`'s filetests with several changes and extreme extents. What the verifier accepts runs on one
-//! thread and on two, and touches nothing but its memory.
+//! Hostile plans, executed: plans and nests of `core`'s filetests with several changes and extreme
+//! extents. What the verifier accepts runs on one thread and on two, and touches nothing but its
+//! memory.
 //!
-//! Memory is watched by one of two: AddressSanitizer, in a build with it, or this test's allocator, which ends every aligned allocation (arena,
-//! scratch, the buffers of a run) at an inaccessible page and begins it behind one. Either ends the process. A run takes a limited number of operations,
-//! and a plan that takes longer than twenty seconds is reported.
+//! Memory is watched by one of two: AddressSanitizer, in a build with it, or this test's allocator,
+//! which ends every aligned allocation (arena, scratch, the buffers of a run) at an inaccessible
+//! page and begins it behind one. Either ends the process. A run takes a limited number of
+//! operations, and a plan that takes longer than twenty seconds is reported.
 //!
-//! Everything follows from the seed and the number of a case. `ci/deep/plans` runs 100,000 of them in each mode, in shards that can be taken up again; it
-//! sets `WENGERT_FUZZ_FIRST` and `WENGERT_FUZZ_CASES` (which cases), `WENGERT_FUZZ_PROGRESS` (a file that gets the number of the case at hand) and
-//! `WENGERT_GUARD=0` (no pages, under AddressSanitizer).
+//! Everything follows from the seed and the number of a case. `ci/deep/plans` runs 100,000 of them
+//! in each mode, in shards; it sets
+//! - `WENGERT_FUZZ_FIRST` and `WENGERT_FUZZ_CASES`: which cases;
+//! - `WENGERT_FUZZ_PROGRESS`: a file that gets a line with the number of the case at hand;
+//! - `WENGERT_GUARD=0`: no pages, under AddressSanitizer.
 
 #![allow(clippy::unwrap_used)] // It is a test.
 
@@ -125,7 +129,7 @@ fn accepted_mutants_touch_nothing_but_their_memory() {
     let (mut refused, mut large, mut ran) = (0u64, 0u64, 0u64);
     for case in first..first + cases {
         if let Some(path) = &progress {
-            std::fs::write(path, case.to_string()).unwrap();
+            std::fs::write(path, format!("{case}\n")).unwrap();
         }
         current.store(case, Ordering::Relaxed);
         let mut random = mutate::Random::of(seed, case);
