@@ -11,6 +11,7 @@
 //! in each mode, in shards; it sets
 //! - `WENGERT_FUZZ_FIRST` and `WENGERT_FUZZ_CASES`: which cases;
 //! - `WENGERT_FUZZ_PROGRESS`: a file that gets a line with the number of the case at hand;
+//! - `WENGERT_FUZZ_OPERATIONS`: how many operations a run may take;
 //! - `WENGERT_GUARD=0`: no pages, under AddressSanitizer.
 
 #![allow(clippy::unwrap_used)] // It is a test.
@@ -30,8 +31,8 @@ use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory, Pool, Simd};
 #[global_allocator]
 static ALLOCATOR: guard::Guarded = guard::Guarded;
 
-/// Operations that a run may take: some seconds under AddressSanitizer.
-const LIMIT: u64 = 1 << 27;
+/// Operations that a run may take, unless told otherwise: some seconds under AddressSanitizer.
+const OPERATIONS: u64 = 1 << 27;
 /// Bytes that a plan may take beside its executable, and the executable, to be run. Larger ones are only made ready.
 const LARGEST: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,7 +71,7 @@ enum Fate {
 
 fn execute(plan: &Plan, pool: &Arc<Pool>, simd: Simd, random: &mut mutate::Random) -> Fate {
     let Ok(mut executable) = Executable::on(plan, pool.clone(), simd) else { return Fate::TooLarge };
-    executable.limit(LIMIT);
+    executable.limit(number("WENGERT_FUZZ_OPERATIONS", OPERATIONS));
     if Account::sizes(plan).total() > LARGEST || executable.bytes() as u64 > LARGEST {
         return Fate::TooLarge;
     }
