@@ -1,14 +1,14 @@
 //! The assignment for plans: fast methods, until the max load is reached or the effort is spent.
-//! [`sides`] gets most of the effort, since it is best at training steps.
+//! [`two_ended`] gets most of the effort, since it is best at training steps.
 
 use super::bound::max_load;
-use super::bundle::Bundled;
+use super::coalesce::Coalesced;
 use super::greedy::{self, Ways};
 use super::problem::{Problem, Solution};
 use super::search::{Found, by_ways};
-use super::{levels, sides, sweep};
+use super::{priority, sweep, two_ended};
 
-/// Ways of bundling.
+/// Ways of coalescing.
 const WAYS: u64 = 2;
 /// Nodes and neighbours inspected by an order per unit of effort.
 const NODES: u64 = 5;
@@ -26,26 +26,26 @@ pub fn arrange(problem: &Problem, effort: u64) -> Solution {
     if best.is_least() || effort == 0 {
         return best.solution;
     }
-    let bundled = Bundled::new(problem, 0);
-    let some = bundled.problem.buffers.len() < problem.buffers.len();
+    let coalesced = Coalesced::new(problem, 0);
+    let some = coalesced.problem.buffers.len() < problem.buffers.len();
     if some {
-        best.improve(searched(problem, &bundled, bound, effort / 16));
+        best.improve(searched(problem, &coalesced, bound, effort / 16));
     }
     let mut left = effort / 8 * 5;
     if !best.is_least() {
-        best.improve(sides::solve(problem, bound, &mut left));
+        best.improve(two_ended::solve(problem, bound, &mut left));
     }
     if !best.is_least() {
         left = effort / 16;
-        best.improve(levels::solve(problem, bound, &mut left));
+        best.improve(priority::solve(problem, bound, &mut left));
     }
     if some && !best.is_least() {
         left += effort / 16;
-        let other = levels::solve(&bundled.problem, bound, &mut left);
-        best.improve(other.map(|solution| bundled.unbundled(problem, &solution)));
+        let other = priority::solve(&coalesced.problem, bound, &mut left);
+        best.improve(other.map(|solution| coalesced.expanded(problem, &solution)));
         for way in 0..WAYS {
             if !best.is_least() {
-                best.improve(searched(problem, &Bundled::new(problem, way), bound, effort / 16 / WAYS));
+                best.improve(searched(problem, &Coalesced::new(problem, way), bound, effort / 16 / WAYS));
             }
         }
     }
@@ -73,16 +73,16 @@ impl Best {
     }
 }
 
-/// A solution of bundles at the bound, if there are few enough bundles.
-fn searched(problem: &Problem, bundled: &Bundled, bound: u64, effort: u64) -> Option<Solution> {
-    let count = bundled.problem.buffers.len();
+/// A solution of blocks at the bound, if there are few enough blocks.
+fn searched(problem: &Problem, coalesced: &Coalesced, bound: u64, effort: u64) -> Option<Solution> {
+    let count = coalesced.problem.buffers.len();
     let mut states = effort / (1 + count as u64);
-    // Each bundle takes at least one state.
+    // Each block takes at least one state.
     if states < 2 * count as u64 {
         return None;
     }
-    match by_ways(&bundled.problem, bound, 0, &mut states) {
-        Found::Solution(solution) => Some(bundled.unbundled(problem, &solution)),
+    match by_ways(&coalesced.problem, bound, 0, &mut states) {
+        Found::Solution(solution) => Some(coalesced.expanded(problem, &solution)),
         Found::Nothing | Found::Unknown => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::arrange::arrange;
 use super::bound::max_load;
-use super::bundle::Bundled;
+use super::coalesce::Coalesced;
 use super::improve::improve;
 use super::problem::{Problem, Solution};
 use super::search::{Found, MANY, within};
@@ -23,7 +23,7 @@ impl Minimized {
     }
 }
 
-/// Ways of bundling whose solutions are improved.
+/// Ways of coalescing whose solutions are improved.
 const WAYS: u64 = 4;
 /// The first share of the effort for a height is `left / SHARES`.
 const SHARES: u64 = 16;
@@ -108,7 +108,7 @@ impl Narrowed {
     fn narrow(&mut self, enough: u64, left: &mut u64) {
         self.search(self.bound.max(enough), *left / SHARES, left);
         if self.solution.height > self.bound.max(enough) {
-            self.narrow_bundles(self.bound.max(enough), left);
+            self.narrow_blocks(self.bound.max(enough), left);
         }
         spend(left, *left / 4, |rest| {
             improve(&self.problem, &mut self.solution, self.bound.max(enough), rest)
@@ -150,25 +150,26 @@ impl Narrowed {
         }
     }
 
-    /// Lowers the solution if bundles have a lower one.
-    fn narrow_bundles(&mut self, enough: u64, left: &mut u64) {
+    /// Lowers the solution if blocks have a lower one.
+    fn narrow_blocks(&mut self, enough: u64, left: &mut u64) {
         let count = self.problem.buffers.len() as u64;
         for way in 0..WAYS {
             // The effort that a search counts for it.
             let Some(rest) = left.checked_sub(count * (1 + count / MANY) / 8) else { return };
             *left = rest;
-            let bundled = Bundled::new(&self.problem, way);
-            if bundled.problem.buffers.len() >= self.problem.buffers.len() || self.solution.height <= enough {
+            let coalesced = Coalesced::new(&self.problem, way);
+            if coalesced.problem.buffers.len() >= self.problem.buffers.len() || self.solution.height <= enough
+            {
                 continue;
             }
             spend(left, *left / 8, |rest| {
                 // Half of the share is left to `improve`. A unit of `arrange` is a fraction of a
                 // state.
                 *rest /= 2;
-                let mut solution = arrange(&bundled.problem, rest.saturating_mul(UNITS).min(MOST_ARRANGED));
-                improve(&bundled.problem, &mut solution, enough, rest);
+                let mut solution = arrange(&coalesced.problem, rest.saturating_mul(UNITS).min(MOST_ARRANGED));
+                improve(&coalesced.problem, &mut solution, enough, rest);
                 if solution.height < self.solution.height {
-                    self.solution = bundled.unbundled(&self.problem, &solution);
+                    self.solution = coalesced.expanded(&self.problem, &solution);
                 }
             });
         }

@@ -3,23 +3,23 @@
 //!
 //! One sweep takes O(n log n). The heuristics of [`super::greedy`] inspect all buffers that
 //! overlap in time, for each buffer. But a sweep does not look ahead, so short-lived buffers
-//! fragment the bytes of long-lived ones. Hence sweeps can be repeated by level: each places the
-//! buffers of one level around those of higher levels, whose births it knows. Buffers of a level
-//! with short live ranges overlap few births, so many levels cost little more than one.
+//! fragment the bytes of long-lived ones. Hence there is one sweep for each priority. It places the
+//! buffers of this priority around those of higher priorities, whose births it knows. Buffers with
+//! short live ranges overlap few births, so many priorities cost little more than one.
 
 use super::problem::{Problem, Solution};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The level of buffers with fixed offsets, which are placed before all sweeps.
+/// The priority of buffers with fixed offsets, which are placed before all sweeps.
 const FIXED: u8 = u8::MAX;
 
 /// For problems without alignments and fixed offsets. Each buffer takes the smallest sufficient
 /// gap, among equals the lowest, in order of birth; of buffers born together the larger comes
 /// first.
 pub fn solve(problem: &Problem) -> Solution {
-    let levels = vec![0; problem.buffers.len()];
-    Sweeps::new(problem).solve(&levels, &mut u64::MAX.clone()).expect("this effort does not end")
+    let priorities = vec![0; problem.buffers.len()];
+    Sweeps::new(problem).solve(&priorities, &mut u64::MAX.clone()).expect("this effort does not end")
 }
 
 /// A problem that can be swept several times.
@@ -46,9 +46,9 @@ impl<'a> Sweeps<'a> {
         Sweeps { problem, births, deaths }
     }
 
-    /// Places all buffers, those of higher levels first. None if the effort, in inspected gaps
+    /// Places all buffers, those of higher priorities first. None if the effort, in inspected gaps
     /// and buffers, ends before.
-    pub fn solve(&self, levels: &[u8], left: &mut u64) -> Option<Solution> {
+    pub fn solve(&self, priorities: &[u8], left: &mut u64) -> Option<Solution> {
         let buffers = &self.problem.buffers;
         let given = |n: usize| buffers[n].fixed.is_some() || !buffers[n].lives();
         let offsets = buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
@@ -56,11 +56,12 @@ impl<'a> Sweeps<'a> {
             .filter(|n| given(*n))
             .map(|n| buffers[n].fixed.unwrap_or(0).saturating_add(buffers[n].size));
         let mut solution = Solution { offsets, height: ends.max().unwrap_or(0) };
-        let level = |n: &u32| match buffers[*n as usize].fixed {
+        let priority = |n: &u32| match buffers[*n as usize].fixed {
             Some(_) => FIXED,
-            None => levels[*n as usize].min(FIXED - 1),
+            None => priorities[*n as usize].min(FIXED - 1),
         };
-        let mut all: Vec<u8> = self.births.iter().map(level).filter(|level| *level < FIXED).collect();
+        let mut all: Vec<u8> =
+            self.births.iter().map(priority).filter(|priority| *priority < FIXED).collect();
         all.sort_unstable();
         all.dedup();
         for current in all.into_iter().rev() {
@@ -68,10 +69,10 @@ impl<'a> Sweeps<'a> {
             let births: Vec<(usize, bool)> = self
                 .births
                 .iter()
-                .filter(|n| level(n) >= current)
-                .map(|n| (*n as usize, level(n) > current))
+                .filter(|n| priority(n) >= current)
+                .map(|n| (*n as usize, priority(n) > current))
                 .collect();
-            let deaths = self.deaths.iter().filter(|n| level(n) >= current).map(|n| *n as usize);
+            let deaths = self.deaths.iter().filter(|n| priority(n) >= current).map(|n| *n as usize);
             self.sweep(&births, deaths, &mut solution, left)?;
         }
         Some(solution)
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_level_is_placed_around_what_will_be_born() {
+    fn a_lower_priority_is_placed_around_what_will_be_born() {
         // The last buffer overlaps the first two in time. The second is placed above the first,
         // though that is not necessary.
         let p = problem(&[(0, 4, 10), (3, 9, 10), (2, 5, 10)]);
@@ -252,15 +253,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_levels_are_a_solution(
+        fn any_priorities_are_a_solution(
             rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50, 1u64..5, 0u8..6), 0..80)
         ) {
             let mut p = Problem::default();
             for (lower, lifespan, size, alignment, _) in &rows {
                 p.push(Buffer { alignment: *alignment, ..Buffer::new(*lower, lower + lifespan, *size) });
             }
-            let levels: Vec<u8> = rows.iter().map(|row| row.4).collect();
-            let s = Sweeps::new(&p).solve(&levels, &mut 1_000_000).unwrap();
+            let priorities: Vec<u8> = rows.iter().map(|row| row.4).collect();
+            let s = Sweeps::new(&p).solve(&priorities, &mut 1_000_000).unwrap();
             prop_assert_eq!(p.conflict(&s), None);
             prop_assert!(max_load(&p) <= s.height);
         }

@@ -37,10 +37,10 @@
 //! The frame of the search, canonical solutions section by section, is that of Moffitt's
 //! *MiniMalloc* (ASPLOS 2023). The bounds here are stronger.
 //!
-//! # Bundles
+//! # Coalesced buffers
 //!
-//! [Bundles](super::bundle) of buffers are searched first, since there are fewer of them. A
-//! solution of the bundles is a solution of the whole problem. If the bundles have none, the
+//! [Blocks](super::coalesce) of buffers are searched first, since there are fewer of them. A
+//! solution of the blocks is a solution of the whole problem. If the blocks have none, the
 //! whole problem is searched.
 //!
 //! # Ranks
@@ -56,7 +56,7 @@ mod instance;
 mod tests;
 
 use super::bound::max_load;
-use super::bundle::Bundled;
+use super::coalesce::Coalesced;
 use super::problem::{Problem, Solution};
 use attempt::Attempt;
 use instance::Instance;
@@ -68,7 +68,7 @@ const MOST_PAIRS: usize = 1 << 22;
 
 /// A state counts once per this many buffers.
 pub(super) const MANY: u64 = 512;
-/// Most ways of bundling that are tried.
+/// Most ways of coalescing that are tried.
 const WAYS: u64 = 12;
 
 /// The outcome of a search.
@@ -90,7 +90,7 @@ pub fn within(problem: &Problem, height: u64, left: &mut u64) -> Found {
     by_ways(problem, height, WAYS, left)
 }
 
-/// [`within`] with at most `most` ways of bundling.
+/// [`within`] with at most `most` ways of coalescing.
 pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64) -> Found {
     let count = problem.buffers.len() as u64;
     if max_load(problem) > height {
@@ -99,7 +99,7 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
     if *left == 0 {
         return Found::Unknown;
     }
-    // The cost of reading all buffers and finding their overlaps or bundles.
+    // The cost of reading all buffers and finding their overlaps or blocks.
     let once = if most == 0 { 0 } else { count * (1 + count / MANY) / 8 };
     let Some(rest) = left.checked_sub(once) else {
         *left = 0;
@@ -112,26 +112,26 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
     }
     let ranks = whole.as_ref().map_or(Vec::new(), Instance::ranks);
     let mut turn = FIRST_TURN.min(*left / 16 + 100);
-    let mut bundles: Vec<Bundles> = Vec::new();
-    for ways in 2.. {
-        // Each turn adds a way of bundling.
-        for way in bundles.len() as u64..ways.min(most) {
+    let mut ways: Vec<Way> = Vec::new();
+    for count in 2.. {
+        // Each turn adds a way of coalescing.
+        for number in ways.len() as u64..count.min(most) {
             *left -= once.min(*left);
-            bundles.push(Bundles::new(problem, height, way));
+            ways.push(Way::new(problem, height, number));
         }
-        for bundles in &mut bundles {
-            let Some(instance) = &bundles.instance else { continue };
-            match take_turns(instance, &bundles.ranks, turn, left) {
+        for way in &mut ways {
+            let Some(instance) = &way.instance else { continue };
+            match take_turns(instance, &way.ranks, turn, left) {
                 Found::Solution(solution) => {
-                    return Found::Solution(bundles.bundled.unbundled(problem, &solution));
+                    return Found::Solution(way.coalesced.expanded(problem, &solution));
                 }
                 // The whole problem may still have a solution.
-                Found::Nothing => bundles.instance = None,
+                Found::Nothing => way.instance = None,
                 Found::Unknown => {}
             }
         }
         match whole.as_ref().map(|instance| take_turns(instance, &ranks, turn, left)) {
-            None if bundles.iter().all(|bundles| bundles.instance.is_none()) => break,
+            None if ways.iter().all(|way| way.instance.is_none()) => break,
             None | Some(Found::Unknown) if *left == 0 => break,
             None | Some(Found::Unknown) => {}
             Some(found) => return found,
@@ -141,21 +141,21 @@ pub(super) fn by_ways(problem: &Problem, height: u64, most: u64, left: &mut u64)
     Found::Unknown
 }
 
-/// One way of bundling.
-struct Bundles {
-    bundled: Bundled,
-    /// None if nothing was bundled, or if the bundles have no solution.
+/// One way of coalescing.
+struct Way {
+    coalesced: Coalesced,
+    /// None if nothing was coalesced, or if the blocks have no solution.
     instance: Option<Instance>,
     ranks: Vec<Vec<u32>>,
 }
 
-impl Bundles {
-    fn new(problem: &Problem, height: u64, way: u64) -> Self {
-        let bundled = Bundled::new(problem, way);
-        let some = bundled.problem.buffers.len() < problem.buffers.len();
-        let instance = some.then(|| Instance::new(&bundled.problem, height, MOST_PAIRS)).flatten();
+impl Way {
+    fn new(problem: &Problem, height: u64, number: u64) -> Self {
+        let coalesced = Coalesced::new(problem, number);
+        let some = coalesced.problem.buffers.len() < problem.buffers.len();
+        let instance = some.then(|| Instance::new(&coalesced.problem, height, MOST_PAIRS)).flatten();
         let instance = instance.filter(|instance| !instance.is_too_low());
-        Bundles { bundled, ranks: instance.as_ref().map_or(Vec::new(), Instance::ranks), instance }
+        Way { coalesced, ranks: instance.as_ref().map_or(Vec::new(), Instance::ranks), instance }
     }
 }
 

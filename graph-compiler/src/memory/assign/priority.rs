@@ -1,12 +1,12 @@
-//! Levels for [sweeps](super::sweep): long-lived buffers first, and before these the buffers that
+//! Priorities for [sweeps](super::sweep): long-lived buffers first, and before these the buffers that
 //! ended too high.
 //!
 //! Most buffers of a training step are live for a few moments. Most bytes belong to long-lived
 //! buffers, which die in the reverse order of their births. These fit together if no short-lived
-//! buffer is placed between them. So they get a level of their own; several thresholds of *long*
+//! buffer is placed between them. So they get a priority of their own; several thresholds of *long*
 //! are tried.
 //!
-//! A buffer that ends above the bound in the best of these solutions is raised to a higher level,
+//! A buffer that ends above the bound in the best of these solutions is raised to a higher priority,
 //! and all buffers are placed again (Joslin and Clements, *"Squeaky wheel" optimization*, 1999).
 //! So of the short-lived buffers only those at the greatest load are placed first.
 
@@ -16,12 +16,12 @@ use super::sweep::Sweeps;
 /// Halvings of the longest live range that give the threshold of *long*. Those that are good for
 /// most problems come first, since the effort may end before the others.
 const HALVINGS: [u32; 18] = [6, 9, 4, 11, 7, 5, 8, 3, 10, 12, 2, 1, 13, 0, 14, 15, 16, 17];
-/// Most solutions from which levels are raised.
+/// Most solutions from which priorities are raised.
 const BEGINNINGS: usize = 20;
 /// Rounds without improvement after which the next one is tried.
 const PATIENCE: usize = 20;
 
-/// The lowest solution found by levels; stops at a height of `bound`. `left` counts inspected
+/// The lowest solution found by priorities; stops at a height of `bound`. `left` counts inspected
 /// buffers and gaps.
 ///
 /// None if the effort does not suffice for one solution. Buffers with fixed offsets must not
@@ -34,30 +34,30 @@ pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> 
     let mut counts: Vec<usize> = Vec::new();
     for halvings in HALVINGS {
         let long = longest >> halvings;
-        let levels: Vec<u8> =
+        let priorities: Vec<u8> =
             buffers.iter().map(|b| if b.lives() && b.lifespan() > long { 3 } else { 2 }).collect();
-        let count = levels.iter().filter(|level| **level == 3).count();
+        let count = priorities.iter().filter(|priority| **priority == 3).count();
         if counts.contains(&count) {
             continue;
         }
         counts.push(count);
-        let Some(solution) = sweeps.solve(&levels, left) else { break };
+        let Some(solution) = sweeps.solve(&priorities, left) else { break };
         if solution.height <= bound {
             return Some(solution);
         }
-        tried.push((solution, levels));
+        tried.push((solution, priorities));
     }
     tried.sort_by_key(|(solution, _)| solution.height);
     let mut best = tried.first()?.0.clone();
-    for (mut current, mut levels) in tried.into_iter().take(BEGINNINGS) {
+    for (mut current, mut priorities) in tried.into_iter().take(BEGINNINGS) {
         let (mut own, mut failures) = (current.height, 0);
         for round in 0.. {
             for (n, buffer) in buffers.iter().enumerate() {
                 if current.offsets[n] + buffer.size > bound {
-                    levels[n] = levels[n].saturating_add(1 + round % 3);
+                    priorities[n] = priorities[n].saturating_add(1 + round % 3);
                 }
             }
-            let Some(next) = sweeps.solve(&levels, left) else { return Some(best) };
+            let Some(next) = sweeps.solve(&priorities, left) else { return Some(best) };
             current = next;
             if current.height < best.height {
                 best = current.clone();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_better_than_one_sweep_and_end_with_the_effort() {
+    fn priorities_are_better_than_one_sweep_and_end_with_the_effort() {
         for seed in 0..4 {
             let p = training(seed, 60, seed % 2 == 0, 10);
             let bound = max_load(&p);

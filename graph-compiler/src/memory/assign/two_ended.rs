@@ -17,12 +17,12 @@
 //!
 //! A buffer takes the smallest gap that is large enough. Buffers that are live for many tight
 //! moments are placed first. A buffer that ends above the ceiling is placed before all others in
-//! the next round, as in [`levels`](super::levels). When no buffer ends above the ceiling, the
+//! the next round, as in [`priority`](super::priority). When no buffer ends above the ceiling, the
 //! ceiling is lowered.
 
 use super::bound::load;
+use super::occupancy::{Occupancy, Placed};
 use super::problem::{Buffer, Problem, Solution};
-use super::shelf::{Shelf, Shelved};
 use std::cmp::Reverse;
 
 /// A moment is tight if its load is at least `bound - bound / TIGHT`.
@@ -74,16 +74,18 @@ pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> 
         |slack: u32| bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0) / unit * unit);
     for (direction, halvings) in WAYS {
         let line = Line::new(problem, bound, direction);
-        let mut levels = line.levels(halvings);
+        let mut priorities = line.priorities(halvings);
         let (mut own, mut failures) = (u64::MAX, 0);
         for round in 0.. {
             let now = ceiling(slack);
-            let Some(solution) = line.place(&levels, now, left) else { return best };
+            let Some(solution) = line.place(&priorities, now, left) else { return best };
             failures = if solution.height < own { 0 } else { failures + 1 };
             own = own.min(solution.height);
-            for ((level, buffer), offset) in levels.iter_mut().zip(&problem.buffers).zip(&solution.offsets) {
+            for ((priority, buffer), offset) in
+                priorities.iter_mut().zip(&problem.buffers).zip(&solution.offsets)
+            {
                 if offset.saturating_add(buffer.size) > now {
-                    *level += 1 + round % 3;
+                    *priority += 1 + round % 3;
                 }
             }
             if best.as_ref().is_none_or(|best| solution.height < best.height) {
@@ -157,33 +159,33 @@ impl<'a> Line<'a> {
         Line { problem, moments: last, spans, tight }
     }
 
-    /// Level 1 for long-lived buffers, 0 for the others.
-    fn levels(&self, halvings: u32) -> Vec<u32> {
+    /// Priority 1 for long-lived buffers, 0 for the others.
+    fn priorities(&self, halvings: u32) -> Vec<u32> {
         let lifespans = self.tight.iter().map(|(birth, death)| death - birth);
         let long = lifespans.clone().max().unwrap_or(0) >> halvings;
         lifespans.map(|lifespan| u32::from(lifespan > long)).collect()
     }
 
-    /// Places all buffers, those of higher levels first. None if the effort ends before.
-    fn place(&self, levels: &[u32], ceiling: u64, left: &mut u64) -> Option<Solution> {
+    /// Places all buffers, those of higher priorities first. None if the effort ends before.
+    fn place(&self, priorities: &[u32], ceiling: u64, left: &mut u64) -> Option<Solution> {
         let buffers = &self.problem.buffers;
         let mut order: Vec<usize> = (0..buffers.len()).filter(|n| buffers[*n].lives()).collect();
         order.sort_by_key(|n| {
             let ((birth, death), buffer) = (self.tight[*n], &buffers[*n]);
-            let first = (Reverse(buffer.fixed.is_some()), Reverse(levels[*n]), birth, Reverse(death));
+            let first = (Reverse(buffer.fixed.is_some()), Reverse(priorities[*n]), birth, Reverse(death));
             (first, self.spans[*n].0, Reverse(buffer.size), *n)
         });
         let mut solution =
             Solution { offsets: buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect(), height: 0 };
-        let mut shelf = Shelf::new(order.len(), self.moments, ceiling);
+        let mut occupancy = Occupancy::new(order.len(), self.moments, ceiling);
         for n in order {
             let (buffer, (lower, upper)) = (&buffers[n], self.spans[n]);
-            let place = Shelved { lower, upper, from: 0, to: buffer.size, death: self.tight[n].1 };
+            let place = Placed { lower, upper, from: 0, to: buffer.size, death: self.tight[n].1 };
             let offset = match buffer.fixed {
                 Some(offset) => offset,
-                None => shelf.fitting(&place, buffer.alignment, left)?,
+                None => occupancy.fitting(&place, buffer.alignment, left)?,
             };
-            shelf.insert(&Shelved { from: offset, to: offset.saturating_add(buffer.size), ..place });
+            occupancy.insert(&Placed { from: offset, to: offset.saturating_add(buffer.size), ..place });
             solution.offsets[n] = offset;
         }
         let ends = buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset.saturating_add(b.size));

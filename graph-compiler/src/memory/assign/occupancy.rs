@@ -18,7 +18,7 @@ const FEW: usize = 256;
 
 /// A placed buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct Shelved {
+pub struct Placed {
     /// Its live range, half open.
     pub lower: u32,
     pub upper: u32,
@@ -30,7 +30,7 @@ pub struct Shelved {
 }
 
 /// The placed buffers.
-pub struct Shelf {
+pub struct Occupancy {
     ceiling: u64,
     /// The first row has one window, the whole of time. The windows of each further row are a
     /// quarter as long as those of the row before.
@@ -66,8 +66,8 @@ struct Choice {
     offset: u64,
 }
 
-impl Shelf {
-    /// An empty shelf for a number of buffers and of moments. A buffer that fits below the
+impl Occupancy {
+    /// An empty one for a number of buffers and of moments. A buffer that fits below the
     /// ceiling is never placed across or above it.
     pub fn new(buffers: usize, moments: u32, ceiling: u64) -> Self {
         let mut rows = vec![Row { half: moments.max(1), windows: vec![Blocks::default()] }];
@@ -77,11 +77,11 @@ impl Shelf {
             rows.push(Row { half, windows: vec![Blocks::default(); moments.div_ceil(half) as usize] });
             (count, part) = (count / 4, part.saturating_mul(4));
         }
-        Shelf { ceiling, rows }
+        Occupancy { ceiling, rows }
     }
 
     /// Inserts a buffer at its offset.
-    pub fn insert(&mut self, it: &Shelved) {
+    pub fn insert(&mut self, it: &Placed) {
         for row in &mut self.rows {
             let from = (it.lower / row.half).saturating_sub(1) as usize;
             let to = it.upper.div_ceil(row.half) as usize;
@@ -90,7 +90,7 @@ impl Shelf {
     }
 
     /// The smallest window that contains a buffer's live range.
-    fn window(&self, it: &Shelved) -> &Blocks {
+    fn window(&self, it: &Placed) -> &Blocks {
         let mut within = &self.rows[0].windows[0];
         for row in &self.rows[1..] {
             let first = it.lower / row.half;
@@ -104,7 +104,7 @@ impl Shelf {
     /// The offset for a buffer whose bytes count from 0: in the smallest sufficient gap below the
     /// ceiling, at the end with the better neighbour. If there is no such gap, the lowest offset
     /// above the ceiling. None if the effort ends before.
-    pub fn fitting(&self, it: &Shelved, alignment: u64, left: &mut u64) -> Option<u64> {
+    pub fn fitting(&self, it: &Placed, alignment: u64, left: &mut u64) -> Option<u64> {
         let size = it.to;
         let mut best: Option<Choice> = None;
         let mut above = None;
@@ -161,7 +161,7 @@ fn cost(neighbour: u32, own: u32) -> (bool, u32) {
 }
 
 impl Blocks {
-    fn insert(&mut self, it: &Shelved) {
+    fn insert(&mut self, it: &Placed) {
         let at = self.0.partition_point(|block| block.from[0] <= it.from).saturating_sub(1);
         match self.0.get_mut(at) {
             None => self.0.push(Block::EMPTY),
@@ -202,7 +202,7 @@ impl Block {
         bits.zip(0..).fold(0, |mask, (bits, n)| mask | bits << (8 * n))
     }
 
-    fn insert(&mut self, it: &Shelved) {
+    fn insert(&mut self, it: &Placed) {
         let at = self.from[..self.len].partition_point(|from| *from <= it.from);
         self.lower.copy_within(at..self.len, at + 1);
         self.upper.copy_within(at..self.len, at + 1);
@@ -235,45 +235,45 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shelved(lower: u32, upper: u32, from: u64, size: u64, death: u32) -> Shelved {
-        Shelved { lower, upper, from, to: from + size, death }
+    fn buffer(lower: u32, upper: u32, from: u64, size: u64, death: u32) -> Placed {
+        Placed { lower, upper, from, to: from + size, death }
     }
 
-    fn fitting(shelf: &Shelf, it: &Shelved, alignment: u64) -> u64 {
-        shelf.fitting(it, alignment, &mut 1000).unwrap()
+    fn fitting(occupancy: &Occupancy, it: &Placed, alignment: u64) -> u64 {
+        occupancy.fitting(it, alignment, &mut 1000).unwrap()
     }
 
     #[test]
     fn a_buffer_lies_beside_who_dies_later() {
         // One buffer from 0 to 10, live until 5, and one from 20 to the ceiling, live until 9.
-        let mut shelf = Shelf::new(9, 10, 30);
-        shelf.insert(&shelved(0, 5, 0, 10, 5));
-        shelf.insert(&shelved(0, 9, 20, 10, 9));
-        assert_eq!(fitting(&shelf, &shelved(1, 4, 0, 4, 4), 1), 10);
-        assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 4, 7), 1), 16);
-        assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 4, 7), 5), 15);
-        assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 10, 7), 1), 10);
+        let mut occupancy = Occupancy::new(9, 10, 30);
+        occupancy.insert(&buffer(0, 5, 0, 10, 5));
+        occupancy.insert(&buffer(0, 9, 20, 10, 9));
+        assert_eq!(fitting(&occupancy, &buffer(1, 4, 0, 4, 4), 1), 10);
+        assert_eq!(fitting(&occupancy, &buffer(1, 7, 0, 4, 7), 1), 16);
+        assert_eq!(fitting(&occupancy, &buffer(1, 7, 0, 4, 7), 5), 15);
+        assert_eq!(fitting(&occupancy, &buffer(1, 7, 0, 10, 7), 1), 10);
         // The buffer is too large for the gap, and the lower buffer dies before it.
-        assert_eq!(fitting(&shelf, &shelved(1, 7, 0, 11, 7), 7), 35);
-        assert_eq!(fitting(&shelf, &shelved(6, 7, 0, 11, 7), 1), 9);
-        assert_eq!(shelf.fitting(&shelved(6, 7, 0, 11, 7), 1, &mut 2), None);
+        assert_eq!(fitting(&occupancy, &buffer(1, 7, 0, 11, 7), 7), 35);
+        assert_eq!(fitting(&occupancy, &buffer(6, 7, 0, 11, 7), 1), 9);
+        assert_eq!(occupancy.fitting(&buffer(6, 7, 0, 11, 7), 1, &mut 2), None);
     }
 
     #[test]
     fn the_smallest_gap_is_taken_and_what_is_above_the_ceiling_is_in_nobodys_way() {
-        let mut shelf = Shelf::new(9, 10, 50);
-        shelf.insert(&shelved(0, 9, 10, 10, 9));
-        shelf.insert(&shelved(0, 9, 25, 10, 9));
-        shelf.insert(&shelved(0, 9, 55, 10, 9));
-        assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 5, 9), 1), 20);
-        assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 9, 9), 1), 1);
-        assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 12, 9), 1), 35);
-        assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 16, 9), 1), 65);
-        assert_eq!(fitting(&shelf, &shelved(0, 9, 0, 20, 9), 1), 65);
+        let mut occupancy = Occupancy::new(9, 10, 50);
+        occupancy.insert(&buffer(0, 9, 10, 10, 9));
+        occupancy.insert(&buffer(0, 9, 25, 10, 9));
+        occupancy.insert(&buffer(0, 9, 55, 10, 9));
+        assert_eq!(fitting(&occupancy, &buffer(0, 9, 0, 5, 9), 1), 20);
+        assert_eq!(fitting(&occupancy, &buffer(0, 9, 0, 9, 9), 1), 1);
+        assert_eq!(fitting(&occupancy, &buffer(0, 9, 0, 12, 9), 1), 35);
+        assert_eq!(fitting(&occupancy, &buffer(0, 9, 0, 16, 9), 1), 65);
+        assert_eq!(fitting(&occupancy, &buffer(0, 9, 0, 20, 9), 1), 65);
         // There is no room below, and the first gap above is too small.
-        let mut shelf = Shelf::new(1, 2, 0);
-        shelf.insert(&shelved(0, 2, 1, 1, 2));
-        assert_eq!(fitting(&shelf, &shelved(0, 2, 0, 2, 2), 1), 2);
+        let mut occupancy = Occupancy::new(1, 2, 0);
+        occupancy.insert(&buffer(0, 2, 1, 1, 2));
+        assert_eq!(fitting(&occupancy, &buffer(0, 2, 0, 2, 2), 1), 2);
     }
 
     proptest! {
@@ -283,18 +283,18 @@ mod tests {
             ceiling in 0u64..200,
         ) {
             // A capacity for many buffers, so that there are windows.
-            let mut shelf = Shelf::new(1 << 14, 240, ceiling);
-            let mut placed: Vec<Shelved> = Vec::new();
+            let mut occupancy = Occupancy::new(1 << 14, 240, ceiling);
+            let mut placed: Vec<Placed> = Vec::new();
             for (lower, lifespan, size) in rows {
-                let it = shelved(lower, lower + lifespan, 0, size, lower + lifespan);
-                let from = fitting(&shelf, &it, 1);
-                let it = Shelved { from, to: from + size, ..it };
+                let it = buffer(lower, lower + lifespan, 0, size, lower + lifespan);
+                let from = fitting(&occupancy, &it, 1);
+                let it = Placed { from, to: from + size, ..it };
                 prop_assert!(placed.iter().all(|other| other.to <= from
                     || it.to <= other.from
                     || other.upper <= it.lower
                     || it.upper <= other.lower));
                 prop_assert!(it.to <= ceiling || from >= ceiling);
-                shelf.insert(&it);
+                occupancy.insert(&it);
                 placed.push(it);
             }
         }

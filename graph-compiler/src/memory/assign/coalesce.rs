@@ -1,4 +1,4 @@
-//! Bundles: buffers that are placed as one.
+//! Coalesces buffers into **blocks**, which are placed as one buffer.
 //!
 //! Two buffers of one live range may be stacked. Two buffers of one size, of which one is born
 //! when the other dies, may be chained in the same bytes. Either pair acts as one buffer, and may
@@ -6,18 +6,18 @@
 //! algorithms for constrained two-dimensional cutting stock problems*, 1983).
 //!
 //! A rectangle that was cut from edge to edge is reassembled by this, unless different places
-//! were cut at one moment. Most other problems become smaller. A solution of the bundles is a
-//! solution of the whole problem, but the converse does not hold: if the bundles have no
+//! were cut at one moment. Most other problems become smaller. A solution of the blocks is a
+//! solution of the whole problem, but the converse does not hold: if the blocks have no
 //! solution, the whole problem may still have one.
 
 use super::problem::{Buffer, Problem, Solution};
 use std::cmp::Reverse;
 
-/// Most rounds, each of which nests bundles by two levels; and the effort of all rounds together,
+/// Most rounds, each of which nests blocks two deeper; and the effort of all rounds together,
 /// in buffers visited per buffer.
 const ROUNDS: u64 = 256;
 const EFFORT: u64 = 1 << 31;
-/// A round bundles one in this many ambiguous groups.
+/// A round coalesces one in this many ambiguous groups.
 const DOUBTS: usize = 8;
 /// Relative size difference in parts of 1024 up to which buffers are chained. Ways cycle through
 /// these.
@@ -25,16 +25,16 @@ const TOLERANCES: [u64; 4] = [0, 0, 20, 80];
 /// Most deaths or births at a moment for which all subsets are enumerated.
 const PARTS: usize = 8;
 
-/// A problem of bundles.
-pub struct Bundled {
-    /// The bundles as buffers. At every moment their load is that of the whole problem, or more
+/// A problem of blocks.
+pub struct Coalesced {
+    /// The blocks as buffers. At every moment their load is that of the whole problem, or more
     /// if buffers of different sizes were chained.
     pub problem: Problem,
-    /// The bundle of each buffer of `problem`.
-    bundles: Vec<Bundle>,
+    /// The block of each buffer of `problem`.
+    blocks: Vec<Block>,
 }
 
-/// The candidate groups that are bundled.
+/// The candidate groups that are coalesced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     /// Forced groups: they were one piece if the problem is a rectangle that was cut.
@@ -44,29 +44,29 @@ enum Which {
     All,
 }
 
-enum Bundle {
+enum Block {
     /// A buffer of the whole problem, with its size.
     One(usize, u64),
     /// Each part on top of the one before.
-    Stack(Vec<Bundle>),
+    Stack(Vec<Block>),
     /// Parts one after another in the same bytes.
-    Chain(Vec<Bundle>),
+    Chain(Vec<Block>),
 }
 
-impl Bundled {
-    /// Bundles buffers until no more can be bundled. Buffers with fixed offsets stay alone, as do
-    /// those whose size is not a multiple of their alignment.
+impl Coalesced {
+    /// Coalesces buffers until no more can be coalesced. Buffers with fixed offsets stay alone, as
+    /// do those whose size is not a multiple of their alignment.
     ///
-    /// Where the grouping is ambiguous, different ways find different bundles. Way 0 takes all
+    /// Where the grouping is ambiguous, different ways find different blocks. Way 0 takes all
     /// groups at once. The others take forced groups first.
     pub fn new(problem: &Problem, way: u64) -> Self {
-        let bundles = problem.buffers.iter().enumerate().map(|(n, b)| Bundle::One(n, b.size)).collect();
-        let mut all = Bundled { problem: problem.clone(), bundles };
+        let blocks = problem.buffers.iter().enumerate().map(|(n, b)| Block::One(n, b.size)).collect();
+        let mut all = Coalesced { problem: problem.clone(), blocks };
         let tolerance = TOLERANCES[way as usize % TOLERANCES.len()];
         let count = 1 + problem.buffers.len() as u64;
         let rounds = (EFFORT / count.saturating_mul(count)).clamp(8, ROUNDS);
         for round in 0..rounds {
-            let before = all.bundles.len();
+            let before = all.blocks.len();
             if way == 0 {
                 all.stack(Which::All);
                 all.chain(Which::All);
@@ -77,27 +77,27 @@ impl Bundled {
                 // forced.
                 for chains in [!(way + round).is_multiple_of(2), (way + round).is_multiple_of(2)] {
                     match () {
-                        () if all.bundles.len() < before => {}
+                        () if all.blocks.len() < before => {}
                         () if chains => all.chain(Which::Few(way)),
                         () => all.stack(Which::Few(way)),
                     }
                 }
             }
-            if all.bundles.len() == before && tolerance > 0 {
+            if all.blocks.len() == before && tolerance > 0 {
                 all.chain_alike(tolerance);
             }
-            if all.bundles.len() == before {
+            if all.blocks.len() == before {
                 break;
             }
         }
         all
     }
 
-    /// Converts a solution of the bundles to a solution of the whole problem.
-    pub fn unbundled(&self, whole: &Problem, solution: &Solution) -> Solution {
+    /// Converts a solution of the blocks to a solution of the whole problem.
+    pub fn expanded(&self, whole: &Problem, solution: &Solution) -> Solution {
         let mut offsets = vec![0; whole.buffers.len()];
-        for (bundle, offset) in self.bundles.iter().zip(&solution.offsets) {
-            bundle.place(*offset, &mut offsets);
+        for (block, offset) in self.blocks.iter().zip(&solution.offsets) {
+            block.place(*offset, &mut offsets);
         }
         Solution { offsets, height: solution.height }
     }
@@ -106,7 +106,7 @@ impl Bundled {
     fn stack(&mut self, which: Which) {
         let buffers = &self.problem.buffers;
         let key = |n: usize| (buffers[n].lower, buffers[n].upper, buffers[n].alignment);
-        let mut order: Vec<usize> = (0..buffers.len()).filter(|n| may_be_bundled(&buffers[*n])).collect();
+        let mut order: Vec<usize> = (0..buffers.len()).filter(|n| may_be_coalesced(&buffers[*n])).collect();
         order.sort_by_key(|n| (key(*n), *n));
         let cuts = Cuts::new(buffers);
         let mut groups: Vec<&[usize]> = order
@@ -125,7 +125,7 @@ impl Bundled {
             groups.truncate((groups.len() / DOUBTS).max(1));
         }
         let groups: Vec<Vec<usize>> = groups.into_iter().map(<[usize]>::to_vec).collect();
-        self.bundle(&groups, Bundle::Stack, |first, next| first.size += next.size);
+        self.replace(&groups, Block::Stack, |first, next| first.size += next.size);
     }
 
     /// Chains buffers of equal size, of which one dies when the other is born, if no third of
@@ -189,10 +189,10 @@ impl Bundled {
         self.follow(&alike.into_iter().map(|(_, pair)| pair).collect::<Vec<_>>());
     }
 
-    /// Joins pairs to chains and bundles them.
+    /// Joins pairs to chains and blocks them.
     fn follow(&mut self, pairs: &[[usize; 2]]) {
-        let mut next = vec![None; self.bundles.len()];
-        let mut follows = vec![false; self.bundles.len()];
+        let mut next = vec![None; self.blocks.len()];
+        let mut follows = vec![false; self.blocks.len()];
         for [dies, born] in pairs {
             next[*dies] = Some(*born);
             follows[*born] = true;
@@ -200,32 +200,31 @@ impl Bundled {
         let begins = (0..next.len()).filter(|n| !follows[*n] && next[*n].is_some());
         let chains: Vec<Vec<usize>> =
             begins.map(|n| std::iter::successors(Some(n), |n| next[*n]).collect()).collect();
-        self.bundle(&chains, Bundle::Chain, |first, next| {
+        self.replace(&chains, Block::Chain, |first, next| {
             first.upper = next.upper;
             first.size = first.size.max(next.size);
         });
     }
 
-    /// Replaces the first member of each group with the bundle, and removes the others.
-    fn bundle(
+    /// Replaces the first member of each group with the block, and removes the others.
+    fn replace(
         &mut self,
         groups: &[Vec<usize>],
-        made: fn(Vec<Bundle>) -> Bundle,
+        made: fn(Vec<Block>) -> Block,
         join: fn(&mut Buffer, &Buffer),
     ) {
-        let mut bundles: Vec<Option<Bundle>> =
-            std::mem::take(&mut self.bundles).into_iter().map(Some).collect();
+        let mut blocks: Vec<Option<Block>> = std::mem::take(&mut self.blocks).into_iter().map(Some).collect();
         for group in groups {
-            let parts = group.iter().map(|n| bundles[*n].take().expect("groups have no bundle in common"));
-            let bundle = made(parts.collect());
-            bundles[group[0]] = Some(bundle);
+            let parts = group.iter().map(|n| blocks[*n].take().expect("groups have no block in common"));
+            let block = made(parts.collect());
+            blocks[group[0]] = Some(block);
             let mut buffer = self.problem.buffers[group[0]];
             group[1..].iter().for_each(|n| join(&mut buffer, &self.problem.buffers[*n]));
             self.problem.buffers[group[0]] = buffer;
         }
-        let mut left = bundles.iter().map(Option::is_some);
-        self.problem.buffers.retain(|_| left.next().expect("there are as many bundles as buffers"));
-        self.bundles = bundles.into_iter().flatten().collect();
+        let mut left = blocks.iter().map(Option::is_some);
+        self.problem.buffers.retain(|_| left.next().expect("there are as many blocks as buffers"));
+        self.blocks = blocks.into_iter().flatten().collect();
     }
 }
 
@@ -255,8 +254,8 @@ struct Cut<'a>(&'a [Change]);
 
 impl Cuts {
     fn new(buffers: &[Buffer]) -> Self {
-        let bundled = buffers.iter().enumerate().filter(|(_, b)| may_be_bundled(b));
-        let both = bundled.flat_map(|(n, b)| {
+        let coalesced = buffers.iter().enumerate().filter(|(_, b)| may_be_coalesced(b));
+        let both = coalesced.flat_map(|(n, b)| {
             [(b.lower, true), (b.upper, false)].map(|(moment, is_birth)| Change {
                 moment,
                 size: b.size,
@@ -303,20 +302,20 @@ impl Cut<'_> {
     }
 }
 
-fn may_be_bundled(buffer: &Buffer) -> bool {
+fn may_be_coalesced(buffer: &Buffer) -> bool {
     buffer.lives() && buffer.fixed.is_none() && buffer.size.is_multiple_of(buffer.alignment)
 }
 
-impl Bundle {
-    /// Assigns offsets to the buffers of the bundle; returns its end.
+impl Block {
+    /// Assigns offsets to the buffers of the block; returns its end.
     fn place(&self, offset: u64, offsets: &mut [u64]) -> u64 {
         match self {
-            Bundle::One(n, size) => {
+            Block::One(n, size) => {
                 offsets[*n] = offset;
                 offset + size
             }
-            Bundle::Stack(parts) => parts.iter().fold(offset, |end, part| part.place(end, offsets)),
-            Bundle::Chain(parts) => {
+            Block::Stack(parts) => parts.iter().fold(offset, |end, part| part.place(end, offsets)),
+            Block::Chain(parts) => {
                 parts.iter().fold(offset, |end, part| part.place(offset, offsets).max(end))
             }
         }
@@ -335,15 +334,15 @@ mod tests {
     fn what_was_cut_from_edge_to_edge_is_one_again() {
         // Two halves. One is cut across, and one part of it is cut in time.
         let p = problem(&[(0, 8, 10), (0, 8, 3), (0, 5, 7), (5, 8, 7)]);
-        let bundled = Bundled::new(&p, 0);
-        assert_eq!(bundled.problem, problem(&[(0, 8, 20)]));
-        let s = bundled.unbundled(&p, &Solution { offsets: vec![5], height: 25 });
+        let coalesced = Coalesced::new(&p, 0);
+        assert_eq!(coalesced.problem, problem(&[(0, 8, 20)]));
+        let s = coalesced.expanded(&p, &Solution { offsets: vec![5], height: 25 });
         assert_eq!((p.conflict(&s), s.offsets[2]), (None, s.offsets[3]));
         for seed in 0..20 {
             let (p, height) = planted(seed, 300);
-            let bundled = Bundled::new(&p, 0);
-            assert!(bundled.problem.buffers.len() * 10 < p.buffers.len());
-            assert_eq!(max_load(&bundled.problem), height);
+            let coalesced = Coalesced::new(&p, 0);
+            assert!(coalesced.problem.buffers.len() * 10 < p.buffers.len());
+            assert_eq!(max_load(&coalesced.problem), height);
         }
     }
 
@@ -353,17 +352,17 @@ mod tests {
         // at 6. The grouping is ambiguous at 4, but not at 9.
         let p = problem(&[(0, 4, 5), (4, 9, 5), (0, 4, 7), (4, 6, 7), (6, 9, 7)]);
         for way in 0..4 {
-            assert_eq!(Bundled::new(&p, way).problem, problem(&[(0, 9, 12)]));
+            assert_eq!(Coalesced::new(&p, way).problem, problem(&[(0, 9, 12)]));
         }
     }
 
     #[test]
     fn what_is_alike_follows_one_another_if_it_may() {
         let p = problem(&[(0, 4, 1000), (4, 9, 990)]);
-        assert_eq!(Bundled::new(&p, 0).problem, p);
-        let bundled = Bundled::new(&p, 2);
-        assert_eq!(bundled.problem, problem(&[(0, 9, 1000)]));
-        let s = bundled.unbundled(&p, &Solution { offsets: vec![3], height: 1003 });
+        assert_eq!(Coalesced::new(&p, 0).problem, p);
+        let coalesced = Coalesced::new(&p, 2);
+        assert_eq!(coalesced.problem, problem(&[(0, 9, 1000)]));
+        let s = coalesced.expanded(&p, &Solution { offsets: vec![3], height: 1003 });
         assert_eq!((p.conflict(&s), s.offsets), (None, vec![3, 3]));
     }
 
@@ -372,15 +371,15 @@ mod tests {
         let mut p = problem(&[(0, 8, 10), (0, 8, 10), (8, 9, 10)]);
         p.buffers[0].fixed = Some(3);
         p.buffers[1].alignment = 4;
-        assert_eq!(Bundled::new(&p, 0).problem, p);
+        assert_eq!(Coalesced::new(&p, 0).problem, p);
         // Either of two buffers might follow.
         let p = problem(&[(0, 8, 10), (8, 9, 10), (8, 10, 10)]);
-        assert_eq!(Bundled::new(&p, 0).problem, p);
+        assert_eq!(Coalesced::new(&p, 0).problem, p);
     }
 
     proptest! {
         #[test]
-        fn a_solution_of_bundles_is_one_of_the_whole(
+        fn a_solution_of_blocks_is_one_of_the_whole(
             rows in prop::collection::vec((0u64..9, 1u64..9, 0u64..9, 1u64..3), 0..60)
         ) {
             let mut p = Problem::default();
@@ -388,11 +387,11 @@ mod tests {
                 p.push(Buffer { alignment, ..Buffer::new(lower, lower + lifespan, size) });
             }
             for way in 0..8 {
-                let bundled = Bundled::new(&p, way);
-                let load = max_load(&bundled.problem);
+                let coalesced = Coalesced::new(&p, way);
+                let load = max_load(&coalesced.problem);
                 let tolerance = TOLERANCES[way as usize % TOLERANCES.len()];
                 prop_assert!(load == max_load(&p) || tolerance > 0 && load > max_load(&p));
-                let s = bundled.unbundled(&p, &greedy::solve(&bundled.problem));
+                let s = coalesced.expanded(&p, &greedy::solve(&coalesced.problem));
                 prop_assert_eq!(p.conflict(&s), None);
             }
         }
