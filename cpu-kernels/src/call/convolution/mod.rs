@@ -1,9 +1,9 @@
 //! Convolutions on the CPU: products of [patches] with the filter, or with the result's cotangent.
 //!
-//! - The result and the input's cotangent are [tiles] of rows. The input's cotangent needs a
+//! - The result and the input's cotangent are computed by [tiles of rows](forward). The input's cotangent needs a
 //!   filter with exchanged channels, and halves need a widened one. That copy is made once per
 //!   run, in memory that the call keeps.
-//! - The filter's cotangent is a [sum](sums) over all positions. It is divided by taps. If there
+//! - The filter's cotangent is a [sum](weight_gradient) over all positions. It is divided by taps. If there
 //!   are too few taps for several threads, it is also divided into a fixed number of ranges of
 //!   positions, whose partial sums are added in order.
 //!
@@ -14,9 +14,9 @@
 //! the same chain of additions either way.
 
 mod direct;
+mod forward;
 mod patches;
-mod sums;
-mod tiles;
+mod weight_gradient;
 
 use super::element::{Element, with_element};
 use super::panel::{self, View, widen};
@@ -139,8 +139,8 @@ impl CompiledConvolution {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = Kept(kept.as_mut_ptr());
         let outcome = with_element!(self.call.dtype, T => match self.call.direction {
-            Direction::FilterGradient => self.run_sums::<T>(workspace, arguments, &kept),
-            Direction::Forward | Direction::InputGradient => self.run_tiles::<T>(workspace, arguments, &kept),
+            Direction::FilterGradient => self.run_weight_gradient::<T>(workspace, arguments, &kept),
+            Direction::Forward | Direction::InputGradient => self.run_forward::<T>(workspace, arguments, &kept),
         });
         outcome.map_err(|e| Diagnostic::new(e.to_string()))
     }

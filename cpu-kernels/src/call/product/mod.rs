@@ -50,19 +50,19 @@
 //! - For row-major rhs the first strip packs. It multiplies from the loaded rows and stores them
 //!   into the panels, so the loads overlap with arithmetic.
 //!
-//! While one block is multiplied, its tiles [prefetch](coming) the source of the next block to
+//! While one block is multiplied, its tiles [prefetch](prefetch) the source of the next block to
 //! pack, whatever its layout.
 //!
 //! Halves are widened on the way into a panel, some lines at a time. Integers need no fused
 //! multiply-add; they are multiplied in plain loops.
 
 pub(super) mod addends;
-mod coming;
 pub(super) mod gather;
 mod lanes;
 pub(super) mod micro;
 mod pack;
 mod pairs;
+mod prefetch;
 mod vector;
 
 #[cfg(test)]
@@ -73,9 +73,9 @@ use super::panel::{View, widened};
 use super::{room, take};
 use crate::simd::Simd;
 use addends::Addends;
-use coming::Coming;
 use micro::{Kernels, Strip};
 use pack::{Lines, SIDE, SLACK, fetch, fetch_lines, pack};
+use prefetch::Prefetch;
 use std::ops::Range;
 use wengert_core::call::{Gemm, Matrix};
 
@@ -403,15 +403,15 @@ impl<T: Element> Part<T> {
                     Use::Packing => strips - 1,
                     Use::Lying => 0,
                 };
-                let mut coming = match start + depth {
-                    next if next < k => Coming::new(
+                let mut prefetch = match start + depth {
+                    next if next < k => Prefetch::new(
                         self.rhs.from(next, columns.start),
                         [block.min(k - next), columns.len()],
                         [steps, wide],
                     ),
-                    _ => Coming::new(self.rhs.from(0, columns.end), [block, after], [steps, wide]),
+                    _ => Prefetch::new(self.rhs.from(0, columns.end), [block, after], [steps, wide]),
                 };
-                coming.tiles = strips * (columns.len() / wide);
+                prefetch.tiles = strips * (columns.len() / wide);
                 for first in (0..m).step_by(group) {
                     let height = group.min(m - first);
                     let lhs = self.lhs.from(first, start);
@@ -434,7 +434,7 @@ impl<T: Element> Part<T> {
                             strip.addends = self.addends.from((first + i) * self.row, columns.start);
                         }
                         if use_of_rhs == Use::Packed {
-                            coming.strip(self.kernels, rows, &strip);
+                            prefetch.strip(self.kernels, rows, &strip);
                         } else {
                             let rhs = rhs.plain();
                             let (rhs, rhs_step) = (rhs.at, rhs.row);

@@ -15,7 +15,7 @@ const LINE: usize = 64;
 const FOR_A_PART: usize = 8;
 
 /// The block that is packed next, and the progress of its prefetch.
-pub(super) struct Coming<T> {
+pub(super) struct Prefetch<T> {
     block: View<T>,
     depth: usize,
     /// Steps of a tile, and columns of a panel.
@@ -31,14 +31,14 @@ pub(super) struct Coming<T> {
     made: usize,
 }
 
-impl<T: Element> Coming<T> {
+impl<T: Element> Prefetch<T> {
     /// A block of `depth` steps and `columns` columns. If neither its rows nor its columns are
     /// contiguous, nothing is prefetched.
     pub fn new(block: View<T>, [depth, columns]: [usize; 2], [steps, wide]: [usize; 2]) -> Self {
         let shares = (wide * size_of::<T>() / LINE).max(1) * depth.div_ceil(steps);
         let runs = block.row == 1 || block.column == 1;
         let parts = if runs { columns / wide * shares } else { 0 };
-        Coming { block, depth, steps, wide, shares, parts, tiles: 0, made: 0 }
+        Prefetch { block, depth, steps, wide, shares, parts, tiles: 0, made: 0 }
     }
 
     /// The lines of a share.

@@ -20,7 +20,7 @@ use wengert_core::call::{Direction, Epilogue};
 
 impl CompiledConvolution {
     /// Computes the result, or the cotangent of the input.
-    pub(super) fn run_tiles<T: Element>(
+    pub(super) fn run_forward<T: Element>(
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,

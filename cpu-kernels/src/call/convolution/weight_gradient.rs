@@ -17,7 +17,7 @@ use wengert_core::call::Epilogue;
 
 impl CompiledConvolution {
     /// Computes the cotangent of the filter.
-    pub(super) fn run_sums<T: Element>(
+    pub(super) fn run_weight_gradient<T: Element>(
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,
