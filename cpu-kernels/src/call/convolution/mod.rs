@@ -1,11 +1,11 @@
 //! Convolutions on the CPU: products of [patches] with the filter, or with the result's cotangent.
 //!
-//! - The result and the input's cotangent are computed by [tiles of rows](forward). The input's cotangent needs a
-//!   filter with exchanged channels, and halves need a widened one. That copy is made once per
-//!   run, in memory that the call keeps.
-//! - The filter's cotangent is a [sum](weight_gradient) over all positions. It is divided by taps. If there
-//!   are too few taps for several threads, it is also divided into a fixed number of ranges of
-//!   positions, whose partial sums are added in order.
+//! - The result and the input's cotangent are computed by [tiles of rows](forward). The input's
+//!   cotangent needs a filter with exchanged channels, and halves need a widened one. That copy is
+//!   made once per run, in memory that the call keeps.
+//! - The filter's cotangent is a [sum over all positions](weight_gradient). It is divided by taps.
+//!   If there are too few taps for several threads, it is also divided into a fixed number of
+//!   ranges of positions, whose partial sums are added in order.
 //!
 //! The matrix of patches is either implicit ([direct]) or copied, one part that fits into the
 //! cache at a time ([patches]). It is copied if the source is dilated (zeros between its
