@@ -164,10 +164,10 @@ pub const PIPELINE: &[Step] = &[
         run: |function, context| Ok(rewrite::lay_out(function, context.target, context.fuel)),
     }),
     Step::Once(Pass {
-        name: "rematerialize",
+        name: "recompute",
         doc: "Makes large functions of one tensor, such as an activation, again for readers much later, instead of keeping them beside it, on machines short of memory.",
         keeps: Keeps::Bits,
-        run: |function, context| Ok(rewrite::rematerialize(function, context.target, context.fuel)),
+        run: |function, context| Ok(rewrite::recompute(function, context.target, context.fuel)),
     }),
     Step::Once(Pass {
         name: "split_reductions",

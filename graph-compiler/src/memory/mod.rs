@@ -19,7 +19,7 @@
 //! plan does not depend on trip counts.
 //!
 //! **Budgets** (`budget`). If a plan exceeds the memory budget, some kernels are repeated so that
-//! their results need not stay live. [`recompute`] selects them.
+//! their results need not stay live. [`rematerialize`] selects them.
 //!
 //! [`wengert_core::plan::verify()`] checks the plan. It shares no code with this module.
 
@@ -30,8 +30,8 @@ mod homes;
 mod moves;
 mod naive;
 mod nests;
-pub mod recompute;
 mod regions;
+pub mod rematerialize;
 mod slots;
 mod substitution;
 

@@ -55,8 +55,8 @@ mod logic;
 mod masks;
 mod movement;
 mod product;
+mod recompute;
 mod reduction;
-mod rematerialize;
 mod split;
 mod tidy;
 mod window;
@@ -67,7 +67,7 @@ pub(crate) use cse::{cse, cse_but};
 pub(crate) use dce::{dce, dce_but};
 pub(crate) use driver::{Rewriter, simplify};
 pub(crate) use masks::masks;
-pub(crate) use rematerialize::rematerialize;
+pub(crate) use recompute::recompute;
 pub(crate) use split::split_reductions;
 pub use tidy::tidy;
 

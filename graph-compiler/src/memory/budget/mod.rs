@@ -1,6 +1,6 @@
 //! Budgets: a function in fewer bytes than its layout without repetitions takes.
 //!
-//! [`recompute`](super::recompute) says which steps to repeat so that a schedule stays below a
+//! [`recompute`](super::rematerialize) says which steps to repeat so that a schedule stays below a
 //! number of bytes. This module asks it for schedules of a function's kernels, and lays each out
 //! like any other order of kernels.
 //!
@@ -26,9 +26,9 @@ mod steps;
 
 pub(super) use run::Run;
 
-use super::recompute::check::check;
-use super::recompute::problem::{Cost, Schedule};
-use super::recompute::{self, effort};
+use super::rematerialize::check::check;
+use super::rematerialize::problem::{Cost, Schedule};
+use super::rematerialize::{self, effort};
 use super::{Laid, Part};
 use crate::pipeline::within;
 use steps::Steps;
@@ -67,11 +67,12 @@ impl Ladder {
             cost.unwrap_or_else(|fault| panic!("recompute gives a schedule that is none: {fault}"))
         };
         let mut rungs = within("recompute", || {
-            let least = recompute::solve(problem, 0, effort(problem)).unwrap_or_else(|least| least.schedule);
+            let least =
+                rematerialize::solve(problem, 0, effort(problem)).unwrap_or_else(|least| least.schedule);
             let (top, floor) = (cost(&problem.given()).peak, cost(&least).peak);
             let distance = top.saturating_sub(floor).div_ceil(RUNGS).max(1);
             let aims: Vec<u64> = (0..RUNGS).map(|n| floor + n * distance).filter(|aim| *aim < top).collect();
-            let answers = recompute::frontier(problem, &aims, effort(problem) / SHARE);
+            let answers = rematerialize::frontier(problem, &aims, effort(problem) / SHARE);
             let mut schedules: Vec<Schedule> =
                 answers.into_iter().map(|answer| answer.unwrap_or_else(|least| least.schedule)).collect();
             schedules.push(least);

@@ -1,4 +1,4 @@
-//! Kernels as the steps of [`recompute`](crate::memory::recompute).
+//! Kernels as the steps of [`rematerialize`](crate::memory::rematerialize).
 //!
 //! A step is a kernel, or a part of a joined pair: the product and its nest may be repeated
 //! separately where other kernels read the product too. A value is a buffer. Buffers outside the
@@ -13,7 +13,7 @@ use crate::kernels::cost::Rates;
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use crate::memory::homes::Homes;
 use crate::memory::nests::Nests;
-use crate::memory::recompute::problem::{ALWAYS, NEVER, Problem, Schedule, Step, Value};
+use crate::memory::rematerialize::problem::{ALWAYS, NEVER, Problem, Schedule, Step, Value};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::{Diagnostic, Result, Target};
 

@@ -26,7 +26,7 @@ const SHORT: usize = 16;
 const LEAST_BYTES: usize = 1 << 20;
 
 /// Recomputes values that have a distant reader, for targets that want it; at most `fuel` copies.
-pub(crate) fn rematerialize(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
+pub(crate) fn recompute(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
     if !target.rematerializes {
         return (function, 0);
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     fn on_a_gpu(before: &Function, fuel: u64) -> (Function, u64) {
-        let (after, changes) = rematerialize(before.clone(), &Target::cuda("sm_90"), fuel);
+        let (after, changes) = recompute(before.clone(), &Target::cuda("sm_90"), fuel);
         verify(&after).unwrap_or_else(|e| panic!("{e}"));
         (after, changes)
     }
@@ -268,7 +268,7 @@ mod tests {
             assert_ne!(products[0].operands[0], products[FAR].operands[0]);
             assert_eq!(on_a_gpu(&after, u64::MAX), (after.clone(), 0));
             assert_eq!(on_a_gpu(&before, 0), (before.clone(), 0));
-            assert_eq!(rematerialize(before.clone(), &Target::cpu(), u64::MAX), (before, 0));
+            assert_eq!(recompute(before.clone(), &Target::cpu(), u64::MAX), (before, 0));
         }
     }
 

@@ -1,11 +1,11 @@
 //! Chains: counts of actions, and the general solver compared with the exact one.
 
-use super::super::chain::{Action, Length, advances, reverse};
 use super::super::problem::Schedule;
 use super::super::samples::{chain, links};
-use super::super::varied::{Link, Varied};
 use super::super::{effort, frontier};
+use super::chain::{Action, Length, advances, reverse};
 use super::checked;
+use super::varied::{Link, Varied};
 use std::collections::BTreeSet;
 
 /// Runs actions and checks that every state is present when it is needed, every step is taped

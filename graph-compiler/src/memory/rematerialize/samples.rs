@@ -1,7 +1,7 @@
 //! Problems for tests.
 
 use super::problem::{ALWAYS, NEVER, Problem};
-use super::varied::Link;
+use super::tests::varied::Link;
 
 /// A pseudo-random generator: each call returns a number below its argument.
 pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {

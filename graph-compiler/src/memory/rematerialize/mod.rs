@@ -21,9 +21,9 @@
 //!
 //! # Chains
 //!
-//! The optimal schedules of chains are known: for equal steps by a formula, [`chain`]; for
-//! differing steps by dynamic programming over stretches, [`varied`]. The general solver is
-//! measured against both.
+//! The optimal schedules of chains are known: for equal steps by a formula, for differing steps by
+//! dynamic programming over stretches. The tests have both (`tests/chain.rs`, `tests/varied.rs`),
+//! and measure the general solver against them.
 //!
 //! # The general solver
 //!
@@ -49,7 +49,6 @@
 //! equal problems have equal schedules.
 
 pub mod bound;
-pub mod chain;
 pub mod check;
 mod few;
 mod fit;
@@ -61,7 +60,6 @@ mod segments;
 mod solve;
 mod timeline;
 mod trim;
-pub mod varied;
 mod weigh;
 
 pub use solve::{Least, effort, frontier, solve};

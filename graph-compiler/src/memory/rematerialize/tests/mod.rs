@@ -1,10 +1,12 @@
 //! Small problems by hand, and properties of every schedule.
 
+mod chain;
 mod chains;
 mod exact;
 mod integer;
 mod states;
 mod training;
+pub(super) mod varied;
 
 use super::bound::bound;
 use super::check::check;
