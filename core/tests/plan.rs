@@ -11,7 +11,7 @@
 //! parser or the verifier must name, with that text. Every plan that parses must print to a text
 //! that parses back to the same plan.
 
-#![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 mod filetest;
 

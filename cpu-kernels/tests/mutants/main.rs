@@ -14,7 +14,7 @@
 //! - `WENGERT_FUZZ_OPERATIONS`: the maximum number of operations of a run;
 //! - `WENGERT_GUARD=0`: no guard pages, under AddressSanitizer.
 
-#![allow(clippy::unwrap_used)] // It is a test.
+#![allow(clippy::unwrap_used)] // This is a test.
 
 mod guard;
 mod mutate;

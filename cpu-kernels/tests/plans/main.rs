@@ -1,7 +1,7 @@
 //! The plan executor against the plan interpreter, bit for bit, on the plans of `core`'s filetests.
 //! Also: the number of allocations of a run.
 
-#![allow(clippy::unwrap_used)] // It is a test.
+#![allow(clippy::unwrap_used)] // This is a test.
 
 mod followed;
 mod long;

@@ -1,6 +1,6 @@
 //! Nests as PTX: NVIDIA's assembler checks the kernels, and the emulator runs them against the nest
 //! interpreter.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not helpers.
 
 mod assemble;
 mod emulate;

@@ -64,7 +64,7 @@ fn compare(
     });
     let (forward, reverse) = (forward(&inputs, program), reverse(&inputs, outputs, program));
     if !flat(&run(&primal, x)).iter().all(|v| v.is_finite()) {
-        return; // A long product of halves overflows, and what has no value has no derivative.
+        return; // A long product of halves overflows. Then there is no derivative.
     }
     let tangents = flat(&run(&forward, &join(x, &t)));
     let of_differences = !SAY_OTHERWISE.iter().any(|name| what.split(' ').next() == Some(name));

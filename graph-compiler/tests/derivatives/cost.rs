@@ -220,7 +220,7 @@ fn layer_norm_of_primitives() {
 fn rms_norm() {
     let types = [f64s(&[ROWS, WIDTH]), f64s(&[WIDTH]), f64s(&[ROWS, WIDTH])];
     let inverse = |x: &Tensor| (row_mean(x.square()) + 1e-5).rsqrt();
-    // The derivative by hand uses the norm of the result.
+    // The derivative by hand uses that the magnitude of the normalised rows is known.
     compare(
         "RMS norm",
         &types,

@@ -1,6 +1,5 @@
-//! Diagnostics for users who differentiate a function without a derivative, or one that does not
-//! depend on the variable. The tests check the message, the lines and the help, for Rust closures
-//! and for functions in files.
+//! Diagnostics of derivatives: the function has none, or does not depend on the variable. The tests
+//! check the message, the lines and the help, for Rust closures and for functions in files.
 //!
 //! The tests find lines of this file by marks: `// [mark]` at the end of each line that an error
 //! must name.
