@@ -6,8 +6,9 @@
 //! - An elementwise nest is within the sum of its instructions' ULP bounds ([`error_bound`]).
 //! - A reduction or scan of n elements is within n times that sum, in ULPs of the sum of the
 //!   elements' magnitudes.
-//! - A call is within one ULP a term, likewise.
-//! - A composite is within 16 ULP of its largest operand.
+//! - A call is within one ULP a term, in ULPs of the greatest of the result, the largest operand
+//!   and the square of that.
+//! - A composite is within 16 ULP of the greater of the result and its largest operand.
 
 use super::cases;
 use super::lower::{Lowered, error_bound, execute, lower, ulp};
