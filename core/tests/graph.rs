@@ -1,9 +1,9 @@
-//! Text and verifier of the Graph stage.
+//! Text form and verifier of the Graph stage.
 //!
-//! - Random programs verify, and print to texts that parse back to them.
-//! - `graph/*.ir` are filetests. A file is a list of cases between lines `// ---`. A case with `// error: MESSAGE` on a line must
-//!   be refused with an error at that line whose message contains MESSAGE; any other must be accepted and be printed as it stands
-//!   (comments aside).
+//! - Random programs verify. The texts that they print to parse back to the same programs.
+//! - `graph/*.ir` are filetests. A file is a list of cases between lines `// ---`. A case with `//
+//!   error: MESSAGE` on a line must be refused, with an error at that line whose message contains
+//!   MESSAGE. Every other case must be accepted, and must print as it is written, comments aside.
 //! - Mutated texts never make the parser panic.
 
 mod programs;
@@ -148,7 +148,7 @@ fn a_text_that_breaks_off_is_refused() {
     assert_eq!(whole.functions().len(), 1);
 }
 
-/// The verifier's errors that a text cannot make: a function is taken apart and put together wrongly.
+/// The verifier's errors that no text can cause. The test edits a function in memory instead.
 #[test]
 fn invariants_that_texts_cannot_violate() {
     let text = "func @f(%x: f32[2], state %s: f32[2]) -> (f32[2], state s: f32[2]) {
@@ -196,7 +196,7 @@ fn invariants_that_texts_cannot_violate() {
         make_wrong(&mut wrong);
         let error = verify(&wrong).expect_err(message).to_string();
         assert!(error.starts_with("@") && error.contains(message), "wanted {message}, found {error}");
-        // A broken graph prints, for dumps.
+        // A graph that does not verify prints all the same, since dumps need it.
         assert!(!wrong.to_string().is_empty());
     }
 }
@@ -250,7 +250,7 @@ fn bounds_of_types_hold_after_binding() {
     assert!(error.contains("larger than any memory"), "{error}");
 }
 
-/// Work is linear in the text; each of these would take minutes if something were quadratic.
+/// Parsing takes linear time. With a quadratic step each of these texts would take minutes.
 #[test]
 fn long_texts_are_read_in_time() {
     let functions: String = (0..20_000).map(|i| format!("func @f{i}() -> () {{\n  return\n}}\n")).collect();

@@ -1,10 +1,14 @@
 //! Filetests of nests: every `core/tests/nest/*.nest`.
 //!
-//! A file holds nests. Comments before a nest say what it does: `// input: LITERAL` for each `in` and `inout` parameter,
-//! `// output: LITERAL` for each `out` and `inout` one, compared bit for bit. `// error: TEXT` stands on the line that the
-//! parser or the verifier must blame, with that text. `// fault: TEXT` before a nest says that the interpreter must find
-//! something wrong as it runs; such a nest need not pass the verifier. Every nest that parses must print to a text that
-//! reads back to the same nest.
+//! A file contains nests. The comments before a nest describe it:
+//! - `// input: LITERAL` for each `in` and `inout` parameter,
+//! - `// output: LITERAL` for each `out` and `inout` parameter, compared bit for bit,
+//! - `// error: TEXT` on the line that the error of the parser or the verifier must name, with that
+//!   text,
+//! - `// fault: TEXT` if the interpreter must report that fault during the run; such a nest need
+//!   not pass the verifier.
+//!
+//! Every nest that parses must print to a text that parses back to the same nest.
 
 mod filetest;
 
@@ -78,7 +82,8 @@ fn files() {
     check_all("nest", 40, check);
 }
 
-/// The manual lists every instruction, and its example is a nest that prints as it stands there.
+/// The manual lists every instruction. The nest in its example prints exactly as it is written
+/// there.
 #[test]
 fn manual() {
     let manual = include_str!("../../docs/ir.md");

@@ -1,4 +1,4 @@
-//! What the builder makes of what it is told.
+//! Nests that the builder makes.
 
 use wengert_core::nest::{Affine, Combine, Guard, NestBuilder, ScalarOp, Tree, interpret};
 use wengert_core::{DType, Literal};
@@ -206,7 +206,8 @@ fn named_combiners_are_known_by_their_programs() {
     assert!(Combine::named("sum", &[DType::F16]).is_none() && Combine::named("sum", &[]).is_none());
 }
 
-/// Whatever the tree, extrema are the same: the combiners are associative, and NaN and ties are told apart.
+/// Extrema are the same for every tree: the combiners are associative, and they define the result
+/// for NaN and for ties.
 #[test]
 fn extrema_do_not_depend_on_the_tree() {
     let values = [1.0, f32::NAN, -0.0, 3.0, 0.0, f32::NEG_INFINITY, 3.0, f32::INFINITY, f32::NAN, -2.0];
@@ -229,7 +230,7 @@ fn extrema_do_not_depend_on_the_tree() {
                 b.store(outputs[1], &[], low);
                 found.push(interpret(&b.finish().unwrap(), std::slice::from_ref(&x)).unwrap());
             }
-            // The definition, spelt out.
+            // The definition, written out.
             let part = &values[skip..skip + count];
             let best = |better: fn(f32, f32) -> bool| {
                 let nan = part.iter().position(|v| v.is_nan());

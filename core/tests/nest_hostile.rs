@@ -1,5 +1,5 @@
-//! Nests from damaged or hostile files: the reader and the verifier give errors, never a panic or a long wait; and what
-//! the verifier still accepts keeps its promises.
+//! Nests from damaged or hostile files. The parser and the verifier report errors; they never panic
+//! and never take long. Nests that the verifier still accepts keep its guarantees.
 
 mod filetest;
 
@@ -68,7 +68,7 @@ fn damaged_texts() {
     assert!(read > 1000 && good > 100, "{read} read, {good} good");
 }
 
-/// Changes something, without regard for what it means.
+/// Changes one part of a nest at random, regardless of its meaning.
 fn corrupt(nest: &mut Nest, random: &mut Random) {
     const NUMBERS: [i64; 8] = [0, 1, -1, 2, 1 << 40, i64::MAX, i64::MIN, 7];
     let number = random.of(&NUMBERS);
@@ -187,7 +187,8 @@ fn large_texts_take_linear_time() {
     let text = format!("nest @long(out %y: f32[]) {{\n  phase {{\n{body}    store %y[], %r7\n  }}\n}}\n");
     let (nest, places) = parse_nests("long", &text).unwrap().remove(0);
     verify_at(&nest, &places).unwrap();
-    // Many loads beside the stores of one buffer, each of which is compared with each.
+    // Many loads beside the stores of one buffer. The verifier compares every load with every
+    // store.
     let loads: String = (0..20_000).map(|n| format!("    %l{n}: f32 = load %x[i, 2]\n")).collect();
     let stores: String = (0..64).map(|n| format!("    store %x[i, {}], %l0\n", n + 3)).collect();
     let text =

@@ -1,8 +1,9 @@
 //! Random nests.
 //!
-//! *Valid* ones are written with the builder: they must verify, print and read back, and run. *Wild* ones are put together from
-//! arbitrary accesses; most are refused, and those that the verifier accepts must run without a fault. That is the test of the
-//! verifier's proofs: the interpreter checks every access by itself.
+//! *Valid* nests are written with the builder. They must verify, print and parse back, and run.
+//! *Wild* nests consist of arbitrary accesses. The verifier refuses most of them; those that it
+//! accepts must run without a fault. This tests the verifier's proofs, since the interpreter checks
+//! every access independently.
 
 use proptest::prelude::*;
 use wengert_core::nest::bounds::Ranges;
@@ -12,7 +13,7 @@ use wengert_core::nest::{
 };
 use wengert_core::{DType, IdVec, Literal, Scalar};
 
-/// Choices out of a list of numbers; zeros when it is used up.
+/// Choices from a list of numbers; zeros after its end.
 struct Choices<'a> {
     numbers: std::slice::Iter<'a, u32>,
 }
@@ -52,7 +53,8 @@ fn round_trip(nest: &Nest) {
     assert_eq!(nest.renumber(), *nest, "{text}");
 }
 
-/// A nest as lowering would write it: an elementwise or row program with reshapes, pads, gathers, reductions and scans.
+/// A nest such as lowering emits: an elementwise or row program with reshapes, pads, gathers,
+/// reductions and scans.
 struct Valid<'a, 'c> {
     choices: &'a mut Choices<'c>,
     b: NestBuilder,
@@ -73,7 +75,7 @@ impl Valid<'_, '_> {
         ])
     }
 
-    /// A value of any dtype at the point `axes`: loaded in some way.
+    /// A value of any dtype at the point `axes`, loaded with one of several access patterns.
     fn load(&mut self, axes: &[AxisId]) -> Reg {
         let dtype = self.dtype();
         let extents: Vec<usize> = axes.iter().map(|a| self.b.extent(*a)).collect();
@@ -85,7 +87,7 @@ impl Valid<'_, '_> {
                 self.b.load(x, &point)
             }
             (1, Some(last)) => {
-                // Backwards with a stride.
+                // Reversed, with a stride.
                 let mut shape = extents.clone();
                 shape[last] = 3 * extents[last] + 1;
                 let mut index = point;
@@ -105,7 +107,7 @@ impl Valid<'_, '_> {
                 self.b.load(x, &[flat.floor_div(width as i64), flat.modulo(width as i64)])
             }
             (3, Some(last)) => {
-                // Padded, perhaps inside too.
+                // Padded, perhaps with interior padding.
                 let step = 1 + self.choices.below(3) as i64;
                 let shifted = point[last].offset(-(self.choices.below(3) as i64));
                 let mut shape = extents.clone();
@@ -190,7 +192,7 @@ impl Valid<'_, '_> {
                 self.b.store(y, &point, value);
             }
             1 => {
-                // In one dimension.
+                // As one dimension.
                 let flat = point
                     .iter()
                     .zip(&extents)
@@ -199,7 +201,7 @@ impl Valid<'_, '_> {
                 self.b.store(y, &[flat], value);
             }
             2 if !inner.is_empty() => {
-                // Kept in the row, and read backwards by the next phase.
+                // Stored to a row buffer, which the next phase reads in reverse.
                 let kept: Vec<usize> = inner.iter().map(|a| self.b.extent(*a)).collect();
                 let t = self.b.row("t", self.b.dtype(value), &kept);
                 self.b.store(t, &point[parallel.len()..], value);
@@ -271,7 +273,7 @@ proptest! {
     }
 }
 
-/// A nest of arbitrary accesses on i32, whose shapes are chosen so that many are in bounds.
+/// A nest of arbitrary accesses on i32. Its shapes are chosen so that many accesses are in bounds.
 struct Wild<'a, 'c> {
     choices: &'a mut Choices<'c>,
     nest: Nest,
@@ -302,7 +304,8 @@ impl Wild<'_, '_> {
     }
 
     fn access(&mut self, buffer: BufferId, axes: &[AxisId], regs: &[Reg], earlier: &[Access]) -> Access {
-        // Often the indices of another access, since in-place updates need the same.
+        // Half of the accesses copy the indices of an earlier one, since in-place updates need
+        // equal indices.
         let visible = |term: &Term| match term {
             Term::Axis(axis) => axes.contains(axis),
             Term::Reg(reg) => regs.contains(reg),
@@ -319,7 +322,7 @@ impl Wild<'_, '_> {
         }
         let rank = self.nest.buffers[buffer].shape.len();
         let mut indices: Vec<Affine> = match self.choices.below(3) {
-            // The plain point, so that enough is accepted.
+            // The point itself, so that the verifier accepts enough nests.
             0 => (0..rank).map(|n| axes.get(n).map_or(Affine::constant(0), |a| Affine::axis(*a))).collect(),
             _ => (0..rank).map(|_| self.affine(axes, regs, 0)).collect(),
         };
@@ -378,7 +381,8 @@ impl Wild<'_, '_> {
                 accesses.push(access.clone());
                 if store {
                     if buffer == y && access.guards.is_empty() {
-                        // A guard that always holds: what is complete is another test's matter.
+                        // A guard that always holds. Without it the verifier would also check that
+                        // all of `y` is written, which another test covers.
                         access.guards.push(Guard { index: Affine::constant(0), low: 0, high: 1 });
                     }
                     body.push(Instr::Store { access, value: self.choices.of(&regs) });
@@ -427,11 +431,12 @@ fn wild(choices: &mut Choices<'_>) -> Nest {
         .collect();
     let nest =
         Nest { name: "wild".into(), buffers, axes, parallel, phases: Vec::new(), registers: IdVec::new() };
-    // Accesses that are copied may name axes of another phase: those nests are refused.
+    // A copied access may name an axis of another phase. The verifier refuses such a nest.
     Wild { choices, nest }.build().renumber()
 }
 
-/// Refused nests that run well are no errors, but there should not be too many.
+/// A refused nest may run without a fault, since the verifier is conservative. The test prints how
+/// many do.
 #[test]
 fn what_the_verifier_accepts_runs_without_a_fault() {
     let mut state = 1u64;

@@ -1,11 +1,17 @@
 //! Filetests of plans: every `core/tests/plan/*.plan`.
 //!
-//! A file holds plans. Comments before a plan say what it does: `// input: LITERAL` for each input, `// variable: LITERAL` for
-//! each variable before (`none` for those that the plan makes), `// output: LITERAL` for each output and `// after: LITERAL` for
-//! each variable after, compared bit for bit. There may be several runs, one after another. `// error: TEXT` stands on the line that the
-//! parser or the verifier must blame, with that text. Every plan that parses must print to a text that reads back to the same plan.
+//! A file contains plans. The comments before a plan describe its runs:
+//! - `// input: LITERAL` for each input,
+//! - `// variable: LITERAL` for each variable before the run (`none` for a variable that the plan
+//!   creates),
+//! - `// output: LITERAL` for each output, compared bit for bit,
+//! - `// after: LITERAL` for each variable after the run, compared bit for bit.
+//!
+//! Several runs may follow one another. `// error: TEXT` is on the line that the error of the
+//! parser or the verifier must name, with that text. Every plan that parses must print to a text
+//! that parses back to the same plan.
 
-#![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 mod filetest;
 
@@ -15,7 +21,7 @@ use wengert_core::plan::{Plan, account, interpret, parse_plan, verify_at};
 use wengert_core::text::{Cursor, print_literal};
 use wengert_core::{DType, Literal};
 
-/// The types of what a directive speaks of, in order.
+/// The dtypes and shapes of the values of a directive, in order.
 fn types(plan: &Plan, directive: &str) -> Vec<(DType, Vec<usize>)> {
     let value = |v| (plan.values[v].dtype, plan.values[v].shape.clone());
     match directive {
@@ -103,7 +109,7 @@ fn accounts() {
     assert_eq!(shown.lines().map(str::trim_end).collect::<Vec<_>>(), wanted);
 }
 
-/// Texts with a number, a character or a line that is wrong: an error or a good plan, never a panic.
+/// Texts with a wrong number, character or line give an error or a valid plan, and never panic.
 #[test]
 fn damaged_texts() {
     let numbers = [

@@ -1,7 +1,9 @@
-//! Nanoseconds an element of two elementwise chains, beside a native loop that rustc has fused:
-//! `(x·w + b)·x + r` and `gelu(x + b) + r`, on 16M and 512K elements of f32, by one and two threads.
+//! Nanoseconds per element of two elementwise chains, beside a native loop that rustc has fused:
+//! `(x·w + b)·x + r` and `gelu(x + b) + r`, on 16M and 512K elements of f32, with one and two
+//! threads.
 //!
-//! `cargo run --release -p wengert-cpu --example chains`. Runs of the two alternate; the median of several is shown.
+//! `cargo run --release -p wengert-cpu --example chains`. Runs of the nest and of the loop
+//! alternate. The output shows the median of several runs.
 
 #![allow(clippy::print_stdout)]
 
@@ -28,7 +30,7 @@ fn main() -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A nest over one axis with as many inputs.
+/// A nest over one axis, with the given number of inputs.
 fn chain(
     elements: usize,
     inputs: usize,
@@ -121,7 +123,8 @@ fn measure(
         Ok(start.elapsed().as_secs_f64())
     };
     let mut run_loop = || {
-        // Fixed shares, one for each thread, handed out under locks that nobody contends for.
+        // Fixed shares, one for each thread. Each share has its own lock, so the locks are not
+        // contended.
         let share = elements.div_ceil(threads);
         let outputs: Vec<_> = bytemuck::cast_slice_mut::<u8, f32>(&mut by_loop)
             .chunks_mut(share)
@@ -178,7 +181,7 @@ macro_rules! native {
                 run($($input,)* out);
             }
             match simd {
-                // SAFETY: the set is available, or it would not have been chosen.
+                // SAFETY: `Simd` is only chosen if the machine has its instructions.
                 #[cfg(target_arch = "x86_64")]
                 Simd::Avx512 => unsafe { avx512($($input,)* out) },
                 // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Speed of convolutions, as calls on 1 and 2 threads, in all three directions.
+//! Speed of convolutions as calls, on 1 and 2 threads, in all three directions.
 //!
 //! A rate is that of the fastest of many runs on random numbers, in GFLOP/s.
 //!
@@ -6,8 +6,9 @@
 //! cargo run --release -p wengert-cpu --example convolution_rates -- 64x14x14x16x32x3 32x56x56x64x128x3s2
 //! ```
 //!
-//! A shape is images × height × width × input channels × output channels × extent of the filter, which is square; `s2` behind it is a stride. The result has the image's
-//! extents, divided by the stride.
+//! A shape is images × height × width × input channels × output channels × filter extent. Filters
+//! are square. An appended `s2` is a stride of 2. The result's extents are the image's extents
+//! divided by the stride.
 #![allow(clippy::print_stdout)]
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use wengert_core::call::{Call, Convolution, Direction, Window};
 use wengert_core::{DType, Diagnostic};
 use wengert_cpu::{Buffer, CompiledCall, Pool, Simd, Workspace};
 
-/// What is measured if nothing is asked for: a small convnet's, ResNet-50's and a U-Net's.
+/// The default shapes: those of a small convnet, of ResNet-50 and of a U-Net.
 const SHAPES: &[&str] = &[
     "64x28x28x1x16x3",
     "64x14x14x16x32x3",

@@ -1,14 +1,16 @@
-//! Speed of matrix products, as calls on 1 and 2 threads, beside the `gemm` crate called directly: on one thread, and on two that
-//! take half of the columns each.
+//! Speed of matrix products as calls, on 1 and 2 threads, compared with direct calls of the `gemm`
+//! crate. On two threads the crate computes half of the columns on each.
 //!
-//! All ways take turns on the same random numbers, so that what else the machine does hits them alike. A rate is that of the fastest
-//! turn, in GFLOP/s; a ratio is the median over turns of a call's time and the crate's just after.
+//! All variants take turns on the same random numbers, so that other load on the machine affects
+//! them equally. A rate is that of the fastest turn, in GFLOP/s. A ratio is the median over turns
+//! of a call's time divided by the crate's time in the same turn.
 //!
 //! ```text
 //! cargo run --release -p wengert-cpu --example gemm_rates -- 512x512x512 128x512x512:nt
 //! ```
 //!
-//! A shape is m×k×n; `nt` says that rhs is transposed in memory, `tn` that lhs is; `+gelu` adds a bias and GELU, `+bf16` behind it multiplies bf16, beside a crate that goes on with f32.
+//! A shape is m×k×n. `:nt` means that rhs is transposed in memory, `:tn` that lhs is. `+gelu` adds
+//! a bias and GELU. `+bf16` at the end multiplies in bf16; the crate still multiplies in f32.
 #![allow(clippy::print_stdout)]
 
 use gemm::Parallelism;
@@ -19,7 +21,7 @@ use wengert_core::half::bf16;
 use wengert_core::{DType, Diagnostic};
 use wengert_cpu::{Buffer, CompiledCall, Pool, Simd, Workspace};
 
-/// What is measured if nothing is asked for: squares, a perceptron's, and a small language model's.
+/// The default shapes: squares, those of a perceptron, and those of a small language model.
 const SHAPES: &[&str] = &[
     "512x512x512",
     "1024x1024x1024",
@@ -149,14 +151,15 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The crate on as many threads as the pool has, each with a range of columns; no epilogue.
+/// Runs the crate on as many threads as the pool has. Each thread computes a range of columns,
+/// without an epilogue.
 fn directly(gemm: &Gemm, x: &[f32], y: &[f32], out: &mut [f32], pool: &Pool) -> Result<(), Diagnostic> {
     let width = gemm.n.div_ceil(pool.threads()).next_multiple_of(64);
     let out = Out(out.as_mut_ptr());
     let task = |_: usize, task: usize| {
         let first = task * width;
         let columns = width.min(gemm.n - first);
-        // SAFETY: the extents are those that the vectors were made for, and tasks have columns of their own.
+        // SAFETY: the vectors have these extents, and each task writes its own columns.
         unsafe {
             gemm::gemm(
                 gemm.m,
@@ -186,7 +189,7 @@ fn directly(gemm: &Gemm, x: &[f32], y: &[f32], out: &mut [f32], pool: &Pool) -> 
 
 struct Out(*mut f32);
 
-// SAFETY: tasks write columns of their own.
+// SAFETY: each task writes its own columns.
 unsafe impl Sync for Out {}
 
 impl Out {

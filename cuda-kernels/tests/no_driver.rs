@@ -1,12 +1,14 @@
-//! What opening a device does on this machine, whatever it has: with a driver it opens, without one the error says what is missing. Which of
-//! the two must hold is found out by other means than the crate's own probe.
+//! Opening a device on any machine. With a driver it succeeds; without one the error names the
+//! missing part. The test does not use the crate's own probe to find out which of the two must
+//! hold.
 
 use std::process::Command;
 use wengert_core::Diagnostic;
 use wengert_cuda::driver::Device;
 use wengert_cuda::driver::probe::probe;
 
-/// True if the dynamic loader knows a driver (by its own cache and folders), and the kernel module is loaded.
+/// True if the dynamic loader can find a driver: in `LD_LIBRARY_PATH`, in the usual folders, or in
+/// its cache.
 fn a_driver_is_there() -> bool {
     let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let listed =
@@ -43,7 +45,7 @@ fn opening_a_device_gives_a_device_or_a_clear_error() {
         assert!(free <= total && total > 0);
         device.synchronise().unwrap();
     } else if let Err(error) = opened {
-        // A driver without a GPU: the call that found out is named.
+        // With a driver but no GPU, the error names the call that failed.
         assert!(
             error.to_string().contains("cuda:0") || error.to_string().contains("NVIDIA driver"),
             "{error}"
@@ -75,13 +77,13 @@ fn a_device_that_is_not_there_is_an_error_with_a_number() {
     }
 }
 
-/// The functions of the driver, from the table that is looked up.
+/// The names of the driver's functions, from the table that the crate looks up.
 fn functions() -> impl Iterator<Item = &'static str> {
     let lines = include_str!("../src/driver/api.rs").lines();
     lines.filter_map(|line| line.strip_prefix("    fn cu")?.split('(').next())
 }
 
-/// A folder with a `libcuda.so.1` all of whose functions return a code, but for those given in C.
+/// A folder with a `libcuda.so.1`. All of its functions return a code, except those given in C.
 fn library(code: u32, given: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let body = |name: &str| {
@@ -100,7 +102,7 @@ fn library(code: u32, given: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-/// What opening `cuda:0` says in a process that finds this library first.
+/// The output of opening `cuda:0` in a process whose loader finds this library first.
 fn opened_with(folder: &tempfile::TempDir) -> String {
     let output = Command::new(std::env::current_exe().expect("a test has a path"))
         .args(["--exact", "what_another_process_says_of_its_driver", "--nocapture"])
@@ -111,7 +113,7 @@ fn opened_with(folder: &tempfile::TempDir) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Set in a process that is to look for a driver and say what it found.
+/// Set in a process that must look for a driver and print the result.
 const OTHER: &str = "WENGERT_TEST_DRIVER";
 
 #[test]
@@ -122,12 +124,12 @@ fn what_another_process_says_of_its_driver() {
     }
 }
 
-/// The toolkit has a library of the driver's name for linking, which containers often put where the
-/// loader finds it.
+/// The toolkit contains a library with the driver's name for linking. Containers often put it where
+/// the loader finds it.
 #[test]
 fn a_stub_of_the_toolkit_is_told_as_one() {
     if a_driver_is_there() {
-        // It is found behind the stub.
+        // The loader finds the driver after the stub.
         return;
     }
     let told = opened_with(&library(34, &[]));
@@ -145,7 +147,7 @@ fn a_driver_without_a_gpu_is_told_as_one() {
     let version = ("DriverGetVersion", "(int *version) { *version = 13000; return 0; }");
     let (works, none) =
         (("Init", "(int flags) { return 0; }"), ("DeviceGetCount", "(int *count) { *count = 0; return 0; }"));
-    // CUDA_ERROR_NO_DEVICE of `cuInit`, and a driver that starts and counts none.
+    // `cuInit` returns CUDA_ERROR_NO_DEVICE, or the driver starts and counts no devices.
     for given in [&[version][..], &[version, works, none]] {
         let told = opened_with(&library(100, given));
         for line in ["opened: Err", "best: Err"] {
@@ -153,7 +155,7 @@ fn a_driver_without_a_gpu_is_told_as_one() {
             assert!(line.contains("no GPU is visible") && line.contains("docker run --gpus all"), "{line}");
         }
     }
-    // A library that does not reach its kernel module.
+    // A library that cannot connect to its kernel module.
     let told = opened_with(&library(304, &[version]));
     assert!(told.contains("the module `nvidia` is loaded"), "{told}");
 }

@@ -1,11 +1,11 @@
-//! The device layer on a GPU: memory, kernels, staging, capture, faults. On a machine without one,
-//! that opening says so.
+//! The device layer on a GPU: memory, kernels, staging, capture, faults. On a machine without a GPU
+//! the error of opening a device says so.
 
 use std::process::Command;
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::{Cause, Device, Download, Part, Upload};
 
-/// `saxpy`: y = a·x + y for n numbers. `poke`: writes to an address of nothing.
+/// `saxpy`: y = a·x + y for n numbers. `poke`: writes to an invalid address.
 const PTX: &str = "\
 .version 8.0
 .target sm_80
@@ -53,10 +53,10 @@ END:
 }
 ";
 
-/// Set in a process that is to fault.
+/// Set in a process that must fault.
 const FAULT: &str = "WENGERT_TEST_FAULT";
 
-/// The GPU; without one, checks that the error says so.
+/// The GPU. Without one, checks that the error says so.
 fn gpu() -> Option<Device> {
     match Device::open(0) {
         Ok(device) => Some(device),
@@ -108,7 +108,7 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
         device.read(y, &mut back).unwrap();
         floats(&back)
     };
-    // SAFETY: both addresses are of n numbers, which live to the end of the test.
+    // SAFETY: both addresses refer to n numbers, which live to the end of the test.
     let launch =
         || unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]) }.unwrap();
     let found = run(3, &launch);
@@ -121,13 +121,13 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
     assert_eq!(graph.nodes(), 1);
     assert_eq!(
         run(3, &|| {
-            // SAFETY: the numbers are still there.
+            // SAFETY: the numbers still exist.
             unsafe { graph.replay() }.unwrap();
         }),
         expected
     );
-    // More shared memory than a block gets unasked.
-    // SAFETY: of no numbers it touches none.
+    // More shared memory than a block gets by default.
+    // SAFETY: with n = 0 it accesses no numbers.
     unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 90 << 10, &[x.0, y.0, 0, a]) }.unwrap();
     device.synchronise().unwrap();
 }
@@ -175,11 +175,11 @@ fn more_memory_than_there_is_is_told_before_it_is_asked_for() {
 
 #[test]
 fn a_fault_is_named_and_remembered() {
-    // A fault loses the context of the whole process, so it happens in another one.
+    // A fault destroys the context of the whole process, so a child process triggers it.
     if std::env::var_os(FAULT).is_some() {
         let device = Device::open(0).unwrap();
         let module = device.load_module(PTX, sm80()).unwrap();
-        // SAFETY: none; the process is there to fault, at an address that is of nothing.
+        // SAFETY: none. The process must fault, at an invalid address.
         unsafe { device.launch(&module.function("poke").unwrap(), [1; 3], [1; 3], 0, &[]) }.unwrap();
         let error = device.synchronise().unwrap_err();
         assert!(error.is_sticky() && error.to_string().contains("show late"), "{error}");

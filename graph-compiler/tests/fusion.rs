@@ -1,4 +1,4 @@
-//! Kernels compute what the graph means, and the same bits with and without fusion.
+//! Kernels compute the same as the graph, and the same bits with and without fusion.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,13 +21,13 @@ use wengert_core::graph::{Function, InputRole, Output, OutputRole, verify};
 use wengert_core::op::SampleOperand;
 use wengert_core::{Binding, DType, Literal, LocationTable, Op, Scalar, Target, TensorType};
 
-/// Kernels of a function, with or without fusion.
+/// The kernels of a function, with or without fusion.
 fn compiled(function: &Function, fuse: bool) -> Kernels {
     let options = Options { fuse, ..Options::default() };
     compile_kernels(function, &Target::cpu(), &options).unwrap_or_else(|e| panic!("{e}")).kernels
 }
 
-/// Kernels of a function as it stands, each equation for itself.
+/// The kernels of a function without passes, one for each equation.
 fn plain(function: &Function) -> Kernels {
     let fuel = ["simplify", "cse", "dce"].map(|pass| (pass.to_string(), 0)).into();
     let options = Options { fuse: false, fuel, ..Options::default() };
@@ -58,7 +58,7 @@ fn random_literal(random: &mut Random, ty: &TensorType) -> Literal {
     Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
 }
 
-/// Close enough for sums in different orders and functions within their bounds.
+/// Asserts that results agree within the bounds of functions, and of sums in different orders.
 fn assert_close(a: &Literal, b: &Literal, what: &str) {
     assert_eq!(a.ty(), b.ty(), "{what}");
     let tolerance = match a.dtype() {
@@ -76,7 +76,7 @@ fn assert_close(a: &Literal, b: &Literal, what: &str) {
     }
 }
 
-/// A function of one equation on inputs.
+/// A function of one equation. Its operands are inputs.
 fn one_equation(op: &Op, operands: &[TensorType]) -> Function {
     use wengert_core::graph::{Body, Equation, Input};
     let mut body = Body::default();
@@ -139,7 +139,7 @@ fn random_programs_have_the_same_bits_however_they_are_compiled() {
     for seed in 0..150 {
         let program = programs::random_program(seed, 3 + seed as usize % 25);
         for function in program.functions() {
-            // A binding may make a shape rule fail that no binding was known to break.
+            // A shape rule may fail for a binding although it holds for the dimension variables.
             let Ok(function) = function.bind(&binding) else { continue };
             let mut random = Random(seed);
             let inputs: Vec<Literal> = (0..function.inputs.len())
@@ -148,7 +148,7 @@ fn random_programs_have_the_same_bits_however_they_are_compiled() {
             let unfused = run(&compiled(&function, false), &inputs);
             let fused = run(&compiled(&function, true), &inputs);
             assert_eq!(unfused, fused, "seed {seed}");
-            // Rewriting changes no bit either, but those of NaNs.
+            // Rewriting changes no bit either, except those of NaNs.
             for (plain, fused) in run(&plain(&function), &inputs).iter().zip(&fused) {
                 let same = |(a, b): (Scalar, Scalar)| a == b || (a.to_f64().is_nan() && b.to_f64().is_nan());
                 assert!(
@@ -160,7 +160,8 @@ fn random_programs_have_the_same_bits_however_they_are_compiled() {
     }
 }
 
-/// The gates of a recurrent network: each element of a part is asked for once, whatever else lies beside it.
+/// As the gates of a recurrent network: values that are concatenated for a product form one kernel.
+/// Each element of a part has one use, regardless of the other part.
 #[test]
 fn what_is_put_side_by_side_for_a_product_is_one_kernel() {
     let part = "f32[32,64]";
@@ -184,7 +185,8 @@ fn what_is_put_side_by_side_for_a_product_is_one_kernel() {
     assert_eq!(kernels.kernels.len(), 2, "{kernels}");
 }
 
-/// Parts of one tensor under one function, written in one place, are not one thing made twice.
+/// The same function of several parts of one tensor, in one place of the source. The parts are
+/// different values, not one value computed twice.
 #[test]
 fn functions_of_several_parts_of_a_tensor_are_one_kernel() {
     let function = wengert_core::graph::build::FunctionBuilder::build("f", |f| {

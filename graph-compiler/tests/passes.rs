@@ -1,4 +1,4 @@
-//! `docs/passes.md` says what the compiler does.
+//! `docs/passes.md` matches the compiler.
 
 #[test]
 fn the_page_of_passes_is_up_to_date() {

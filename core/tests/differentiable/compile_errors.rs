@@ -1,6 +1,8 @@
-//! What the compiler says where a type cannot be differentiated: each file of `errors/` has the mistakes, and beside it what is said.
+//! Compiler errors for types that cannot be differentiated. Each file in `errors/` contains the
+//! mistakes. The `.stderr` file beside it contains the expected messages.
 //!
-//! `TRYBUILD=overwrite cargo test -p wengert-core --test differentiable` writes what is said now.
+//! `TRYBUILD=overwrite cargo test -p wengert-core --test differentiable` rewrites the expected
+//! messages.
 
 #[test]
 fn mistakes_are_explained_with_their_mend() {

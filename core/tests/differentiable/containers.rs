@@ -1,4 +1,4 @@
-//! Containers, key paths, and arguments that get no gradient.
+//! Containers, key paths, and arguments without a gradient.
 
 use crate::support::{elements, map, paths, run, tensor, vector};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ fn a_tangent_of_another_structure_is_an_error() {
         let error = error.unwrap_err();
         assert!(error.contains(expected) && error.contains("containers.rs:"), "{error}");
     }
-    // Components of what does not fit are poison.
+    // Components are poison where the value and the tangent have different structures.
     let mut poisoned = 0;
     vec![tensor(1), tensor(2)].components(&vec![], &mut |t| poisoned += t.error().is_some() as usize);
     Some(tensor(1)).components(&None, &mut |t| poisoned += t.error().is_some() as usize);
@@ -96,7 +96,7 @@ fn tensors_are_read_and_written_by_key_path() {
             .contains("`1` has type f64[2], the tensor to replace it has type f32[1]")
     );
     assert!(wrong(vec![("0.0", vector(&[1.0])), ("0.0", vector(&[2.0]))]).contains("replaced twice"));
-    // All at once: a step of an optimiser of one's own.
+    // Maps all tensors at once, as the step of a user's optimiser does.
     let doubled = elements(|| map(&model, |path, t| if path == "1" { t * 2.0 } else { t.clone() }));
     assert_eq!(doubled, [1.0, 2.0, 6.0, 8.0]);
 }

@@ -4,7 +4,8 @@ use crate::support::{paths, run, tensor, vector};
 use std::marker::PhantomData;
 use wengert_core::{Differentiable, KeyPath, Tensor};
 
-/// Replaces each tensor by one that is longer by 100, and asserts that map and tangent agree.
+/// Replaces each tensor by one that is longer by 100. Asserts that `map_tensors` and `tangent` give
+/// the same key paths and extents.
 fn grow<T: Differentiable<TangentVector = T>>(value: &T) -> T {
     let longer = |t: &Tensor| tensor(100 + t.shape()[0].as_extent().expect("the extents here are numbers"));
     let mapped = value.map_tensors(&KeyPath::default(), &mut |_, t| longer(t));
@@ -115,7 +116,7 @@ fn types_may_be_recursive_and_generic() {
     assert_eq!(paths(&grow(&tree)), ["0.0.0:101", "0.1.0.0.0:102"]);
 }
 
-/// A direction: its tangent vector is of another type.
+/// A direction. Its tangent vector has another type.
 struct Heading(Tensor);
 
 struct Turn(Tensor);
@@ -144,13 +145,13 @@ impl Differentiable for Heading {
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Turn {
         Turn(make(path, &self.0))
     }
-    /// Moves twice as far, so that one sees that it is asked.
+    /// Moves by twice the tangent. The factor shows that the derived code calls this method.
     fn move_along(&self, turn: &Turn) -> Self {
         Heading(&self.0 + &turn.0 * 2.0)
     }
 }
 
-/// Its tangent vector is made.
+/// The derive macro generates its tangent vector.
 #[derive(Differentiable)]
 #[differentiable(crate = wengert_core, synthesize = ShipTangent)]
 struct Ship<T: Clone, const N: usize, M = ()>
@@ -184,7 +185,7 @@ struct Journey<T: Differentiable> {
     rest: T,
 }
 
-/// A tangent vector of the user's.
+/// A tangent vector that the user wrote.
 #[derive(Differentiable)]
 #[differentiable(crate = wengert_core)]
 struct Course<T> {
@@ -220,7 +221,7 @@ fn a_tangent_vector_is_made_where_a_field_is_not_its_own() {
     assert_eq!(all.unwrap(), expected.map(|(path, x)| (path.to_string(), vec![x])));
     let zero = run(|| {
         let zero = ship().zero_tangent();
-        // A tensor of a tangent vector of the user's has its own name.
+        // A tensor inside of a user's tangent vector has its own key path.
         assert_eq!(paths(&zero)[..2], ["heading.turn:1", "sails.0:1"]);
         let mut components = 0;
         ship().components(&zero, &mut |_| components += 1);
@@ -247,7 +248,8 @@ fn variants_have_tangents_of_the_same_variant() {
             tangent[..],
             [MoveTangent::Rest, MoveTangent::Wait, MoveTangent::Turn(_), MoveTangent::Go { .. }]
         ));
-        // What is marked has no place in the tangent, and the paths of the rest stay.
+        // Marked fields have no place in the tangent. The key paths of the other fields stay the
+        // same.
         assert_eq!(paths(&tangent), ["2.1.turn:1", "3.by:1", "3.to.turn:1"]);
         let moved = moves.move_along(&tangent);
         assert!(matches!(moved[1..3], [Move::Wait(3), Move::Turn("port", _)]));

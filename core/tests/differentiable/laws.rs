@@ -1,5 +1,5 @@
-//! The laws of vector spaces, on a type that holds one of each. The elements are small integers, on which sums and
-//! products of doubles are exact.
+//! The laws of vector spaces, on a type that contains one of each kind of container. The elements
+//! are small integers, so that sums and products of doubles are exact.
 
 use crate::support::elements;
 use proptest::prelude::*;
@@ -23,7 +23,8 @@ struct All {
     name: &'static str,
 }
 
-/// What is needed to make one: 12 numbers, each the first element of a tensor whose second is its square.
+/// The numbers of one value. It uses the first 10. Each is the first element of a tensor, whose
+/// second element is its square.
 type Numbers = [i32; 12];
 
 fn all(numbers: &Numbers, name: &'static str) -> All {
@@ -77,7 +78,7 @@ proptest! {
         );
         let squares: f64 = x[..10].iter().map(|n| f64::from(*n).powi(2) + f64::from(*n).powi(4)).sum();
         prop_assert_eq!(inner(&|| u.inner(&u)), squares);
-        // What has no derivative is that of the first.
+        // A field without a derivative is taken from the first operand.
         prop_assert_eq!(u.plus(&v).name, "x");
     }
 }

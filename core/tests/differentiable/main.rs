@@ -1,5 +1,6 @@
-//! Types that hold tensors: containers, derived types, tangent vectors of another type, and the laws of vector spaces.
-// Clippy sees tests, but not the functions that serve them.
+//! Types that contain tensors: containers, derived types, tangent vectors of another type, and the
+//! laws of vector spaces.
+// Clippy exempts tests, but not their helper functions.
 #![allow(clippy::unwrap_used)]
 
 mod compile_errors;

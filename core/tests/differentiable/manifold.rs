@@ -1,4 +1,5 @@
-//! Unit quaternions, whose tangent vectors have three coordinates, and which move by the exponential map.
+//! Unit quaternions. Their tangent vectors have three coordinates, and they move by the exponential
+//! map.
 
 use crate::support::{elements, vector};
 use wengert_core::{Differentiable, KeyPath, Tensor};
@@ -6,7 +7,8 @@ use wengert_core::{Differentiable, KeyPath, Tensor};
 /// A rotation as a unit quaternion (w, x, y, z).
 struct Rotation(Tensor);
 
-/// Turning about three axes fixed to what is rotated, by half angles: q̇ = q ⊗ (0, v). The columns of v ↦ q ⊗ (0, v) are orthonormal.
+/// A turn about three body-fixed axes, by half angles: q̇ = q ⊗ (0, v). The columns of v ↦ q ⊗ (0,
+/// v) are orthonormal.
 #[derive(Differentiable)]
 #[differentiable(crate = wengert_core)]
 struct Turn(Tensor);
@@ -54,7 +56,7 @@ impl Differentiable for Rotation {
     /// exp: q ⊗ (cos |v|, v · sin |v| / |v|).
     fn move_along(&self, turn: &Turn) -> Self {
         let length = turn.0.square().sum().sqrt();
-        // The strong product: nothing moves along nothing, though 0/0 is NaN.
+        // `scaled_by` is the strong product: a zero tangent moves nothing, although 0/0 is NaN.
         Rotation(&self.0 * length.cos() + self.along(&turn.0.scaled_by(&(length.sin() / &length))))
     }
     fn zero_tangent(&self) -> Turn {
@@ -86,7 +88,7 @@ struct Arm {
 fn moving_a_model_moves_its_manifolds_along_their_exponential_map() {
     let moved = elements(|| {
         let arm = Arm { joints: vec![Rotation(vector(&Q))], length: vector(&[2.0]) };
-        // A quarter of a turn about y, added to the half angle of q.
+        // A quarter turn about y. It adds π/4 to the half angle of q.
         let turn = Turn(vector(&[0.0, std::f64::consts::FRAC_PI_4, 0.0]));
         let tangent = ArmTangent { joints: vec![turn], length: vector(&[0.5]) };
         arm.move_along(&tangent)

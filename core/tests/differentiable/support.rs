@@ -1,9 +1,9 @@
-//! Values of tensors, and what they hold after a run.
+//! Constructors of tensors, and their elements after a run.
 
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Initializer, KeyPath, Literal, Tensor, TensorType, interpret};
 
-/// A tensor that waits for a function.
+/// A tensor that is built before its function.
 pub fn tensor(n: usize) -> Tensor {
     Tensor::variable(TensorType::new(DType::F32, [n]), Initializer::Zeros)
 }
@@ -32,12 +32,12 @@ pub fn run<T: Differentiable>(f: impl FnOnce() -> T) -> Result<Vec<(String, Vec<
     Ok(names.into_iter().zip(elements).collect())
 }
 
-/// The elements alone, one after the other.
+/// The elements alone, concatenated.
 pub fn elements<T: Differentiable>(f: impl FnOnce() -> T) -> Vec<f64> {
     run(f).unwrap().into_iter().flat_map(|(_, values)| values).collect()
 }
 
-/// The same value with tensors made of those it has.
+/// The same value, with each tensor replaced by `f` of it.
 pub fn map<T: Differentiable>(value: &T, mut f: impl FnMut(&str, &Tensor) -> Tensor) -> T {
     value.map_tensors(&KeyPath::default(), &mut |path, t| f(path.as_str(), t))
 }

@@ -1,19 +1,21 @@
-//! Files of cases: each case is a text in a language of the project, with comments before it that say what it does.
-// Each test that takes this room uses a part of it.
+//! Files of test cases. Each case is a text in one of the project's languages. The comments before
+//! it state its inputs and expectations.
+// Each test includes this module and uses a part of it.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::Path;
 use wengert_core::{Diagnostic, Location};
 
-/// A case of a file: its text at its own lines, and the comments before it.
+/// A case of a file: its text and the comments before it.
 pub struct Case<'a> {
-    /// Blank lines stand for what is before it in the file.
+    /// The text of the case. Blank lines replace the preceding lines of the file, so that line
+    /// numbers are those of the file.
     pub text: String,
-    /// Without their slashes.
+    /// The comments without their slashes.
     pub comments: Vec<&'a str>,
 }
 
-/// The cases of a text; each begins with a line that begins with `keyword` and a blank.
+/// The cases of a text. Each begins with a line that starts with `keyword` and a blank.
 pub fn cases<'a>(text: &'a str, keyword: &str) -> Vec<Case<'a>> {
     let mut cases: Vec<Case<'_>> = Vec::new();
     let mut comments = Vec::new();
@@ -31,7 +33,7 @@ pub fn cases<'a>(text: &'a str, keyword: &str) -> Vec<Case<'a>> {
     cases
 }
 
-/// Every file of a folder of `core/tests`, with its path, in the order of their names.
+/// Every file of a folder of `core/tests` with its path, sorted by name.
 pub fn texts(folder: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
@@ -39,7 +41,8 @@ pub fn texts(folder: &str) -> Vec<(String, String)> {
     paths.iter().map(|p| (p.display().to_string(), std::fs::read_to_string(p).unwrap())).collect()
 }
 
-/// Checks every case of every file of a folder, which are named after what they hold; there are more than `least`.
+/// Checks every case of every file of a folder. The folder has the name of the keyword that begins
+/// a case. Fails unless there are more than `least` cases.
 pub fn check_all(folder: &str, least: usize, check: impl Fn(&Case<'_>) -> Result<(), String>) {
     let (mut failures, mut count) = (Vec::new(), 0);
     for (path, text) in texts(folder) {
@@ -57,8 +60,9 @@ pub fn check_all(folder: &str, least: usize, check: impl Fn(&Case<'_>) -> Result
     assert!(count > least, "the files are there");
 }
 
-/// Compares an error with the one that `// error: TEXT` in the case expects on its line: the value, if there is none and none is expected;
-/// nothing, if it is the expected one.
+/// Compares a result with the error that `// error: TEXT` in the case expects on its line. Returns
+/// the value if the case expects no error and there is none. Returns `None` if the error is the
+/// expected one.
 pub fn unless_blamed<T>(case: &Case<'_>, result: Result<T, Diagnostic>) -> Result<Option<T>, String> {
     let lines = case.text.lines().zip(1..);
     let expected: Vec<(u32, &str)> =
@@ -79,7 +83,7 @@ pub fn unless_blamed<T>(case: &Case<'_>, result: Result<T, Diagnostic>) -> Resul
     }
 }
 
-/// The line that an error blames.
+/// The line that an error names first.
 fn line_of(error: &Diagnostic) -> Option<u32> {
     match error.places.first()?.0 {
         Location::Source { line, .. } => Some(line),

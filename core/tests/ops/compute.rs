@@ -1,8 +1,14 @@
-//! `compute` against `evaluate`: every op × sample × float dtype as a nest, a call, or a decomposition, run and compared with its meaning.
+//! `compute` against `evaluate`. Every op × sample × float dtype is lowered to a nest, a call or a
+//! decomposition, run, and compared with the result of `evaluate`.
 //!
-//! The stated bounds: integers and bool, and floats of ops whose instructions are all exact, agree to the bit. An elementwise nest
-//! is within the sum of its instructions' ULP bounds ([`error_bound`]); a reduction or scan of n elements within n times that, at the size of the sum of
-//! the elements' magnitudes; a call within one ULP a term, likewise; a composite within 16 ULP at the size of its largest operand.
+//! The bounds:
+//! - Integers and bool agree to the bit, and so do floats of ops whose instructions are all exact.
+//! - An elementwise nest is within the sum of its instructions' ULP bounds ([`error_bound`]).
+//! - A reduction or scan of n elements is within n times that sum, in ULPs of the sum of the
+//!   elements' magnitudes.
+//! - A call is within one ULP a term, in ULPs of the greatest of the result, the largest operand
+//!   and the square of that.
+//! - A composite is within 16 ULP of the greater of the result and its largest operand.
 
 use super::cases;
 use super::lower::{Lowered, error_bound, execute, lower, ulp};
@@ -12,7 +18,7 @@ use wengert_core::nest::Tree;
 use wengert_core::op::{Op, Sample};
 use wengert_core::{DType, Literal, TensorType};
 
-/// What the op means, in f64 without a rounding at the end.
+/// The result of `evaluate`, in f64 and not rounded to the result's dtype.
 fn meaning(op: &Op, regions: &[Region], operands: &[Literal]) -> Vec<Array<f64>> {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, regions).unwrap();
@@ -20,14 +26,14 @@ fn meaning(op: &Op, regions: &[Region], operands: &[Literal]) -> Vec<Array<f64>>
     op.evaluate(&operands, &results, &Regions::of(regions)).unwrap()
 }
 
-/// The largest magnitude that is finite, and the sum of all.
+/// The largest finite magnitude, and the sum of all finite magnitudes.
 fn magnitudes(operands: &[Literal]) -> (f64, f64) {
     let all = operands.iter().filter(|o| o.dtype().is_float()).flat_map(Literal::scalars);
     let finite = all.map(|s| s.to_f64().abs()).filter(|v| v.is_finite());
     finite.fold((0.0, 0.0), |(max, sum), v| (v.max(max), sum + v))
 }
 
-/// The tolerance for one result with meaning `expected`, by the rules above.
+/// The tolerance for one result whose exact value is `expected`, by the bounds above.
 fn tolerance(op: &Op, regions: &[Region], operands: &[Literal], result: &TensorType, expected: f64) -> f64 {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let dtype = result.dtype;
@@ -36,13 +42,13 @@ fn tolerance(op: &Op, regions: &[Region], operands: &[Literal], result: &TensorT
         Lowered::Nest(nest) => {
             let bound = error_bound(&nest, dtype);
             let reduces = nest.phases.iter().any(|p| !p.axes.is_empty());
-            // The reference itself errs where a function is approximated in f64.
+            // The reference has an error of its own where f64 approximates a function.
             let slack = if dtype == DType::F64 && bound > 0.5 { bound + 1.0 } else { bound * (1.0 + 1e-6) };
             if reduces {
                 let count = operands[0].len() as f64;
                 slack * count * ulp(expected.abs().max(sum), dtype)
             } else {
-                // Near their zeros these are bounded absolutely.
+                // The errors of `lgamma` and `digamma` are bounded absolutely near their zeros.
                 let near_zero = matches!(op.name(), "lgamma" | "digamma");
                 slack * ulp(if near_zero { expected.abs().max(1.0) } else { expected }, dtype)
             }
@@ -79,14 +85,15 @@ fn compare(what: &str, sample: &Sample, operands: &[Literal], tree: Tree) {
     }
 }
 
-/// True if there are loops or branches in a body.
+/// True if a body contains loops or branches.
 fn has_control(body: &Body) -> bool {
     body.equations.iter().any(|e| e.op.control().is_some() || e.regions.iter().any(|r| has_control(r)))
 }
 
 #[test]
 fn every_op_computes_what_it_means() {
-    // What the regions of a loop or a branch compute is ops again; who runs regions is compared with the interpreter elsewhere.
+    // Ops with loops or branches are left out. Their regions consist of other ops, and another test
+    // compares the control flow with the interpreter.
     let straight = |sample: &Sample, operands: &[Literal]| {
         let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
         sample.op.control().is_none() && !sample.regions(&types).iter().any(|r| has_control(r))

@@ -1,4 +1,5 @@
-//! `docs/ops.md` is generated from the catalogue. `WENGERT_BLESS=1 cargo test -p wengert-core --test ops docs` writes it.
+//! `docs/ops.md` is generated from the catalogue. `WENGERT_BLESS=1 cargo test -p wengert-core
+//! --test ops docs` writes it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +20,7 @@ fn the_table_of_ops_is_up_to_date() {
     );
 }
 
-/// What a user of `jax.lax` and `jax.random` looks for, by family.
+/// The names that a user of `jax.lax` and `jax.random` looks for, by family.
 const EXPECTED: &str = "
     neg abs sign floor ceil round is_finite exp exp2 expm1 log log1p log2 logistic sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh
     erf erfc erf_inv lgamma digamma sqrt rsqrt cbrt square reciprocal not popcnt clz

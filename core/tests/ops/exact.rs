@@ -1,5 +1,5 @@
-//! Ops over rational numbers, with zero tolerance: laws of arithmetic that floats keep only approximately, and closeness of the
-//! f64 meaning to the exact one.
+//! Ops over rational numbers, with zero tolerance. These are laws of arithmetic that floats satisfy
+//! only approximately. Also: the f64 meaning of each op is close to the exact one.
 
 use super::cases;
 use num_bigint::BigInt;
@@ -14,7 +14,7 @@ fn rational(numerator: i64, denominator: i64) -> BigRational {
     BigRational::new(BigInt::from(numerator), BigInt::from(denominator))
 }
 
-/// Fractions without a finite binary expansion, by a seed.
+/// Fractions without a finite binary expansion, from a seed.
 fn fractions(shape: &[usize], seed: i64) -> Array<BigRational> {
     let count = shape.iter().product::<usize>() as i64;
     let cell = |i: i64| Cell::Real(rational((i * 7 + seed) % 19 - 9, 3 + (i * 5 + seed) % 7 * 2));
@@ -87,7 +87,7 @@ fn reductions_products_and_scans_agree() {
             a.max_axes(&[1]),
             a.mean_axes(&[0]) * 3.0,
             a.sum_axes(&[0]),
-            // The variance is the mean of squares less the square of the mean, exactly.
+            // The variance is the mean of squares minus the square of the mean, exactly.
             a.var(),
             a.square().mean() - a.mean().square(),
         ]
@@ -115,7 +115,8 @@ fn what_a_triangular_solve_gives_solves_the_equations() {
 
 #[test]
 fn a_convolution_is_a_product_of_polynomials() {
-    // With full padding and a reversed filter, coefficients convolve: (Σ aᵢ zⁱ)(Σ bⱼ zʲ).
+    // A convolution with full padding and a reversed filter multiplies polynomials: (Σ aᵢ zⁱ)(Σ bⱼ
+    // zʲ).
     let (n, m) = (5usize, 3usize);
     let product = run(&[&[1, n, 1], &[m, 1, 1]], |x| {
         let pad = wengert_core::Dim::from(m - 1);
@@ -168,7 +169,7 @@ fn f64_is_near_the_exact_meaning_and_what_is_not_rational_says_so() {
         {
             for (f, r) in f.cells.iter().zip(r.cells.iter()) {
                 match (f, r) {
-                    // A conversion to a half overflows, which rationals do not.
+                    // A conversion to f16 overflows. Rationals do not.
                     (Cell::Real(f), Cell::Real(r)) if f.is_infinite() => {
                         assert!(Real::to_f64(r).abs() > 65504.0, "{}: {f}, not {r}", entry.name);
                     }

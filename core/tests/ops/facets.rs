@@ -42,7 +42,7 @@ fn attributes_make_the_op_again() {
     for (entry, sample, _) in cases() {
         let map = |op: &Op| op.attributes().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
         assert_eq!(Op::from_attributes(entry.name, map(&sample.op)).unwrap(), sample.op);
-        // One attribute more is one too many.
+        // An additional attribute is an error.
         let mut more: std::collections::BTreeMap<_, _> = map(&sample.op);
         more.insert("colour".into(), Attribute::Bool(true));
         let error = Op::from_attributes(entry.name, more).unwrap_err().to_string();
@@ -56,7 +56,8 @@ fn attributes_make_the_op_again() {
 fn what_is_elementwise_has_operands_of_the_results_shape() {
     for (entry, sample, operands) in cases() {
         let results = sample.infer(&types(&operands)).unwrap();
-        // Between sizes a bitcast has an axis of parts, which tells.
+        // A bitcast to another size adds or removes an axis of parts, so it is recognised by the
+        // rank.
         let parts =
             matches!(sample.op, Op::BitcastConvertType(_)) && results[0].rank() != operands[0].shape().len();
         if sample.op.traits().elementwise && !parts {

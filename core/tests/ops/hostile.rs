@@ -1,5 +1,5 @@
-//! Whatever attributes and operand types an op is given, `infer` answers with types or an error; and what it accepts can be evaluated
-//! and lowered.
+//! `infer` returns types or an error for all attributes and operand types. Every op that it accepts
+//! can be evaluated and lowered.
 
 use super::lower::{execute, lower};
 use proptest::prelude::*;
@@ -92,7 +92,7 @@ impl Random {
     }
 }
 
-/// A sample's op and operand types after some mutations.
+/// A sample's op and operand types after random mutations.
 fn mutated(random: &mut Random, samples: &[Sample]) -> (Option<Op>, Vec<TensorType>) {
     let sample = &samples[random.below(samples.len())];
     let dtype = [DType::F32, DType::F64, DType::BF16][random.below(3)];
@@ -117,10 +117,10 @@ fn mutated(random: &mut Random, samples: &[Sample]) -> (Option<Op>, Vec<TensorTy
     (Op::from_attributes(sample.op.name(), attributes).ok(), types)
 }
 
-/// Small enough to be run.
+/// True if the types are small enough to be run.
 fn is_small(types: &[TensorType]) -> bool {
     types.iter().all(|ty| {
-        // An empty tensor may have huge extents; its type is still one that can be computed with.
+        // An empty tensor may have huge extents. Its type is valid, and the op can be evaluated.
         ty.elements().is_some_and(|n| n <= 2000)
     })
 }
@@ -162,13 +162,15 @@ fn infer_never_panics_and_what_it_accepts_runs() {
         let evaluated =
             op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap_or_else(|e| panic!("{op:?}: {e}"));
         assert_eq!(evaluated.iter().map(Array::ty).collect::<Vec<_>>(), results, "{op:?}");
-        // Nothing is launched for an empty result; here its rows would be counted one by one.
+        // The interpreter of nests iterates over the rows of an empty result; a device launches
+        // nothing for it. Such results are left out if their extents are large.
         let countable = types.iter().chain(&results).flat_map(|ty| ty.extents().unwrap()).all(|e| e <= 2000);
         if countable && !matches!(op, Op::Constant(_)) {
             lower(&op, &[], &types, &results, Tree::SEQUENTIAL);
             let computed = execute(&op, &[], &operands, Tree::SEQUENTIAL);
             for (c, e) in computed.iter().zip(&evaluated) {
-                // Floats are compared elsewhere; what is no float is exact whatever the attributes.
+                // Other tests compare floats. Results and operands without floats are exact for all
+                // attributes.
                 let exact = !c.dtype().is_float() && operands.iter().all(|o| !o.dtype().is_float());
                 assert!(
                     !exact || *c == e.to_literal().unwrap(),
@@ -187,7 +189,7 @@ fn wrong_operands_are_refused_with_the_ops_name() {
         for sample in &entry.samples {
             let types: Vec<TensorType> = sample.literals(DType::F32, 1).iter().map(Literal::ty).collect();
             let regions = sample.regions(&types);
-            // The least number of operands of those that take any number.
+            // The minimum number of operands of each variadic op.
             let least = match entry.name {
                 "concatenate" | "argsort" | "sort" => Some(1),
                 "select_n" => Some(2),
@@ -212,7 +214,8 @@ fn wrong_operands_are_refused_with_the_ops_name() {
             {
                 refused(fewer, "fewer");
             }
-            // Two operands of an op never mix dtypes, unless one holds indices, labels or conditions; or what is sorted along.
+            // The two operands of an op have the same dtype, except where one contains indices,
+            // labels or conditions, and except for `argsort` and `sort`.
             if types.len() == 2 && types[0] == types[1] && !["argsort", "sort"].contains(&entry.name) {
                 let other = if types[0].dtype == DType::Bool { DType::F32 } else { DType::Bool };
                 refused(&[types[0].clone(), types[1].with_dtype(other)], "dtype");

@@ -1,4 +1,5 @@
-//! The plainest lowering: one op, one nest. The compiler's fusion is tested elsewhere; this tests the `compute` facet by itself.
+//! The simplest lowering: one op, one nest. Other tests cover the compiler's fusion. This module
+//! tests the `compute` facet alone.
 
 use wengert_core::call::Call;
 use wengert_core::graph::build::{FunctionBuilder, Scope};
@@ -10,7 +11,7 @@ use wengert_core::nest::{
 use wengert_core::op::{Compute, ElementContext};
 use wengert_core::{DType, Literal, Op, Scalar, Tensor, TensorType, math};
 
-/// An op as something that runs.
+/// The executable form of an op.
 pub enum Lowered {
     Nest(Box<Nest>),
     Call(Call),
@@ -64,7 +65,7 @@ fn affine(axes: &[AxisId]) -> Vec<Affine> {
     axes.iter().map(|a| Affine::axis(*a)).collect()
 }
 
-/// The whole operands and results of an op as buffers.
+/// One buffer for each operand and result of an op, in its full shape.
 fn buffers(b: &mut NestBuilder, operands: &[TensorType], results: &[TensorType]) -> [Vec<BufferId>; 2] {
     let inputs = operands.iter().enumerate();
     let inputs = inputs.map(|(i, ty)| b.input(&format!("x{i}"), ty.dtype, &extents(ty))).collect();
@@ -73,7 +74,7 @@ fn buffers(b: &mut NestBuilder, operands: &[TensorType], results: &[TensorType])
     [inputs, outputs]
 }
 
-/// Lowers an op; reductions follow `tree`.
+/// Lowers an op. Reductions use `tree`.
 pub fn lower(
     op: &Op,
     regions: &[Region],
@@ -131,7 +132,7 @@ pub fn lower(
     Lowered::Nest(Box::new(b.finish().unwrap_or_else(|e| panic!("{}: {e}", op.name()))))
 }
 
-/// A function of tensors as a body over inputs of these types.
+/// A body over inputs of these types, built by a function of tensors.
 fn body(operands: &[TensorType], rule: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Body {
     let function = FunctionBuilder::build("composite", |f| {
         let inputs: Vec<Tensor> =
@@ -144,7 +145,7 @@ fn body(operands: &[TensorType], rule: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Bod
     function.unwrap_or_else(|e| panic!("{e}")).body
 }
 
-/// Runs an op on nests and calls, each composite by its parts.
+/// Runs an op as a nest or a call; composites run op by op.
 pub fn execute(op: &Op, regions: &[Region], operands: &[Literal], tree: Tree) -> Vec<Literal> {
     if let Op::Constant(constant) = op {
         return vec![constant.value.clone()];
@@ -152,7 +153,8 @@ pub fn execute(op: &Op, regions: &[Region], operands: &[Literal], tree: Tree) ->
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, regions).unwrap_or_else(|e| panic!("{e}"));
     if op.control().is_some() {
-        // Loops and branches within a composite have their meaning; who runs regions is compared with the interpreter elsewhere.
+        // Loops and branches within a composite are evaluated. Other tests compare the execution of
+        // regions with the interpreter.
         let operands: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
         let given = op.evaluate(&operands, &results, &Regions::of(regions));
         return given
@@ -187,9 +189,10 @@ fn run(body: &Body, inputs: &[Literal], tree: Tree) -> Vec<Literal> {
     body.outputs.iter().map(|v| values[at(v)].clone().unwrap()).collect()
 }
 
-/// A bound for the error of one iteration of a nest in ULPs of `dtype`: the sum of its instructions' bounds, since ops are spelt so that no
-/// step magnifies the relative error of the one before; all but the last count twice, since a relative error may be twice as many ULPs
-/// after a step as before it.
+/// A bound for the error of one iteration of a nest, in ULPs of `dtype`. It is the sum of its
+/// instructions' bounds, since ops are written so that no step magnifies the relative error of the
+/// step before. All bounds but the last count twice: after a step the same relative error may be
+/// twice as many ULPs as before it.
 pub fn error_bound(nest: &Nest, dtype: DType) -> f64 {
     let mut bounds = Vec::new();
     let combines = nest.phases.iter().flat_map(|p| &p.reductions).map(|r| &r.combine);
@@ -210,7 +213,7 @@ pub fn error_bound(nest: &Nest, dtype: DType) -> f64 {
             ScalarOp::Convert => 0.0,
             op => math::ulp_bound(*op, from).unwrap_or_else(|| panic!("{} of {from}", op.name())),
         };
-        // An ULP of what the instruction gives, in ULPs of the result.
+        // Converts ULPs of the instruction's result to ULPs of the nest's result.
         bounds.push(bound * 2f64.powi(digits(dtype) - digits(to)));
     }
     let last = bounds.iter().copied().rfind(|b| *b > 0.0).unwrap_or(0.0);
@@ -227,7 +230,7 @@ pub fn digits(dtype: DType) -> i32 {
     }
 }
 
-/// The distance of neighbours at `value`, subnormal numbers included.
+/// The distance between neighbouring numbers at `value`, including subnormal numbers.
 pub fn ulp(value: f64, dtype: DType) -> f64 {
     let least = match dtype {
         DType::F16 => -14,

@@ -1,5 +1,5 @@
-//! Facets of ops, over the whole catalogue: an op that is added is tested here without a change.
-// Clippy sees tests, but not the functions that serve them.
+//! Facets of ops, over the whole catalogue. A new op is tested here without a change.
+// Clippy exempts tests, but not their helper functions.
 #![allow(clippy::unwrap_used)]
 
 mod compute;
@@ -15,10 +15,10 @@ mod special;
 use wengert_core::op::{Entry, Sample};
 use wengert_core::{DType, Literal, Op};
 
-/// The dtypes that samples of floats are tested in.
+/// The dtypes in which float samples are tested.
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 
-/// Every op × sample × float dtype, with the operands; samples without random floats once.
+/// Every op × sample × float dtype, with the operands. A sample without random floats appears once.
 fn cases() -> impl Iterator<Item = (Entry, Sample, Vec<Literal>)> {
     Op::catalogue().into_iter().flat_map(|entry| {
         let samples = entry.samples.clone().into_iter();
@@ -27,7 +27,8 @@ fn cases() -> impl Iterator<Item = (Entry, Sample, Vec<Literal>)> {
             let mut seen: Vec<Vec<Literal>> = Vec::new();
             for dtype in FLOATS {
                 let literals = sample.literals(dtype, 0x5eed);
-                // A sample may mix given floats of one dtype with random ones of any: only some mixtures are operands.
+                // A sample may mix fixed floats of one dtype with random floats of any dtype. Only
+                // some of the mixtures are valid operands.
                 let types: Vec<_> = literals.iter().map(Literal::ty).collect();
                 if !seen.contains(&literals) && (seen.is_empty() || sample.infer(&types).is_ok()) {
                     seen.push(literals);

@@ -1,4 +1,4 @@
-//! Methods of tensors that are made of several ops.
+//! Methods of tensors that consist of several ops.
 
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::indexing::{
@@ -144,7 +144,7 @@ fn scatters_of_every_kind() {
         scatter_dims_to_operand_dims: vec![0],
         ..Default::default()
     };
-    // Twice element 2, once element 0, once outside.
+    // Two updates of element 2, one of element 0, and one out of bounds.
     let at = || constant(&[4, 1], vec![2i32, 0, 9, 2]);
     let updates = || constant(&[4], vec![5.0f32, -6.0, 7.0, 0.5]);
     let run = |f: &dyn Fn(&Tensor, &Tensor, &Tensor) -> Tensor| {
@@ -179,7 +179,7 @@ fn uniform_numbers_fill_the_half_open_interval() {
         let x = numbers(40_000, |key| key.uniform(dtype, [200usize, 200]));
         assert!(x.iter().all(|v| (0.0..1.0).contains(v)), "{dtype}");
         let (mean, variance) = moments(&x);
-        // Four standard errors, and half a step of a half's mantissa.
+        // Four standard errors, plus half a step of the half's mantissa.
         assert!(
             (mean - 0.5).abs() < 0.006 + 0.004 && (variance - 1.0 / 12.0).abs() < 0.003,
             "{dtype}: {mean} {variance}"
@@ -247,7 +247,8 @@ fn results_that_a_product_cannot_give_are_explained() {
     };
     for operand in DType::ALL {
         for result in DType::ALL {
-            // The rule of lax: not narrower, floats of floats, signed of signed.
+            // The rule of lax: the result is not narrower, floats give floats, and signed integers
+            // give signed integers.
             let kind = match (operand, result) {
                 (DType::Bool, _) => true,
                 (_, DType::Bool) => false,
@@ -274,7 +275,7 @@ fn results_that_a_product_cannot_give_are_explained() {
     assert!(error.contains("found bool") && error.contains("give a `result`"), "{error}");
 }
 
-/// The bytes of a literal's elements, lowest first.
+/// The bytes of a literal's elements, in little-endian order.
 fn bytes(literal: &Literal) -> Vec<u8> {
     let size = literal.dtype().size();
     literal.scalars().flat_map(|s| s.bits().to_le_bytes()[..size].to_vec()).collect()
@@ -282,7 +283,8 @@ fn bytes(literal: &Literal) -> Vec<u8> {
 
 #[test]
 fn bits_of_other_sizes_are_parts_along_a_last_axis() {
-    // Every half but NaN; and with their bits, numbers of all other dtypes.
+    // 8192 numbers of each half format, none of them NaN. Their bits give numbers of all other
+    // dtypes.
     let halves: Vec<half::f16> =
         (0..=u16::MAX).map(half::f16::from_bits).filter(|h| !h.is_nan()).step_by(5).take(8192).collect();
     let bfloats: Vec<half::bf16> =
@@ -311,7 +313,7 @@ fn bits_of_other_sizes_are_parts_along_a_last_axis() {
                 "{} to {dtype}",
                 x.dtype()
             );
-            // Bytes are the same, but where they make a NaN of a half or of another float.
+            // The bytes are the same, except that NaNs become canonical.
             let nan = there.scalars().any(|s| dtype.is_float() && s.to_f64().is_nan());
             if !nan {
                 assert_eq!(bytes(&there), bytes(&x), "{} to {dtype}", x.dtype());
@@ -330,7 +332,7 @@ fn bits_of_other_sizes_are_parts_along_a_last_axis() {
         b.output("y", x.bitcast(DType::F32));
     });
     assert!(built.unwrap_err().to_string().contains("has the bits of 4 of u8[3]"));
-    // The axis of the parts must be known, and bool is no other's bits.
+    // The axis of the parts must have a known extent. A bitcast to bool is refused.
     let infer = |dtype, x: TensorType| Op::from(BitcastConvertType { dtype }).infer(&[x], &[]);
     let variable = TensorType::new(DType::U8, [Dim::from(2usize), Dim::variable("B")]);
     let error = infer(DType::F32, variable).unwrap_err().to_string();

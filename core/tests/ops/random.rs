@@ -1,5 +1,5 @@
-//! Random numbers against their distributions, at fixed keys: moments, and the Kolmogorov–Smirnov distance, which a sample of n numbers keeps
-//! below 1.95/√n for 999 of 1000 keys.
+//! Random numbers against their distributions, at fixed keys. The tests compare moments and the
+//! Kolmogorov–Smirnov distance. For n numbers that distance is below 1.95/√n for 999 of 1000 keys.
 
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{DType, Literal, Tensor, TensorType, interpret};
@@ -27,7 +27,7 @@ fn mean(x: &[f64]) -> f64 {
     x.iter().sum::<f64>() / x.len() as f64
 }
 
-/// The greatest distance of the numbers' distribution from another.
+/// Asserts the Kolmogorov–Smirnov bound on the numbers' distance from a distribution.
 fn assert_distributed(what: &str, x: &[f64], distribution: impl Fn(f64) -> f64) {
     let mut sorted = x.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -55,12 +55,12 @@ fn continuous_numbers_have_their_distributions() {
         assert_distributed("exponential", &exponential, |v| 1.0 - (-v).exp());
         let gumbel = one(|k| k.gumbel(dtype, shape()));
         assert_distributed("gumbel", &gumbel, |v| (-(-v).exp()).exp());
-        // Euler's constant.
+        // The mean is Euler's constant.
         assert!((mean(&gumbel) - 0.5772).abs() < 0.03, "{}", mean(&gumbel));
     }
 }
 
-/// The density of a normal number, and the probability of one below.
+/// The density of the normal distribution. [`below`] is its cumulative distribution function.
 fn density(x: f64) -> f64 {
     (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt()
 }
@@ -79,11 +79,12 @@ fn truncated_normal_numbers_have_their_distribution_and_moments() {
             let x = one(|k| k.truncated_normal(dtype, [COUNT], low, high));
             assert!(x.iter().all(|v| low < *v && *v < high && v.is_finite()), "{dtype} {low} {high}");
             let mass = below(high) - below(low);
-            // What a tail of φ contributes: nothing at infinity, where its product is NaN.
+            // The contribution of a tail of φ. At infinity it is zero, although the product is NaN.
             let edge = |x: f64| if x.is_finite() { x * density(x) } else { 0.0 };
             let expected = (density(low) - density(high)) / mass;
             let variance = 1.0 + (edge(low) - edge(high)) / mass - expected * expected;
-            // Six standard errors; the variance of squares is at most twice the square of a normal's. A half is rounded once.
+            // Six standard errors. The variance of the squares is at most twice the square of a
+            // normal distribution's. A half is rounded once.
             let (tolerance, squares) =
                 (6.0 * (variance / COUNT as f64).sqrt(), 6.0 * variance * (2.0 / COUNT as f64).sqrt());
             let rounding = if dtype.is_half() { 1.0 / 256.0 } else { 0.0 };
@@ -102,7 +103,7 @@ fn truncated_normal_numbers_have_their_distribution_and_moments() {
             }
         }
     }
-    // A bound for each row, and one for all.
+    // A bound for each row, and a bound for all rows.
     let low = Literal::from_vec(&[2, 1], vec![-1.0f64, 1.0]).unwrap();
     let x = one(|k| k.truncated_normal(DType::F64, [2, COUNT], Tensor::constant(low), 1.5f32));
     for (row, low) in x.chunks(COUNT).zip([-1.0, 1.0]) {
@@ -110,7 +111,8 @@ fn truncated_normal_numbers_have_their_distribution_and_moments() {
     }
 }
 
-/// Where erf has no digits left, the numbers gather at the outer bound, but none reaches it.
+/// In the far tails erf has no digits left. The numbers concentrate at the outer bound, and none
+/// equals it.
 #[test]
 fn truncated_normal_numbers_of_the_far_tails_are_within_the_bounds() {
     let different =
@@ -127,7 +129,7 @@ fn truncated_normal_numbers_of_the_far_tails_are_within_the_bounds() {
             assert!(x.iter().all(|v| low < *v && *v < high), "{dtype} {low} {high}: {x:?}");
         }
     }
-    // One number between.
+    // There is one f32 between these bounds.
     let (low, high) = (1.0f32, f32::from_bits(0x3f80_0002));
     let x = one(|k| k.truncated_normal(DType::F32, [100], low, high));
     assert!(x.iter().all(|v| *v == f64::from(f32::from_bits(0x3f80_0001))));
@@ -180,7 +182,7 @@ fn permutations_are_orders_and_all_are_alike() {
     let mut sorted = x.clone();
     sorted.sort_by(f64::total_cmp);
     assert_eq!(sorted, (0..1000).map(f64::from).collect::<Vec<_>>());
-    // Of 3 elements, each of the 6 orders in its turn.
+    // All 6 orders of 3 elements occur equally often.
     let keys = 3000;
     let mut seen = std::collections::BTreeMap::new();
     let orders = draw([5, 9], |k| k.split_key(keys).iter().map(|k| k.permutation(3usize)).collect());
@@ -189,7 +191,7 @@ fn permutations_are_orders_and_all_are_alike() {
     }
     assert_eq!(seen.len(), 6);
     let chi: f64 = seen.values().map(|n| (*n as f64 - 500.0).powi(2) / 500.0).sum();
-    // Five degrees of freedom: below 20.5 for 999 of 1000 keys.
+    // χ² with five degrees of freedom is below 20.5 for 999 of 1000 keys.
     assert!(chi < 20.5, "{chi} {seen:?}");
     let rows = one(|k| {
         let x = Literal::from_vec(&[3, 2], vec![0i32, 1, 2, 3, 4, 5]).unwrap();
@@ -219,7 +221,7 @@ fn new_keys_are_independent_of_each_other_and_of_the_old() {
             assert!(r.abs() < 4.0 / 4000f64.sqrt(), "{i}: {r}");
         }
     }
-    // The same number of any dtype makes the same key, another one another.
+    // The same number in any dtype makes the same key. Another number makes another key.
     let keys = draw([1, 2], |key| {
         let number = |dtype: DType| {
             Tensor::constant(

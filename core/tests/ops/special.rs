@@ -1,4 +1,4 @@
-//! What ops do at the edges: not numbers, signed zeros, ties, overflow, indices out of bounds.
+//! Edge cases of ops: NaN, signed zeros, ties, overflow, indices out of bounds.
 
 use super::lower::execute;
 use wengert_core::call::ScatterKind;
@@ -15,7 +15,7 @@ fn vector<T: Element>(values: &[T]) -> Literal {
     Literal::from_vec(&[values.len()], values.to_vec()).unwrap()
 }
 
-/// The op's result, which both the interpreter and the nest give.
+/// The result of an op. The interpreter and the nest must agree on it.
 fn both(op: impl Into<Op>, operands: &[Literal]) -> Literal {
     let op = op.into();
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
@@ -32,7 +32,7 @@ fn both(op: impl Into<Op>, operands: &[Literal]) -> Literal {
     computed
 }
 
-/// The same for an op of one operand.
+/// [`both`] for an op of one operand.
 fn one(op: impl Into<Op>, x: &Literal) -> Literal {
     both(op, std::slice::from_ref(x))
 }
@@ -106,7 +106,8 @@ fn conversions_truncate_saturate_and_wrap() {
         both(ConvertElementType { dtype: DType::U64 }, &[integers]),
         vector(&[u64::MAX, 1 << 40, 257])
     );
-    // Beyond 2⁵³ a detour over f64 would round twice: this is just above the tie of two f32.
+    // Beyond 2⁵³ a conversion by way of f64 would round twice. This number is just above the tie of
+    // two f32.
     let beside_a_tie = (1i64 << 60) + (1 << 36) + 1;
     let f = both(ConvertElementType { dtype: DType::F32 }, &[vector(&[beside_a_tie, -beside_a_tie])]);
     let up = ((1i64 << 60) + (1 << 37)) as f32;
@@ -212,7 +213,7 @@ fn normalizing_rows_without_size() {
     assert_eq!(run(rms, 0.0, &[-2.0, 2.0]), ["-1.0", "1.0"]);
     assert_eq!(run(rms, 1e-3, &[-0.0, 0.0]), ["-0.0", "0.0"]);
     assert_eq!(run(rms, 1e-3, &[]), [] as [&str; 0]);
-    // ε is a finite f64, not negative.
+    // ε must be a finite, non-negative f64.
     let x = [TensorType::new(DType::F32, [2usize])];
     for epsilon in [Scalar::of(-1e-5), Scalar::of(f64::NAN), Scalar::of(1e-5f32)] {
         let error = Normalize { kind: rms, axis: 0, epsilon }.infer(&x, &[]).unwrap_err().to_string();
@@ -226,7 +227,7 @@ fn the_loss_of_a_label_that_is_no_class_is_not_a_number() {
     let loss = both(SoftmaxCrossEntropy {}, &[logits, vector(&[0i32, 2, -1, 1])]);
     let ln2 = std::f32::consts::LN_2.to_string();
     assert_eq!(floats(&loss), [ln2.as_str(), "nan", "nan", ln2.as_str()]);
-    // A dtype too narrow to count the classes still finds its own.
+    // Labels may have a dtype that is too narrow to count the classes.
     let wide = Literal::from_vec(&[1, 300], (0..300).map(|i| i as f32 / 100.0).collect()).unwrap();
     let loss =
         |labels| execute(&SoftmaxCrossEntropy {}.into(), &[], &[wide.clone(), labels], Tree::SEQUENTIAL);
@@ -234,7 +235,8 @@ fn the_loss_of_a_label_that_is_no_class_is_not_a_number() {
     assert!((loss(vector(&[44u8]))[0].get(0).to_f64() - 7.109).abs() < 1e-3);
 }
 
-/// Every half there is, in every format that is narrower in one of the two ways or both, or in none.
+/// Every half, in formats that have fewer exponent bits, fewer mantissa bits, fewer of both, or no
+/// fewer.
 #[test]
 fn every_half_in_every_small_format() {
     let f16s: Vec<half::f16> = (0..=u16::MAX).map(half::f16::from_bits).collect();
@@ -251,7 +253,8 @@ fn every_half_in_every_small_format() {
 #[test]
 fn roundings_to_known_formats_are_those_of_the_formats() {
     let x: Vec<f32> = (0..20_000u32).map(|i| f32::from_bits(i.wrapping_mul(214_783))).collect();
-    // A normal number of f16 is what a conversion to f16 gives; what would be subnormal there is zero here.
+    // A normal number of f16 equals the conversion to f16. Numbers that would be subnormal in f16
+    // become zero.
     let found = one(ReducePrecision { exponent_bits: 5, mantissa_bits: 10 }, &vector(&x));
     for (x, found) in x.iter().zip(found.as_slice::<f32>().unwrap()) {
         let half = half::f16::from_f32(*x);
@@ -259,7 +262,7 @@ fn roundings_to_known_formats_are_those_of_the_formats() {
         let wanted = if tiny { 0.0f32.copysign(*x) } else { half.to_f32() };
         assert!(*found == wanted || x.is_nan() && found.is_nan(), "{x}: {found}, not {wanted}");
     }
-    // bf16 has the range of f32, subnormal numbers included.
+    // bf16 has the range of f32, including subnormal numbers.
     let found = one(ReducePrecision { exponent_bits: 8, mantissa_bits: 7 }, &vector(&x));
     for (x, found) in x.iter().zip(found.as_slice::<f32>().unwrap()) {
         let wanted = half::bf16::from_f32(*x).to_f32();
@@ -267,7 +270,7 @@ fn roundings_to_known_formats_are_those_of_the_formats() {
     }
 }
 
-/// Every half with a neighbour on either side; the way there and back.
+/// Every finite half: the next number up, and back again.
 #[test]
 fn every_half_has_its_neighbours() {
     let up = |x: &Literal, y: f32| {
@@ -288,7 +291,7 @@ fn every_half_has_its_neighbours() {
     assert!(finite.iter().zip(next.as_slice::<half::bf16>().unwrap()).all(|(x, next)| next > x));
     let back = up(&next, -INF);
     assert!(finite.iter().zip(back.as_slice::<half::bf16>().unwrap()).all(|(x, back)| x == back));
-    // Equal numbers give the second, whose zero counts.
+    // Of equal numbers the second is the result, including the sign of its zero.
     let equal = both(NextAfter {}, &[vector(&[0.0f32, -0.0, 1.0]), vector(&[-0.0f32, 0.0, 1.0])]);
     assert_eq!(floats(&equal), ["-0.0", "0.0", "1.0"]);
 }
@@ -302,12 +305,12 @@ fn products_of_integers_in_the_dtype_that_is_asked_for() {
     };
     let bytes = || vector(&[127i8, -128]);
     assert_eq!(dot(DType::I32, bytes(), bytes()), Literal::from(127 * 127 + 128 * 128i32));
-    // 2²⁴ + 1 is no f32, and the difference is lost before the product.
+    // 2²⁴ + 1 is not an f32. Its conversion rounds before the product, so the difference is lost.
     let large = vector(&[(1i32 << 24) + 1, -(1 << 24)]);
     assert_eq!(dot(DType::F32, large.clone(), vector(&[1, 1])), Literal::from(0.0f32));
     assert_eq!(dot(DType::I64, large, vector(&[1, 1])), Literal::from(1i64));
     assert_eq!(dot(DType::F64, vector(&[u64::MAX]), vector(&[1u64])), Literal::from(2f64.powi(64)));
-    // Wrapping, as the integer of that dtype does; true is 1.
+    // Integers wrap as in the result's dtype. True is 1.
     assert_eq!(dot(DType::I8, vector(&[200u8]), vector(&[1u8])), Literal::from(-56i8));
     assert_eq!(dot(DType::I32, vector(&[true; 3]), vector(&[true, false, true])), Literal::from(2i32));
     let count = ConvGeneralDilated { result: Some(DType::I32), ..ConvGeneralDilated::new(1) };
@@ -316,7 +319,7 @@ fn products_of_integers_in_the_dtype_that_is_asked_for() {
     assert_eq!(both(count, &[pairs, window]), Literal::from_vec(&[1, 3, 1], vec![2i32, 1, 1]).unwrap());
 }
 
-/// Part 0 has the lowest bits, on every machine.
+/// Part 0 contains the lowest bits, on every machine.
 #[test]
 fn bits_are_little_endian() {
     let to = |dtype| BitcastConvertType { dtype };
@@ -326,7 +329,7 @@ fn bits_are_little_endian() {
     let halves = both(to(DType::F16), &[Literal::from(0xfe00_3c00u32)]);
     let bits: Vec<u64> = halves.scalars().map(|s| s.bits()).collect();
     assert_eq!((bits[0], halves.get(1).to_f64().is_nan()), (0x3c00, true));
-    // A half that is NaN has the bits of the canonical one.
+    // A NaN half is read as the bits of the canonical NaN.
     let nans = vector(&[half::f16::from_bits(0xfe03), half::f16::from_bits(0x7d00)]);
     assert_eq!(both(to(DType::U32), &[nans]), Literal::from(0x7e00_7e00u32));
     let nan = vector(&[half::bf16::from_bits(0xffa1)]);

@@ -1,8 +1,9 @@
-//! Random programs, for tests of everything that takes a program.
+//! Random programs, for tests of all code that takes a program.
 //!
-//! Equations are samples of the catalogue, whose operands are values that happen to have the wanted type, or else new inputs
-//! and constants; and ops of the catalogue tried on any values, kept where `infer` accepts them (so that dimension variables
-//! occur too). The same seed gives the same program.
+//! Most equations are samples of the catalogue. Their operands are values that have the wanted
+//! type, or new inputs and constants. Other equations are ops of the catalogue tried on any values,
+//! and kept if `infer` accepts them; so dimension variables occur too. The same seed gives the same
+//! program.
 
 use std::collections::BTreeSet;
 use wengert_core::graph::{
@@ -29,7 +30,7 @@ impl Random {
         (self.bits() % limit as u64) as usize
     }
 
-    /// An item of a slice that has one.
+    /// An item of a slice that is not empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }

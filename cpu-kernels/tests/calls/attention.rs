@@ -3,7 +3,8 @@
 use super::*;
 use wengert_core::call::Attention;
 
-/// Operands of moderate size, such that no score stands alone; backward, with the results of forward.
+/// Operands of moderate size, so that no single score dominates. For a backward call they include
+/// the results of the forward call.
 fn operands(call: &Attention, seed: u64) -> Vec<Literal> {
     let small = |ty: &TensorType, seed: u64| {
         let shape = ty.extents().unwrap();
@@ -32,7 +33,8 @@ fn attention(extents: [usize; 5], packed: bool, causal: bool, backward: bool, dt
     Attention { batch, queries, keys, heads, width, packed, bias, causal, backward, scale, dtype }
 }
 
-/// The same with a bias, which repeats along those of examples, heads and queries that are said.
+/// The same call with a bias. `repeats` selects the axes (examples, heads, queries) along which the
+/// bias is broadcast.
 fn biased(call: Attention, repeats: [bool; 3]) -> Attention {
     let [batch, heads, queries] = [(0, call.batch), (1, call.heads), (2, call.queries)]
         .map(|(axis, extent)| if repeats[axis] { 1 } else { extent });
@@ -60,7 +62,8 @@ proptest! {
     }
 }
 
-/// Several blocks of queries and of keys, the last ones not full; more keys than queries and fewer.
+/// Several blocks of queries and of keys, of which the last are partial. There are more keys than
+/// queries, and fewer.
 #[test]
 fn many_blocks() {
     for (queries, keys) in [(131, 131), (200, 70), (70, 200), (64, 128), (1, 300), (300, 1)] {
@@ -73,7 +76,7 @@ fn many_blocks() {
     }
 }
 
-/// The target does not claim them, and a plan that has one all the same is told so.
+/// The target does not claim attentions of halves. A plan that contains one gets an error.
 #[test]
 fn halves_are_refused() {
     for dtype in [DType::F16, DType::BF16] {
@@ -83,7 +86,7 @@ fn halves_are_refused() {
     }
 }
 
-/// A bias of −∞ hides what the mask of a shorter sequence hides, forward and backward.
+/// A bias of −∞ masks keys in the same way as a shorter sequence does, forward and backward.
 #[test]
 fn a_bias_hides_keys() {
     let shape = [2, 70, 150, 2, 5];
@@ -101,7 +104,7 @@ fn a_bias_hides_keys() {
         check(&Call::Attention(call.clone()), &operands).unwrap();
         let results = run_all(&Call::Attention(call), &operands, &POOLS[0], Simd::Portable, None);
         if backward {
-            // Keys that nobody sees have no cotangent.
+            // Masked keys have a zero cotangent.
             let of_keys: Vec<f64> = results[1].scalars().map(|x| x.to_f64()).collect();
             let row = |example: usize, s: usize| &of_keys[(example * 150 + s) * 10..][..10];
             assert!(row(0, 90).iter().chain(row(1, 131)).all(|x| *x == 0.0));
@@ -110,14 +113,15 @@ fn a_bias_hides_keys() {
     }
 }
 
-/// Scores that are infinite, or NaN, make what the formulas make of them: a NaN where a row has one, and nothing elsewhere.
+/// Infinite and NaN scores give the results of the formulas. A row with a NaN score is NaN, and a
+/// score of −∞ has weight zero.
 #[test]
 fn special_scores() {
     let call = attention([1, 3, 200, 1, 2], false, false, false, DType::F32);
     let q = Literal::from_vec(&[1, 3, 1, 2], vec![1.0f32, 0.0, f32::NAN, 0.0, 0.0, 1.0]).unwrap();
     for special in [f32::INFINITY, f32::NAN] {
         let mut keys = vec![0.5f32; 400];
-        // Beyond the first block, seen by the first component alone.
+        // Key 150 is beyond the first block. Only its first component is special.
         keys[2 * 150] = special;
         let k = Literal::from_vec(&[1, 200, 1, 2], keys).unwrap();
         let v = Literal::from_vec(&[1, 200, 1, 2], vec![2.0f32; 400]).unwrap();
@@ -128,7 +132,7 @@ fn special_scores() {
         // 0 times infinity is NaN as well.
         assert!(out[4..].iter().all(|x| x.is_nan()), "{special}: {out:?}");
     }
-    // Scores of −∞ count for nothing, also where a block has no other.
+    // A score of −∞ has weight zero, even if its whole block is −∞.
     let q = Literal::from_vec(&[1, 3, 1, 2], vec![1.0f32; 6]).unwrap();
     let mut keys = vec![f32::NEG_INFINITY; 400];
     keys[398..].fill(-400.0);

@@ -43,7 +43,8 @@ fn small() -> impl Strategy<Value = Call> {
     )
 }
 
-/// Images that are worth reading where they lie: enough positions, and vectors of channels.
+/// Images that the kernel reads without packing them: they have enough positions, and a vector of
+/// channels at each.
 fn lying() -> impl Strategy<Value = Call> {
     let axis = (1usize..24, 1usize..4, 8usize..20, 1usize..3, -3i64..4, 1usize..3);
     let axis = axis.prop_map(|(input, filter, output, stride, low, rhs_dilation)| Window {
@@ -55,7 +56,7 @@ fn lying() -> impl Strategy<Value = Call> {
         lhs_dilation: 1,
         rhs_dilation,
     });
-    // The input's cotangent is read where it lies without strides.
+    // The kernel reads the input's cotangent without packing only if the stride is 1.
     let channels = prop_oneof![Just(8usize), Just(16), Just(32), Just(48), 1usize..5];
     let few = prop_oneof![Just(16usize), Just(48), 1usize..5];
     let window = prop::collection::vec(axis, 1..3);
@@ -125,7 +126,7 @@ fn all_directions(batch: usize, groups: usize, channels: [usize; 2], window: Vec
     }
 }
 
-/// Several tiles, several ranges of positions.
+/// Several tiles, and several ranges of positions.
 #[test]
 fn images() {
     let image = |stride| vec![same(28, 3, stride), same(28, 3, stride)];
@@ -138,7 +139,7 @@ fn images() {
     all_directions(4, 1, [5, 7], image(2), DType::I32);
 }
 
-/// Taps as far away as addresses go meet nothing but the first of them.
+/// Taps at the greatest possible distances. Only the first tap meets an element.
 #[test]
 fn taps_beyond_everything() {
     let far = Window { rhs_dilation: 1 << 40, low: 0, ..same(30, 3, 1) };
@@ -146,7 +147,7 @@ fn taps_beyond_everything() {
     all_directions(1, 1, [16, 16], vec![same(6, 3, 1), far], DType::F32);
 }
 
-/// Patches that are the source itself.
+/// Patches that equal the source.
 #[test]
 fn pointwise() {
     let window = vec![same(12, 1, 1), same(12, 1, 1)];
@@ -155,21 +156,22 @@ fn pointwise() {
     all_directions(3, 1, [17, 5], window, DType::F16);
 }
 
-/// One channel a group.
+/// Groups with one channel each.
 #[test]
 fn depthwise() {
     all_directions(2, 24, [1, 1], vec![same(16, 3, 1), same(16, 3, 1)], DType::F32);
     all_directions(2, 8, [1, 2], vec![same(64, 5, 2)], DType::F32);
 }
 
-/// More columns than are made at a time.
+/// More columns than the kernel builds at a time.
 #[test]
 fn many_channels() {
     all_directions(1, 1, [150, 20], vec![same(9, 3, 1), same(9, 3, 1)], DType::F32);
     all_directions(1, 1, [20, 150], vec![same(40, 7, 1)], DType::BF16);
 }
 
-/// The sum over positions is divided into several ranges, and stays what it is.
+/// The sum over positions is split into several ranges. The bits do not depend on the number of
+/// threads.
 #[test]
 fn threads_do_not_matter() {
     for direction in Direction::ALL {

@@ -18,7 +18,8 @@ fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DType) -
     }
 }
 
-/// A dense matrix with the rows or the columns as runs of memory, or with gaps, or the same one for all products.
+/// A layout: contiguous rows, contiguous columns, gaps between elements, one matrix for all
+/// products, or interleaved products.
 fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
     match order % 5 {
         0 => Matrix { batch: rows * columns, row: columns, column: 1 },
@@ -66,7 +67,8 @@ proptest! {
     }
 }
 
-/// Products of several tiles: edges that are no multiples of anything, and depths that are divided.
+/// Products of several tiles. Their edges are not multiples of the tile, and their depths are
+/// split.
 #[test]
 fn large_products() {
     let shapes = [
@@ -92,7 +94,8 @@ fn large_products() {
     }
 }
 
-/// Enough tiles that threads finish in another order each time: the bits stay those of one thread.
+/// A product has so many tiles that threads finish in another order in each run. The bits are those
+/// of one thread.
 #[test]
 fn threads_do_not_matter() {
     let shapes = [
@@ -120,7 +123,8 @@ fn threads_do_not_matter() {
     }
 }
 
-/// An epilogue is nothing but its ops: applied to the sums that the product without it gives, the bits are the same.
+/// An epilogue has the bits of its ops applied one by one to the sums of the product without
+/// epilogue.
 #[test]
 fn epilogues_have_the_bits_of_their_ops() {
     use wengert_core::nest::ScalarOp;
@@ -140,7 +144,7 @@ fn epilogues_have_the_bits_of_their_ops() {
                 ..plain.clone()
             });
             let mut operands = operands(&call, 9);
-            // Among the sums are large, small, zero and negative ones, and NaN.
+            // The sums include large, small, zero and negative numbers, and NaN.
             let scaled = operands[0].scalars().enumerate().map(|(i, x)| {
                 let row = i / 8;
                 let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
@@ -173,10 +177,11 @@ fn epilogues_have_the_bits_of_their_ops() {
     }
 }
 
-/// Sums that a machine's own conversion gives: the halves' sums are in f32, rounded once.
+/// Halves are summed in f32, and the sum is rounded once.
 #[test]
 fn halves_are_summed_in_f32() {
-    // 256 + 1 + 1 is 258 in f32 and, rounded once, in bf16; rounded after each addition it would stay 256.
+    // 256 + 1 + 1 is 258 in f32, and 258 in bf16 after one rounding. Rounded after each addition it
+    // would stay 256.
     let call = Call::Gemm(product(1, [1, 1, 3], DType::BF16, DType::BF16));
     let of = |values: [f64; 3]| {
         Literal::from_scalars(DType::BF16, &[3], &values.map(|v| Scalar::from_f64(DType::BF16, v))).unwrap()

@@ -1,5 +1,5 @@
-//! Calls on the CPU against their reference meaning, within the bounds that it states; and the same bits with any number of
-//! threads and any set of vector instructions.
+//! Calls on the CPU against their reference, within the error bounds that the reference states. The
+//! bits are the same for every number of threads and every set of vector instructions.
 #![allow(clippy::unwrap_used)]
 
 mod attention;
@@ -19,7 +19,7 @@ use wengert_cpu::{AlignedBytes, Buffer, CompiledCall, Pool, Simd, Workspace};
 static POOLS: LazyLock<[Arc<Pool>; 3]> =
     LazyLock::new(|| [1, 2, 3].map(|threads| Arc::new(Pool::new(threads).expect("threads start"))));
 
-/// Dtypes that calls compute with.
+/// The dtypes of the calls under test.
 const DTYPES: [DType; 10] = [
     DType::F32,
     DType::F64,
@@ -56,7 +56,7 @@ fn aligned(bytes: &[u8]) -> AlignedBytes {
     memory
 }
 
-/// The results of a call, in buffers of their own, or the only one over an operand.
+/// The results of a call: in buffers of their own, or, for a call with one result, over an operand.
 fn run_all(
     call: &Call,
     operands: &[Literal],
@@ -69,13 +69,13 @@ fn run_all(
     workspace.reserve(compiled.scratch_bytes()).unwrap();
     let given: Vec<AlignedBytes> = operands.iter().map(|o| aligned(&o.to_bytes())).collect();
     let types = call.results();
-    // Anything may be in a result before.
+    // The bytes of a result before the run are arbitrary.
     let before = |ty: &TensorType| match over {
         Some(operand) => operands[operand].to_bytes(),
         None => vec![0xa5; ty.elements().unwrap() * ty.dtype.size()],
     };
     let mut results: Vec<AlignedBytes> = types.iter().map(|ty| aligned(&before(ty))).collect();
-    // Twice: what a run leaves behind does not disturb the next.
+    // Runs twice: the state that a run leaves in the workspace must not affect the next.
     for _ in 0..2 {
         types.iter().zip(&mut results).for_each(|(ty, result)| result.copy_from_slice(&before(ty)));
         let mut buffers: Vec<Buffer<'_>> = given.iter().map(|g| Buffer::reading(&g[..])).collect();
@@ -99,7 +99,8 @@ fn run(call: &Call, operands: &[Literal], pool: &Arc<Pool>, simd: Simd, over: Op
     run_all(call, operands, pool, simd, over).remove(0)
 }
 
-/// Runs a call in every way, and compares it with its meaning.
+/// Runs a call on every pool, with every set of vector instructions and every in-place operand.
+/// Compares it with its reference.
 fn check(call: &Call, operands: &[Literal]) -> Result<(), TestCaseError> {
     let first = run_all(call, operands, &POOLS[0], Simd::Portable, None);
     for (n, (reference, found)) in call.references(operands).unwrap().iter().zip(&first).enumerate() {

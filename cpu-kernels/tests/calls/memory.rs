@@ -1,4 +1,4 @@
-//! What a run refuses.
+//! Invalid buffers, sizes and calls, which a run refuses.
 
 use super::*;
 use wengert_core::call::{Epilogue, Gemm, Matrix};
@@ -36,12 +36,12 @@ fn buffers_are_checked() {
     assert!(error(&workspace, &mut [given(), given(), given(), residual()]).contains("lent for reading"));
     all[1] = Buffer::reading(&x[..3]);
     assert!(error(&workspace, &mut all).contains("12"));
-    // A larger operand is right, a larger result is not.
+    // An operand's buffer may be larger than the operand. A result's buffer may not.
     assert!(error(&workspace, &mut [given(), given(), residual(), Buffer::writing(&mut y)]).contains("20"));
     let mut all = [Buffer::writing(&mut y), given(), residual(), Buffer::writing(&mut z)];
     compiled.run(&workspace, &mut all).unwrap();
     assert_eq!(z, [10.0, 20.0, 30.0, 40.0]);
-    // The residual's place may be the result's, a factor's may not.
+    // The result may be written over the residual, but not over a factor.
     compiled.run_in_place(&workspace, 2, &mut [given(), given(), Buffer::writing(&mut z)]).unwrap();
     assert_eq!(z, [17.0, 30.0, 45.0, 62.0]);
     let in_place = |operand: usize, z: &mut [f32]| {
@@ -65,10 +65,10 @@ fn a_machine_without_the_vector_instructions_is_refused() {
 #[test]
 fn sizes_that_do_not_fit_are_refused() {
     let Call::Gemm(gemm) = call() else { unreachable!() };
-    // Nothing is stored of a product without rows, but its other extents have no end.
+    // The extents of a product without rows are checked too, although it stores nothing.
     let empty = Call::Gemm(Gemm { m: 0, k: 1 << 40, n: 1 << 40, ..gemm.clone() });
     assert!(CompiledCall::new(&empty).unwrap_err().to_string().contains("overflow"));
-    // A row of halves is copied to scratch memory, of which there is not so much.
+    // A row of halves is copied to scratch memory. This row does not fit into memory.
     let matrix = Matrix { batch: 0, row: 0, column: 0 };
     let (operand, epilogue) = (DType::F16, Epilogue::default());
     let long = Gemm { m: 1, n: 1, k: 1 << 58, lhs: matrix, rhs: matrix, operand, epilogue, ..gemm };

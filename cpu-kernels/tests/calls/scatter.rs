@@ -3,7 +3,7 @@
 use super::*;
 use wengert_core::call::{Scatter, ScatterKind};
 
-/// Shapes and dimension numbers that fit together; indices are chosen apart.
+/// Shapes and dimension numbers that fit together. The indices are chosen separately.
 fn scatters() -> impl Strategy<Value = Scatter> {
     (
         prop::collection::vec((0usize..6, any::<bool>(), any::<bool>(), 0usize..6), 0..4),
@@ -21,7 +21,7 @@ fn scatters() -> impl Strategy<Value = Scatter> {
             if seed % 2 == 0 {
                 moved.reverse();
             }
-            // Window axes and scatter axes of the updates are mixed in some order.
+            // The window axes and scatter axes of the updates are interleaved at random.
             let rank = window.len() + positions.len();
             let (mut update_window_dims, mut updates, mut bits) = (vec![], vec![], seed >> 1);
             let (mut w, mut p) = (window.iter().peekable(), positions.iter().peekable());
@@ -56,7 +56,7 @@ fn operands(s: &Scatter, seed: u64, highest: i64) -> Vec<Literal> {
         .scalars()
         .map(|x| {
             let x = x.to_i64().unwrap();
-            // Some are outside, some very far.
+            // Some indices are out of bounds, some of them by far.
             let start = if x % 50 == 7 { x } else { x.rem_euclid(highest + 2) - 1 };
             Scalar::from_i64(s.index, start)
         })
@@ -92,7 +92,7 @@ fn rows(table: [usize; 2], count: usize, dtype: DType) -> Scatter {
     }
 }
 
-/// The gradient of an embedding, in several parts along the columns.
+/// The gradient of an embedding, split along the columns.
 #[test]
 fn rows_of_a_table() {
     for (table, count, dtype) in
@@ -104,7 +104,8 @@ fn rows_of_a_table() {
     }
 }
 
-/// No axis but the one that indices move along is long: tasks own ranges of it, through which windows reach.
+/// Only the axis that the indices move along is long. Each task owns a range of it, and windows
+/// overlap several ranges.
 #[test]
 fn windows_that_overlap_parts() {
     let scatter = Scatter {

@@ -1,9 +1,9 @@
-//! Sorting, and the greatest elements.
+//! Sorting and top-k.
 
 use super::*;
 use wengert_core::call::{Sort, TopK};
 
-/// Elements of which many are equal, and some are special.
+/// Elements with many duplicates and some special values.
 fn keys(dtype: DType, shape: &[usize], seed: u64, distinct: i64) -> Literal {
     let values: Vec<Scalar> = numbers(DType::I64, shape, seed)
         .scalars()
@@ -12,7 +12,7 @@ fn keys(dtype: DType, shape: &[usize], seed: u64, distinct: i64) -> Literal {
             match x.rem_euclid(9) {
                 0 => Scalar::highest(dtype),
                 1 => Scalar::lowest(dtype),
-                // Zeros and NaNs of both signs, or just large numbers.
+                // Zeros and NaNs of both signs; for integers just large numbers.
                 2 => Scalar::from_bits(dtype, 1 << (dtype.bits() - 1)),
                 3 => Scalar::from_bits(dtype, !(x as u64 & 0b11_0000_0011)),
                 4 => Scalar::from_bits(dtype, (!(x as u64 & 0b11)) >> (65 - dtype.bits())),
@@ -26,7 +26,7 @@ fn keys(dtype: DType, shape: &[usize], seed: u64, distinct: i64) -> Literal {
 
 fn operands(sort: &Sort, seed: u64) -> Vec<Literal> {
     let shape = [sort.outer, sort.length, sort.inner];
-    // The first keys decide little, so that the next ones matter.
+    // The leading keys have few distinct values, so that the following keys decide.
     sort.keys
         .iter()
         .zip(seed..)
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// More rows than a task takes, and rows longer than one.
+/// More rows than one task takes, and rows that are longer than a task.
 #[test]
 fn many_and_long_rows() {
     use DType::*;

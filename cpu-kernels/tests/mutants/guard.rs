@@ -1,4 +1,5 @@
-//! An allocator that puts inaccessible pages around what is aligned to a line of the cache: the memory of runs. The rest comes from the system.
+//! An allocator that places inaccessible pages before and after each allocation that is aligned to
+//! a cache line. These are the allocations of runs. All other allocations come from the system.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
@@ -6,14 +7,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 const PAGE: usize = 4096;
-/// Alignment of the memory that is guarded.
+/// Alignment of guarded memory.
 const LINE: usize = 64;
 
 const NO_ACCESS: c_int = 0;
 const READ_AND_WRITE: c_int = 1 | 2;
 const PRIVATE_AND_ANONYMOUS: c_int = 0x02 | 0x20;
 
-// SAFETY: the C library's own, with these signatures.
+// SAFETY: these functions of the C library have these signatures.
 unsafe extern "C" {
     fn mmap(
         at: *mut c_void,
@@ -29,26 +30,29 @@ unsafe extern "C" {
     fn getenv(name: *const std::ffi::c_char) -> *const std::ffi::c_char;
 }
 
-/// What the process has had of the processors' time.
+/// The processor time that the process has used.
 pub fn processor_time() -> Duration {
-    // SAFETY: takes nothing and gives a number: microseconds, by its standard.
+    // SAFETY: `clock` takes no arguments and returns a number. POSIX fixes its unit at a
+    // microsecond.
     Duration::from_micros(u64::try_from(unsafe { clock() }).unwrap_or(0))
 }
 
 /// See the module.
 pub struct Guarded;
 
-/// 0: not known yet; 1: pages; 2: none.
+/// 0: not yet known; 1: pages; 2: no pages.
 static MODE: AtomicU8 = AtomicU8::new(0);
 
-/// Whether there are pages around this; the same for the whole life of a process.
+/// True if the allocation has guard pages. The answer is the same for the whole life of the
+/// process.
 fn is_guarded(layout: Layout) -> bool {
     if layout.align() != LINE || !cfg!(target_os = "linux") {
         return false;
     }
     let mode = match MODE.load(Ordering::Relaxed) {
         0 => {
-            // SAFETY: the name ends with 0, and so does a value; the environment is not changed. (Reading it by the standard library allocates.)
+            // SAFETY: the name ends with 0, and so does a value. The environment is not changed.
+            // (The standard library allocates when it reads the environment.)
             let off = unsafe {
                 let value = getenv(c"WENGERT_GUARD".as_ptr());
                 !value.is_null() && value.read() == b'0' as std::ffi::c_char
@@ -62,21 +66,21 @@ fn is_guarded(layout: Layout) -> bool {
     mode == 1
 }
 
-/// Bytes of the pages that an allocation lies in, without the two around them.
+/// Bytes of the pages that contain an allocation, without the two guard pages.
 fn pages(layout: Layout) -> usize {
     layout.size().next_multiple_of(LINE).next_multiple_of(PAGE)
 }
 
-// SAFETY: unguarded memory is the system's. Guarded memory is a mapping of its own, which has room for the layout, ends at the end of the
-// readable pages but for what the alignment leaves, and is zeroed.
+// SAFETY: unguarded memory comes from the system. Guarded memory is a mapping of its own, and it is
+// zeroed. It has room for the layout, and it ends at the end of the readable pages up to alignment.
 unsafe impl GlobalAlloc for Guarded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !is_guarded(layout) {
-            // SAFETY: the caller keeps the contract.
+            // SAFETY: the caller obeys the contract.
             return unsafe { System.alloc(layout) };
         }
         let inner = pages(layout);
-        // SAFETY: a new mapping, of which the middle is made accessible.
+        // SAFETY: the mapping is new, and its inner pages are made accessible.
         unsafe {
             let whole = mmap(std::ptr::null_mut(), inner + 2 * PAGE, NO_ACCESS, PRIVATE_AND_ANONYMOUS, -1, 0);
             if whole.addr() == usize::MAX {
@@ -93,7 +97,7 @@ unsafe impl GlobalAlloc for Guarded {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_guarded(layout) {
-            // SAFETY: the caller keeps the contract; fresh pages are zero.
+            // SAFETY: the caller obeys the contract. Fresh pages are zero.
             unsafe { self.alloc(layout) }
         } else {
             // SAFETY: as above.
@@ -103,11 +107,11 @@ unsafe impl GlobalAlloc for Guarded {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if !is_guarded(layout) {
-            // SAFETY: the caller keeps the contract.
+            // SAFETY: the caller obeys the contract.
             return unsafe { System.dealloc(pointer, layout) };
         }
         let inner = pages(layout);
-        // SAFETY: the mapping of `alloc`, found back from the same layout.
+        // SAFETY: this is the mapping of `alloc`; its address follows from the same layout.
         unsafe {
             let start = pointer.sub(inner - layout.size().next_multiple_of(LINE));
             munmap(start.sub(PAGE).cast(), inner + 2 * PAGE);
@@ -119,7 +123,7 @@ unsafe impl GlobalAlloc for Guarded {
 fn what_lies_behind_an_allocation_cannot_be_read() {
     if std::env::var_os("WENGERT_TEST_GUARD").is_some() {
         let memory = wengert_cpu::AlignedBytes::new(64).unwrap();
-        // SAFETY: none; the process is there to end at this read.
+        // SAFETY: none. This read must end the process.
         let byte = unsafe { memory.as_ptr().add(64).read_volatile() };
         println!("read {byte}");
         return;

@@ -1,20 +1,20 @@
 //! Hostile plans, executed: plans and nests of `core`'s filetests with several changes and extreme
-//! extents. What the verifier accepts runs on one thread and on two, and touches nothing but its
-//! memory.
+//! extents. Each plan that the verifier accepts runs on one thread and on two. It must access only
+//! its own memory.
 //!
-//! Memory is watched by one of two: AddressSanitizer, in a build with it, or this test's allocator,
-//! which ends every aligned allocation (arena, scratch, the buffers of a run) at an inaccessible
-//! page and begins it behind one. Either ends the process. A run takes a limited number of
-//! operations, and a plan that takes longer than twenty seconds is reported.
+//! One of two tools checks the accesses: AddressSanitizer in a build with it, or this test's
+//! allocator. The allocator places an inaccessible page before and after every aligned allocation
+//! (arena, scratch, buffers of a run). Both end the process at a wrong access. A run is limited to
+//! a number of operations. The test reports a plan that takes longer than twenty seconds.
 //!
-//! Everything follows from the seed and the number of a case. `ci/deep/plans` runs 100,000 of them
-//! in each mode, in shards; it sets
-//! - `WENGERT_FUZZ_FIRST` and `WENGERT_FUZZ_CASES`: which cases;
-//! - `WENGERT_FUZZ_PROGRESS`: a file that gets a line with the number of the case at hand;
-//! - `WENGERT_FUZZ_OPERATIONS`: how many operations a run may take;
-//! - `WENGERT_GUARD=0`: no pages, under AddressSanitizer.
+//! A case is determined by the seed and its number. `ci/deep/plans` runs 100,000 cases in each
+//! mode, in shards. It sets
+//! - `WENGERT_FUZZ_FIRST` and `WENGERT_FUZZ_CASES`: the range of cases;
+//! - `WENGERT_FUZZ_PROGRESS`: a file to which the test writes the number of the current case;
+//! - `WENGERT_FUZZ_OPERATIONS`: the maximum number of operations of a run;
+//! - `WENGERT_GUARD=0`: no guard pages, under AddressSanitizer.
 
-#![allow(clippy::unwrap_used)] // It is a test.
+#![allow(clippy::unwrap_used)] // This is a test.
 
 mod guard;
 mod mutate;
@@ -31,9 +31,11 @@ use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory, Pool, Simd};
 #[global_allocator]
 static ALLOCATOR: guard::Guarded = guard::Guarded;
 
-/// Operations that a run may take, unless told otherwise: some seconds under AddressSanitizer.
+/// Maximum number of operations of a run, unless set by the environment. They take some seconds
+/// under AddressSanitizer.
 const OPERATIONS: u64 = 1 << 27;
-/// Bytes that a plan may take beside its executable, and the executable, to be run. Larger ones are only made ready.
+/// A plan is executed only if its memory and its executable each take at most this many bytes.
+/// Larger plans are compiled, but not run.
 const LARGEST: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 const STANDSTILL: Duration = Duration::from_secs(1200);
@@ -42,7 +44,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Memory of so many bytes, with numbers of all kinds in it.
+/// Memory of the given size, filled with numbers of all kinds.
 fn filled(dtype: DType, bytes: u64, random: &mut mutate::Random) -> AlignedBytes {
     let mut memory = AlignedBytes::new(usize::try_from(bytes).unwrap()).unwrap();
     for element in memory.chunks_exact_mut(dtype.size()) {
@@ -58,14 +60,14 @@ fn filled(dtype: DType, bytes: u64, random: &mut mutate::Random) -> AlignedBytes
     memory
 }
 
-/// What became of a mutant.
+/// The outcome of a mutant.
 #[derive(PartialEq)]
 enum Fate {
-    /// No text, or the verifier refused it.
+    /// The text does not parse, or the verifier refused it.
     Refused,
-    /// There is not so much memory, or it was not tried.
+    /// Memory could not be allocated, or the plan is above the limit of bytes.
     TooLarge,
-    /// It ran, or was stopped at the limit of its work.
+    /// The plan ran to its end or to its limit of operations.
     Ran,
 }
 
@@ -96,7 +98,9 @@ fn execute(plan: &Plan, pool: &Arc<Pool>, simd: Simd, random: &mut mutate::Rando
     Fate::Ran
 }
 
-/// Ends the process if one case takes too long: by the processor's time of all threads, which a busy machine does not lengthen, or if it stands still.
+/// Ends the process if one case takes too long. It measures the processor time of all threads,
+/// since other load on the machine does not increase that. A second limit on elapsed time catches a
+/// deadlock.
 fn watch(case: Arc<AtomicU64>) {
     let seen = move || case.load(Ordering::Relaxed);
     std::thread::spawn(move || {
@@ -137,7 +141,7 @@ fn accepted_mutants_touch_nothing_but_their_memory() {
         let fate = match mutator.mutant(&mut random) {
             Mutant::Refused => Fate::Refused,
             Mutant::Accepted(plan) => {
-                // A test that fails shows its output.
+                // The test harness shows this output if the test fails.
                 println!("mutant {case}:\n{plan}");
                 let fates = pools.each_ref().map(|pool| execute(&plan, pool, simd, &mut random));
                 if fates.contains(&Fate::Ran) { Fate::Ran } else { Fate::TooLarge }

@@ -1,5 +1,6 @@
-//! Plans that are nearly right: texts with several changes. Numbers that only say what the rest implies (the arena, the bound) are made right
-//! again, or no change would get past them.
+//! Plans that are nearly valid: texts with several changes. Numbers that follow from other parts of
+//! the plan (the arena, the bound) are corrected after the change, since otherwise the verifier
+//! would refuse every mutant.
 
 use std::path::Path;
 use wengert_core::graph::InputRole;
@@ -30,13 +31,13 @@ impl Random {
     }
 }
 
-/// A mutant: a plan that the verifier accepts, for the CPU, or none.
+/// A mutant: a plan for the CPU that the verifier accepts, or none.
 pub enum Mutant {
     Refused,
     Accepted(Box<Plan>),
 }
 
-/// Texts to change.
+/// The texts that are mutated.
 pub struct Mutator {
     plans: Vec<String>,
     nests: Vec<String>,
@@ -62,7 +63,8 @@ const DTYPES: [&str; 11] = ["f32", "f64", "f16", "bf16", "i32", "i64", "u8", "i8
 const BINARY: [&str; 6] = ["add", "sub", "mul", "min", "max", "div"];
 const UNARY: [&str; 5] = ["neg", "abs", "exp", "sqrt", "floor"];
 
-/// The texts of a folder that begin with a keyword at the beginning of a line, without those that an error is expected of.
+/// The texts of a folder's files, each from a line that begins with the keyword. Texts that expect
+/// an error or a fault are left out.
 fn texts(folder: &Path, keyword: &str) -> Vec<String> {
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
@@ -110,7 +112,7 @@ impl Mutator {
     }
 }
 
-/// The numbers of a text: where, and what.
+/// The ranges of the numbers in a text.
 fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
     let bytes = text.as_bytes();
     let is_word = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'%' | b'@' | b'.');
@@ -140,7 +142,7 @@ fn pick<'a>(random: &mut Random) -> &'a str {
     }
 }
 
-/// Every word `from` becomes `to`; or one of them.
+/// Replaces every word `from` with `to`, or one of them at random.
 fn exchange(text: &mut String, from: &str, to: &str, random: &mut Random, all: bool) {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '%' | '@' | '.');
     let alone = |at: &usize| {
@@ -158,7 +160,7 @@ fn exchange(text: &mut String, from: &str, to: &str, random: &mut Random, all: b
 
 fn change(text: &mut String, random: &mut Random) {
     match random.below(12) {
-        // An extent, wherever it stands: such changes are often right.
+        // Replaces an extent everywhere. Such a mutant is often valid.
         0..=4 => {
             let found = numbers(text);
             let Some(chosen) = found.get(random.below(found.len())) else { return };
@@ -179,7 +181,7 @@ fn change(text: &mut String, random: &mut Random) {
             let (from, to) = (random.of_list(ops), random.of_list(ops));
             exchange(text, from, to, random, false);
         }
-        // Row storages that nothing uses.
+        // Unused row buffers.
         9 => {
             let Some(head) = text.find("nest @").and_then(|at| Some(at + text[at..].find("{\n")? + 2)) else {
                 return;
@@ -202,7 +204,7 @@ fn change(text: &mut String, random: &mut Random) {
     }
 }
 
-/// The plan for the CPU with its sums made right, if the verifier accepts it.
+/// The plan for the CPU with its arena and lower bound corrected, if the verifier accepts it.
 fn accepted(mut plan: Plan) -> Option<Plan> {
     plan.target = Target { alignment: plan.target.alignment, ..Target::cpu() };
     for _ in 0..3 {
@@ -223,7 +225,7 @@ fn accepted(mut plan: Plan) -> Option<Plan> {
     None
 }
 
-/// A plan that runs a nest once, if the verifier accepts both.
+/// A plan that runs a nest once, if the verifier accepts the plan and the nest.
 fn nest(text: &str) -> Option<Plan> {
     let (nest, _) = parse_nests("mutant", text).ok()?.into_iter().next()?;
     around(nest).and_then(accepted)

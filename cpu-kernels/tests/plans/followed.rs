@@ -1,6 +1,8 @@
-//! Products and the nests that follow them on their parts: the bits of one after the other.
+//! Products joined with the nests that follow them part by part. The bits are those of running one
+//! after the other.
 //!
-//! Elements are small integers, so every sum is exact, and the plan interpreter is the oracle to the last bit.
+//! Elements are small integers, so every sum is exact. The plan interpreter is the oracle, compared
+//! bit for bit.
 
 use super::{compare, random};
 use std::sync::Arc;
@@ -8,7 +10,9 @@ use wengert_core::Literal;
 use wengert_core::plan::{Plan, interpret, parse_plan, verify};
 use wengert_cpu::{Executable, Pool, Simd};
 
-/// `x·w + b` of extents m, n and k, and a nest on it with these axes and this body, whose result is `z`, of `result`; `at` is where it lies.
+/// A plan of `x·w + b` with extents m, n and k, and of a nest on its result. `nest` gives the
+/// parameters and the body of the nest. The nest writes `z` at `at`. With `output` the product is
+/// an output as well.
 fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Plan {
     let bytes = |count: usize| (4 * count).next_multiple_of(64);
     let product = m * n;
@@ -50,7 +54,7 @@ fn parsed(text: &str) -> Plan {
     plan
 }
 
-/// A nest of rows and columns, which reads the bias by column.
+/// A nest over rows and columns. It reads the bias by column.
 fn of_matrix([m, n, _]: [usize; 3], load: &str) -> String {
     format!(
         "in %p: f32[{m},{n}], in %r: f32[{m},{n}], in %b: f32[{n}], out %z: f32[{m},{n}]) {{
@@ -67,7 +71,7 @@ fn of_matrix([m, n, _]: [usize; 3], load: &str) -> String {
     )
 }
 
-/// A nest along all elements.
+/// A nest over all elements.
 fn of_elements([m, n, _]: [usize; 3]) -> String {
     let count = m * n;
     format!(
@@ -101,7 +105,7 @@ fn run(plan: &Plan, follows: bool) {
     }
 }
 
-/// Extents with one and several blocks of rows, columns and sums, and with single ones.
+/// Extents with one and with several blocks of rows, columns and depth, and extents of 1.
 const EXTENTS: [[usize; 3]; 7] =
     [[37, 600, 20], [5, 33, 7], [130, 70, 300], [1, 100, 40], [64, 1, 33], [3, 1030, 5], [200, 16, 0]];
 
@@ -123,7 +127,7 @@ fn a_nest_that_needs_other_elements_waits() {
     run(&plan(extents, &of_matrix(extents, "i, 3"), "arena+1024", false), false);
 }
 
-/// The result lies where an operand of the product was: the product must be done with it first.
+/// The result overwrites an operand of the product. So the nest must wait for the whole product.
 #[test]
 fn what_the_product_still_reads_is_not_overwritten() {
     let extents = [16, 16, 16];

@@ -1,5 +1,6 @@
-//! Nests of many instructions, as a file may have them: they are compiled in linear time and compute the same bits. If the
-//! time were cubic, as it was once, this test would take hours.
+//! Nests with many instructions, which a file may contain. They are compiled in linear time, and
+//! the bits are those of the interpreter. An earlier version took cubic time, with which this test
+//! would take hours.
 
 use super::{compare, random};
 use std::fmt::Write;
@@ -8,10 +9,11 @@ use wengert_core::Literal;
 use wengert_core::plan::{interpret, parse_plan, verify};
 use wengert_cpu::{Executable, Pool, Simd};
 
-/// Elements of a row; stores to a buffer, as many as the verifier allows.
+/// Elements of a row. Also the number of stores to one buffer, which is the verifier's maximum.
 const WIDTH: usize = 64;
 
-/// A plan of one nest, which loads `count` rows, doubles and stores each; all stores at the end, or each behind its row.
+/// A plan of one nest. It loads `count` rows, doubles each and stores it. All stores are at the
+/// end, or each follows its row.
 fn plan(count: usize, stores_last: bool) -> String {
     let (mut body, mut last) = (String::new(), String::new());
     for k in 0..count {

@@ -1,6 +1,7 @@
-//! The plan executor against the plan interpreter, bit for bit, on the corpus of plans that `core` keeps; and what a run allocates.
+//! The plan executor against the plan interpreter, bit for bit, on the plans of `core`'s filetests.
+//! Also: the number of allocations of a run.
 
-#![allow(clippy::unwrap_used)] // It is a test.
+#![allow(clippy::unwrap_used)] // This is a test.
 
 mod followed;
 mod long;
@@ -15,8 +16,8 @@ use wengert_core::plan::{Plan, Run, interpret, parse_plan, verify};
 use wengert_core::{DType, Literal, Scalar};
 use wengert_cpu::{AlignedBytes, Buffer, CompiledNest, Executable, Memory, Pool, Simd};
 
-/// Counts the allocations of the threads that run a plan: not those of the test harness, and not
-/// those of a thread that starts.
+/// Counts the allocations of the threads that run a plan. It excludes the test harness and threads
+/// that are starting.
 struct Counting;
 
 thread_local! {
@@ -25,15 +26,15 @@ thread_local! {
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything on to the system's allocator.
+// SAFETY: all calls are passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(usize::from(COUNTED.get()), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller obeys the contract.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller obeys the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -41,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The plans of `core`'s filetests that are right.
+/// The valid plans of `core`'s filetests.
 fn corpus() -> Vec<Plan> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
@@ -108,7 +109,8 @@ impl Host {
     }
 }
 
-/// Runs a plan, and compares what it leaves bit for bit; how often it allocated.
+/// Runs a plan and compares its outputs and variables bit for bit. Returns the number of
+/// allocations.
 fn compare(
     executable: &mut Executable,
     inputs: &[Literal],
@@ -140,7 +142,7 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
     for plan in corpus() {
         for threads in [1, 2] {
             let pool = Arc::new(Pool::new(threads).unwrap());
-            // No thread runs two of these tasks, because each waits for all the others.
+            // Each task waits for all others, so every thread runs exactly one of them.
             let all = Barrier::new(threads);
             let task = |_, _| {
                 COUNTED.set(true);
@@ -172,7 +174,7 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
     assert!(compared >= 50, "{compared} runs compared");
 }
 
-/// A nest whose row storages are each below 2^63 bytes, and wrap when they are added up.
+/// A nest whose row buffers are each smaller than 2^63 bytes, while their sum wraps.
 #[test]
 fn row_storages_that_wrap_are_refused() {
     for rows in [1, 2, 4] {
@@ -190,7 +192,7 @@ fn row_storages_that_wrap_are_refused() {
     }
 }
 
-/// 2^31 iterations are refused before the first, by whoever sets a limit.
+/// A run of 2^31 iterations is refused before the first iteration, if the executable has a limit.
 #[test]
 fn a_run_takes_no_more_than_its_limit() {
     let text = "plan @long {

@@ -1,4 +1,5 @@
-//! How many thread-instructions a second: an elementwise kernel and one that works in shared memory.
+//! Thread-instructions per second of an elementwise kernel and of a kernel that works in shared
+//! memory.
 //!
 //! `cargo run --release -p wengert-emulator --example speed`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a command")]
@@ -88,7 +89,7 @@ DONE:
 }
 ";
 
-/// Seconds that this thread has been computing; where the system does not say, seconds that have passed.
+/// Processor time of this thread in seconds; elapsed time where the system does not report it.
 fn seconds(since: Instant) -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = stat.and_then(|s| s.split(' ').next()?.parse::<f64>().ok());

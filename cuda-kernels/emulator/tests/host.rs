@@ -1,11 +1,12 @@
-//! Memory as the host sees it: allocations, initialised bytes, labels; and what a launch checks of it.
+//! Memory from the host's side: allocations, initialised bytes and labels, and the checks of a
+//! launch on them.
 
 use wengert_emulator::{
     Access, Argument, Emulator, Fault, FaultKind, Launch, Memory, MemoryError, Module, Options, Sanitize,
     Space,
 };
 
-/// Adds 1 to the halfwords of `x` into `y`, one a thread.
+/// Adds 1 to the halfwords of `x` and writes them to `y`, one a thread.
 const TEXT: &str = "
 .version 8.0
 .target sm_80
@@ -80,13 +81,13 @@ fn buffers_share_an_arena_without_seeing_each_other() {
     let two = |x, y| vec![buffer(x, 8, Access::Read, None, None), buffer(y, 8, Access::Write, None, None)];
     run(&mut memory, 4, two(arena, arena + 8), Sanitize::ALL).unwrap();
     assert_eq!(memory.read(arena + 8, 2).unwrap(), 0x0708u16.to_le_bytes());
-    // A fifth thread would read the other buffer's bytes.
+    // A fifth thread would read bytes of the other buffer.
     let fault = run(&mut memory, 5, two(arena, arena + 8), Sanitize::NONE).unwrap_err();
     assert_eq!(fault.kind, FaultKind::OutOfBounds(Space::Global));
     assert_eq!(fault.buffer, Some(("Read".to_owned(), 8)));
-    // In place: two arguments for the same bytes, each with its own rights.
+    // In place: two arguments for the same bytes, each with its own access rights.
     run(&mut memory, 4, two(arena, arena), Sanitize::ALL).unwrap();
-    // One element on, threads read what others write.
+    // Shifted by one element, threads read what other threads write.
     let fault = run(&mut memory, 3, two(arena + 2, arena), Sanitize::ALL).unwrap_err();
     assert_eq!(fault.kind, FaultKind::GlobalRace);
 }
@@ -101,14 +102,14 @@ fn labels_follow_halves_of_words() {
         let y = buffer(a + to, 8, Access::Write, None, makes);
         run(memory, threads, vec![x, y], Sanitize::ALL)
     };
-    // Value 5 goes to the first three halfwords of the upper half, value 6 to the fourth.
+    // The first three halfwords of the upper half have label 5, the fourth has label 6.
     step(&mut memory, 0, 8, 4, None, Some(6)).unwrap();
     step(&mut memory, 0, 8, 3, None, Some(5)).unwrap();
     step(&mut memory, 8, 0, 3, Some(5), Some(7)).unwrap();
     let fault = step(&mut memory, 8, 0, 4, Some(5), None).unwrap_err();
     assert_eq!((fault.kind, fault.lane), (FaultKind::ExpectedValue, 3));
     assert!(fault.message.contains("value 5") && fault.message.contains("value 6"), "{fault}");
-    // What the host writes has no label, until it says so.
+    // Bytes that the host writes have no label until the host sets one.
     memory.write(a + 14, &[1, 1]).unwrap();
     let fault = step(&mut memory, 8, 0, 4, Some(5), None).unwrap_err();
     assert!(fault.message.contains("no label"), "{fault}");

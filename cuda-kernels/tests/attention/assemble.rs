@@ -1,4 +1,5 @@
-//! ptxas takes every kernel for an architecture in turn, before a release for every one, and spills nothing.
+//! ptxas assembles every kernel for one architecture in turn, and for all of them before a release.
+//! No kernel spills.
 
 use crate::cases::{FLOATS, Kind, attention, biased};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use wengert_cuda::architecture::Architecture;
 use wengert_cuda::call::compile;
 use wengert_cuda::ptx::Module;
 
-/// Every engine and size of tiles, with what hides scores, what is added to them, and edges.
+/// Every engine and tile size, with masks, with biases, and with partial tiles.
 fn forms() -> Vec<Attention> {
     let mut calls = vec![];
     for dtype in FLOATS {
@@ -45,7 +46,8 @@ fn every_form_assembles() {
     }
     let report = assemble(&sources, &Allowed::nothing()).unwrap();
     assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
-    // Two blocks of threads share a multiprocessor, but for those of f64: registers are what they wait for last.
+    // Two blocks must fit on a multiprocessor, except for f64. Registers limit the number of
+    // resident blocks.
     let most = |m: &&Measure| if m.threads == Some(128) { 255 } else { 128 };
     let f64s = |m: &&Measure| m.kernel.contains("f64");
     let beyond: Vec<_> = report.measures.iter().filter(|m| !f64s(m) && m.registers > most(m)).collect();

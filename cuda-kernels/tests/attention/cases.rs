@@ -1,11 +1,11 @@
-//! Calls, and what they are given.
+//! Attention calls and their operands.
 
 use wengert_core::call::{Attention, Call};
 use wengert_core::{DType, Literal, Scalar, TensorType};
 
 pub const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 
-/// What an attention is but for its extents.
+/// The attributes of an attention besides its extents and dtype.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub packed: bool,
@@ -20,14 +20,16 @@ pub fn attention([batch, queries, keys, heads, width]: [usize; 5], kind: Kind, d
     Attention { batch, queries, keys, heads, width, packed, bias: vec![], causal, backward, scale, dtype }
 }
 
-/// The same with a bias, which repeats along those of examples, heads and queries that are said.
+/// The same call with a bias. `repeats` selects the axes (examples, heads, queries) along which the
+/// bias is broadcast.
 pub fn biased(call: Attention, repeats: [bool; 3]) -> Attention {
     let [batch, heads, queries] = [(0, call.batch), (1, call.heads), (2, call.queries)]
         .map(|(axis, extent)| if repeats[axis] { 1 } else { extent });
     Attention { bias: vec![batch, heads, queries, call.keys], ..call }
 }
 
-/// Operands of moderate size, such that no score stands alone; backward, with the results of forward.
+/// Operands of moderate size, so that no single score dominates. For a backward call they include
+/// the results of the forward call.
 pub fn attended(call: &Attention, seed: u64) -> Vec<Literal> {
     let small = |ty: &TensorType, seed: u64| {
         let shape = ty.extents().unwrap();

@@ -1,6 +1,8 @@
-//! Calls on the emulator, with every check that it has, against their reference meaning, within the bounds that it states.
+//! Calls on the emulator with all of its checks, compared with their reference within the bounds
+//! that it states.
 //!
-//! Results begin without a value, so that reading what nobody wrote is found; each argument is bounded by its own buffer.
+//! Results start uninitialised, so that the emulator reports a read before a write. Each argument
+//! is bounded by its own buffer.
 
 use crate::cases::{FLOATS, Kind, attended, attention, biased};
 use proptest::prelude::*;
@@ -21,7 +23,8 @@ fn module(stage: &Stage) -> emulator::Module {
     emulator::Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// Runs the stages of a call with arguments that begin so many bytes behind a multiple of 256, by their dtype.
+/// Runs the stages of a call. `shift` gives for each dtype the offset of an argument from a
+/// multiple of 256 bytes.
 fn run(call: &Call, compiled: &Compiled, operands: &[Literal], shift: fn(DType) -> u64) -> Vec<Literal> {
     assert_eq!(compiled.workspace, 0);
     let mut memory = emulator::Memory::new();
@@ -101,7 +104,8 @@ proptest! {
     }
 }
 
-/// Several blocks of queries and of keys, the last ones not full; more keys than queries and fewer.
+/// Several blocks of queries and of keys, of which the last are partial. There are more keys than
+/// queries, and fewer.
 #[test]
 fn many_blocks() {
     for dtype in FLOATS {
@@ -119,7 +123,7 @@ fn many_blocks() {
     }
 }
 
-/// From one number to the widest that is claimed.
+/// From one number to the greatest width that the target claims.
 #[test]
 fn widths() {
     for dtype in FLOATS {
@@ -141,7 +145,7 @@ fn widths() {
     }
 }
 
-/// A part of a larger value may begin anywhere.
+/// An argument may be a part of a larger value, and start at any element.
 #[test]
 fn addresses_that_are_aligned_to_elements_only() {
     for dtype in FLOATS {
@@ -153,7 +157,8 @@ fn addresses_that_are_aligned_to_elements_only() {
     }
 }
 
-/// A bias of −∞ hides what the mask of a shorter sequence hides, forward and backward; in the first block, the last, or all of some.
+/// A bias of −∞ masks keys in the same way as a shorter sequence does, forward and backward. It
+/// masks the first block, or a part of a block and the last.
 #[test]
 fn a_bias_hides_keys() {
     for dtype in [DType::F32, DType::BF16] {

@@ -1,4 +1,5 @@
-//! Attention on GPUs, without one: every kernel is assembled by ptxas, and executed by the emulator with every check that it has, and compared with what the call means.
+//! Attention for GPUs, tested without one. ptxas assembles every kernel. The emulator executes it
+//! with all of its checks, and the results are compared with the call's reference.
 #![allow(clippy::unwrap_used)]
 
 mod assemble;

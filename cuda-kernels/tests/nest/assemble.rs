@@ -1,4 +1,5 @@
-//! ptxas takes every kernel for an architecture in turn, before a release for every one, and spills nothing.
+//! ptxas assembles every kernel for one architecture in turn, and for all of them before a release.
+//! No kernel spills.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use wengert_cuda::architecture::Architecture;
 use wengert_cuda::nest::{Options, compile};
 use wengert_cuda::ptx::Module;
 
-/// One module of the kernels of many nests.
+/// One module with the kernels of many nests.
 pub fn module(nests: &[(Nest, Options)]) -> Module {
     let mut functions = BTreeMap::new();
     let mut kernels = Vec::new();
@@ -37,7 +38,7 @@ fn gate(name: &str, nests: &[(Nest, Options)], forced: bool) {
         })
         .collect();
     let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap();
-    // A schedule that is forced upon a nest may be a bad one.
+    // A forced schedule may be unsuitable for its nest, so it may spill.
     let failures: Vec<_> =
         report.failures.iter().filter(|f| !(forced && f.contains("spills"))).cloned().collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -1,5 +1,5 @@
-//! What kernels compute on the emulator, under every schedule that a nest takes: bit for bit what the nest interpreter does, and nothing that a
-//! sanitizer objects to.
+//! Kernels of nests on the emulator, under every schedule that a nest accepts. They must give the
+//! bits of the nest interpreter, and the emulator's sanitizer must report nothing.
 
 use crate::random::{self, Random};
 use crate::{lowered, sources};
@@ -11,7 +11,7 @@ use wengert_cuda::ptx::Module as Ptx;
 use wengert_cuda::stage;
 use wengert_emulator::{Access, Argument, Emulator, Launch, Memory, Module};
 
-/// Runs a nest; `in_place` pairs of parameters share their memory.
+/// Runs a nest. The `in_place` pairs of parameters share their memory.
 fn run(nest: &Nest, options: &Options, inputs: &[Literal], in_place: &[(usize, usize)]) -> Vec<Literal> {
     let compiled =
         compile(nest, Architecture::ALL[3], in_place, options).unwrap_or_else(|e| panic!("{e}\n{nest}"));
@@ -72,7 +72,7 @@ fn run(nest: &Nest, options: &Options, inputs: &[Literal], in_place: &[(usize, u
         .collect()
 }
 
-/// Equal bits, or both not a number.
+/// True if the bits are equal, or both are NaN.
 fn same(a: Scalar, b: Scalar) -> bool {
     a == b || (a.dtype().is_float() && a.to_f64().is_nan() && b.to_f64().is_nan())
 }
@@ -101,7 +101,8 @@ fn aliases(nest: &Nest) -> Vec<(usize, usize)> {
     pairs.filter(|p| may_alias(nest, &[*p])).map(|(a, b)| (a.index(), b.index())).take(2).collect()
 }
 
-/// Under every schedule, with one block and with many, in place and not. False if the interpreter finds a fault that the verifier cannot see.
+/// Runs a nest under every schedule, with the default number of blocks and with at most two, in
+/// place and not. Returns false if the interpreter finds a fault that the verifier cannot see.
 pub fn check(nest: &Nest, inputs: &[Literal]) -> bool {
     let Ok(wanted) = interpret(nest, inputs) else { return false };
     for schedule in sources::schedules(nest) {
@@ -180,7 +181,7 @@ fn nests_of_training() {
     }
 }
 
-/// Nests whose rows are long enough for vectors, loops, blocks of trees and tiles.
+/// Nests with rows that are long enough for vectors, loops, blocks of trees and tiles.
 #[test]
 fn longer_nests() {
     for (seed, text) in LONGER.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Nests that the compiler makes for GPUs.
+//! Nests that the compiler emits for GPUs.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub fn nests(function: Function) -> Vec<Nest> {
     plan.nests.iter().map(|(_, nest)| nest.clone()).collect()
 }
 
-/// The nests of every op and sample in every float dtype, equal ones once.
+/// The nests of every op and sample in every float dtype, without duplicates.
 pub fn ops_and_samples() -> Vec<Nest> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
@@ -37,7 +37,8 @@ pub fn ops_and_samples() -> Vec<Nest> {
     found
 }
 
-/// Normalisation, activation, loss and their gradients over so many rows and columns: what a training step is made of beside products.
+/// Normalisation, activation, loss and their gradients for the given rows and columns. These are
+/// the parts of a training step besides products.
 pub fn training(rows: usize, columns: usize, dtype: DType) -> Vec<Nest> {
     let built = FunctionBuilder::build("train", |f| {
         let x = f.input("x", TensorType::new(dtype, [rows, columns]));

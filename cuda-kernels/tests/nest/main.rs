@@ -1,5 +1,6 @@
-//! Nests as PTX: what NVIDIA's assembler says of the kernels, and what they compute on the emulator, against the nest interpreter.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+//! Nests as PTX: NVIDIA's assembler checks the kernels, and the emulator runs them against the nest
+//! interpreter.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not helpers.
 
 mod assemble;
 mod emulate;

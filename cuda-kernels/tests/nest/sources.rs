@@ -1,4 +1,4 @@
-//! Nests to test with.
+//! Nests for the tests.
 
 use wengert_core::nest::{Affine, Instr, Nest, NestBuilder, ScalarOp, parse_nests, verify};
 use wengert_core::{DType, Literal, Scalar, math};
@@ -15,7 +15,7 @@ pub fn filetests() -> Vec<Nest> {
     paths.sort();
     for path in paths {
         let text = std::fs::read_to_string(&path).unwrap();
-        // A file may hold nests that do not parse or verify: each is taken by itself.
+        // A file may contain nests that do not parse or verify, so each nest is parsed separately.
         let mut chunks: Vec<String> = vec![];
         for line in text.lines() {
             if line.starts_with("nest ") {
@@ -35,12 +35,12 @@ pub fn filetests() -> Vec<Nest> {
     found
 }
 
-/// Random nests, which all verify.
+/// Random nests that verify.
 pub fn random_nests(seeds: std::ops::Range<u64>) -> Vec<(u64, Nest)> {
     seeds.filter_map(|seed| Some((seed, random::nest(&mut Random::new(seed))?))).collect()
 }
 
-/// What the table of scalar instructions is asked: the dtypes of operands and of the result.
+/// The table of scalar instructions: the dtypes of the operands and of the result.
 pub fn scalar_table() -> Vec<(ScalarOp, Vec<DType>, DType)> {
     let mut table = Vec::new();
     for op in ScalarOp::ALL {
@@ -79,7 +79,7 @@ pub fn scalar_nest(op: ScalarOp, operands: &[DType], result: DType, count: usize
     b.finish().unwrap()
 }
 
-/// Values where something may go wrong.
+/// Values at which an instruction may go wrong.
 pub fn special_values(dtype: DType) -> Vec<Scalar> {
     let bits: Vec<u64> = match dtype {
         DType::Bool => vec![0, 1],
@@ -204,7 +204,8 @@ pub fn special_values(dtype: DType) -> Vec<Scalar> {
     values
 }
 
-/// Operands in every combination of special values: all for one and two, some for three.
+/// Operands in combinations of special values: all combinations for one and two operands, some for
+/// three.
 pub fn special_operands(operands: &[DType]) -> Vec<Literal> {
     let lists: Vec<Vec<Scalar>> = operands.iter().map(|d| special_values(*d)).collect();
     let step = if operands.len() == 3 && operands[0] != DType::Bool { 37 } else { 1 };
@@ -221,7 +222,7 @@ pub fn special_operands(operands: &[DType]) -> Vec<Literal> {
     operands.iter().zip(&columns).map(literal).collect()
 }
 
-/// Whether every function of the nest has a program.
+/// True if every approximate function of the nest has a program.
 pub fn is_supported(nest: &Nest) -> bool {
     nest.phases.iter().flat_map(|p| &p.body).all(|instr| match instr {
         Instr::Scalar { op, operands, .. } if op.is_approximate() => {
@@ -231,7 +232,7 @@ pub fn is_supported(nest: &Nest) -> bool {
     })
 }
 
-/// Schedules that the nest takes, none for the one that is chosen.
+/// Schedules that the nest accepts. `None` is the schedule that the compiler chooses.
 pub fn schedules(nest: &Nest) -> Vec<Option<Schedule>> {
     let row = |threads, vector| Schedule::Row { threads, vector };
     let team = |threads, rows, columns| Schedule::Team { threads, rows, columns };

@@ -1,4 +1,4 @@
-//! ptxas takes every kernel for every architecture, and spills nothing.
+//! ptxas assembles every kernel for every architecture, without spills.
 
 use crate::cases::forms;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use wengert_cuda::ptx::{Kernel, Module};
 
 #[test]
 fn every_form_assembles() {
-    // Kernels of one name and one size of blocks differ in constants.
+    // Kernels with the same name and block size differ only in constants.
     let mut kernels = BTreeMap::new();
     for call in forms() {
         for stage in compile(&call, Architecture::ALL[0], None).unwrap().stages {
@@ -22,12 +22,13 @@ fn every_form_assembles() {
     for (n, kernel) in kernels.iter_mut().enumerate() {
         kernel.name = format!("{}_{n}", kernel.name);
     }
-    // Modules of several kernels, for several cores.
+    // Each module contains several kernels, so that the modules use several cores.
     let module = |kernels: &[Kernel]| Module { functions: vec![], kernels: kernels.to_vec() }.to_string();
     let sources: Vec<Source> = kernels.chunks(12).map(|part| Source::new("sorts", module(part))).collect();
     let report = assemble(&sources, &Allowed::parse("").unwrap()).unwrap();
     assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
-    // Blocks of 512 threads with 64 registers: two are resident everywhere.
+    // Blocks have 512 threads with 64 registers each, so two blocks are resident on every
+    // architecture.
     let registers = report.measures.iter().map(|m| m.registers).max();
     assert!(registers.is_some_and(|r| r <= 64), "{registers:?}");
 }

@@ -1,9 +1,9 @@
-//! Calls, and what they are given.
+//! Sort and top-k calls and their operands.
 
 use wengert_core::call::{Call, Sort, TopK};
 use wengert_core::{DType, Literal, Scalar};
 
-/// Numbers that look random.
+/// Pseudorandom numbers.
 pub struct Random(pub u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
         (self.next() >> 20) as usize % end
     }
 
-    /// Elements of which many are equal, and some are special.
+    /// Elements with many duplicates and some special values.
     pub fn key(&mut self, dtype: DType, shape: &[usize]) -> Literal {
         let distinct = 1 + self.below(50) as u64;
         let element = |_| {
@@ -24,7 +24,7 @@ impl Random {
             match bits % 11 {
                 0 => Scalar::highest(dtype),
                 1 => Scalar::lowest(dtype),
-                // Zeros and NaNs of both signs, or just large numbers.
+                // Zeros and NaNs of both signs; for integers just large numbers.
                 2 => Scalar::from_bits(dtype, 1 << (dtype.bits() - 1)),
                 3 => Scalar::from_bits(dtype, !(bits & 0b11_0000_0011)),
                 4 => Scalar::from_bits(dtype, (!(bits & 0b11)) >> (65 - dtype.bits())),
@@ -36,7 +36,7 @@ impl Random {
         Literal::from_scalars(dtype, shape, &values).unwrap()
     }
 
-    /// Operands of a call.
+    /// Random operands of a call.
     pub fn operands(&mut self, call: &Call) -> Vec<Literal> {
         call.operands().iter().map(|ty| self.key(ty.dtype, &ty.extents().unwrap())).collect()
     }
@@ -51,11 +51,11 @@ pub fn top_k(outer: usize, length: usize, k: usize, dtype: DType) -> Call {
     Call::TopK(TopK { outer, length, k, dtype })
 }
 
-/// A call of every form that kernels have.
+/// A call for every form of kernel.
 pub fn forms() -> Vec<Call> {
     use DType::*;
     let mut calls = vec![];
-    // Every length of a thread's part, of a team and of a block.
+    // Lengths around each size of a thread's part, of a team and of a block.
     for length in [1, 2, 3, 5, 8, 9, 17, 33, 65, 130, 256, 257, 700, 1024, 2000, 4095, 4096] {
         let rows = (600 / length).max(1) + 1;
         calls.push(sort([rows, length, 1], &[F32], length % 2 == 1));
@@ -65,17 +65,17 @@ pub fn forms() -> Vec<Call> {
         calls.push(sort([2, 21, 3], &[dtype], true));
         calls.push(top_k(5, 40, 7, dtype));
     }
-    // Keys that share a word, fill several, and have no part of one.
+    // Keys that share a word, keys that fill several words, and keys that have a word of their own.
     calls.push(sort([4, 60, 1], &[Bool, U8, F16], false));
     calls.push(sort([2, 300, 3], &[Bool, I8, BF16, I32, F16], true));
     calls.push(sort([1, 2000, 1], &[F64, U8, I64], false));
     calls.push(sort([1, 4096, 1], &[I8, U64], true));
-    // Beyond a block: one row, several, and rows that are not contiguous.
+    // Rows longer than a block: one row, several rows, and rows that are not contiguous.
     calls.push(sort([1, 4097, 1], &[F32], false));
     calls.push(sort([3, 5000, 1], &[BF16], true));
     calls.push(sort([2, 4500, 2], &[I8, F64], false));
     calls.push(sort([1, 9000, 1], &[U8, Bool], false));
-    // The greatest of pieces of rows, in one round or more; and of too many.
+    // Top-k of pieces of rows, in one round or in several, and a k that is too large for that.
     calls.push(top_k(2, 4096, 4096, F32));
     calls.push(top_k(3, 10_000, 5, F32));
     calls.push(top_k(2, 20_000, 1000, I64));

@@ -1,6 +1,7 @@
 //! Calls on the emulator against their reference meaning.
 //!
-//! Results and workspaces begin without a value, so that reading what nobody wrote is found; each argument is bounded by its own buffer.
+//! Results and workspaces start uninitialised, so that the emulator reports a read before a write.
+//! Each argument is bounded by its own buffer.
 
 use crate::cases::{Random, forms, sort, top_k};
 use wengert_core::call::Call;
@@ -96,7 +97,7 @@ fn small_calls() {
     }
 }
 
-/// Which way a call goes.
+/// The kernels that each call selects.
 #[test]
 fn kernels_are_those_that_were_meant() {
     let names = |call: &Call| {
@@ -106,10 +107,11 @@ fn kernels_are_those_that_were_meant() {
     let of = |call: &Call, prefix: &str| names(call).iter().filter(|n| n.starts_with(prefix)).count();
     let short = sort([7, 4096, 3], &[DType::F64, DType::I8], false);
     assert_eq!(names(&short), ["sort_rows_f64_i8"]);
-    // Two words of 32 bits and one of 8, and 3 · 2 rows: nine passes, and one.
+    // Two words of 32 bits, one of 8 bits, and 3 · 2 rows: nine passes for the words, and one for
+    // the rows.
     let long = sort([3, 4097, 2], &[DType::F64, DType::I8], true);
     assert_eq!([of(&long, "sort_words"), of(&long, "sort_row_numbers"), of(&long, "sort_place")], [3, 1, 10]);
-    // 25 pieces give 2500 candidates, which fit into a block.
+    // 25 pieces give 2500 candidates, which fit into one block.
     assert_eq!(names(&top_k(2, 100_000, 100, DType::F32)), ["sort_rows_f32_descending"; 2]);
     assert_eq!(names(&top_k(2, 1_000_000, 1000, DType::F32)).len(), 5);
     assert_eq!(of(&top_k(1, 5000, 1025, DType::F32), "sort_ranks"), 1);

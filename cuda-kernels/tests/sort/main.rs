@@ -1,5 +1,5 @@
-//! Sorts and the greatest elements on GPUs, without one: every kernel is assembled by ptxas, and executed by the emulator with every check that it
-//! has. There is one right result, bit for bit.
+//! Sort and top-k for GPUs, tested without one. ptxas assembles every kernel, and the emulator
+//! executes it with all of its checks. The only correct result is bit-exact.
 #![allow(clippy::unwrap_used)]
 
 mod assemble;

@@ -1,4 +1,5 @@
-//! Functions called by name: differentiated once, whoever calls them; closures as values.
+//! Functions called by name, which are differentiated once for all of their calls; and closures as
+//! values.
 
 use super::support::*;
 use wengert_compiler::autodiff::list::{WengertList, trace};
@@ -13,7 +14,7 @@ fn layer() -> List {
     trace(&number(0.0), |x| (x.tanh() * 1.5 - x.square() * 0.25).sin()).unwrap().named("layer").unwrap()
 }
 
-/// Equations as written: each function once.
+/// The number of equations in the text: each function counts once.
 fn written(f: &Function) -> usize {
     fn count(body: &Body) -> usize {
         let regions = body.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
@@ -38,14 +39,14 @@ fn a_function_is_differentiated_once() {
     };
     let (one, two, ten) = (calls(1), calls(2), calls(10));
     assert_eq!(names(&ten), ["layer.forward", "layer.pullback"]);
-    // A further call is one equation forward and one backward.
+    // Another call adds one equation forward and one backward.
     assert_eq!(written(&ten) - written(&two), 2 * 8);
     assert_eq!(written(&two) - written(&one), 2);
     let inline = build(&[scalar()], |x| {
         vec![grad(&x[0], |x| (0..10).fold(x.clone(), |x, _| (x.tanh() * 1.5 - x.square() * 0.25).sin()))]
     });
     assert_eq!(value(&ten, 0.3), value(&inline, 0.3));
-    // The text has the functions once, and reads back.
+    // The text contains each function once, and parses back.
     let text = ten.to_string();
     assert_eq!(text.matches("func @layer.forward").count(), 1);
     assert_eq!(parse_program(&text, "f.ir").unwrap().functions()[0].to_string(), text);
@@ -53,7 +54,8 @@ fn a_function_is_differentiated_once() {
 
 #[test]
 fn functions_of_functions_stay_small_at_any_order() {
-    // fₙ₊₁ calls fₙ twice, so f₆ has 64 layers when written out. (What it keeps for its pullback is 64 layers' all the same.)
+    // fₙ₊₁ calls fₙ twice, so f₆ has 64 layers when inlined. (Its pullback still keeps the
+    // residuals of 64 layers.)
     let tower = |depth: usize| {
         (0..depth).fold(layer(), |f, n| {
             let twice = trace(&number(0.0), |x| f.call(&f.call(x)) * 0.5).unwrap();
@@ -71,7 +73,7 @@ fn functions_of_functions_stay_small_at_any_order() {
     for i in 0..3 {
         assert_eq!(six[i] - four[i], four[i] - two[i], "{two:?} {four:?} {six:?}");
     }
-    // And they are right.
+    // The values are right as well.
     let inline = |x: &Tensor, f: &dyn Fn(&Tensor) -> Tensor| f(&f(x)) * 0.5;
     let plain = |x: &Tensor| (x.tanh() * 1.5 - x.square() * 0.25).sin();
     let f = tower(2);
@@ -112,7 +114,8 @@ fn too_deep_or_too_large_functions_are_refused_where_they_are_called() {
 
 #[test]
 fn only_what_varies_is_differentiated() {
-    // Two ways to vary, two bundles.
+    // The two calls differ in the arguments that vary, so there are two pairs of forward and
+    // pullback.
     let product = trace(&(number(0.0), number(0.0)), |(a, b)| a.exp() * b.sin()).unwrap();
     let product = product.named("product").unwrap();
     let f = build(&[scalar(), scalar()], |x| {
@@ -135,7 +138,7 @@ fn one_name_means_one_body() {
         let b = rules::call("f", &a, |x| x.sin());
         vec![rules::call("f", &b, |x| x.cos())]
     });
-    // The first two compute the same, so they are one function, though they stand at different
+    // The first two compute the same, so they are one function, although they are at different
     // places of the source.
     assert_eq!(names(&f), ["f", "f.2"]);
     let sine = |x: &Tensor| rules::call("f", x, |x| x.sin());
@@ -171,7 +174,7 @@ fn the_cotangent_of_a_closure_is_that_of_what_it_captured() {
     for (found, expected) in results.iter().zip(expected) {
         assert!((found - expected).abs() < 1e-14, "{results:?} {expected:?}");
     }
-    // The value is not computed again for the pullback.
+    // The pullback does not recompute the value.
     let count = |f: &Function, name: &str| {
         let all = f.body.callees();
         let of = |b: &Body| b.equations.iter().filter(|e| e.op.name() == name).count();
@@ -197,7 +200,7 @@ fn a_closure_is_chosen_at_run_time_and_differentiated() {
         let inputs = [Literal::from(n), 2.0.into(), 3.0.into(), 5.0.into()];
         run(&f, &inputs).iter().map(|l| l.get(0).to_f64()).collect()
     };
-    // a²x, and b³x⁴.
+    // The chosen functions applied twice: a²x and b³x⁴. The index is clamped.
     assert_eq!((at(0), at(1), at(7)), (vec![20.0, 0.0], vec![0.0, 27.0 * 625.0], vec![0.0, 27.0 * 625.0]));
     let message = |error: wengert_core::Diagnostic| error.to_string();
     let one = trace(&number(0.0), |x| x.neg()).unwrap();

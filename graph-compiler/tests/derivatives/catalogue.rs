@@ -1,7 +1,8 @@
-//! Every op × sample of the catalogue, in f64: first and second derivatives, forwards and in reverse.
+//! Every op × sample of the catalogue, in f64: first and second derivatives, forwards and in
+//! reverse.
 //!
-//! Finite differences need numbers that are not rounded below f64, so conversions between floats are compared in the inner product
-//! only, within the rounding of the narrow dtype.
+//! Finite differences need results that are not rounded below f64. So conversions between floats
+//! are compared only by the inner product, within the rounding of the narrow dtype.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{jvp, vjp};
@@ -13,10 +14,10 @@ fn floats<'a>(types: &'a [TensorType]) -> impl Iterator<Item = TensorType> + 'a 
     types.iter().filter(|t| t.dtype.is_float()).cloned()
 }
 
-/// A function of operands that is given by a closure over the float operands.
+/// A function of the float operands (first argument) and of the other operands (second argument).
 type Program<'a> = dyn Fn(&[Tensor], &[Tensor]) -> Vec<Tensor> + 'a;
 
-/// `program` on the float inputs `x` with the others filled in.
+/// The float inputs, and the other inputs.
 fn split(inputs: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) {
     inputs.iter().cloned().partition(|t| t.dtype().is_float())
 }
@@ -63,7 +64,7 @@ fn compare(
     });
     let (forward, reverse) = (forward(&inputs, program), reverse(&inputs, outputs, program));
     if !flat(&run(&primal, x)).iter().all(|v| v.is_finite()) {
-        return; // A long product of halves overflows, and what has no value has no derivative.
+        return; // A long product of halves overflows. Then there is no derivative.
     }
     let tangents = flat(&run(&forward, &join(x, &t)));
     let of_differences = !SAY_OTHERWISE.iter().any(|name| what.split(' ').next() == Some(name));
@@ -86,20 +87,23 @@ fn compare(
 fn epsilon(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 4e-3,
-        // Eight bits of mantissa, and coefficients that are products of a dozen roundings.
+        // bf16 has eight bits of mantissa, and some coefficients are products of a dozen rounded
+        // factors.
         DType::BF16 => 6e-2,
         DType::F32 => 1e-6,
         _ => 1e-12,
     }
 }
 
-/// Ops whose derivative is not that of their function, by their purpose; they are compared in the inner product only.
+/// Ops whose derivative differs from that of their function by design. They are compared only by
+/// the inner product.
 const SAY_OTHERWISE: [&str; 2] = ["stop_gradient", "reduce_precision"];
 
-/// Its derivative, a rounding, is none of a linear map's: nothing but its types is compared here (see `known.rs`).
+/// Its derivative is a rounding, which is not a linear map. Only its types are compared here (see
+/// `known.rs`).
 const ROUNDING: &str = "reduce_precision";
 
-/// Whether it was compared.
+/// Returns true if the sample was compared.
 fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> bool {
     let x = sample.literals(dtype, random.next());
     let inputs = types(&x);
@@ -108,7 +112,7 @@ fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> bool
     if outputs.is_empty() || floats(&inputs).next().is_none() {
         return false;
     }
-    // Operands go back to where they belong among those that are no floats.
+    // Merges the float operands with the other operands in their original order.
     let program = |x: &[Tensor], others: &[Tensor]| {
         let (mut x, mut others) = (x.iter(), others.iter());
         let operands: Vec<&Tensor> = inputs
@@ -121,7 +125,7 @@ fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> bool
     let what = format!("{name} {:?} of {}", sample.op, list(&inputs));
     compare(&what, &x, &outputs, &program, 1e-7, random);
 
-    // Second order: the derivative of (x, c) ↦ Jᵀ(x)·c, for the float operands and the cotangents together.
+    // Second order: the derivative of (x, c) ↦ Jᵀ(x)·c, in the float operands and the cotangents.
     let c: Vec<Literal> = outputs.iter().map(|ty| random.literal(ty)).collect();
     let gradient = |values: &[Tensor], others: &[Tensor]| {
         let (x, c) = values.split_at(values.len() - outputs.len());
@@ -136,7 +140,8 @@ fn list(types: &[TensorType]) -> String {
     types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// An op's random numbers do not depend on which other ops there are.
+/// An op's random numbers depend only on its name and the seed, not on the other ops of the
+/// catalogue.
 fn seeded(name: &str, seed: u64) -> Random {
     Random(name.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)) | 1)
 }
@@ -149,12 +154,14 @@ fn every_op_has_the_derivative_that_finite_differences_have() {
         for sample in &entry.samples {
             compared += check(entry.name, sample, DType::F64, &mut random) as usize;
         }
-        // An op with a rule is compared at least once; one without may still be (its derivative must be zero).
+        // An op with a rule is compared at least once. An op without one may be compared too; its
+        // derivative must be zero.
         assert!(entry.derivative == "zero" || compared > 0, "no sample of {} has float results", entry.name);
     }
 }
 
-/// In the narrower floats derivatives are built and have the types of what they are derivatives of; both modes agree within rounding.
+/// In the narrower floats derivatives are built and have the types of their primals. Both modes
+/// agree within rounding.
 #[test]
 fn every_op_has_derivatives_in_every_float_dtype() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {

@@ -1,4 +1,4 @@
-//! Checkpointed functions: the same derivatives, other residuals.
+//! Checkpointed functions have the same derivatives and other residuals.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, linearize, value_and_grad};
@@ -14,7 +14,7 @@ fn types() -> Vec<TensorType> {
     [[4usize, 8], [8, 8], [8, 8]].map(|shape| TensorType::new(DType::F64, shape)).to_vec()
 }
 
-/// Two layers, the second with the first's result under a name.
+/// Two layers. The result of the first has a name.
 fn layers(v: &Values) -> Tensor {
     let hidden = v[0].dot(&v[1]).tanh().checkpoint_name("h");
     (hidden.dot(&v[2]).sin() + &v[0]).exp()
@@ -36,7 +36,7 @@ fn network(policy: &Option<Checkpoint>) -> impl Fn(&Values) -> Tensor + '_ {
     move |v| {
         let block = |x: &Tensor| match policy {
             None => layers(&vec![x.clone(), v[1].clone(), v[2].clone()]),
-            // The matrices are captured.
+            // The matrices are captures.
             Some(policy) => {
                 checkpoint(policy.clone(), x, |x| layers(&vec![x.clone(), v[1].clone(), v[2].clone()]))
             }
@@ -68,7 +68,8 @@ fn no_policy_changes_a_derivative() {
     let first = 2 + types().iter().map(|ty| ty.elements().unwrap()).sum::<usize>();
     for other in others {
         assert_eq!(other[..first], plain[..first]);
-        // Contributions of a block to one value are added up before those of different blocks are.
+        // The contributions of a block to one value are summed before those of different blocks. So
+        // the order of additions differs.
         assert_close(&other, &plain, 1e-14, "second derivatives");
     }
 }
@@ -97,7 +98,8 @@ fn residuals_are_what_the_policy_says() {
         all
     };
     let [plain, nothing, dots, names, all_but] = policies().map(residuals);
-    // The argument and the matrices; besides these the two products, the named value, or all that the rules read.
+    // Always the argument and the matrices. `dots` also keeps the two products, `names` the named
+    // value, and the others all values that the rules read.
     assert_eq!(nothing, shapes(1));
     assert_eq!(dots, shapes(3));
     assert_eq!(names, shapes(2));
@@ -105,7 +107,7 @@ fn residuals_are_what_the_policy_says() {
     assert!(plain.len() > nothing.len(), "{plain:?}");
 }
 
-/// How many equations of an op are left when the gradient of a checkpointed network has been compiled.
+/// The number of equations of an op in the compiled gradient of a checkpointed network.
 fn compiled(policy: Option<Checkpoint>, op: &str) -> usize {
     let function = build(&types(), |v| {
         let (value, gradient) = value_and_grad(&v.to_vec(), network(&policy));
@@ -118,11 +120,12 @@ fn compiled(policy: Option<Checkpoint>, op: &str) -> usize {
 #[test]
 fn what_is_computed_again_stays_so_through_all_passes() {
     let [plain, nothing, dots, names, _] = policies();
-    // Two blocks of one each, and again.
+    // Two blocks with one tanh each; recomputation doubles them.
     assert_eq!(compiled(plain.clone(), "tanh"), 2);
     assert_eq!(compiled(nothing.clone(), "tanh"), 4);
     assert_eq!(compiled(names.clone(), "tanh"), 2);
-    // Forward 4, backward 8; the second product of a block is not needed to differentiate it if its sum is kept.
+    // Forward has 4 products, backward 8. If the sum of a block is kept, the derivative does not
+    // need its second product.
     let products = [plain, nothing, dots].map(|policy| compiled(policy, "dot_general"));
     assert_eq!(products[0], products[2], "{products:?}");
     assert!(products[1] >= products[0] + 2, "{products:?}");
@@ -146,7 +149,8 @@ fn checkpoints_nest() {
     assert_eq!(run(&f(true), &inputs()), run(&f(false), &inputs()));
 }
 
-/// The table of what reverse mode keeps: by source line, with bytes and readers; stacks of loops, and what policies leave of it.
+/// The table of the residuals of reverse mode: by source line, with bytes and readers. It includes
+/// stacks of loops, and the residuals that policies leave.
 #[test]
 fn saved_residuals_are_told_by_line() {
     use wengert_compiler::autodiff::residuals::{Residuals, saved_residuals};
@@ -174,7 +178,7 @@ fn saved_residuals_are_told_by_line() {
     assert!(rows.iter().any(|r| r.starts_with("%x (input) f64[3]")), "{all}");
     assert_eq!(all.stored_bytes().unwrap().to_string(), "48");
 
-    // Seven steps of a loop keep seven times what a step keeps.
+    // A loop of seven steps keeps seven times the residuals of one step.
     let looped = |x: &Tensor| control::fori(7i64, x, |_, x: &Tensor| x.sin()).sum();
     let tape = table(&|x, _| saved_residuals(x, looped).unwrap());
     assert_eq!(tape.stored_bytes().unwrap().to_string(), (7 * 24).to_string(), "{tape}");

@@ -30,7 +30,7 @@ fn perturbations_are_not_confused() {
     assert_eq!(at(1.0, |x| d(x, |x| x * e(&one(), |y| x + y))), 1.0);
     assert_eq!(at(1.0, |x| e(x, |x| x * d(&one(), |y| x + y))), 1.0);
     assert_eq!(at(1.0, |x| e(x, |x| x * e(&one(), |y| x + y))), 1.0);
-    // D(x ↦ x · D(y ↦ x · y)(2))(3) = 2x = 6: here the inner derivative depends on x.
+    // D(x ↦ x · D(y ↦ x · y)(2))(3) = 2x = 6. Here the inner derivative depends on x.
     let two = || Tensor::constant(2.0f64);
     assert_eq!(at(3.0, |x| d(x, |x| x * e(&two(), |y| x * y))), 6.0);
     assert_eq!(at(3.0, |x| e(x, |x| x * d(&two(), |y| x * y))), 6.0);
@@ -46,7 +46,7 @@ fn derivatives_nest() {
     assert_close(&[at(x, |x| e(x, |x| e(x, |x| e(x, tanh))))], &[third], 1e-14, "forward thrice");
     assert_close(&[at(x, |x| e(x, |x| d(x, |x| e(x, tanh))))], &[third], 1e-14, "mixed");
     assert_close(&[at(x, |x| d(x, |x| e(x, |x| d(x, tanh))))], &[third], 1e-14, "mixed");
-    // x⁵, five times: 5!
+    // The fifth derivative of x⁵ is 5!.
     assert_eq!(at(1.7, |x| d(x, |x| d(x, |x| d(x, |x| d(x, |x| d(x, |x| x * x * x * x * x)))))), 120.0);
 }
 
@@ -73,7 +73,7 @@ fn a_function_is_a_bundle_of_value_pushforward_and_pullback() {
         let (y, differential) = linearize(&x[0], |a: &Tensor| tanh(a) * a);
         let push = differential.push_forward(&x[1]);
         let pull = differential.pull_back(&x[1]);
-        // The Jacobian is diagonal, so both are the same.
+        // The Jacobian is diagonal, so the tangent and the cotangent are equal.
         vec![y, push - pull]
     });
     let x = Literal::from_vec(&[3], vec![0.1, -0.5, 2.0]).unwrap();
@@ -117,7 +117,8 @@ fn gradients_have_the_type_of_what_they_are_of_and_integers_have_none() {
 fn nothing_is_emitted_for_what_does_not_depend_on_the_input() {
     let scalar = TensorType::scalar(DType::F64);
     let f = build(&[scalar.clone(), scalar], |x| {
-        // Of three products only one is on the path; the sum needs no zeros and the fan-in no additions.
+        // Only one of the three products is on the path. The sum needs no zeros, and the fan-in
+        // needs no additions.
         let (value, gradient) = value_and_grad(&x[0], |a: &Tensor| {
             let constant = tanh(&x[1]) * &x[1];
             let unused = tanh(a);
@@ -148,7 +149,7 @@ fn every_derivative_equation_names_its_rule_and_its_origin() {
 
 #[test]
 fn shared_values_stay_shared() {
-    // x ↦ x² thirty times over: without sharing 2³⁰ equations.
+    // x ↦ x², thirty times. Without sharing it has 2³⁰ equations.
     let scalar = TensorType::scalar(DType::F64);
     let f = build(&[scalar], |x| vec![grad(&x[0], |x: &Tensor| (0..30).fold(x.clone(), |y, _| &y * &y))]);
     assert!(f.body.equations.len() < 30 * 8, "{}", f.body.equations.len());
@@ -177,7 +178,7 @@ fn mistakes_are_explained() {
     assert!(text.contains("the cotangent has type f32[], the value has f32[3]"), "{text}");
     let text = message(&|x| grad(x, |x: &Tensor| x.binary(Binary::Add, &Tensor::constant(1.0f64)).sum()));
     assert!(text.contains("operands have dtypes f32 and f64"), "{text}");
-    // A tensor that leaves its closure.
+    // A tensor that escapes from its closure.
     let text = message(&|x| {
         let mut escaped = None;
         let _ = grad(x, |x: &Tensor| {
@@ -199,7 +200,7 @@ fn without_a_function_there_is_an_error_not_a_panic() {
 fn linear_functions_are_transposed_and_others_refused() {
     let ty = TensorType::new(DType::F64, [3usize]);
     let f = build(&[ty.clone(), ty.clone()], |x| {
-        // x ↦ a·x + reversed sum with zeros beside; the transpose is applied to y.
+        // x ↦ a·x minus a broadcast sum, plus zeros. The transpose is applied to y.
         let linear = |t: &Tensor| t * &x[0] - t.sum().broadcast_to(t.shape()) + t.zeros_like();
         vec![transpose(&x[1], linear)(&x[1])]
     });

@@ -1,5 +1,6 @@
-//! Control flow against the same programs without it: loops unrolled, branches as selections. Value, both modes, and both second orders that mix
-//! them are compared, for constructs alone and within one another.
+//! Control flow against the same programs without it: loops are unrolled, and branches are
+//! selections. The tests compare the value, both modes, and both mixed second orders. They cover
+//! constructs alone and nested.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, transpose, value_and_grad, vjp};
@@ -9,11 +10,11 @@ use wengert_core::graph::control;
 use wengert_core::graph::{Body, Equation, Function};
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 
-/// Whether control flow stays in the graph.
+/// The form of the control flow in a program.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     Kept,
-    /// Scans take two steps at a time.
+    /// Scans take several steps per iteration.
     Several,
     Unrolled,
 }
@@ -109,7 +110,7 @@ impl How {
         }
     }
 
-    /// As [`How::while_at_most`], for conditions that fail in time.
+    /// As [`How::while_at_most`], for loops whose condition becomes false within `n` steps.
     fn while_checkpointed(
         self,
         checkpoints: usize,
@@ -367,7 +368,7 @@ fn finite_differences_agree() {
     }
 }
 
-/// The equations of a body and of all in it.
+/// The number of equations of a body, including its regions.
 fn size(body: &Body) -> usize {
     body.equations.iter().map(|e| 1 + e.regions.iter().map(|r| size(r)).sum::<usize>()).sum()
 }
@@ -384,7 +385,7 @@ fn the_graph_of_a_loop_does_not_grow_with_its_steps() {
     assert_eq!(size(&at(10).body), size(&at(100_000).body));
 }
 
-/// The loops of a function in order, with the dtypes and shapes of their stacks.
+/// The loops of a function in order, each with the dtypes and shapes of its stacks.
 fn stacks(function: &Function) -> Vec<Vec<String>> {
     let body = &function.body;
     let of = |e: &Equation| match &e.op {
@@ -399,11 +400,12 @@ fn the_tape_holds_what_the_transposed_step_reads_and_nothing_else() {
     let ty = |shape: &[usize]| TensorType::new(DType::F64, shape.iter().copied());
     let function = build(&[ty(&[3]), ty(&[7, 3]), ty(&[3])], |v| {
         grad(&v.to_vec(), |v: &Values| {
-            // exp(k) does not differ from step to step: it is computed once and not stacked.
+            // exp(k) is loop-invariant, so it is computed once and not stacked.
             control::fold(&v[0], &v[1], |c, x| (c * v[2].exp() + x).sin()).sum()
         })
     });
-    // cos of the sum, and the carry, which d/dk needs; x is a slice of what is there.
+    // The stacks are the cosine of the sum, and the carry, which d/dk needs. x is an input, so its
+    // slices are not stacked.
     assert_eq!(stacks(&function), [vec!["f64[7,3]", "f64[7,3]"], vec!["f64[7,3]"]], "{}", function);
     let step = &function.body.equations.iter().find(|e| matches!(e.op, Op::Scan(_))).unwrap().regions[0];
     assert!(step.equations.iter().all(|e| e.op.name() != "exp"), "{}", function);
@@ -413,7 +415,7 @@ fn the_tape_holds_what_the_transposed_step_reads_and_nothing_else() {
 fn the_gradient_of_a_captured_matrix_is_one_product_behind_the_loop() {
     let ty = |shape: &[usize]| TensorType::new(DType::F64, shape.iter().copied());
     let types = [ty(&[2, 3]), ty(&[7, 2, 3]), ty(&[3, 3])];
-    // The matrix is used twice in a step.
+    // A step uses the matrix twice.
     let loss = |how: How, v: &Values| {
         let (last, _) = how.scan(false, &vec![v[0].clone()], &vec![v[1].clone()], |h, x| {
             let h = (h[0].dot(&v[2]).sin().dot(&v[2]) + &x[0]).tanh();
@@ -424,10 +426,11 @@ fn the_gradient_of_a_captured_matrix_is_one_product_behind_the_loop() {
     let function = build(&types, |v| grad(&v.to_vec(), |v: &Values| loss(Kept, v)));
     let scans: Vec<_> = function.body.equations.iter().filter(|e| matches!(e.op, Op::Scan(_))).collect();
     let Op::Scan(backwards) = &scans[1].op else { unreachable!("both are scans") };
-    // Backwards it carries the state's cotangent, and makes no product but the two that give it.
+    // The backward loop carries the state's cotangent. Its only products are the two that compute
+    // that cotangent.
     let count = |body: &Body| body.equations.iter().filter(|e| matches!(e.op, Op::DotGeneral(_))).count();
     assert_eq!((scans.len(), backwards.carries, count(&scans[1].regions[0])), (2, 1, 2), "{function}");
-    // Behind it there is a product for each use, over steps and rows.
+    // After the loop there is one product for each use, over steps and rows.
     let over_steps = |e: &Equation| matches!(&e.op, Op::DotGeneral(op) if op.contract.0.len() == 2);
     assert_eq!(function.body.equations.iter().filter(|e| over_steps(e)).count(), 2, "{function}");
     let unrolled = build(&types, |v| grad(&v.to_vec(), |v: &Values| loss(Unrolled, v)));
@@ -435,7 +438,8 @@ fn the_gradient_of_a_captured_matrix_is_one_product_behind_the_loop() {
     let inputs: Vec<Literal> = types.iter().map(|ty| random.literal(ty)).collect();
     assert_close(&flat(&run(&function, &inputs)), &flat(&run(&unrolled, &inputs)), 1e-12, "gradient");
 
-    // Where the number of steps is known at run time only, steps that are not taken cost nothing: the sum is carried.
+    // If the number of steps is only known at run time, the gradient's sum is carried. So steps
+    // that are not taken cost nothing.
     let counted = build(&[ty(&[2, 3]), ty(&[3, 3]), TensorType::scalar(DType::I32)], |v| {
         let step = |w: &Tensor| control::fori_upto(&v[2], 7usize, &v[0], |_, h| h.dot(w).tanh()).sum();
         vec![grad(&v[1], step)]
@@ -447,7 +451,7 @@ fn the_gradient_of_a_captured_matrix_is_one_product_behind_the_loop() {
 
 #[test]
 fn a_linear_loop_with_a_counter_is_transposed() {
-    // y = Σₜ (t + 1)·xₜ as a loop whose carry counts beside the sum.
+    // y = Σₜ (t + 1)·xₜ as a loop that carries a counter beside the sum.
     let ty = |shape: &[usize]| TensorType::new(DType::F64, shape.iter().copied());
     let function = build(&[ty(&[4, 2]), ty(&[2])], |v| {
         let f = |x: &Tensor| {
@@ -508,7 +512,7 @@ fn mistakes_in_control_flow_say_what_and_where() {
     assert!(condition.contains("it gives one bool[]"), "{condition}");
 }
 
-/// Doubles that count the sines and cosines that are taken of them.
+/// Doubles that count their sines and cosines.
 mod counted {
     use std::cell::Cell;
     use std::cmp::Ordering;
@@ -519,7 +523,7 @@ mod counted {
         static COUNTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
 
-    /// The sines and cosines that `f` takes.
+    /// The number of sines and cosines that `f` evaluates.
     pub fn count<T>(f: impl FnOnce() -> T) -> (T, (usize, usize)) {
         COUNTS.set((0, 0));
         let result = f();
@@ -581,7 +585,7 @@ mod counted {
     }
 }
 
-/// The gradient of a loop of x ← sin(k·x) that ends when its counter reaches an input.
+/// The gradient of a loop of x ← sin(k·x). The loop ends when its counter reaches an input.
 fn sines(checkpoints: usize) -> Function {
     let types =
         [TensorType::scalar(DType::F64), TensorType::scalar(DType::F64), TensorType::scalar(DType::I32)];
@@ -601,7 +605,8 @@ fn sines(checkpoints: usize) -> Function {
 
 #[test]
 fn checkpoints_cost_exactly_the_least_number_of_steps() {
-    // (steps, checkpoints, steps that are run again): Griewank and Walther's t(l, s), the first carry being one of the checkpoints.
+    // (steps, checkpoints, recomputed steps): Griewank and Walther's t(l, s). The first carry
+    // counts as one of the checkpoints.
     for (l, s, again) in
         [(10, 3, 15), (100, 10, 222), (1000, 10, 3636), (7, 1, 21), (1, 4, 0), (0, 2, 0), (5, 9, 4)]
     {
@@ -611,7 +616,8 @@ fn checkpoints_cost_exactly_the_least_number_of_steps() {
         let checkpointed = sines(s);
         let (given, (sines_taken, cosines)) =
             counted::count(|| run_on::<counted::Counted>(&checkpointed, &arrays));
-        // Forward once, to learn how many there are; again from checkpoints; and transposed, each once.
+        // One forward run counts the steps. The second starts from checkpoints. Each step is
+        // transposed once.
         assert_eq!((sines_taken - l, cosines), (again, l), "{l} steps, {s} checkpoints");
         let given: Vec<f64> = given.iter().map(|a| a.cells[0].real().0).collect();
         let taped = run(&sines(0), &x);

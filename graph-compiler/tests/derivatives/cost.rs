@@ -1,5 +1,5 @@
-//! What derivatives cost: compiled, the derivative of a composition has no equation, no kernel and no byte more than one that is written
-//! by hand, by the chain rule.
+//! The cost of derivatives. The compiled derivative of a composition has no more equations, kernels
+//! or bytes than a derivative written by hand with the chain rule.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::value_and_grad;
@@ -12,7 +12,7 @@ fn f64s(shape: &[usize]) -> TensorType {
     TensorType::new(DType::F64, shape.iter().copied())
 }
 
-/// Equations after the passes, kernels, bytes of the arena, most bytes needed at once.
+/// The number of equations after the passes, kernels, bytes of the arena, and peak bytes.
 fn cost(function: &Function) -> [u64; 4] {
     let compiled = compile_kernels(function, &Target::cpu(), &Options::default()).unwrap();
     let program = Program::from_functions(vec![function.clone()]).unwrap();
@@ -22,7 +22,8 @@ fn cost(function: &Function) -> [u64; 4] {
     [compiled.function.body.equations.len() as u64, kernels, account.arena, account.peak.bytes]
 }
 
-/// Value and gradients of `loss` against those that `by_hand` computes: the same numbers, and no greater cost.
+/// Compares the value and the gradients of `loss` with those of `by_hand`: the numbers are equal,
+/// and the cost is not greater.
 fn compare(
     what: &str,
     types: &[TensorType],
@@ -67,7 +68,7 @@ fn compare(
     }
 }
 
-/// The mean of n numbers has the derivative 1/n for each.
+/// The derivative of the mean of n numbers in each number: 1/n.
 fn share(n: usize) -> f64 {
     1.0 / n as f64
 }
@@ -75,7 +76,7 @@ fn share(n: usize) -> f64 {
 #[test]
 fn trace_of_a_product() {
     let types = [f64s(&[5, 7]), f64s(&[7, 5])];
-    // Σ over i, j of A[i,j] B[j,i]: the gradients are the transposes.
+    // Σ over i, j of A[i,j]·B[j,i]. The gradients are the transposes.
     compare(
         "tr(A·B) as a sum",
         &types,
@@ -86,7 +87,7 @@ fn trace_of_a_product() {
             vec![(a * b.matrix_transpose()).sum(), b.matrix_transpose(), a.matrix_transpose()]
         },
     );
-    // The diagonal of the product: the chain rule by hand.
+    // The diagonal of the product, with the chain rule by hand.
     let eye = || Tensor::iota(DType::I32, [5usize, 5], 0).eq(Tensor::iota(DType::I32, [5usize, 5], 1));
     let trace = move |c: &Tensor| eye().select(c, &c.zeros_like()).sum();
     compare(
@@ -144,7 +145,8 @@ fn softmax_cross_entropy() {
     );
 }
 
-/// Rows less their mean over their standard deviation, and 1 over the latter.
+/// The normalised rows (minus the mean, divided by the standard deviation), and the reciprocal of
+/// the standard deviation.
 fn normalized(x: &Tensor, width: usize) -> (Tensor, Tensor) {
     let column = |t: Tensor| {
         let rows = t.shape()[0].clone();
@@ -163,14 +165,14 @@ fn row_mean(t: Tensor) -> Tensor {
     (t.sum_axes(&[1]) * share(WIDTH)).reshape([ROWS, 1])
 }
 
-/// Rows, scale, shift, and the weights of the sum that is the loss.
+/// The types of the rows, the scale, the shift, and the weights of the sum that is the loss.
 fn norm_types() -> [TensorType; 4] {
     [f64s(&[ROWS, WIDTH]), f64s(&[WIDTH]), f64s(&[WIDTH]), f64s(&[ROWS, WIDTH])]
 }
 
 #[test]
 fn layer_norm() {
-    // By hand the sums of what has been centred are known to vanish.
+    // The derivative by hand uses that the sums of centred rows vanish.
     compare(
         "layer norm",
         &norm_types(),
@@ -189,7 +191,7 @@ fn layer_norm() {
 
 #[test]
 fn layer_norm_of_primitives() {
-    // By the chain rule: through the product, the root, the squares and the mean.
+    // By the chain rule, through the product, the root, the squares and the mean.
     compare(
         "layer norm of primitives",
         &norm_types(),
@@ -218,7 +220,7 @@ fn layer_norm_of_primitives() {
 fn rms_norm() {
     let types = [f64s(&[ROWS, WIDTH]), f64s(&[WIDTH]), f64s(&[ROWS, WIDTH])];
     let inverse = |x: &Tensor| (row_mean(x.square()) + 1e-5).rsqrt();
-    // By hand the size of the result is known.
+    // The derivative by hand uses that the magnitude of the normalised rows is known.
     compare(
         "RMS norm",
         &types,

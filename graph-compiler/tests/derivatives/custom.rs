@@ -1,4 +1,5 @@
-//! Functions with rules of their own, in both modes and to the second order; surgery; opaque functions.
+//! Functions with custom rules, in both modes and to the second order; changes of derivatives
+//! inside a program; opaque functions.
 
 use super::support::*;
 use wengert_compiler::autodiff::function::{Grad, Jvp, grad as grad_of_function, jvp as jvp_of_function};
@@ -16,12 +17,12 @@ fn forward(x: &Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
     jvp(x, &x.ones_like(), f).1
 }
 
-/// tanh by its tangent rule, in terms of its result.
+/// tanh with a tangent rule, in terms of its result.
 fn tanh_j(x: &Tensor) -> Tensor {
     custom_jvp(x, |x| x.tanh(), |_, y: &Tensor, t| t.scaled_by(&(1.0 - y.square())))
 }
 
-/// tanh by its two halves, keeping its result.
+/// tanh with a forward and a backward half. It keeps its result.
 fn tanh_v(x: &Tensor) -> Tensor {
     let forward = |x: &Tensor| {
         let y = x.tanh();
@@ -63,7 +64,7 @@ fn rules_hold_in_every_mode_and_order() {
 
 #[test]
 fn a_rule_replaces_the_derivative_at_every_order() {
-    // The rule says 3 where the derivative is 1, and its own derivative is that of 3·y.
+    // The rule gives 3·y where the derivative is 1. The rule's own derivative is that of 3·y.
     let odd = |x: &Tensor| custom_jvp(x, |x| x * 1.0, |_, y: &Tensor, t| t * y * 3.0);
     assert_eq!(at(2.0, |x| grad(x, odd)), 6.0);
     assert_eq!(at(2.0, |x| forward(x, odd)), 6.0);
@@ -123,7 +124,7 @@ fn arguments_and_results_may_be_models_with_integers_among_them() {
 
 #[test]
 fn captured_values_are_constants_of_the_rule() {
-    // f(x) = c·x, whose rule says 10·c.
+    // f(x) = c·x. Its rule gives 10·c.
     let f = |x: &Tensor, c: &Tensor| custom_vjp(x, |x| (x * c, ()), |(), ct: &Tensor| ct * c * 10.0);
     let g = |x: &Tensor, c: &Tensor| custom_jvp(x, |x| x * c, |_, _: &Tensor, t: &Tensor| t * c * 10.0);
     let values = build(&[scalar(), scalar()], |v| {
@@ -157,7 +158,8 @@ fn forward_mode_of_a_rule_that_is_not_linear_is_an_error_with_its_line() {
         "{text}"
     );
     assert!(text.contains("custom.rs:"), "{text}");
-    // Pushing forward a linearized one is the same mistake; pulling back is none.
+    // Pushing forward a linearized function with such a rule is the same mistake. Pulling back is
+    // allowed.
     let text = error_of(|x| linearize(x, clipped).1.push_forward(x)).to_string();
     assert!(text.contains("`clamp` is not linear"), "{text}");
     assert_eq!(at(2.0, |x| linearize(x, clipped).1.pull_back(&(x * 4.0))), 1.0);
@@ -168,17 +170,19 @@ fn surgery_scales_replaces_and_clips_inside_an_unrolled_recurrence() {
     assert_eq!(at(2.0, |x| grad(x, |x| with_derivative(&x.square(), |ct| ct * 3.0))), 12.0);
     assert_eq!(at(2.0, |x| forward(x, |x| with_derivative(&x.square(), |ct| ct * 3.0))), 12.0);
     assert_eq!(at(2.0, |x| grad(x, |x| with_derivative(&x.square(), |ct| ct.ones_like() * 7.0))), 28.0);
-    // h ← 3h, ten times: the gradient 3¹⁰ is clipped to 2 at each step on its way back, and is 3·2 at the end.
+    // h ← 3h, ten times. The gradient 3¹⁰ is clipped to 2 at each step backwards, and is 3·2 at the
+    // end.
     let recurrence =
         |x: &Tensor| (0..10).fold(x.clone(), |h, _| with_derivative(&(h * 3.0), |ct| ct.clamp(-2.0, 2.0)));
     assert_eq!(at(1.0, |x| grad(x, recurrence)), 6.0);
     assert_eq!(at(1.0, recurrence), 59049.0);
 }
 
-/// A step, some times.
+/// A construct that repeats a step ten times.
 type Repeat = fn(&Tensor, &dyn Fn(&Tensor) -> Tensor) -> Tensor;
 
-/// Each construct runs a step that triples, under a rule that changes the cotangent: `k` steps' worth of it reach the argument.
+/// Each construct repeats a step that triples. A rule changes the cotangent of the step. The
+/// gradient must contain the change once for each step.
 #[test]
 fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
     let constructs: [(&str, Repeat); 8] = [
@@ -216,7 +220,7 @@ fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
             6.0,
             "{name}"
         );
-        // Forward mode has to have the rule's transpose.
+        // Forward mode needs the transpose of the rule.
         for text in [
             error_of(|x| forward(x, |x| construct(x, &clipped))).to_string(),
             error_of(|x| linearize(x, |x| construct(x, &clipped)).1.push_forward(x)).to_string(),
@@ -228,7 +232,8 @@ fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
         assert_eq!(at(1.0, |x| grad(x, |x| construct(x, &halved))), slope, "{name}");
         assert_eq!(at(1.0, |x| forward(x, |x| construct(x, &halved))), slope, "{name}");
         assert_eq!(at(1.0, |x| linearize(x, |x| construct(x, &halved)).1.push_forward(x)), slope, "{name}");
-        // A rule of a rule: the step bends, and what it says of its derivative is differentiated again.
+        // A rule of second order: the step is not linear, and the derivative that its rule gives is
+        // differentiated again.
         let bent = |h: &Tensor| with_derivative(&(h.sin() * 1.2), |ct| ct * 0.9);
         let unrolled = |x: &Tensor| (0..10).fold(x.clone(), |h, _| bent(&h));
         let second = |f: &dyn Fn(&Tensor) -> Tensor| {
@@ -246,7 +251,7 @@ fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
 
 #[test]
 fn a_cotangent_that_is_a_symbolic_zero_costs_nothing() {
-    // Two results, of which one is used: its half of the backward code is all there is.
+    // Of the two results one is used. Only its half of the backward code remains.
     let both = |x: &Tensor| {
         custom_vjp(
             x,
@@ -257,10 +262,10 @@ fn a_cotangent_that_is_a_symbolic_zero_costs_nothing() {
     let function = build(&[scalar()], |x| vec![grad(&x[0], |x| both(x).0)]);
     assert_eq!((count(&function, "mul"), count(&function, "add")), (1, 0), "{function}");
     assert_eq!(flat(&run(&function, &[0.0f64.into()])), [1.0]);
-    // And if none is: the rule is not run at all.
+    // If no result is used, the rule does not run.
     let function = build(&[scalar()], |x| vec![grad(&x[0], |x| both(x).1 * 0.0 + x * 2.0)]);
     assert_eq!(flat(&run(&function, &[0.0f64.into()])), [2.0]);
-    // An argument that does not vary gets no derivative code: two of the three products are not there.
+    // An argument that does not vary gets no derivative code: two of the three products are absent.
     let product = |a: &Tensor, b: &Tensor| {
         custom_vjp(
             &(a.clone(), b.clone()),
@@ -286,9 +291,9 @@ fn a_call_is_differentiated_inside_and_an_opaque_one_is_not() {
         assert!(text.contains("Give it a `custom_vjp` or mark it `stop_gradient`"), "{text}");
         assert!(text.contains("custom.rs:"), "{text}");
     }
-    // What is not differentiated may be opaque.
+    // An opaque function may occur where nothing is differentiated.
     assert_eq!(at(2.0, |x| grad(x, |y| y * secret(&x.zeros_like()) + y)), 1.0);
-    // A rule makes it differentiable.
+    // With a rule it is differentiable.
     let known =
         |x: &Tensor| custom_vjp(x, |x| (secret(x), x.clone()), |x: &Tensor, ct: &Tensor| ct * x.cos());
     assert_eq!(at(0.0, |x| grad(x, known)), 1.0);
@@ -307,7 +312,7 @@ fn what_a_rule_gives_must_have_the_right_types() {
     assert!(text.contains("the rule's outputs have types (f32[]), not (f64[])"), "{text}");
 }
 
-/// The rules are in the file, and files are differentiated.
+/// Rules are stored in files, and functions in files are differentiated.
 #[test]
 fn rules_survive_the_text_and_hold_for_functions_of_files() {
     let build = |f: Scalar| {
@@ -328,12 +333,12 @@ fn rules_survive_the_text_and_hold_for_functions_of_files() {
         let tangent = jvp_of_function(&program, "f", &Jvp { wrt: &["x"] }).unwrap().function;
         let got = flat(&run(&tangent, &[0.7f64.into(), 2.0f64.into()]));
         assert_close(&got, &[y, 2.0 * (1.0 - y * y)], 1e-14, &text);
-        // The gradient is a program like any other.
+        // The gradient is a normal function, which can be differentiated again.
         let program = Program::from_functions(vec![gradient]).unwrap();
         let second = grad_of_function(&program, "f_grad", &request).unwrap().function;
         assert_close(&flat(&run(&second, &[0.7f64.into()])), &[-2.0 * y * (1.0 - y * y)], 1e-14, &text);
     }
-    // A rule written by hand: the derivative of a step, as if it were a ramp.
+    // A rule written by hand: the derivative of a step, as if the step were a ramp.
     let text = "func @step(%x: f64[3]) -> (loss: f64[]) {
       %0: f64[3] = custom_vjp %x {function=@step}
         region (%a: f64[3]) { %b: f64[3] = sign %a return %b }

@@ -1,7 +1,8 @@
-//! What a user is told who differentiates what has no derivative, or what does not depend on the variable: the words, the lines and the
-//! mend, on closures of Rust and on functions in files.
+//! Diagnostics of derivatives: the function has none, or does not depend on the variable. The tests
+//! check the message, the lines and the help, for Rust closures and for functions in files.
 //!
-//! Lines of this file are found by their marks: `// [mark]` at the end of the line that an error must name.
+//! The tests find lines of this file by marks: `// [mark]` at the end of each line that an error
+//! must name.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -81,7 +82,7 @@ fn vector(dtype: DType) -> TensorType {
     TensorType::new(dtype, [3usize])
 }
 
-/// The error of a function of a vector of floats and one of integers.
+/// The error of a function of a float vector and an integer vector.
 fn refused(f: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> Diagnostic {
     let built = FunctionBuilder::build("f", |b| {
         let x = b.input("x", vector(DType::F32)); // [x]
@@ -92,7 +93,7 @@ fn refused(f: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> Diagnostic {
     built.expect_err("a mistake")
 }
 
-/// The number of the line of this file that ends with a mark.
+/// The number of the line of this file that ends with the mark.
 fn line(mark: &str) -> u32 {
     let mark = format!("// [{mark}]");
     let mut lines = include_str!("diagnostics.rs").lines().zip(1..).filter(|(l, _)| l.ends_with(&mark));
@@ -101,14 +102,14 @@ fn line(mark: &str) -> u32 {
     line
 }
 
-/// The line of a place, which must be in `file`.
+/// The line of a place. The place must be in `file`.
 fn line_in(file: &str, location: &Location) -> u32 {
     let Location::Source { file: found, line, .. } = location else { panic!("no source line: {location}") };
     assert!(found.ends_with(file), "{found} is not {file}");
     *line
 }
 
-/// Compares message, help and places; each place is given by the mark of its line and what stands there.
+/// Compares message, help and places. Each place is given by the mark of its line and its text.
 fn assert_tells(error: &Diagnostic, message: &str, places: &[(&str, &str)], help: Option<&str>) {
     assert_eq!(error.message, message);
     assert_eq!(error.help.as_deref(), help);
@@ -118,7 +119,7 @@ fn assert_tells(error: &Diagnostic, message: &str, places: &[(&str, &str)], help
     assert_eq!(found, expected, "{error}");
 }
 
-/// The same of a function in a file: the line is a number, with the column.
+/// As [`assert_tells`], for a function in a file. The place is given by line and column.
 fn assert_tells_of_file(error: &Diagnostic, message: &str, place: (u32, u32, &str), help: Option<&str>) {
     assert_eq!(error.message, message);
     assert_eq!(error.help.as_deref(), help);
@@ -138,7 +139,7 @@ fn an_output_that_is_no_scalar() {
         &[("square", "the output is made here"), ("grad of a vector", "differentiated here")],
         None,
     );
-    // It need not have been made in the closure.
+    // The tensor may come from outside of the closure.
     let error = refused(|x, _| {
         let outside = x.exp(); // [outside]
         grad(x, |_| outside) // [grad of a capture]
@@ -181,7 +182,7 @@ fn an_integer_that_is_differentiated_by() {
         &[("n", "declared here"), ("grad by name", "differentiated here")],
         Some("differentiate with respect to floats only"),
     );
-    // And an output of integers.
+    // An output of integers.
     let error = refused(|x, _| {
         let count = |x: &Tensor| x.convert(DType::I32).sum(); // [count]
         grad(x, count) // [grad of a count]
@@ -217,7 +218,7 @@ fn a_call_that_is_opaque() {
         &[("table", "called here"), ("grad of table", "differentiated here")],
         help,
     );
-    // In a derivative, too, the line is the user's.
+    // In the code of a derivative, too, the error names the user's line.
     let error = refused(|x, _| {
         let scaled = |x: &Tensor| custom_vjp(x, |x| (x.sum(), x.clone()), |x: &Tensor, ct| ct * rounded(x));
         grad(x, |x| grad(x, scaled).sum()) // [grad of grad of rounded]
@@ -237,8 +238,8 @@ fn rounded(x: &Tensor) -> Tensor {
     opaque("rounded", x, |x| x.round()) // [rounded]
 }
 
-/// Every op has a rule, so what may miss one is a function of the user's: a rule for one direction that cannot be turned round, or one
-/// that knows nothing of a value it captures.
+/// Every op has a rule, so only a function of the user's may lack one: a rule for one direction
+/// that cannot be transposed, or a rule that ignores a captured value.
 #[test]
 fn a_rule_that_is_missing() {
     let message = "@f: forward mode of a `custom_vjp` is the transpose of its backward half: `clamp` is not linear \
@@ -280,7 +281,7 @@ fn a_rule_that_is_missing() {
     assert_eq!(lines, [3, 2], "{error}");
 }
 
-/// An error within a derivative names the line of the user's that the derivative comes from.
+/// An error within a derivative names the user's line from which the derivative comes.
 #[test]
 fn what_is_derived_names_the_line_it_comes_from() {
     let error = refused(|x, _| {
@@ -291,12 +292,12 @@ fn what_is_derived_names_the_line_it_comes_from() {
     assert!(error.message.contains("is not linear here, so it cannot be transposed"), "{error}");
 }
 
-/// Keeps what is warned of.
+/// Collects the warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// What is warned of while `f` runs.
+    /// The warnings that are emitted while `f` runs.
     fn of(f: impl FnOnce()) -> Vec<String> {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), f);
@@ -377,7 +378,7 @@ fn a_result_that_does_not_depend_on_the_variable() {
     assert_eq!(warning.lines().next(), Some("result does not depend on the variable: its gradient is zero"));
     assert_eq!(lines_of(warning), [line("v"), line("grad of none")], "{warning}");
 
-    // What is named by key path, and with further results.
+    // Tensors named by key path, in a function with further results.
     let warnings = Warnings::of(|| {
         built(|v, w| {
             let pair = (v.clone(), w.clone());
@@ -392,7 +393,8 @@ fn a_result_that_does_not_depend_on_the_variable() {
     let expected = [[line("v"), line("grad of a path")], [line("w"), line("grad with more")]].map(Vec::from);
     assert_eq!(lines, expected, "{warnings:?}");
 
-    // No warning where there is nothing to be warned of: all is used, the rest is not asked for, has no derivative, or a zero is wanted.
+    // There is no warning if all arguments are used, if the unused ones are not requested or have
+    // no derivative, or if a zero is intended.
     let warnings = Warnings::of(|| {
         built(|v, w| grad(&(v.clone(), w.clone()), |(v, w)| (v * w).sum()).1);
         built(|v, w| grad_wrt(&(v.clone(), w.clone()), &["0"], |(v, _)| v.sum()).0);

@@ -1,4 +1,5 @@
-//! Define by run: against the static graph, bit for bit, and where a static graph cannot follow.
+//! Define by run: compared with the static graph bit for bit, and used where a static graph is
+//! impossible.
 
 use super::programs;
 use super::support::{Random, assert_close, build, flat, number, run};
@@ -15,8 +16,9 @@ fn values(tensors: &[Tensor]) -> Vec<Literal> {
     tensors.iter().map(|t| t.value().unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
-/// Random programs of two inputs: value, gradient, and by operators on closures also the gradient of the gradient's squares, are the
-/// interpreter's, bit for bit; by walking the list back twice the latter is within rounding.
+/// Random programs of two inputs. The value and the gradient have the bits of the interpreter. The
+/// gradient of the gradient's squares has them too if it is computed by operators on closures. If
+/// it is computed by walking the list back twice, it agrees within rounding.
 #[test]
 fn values_and_gradients_are_those_of_the_static_graph() {
     for seed in 1..=60u64 {
@@ -42,7 +44,8 @@ fn values_and_gradients_are_those_of_the_static_graph() {
         let second = x.gradient(&squares(&first));
         let walked = values(&[vec![value], first, second].concat());
         assert_eq!(walked[..3], expected[..3], "seed {seed}\n{x}");
-        // What the gradient shares with the value stands earlier in the list, so its own gradient may add in another order.
+        // Values that the gradient shares with the value are earlier in the list. So their
+        // gradients may be added in another order.
         assert_close(&flat(&walked[3..]), &flat(&expected[3..]), 1e-13, "second order");
 
         let x = Tracked::new(&point.clone().map(Tensor::constant).to_vec());
@@ -51,7 +54,7 @@ fn values_and_gradients_are_those_of_the_static_graph() {
         let by_closures = [vec![value], first, second].concat();
         assert_eq!(values(&by_closures), expected, "seed {seed}, by closures");
 
-        // The list that was recorded computes the same of other numbers as the static graph does.
+        // The recorded list, applied to other numbers, has the bits of the static graph.
         let list = x.list(&f(&x)).unwrap();
         let other = [&point[1], &point[0]].map(|l| Tensor::constant(l.clone())).to_vec();
         let expected = run(&statically, &[point[1].clone(), point[0].clone()]);
@@ -76,7 +79,7 @@ fn a_program_decides_by_values_what_to_do_next() {
     let y = power(&x).unwrap();
     assert_eq!((item(&y), item(&x.gradient(&y))), (243.0, 405.0));
     assert_eq!(item(&x.gradient(&x.gradient(&y))), 540.0);
-    // The same closure, differentiated at a point: it sees the point's values, nested or not.
+    // The same closure, differentiated at a point. It reads the values at the point, nested or not.
     let f = |x: &Tensor| or_poison(power(x));
     assert_eq!(item(&grad(&*x, f)), 405.0);
     assert_eq!(item(&grad(&*x, |x| grad(x, f))), 540.0);
@@ -108,7 +111,7 @@ fn the_whole_list_is_printed_with_its_values() {
     ];
     assert_eq!(lines, expected, "{text}");
     assert!(text.contains("tests/derivatives/eager.rs:"), "{text}");
-    // A derivative is written below.
+    // Equations of a derivative are appended.
     let _ = x.gradient(&y);
     assert!(x.to_string().contains("transpose("), "{x}");
 }
@@ -138,7 +141,7 @@ fn derivatives_by_any_value_of_the_list() {
     assert_eq!(item(&pull_back(&results, &(number(1.0), number(10.0)), &*x)), 151.0 + 50.0);
     let (dy, dm) = push_forward(&results, &*x, &number(2.0));
     assert_eq!((item(&dy), item(&dm)), (302.0, 10.0));
-    // What the other input is, the list has captured.
+    // The list has captured the value of the other input.
     let list = x.list(&y).unwrap();
     assert!(list.function("f").unwrap_err().message.contains("1 values of the function"));
     assert_eq!(item(&list.evaluate(&number(1.0)).unwrap()), 26.0);
@@ -148,13 +151,14 @@ fn derivatives_by_any_value_of_the_list() {
 fn lists_and_tracked_values_nest() {
     let cube = trace(&number(0.0), |x| x * x * x).unwrap();
     let x = Tracked::new(&number(2.0));
-    // A list that is called on values is computed at once; one that is traced meanwhile is not.
+    // A list that is called on values is computed immediately. A list that is called during tracing
+    // is not.
     assert_eq!(item(&cube.call(&x)), 8.0);
     assert_eq!(item(&cube.grad().unwrap().call(&x)), 12.0);
     assert_eq!(item(&x.gradient(&cube.call(&x))), 12.0);
     let inner = x.run(|x| trace(&number(0.0), |y| x * y * y)).unwrap();
     assert_eq!(item(&inner.call(&number(3.0))), 18.0);
-    // Another computation on a value of this one is cut off from it.
+    // A separate computation on a value of this one does not record into it.
     let y = x.square();
     let other = Tracked::new(&y);
     assert_eq!(item(&other.gradient(&other.square())), 8.0);
@@ -197,6 +201,6 @@ fn mistakes_are_explained() {
     assert!(error(&(&*x + &*other)).contains("belongs to another function"));
     let symbolic = Tensor::variable(vector.ty().clone(), wengert_core::Initializer::Zeros);
     assert!(error(&Tracked::new(&symbolic)).contains("tracked here"));
-    // Nothing of the list leads to it.
+    // No path of the list leads to this tensor.
     assert_eq!(item(&x.gradient(&number(1.0))), 0.0);
 }

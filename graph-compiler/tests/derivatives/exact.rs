@@ -1,5 +1,6 @@
-//! Derivatives of polynomial and rational programs are exact: over rational numbers they equal, with zero tolerance, the coefficients
-//! of truncated power series ([`super::jet`]), to the third order, in forward mode, reverse mode and mixtures.
+//! Derivatives of polynomial and rational programs are exact. Over rational numbers they equal the
+//! coefficients of truncated power series ([`super::jet`]) with zero tolerance, to the third order,
+//! in forward mode, reverse mode and mixtures.
 
 use super::jet::Jet;
 use super::programs;
@@ -26,12 +27,13 @@ fn cells<R: Real>(arrays: &[Array<R>]) -> Vec<R> {
     arrays.iter().flat_map(|a| a.cells.iter().map(|c| c.real().clone())).collect()
 }
 
-/// Σ of the elements, for programs with a scalar value.
+/// The sum of the elements, for programs with a scalar value.
 fn total(program: impl Fn(&[Tensor]) -> Tensor) -> impl Fn(&[Tensor]) -> Tensor {
     move |x| program(x).sum()
 }
 
-/// f(x), D f, D² f and D³ f along t, from derivatives nested as `modes` says: forward, or reverse by D f[t] = ⟨∇f, t⟩.
+/// f(x), D f, D² f and D³ f along t, by nested derivatives. `modes` selects forward or reverse
+/// mode; in reverse mode D f[t] = ⟨∇f, t⟩.
 fn derivative(f: &dyn Fn(&[Tensor]) -> Tensor, x: &[Tensor], t: &[Tensor], modes: &[bool]) -> Tensor {
     let Some((reverse, rest)) = modes.split_first() else { return f(x) };
     let at = x.to_vec();
@@ -90,7 +92,7 @@ fn check(seed: u64, length: usize) -> BigRational {
 #[test]
 fn derivatives_of_rational_programs_are_exact_to_the_third_order() {
     let thirds = (1..40).map(|seed| check(seed, 3 + seed as usize % 6));
-    // A test of zeros would say little.
+    // At least 15 third derivatives are not zero, since a test of zeros would show little.
     let curved = thirds.filter(|d| *d != BigRational::from_integer(0.into())).count();
     assert!(curved >= 15, "{curved} of the programs have a third derivative");
 }

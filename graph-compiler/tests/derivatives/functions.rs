@@ -15,7 +15,7 @@ fn program(function: Function) -> Program {
     program
 }
 
-/// loss = Σ tanh(x·w)², with an integer, a state and an unused parameter beside.
+/// loss = Σ tanh(x·w)², with an additional integer, state and unused parameter.
 fn loss() -> Program {
     program(
         FunctionBuilder::build("loss", |f| {
@@ -133,7 +133,7 @@ fn a_seeded_gradient_and_a_jvp_make_hessian_vector_products() {
     let reverse = grad(&program, "loss_grad", &seeded).unwrap();
     assert_eq!(reverse.function.name, "loss_grad_vjp");
     assert_eq!(reverse.function.inputs.last().unwrap().name, "ct_d_model.w");
-    // The Hessian is symmetric, so pushing forward and pulling back are the same.
+    // The Hessian is symmetric, so pushing forward equals pulling back.
     let mut x = inputs();
     x.push(Random(9).literal(&TensorType::new(DType::F64, [3usize, 2])));
     let (a, b) = (run(f, &x), run(&reverse.function, &x));

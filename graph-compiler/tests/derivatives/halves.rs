@@ -57,7 +57,8 @@ fn jacobians_of_functions_are_those_of_closures() {
         assert!(derived.warnings[0].message.contains("does not depend on `%unused`"));
         let results = run(&bound(f), &values());
         assert_eq!(results[1].shape(), [4, 2, 3, 2]);
-        // The derivative of y[i,j] is that of row i alone: against seeded reverse mode, one element at a time.
+        // The derivative of y[i,j] depends only on row i. It is compared with seeded reverse mode,
+        // one element at a time.
         let seeded = Grad { of: Some("y"), wrt: &["w", "b"], seed: true, ..Default::default() };
         let vjp = bound(&grad(&program, "layer", &seeded).unwrap().function);
         for at in 0..8 {
@@ -84,7 +85,7 @@ fn a_hessian_has_a_block_for_each_two_inputs() {
     let product = hvp(&program, "layer", &request).unwrap().function;
     assert_eq!(outputs(&product), ["loss", "d_w", "d_b", "t_d_w", "t_d_b"]);
     assert_eq!(inputs(&product), ["x", "w", "b", "unused", "t_w", "t_b"]);
-    // By jvp of grad, as a user of files would have it otherwise.
+    // By jvp of grad, which is the other way for users of files.
     let mut twice = program.clone();
     let first = Grad { of: Some("loss"), wrt: &["w", "b"], ..Default::default() };
     twice.add(grad(&program, "layer", &first).unwrap().function).unwrap();
@@ -177,7 +178,7 @@ fn both_halves_together_are_the_gradient() {
     assert_eq!(halves.warnings.len(), 1, "{:?}", halves.warnings);
     assert_eq!(outputs(&halves.derivative), ["d_x", "d_w", "d_b", "d_unused"]);
     assert_eq!(halves.derivative.name, "layer_backward");
-    // What both take keeps name and role; state is only read.
+    // Inputs of both halves keep their name and role. State is only read.
     let roles: Vec<(&str, InputRole)> =
         halves.derivative.inputs.iter().map(|i| (i.name.as_str(), i.role)).collect();
     for shared in [
@@ -188,10 +189,10 @@ fn both_halves_together_are_the_gradient() {
     ] {
         assert!(roles.contains(&shared), "{shared:?} in {roles:?}");
     }
-    // The structure is typed, in terms of the dimension variable, and says where it comes from.
+    // The residual structure is typed, in terms of the dimension variable, and names its source.
     let stored: Vec<_> =
         halves.residuals.0.iter().filter(|r| matches!(r.kind, ResidualKind::Stored(_))).collect();
-    // 1 − y² and 2y, which the rules of tanh and square multiply with.
+    // The factors 1 − y² and 2y of the rules of tanh and square.
     assert_eq!(stored.len(), 2);
     assert_eq!(stored[0].ty.to_string(), "f64[B,2]");
     assert_eq!(stored[0].bytes().unwrap().to_string(), "16*B");

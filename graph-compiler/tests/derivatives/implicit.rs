@@ -1,4 +1,5 @@
-//! Implicit functions against closed forms: values, both modes and all second orders; what is remembered and what is run; vmap; mistakes.
+//! Implicit functions against closed forms: values, both modes and all second orders; residuals and
+//! executed loops; vmap; mistakes.
 
 use super::support::*;
 use wengert_compiler::autodiff::implicit::{TransposeSolve, custom_linear_solve, custom_root};
@@ -13,7 +14,8 @@ use wengert_core::{Diagnostic, Literal, Target, Tensor};
 type Map<'a> = &'a dyn Fn(&Tensor) -> Tensor;
 type Pair = (Tensor, Tensor);
 
-/// Richardson's iteration x ← x + (b − A·x)/4 until it stands still: a `while` without bound, which has no reverse mode.
+/// Richardson's iteration x ← x + (b − A·x)/4 until it converges. It is a `while` without a bound,
+/// which has no reverse mode.
 fn iterate(map: Map<'_>, b: &Tensor) -> Tensor {
     let off = |x: &Tensor| b - map(x);
     let init = (b.zeros_like(), Tensor::constant(0i32));
@@ -54,7 +56,7 @@ fn explicit(p: &Tensor, b: &Tensor) -> Tensor {
 
 type Solution = fn(&Tensor, &Tensor) -> Tensor;
 
-/// A scalar that depends on parameters, right-hand side and solution.
+/// A scalar that depends on the parameters, the right-hand side and the solution.
 fn loss(f: Solution) -> impl Fn(&Pair) -> Tensor {
     move |(p, b)| (f(&p.sin(), &(b * p)).square() * b.cos()).sum()
 }
@@ -121,7 +123,7 @@ fn only_the_right_hand_side_or_only_the_map_may_be_differentiated() {
     both("map", |f, (p, b)| vec![grad(p, |p| f(p, b).square().sum())]);
 }
 
-/// How often an op is in a body, in regions too.
+/// The number of equations of an op in a body, including its regions.
 fn count(body: &Body, op: &str) -> usize {
     let of = |e: &wengert_core::graph::Equation| {
         usize::from(e.op.name() == op) + e.regions.iter().map(|r| count(r, op)).sum::<usize>()
@@ -129,7 +131,7 @@ fn count(body: &Body, op: &str) -> usize {
     body.equations.iter().map(of).sum()
 }
 
-/// The ops of a body and the types that they make, without locations.
+/// The ops of a body with their result types, without locations.
 fn outline(body: &Body) -> String {
     let of = |e: &wengert_core::graph::Equation| {
         let regions: Vec<String> = e.regions.iter().map(|r| outline(r)).collect();
@@ -142,7 +144,7 @@ fn systems(function: &Function) -> usize {
     function.body.equations.iter().filter(|e| e.op.name() == "custom_linear_solve").count()
 }
 
-/// Loops of the compiled function.
+/// The number of loops in the compiled function.
 fn loops(function: &Function) -> usize {
     let compiled = compile_kernels(function, &Target::cpu(), &Options::default()).unwrap();
     count(&compiled.function.body, "while")
@@ -167,7 +169,7 @@ fn a_derivative_is_one_system_more_and_no_solver_is_differentiated() {
         vec![p, b]
     });
     assert_eq!((systems(&second), loops(&second)), (4, 4), "{second}");
-    // The loop of the forward run is as it was: nothing is stacked.
+    // The forward loop is unchanged: it stacks nothing.
     let find = |f: &Function| {
         let solve = f.body.equations.iter().find(|e| e.op.name() == "custom_linear_solve").unwrap();
         solve.regions.iter().map(|r| outline(r)).collect::<Vec<_>>()
@@ -202,7 +204,8 @@ fn symmetric_systems_are_solved_by_the_same_solver_again() {
 
 #[test]
 fn systems_of_trees_and_of_another_solver_for_the_transpose() {
-    // Block triangular: (u, v) ↦ (2u, w·u + 4v), solved by substitution from above, and from below.
+    // Block triangular: (u, v) ↦ (2u, w·u + 4v), solved by forward substitution, and by backward
+    // substitution for the transpose.
     let solve = |w: &Tensor, b: &Pair| {
         let down = |_: &dyn Fn(&Pair) -> Pair, (c, d): &Pair| {
             let u = c * 0.5;
@@ -233,7 +236,8 @@ fn systems_of_trees_and_of_another_solver_for_the_transpose() {
 
 #[test]
 fn a_solution_does_not_depend_on_where_a_solver_begins() {
-    // The guess comes out of a loop without bound, through which there is no reverse mode; and none is needed.
+    // The guess comes from a loop without a bound, which has no reverse mode. The derivative does
+    // not need one.
     let f = |p: &Tensor, b: &Tensor| {
         let guess = while_loop(p, |x| x.square().sum().gt(0.01), |x| x * 0.5);
         let solve = |map: Map<'_>, b: &Tensor| fori(60usize, &guess, |_, x| x + (b - map(x)) * 0.25);
@@ -281,7 +285,7 @@ fn text_keeps_the_derivative() {
     assert_close(&got, &wanted, 1e-12, "gradient of a text");
 }
 
-// --- roots ------------------------------------------------------------------------------------------------------------------------
+// --- roots --------------------------------------------------------------------------------
 
 /// The square root by Heron's rule, within 1e-15.
 fn square_root(a: &Tensor) -> Tensor {
@@ -310,7 +314,7 @@ fn a_root_has_the_derivatives_of_its_equation() {
     close(at(a, |x| grad(x, |x| forward(x, &|x| grad(x, f)))), third, "third order");
 }
 
-/// The fixed point x = tanh(p·x/2 + b), its tangent by a linear system.
+/// The fixed point x = tanh(p·x/2 + b). Its tangent solves a linear system.
 fn fixed_point(p: &Tensor, b: &Tensor) -> Tensor {
     let solve = |f: Map<'_>, x: &Tensor| {
         let goes_on = |(_, off): &Pair| off.gt(1e-15);
@@ -321,7 +325,7 @@ fn fixed_point(p: &Tensor, b: &Tensor) -> Tensor {
         while_loop(&(x.clone(), Tensor::constant(1.0)), goes_on, step).0
     };
     let tangent_solve = |g: Map<'_>, c: &Tensor| {
-        // 1 − A with |A| < 1: x ← c + A·x.
+        // 1 − A with |A| < 1 is solved by x ← c + A·x.
         let series = |map: Map<'_>, c: &Tensor| fori(80usize, c, |_, x| x + (c - map(x)));
         custom_linear_solve(g, c, series, TransposeSolve::Same)
     };
@@ -361,7 +365,7 @@ fn roots_of_a_batch() {
     assert_close(&got, &a.map(|a| 0.5 / a.sqrt()), 1e-14, "vmap of grad");
 }
 
-// --- mistakes ---------------------------------------------------------------------------------------------------------------------
+// --- mistakes -----------------------------------------------------------------------------
 
 fn error_of(f: impl FnOnce(&Tensor) -> Tensor) -> Diagnostic {
     FunctionBuilder::build("f", |b| {

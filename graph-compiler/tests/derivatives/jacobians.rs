@@ -1,4 +1,5 @@
-//! Jacobians, Hessians and products with them, on closures: against closed forms, against each other, and what they cost.
+//! Jacobians, Hessians and products with them, on closures: against closed forms, against each
+//! other, and their costs.
 
 use super::programs;
 use super::support::*;
@@ -141,7 +142,8 @@ fn a_jacobian_keeps_dimension_variables() {
     assert_eq!(shapes(&outputs), [vec![4, 3, 2, 3], vec![4, 4, 2]]);
 }
 
-/// Mean cross-entropy of logistic regression with labels ±1, and its closed-form gradient and Hessian.
+/// Mean cross-entropy of logistic regression with labels ±1, and its closed-form gradient and
+/// Hessian.
 fn logistic_regression(w: &Tensor, x: &Tensor, labels: &Tensor) -> Tensor {
     (-(x.dot(w)) * labels).exp().log1p().mean()
 }
@@ -161,7 +163,7 @@ fn the_hessian_of_logistic_regression_is_the_closed_form() {
     let w = random.literal(&f64s(&[P]));
     let labels: Vec<f64> = (0..N).map(|_| if random.below(2) == 0 { -1.0 } else { 1.0 }).collect();
     let outputs = run(&f, &[w.clone(), x.clone(), literal(&[N], &labels)]);
-    // H = Σ σ(z)(1 − σ(z)) x xᵀ / N with z = x·w; the labels' signs do not matter.
+    // H = Σ σ(z)(1 − σ(z)) x xᵀ / N with z = x·w. The signs of the labels do not matter.
     let (x, w) = (flat(&[x]), flat(&[w]));
     let mut closed = vec![0.0; P * P];
     for row in x.chunks(P) {
@@ -237,7 +239,7 @@ fn products_with_the_hessian_and_the_gauss_newton_matrix_of_a_model() {
             terms.reduce(|a, b| a + b).unwrap()
         });
         let by_rows: Vec<Tensor> = by_rows.collect();
-        // Jᵀ·(2·J·v): the Hessian of the squared error is twice the identity.
+        // Jᵀ·(2·J·v), since the Hessian of the squared error is twice the identity.
         let gauss_newton = leaves(&gvp(&model, &direction, |m| m.call(x), error));
         let (_, differential) = linearize(&model, |m: &Mlp| m.call(x));
         let expected = leaves(&differential.pull_back(&(differential.push_forward(&direction) * 2.0)));
@@ -315,7 +317,8 @@ fn a_part_of_a_model_is_differentiated_and_the_rest_costs_nothing() {
         let equations = function(wrt).body.equations;
         equations.iter().filter(|e| e.op.name() == "dot_general").count()
     };
-    // Two forwards; backwards one for each weight, and one for the hidden activations on the way to the first.
+    // Two products forward. Backward there is one for each weight, and one for the cotangent of the
+    // hidden activations.
     assert_eq!((products(&["layers"]), products(&["layers.0.bias"]), products(&["layers.1"])), (5, 3, 3));
 }
 
@@ -323,7 +326,7 @@ fn error_of(f: impl FnOnce(&mut FunctionBuilder)) -> String {
     FunctionBuilder::build("f", f).unwrap_err().to_string()
 }
 
-/// Every line of `parts` is in the text, which names this file `places` times.
+/// Asserts that the text contains every line of `parts`, and names this file `places` times.
 fn assert_says(text: &str, parts: &[&str], places: usize) {
     parts.iter().for_each(|part| assert!(text.contains(part), "`{part}` in: {text}"));
     assert_eq!(text.matches("jacobians.rs:").count(), places, "{text}");

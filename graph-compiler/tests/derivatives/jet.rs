@@ -1,7 +1,8 @@
-//! Truncated power series as numbers: the oracle for exact derivatives.
+//! Truncated power series as numbers, which are the oracle for exact derivatives.
 //!
-//! A program run on `x + ε·t` with arithmetic of polynomials in ε modulo ε⁴ gives, as coefficient of εᵏ, the k-th derivative along t
-//! divided by k!. Nothing of this shares code with the derivative rules.
+//! A program runs on `x + ε·t` with arithmetic of polynomials in ε modulo ε⁴. The coefficient of εᵏ
+//! is the k-th derivative along t divided by k!. This code shares nothing with the derivative
+//! rules.
 
 use num_rational::BigRational;
 use num_traits::{One, Zero};

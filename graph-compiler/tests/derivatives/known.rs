@@ -1,4 +1,4 @@
-//! Mistakes that the literature has made, each as a test.
+//! Mistakes from the literature, each as a test.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, vjp};
@@ -43,7 +43,7 @@ fn adding_two_trees_adds_left_to_left_and_right_to_right() {
         let tree = ((a.clone(), b.clone()), vec![b.clone()]);
         let step = ((a * 100.0, b * 100.0), vec![a * 1000.0]);
         let moved = tree.move_along(&step);
-        // A fan-in of structured cotangents: a tree used twice.
+        // A fan-in of structured cotangents: a tree that is used twice.
         let gradient = grad(&tree, |t: &((Tensor, Tensor), Vec<Tensor>)| {
             let weigh = |t: &((Tensor, Tensor), Vec<Tensor>), w: [f64; 3]| {
                 &t.0.0 * w[0] + &t.0.1 * w[1] + &t.1[0] * w[2]
@@ -57,10 +57,11 @@ fn adding_two_trees_adds_left_to_left_and_right_to_right() {
 
 #[test]
 fn what_is_stopped_is_a_constant() {
-    // d/dx x·c with c = x² stopped: x², not 3x².
+    // d/dx x·c, where c = x² is stopped: x², not 3x².
     let slope = at(3.0, |x| grad(x, |x: &Tensor| x * &x.square().stop_gradient()));
     assert_eq!(slope, 9.0);
-    // Stopped altogether, and behind another derivative: the gradient of u·stop(u·x) in u is stopped in x, too.
+    // A function that is stopped entirely; and a stop inside another derivative. In u·stop(u·x) the
+    // gradient in u stops the derivative in x too.
     assert_eq!(at(3.0, |x| grad(x, |x: &Tensor| x.exp().stop_gradient())), 0.0);
     let inner = |x: &Tensor| grad(x, |u: &Tensor| u * &(u * x).stop_gradient());
     assert_eq!(at(3.0, |x| inner(x)), 9.0);
@@ -76,7 +77,7 @@ fn whole_powers_have_exact_derivatives_at_zero_and_below() {
     assert_eq!(at(0.0, |x| grad(x, |x: &Tensor| x.integer_pow(1))), 1.0);
     assert_eq!(at(0.0, |x| grad(x, |x: &Tensor| x.integer_pow(0))), 0.0);
     assert_eq!(at(-2.0, |x| grad(x, |x: &Tensor| x.integer_pow(-2))), 0.25);
-    // No power of x is left: the fourth derivative of a cube is zero, not 0·x⁻¹.
+    // The fourth derivative of a cube is zero, not 0·x⁻¹.
     let fourth = |x: &Tensor| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, cube))));
     assert_eq!(at(0.0, fourth), 0.0);
 }
@@ -95,10 +96,11 @@ fn bounds_have_the_gradient_where_they_bind() {
     assert_eq!(of(-1.0, -2.0, 1.0), [1.0, 0.0, 0.0]);
     assert_eq!(of(-1.0, 0.5, 1.0), [0.0, 1.0, 0.0]);
     assert_eq!(of(-1.0, 2.0, 1.0), [0.0, 0.0, 1.0]);
-    // At a bound lax gives nobody anything; here it is x that has the gradient, so that a gradient is not lost where a parameter is kept.
+    // At a bound lax gives no argument a gradient. Here x gets it, so that a parameter at its bound
+    // keeps its gradient.
     assert_eq!(of(-1.0, -1.0, 1.0), [0.0, 1.0, 0.0]);
     assert_eq!(of(-1.0, 1.0, 1.0), [0.0, 1.0, 0.0]);
-    // Bounds that cross give the upper one, and so the gradient.
+    // If the bounds cross, the result is the upper bound, and it gets the gradient.
     assert_eq!(of(2.0, 0.0, 1.0), [0.0, 0.0, 1.0]);
 }
 

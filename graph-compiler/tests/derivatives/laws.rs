@@ -1,8 +1,9 @@
-//! Laws of functions as values: a closure applied is its body (β), a function is the closure that applies it (η), and the same for pairs and
-//! curried functions. They hold for values, tangents and cotangents alike, of random programs over rational numbers, with zero tolerance.
+//! Laws of functions as values. A closure applied is its body (β), and a function equals the
+//! closure that applies it (η). The same holds for pairs and curried functions. The tests compare
+//! values, tangents and cotangents of random programs over rational numbers, with zero tolerance.
 //!
-//! One side of a law computes with Rust's closures, in place; the other with lists: called by name or not, partially applied, chosen at
-//! run time, differentiated as arguments.
+//! One side of each law uses Rust closures, in place. The other side uses lists: called by name or
+//! not, partially applied, chosen at run time, or differentiated as arguments.
 
 use super::programs;
 use super::support::*;
@@ -40,7 +41,7 @@ fn plain(f: &dyn Fn(&[Tensor]) -> Tensor, g: &dyn Fn(&[Tensor]) -> Tensor, x: &P
     f(&[g(&[x.0.clone(), x.1.clone()]), x.1.clone()])
 }
 
-/// β: (λ(a, b). f(a, b))(g(x, y), y), where both are called by name.
+/// β: (λ(a, b). f(a, b))(g(x, y), y), with both functions called by name.
 fn abstraction(
     f: &dyn Fn(&[Tensor]) -> Tensor,
     g: &dyn Fn(&[Tensor]) -> Tensor,
@@ -51,7 +52,7 @@ fn abstraction(
     f.call(&(g.call(x), x.1.clone()))
 }
 
-/// η: f is λ(a, b). f(a, b), however often that is done.
+/// η: f equals λ(a, b). f(a, b), also when this is repeated.
 fn extension(
     f: &dyn Fn(&[Tensor]) -> Tensor,
     g: &dyn Fn(&[Tensor]) -> Tensor,
@@ -64,7 +65,8 @@ fn extension(
     twice.call(&(g(&[x.0.clone(), x.1.clone()]), x.1.clone()))
 }
 
-/// Currying: f(a, b) is (λa. λb. f(a, b))(a)(b), where the inner closure has captured a, and is made within what is differentiated.
+/// Currying: f(a, b) = (λa. λb. f(a, b))(a)(b). The inner closure captures a, and is built within
+/// the differentiated function.
 fn currying(
     f: &dyn Fn(&[Tensor]) -> Tensor,
     g: &dyn Fn(&[Tensor]) -> Tensor,
@@ -76,7 +78,8 @@ fn currying(
     captured.call(&x.1)
 }
 
-/// A closure is an argument: λh. h(y), differentiated with respect to h, has the cotangent of what h has captured.
+/// A closure as an argument: λh. h(y), differentiated in h. Its cotangent is that of the captures
+/// of h.
 fn argument(
     f: &dyn Fn(&[Tensor]) -> Tensor,
     g: &dyn Fn(&[Tensor]) -> Tensor,
@@ -85,7 +88,7 @@ fn argument(
 ) -> Tensor {
     let apply = |h: &WengertList<Tensor, Tensor>, y: &Tensor| h.call(y);
     let h = list("f", f).partial(&g(&[x.0.clone(), x.1.clone()])).unwrap();
-    // Moved along nothing, it is what it was.
+    // Moved along a zero tangent, h is unchanged.
     use wengert_core::Differentiable;
     apply(&h.move_along(&h.zero_tangent()), &x.1)
 }
@@ -101,7 +104,7 @@ fn pairs(f: &dyn Fn(&[Tensor]) -> Tensor, g: &dyn Fn(&[Tensor]) -> Tensor, _: &T
     both.unwrap().named("both").unwrap().call(&inner.call(x)).0
 }
 
-/// A closure chosen at run time is the one that was chosen.
+/// A closure chosen at run time equals the closure at the index.
 fn choice(
     f: &dyn Fn(&[Tensor]) -> Tensor,
     g: &dyn Fn(&[Tensor]) -> Tensor,
@@ -116,7 +119,7 @@ fn choice(
 
 const LAWS: [Law; 6] = [abstraction, extension, currying, argument, pairs, choice];
 
-/// Whether some derivative differs from zero.
+/// Checks the law of a seed. Returns true if some derivative is not zero.
 fn holds(seed: u64) -> bool {
     let (f, g) =
         (programs::random(2 * seed, 2 + seed as usize % 4, false), programs::random(2 * seed + 1, 2, false));
@@ -151,7 +154,7 @@ fn holds(seed: u64) -> bool {
     plain[3].iter().chain(&plain[4]).any(|c| *c != BigRational::from_integer(0.into()))
 }
 
-/// A quarter of 10,000 programs; at least half of them are about something.
+/// Checks a quarter of 10,000 programs. In at least half of them some derivative is not zero.
 fn quarter(number: u64) {
     let about = (0..2500).filter(|i| holds(4 * i + number)).count();
     assert!(about > 1250, "{about} of the programs depend on their arguments");

@@ -13,7 +13,7 @@ fn cube(x: &Tensor) -> Tensor {
     (1..3).fold(x.clone(), |y, _| y * x)
 }
 
-/// The text without where each line comes from, which is checked to be here.
+/// The text without the source lines, after a check that each is in this file.
 fn text(list: impl std::fmt::Display) -> String {
     let strip = |line: &str| {
         let (line, note) = line.split_once("//").unwrap_or((line, "tests/derivatives/list.rs:"));
@@ -41,7 +41,7 @@ y.1 = v4
     assert_eq!(text(&list), expected);
     assert_eq!(list.len(), 4);
     assert!(trace(&number(0.0), |x| x.clone()).unwrap().is_empty());
-    // Derivative code says what it comes from.
+    // Derivative code names the equation that it comes from.
     let printed = trace(&number(0.0), |x| x.tanh()).unwrap().grad().unwrap().to_string();
     assert!(printed.contains("jvp(tanh) of ") && printed.contains("tests/derivatives/list.rs:"), "{printed}");
 }
@@ -61,7 +61,7 @@ fn a_list_is_evaluated_differentiated_and_differentiated_again() {
     assert_eq!((y.item().unwrap(), t.item().unwrap()), (125.0, 150.0));
     let (y, c) = list.vjp().unwrap().evaluate(&(number(5.0), number(3.0))).unwrap();
     assert_eq!((y.item().unwrap(), c.item().unwrap()), (125.0, 225.0));
-    // The gradient does not compute the value: 3x² needs no x³.
+    // The gradient does not compute the value: 3x² does not need x³.
     assert!(first.body().equations.len() < list.value_and_grad().unwrap().body().equations.len());
 }
 
@@ -73,7 +73,7 @@ fn a_list_is_called_where_a_function_is_built_and_by_other_lists() {
     let dcube = cube.grad().unwrap();
     let nested = trace(&number(0.0), |x| dcube.call(&cube.call(x))).unwrap();
     assert_eq!(nested.evaluate(&number(2.0)).unwrap().item().unwrap(), 3.0 * 64.0);
-    // Locations go with the operations into another function's table.
+    // Calling a list copies its locations into the other function's table.
     let f = build(&[TensorType::scalar(DType::F64)], |x| vec![dcube.call(&x[0])]);
     for equation in &f.body.equations {
         let text = f.locations.describe(equation.location);
@@ -112,7 +112,7 @@ fn a_list_is_traced_over_any_differentiable_value() {
 
 #[test]
 fn a_list_may_capture_values_of_the_function_it_is_traced_in() {
-    // D(x ↦ x · D(y ↦ x + y)(1))(1) = 1: what the inner list captures is constant to it.
+    // D(x ↦ x · D(y ↦ x + y)(1))(1) = 1. The captures of the inner list are constants in it.
     let confusion = at(1.0, |x| {
         grad(x, |x| {
             let inner = trace(&number(0.0), |y| x + y).unwrap();
@@ -157,7 +157,7 @@ fn mistakes_are_explained() {
     let error = trace(&vector(&[0.0]), |x| x * 1.0).unwrap();
     let same = error.vjp().unwrap();
     assert!(same.evaluate(&(vector(&[1.0]), vector(&[2.0]))).is_ok());
-    // Values are not there while a list is traced.
+    // Values are not available while a list is traced.
     let mut seen = String::new();
     trace(&number(3.0), |x| {
         seen = x.item().unwrap_err().to_string();

@@ -1,6 +1,6 @@
-//! Derivatives against independent oracles: finite differences, truncated power series over exact rationals, and the identity of forward
-//! and reverse mode.
-// Helpers outside of `#[test]` functions unwrap too.
+//! Derivatives against independent oracles: finite differences, truncated power series over exact
+//! rationals, and the identity of forward and reverse mode.
+// Helpers outside of `#[test]` functions use `unwrap` as well.
 #![allow(clippy::unwrap_used)]
 
 mod calls;

@@ -1,4 +1,4 @@
-//! Cotangents of values that are cut into parts.
+//! Cotangents of values that are sliced into parts.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
@@ -19,7 +19,7 @@ fn part(x: &Tensor, from: i64, to: i64) -> Tensor {
 
 #[test]
 fn parts_that_make_up_a_value_are_put_one_behind_the_other() {
-    // In another order than they lie in, and with a use of the whole.
+    // In another order than in memory, and with one use of the whole.
     let (found, ops) = gradient(|x| {
         let (a, b, c) = (part(x, 4, 6), part(x, 0, 1), part(x, 1, 4));
         (&a * &a).sum() + (b * 3.0).sum() + (&c * &c * &c).sum() + x.sum()
@@ -71,7 +71,8 @@ fn dimensions_of_parts_may_be_variables() {
             (&low * &high).sum()
         };
         let gradient = grad(&inputs[0], |x: &Tensor| f(x));
-        // Differentiated again, forwards: the Hessian's product with ones is the other half's ones.
+        // Differentiated again in forward mode. The product of the Hessian with ones gives, in each
+        // half, the ones of the other half.
         let second = jvp(&inputs[0], &inputs[0].ones_like(), |x: &Tensor| grad(x, |x: &Tensor| f(x))).1;
         vec![gradient, second]
     });

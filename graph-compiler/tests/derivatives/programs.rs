@@ -9,8 +9,8 @@ pub fn ty() -> TensorType {
     TensorType::new(DType::F64, [2usize, 3])
 }
 
-/// A program of a few values of type [`ty`] to one more: polynomial and rational operations, and all that moves elements about;
-/// with `smooth` also transcendental functions.
+/// A program from some values of type [`ty`] to one more. It consists of polynomial and rational
+/// operations and of ops that move elements; with `smooth` also of transcendental functions.
 ///
 /// The same seed gives the same program each time it is called.
 pub fn random(seed: u64, length: usize, smooth: bool) -> impl Fn(&[Tensor]) -> Tensor {
@@ -18,7 +18,7 @@ pub fn random(seed: u64, length: usize, smooth: bool) -> impl Fn(&[Tensor]) -> T
         let mut random = Random(seed);
         let mut values = inputs.to_vec();
         for _ in 0..length {
-            // Recent values more often, so that programs are deep as well as wide.
+            // Recent values are chosen more often, so that programs are deep as well as wide.
             let pick = |random: &mut Random, values: &[Tensor]| {
                 let back = random.below(values.len()).min(random.below(values.len()));
                 values[values.len() - 1 - back].clone()

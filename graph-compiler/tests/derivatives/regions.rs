@@ -1,8 +1,9 @@
-//! Ops within constructs that have regions: every derivative of second order is that of the op where it stands alone, which
-//! `catalogue.rs` compares with finite differences.
+//! Ops within constructs that have regions. Every second derivative equals that of the op outside
+//! of a region, which `catalogue.rs` compares with finite differences.
 //!
-//! An op that is differentiated by a decomposition, or whose derivative is an op of its own, is the case that matters: what it
-//! decomposes into (masks, zeros) must stay with it, wherever the equation stands.
+//! The difficult ops are differentiated by a decomposition, or have an op of their own as
+//! derivative. The equations of the decomposition (masks, zeros) must be in the same region as the
+//! equation.
 
 use super::support::*;
 use wengert_compiler::autodiff::jacobian::{hessian, hvp};
@@ -14,7 +15,7 @@ use wengert_core::{DType, Literal, Op, Scalar, Tensor, TensorType};
 
 type Values = Vec<Tensor>;
 
-/// Where a function runs.
+/// The construct in which a function runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Place {
     Alone,
@@ -33,9 +34,9 @@ const PLACES: [Place; 7] =
 
 type Program<'a> = dyn Fn(&Values) -> Values + 'a;
 
-/// `f(x)`, computed in a place; `made` are the types of the results.
+/// `f(x)`, computed in a place. `made` contains the types of the results.
 fn within(place: Place, x: &Values, made: &[TensorType], f: &Program<'_>) -> Values {
-    // True, for NaN too, but not known before the run.
+    // True even for NaN, but not known before the run.
     let holds = || x[0].abs().sum().lt(0.0).unary(Unary::Not);
     let zeros: Values = made.iter().map(Tensor::zeros).collect();
     match place {
@@ -68,13 +69,13 @@ fn within(place: Place, x: &Values, made: &[TensorType], f: &Program<'_>) -> Val
     }
 }
 
-/// A number of the results in which no second derivative vanishes.
+/// A scalar of the results for which no second derivative vanishes.
 fn loss(results: &Values) -> Tensor {
     let term = |(i, y): (usize, &Tensor)| (y * (0.3 + 0.2 * i as f64)).sin().sum() + (y * y).sum() * 0.25;
     results.iter().enumerate().map(term).fold(Tensor::constant(0.0f64), |sum, term| sum + term)
 }
 
-/// Derivatives of second order of the loss at the first half of the inputs, along the second half.
+/// Second derivatives of the loss at the first half of the inputs, along the second half.
 fn second_order(inputs: &[TensorType], f: &Program<'_>, with_hessian: bool) -> Function {
     let all = [inputs, inputs].concat();
     build(&all, |values| {
@@ -96,7 +97,7 @@ fn second_order(inputs: &[TensorType], f: &Program<'_>, with_hessian: bool) -> F
     })
 }
 
-/// Compares the derivatives in each place with those of the function alone.
+/// Compares the derivatives in each place with those outside of a region.
 fn compare(what: &str, x: &[Literal], made: &[TensorType], f: &Program<'_>, places: &[Place]) {
     let inputs = types(x);
     let mut random = Random(0x5ec0);
@@ -119,7 +120,7 @@ fn compare(what: &str, x: &[Literal], made: &[TensorType], f: &Program<'_>, plac
     }
 }
 
-/// Self-attention, causal or not, with a bias or not, from three operands or one.
+/// Self-attention, causal or not, with a bias or not, from three operands or from one.
 #[test]
 fn attention_has_its_second_derivatives_everywhere() {
     for causal in [false, true] {
@@ -147,8 +148,8 @@ fn attention_has_its_second_derivatives_everywhere() {
     }
 }
 
-/// A causal attention in a call in a branch: second derivatives against finite differences of the gradient, third ones against
-/// those of the Hessian's product.
+/// A causal attention in a call in a branch. Its second derivatives are compared with finite
+/// differences of the gradient, its third with those of the Hessian-vector product.
 #[test]
 fn attention_in_a_region_agrees_with_finite_differences() {
     let mut random = Random(0xd1ff);
@@ -178,7 +179,7 @@ fn attention_in_a_region_agrees_with_finite_differences() {
     }
 }
 
-/// Whether an op is differentiated by way of other ops.
+/// True if an op is differentiated by way of other ops.
 fn is_declared(kind: &str) -> bool {
     !matches!(kind, "zero" | "linear" | "multilinear")
 }
@@ -215,7 +216,8 @@ fn every_op_has_its_second_derivatives_in_every_region() {
             Random(entry.name.bytes().fold(1, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)) | 1);
         let declared = is_declared(entry.derivative);
         for (n, sample) in entry.samples.iter().enumerate() {
-            // Ops with rules of their own in one place after another, all others where everything is nested.
+            // The samples of these ops take turns in the places, and each runs nested as well. For
+            // all other ops the first sample runs nested.
             let place = PLACES[n % PLACES.len()];
             match declared {
                 true => check(entry.name, sample, &[place, Place::Nested], &mut random),

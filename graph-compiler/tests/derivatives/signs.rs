@@ -1,5 +1,5 @@
-//! Signs of cotangents: what is subtracted is not negated first, no negation is made twice, and rules that are not linear see what they
-//! are given.
+//! Signs of cotangents. A cotangent that is subtracted is not negated first, no negation happens
+//! twice, and rules that are not linear get cotangents with the right sign.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, hvp};
@@ -15,7 +15,8 @@ fn negations(f: &Function) -> usize {
     f.body.equations.iter().filter(|e| e.op.name() == "neg").count()
 }
 
-/// The gradients by all inputs, checked by differences, and how many negations they have that the loss has not.
+/// Checks the gradients in all inputs by finite differences. Returns the number of negations that
+/// they have in addition to the loss's.
 fn gradient(inputs: usize, loss: impl Fn(&[Tensor]) -> Tensor) -> usize {
     let types = vec![vector(); inputs];
     let value = build(&types, |x| vec![loss(x)]);
@@ -30,22 +31,23 @@ fn gradient(inputs: usize, loss: impl Fn(&[Tensor]) -> Tensor) -> usize {
 
 #[test]
 fn a_difference_stands_for_a_sum_of_negatives() {
-    // The way of the sign ends where the value is used again, before or behind the way.
+    // The sign is propagated until the value has another use, before or after it.
     let mean = |x: &Tensor| x.mean_axes(&[0]).broadcast_in_dim(x.shape().to_vec(), &[]);
     assert_eq!(gradient(2, |x| ((&x[0] - mean(&x[0])) * &x[1]).sum()), 0);
     assert_eq!(gradient(2, |x| (x[0].softmax(0) * &x[1]).sum()), 0);
     assert_eq!(gradient(2, |x| (x[0].log_softmax(0) * &x[1]).sum()), 0);
     assert_eq!(gradient(2, |x| (x[0].standardize(0, 1e-2) * &x[1]).sum()), 0);
     assert_eq!(gradient(2, |x| (x[0].rms_normalize(0, 1e-2) * &x[1]).sum()), 0);
-    // A minus of a minus is no negation.
+    // Minus minus is no negation.
     assert_eq!(gradient(2, |x| -((-(&x[0] * &x[1])).sum())), 0);
 }
 
 #[test]
 fn a_sign_that_nothing_takes_up_is_one_negation() {
-    // That of the scalar: not one for each input.
+    // The scalar is negated, not each input's cotangent.
     assert_eq!(gradient(3, |x| -((&x[0] * &x[1] + &x[1] * &x[2]).tanh().sum())), 1);
-    // Two that meet are one; `tanh` is made of a difference, which is no negation.
+    // Two negative cotangents that are summed need one negation. `tanh` expands to a difference,
+    // which is not a negation.
     assert_eq!(gradient(2, |x| (&x[1] - x[0].sin() - x[0].tanh()).sum()), 1);
 }
 
@@ -62,7 +64,7 @@ fn second_derivatives_have_signs_too() {
 
 #[test]
 fn a_change_of_a_cotangent_sees_its_sign() {
-    // A clip that is not symmetric, beside a use of the same value that would take up a sign.
+    // A clip that is not symmetric, beside another use of the same value that could absorb a sign.
     let clipped = |x: &Tensor| with_derivative(x, |ct: &Tensor| ct.clamp(-0.25, 1.0));
     assert_eq!(at(0.5, |x| grad(x, |x| x * 3.0 - clipped(x))), 2.75);
     assert_eq!(at(0.5, |x| grad(x, |x| x * 3.0 - clipped(&-x))), 3.25);

@@ -1,16 +1,16 @@
-//! Building, running and comparing.
+//! Building, running and comparing functions.
 
 use wengert_core::graph::Function;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::interpret::{self, Array, Real};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
 
-/// Doubles of a shape.
+/// The f64 type of a shape.
 pub fn f64s(shape: &[usize]) -> TensorType {
     TensorType::new(DType::F64, shape.iter().copied())
 }
 
-/// One double.
+/// The type of an f64 scalar.
 pub fn scalar() -> TensorType {
     TensorType::scalar(DType::F64)
 }
@@ -20,12 +20,12 @@ pub fn number(x: f64) -> Tensor {
     Tensor::constant(x)
 }
 
-/// What literals are.
+/// The types of literals.
 pub fn types(literals: &[Literal]) -> Vec<TensorType> {
     literals.iter().map(Literal::ty).collect()
 }
 
-/// Builds a function of inputs of the given types; what `f` returns are its outputs.
+/// Builds a function with inputs of the given types. The tensors that `f` returns are its outputs.
 pub fn build(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Function {
     let function = FunctionBuilder::build("f", |b| {
         let inputs: Vec<Tensor> =
@@ -37,28 +37,28 @@ pub fn build(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> 
     function.unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A function of one scalar, evaluated.
+/// Evaluates a function of one scalar.
 pub fn at(x: f64, f: impl FnOnce(&Tensor) -> Tensor) -> f64 {
     let function = build(&[TensorType::scalar(DType::F64)], |x| vec![f(&x[0])]);
     run(&function, &[Literal::from(x)])[0].get(0).to_f64()
 }
 
-/// Runs on doubles.
+/// Runs a function on doubles.
 pub fn run(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
     interpret::run(function, inputs).unwrap_or_else(|e| panic!("{e}\n{function:?}"))
 }
 
-/// Runs on any numbers.
+/// Runs a function on numbers of any kind.
 pub fn run_on<R: Real>(function: &Function, inputs: &[Array<R>]) -> Vec<Array<R>> {
     interpret::evaluate(&function.body, &function.locations, inputs).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// All float elements, one after the other.
+/// All float elements, concatenated.
 pub fn flat(literals: &[Literal]) -> Vec<f64> {
     literals.iter().filter(|l| l.dtype().is_float()).flat_map(|l| l.scalars().map(Scalar::to_f64)).collect()
 }
 
-/// `x + h·t` in the floats of `x`; `t` has one literal for each float of `x`.
+/// `x + h·t` for the floats of `x`. `t` contains one literal for each float of `x`.
 pub fn moved(x: &[Literal], t: &[Literal], h: f64) -> Vec<Literal> {
     let mut t = t.iter();
     let step = |x: &Literal| {
@@ -80,8 +80,9 @@ pub fn difference(f: &Function, x: &[Literal], t: &[Literal], h: f64) -> Vec<f64
     (0..a.len()).map(|i| (8.0 * (a[i] - b[i]) - (c[i] - d[i])) / (12.0 * h)).collect()
 }
 
-/// Asserts that the derivative of `f` at `x` along `t` is `derivative`, by differences of two steps: a random point may lie nearer
-/// to a kink than the longer step, and then the shorter one is right; a wrong derivative agrees with neither.
+/// Asserts that `derivative` is the derivative of `f` at `x` along `t`, by finite differences of
+/// two step sizes. A random point may be nearer to a kink than the longer step; then the shorter
+/// one is right. A wrong derivative agrees with neither.
 pub fn assert_derivative(
     derivative: &[f64],
     f: &Function,
@@ -133,12 +134,12 @@ impl Random {
         (self.next() >> 11) as usize % n
     }
 
-    /// In −1..1.
+    /// A number in −1..1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
-    /// A literal of that type.
+    /// A literal of the type.
     pub fn literal(&mut self, ty: &TensorType) -> Literal {
         let shape = ty.extents().unwrap();
         let count = shape.iter().product::<usize>();

@@ -1,4 +1,4 @@
-//! Taylor mode: against known series, nested forward mode, and exact power series; and what it costs.
+//! Taylor mode, against known series, nested forward mode and exact power series; and its cost.
 
 use super::jet::Jet;
 use super::programs;
@@ -28,7 +28,8 @@ fn line(n: usize, f: impl Fn(&Tensor) -> Tensor) -> Function {
 
 #[test]
 fn the_series_of_exp_of_sin_is_known() {
-    // e^(sin x) at 0: 1 + x + x²/2 − x⁴/8 − x⁵/15 − …, so the derivatives are 1, 1, 0, −3, −8, −3 (OEIS A002017).
+    // e^(sin x) at 0 is 1 + x + x²/2 − x⁴/8 − x⁵/15 − …, so the derivatives are 1, 1, 0, −3, −8, −3
+    // (OEIS A002017).
     assert_eq!(derivatives(6, 0.0, |x| x.sin().exp()), [1.0, 1.0, 0.0, -3.0, -8.0, -3.0]);
     // At any other point by Faà di Bruno's formula: with s and c for sin x and cos x,
     // e^s · (c, c² − s, c³ − 3sc − c, …).
@@ -68,7 +69,7 @@ fn series_of_elementary_functions_are_known() {
 
 #[test]
 fn a_curve_may_bend() {
-    // f(x(s)) with x(s) = 2 + 3s + 5s²/2 + 7s³/6 is the composition: x² has x·x by Leibniz.
+    // f(x(s)) with x(s) = 2 + 3s + 5s²/2 + 7s³/6 is the composition. For x² it is x·x by Leibniz.
     let types = vec![scalar(); 4];
     let f = build(&types, |x| jet(&x[0], &x[1..], |x| x * x).1);
     let inputs: Vec<Literal> = [2.0, 3.0, 5.0, 7.0].map(Literal::from).to_vec();
@@ -81,7 +82,7 @@ fn the_nth_derivative_is_a_tensor_like_any_other() {
     assert_eq!(at(1.5, |x| nth_derivative(0, x, |x| x * x)), 2.25);
     assert_eq!(at(1.5, |x| nth_derivative(2, x, |x| x * x * x)), 9.0);
     assert_eq!(at(1.5, |x| nth_derivative(7, x, |x| x * x * x)), 0.0);
-    // It can be differentiated, and taken inside itself.
+    // `nth_derivative` can be differentiated, and nested in itself.
     assert_eq!(at(1.5, |x| grad(x, |x| nth_derivative(2, x, |x| x * x * x))), 6.0);
     assert_eq!(at(1.5, |x| nth_derivative(2, x, |x| nth_derivative(2, x, |x| x * x * x * x))), 24.0);
     assert_eq!(at(0.0, |x| nth_derivative(3, x, |x| grad(x, |x| x.sin()))), 0.0);
@@ -90,7 +91,7 @@ fn the_nth_derivative_is_a_tensor_like_any_other() {
     assert_close(&[at(0.3, |x| nth_derivative(4, x, tanh))], &[nested], 1e-14, "tanh⁗");
 }
 
-/// Dᵏf(x)[t, …, t] by forward mode in forward mode.
+/// Dᵏf(x)[t, …, t] by nested forward mode.
 fn nested(k: usize, x: &[Tensor], t: &[Tensor], f: &dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Vec<Tensor> {
     if k == 0 {
         return f(x);
@@ -113,7 +114,8 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
             if floats.is_empty() || !results.iter().any(|t| t.dtype.is_float()) {
                 continue;
             }
-            // Narrow floats, which some samples insist on, differ by their rounding.
+            // Some samples have narrow floats. Their results differ by rounding, so they are left
+            // out.
             if types.iter().chain(&results).any(|t| t.dtype.is_float() && t.dtype != DType::F64) {
                 continue;
             }
@@ -146,7 +148,7 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
                 (flat(&run(&function(true), &inputs)), flat(&run(&function(false), &inputs)));
             let what = format!("{} {:?}", entry.name, sample.op);
             assert_eq!(jets.len(), nested.len(), "{what}");
-            // Relative to the greatest member of each order.
+            // The tolerance is relative to the greatest element of each order.
             let each = jets.len() / ORDER;
             for k in 0..ORDER {
                 let (a, b) = (&jets[k * each..][..each], &nested[k * each..][..each]);
@@ -215,11 +217,12 @@ fn series_of_rational_programs_are_exact() {
             }
         }
     }
-    // A test of zeros would say little.
+    // A test of zeros would show little.
     assert!(curved >= 100, "{curved} elements have a third derivative");
 }
 
-/// The exponent of the power of the order as which the number of equations grows, from order 16 to 32.
+/// The exponent of the power law by which the number of equations grows with the order, from order
+/// 16 to 32.
 fn growth(f: impl Fn(&Tensor) -> Tensor) -> f64 {
     let count = |n| line(n, &f).body.equations.len() as f64;
     (count(32) / count(16)).log2()
@@ -241,7 +244,7 @@ fn the_number_of_equations_is_quadratic_in_the_order() {
     }
     // Each derivative of a power is another power.
     assert!(growth(|x| x.pow(x)) < 3.2);
-    // And linear in the program.
+    // The number of equations is linear in the length of the program.
     let chain = |m: usize| line(6, |x| (0..m).fold(x.clone(), |y, _| y.tanh())).body.equations.len();
     assert_eq!(chain(9) - chain(8), chain(5) - chain(4));
 }
@@ -259,7 +262,7 @@ fn a_function_that_occurs_twice_is_solved_once() {
 fn a_zero_derivative_annihilates_in_series_too() {
     let log_or_zero = |x: &Tensor| x.gt(0.0).select(&x.log(), &x.zeros_like());
     assert_eq!(derivatives(4, 0.0, log_or_zero), [0.0; 4]);
-    // Along a curve that stands still, nothing is infinite: √x and x^½ and 1/x at 0.
+    // Along a constant curve no derivative is infinite: √x, x^½ and 1/x at 0.
     let still = build(&[scalar()], |x| {
         let zeros = vec![x[0].zeros_like(); 3];
         let f = |x: &Tensor| vec![x.sqrt(), x.log(), x.reciprocal(), 1.0 / x, x.abs()];

@@ -1,4 +1,5 @@
-//! Derivatives where an op has choices or products have zeros: what the ops document, at first and second order.
+//! Derivatives at ties, and of products with zeros. They are those that the ops document, at first
+//! and second order.
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
@@ -46,7 +47,7 @@ fn products_with_zeros_are_exact_to_the_second_order() {
     for f in [product as fn(&Tensor) -> Tensor, product_by_a_region] {
         assert_eq!(gradient(&[0.0, 2.0, 5.0], f), [10.0, 0.0, 0.0]);
         assert_eq!(gradient(&[0.0, 0.0, 3.0], f), [0.0; 3]);
-        // Of xyz at (0, 0, 3), ∂²/∂x∂y is 3, the rest 0.
+        // For xyz at (0, 0, 3), ∂²/∂x∂y is 3 and the rest is 0.
         assert_eq!(curvature(&[0.0, 0.0, 3.0], &[1.0, 2.0, 7.0], f), [6.0, 3.0, 0.0]);
     }
     // x + xy + xyz
@@ -66,7 +67,7 @@ fn the_gradient_of_a_window_goes_to_the_first_of_equals() {
         curvature(&[1.0, 1.0, 1.0, 0.0], &[1.0, 5.0, 9.0, 13.0], pool(WindowKind::Max)),
         [2.0, 10.0, 18.0, 0.0]
     );
-    // An element that is −∞ is one all the same; padding gets nothing.
+    // An element that is −∞ still counts as an element. Padding gets no gradient.
     let padded = |x: &Tensor| {
         let padding = Padding::Explicit(vec![(2, 0)]);
         let y = x.reduce_window(WindowKind::Max, Windows::new(&[2], &[1]), &padding);
@@ -101,7 +102,7 @@ fn running_sums_of_exponentials_are_smooth_where_elements_are_equal() {
     let d2 = |x: &Tensor| grad(x, d);
     let d3 = |x: &Tensor| grad(x, d2);
     assert_close(&[at(0.0, d3), at(0.0, |x| grad(x, d3))], &[0.0, -0.125], 1e-14, "softplus");
-    // What is masked out has no share, and infinities share alike.
+    // Masked elements have a zero share. Equal infinities have equal shares.
     let masked = [f64::NEG_INFINITY, f64::NEG_INFINITY, 2.0];
     assert_close(
         &gradient(&masked, |x| x.cumlogsumexp(0).slice_axis(0, 2, 3).sum()),

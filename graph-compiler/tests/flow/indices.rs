@@ -1,4 +1,5 @@
-//! Reports on lookups: at the top, in loops, branches and conditions, within each other, and in called functions.
+//! Reports on lookups: at the top level, in loops, branches and conditions, nested, and in called
+//! functions.
 
 use super::check;
 use wengert_compiler::indices::{bounds, watch};
@@ -16,8 +17,8 @@ fn indices(f: &mut FunctionBuilder, shape: &[usize]) -> Tensor {
     f.input("indices", TensorType::new(DType::I32, shape.iter().copied()))
 }
 
-/// What the reports of a run say, in the order of the lookups. The other outputs keep their bits, and every way to run a
-/// checked function gives the same.
+/// The messages of a run's reports, in the order of the lookups. Checks that the other outputs keep
+/// their bits, and that a checked function gives the same in every executor.
 fn faults(name: &str, build: &dyn Fn(&mut FunctionBuilder), values: &[i32]) -> Vec<Option<String>> {
     let function = FunctionBuilder::build(name, |f| build(f)).unwrap();
     let shape = function.input_type(1).extents().unwrap();
@@ -70,7 +71,7 @@ fn the_first_index_that_is_out_of_range_is_told() {
     };
     is(&faults("pairs", &pairs, &[0, 1, 1, 2]), &[Some("index 2 at [1] of its indices, component 1")]);
     is(&faults("pairs", &pairs, &[0, 1, 1, 1]), &[None]);
-    // An empty list of indices has none out of range.
+    // An empty list of indices contains none out of range.
     let none = |f: &mut FunctionBuilder| {
         let (t, i) = (table(f), indices(f, &[0]));
         f.output("y", t.gather_rows(&i).sum());
@@ -98,7 +99,7 @@ fn loops_carry_their_reports() {
         f.output("parts", parts);
     };
     is(&faults("scan", &stacks, &[7, 1, 9]), &[Some("index 9 is out of range")]);
-    // A loop in a loop, beside a lookup of its own.
+    // A loop in a loop, beside a lookup at the top level.
     let nested = |f: &mut FunctionBuilder| {
         let (t, i) = (table(f), indices(f, &[2, 3]));
         let (sum, _) = scan(&Tensor::constant(0.0f32), &i, |sum, row| {
@@ -113,7 +114,7 @@ fn loops_carry_their_reports() {
 
 #[test]
 fn conditions_and_branches_are_watched() {
-    // The step looks up what the condition has; the condition once more when it fails.
+    // The step does the lookup of the condition. The condition does it once more when it fails.
     let walk = |f: &mut FunctionBuilder| {
         let (t, i) = (table(f), indices(f, &[]));
         let end = while_loop(&i, |i| t.gather_rows(i).lt(3.5), |i| i + 1);
@@ -180,7 +181,7 @@ fn inputs_that_are_indices_have_bounds() {
         }),
         at(3)
     );
-    // The narrowest of two.
+    // Of two bounds the narrower one holds.
     assert_eq!(
         bounds_of(|f| {
             let (t, i) = (table(f), batch(f));
@@ -189,7 +190,8 @@ fn inputs_that_are_indices_have_bounds() {
         }),
         at(3)
     );
-    // In a loop, as a part of a slice; a carry is another number at each step.
+    // In a loop the index is a part of a slice. A carry is another number at each step, so it has
+    // no bound.
     let steps = |f: &mut FunctionBuilder| f.input("indices", TensorType::new(DType::I32, [5usize]));
     assert_eq!(
         bounds_of(|f| {
@@ -205,7 +207,7 @@ fn inputs_that_are_indices_have_bounds() {
         }),
         vec![]
     );
-    // What is computed with is another number.
+    // The result of an addition is another number, so it has no bound.
     assert_eq!(
         bounds_of(|f| {
             let (t, i) = (table(f), batch(f));

@@ -1,6 +1,7 @@
-//! Control flow from the graph to the plan: loops and branches of every kind, nested in each other, against the graph interpreter.
+//! Control flow from the graph to the plan: loops and branches of every kind, also nested, against
+//! the graph interpreter.
 
-#![allow(clippy::unwrap_used)] // They are tests, and the functions that they share.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 mod indices;
 mod nested;
@@ -52,12 +53,13 @@ fn every_program() {
     }
 }
 
-/// Runs a function of inputs in every way that there is, and compares: the graph interpreter, kernels fused and not, the plans for CPU and GPU.
+/// Runs a function of inputs in every executor and compares the results: the graph interpreter,
+/// kernels with and without fusion, and the plans for CPU and GPU.
 fn check(function: &Function, inputs: &[Literal], what: &str) {
     check_with(function, inputs, what, &Options::default());
 }
 
-/// [`check`], with the options' fuel.
+/// [`check`] with options.
 fn check_with(function: &Function, inputs: &[Literal], what: &str, options: &Options) {
     let wanted = wengert_core::interpret::run(function, inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut bits: Vec<Vec<Literal>> = Vec::new();

@@ -1,4 +1,5 @@
-//! Programs with constructs within constructs, and with all that a carry, a slice, a capture or a result can be. Tests of the compiler and of devices run them.
+//! Programs with nested constructs, and with every kind of carry, slice, capture and result. The
+//! tests of the compiler and of devices run them.
 
 use wengert_core::graph::Function;
 use wengert_core::graph::build::FunctionBuilder;
@@ -7,17 +8,17 @@ use wengert_core::graph::control::{
 };
 use wengert_core::{DType, Literal, Tensor, TensorType};
 
-/// A function, and what it is run on.
+/// A function and the inputs of its runs.
 pub struct Case {
-    /// What it is about.
+    /// The subject of the program.
     pub name: &'static str,
-    /// The function; it has inputs only.
+    /// The function. It has inputs only, and no variables.
     pub function: Function,
-    /// For each run its inputs.
+    /// The inputs of each run.
     pub runs: Vec<Vec<Literal>>,
 }
 
-/// Every program.
+/// All programs.
 pub fn cases() -> Vec<Case> {
     vec![
         a_loop_in_a_loop_with_slices_and_stacks_of_both(),
@@ -118,7 +119,7 @@ fn loops_in_the_ways_of_a_branch() -> Case {
     Case { name: "loops_in_the_ways_of_a_branch", function: f, runs }
 }
 
-/// An LSTM-like cell: two products, four gates.
+/// A cell like that of an LSTM: two products, four gates.
 fn products_in_a_step() -> Case {
     let f = function(|f| {
         let x = f.input("x", f32s(&[5, 3, 4]));
@@ -149,8 +150,9 @@ fn carries_of_every_origin() -> Case {
         let x = f.input("x", f32s(&[4]));
         let xs = f.input("xs", f32s(&[3, 4]));
         let made = x.sin();
-        // One buffer begins three carries, and every step sees it as well; two change places; one is never changed; one becomes a slice, one a
-        // capture; one is empty.
+        // The same buffer is the initial value of three carries, and every step reads it as well.
+        // Two carries swap. One never changes. One becomes a slice, and one a capture. One is
+        // empty.
         let empty = Tensor::zeros(&f32s(&[0, 2]));
         let init = (
             vec![made.clone(), made.clone(), x.clone(), x.clone(), made.clone(), x.clone(), empty],
@@ -215,7 +217,7 @@ fn counts_and_conditions() -> Case {
             |(n, _)| n.lt(Tensor::constant(5i32)),
             |(n, x)| (n + 1i32, x * 2.0),
         );
-        // The condition is itself a carry, and a loop is in a condition.
+        // The condition is a carry, and the condition of another loop contains a loop.
         let flag = n.gt(Tensor::constant(0i32));
         let flagged = while_at_most(
             9i64,

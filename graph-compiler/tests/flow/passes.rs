@@ -1,4 +1,4 @@
-//! `trim` and `hoist`: what they leave, and that both sides compute the same.
+//! The equations that `trim` and `hoist` leave, and that the function still computes the same.
 
 use super::near;
 use wengert_compiler::autodiff::rules::call;
@@ -14,7 +14,8 @@ fn function(text: &str) -> Function {
     program.functions()[0].clone()
 }
 
-/// The function after the passes over graphs, whose results are the same on these inputs; and with every amount of fuel that may stop them.
+/// The function after the graph passes. Checks that its results on these inputs are the same with
+/// every amount of fuel for the passes.
 fn rewritten(text: &str, inputs: &[Literal]) -> Function {
     let function = function(text);
     let wanted = interpret::run(&function, inputs).unwrap();
@@ -45,7 +46,8 @@ fn f32s(values: &[f32]) -> Literal {
 
 #[test]
 fn what_is_not_used_goes() {
-    // Carries 1 and 2 carry only each other, carry 3 never changes, the second stack, a slice and a capture have no use, a capture comes twice.
+    // Carries 1 and 2 only carry each other, and carry 3 never changes. The second stack, a slice
+    // and a capture are unused. One capture occurs twice.
     let f = rewritten(
         "func @f(%x: f32[4,2], %y: f32[2]) -> (f32[2], f32[4,2], f32[2]) {
            %0: f32[2] = sin %y
@@ -68,13 +70,14 @@ fn what_is_not_used_goes() {
     // One carry, one slice, two captures: y and sin y.
     assert_eq!((scan.operands.len(), scan.results.len()), (4, 2));
     assert_eq!(scan.regions[0].outputs.len(), 2);
-    // The carry that never changes is what it was.
+    // The result of the carry that never changes is its initial value.
     assert_eq!(f.body.outputs[2], f.body.equations[0].results[0]);
 }
 
 #[test]
 fn one_value_is_stacked_once() {
-    // The second and third stacks are one, and the first nobody uses; a branch gives one value twice, whichever way it goes.
+    // The second and third stacks are equal, and the first is unused. A branch returns the same
+    // value twice in both regions.
     let f = rewritten(
         "func @f(%x: f32[4,2], %p: bool[]) -> (f32[4,2], f32[4,2], f32[2], f32[2]) {
            %y: f32[2] = reduce_sum %x {axes=[0]}
@@ -153,7 +156,8 @@ fn what_runs_once_is_unpacked() {
 
 #[test]
 fn what_every_step_computes_alike_is_computed_once() {
-    // exp of k and the product move out of both loops; the broadcast, which only grows, stays; the way of a branch keeps its own.
+    // exp of k and the product move out of both loops. The broadcast stays, since it only makes a
+    // value larger. The equation in a branch stays in the branch.
     let f = rewritten(
         "func @f(%x: f32[3,2], %k: f32[2], %w: f32[2,2], %p: bool[]) -> (f32[2]) {
            %0: f32[2] = scan %k, %x, %k, %w, %p {captures=3, carries=1, length=3}
@@ -193,7 +197,8 @@ fn what_every_step_computes_alike_is_computed_once() {
 
 #[test]
 fn a_function_that_is_called_is_made_smaller_where_it_takes_the_place_of_the_call() {
-    // In @steps, one carry never changes, one has no use, and each step computes the same exponential.
+    // In @steps one carry never changes, one is unused, and each step computes the same
+    // exponential.
     let f = FunctionBuilder::build("f", |b| {
         let x = b.input("x", TensorType::new(DType::F32, [2usize]));
         let steps = |x: &Tensor| {

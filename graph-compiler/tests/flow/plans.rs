@@ -1,4 +1,4 @@
-//! What plans of loops have to look like.
+//! The required form of the plans of loops.
 
 use super::planned;
 use wengert_compiler::pipeline::{Options, compile_traced};
@@ -41,7 +41,7 @@ fn a_plan_is_as_large_however_often_its_loop_runs() {
     assert_eq!(count(&short.steps), count(&long.steps));
     assert_eq!(short.nests.len(), long.nests.len());
     assert_eq!(short.values.len(), long.values.len());
-    // What grows is the stack.
+    // Only the stack grows.
     assert_eq!(long.arena - short.arena, (100_000 - 10) * 8 * 4);
     assert_eq!(loops(&long).len(), 1);
 }
@@ -56,7 +56,7 @@ fn a_carry_that_begins_with_what_is_not_needed_any_more_is_in_place() {
     .unwrap();
     let plan = plan(&f);
     let [l] = loops(&plan)[..] else { panic!("one loop:\n{plan}") };
-    // exp goes to the output, and the step writes over what it reads.
+    // exp writes to the output, and the step runs in place.
     assert_eq!((plan.arena, plan.steps.len(), l.body.len()), (0, 2, 1), "{plan}");
     assert_eq!(l.carries[0].at.to_string(), "output.0");
 }

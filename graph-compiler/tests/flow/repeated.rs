@@ -1,5 +1,5 @@
-//! Values that are made, passed or given twice, deep in nests and along chains: passes merge them, and a plan is right where no
-//! pass has.
+//! Values that are computed, passed or returned twice, in deep nests and in long chains. Passes
+//! merge them, and a plan is right even without the passes.
 
 mod random;
 
@@ -29,7 +29,7 @@ fn function(name: &str, text: &str) -> Function {
     program.functions()[0].clone()
 }
 
-/// Numbers between −1 and 1, in long rows between −1/16 and 1/16; counts of 1.
+/// Numbers between −1 and 1, in long rows between −1/16 and 1/16. Counts are 1.
 fn inputs(function: &Function) -> Vec<Literal> {
     let literal = |n: usize| {
         let ty = function.input_type(n);
@@ -51,13 +51,13 @@ fn compiled(function: &Function) -> Compiled {
     compile_kernels(function, &Target::cpu(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// How many equations of an op a body has, those of its regions among them.
+/// The number of equations of an op in a body, including its regions.
 fn count(body: &Body, op: &str) -> usize {
     let inner = |e: &Equation| e.regions.iter().map(|r| count(r, op)).sum::<usize>();
     body.equations.iter().map(|e| usize::from(e.op.name() == op) + inner(e)).sum()
 }
 
-/// Options under which some of the passes that merge do nothing: all of them, all but one, one.
+/// Options that disable merging passes: all of them, all but one, or one.
 fn without_passes() -> Vec<Options> {
     let clean = ["simplify", "cse", "dce", "trim", "hoist", "unstack"];
     assert!(clean.iter().all(|name| passes().iter().any(|pass| pass.name == *name)));
@@ -88,7 +88,7 @@ fn a_plan_is_right_whatever_the_passes_leave() {
             let function = function(name, text);
             check_with(&function, &inputs(&function), &format!("{name}, {:?}", options.fuel), &options);
         }
-        // Sums of a long reduction take long to interpret.
+        // The interpreter is slow on long reductions, so they are left out.
         for case in nested::cases().iter().filter(|case| !case.name.contains("long")) {
             let what = format!("{}, {:?}", case.name, options.fuel);
             check_with(&case.function, &case.runs[0], &what, &options);
@@ -115,7 +115,8 @@ fn plans_of_random_nests_are_right_whatever_the_passes_leave() {
 fn equal_loops_are_one() {
     let [.., (_, equal), (_, twins)] = PROGRAMS;
     assert_eq!(count(&compiled(&function("equal_loops", equal)).function.body, "scan"), 1);
-    // The value's loop and the twin that keeps residuals are one; the other runs back.
+    // The loop of the value and its copy that keeps residuals are merged. The other loop runs
+    // backwards.
     let program = Program::from_functions(vec![function("twin_loops", twins)]).unwrap();
     let derived = function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() });
     let gradient = derived.unwrap_or_else(|e| panic!("{e}")).function;
@@ -123,7 +124,7 @@ fn equal_loops_are_one() {
     check_with(&gradient, &inputs(&gradient), "twin_loops", &Options::default());
 }
 
-/// Two chains of loops that are equal once the loops before them are.
+/// Two chains of loops. Two loops are equal after the loops before them are merged.
 fn chain(links: usize) -> String {
     let mut text = String::from(
         "func @f(%x: f64[2,2]) -> (y: f64[2,2], z: f64[2,2]) {
@@ -151,7 +152,8 @@ fn chain(links: usize) -> String {
     text
 }
 
-/// A nest of loops, each of which leaves what another makes unused, and captures a number.
+/// A nest of loops that capture a number. At each level a loop is unused once another one has been
+/// removed.
 fn deep(depth: usize) -> String {
     let ty = |rank: usize| format!("f64[{}]", vec!["2"; rank].join(","));
     let mut text = format!(
@@ -185,7 +187,8 @@ fn deep(depth: usize) -> String {
     text
 }
 
-/// Each pass finishes its work in one walk, so the rounds do not grow with a function.
+/// Each pass completes its work in one walk. So the number of rounds does not depend on the size of
+/// a function.
 #[test]
 fn rounds_do_not_grow_with_chains_and_nests() {
     let stages = |text: &str| {
@@ -204,7 +207,7 @@ fn rounds_do_not_grow_with_chains_and_nests() {
     assert_eq!(found, [0, 0, 1, 1], "{function}");
 }
 
-/// Gradients of gradients of a nest, whose every level has what the levels within it have twice.
+/// Higher-order gradients of a nest. Each level contains duplicates of the levels within it.
 #[test]
 fn gradients_of_nests_of_any_order() {
     fn down(x: &Tensor) -> Tensor {

@@ -1,4 +1,4 @@
-//! Calls, executed in the plainest way.
+//! Calls, executed in the simplest way.
 
 use wengert_core::call::{Activation, Call, Convolution, Gemm, Scatter};
 use wengert_core::nest::ScalarOp;
@@ -11,7 +11,7 @@ pub fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
         Call::Gemm(gemm) => product(gemm, operands),
         Call::Scatter(scatter) => combined(scatter, operands),
         Call::Convolution(convolution) => convolve(convolution, operands),
-        // Their result is exact: nothing is to be learned from another way.
+        // Their result is exact, so another implementation would show nothing.
         Call::Sort(_) | Call::TopK(_) => call.reference(operands)?.literal(),
         // Opaque, but the same on both sides.
         Call::Attention(_) => return Ok(call.references(operands)?.iter().map(|r| r.literal()).collect()),
@@ -19,7 +19,7 @@ pub fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
     Ok(vec![one])
 }
 
-/// An op on halves widens, and rounds once.
+/// An op on halves is computed in f32 and rounded once.
 fn scalar(op: ScalarOp, operands: &[Scalar]) -> Scalar {
     let dtype = operands[0].dtype();
     if !dtype.is_half() {
@@ -71,7 +71,7 @@ fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
     let mut values: Vec<Scalar> = operands[0].scalars().collect();
     let vector = s.indices.len() - 1;
     let kept: Vec<usize> = (0..s.operand.len()).filter(|a| !s.inserted_window_dims.contains(a)).collect();
-    // One window after the other, in the order of their positions.
+    // One window after another, in the order of their positions.
     let positions = (0..s.updates.len()).filter(|a| !s.update_window_dims.contains(a));
     let order: Vec<usize> = positions.chain(s.update_window_dims.iter().copied()).collect();
     for counter in indices(order.iter().map(|a| s.updates[*a]).collect()) {
@@ -95,7 +95,7 @@ fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
         let at = flat(&s.operand, &at);
         let update = operands[2].get(flat(&s.updates, &index));
         values[at] = match s.kind.instruction() {
-            // Of truths the lesser is the conjunction.
+            // For bool, min is a conjunction.
             Some(ScalarOp::Min) if s.dtype == DType::Bool => scalar(ScalarOp::And, &[values[at], update]),
             Some(_) if s.dtype == DType::Bool => scalar(ScalarOp::Or, &[values[at], update]),
             Some(op) => scalar(op, &[values[at], update]),
@@ -105,7 +105,7 @@ fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
     Literal::from_scalars(s.dtype, &s.operand, &values).expect("all have the dtype")
 }
 
-/// The position in row-major order.
+/// The row-major position of an index.
 fn flat(shape: &[usize], at: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |n, (i, e)| n * e + i)
 }
@@ -128,7 +128,8 @@ fn indices(shape: Vec<usize>) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Every product of an element of the input and one of the filter, in f64 or wrapping integers, added where it belongs.
+/// Each product of an input element and a filter element, in f64 or wrapping integers, added to its
+/// result element.
 fn convolve(c: &Convolution, operands: &[Literal]) -> Literal {
     let shapes: Vec<Vec<usize>> = c.tensors().iter().map(|t| t.extents().unwrap()).collect();
     let computed = c.direction.computed();

@@ -1,10 +1,10 @@
-//! Products and the nests that follow them: one kernel, and the same bits.
+//! Products and the nests that follow them become one kernel, with the same bits.
 
 use super::shapes::{f32s, fused, works};
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::kernels::{Kernels, Work};
 
-/// The pairs of a function: the names of what each writes.
+/// The joined kernels of a function: the names of the buffers that each writes.
 fn pairs(kernels: &Kernels) -> Vec<Vec<&str>> {
     let joined = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Joined(_)));
     joined.map(|k| k.writes.iter().map(|b| kernels.buffers[*b].name.as_str()).collect()).collect()
@@ -34,7 +34,8 @@ fn both_halves_of_a_network_with_gelu() {
         f.output("dw", dw);
         f.output("dv", dv);
     });
-    // x·w and its GELU; the second layer; the loss and the cotangent of y; dy·vᵀ and the derivative of the GELU; xᵀ·dh and hᵀ·dy.
+    // x·w and its GELU; the second layer; the loss and the cotangent of y; dy·vᵀ and the derivative
+    // of the GELU; xᵀ·dh and hᵀ·dy.
     let joined = works(&kernels).iter().filter(|w| **w == "gemm, nest").count();
     assert!(joined >= 2, "{kernels}");
     let wide = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Nest(_))).flat_map(|k| &k.reads);
@@ -71,7 +72,7 @@ fn what_moves_much_more_than_the_product_stays_alone() {
 
 #[test]
 fn what_needs_more_of_the_product_waits_for_it() {
-    // All elements of a row, and another element besides the row's own.
+    // The softmax needs all elements of a row. The sum needs another row's element as well.
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[6, 8]));
         let w = f.input("w", f32s(&[8, 6]));
@@ -89,7 +90,7 @@ fn what_needs_more_of_the_product_waits_for_it() {
 
 #[test]
 fn what_is_read_by_both_is_not_written_by_the_nest() {
-    // The new w is written over the old one, which the product still reads.
+    // The new w overwrites the old one, which the product still reads.
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[8, 8]));
         let w = f.input("w", f32s(&[8, 8]));
@@ -100,7 +101,8 @@ fn what_is_read_by_both_is_not_written_by_the_nest() {
 
 #[test]
 fn a_pair_stands_where_everything_it_reads_is_there() {
-    // The second nest needs the sum of the first product, which is read before.
+    // The second nest needs the sum over the first product, so it cannot be joined with the
+    // product.
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[6, 8]));
         let w = f.input("w", f32s(&[8, 6]));

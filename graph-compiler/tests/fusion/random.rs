@@ -1,4 +1,5 @@
-//! Random functions of the kind that fusion is about: a few related shapes, reductions, broadcasts and movement, values used often.
+//! Random functions for fusion: a few related shapes, reductions, broadcasts, movement, and values
+//! with many uses.
 
 use super::{compiled, plain, random_literal, run};
 use crate::programs::Random;
@@ -7,7 +8,7 @@ use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::{Compare, Concatenate, Cumulative, CumulativeKind, Reverse};
 use wengert_core::{DType, Dim, Literal, Scalar, Tensor, TensorType};
 
-/// A pool of tensors from which new ones are made.
+/// A pool of tensors, from which new ones are built.
 struct Pool<'r> {
     random: &'r mut Random,
     values: Vec<Tensor>,
@@ -19,14 +20,14 @@ fn extents(t: &Tensor) -> Vec<usize> {
 
 impl Pool<'_> {
     fn any(&mut self) -> Tensor {
-        // Recent values more often, so that chains become long.
+        // Recent values are chosen more often, so that chains become long.
         let n = self.values.len();
         let back =
             self.random.below(n.min(6)).max(if self.random.below(3) == 0 { self.random.below(n) } else { 0 });
         self.values[n - 1 - back].clone()
     }
 
-    /// A value of this shape: one that is there, or what can be broadcast to it.
+    /// A value of this shape: an existing one, or a broadcast of one.
     fn like(&mut self, t: &Tensor) -> Tensor {
         let fitting: Vec<Tensor> = self.values.iter().filter(|v| v.shape() == t.shape()).cloned().collect();
         if self.random.below(3) > 0 || fitting.is_empty() {
@@ -36,7 +37,7 @@ impl Pool<'_> {
         for _ in 0..8 {
             let small = self.any();
             let axes = extents(&small);
-            // Any ascending choice of axes with these extents.
+            // A random ascending choice of axes with these extents.
             let mut dims = Vec::new();
             for (axis, extent) in shape.iter().enumerate() {
                 if dims.len() < axes.len() && axes[dims.len()] == *extent && self.random.below(4) > 0 {
@@ -119,14 +120,14 @@ fn function(seed: u64) -> Function {
             let value = pool.any();
             f.output(&format!("y{i}"), &value);
         }
-        // The last value always, so that no program is empty.
+        // The last value is always an output, so that no program is empty.
         let last = pool.values.last().unwrap();
         f.output("last", last);
     })
     .unwrap()
 }
 
-/// Tame numbers: what is compared are orders of operations, and overflow hides them.
+/// Small numbers. The test compares orders of operations, and an overflow would hide them.
 fn input(random: &mut Random, ty: &TensorType) -> Literal {
     let shape = ty.extents().unwrap();
     if random.below(8) == 0 {
@@ -160,7 +161,7 @@ fn random_row_programs_have_the_same_bits_however_they_are_compiled() {
         equations += function.body.equations.len();
         kernels += fused.kernels.len();
     }
-    // Fusion does something.
+    // Fusion reduces the number of kernels.
     assert!(kernels * 3 < equations, "{kernels} kernels of {equations} equations");
 }
 

@@ -1,4 +1,4 @@
-//! What becomes one kernel, and what it looks like.
+//! The kernels that fusion forms, and their nests.
 
 use super::{compiled, random_literal, run};
 use crate::programs::Random;
@@ -17,7 +17,7 @@ fn i32s(shape: &[usize]) -> TensorType {
     TensorType::new(DType::I32, shape.iter().copied())
 }
 
-/// Builds a function, checks that fusion changes no bit, and gives the fused kernels.
+/// Builds a function, checks that fusion changes no bit, and returns the fused kernels.
 pub(super) fn fused(f: impl FnOnce(&mut FunctionBuilder)) -> Kernels {
     let function: Function = FunctionBuilder::build("f", f).unwrap();
     let kernels = compiled(&function, true);
@@ -28,7 +28,7 @@ pub(super) fn fused(f: impl FnOnce(&mut FunctionBuilder)) -> Kernels {
     kernels
 }
 
-/// The work of each kernel, in a word.
+/// The kind of each kernel, as a word.
 pub(super) fn works(kernels: &Kernels) -> Vec<&'static str> {
     let word = |work: &Work| match work {
         Work::Nest(_) => "nest",
@@ -135,7 +135,7 @@ fn losses_and_their_gradients_are_one_nest() {
         f.output("gradient", gradient);
     });
     assert_eq!(works(&kernels), ["nest"], "{kernels}");
-    // The mean of the losses is a second nest, that reads them and nothing else.
+    // The mean of the losses is a second nest, which reads only the losses.
     let kernels = fused(|f| {
         let logits = f.input("logits", f32s(&[64, 10]));
         let labels = f.input("labels", i32s(&[64]));
@@ -195,7 +195,7 @@ fn reductions_over_columns_take_their_producers_along() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[100, 48]));
         let y = f.input("y", f32s(&[100, 48]));
-        // Two reductions over rows of one tensor, and what follows for each column.
+        // Two reductions over rows that share the operand x, and an op on each column of a result.
         let product = &x * &y;
         f.output("a", product.sum_axes(&[0]) * 0.5);
         f.output("b", x.sum_axes(&[0]));
@@ -207,7 +207,7 @@ fn reductions_over_columns_take_their_producers_along() {
 
 #[test]
 fn a_tensor_that_a_whole_sum_scales_is_another_kernel() {
-    // One row of many elements: fused, it would run on one processor.
+    // One row of many elements. Fused, it would run on one processor.
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[9000]));
         f.output("y", &x / (&x * &x).sum());
@@ -215,7 +215,9 @@ fn a_tensor_that_a_whole_sum_scales_is_another_kernel() {
     assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
 }
 
-/// A number that one kernel reads is made in it. Of several, the others would wait for what that one waits for.
+/// A scalar that one kernel reads is computed in that kernel. If several kernels read it, it gets
+/// its own kernel. Inside of one of them it would delay the others until that kernel's operands are
+/// ready.
 #[test]
 fn a_number_for_many_keeps_nobody_waiting() {
     let update = |readers: usize| {
@@ -244,7 +246,7 @@ fn what_is_accessed_elsewhere_is_another_kernel() {
     assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
 }
 
-/// A GELU and its derivative read the layer's sums, and what is within it is computed again.
+/// A GELU and its derivative read the layer's sums. The values between them are recomputed.
 #[test]
 fn a_function_of_one_tensor_is_not_stored() {
     let kernels = fused(|f| {
@@ -258,11 +260,12 @@ fn a_function_of_one_tensor_is_not_stored() {
     // The GELU, the loss with its derivative, the derivative of the GELU.
     let wide = |k: &Kernel| k.writes.iter().filter(|b| kernels.buffers[**b].ty == f32s(&[16, 12])).count();
     let written: Vec<usize> = kernels.kernels.iter().map(wide).collect();
-    // The layer's sums and their GELU; the cotangent of that and the layer's.
+    // The layer's sums, their GELU, and the cotangents of both.
     assert_eq!(written.iter().sum::<usize>(), 4, "{written:?}\n{kernels}");
 }
 
-/// Half of them are radii, half angles: each is asked for once, though both halves are of one tensor.
+/// One half of the uniform numbers gives radii, the other half angles. Each number is used once,
+/// although both halves belong to one tensor.
 #[test]
 fn uniform_numbers_of_which_normal_ones_are_made_are_not_stored() {
     let kernels = fused(|f| {
@@ -270,7 +273,7 @@ fn uniform_numbers_of_which_normal_ones_are_made_are_not_stored() {
         f.output("x", &(key.normal(DType::F32, [8, 5]) * 0.02));
     });
     assert_eq!(works(&kernels), ["nest"], "{kernels}");
-    // What is asked for twice is drawn once.
+    // Numbers with two uses are drawn once.
     let kernels = fused(|f| {
         let uniform = f.key("key").uniform(DType::F32, [8, 6]);
         f.output("y", uniform.exp());
@@ -295,7 +298,8 @@ fn a_dense_layer_and_its_update() {
         f.output("w", w - dw * 0.1);
         f.output("b", b - db * 0.1);
     });
-    // x·w; the activation and its gradient; the loss; the bias with its update; xᵀ·dy; the weights' update.
+    // x·w; the activation and its gradient; the loss; the bias with its update; xᵀ·dy; the weights'
+    // update.
     assert_eq!(kernels.kernels.iter().filter(|k| k.call().is_some()).count(), 2, "{kernels}");
     assert!(works(&kernels).len() <= 6, "{kernels}");
 }
@@ -383,7 +387,7 @@ fn permutations_move_into_products() {
         f.output("y", w.dot(&x).permute(&[1, 0]));
         f.output("z", x.permute(&[1, 0]).dot(&w.permute(&[1, 0])));
     });
-    // Both are the same product after all.
+    // Both are the same product.
     assert_eq!(works(&kernels), ["gemm"], "{kernels}");
 }
 
@@ -394,7 +398,8 @@ fn a_long_sum_is_cut_in_two() {
         f.output("y", (&x * &x).sum());
     });
     assert_eq!(works(&kernels), ["nest", "nest"], "{kernels}");
-    // As many rows as there are parts of about a block: 23, or rather 25, since so many are all of one length and need no guard.
+    // The sum is cut into rows of about a block. That would give 23 rows. 25 rows have equal
+    // lengths, so they need no guard.
     let Work::Nest(first) = &kernels.kernels[0].work else { panic!("{kernels}") };
     assert_eq!(first.rows(), 25, "{first}");
     assert!(!first.to_string().contains("in 0.."), "{first}");
@@ -402,11 +407,12 @@ fn a_long_sum_is_cut_in_two() {
 
 #[test]
 fn an_index_that_only_two_guards_bound_together_gets_its_own() {
-    // Element (a, b) of the padded one is (a + 1, b − 2) of [3, 4], whose position in [2, 2, 3] is 4·a + b + 2: below 12 where a < 2 and b < 4.
+    // Element (a, b) of the padded tensor is (a + 1, b − 2) of [3, 4]. Its position in [2, 2, 3] is
+    // 4·a + b + 2, which is below 12 if a < 2 and b < 4.
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[2, 2, 3]));
         let moved = x.reshape([3, 4]).pad(&[(-1, 1), (2, -2)], 0.5f32).reshape([2, 2, 3]);
-        // Both ways of reading it keep its three axes.
+        // Both accesses keep its three axes.
         f.output("y", moved * x.permute(&[1, 0, 2]));
     });
     let text = nest(&kernels);

@@ -1,17 +1,22 @@
-//! Numbers that know how far from them a machine may be: running error analysis (Wilkinson, *Error Analysis of Floating-Point Computation*, 1960;
-//! Higham, *Accuracy and Stability of Numerical Algorithms*, §3.3).
+//! Numbers with a bound on the error of a machine: running error analysis (Wilkinson, *Error
+//! Analysis of Floating-Point Computation*, 1960; Higham, *Accuracy and Stability of Numerical
+//! Algorithms*, §3.3).
 //!
-//! The graph interpreter runs over any [`Real`]. Over [`Bounded`] each element is its value in f64 and a bound of the distance between the exact
-//! value of the graph over the reals and what any order of its sums, rounded to the dtypes that it states, may give. So two graphs that mean the
-//! same differ by the sum of their bounds at most, and nothing about how far apart they may be is guessed:
+//! The graph interpreter runs over any [`Real`]. An element of [`Bounded`] is a value in f64 and an
+//! error bound. The bound covers the distance between the exact value of the graph over the reals
+//! and its value on a machine, which rounds to the stated dtypes and sums in any order. So two
+//! graphs with the same meaning differ by at most the sum of their bounds, and no tolerance is
+//! guessed:
 //!
-//! - within an equation, an element keeps the sum of the magnitudes of its terms (`size`) and the roundings that a term may pass (`terms`): in whatever
-//!   order n terms are added, the error is at most n·u·Σ|x|;
-//! - the errors of operands go on: through products and quotients by their rules, through functions by their values at both ends;
-//! - each equation rounds to its dtype once more. Halves are carried in f32 within an equation.
+//! - Within an equation an element keeps the sum of the magnitudes of its terms (`size`), and the
+//!   number of roundings that a term may pass (`terms`). For every order of n additions, the error
+//!   is at most n·u·Σ|x|.
+//! - The errors of operands propagate: through products and quotients by their rules, through
+//!   functions by their values at both ends of the interval.
+//! - Each equation rounds once more to its dtype. Within an equation halves are carried in f32.
 //!
-//! Where a number might be on either side of a decision (a comparison, a floor, a pole, the greatest number of its dtype), no bound says anything; that is
-//! noted, and [`doubt`] tells.
+//! If the error could change a decision (a comparison, a floor, a pole, the greatest number of the
+//! dtype), no bound holds. The number is then doubtful, and [`run`] returns no result.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -22,11 +27,13 @@ thread_local! {
     static DOUBT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Roundings of ½ ULP that a function of the catalogue may be off by: the largest of [`wengert_core::math::ulp_bound`] is 2 ULP, and some ops apply a few
-/// instructions more to what such a function gives.
+/// Bound on a function's error, in roundings of ½ ULP. The largest value of
+/// [`wengert_core::math::ulp_bound`] is 2 ULP, and some ops apply a few more instructions to the
+/// result of such a function.
 const FUNCTION: f64 = 16.0;
 
-/// What is lost to products of errors: bounds are right to first order, and grow by this.
+/// Factor for products of errors. The bounds are correct to first order, and this factor covers the
+/// higher orders.
 const SECOND_ORDER: f64 = 1.0 + 1e-6;
 
 /// A number and a bound of its error.
@@ -34,17 +41,17 @@ const SECOND_ORDER: f64 = 1.0 + 1e-6;
 pub struct Bounded {
     pub value: f64,
     error: f64,
-    /// The sum of the magnitudes of what the equation at hand has added up.
+    /// The sum of the magnitudes of the terms that the current equation has added.
     size: f64,
-    /// Roundings that a term of it has passed.
+    /// The number of roundings that a term of the current equation has passed.
     terms: f64,
-    /// Unit roundoff of these.
+    /// The unit roundoff of these roundings.
     unit: f64,
-    /// The dtype of the equation that made it, if it has been rounded to one.
+    /// The dtype of the equation that computed the number, after it has been rounded.
     rounded: Option<DType>,
 }
 
-/// Unit roundoff of a dtype.
+/// The unit roundoff of a dtype.
 fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
@@ -54,7 +61,7 @@ fn unit(dtype: DType) -> f64 {
     }
 }
 
-/// The dtype that an equation computes in.
+/// The dtype in which an equation computes.
 fn carried(dtype: DType) -> DType {
     if dtype == DType::F64 { dtype } else { DType::F32 }
 }
@@ -84,7 +91,7 @@ fn doubtful() {
 
 impl Bounded {
     fn new(value: f64, error: f64, size: f64, terms: f64, unit: f64) -> Self {
-        // An infinity is one on every machine, unless a decision led to it.
+        // An infinity is exact on every machine, unless a decision led to it.
         let (error, size) = if value.is_finite() { (error, size) } else { (0.0, 0.0) };
         if error.is_nan() || size.is_nan() || error.is_infinite() || size.is_infinite() {
             doubtful();
@@ -92,18 +99,19 @@ impl Bounded {
         Bounded { value, error: error * SECOND_ORDER, size, terms, unit, rounded: None }
     }
 
-    /// An element that is given.
+    /// An input element.
     fn given(value: f64, dtype: DType) -> Self {
         let exact = Bounded::new(value, 0.0, value.abs(), 0.0, unit(carried(dtype)));
         Bounded { rounded: Some(dtype), ..exact }
     }
 
-    /// The distance from a machine's value, the roundings of the equation at hand included.
+    /// A bound on the distance from a machine's value. It includes the roundings of the current
+    /// equation.
     pub fn error(&self) -> f64 {
         self.error + self.terms * (self.unit * self.size + if self.unit > 1e-12 { 1e-44 } else { 5e-324 })
     }
 
-    /// The number as an operand of what is no sum.
+    /// The number as an operand of an op that is not a sum.
     fn settled(&self) -> Self {
         Bounded { error: self.error(), size: self.value.abs(), terms: 0.0, ..*self }
     }
@@ -119,7 +127,7 @@ impl Real for Bounded {
     }
     fn to_f64(&self) -> f64 {
         let error = self.error();
-        // Whoever asks makes an integer of it, or looks whether it is finite.
+        // The caller converts the number to an integer, or tests whether it is finite.
         if error > 0.0 && (self.value - error).floor() != (self.value + error).floor() {
             doubtful();
         }
@@ -166,7 +174,7 @@ impl Real for Bounded {
         Bounded { value: -self.value, ..*self }
     }
     fn compare(&self, other: &Self) -> Option<Ordering> {
-        // A number is compared with itself to see whether it is one.
+        // A comparison of a number with itself tests for NaN.
         if !std::ptr::eq(self, other) {
             let error = self.error() + other.error();
             if error > 0.0 && (self.value - other.value).abs() <= error {
@@ -180,11 +188,12 @@ impl Real for Bounded {
         let value = f(x.value);
         let ends = [x.value - x.error, x.value + x.error].map(|end| (f(end) - value).abs());
         let spread = if x.error == 0.0 { 0.0 } else { ends[0].max(ends[1]) };
-        // The end of a function's domain.
+        // The interval crosses the end of the function's domain.
         if spread.is_nan() && !value.is_nan() || value.is_nan() && x.error > 0.0 && !x.value.is_nan() {
             doubtful();
         }
-        // Where a function is flat at x, its ends are no measure of it.
+        // Where a function is flat at x, its values at the ends do not bound the error, so the
+        // square of the error is added.
         let flat = if x.error == 0.0 { 0.0 } else { x.error * x.error };
         Ok(Bounded::new(value, spread + flat, value.abs(), FUNCTION, x.unit))
     }
@@ -226,12 +235,14 @@ impl Real for Bounded {
         self.value == 0.0
     }
     fn is_negative(&self) -> bool {
-        // Both sides of zero are as near: only a magnitude is made of it.
+        // Callers only use the sign to form a magnitude, so both sides of zero give nearly the
+        // same.
         self.value.is_sign_negative()
     }
 }
 
-/// What a function gives on literals, with bounds; nothing where an error might have decided something.
+/// The results of a function on literals, with bounds. `None` if an error could have changed a
+/// decision.
 pub fn run(function: &Function, inputs: &[Literal]) -> Result<Option<Vec<Array<Bounded>>>> {
     DOUBT.with(|doubt| doubt.set(false));
     let arrays: Vec<Array<Bounded>> = inputs.iter().map(given).collect();

@@ -1,4 +1,5 @@
-//! That the comparison finds what is wrong: functions that are almost what others are, and bounds that are no looser than they must be.
+//! The comparison finds mistakes: functions that differ slightly must be told apart, and bounds
+//! must not be looser than necessary.
 
 use crate::bounded;
 use wengert_core::graph::{Function, parse_program};
@@ -26,12 +27,12 @@ fn a_sum_is_bounded_by_its_magnitudes() {
         return %0
     }";
     let u = 2f64.powi(-24);
-    // Four additions to the zero that a sum begins with.
+    // Four additions, since the sum begins with zero.
     let (value, error) = one(text, &[f32s(&[1e6, -1e6, 0.5, 0.25])]).unwrap();
     assert_eq!(value, 0.75);
     let wanted = 4.0 * u * 2_000_000.75;
     assert!(error >= wanted && error <= 1.01 * wanted, "{error:e}, wanted {wanted:e}");
-    // The order f32 takes in which 0.5 is lost stays within it.
+    // A sum in f32 in an order that loses 0.5 is within the bound.
     let lost = (1e6f32 + 0.25) + (-1e6 + 0.5);
     assert!((f64::from(lost) - value).abs() <= error);
 }
@@ -46,12 +47,13 @@ fn errors_go_on_through_functions() {
     let u = 2f64.powi(-24);
     let (value, error) = one(text, &[f32s(&[2.0, 1.0])]).unwrap();
     assert_eq!(value, 3f64.exp());
-    // The sum is off by two roundings at most (its own and that of its value), which eˣ multiplies.
+    // The sum has at most two roundings, one of the addition and one of the result. eˣ multiplies
+    // them.
     let least = value * 2.0 * 3.0 * u;
     assert!(error > least && error < 10.0 * least, "{error:e}, at least {least:e}");
 }
 
-/// The interpreter once began a sum with its first element.
+/// An earlier interpreter began a sum with its first element.
 #[test]
 fn a_sum_begins_with_zero() {
     let text = "func @f(%x: f32[2,1]) -> (f32[2]) {

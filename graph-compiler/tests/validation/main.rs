@@ -1,15 +1,20 @@
-//! Translation validation: what each pass makes of random functions, interpreted against what it was given.
+//! Translation validation: the result of each pass on random functions is interpreted and compared
+//! with its input.
 //!
-//! [`random`] draws functions of everything that passes look at. Each goes through the pipeline for a CPU or a GPU, and after every pass the
-//! interpreter says what it computes now: the same bits, unless the pass declares that it keeps the value only
-//! ([`Keeps::Value`](wengert_compiler::pipeline::Keeps)); then as near as the running error analysis of both sides says ([`bounded`]). Behind the
-//! graph come the kernels of each equation (near the graph, by the same analysis), and fusion, epilogues, joined kernels and the plan (the same bits). Every
-//! rule of `simplify` is applied alone, too. What fails is [shrunk](shrink) and printed with the pass, the seed and the inputs.
+//! [`random`] draws functions with everything that passes look at. Each function goes through the
+//! pipeline for a CPU or a GPU. After every pass the interpreter must give the same bits. A pass
+//! may declare that it keeps only the value ([`Keeps::Value`](wengert_compiler::pipeline::Keeps));
+//! then the results must agree within the running error analysis of both sides ([`bounded`]). After
+//! the graph, the kernels of each equation are compared with the graph by the same analysis.
+//! Fusion, epilogues, joined kernels and the plan must give the same bits. Every rule of `simplify`
+//! is also applied alone. A failing function is [shrunk](shrink) and printed with the pass, the
+//! seed and the inputs.
 //!
-//! `WENGERT_VALIDATION_CASES=100000 WENGERT_VALIDATION_SEED=1 cargo test --release --test validation` goes on as long as one likes.
+//! `WENGERT_VALIDATION_CASES=100000 WENGERT_VALIDATION_SEED=1 cargo test --release --test
+//! validation` runs as many cases as requested.
 
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
-#![allow(clippy::print_stdout)] // What was compared is shown where a run is watched.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not helpers.
+#![allow(clippy::print_stdout)] // Prints the counts of comparisons.
 
 mod bounded;
 #[path = "../fusion/calls.rs"]
@@ -29,7 +34,7 @@ use wengert_compiler::rewrite::rules;
 use wengert_core::graph::Function;
 use wengert_core::{Literal, Result, Target, interpret};
 
-/// Functions that each test draws, and the seed of the first.
+/// The seeds of a test: the number of functions that it draws, and the seed of the first.
 fn extent(usual: u64) -> std::ops::Range<u64> {
     let number = |name: &str, usual: u64| match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number")),
@@ -44,12 +49,12 @@ fn inputs(function: &Function, seed: u64, wild: bool) -> Vec<Literal> {
     (0..function.inputs.len()).map(|n| random::literal(&mut random, function.input_type(n), wild)).collect()
 }
 
-/// CPUs and GPUs cut sums and make trees differently.
+/// CPUs and GPUs cut sums and form trees differently.
 fn target(seed: u64) -> Target {
     if seed.is_multiple_of(3) { Target::cuda("sm_90") } else { Target::cpu() }
 }
 
-/// The message of a failure, of the smallest function that was found to fail in the same pass.
+/// The message of a failure, with the smallest function found that fails in the same pass.
 fn report(
     seed: u64,
     function: &Function,
@@ -66,7 +71,8 @@ fn report(
     format!("seed {seed}: {found}\n{function}\n{}", given.join("\n"))
 }
 
-/// Draws functions and checks each in the way given; all are run, so that a failure shows how many there are.
+/// Draws functions and checks each with the given check. It runs all of them, so that a failure
+/// shows how many there are.
 fn every(
     seeds: std::ops::Range<u64>,
     draw: impl Fn(u64) -> Result<Function>,
@@ -75,7 +81,7 @@ fn every(
     let (mut seen, mut drawn, mut wrong) = (Seen::default(), 0, Vec::new());
     let count = (seeds.end - seeds.start) as usize;
     for seed in seeds {
-        // What chance gave a step, it may not be defined on.
+        // A random step may not be defined on its operands.
         let Ok(function) = draw(seed) else { continue };
         drawn += 1;
         wrong.extend(examine(seed, &function, &mut seen).err());
@@ -100,7 +106,8 @@ fn through(wild: bool) -> impl Fn(u64, &Function, &mut Seen) -> std::result::Res
     }
 }
 
-/// Every pass has changed something often enough for its comparison to mean something.
+/// Asserts that every pass has changed at least `least` functions, so that its comparison is
+/// meaningful.
 fn assert_seen(seen: &Seen, names: &[&str], least: usize) {
     for name in names {
         let count = seen.compared.get(*name).copied().unwrap_or(0);

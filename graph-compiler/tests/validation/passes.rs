@@ -1,4 +1,5 @@
-//! A function through the pipeline, pass by pass, the value after each compared with that before it.
+//! Runs a function through the pipeline. The value after each pass is compared with the value
+//! before it.
 
 use crate::bounded::{self, Bounded};
 use crate::calls;
@@ -16,12 +17,14 @@ use wengert_core::interpret::{self, Array};
 use wengert_core::plan;
 use wengert_core::{Binding, Literal, Result, Scalar, Target};
 
-/// What was compared.
+/// Counts of the comparisons.
 #[derive(Default)]
 pub struct Seen {
-    /// How often each pass, or rule, changed a function and left its bits, or its value within the bound.
+    /// For each pass or rule, how many functions it changed while it kept the bits, or kept the
+    /// value within the bound.
     pub compared: BTreeMap<String, usize>,
-    /// How often nothing could be said of a pass that rounds otherwise, since an error might have decided something.
+    /// How many comparisons of passes that round differently were impossible, since an error could
+    /// have changed a decision.
     pub doubtful: usize,
 }
 
@@ -31,8 +34,8 @@ impl Seen {
     }
 }
 
-/// Runs a function through every pass; the error names the one that changes what it computes. With `bounds`, inputs are tame enough for passes that
-/// round otherwise to be compared too.
+/// Runs a function through every pass. The error names the pass that changes the result. With
+/// `bounds`, the inputs are small enough that passes that round differently are compared too.
 pub fn check(
     function: &Function,
     inputs: &[Literal],
@@ -90,7 +93,8 @@ fn through(
         }
         (before, wanted) = (after, found);
     }
-    // From here on functions of reals are approximated and sums have their trees. Each equation by itself:
+    // From here on, functions of reals are approximated, and sums have their trees. First, each
+    // equation alone:
     let compile = |fuse: bool, gemm_epilogue: bool, joins: bool| {
         let target = Target { gemm_epilogue, joins, ..target.clone() };
         compile_kernels(&before, &target, &Options { fuse, ..Options::default() })
@@ -98,7 +102,8 @@ fn through(
     name("lower");
     let lowered = compile(false, false, false).map_err(|e| fault("lower", &e))?;
     if lowered.function != before {
-        // Rounds of the fixpoint are bounded, and there are functions that another one would still make smaller.
+        // The number of fixpoint rounds is bounded. Some functions would still shrink in another
+        // round.
         return Ok(());
     }
     let mut wanted = run(&lowered.kernels, inputs, &mut calls::execute).map_err(|e| fault("lower", &e))?;
@@ -125,7 +130,7 @@ fn through(
         (kernels, wanted) = (next, found);
     }
     name("plan");
-    // The interpreter of plans takes the meaning of calls, which is nobody's order of sums.
+    // The interpreter of plans uses the reference of a call, which fixes no order of sums.
     let mut meaning = |call: &Call, operands: &[Literal]| -> Result<Vec<Literal>> {
         Ok(call.references(operands)?.iter().map(|r| r.literal()).collect())
     };
@@ -167,7 +172,7 @@ fn planned(
     same_bits(wanted, &results).map_err(|e| format!("{e}\n{plan}"))
 }
 
-/// Applies one rule alone, wherever it may be; the error says that it changes what is computed.
+/// Applies one rule alone, wherever it matches. Returns an error if it changes the result.
 pub fn check_rule(
     rule: &Rule,
     function: &Function,
@@ -194,7 +199,7 @@ fn bounded(function: &Function, inputs: &[Literal]) -> Option<Vec<Array<Bounded>
     bounded::run(function, inputs).ok().flatten()
 }
 
-/// Equal bits; which NaN is left open.
+/// Asserts equal bits. Any two NaNs are equal.
 fn same_bits(wanted: &[Literal], found: &[Literal]) -> std::result::Result<(), String> {
     for (output, (w, f)) in wanted.iter().zip(found).enumerate() {
         if w.ty() != f.ty() {
@@ -212,7 +217,7 @@ fn same_bits(wanted: &[Literal], found: &[Literal]) -> std::result::Result<(), S
     Ok(())
 }
 
-/// Both mean the same number: as near as the bounds of both say.
+/// Asserts that both results agree within the sum of their bounds.
 fn same_value(was: &[Array<Bounded>], is: &[Array<Bounded>]) -> std::result::Result<(), String> {
     for (output, (was, is)) in was.iter().zip(is).enumerate() {
         for (at, (was, is)) in was.cells.iter().zip(is.cells.iter()).enumerate() {
@@ -230,7 +235,7 @@ fn same_value(was: &[Array<Bounded>], is: &[Array<Bounded>]) -> std::result::Res
     Ok(())
 }
 
-/// What was computed is as near to what is meant as the bound says.
+/// Asserts that the computed result is within the bound of the exact one.
 fn within(meant: &[Array<Bounded>], found: &[Literal]) -> std::result::Result<(), String> {
     for (output, (meant, found)) in meant.iter().zip(found).enumerate() {
         for (at, (meant, found)) in meant.cells.iter().zip(found.scalars()).enumerate() {

@@ -1,18 +1,19 @@
-//! A smaller function that fails as well.
+//! Finds a smaller function that also fails.
 //!
-//! Every value of the function is known, since the interpreter runs it. So any equation can be cut out: what it gave becomes an input, with the
-//! elements that it gave. What nobody needs then goes too.
+//! The interpreter computes every value of the function, so any equation can be removed. Its
+//! results become inputs with the elements that it gave. Equations that are then unused are removed
+//! too.
 
 use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, ValueId, verify};
 use wengert_core::{Literal, LocationId, interpret};
 
-/// Functions that are tried, at most.
+/// Maximum number of functions that are tried.
 const TRIES: usize = 300;
 
-/// Tells how a function fails on inputs, if it does.
+/// Returns how a function fails on inputs, or `None` if it does not fail.
 pub type Fails<'f> = dyn Fn(&Function, &[Literal]) -> Option<String> + 'f;
 
-/// The smallest function found that fails in the same pass, its inputs, and how it fails.
+/// The smallest function found that fails in the same pass, its inputs, and its failure.
 pub fn shrink(
     function: &Function,
     inputs: &[Literal],
@@ -50,7 +51,7 @@ pub fn shrink(
         for n in (0..part.kept.len()).rev().filter(|n| part.kept[*n]).collect::<Vec<_>>() {
             let mut cut = part.clone();
             cut.kept[n] = false;
-            // If it makes an output, its operands are looked at instead.
+            // If it makes an output, its operands become outputs instead.
             let equation = &function.body.equations[n];
             let is_output = |v: &ValueId| equation.results.contains(v);
             if cut.outputs.iter().any(is_output) {
@@ -67,7 +68,7 @@ pub fn shrink(
     }
 }
 
-/// Some equations of a function; what others gave are inputs.
+/// Some equations of a function. The results of the other equations are inputs.
 #[derive(Clone)]
 struct Part<'a> {
     function: &'a Function,
@@ -77,7 +78,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// For each equation whether it is kept and an output depends on it.
+    /// For each equation: whether it is kept, and whether an output depends on it.
     fn needed(&self) -> (Vec<bool>, Vec<bool>) {
         let body = &self.function.body;
         let mut wanted = vec![false; body.values.len()];

@@ -1,5 +1,5 @@
-//! Every op × sample of the catalogue × every choice of batched operands: the op, its jvp and its vjp are, bit for bit, the stack of what
-//! the loop over examples gives; and so are those of two nested maps.
+//! Every op × sample of the catalogue × every choice of batched operands. The op, its jvp and its
+//! vjp equal the stack of the loop over examples bit for bit. So do two nested maps.
 
 use super::examples::*;
 use super::support::*;
@@ -11,7 +11,7 @@ use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 /// A function of the operands of a sample and of further tensors.
 type Program<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
 
-/// How many examples there are.
+/// The number of examples.
 const COUNT: usize = 3;
 
 fn apply(sample: &Sample, operands: &[Tensor]) -> Vec<Tensor> {
@@ -19,7 +19,8 @@ fn apply(sample: &Sample, operands: &[Tensor]) -> Vec<Tensor> {
     Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), sample.regions(&types))
 }
 
-/// Compares the map of a program with the loop, with the batch axis in front and, where there is another, behind.
+/// Compares the map of a program with the loop. The batch axis is the first; if there is another
+/// axis, also the last.
 fn compare(what: &str, inputs: &[Vec<Literal>], program: &Program<'_>) {
     let single: Vec<Literal> = inputs.iter().map(|i| i[0].clone()).collect();
     let function = build(&types(&single), program);
@@ -46,7 +47,7 @@ fn compare(what: &str, inputs: &[Vec<Literal>], program: &Program<'_>) {
     }
 }
 
-/// Every choice of batched operands that is not empty.
+/// Every non-empty choice of batched operands.
 fn choices(count: usize) -> impl Iterator<Item = Vec<bool>> {
     (1..1usize << count).map(move |bits| (0..count).map(|i| bits >> i & 1 == 1).collect())
 }
@@ -56,7 +57,7 @@ fn inputs_of(sample: &Sample, batched: &[bool], dtype: DType, seed: u64) -> Vec<
     (0..batched.len()).map(|i| examples(sample, i, dtype, seed ^ (i as u64) << 32, count(i))).collect()
 }
 
-/// Random directions for the float ones of `types`, one for each example.
+/// Random directions for the float types of `types`, one for each example.
 fn directions(types: &[TensorType], random: &mut Random) -> Vec<Vec<Literal>> {
     let floats = types.iter().filter(|t| t.dtype.is_float());
     floats.map(|ty| (0..COUNT).map(|_| random.literal(ty)).collect()).collect()
@@ -137,7 +138,8 @@ fn every_op_is_its_loop_in_every_float_dtype() {
     }
 }
 
-/// A map within a map, each over operands of its own choice: the outer one is the loop of the inner one.
+/// A map within a map, each over its own choice of operands. The outer map equals the loop of the
+/// inner one.
 #[test]
 fn every_op_is_its_loop_in_a_map_of_maps() {
     let mut random = Random(0x2ba7c4);
@@ -153,7 +155,7 @@ fn every_op_is_its_loop_in_a_map_of_maps() {
                 let seed = random.next();
                 let inputs: Vec<Vec<Literal>> = (0..single.len())
                     .map(|i| {
-                        // Two examples of the inner map in each of the outer one.
+                        // Two examples of the inner map in each example of the outer one.
                         let each = examples(sample, i, DType::F64, seed ^ (i as u64) << 32, 2 * COUNT);
                         let pairs = each.chunks(2).map(|p| if inner[i] { stack(p, 0) } else { p[0].clone() });
                         pairs.take(if outer[i] { COUNT } else { 1 }).collect()

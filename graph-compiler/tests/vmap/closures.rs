@@ -1,4 +1,5 @@
-//! `vmap` on closures: what is shared, axes, nesting, differentiation in both orders, a batch of unknown extent, mistakes.
+//! `vmap` on closures: shared tensors, axes, nesting, differentiation in both orders, a batch of
+//! unknown extent, mistakes.
 
 use super::examples::stack;
 use super::support::*;
@@ -35,7 +36,7 @@ fn a_layer_on_a_batch_of_vectors_is_one_product() {
 #[test]
 fn what_does_not_depend_on_an_example_is_computed_once() {
     let f = build(&[f64s(&[8]), f64s(&[5])], |x| {
-        // Of the tensors that are passed in the second has no axis for the examples, so its square is shared.
+        // The second tensor has no axis for the examples, so its square is shared.
         let f = |v: &(Tensor, Tensor)| (&v.0 * v.1.square().sum(), v.1.exp());
         let (scaled, shared) = vmap_axes(&(x[0].clone(), x[1].clone()), [Some(0), None], [Some(0), None], f);
         vec![scaled, shared]
@@ -52,7 +53,7 @@ fn a_result_that_no_example_matters_to_is_repeated() {
     assert_eq!(*f.output_type(0), f64s(&[3, 2]));
 }
 
-/// A pairwise squared distance: one map over rows of x within one over rows of y.
+/// Pairwise squared distances: a map over rows of x within a map over rows of y.
 #[test]
 fn maps_nest() {
     let f = build(&[f64s(&[3, 2]), f64s(&[4, 2])], |x| {
@@ -91,7 +92,7 @@ fn axes_may_lie_anywhere_and_go_by_key_path() {
     }
 }
 
-/// The sum over examples of their losses: its gradient is the sum of their gradients.
+/// The gradient of a sum over examples equals the sum of the gradients of the examples.
 #[test]
 fn the_gradient_of_a_sum_is_the_sum_of_mapped_gradients() {
     let types = [f64s(&[4, 3]), f64s(&[3, 2])];
@@ -107,7 +108,8 @@ fn the_gradient_of_a_sum_is_the_sum_of_mapped_gradients() {
     assert_close(&flat(&results[..1]), &flat(&results[1..]), 1e-14, "both orders");
 }
 
-/// D(x ↦ x · vmap(y ↦ D(z ↦ x·z)(y))) has no perturbation confused with another: Σᵢ x·x, derivative 2n·x.
+/// In D(x ↦ x · vmap(y ↦ D(z ↦ x·z)(y))) the perturbations stay separate. The function is Σᵢ x·x,
+/// with derivative 2n·x.
 #[test]
 fn perturbations_are_not_confused_by_a_map_between_them() {
     let f = build(&[f64s(&[]), f64s(&[5])], |x| {
@@ -155,7 +157,8 @@ fn the_batch_may_be_a_dimension_variable() {
     assert_eq!(run(&bound, &[stack(&examples, 0), w])[0], stack(&wanted, 0));
 }
 
-/// Images and cotangents are batched in the gradient of a filter: a group for each of B examples.
+/// In the gradient of a filter, images and cotangents are batched: one group for each of B
+/// examples.
 #[test]
 fn filters_have_a_gradient_for_each_of_a_variable_number_of_examples() {
     let image = |batch: &[Dim]| {
@@ -176,7 +179,7 @@ fn filters_have_a_gradient_for_each_of_a_variable_number_of_examples() {
     assert_eq!(run(&bound, &[stack(&images, 0), w])[0], stack(&wanted, 0));
 }
 
-/// B examples of N images each are no linear number of images.
+/// B examples of N images give B·N images, which is not linear in the variables.
 #[test]
 fn an_extent_that_would_not_be_linear_is_an_error_that_says_what_to_bind() {
     let images = TensorType::new(
@@ -195,11 +198,12 @@ fn an_extent_that_would_not_be_linear_is_an_error_that_says_what_to_bind() {
     );
 }
 
-/// Examples share the argument that is not mapped: its cotangent is the sum of what the backward half gives for each.
+/// Examples share the argument that is not mapped. Its cotangent is the sum of the backward half's
+/// results over the examples.
 #[test]
 fn custom_rules_survive_a_map() {
     let types = [f64s(&[4, 3]), f64s(&[3])];
-    // The backward half doubles what is right for x, and clips what is right for w, for each example.
+    // For each example, the backward half doubles the cotangent of x, and clips the cotangent of w.
     let layer = |x: &Tensor, w: &Tensor| {
         custom_vjp(
             &(x.clone(), w.clone()),
@@ -231,7 +235,7 @@ fn custom_rules_survive_a_map() {
     );
 }
 
-/// What a rule keeps and all examples share is kept once.
+/// A residual that all examples share is kept once.
 #[test]
 fn residuals_that_are_shared_stay_so() {
     let f = build(&[f64s(&[8, 5]), f64s(&[5, 4])], |x| {
@@ -250,7 +254,7 @@ fn a_batch_of_no_examples_has_results_of_none() {
     assert!(run(&f, &[Literal::from_vec(&[0, 3, 2], Vec::<f64>::new()).unwrap()])[0].is_empty());
 }
 
-/// Equations that a map emits come from the equation of the closure.
+/// Equations that a map emits have the location of the closure's equation.
 #[test]
 fn locations_name_the_line_of_the_closure() {
     let line = line!() + 1;
@@ -292,7 +296,7 @@ fn nothing_mapped_and_wrong_numbers_of_axes_are_errors() {
     assert!(text.contains("differs between them"), "{text}");
 }
 
-/// A mistake in the closure is told as it is without a map.
+/// An error in the closure has the same text as without a map.
 #[test]
 fn errors_of_the_closure_are_its_own() {
     let text = error(&[f64s(&[2, 3]), f64s(&[4])], |x| vmap(&x[0], |v| v * &x[1])).to_string();

@@ -5,7 +5,8 @@ use wengert_core::graph::Function;
 use wengert_core::op::{Sample, SampleOperand};
 use wengert_core::{DType, Literal, Scalar};
 
-/// Examples of operand `i` of a sample: of random floats other ones, of given values the values turned round.
+/// Examples of operand `i` of a sample. Random floats are drawn anew for each example; fixed values
+/// are rotated.
 pub fn examples(sample: &Sample, i: usize, dtype: DType, seed: u64, count: usize) -> Vec<Literal> {
     let operand = &sample.operands[i];
     let example = |n: usize| match operand {
@@ -22,7 +23,7 @@ pub fn examples(sample: &Sample, i: usize, dtype: DType, seed: u64, count: usize
     (0..count).map(example).collect()
 }
 
-/// Literals of one type as one, along a new axis.
+/// Literals of one type, stacked along a new axis.
 pub fn stack(parts: &[Literal], axis: usize) -> Literal {
     let first = &parts[0];
     let mut shape = first.shape().to_vec();
@@ -36,7 +37,8 @@ pub fn stack(parts: &[Literal], axis: usize) -> Literal {
     Literal::from_scalars(first.dtype(), &shape, &scalars).unwrap()
 }
 
-/// Runs a function on each example, and stacks what it gives along `axis`. Where `batched` is false there is one literal for all.
+/// Runs a function on each example, and stacks the results along `axis`. An unbatched input has one
+/// literal for all examples.
 pub fn looped(function: &Function, inputs: &[Vec<Literal>], count: usize, axis: usize) -> Vec<Literal> {
     let example = |n: usize| {
         let inputs: Vec<Literal> = inputs.iter().map(|i| i[n % i.len()].clone()).collect();

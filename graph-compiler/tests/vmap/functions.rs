@@ -27,7 +27,7 @@ fn random_literal(ty: &TensorType, random: &mut Random) -> Literal {
     Literal::from_scalars(ty.dtype, &shape, &scalars).unwrap()
 }
 
-/// logits = x·w + b with a counter and noise from a key.
+/// logits = x·w + b, with a counter, and with noise from a key.
 fn model() -> Program {
     let mut program = Program::new();
     program
@@ -68,7 +68,7 @@ fn a_function_on_a_batch_has_the_names_of_the_function() {
     assert_eq!(f.inputs[1].role, InputRole::Key);
     assert_eq!(f.output_type(0).to_string(), "f64[B,2]");
     assert_eq!(f.output_type(1).to_string(), "f64[B]");
-    // What examples share is repeated, and said to be; the counter counts runs, not examples.
+    // Shared results are repeated, and a warning says so. The counter counts runs, not examples.
     assert_eq!(f.output_type(2).to_string(), "f64[B]");
     assert_eq!(derived.warnings.len(), 1);
     assert!(derived.warnings[0].to_string().contains("`norm` does not depend on the inputs that are mapped"));
@@ -76,7 +76,7 @@ fn a_function_on_a_batch_has_the_names_of_the_function() {
     assert_eq!(*f.output_type(count), f64s(&[]));
 }
 
-/// Every choice of axis of every input, variables and keys too.
+/// Every choice of an axis for every input, including variables and keys.
 #[test]
 fn a_function_on_a_batch_is_the_loop() {
     let program = model();
@@ -121,13 +121,14 @@ fn key_paths_map_all_below_and_keys_become_inputs() {
     assert_eq!(f.input_type(3).to_string(), "f64[B,2]");
     assert_eq!((f.input_type(1).to_string(), f.inputs[1].role), ("u32[2,B]".into(), InputRole::Input));
     assert_eq!(f.inputs[2].role, InputRole::Param);
-    // Axis 1 of a scalar's batch does not exist.
+    // Axis 1 of a batch of scalars does not exist.
     let error =
         vmap(&program, "predict", &Vmap { inputs: &[("x", 0)], size: None, out_axis: 2 }).unwrap_err();
     assert!(error.to_string().contains("output `y` of type f64[2] can have no axis 2"), "{error}");
 }
 
-/// Per-example gradients of a file: the gradient of a function, then its map. The batch's variable is a new one.
+/// Per-example gradients of a file: the gradient of a function, then its map. The batch gets a new
+/// dimension variable.
 #[test]
 fn the_map_of_a_gradient_gives_a_gradient_for_each_example() {
     let mut program = model();
@@ -211,7 +212,8 @@ fn mistakes_are_explained() {
     assert_eq!(each.output_type(0).to_string(), "f64[B]");
 }
 
-/// Random programs of all ops of the catalogue, some of their inputs mapped along some axes: the loop, bit for bit.
+/// Random programs of all ops of the catalogue, with some of their inputs mapped along some axes.
+/// They equal the loop bit for bit.
 #[test]
 fn random_programs_on_a_batch_are_loops() {
     let mut compared = 0;
@@ -220,7 +222,7 @@ fn random_programs_on_a_batch_are_loops() {
         let mut random = Random(seed ^ 0xba7c4);
         for function in program.functions() {
             let binding = Binding::new().with("B", 2).with("T", 1);
-            // A program may be without results, or ask for dimensions that this binding does not have.
+            // A program may have no results, or may need dimensions that this binding lacks.
             let Ok(bound) = function.bind(&binding) else { continue };
             let inputs: Vec<(&str, usize)> = function
                 .inputs
@@ -234,7 +236,8 @@ fn random_programs_on_a_batch_are_loops() {
             let axis_of = |name: &str| inputs.iter().find(|(n, _)| *n == name).map(|(_, axis)| *axis);
             let request = Vmap { inputs: &inputs, size: Some(Dim::from(3usize)), out_axis: 0 };
             let program = Program::from_functions(vec![bound.clone()]).unwrap();
-            // State may be replaced by what differs; nothing may be mapped at all.
+            // A map is refused if a state would get a result that differs between examples, or if
+            // no input is mapped.
             let Ok(derived) = vmap(&program, &function.name, &request) else { continue };
             let examples: Vec<Vec<Literal>> = (0..bound.inputs.len())
                 .map(|i| {

@@ -7,10 +7,10 @@ use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_compiler::vmap::operators::vmap;
 use wengert_core::{Literal, Tensor, TensorType};
 
-/// How many examples there are.
+/// The number of examples.
 const COUNT: usize = 3;
 
-/// loss(x, w) by a random program.
+/// loss(x, w), by a random program.
 fn loss(seed: u64) -> impl Fn(&Tensor, &Tensor) -> Tensor {
     let program = random(seed, 8, true);
     move |x, w| program(&[x.clone(), w.clone()]).sum()
@@ -27,7 +27,7 @@ fn a_mapped_gradient_is_the_loop_of_gradients_and_sums_to_the_gradient_of_the_su
     let (single, batch) = (ty(), batch_of(&ty()));
     for seed in 1..200 {
         let f = loss(seed);
-        // By what is mapped, and by what examples share.
+        // The gradients in the mapped argument and in the shared one.
         let gradients = |x: &Tensor, w: &Tensor| grad(&(x.clone(), w.clone()), |(x, w)| f(x, w));
         let one = build(&[single.clone(), single.clone()], |v| {
             let (x, w) = gradients(&v[0], &v[1]);
@@ -59,7 +59,8 @@ fn a_mapped_gradient_is_the_loop_of_gradients_and_sums_to_the_gradient_of_the_su
     }
 }
 
-/// A map of directions at one point, and second derivatives: a Hessian row by row equals the loop of Hessian-vector products.
+/// A map over directions at one point, and second derivatives: a Hessian row by row equals the loop
+/// of Hessian-vector products.
 #[test]
 fn a_map_of_hessian_vector_products_is_their_loop() {
     let (single, batch) = (ty(), batch_of(&ty()));

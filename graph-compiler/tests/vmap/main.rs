@@ -1,5 +1,5 @@
 //! `vmap` against the loop over examples, in the graph interpreter.
-// Helpers outside of `#[test]` functions unwrap too.
+// Helpers outside of `#[test]` functions use `unwrap` as well.
 #![allow(clippy::unwrap_used)]
 
 mod catalogue;

@@ -1,4 +1,4 @@
-//! Type parameters without the bound that they need, and fields that are not their own tangent vector.
+//! Type parameters that lack their bound, and fields that are not their own tangent vector.
 use wengert_core::{Differentiable, NoDerivative, Tensor};
 
 #[derive(Differentiable)]

@@ -1,25 +1,25 @@
-//! Kernels with planted faults: what their comments say, and how they are launched.
+//! Kernels with planted faults: parses the comments before a kernel and launches it as they say.
 
 use std::collections::BTreeMap;
 
 use wengert_emulator::{Access, Argument, Emulator, Fault, Launch, Memory, Module, Options};
 
-/// What the comments before a kernel say.
+/// A kernel, with the arguments, the launch and the faults that the comments before it declare.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
-    /// The kernel.
+    /// The name of the kernel.
     pub kernel: String,
-    /// Size of the allocation that buffers with an offset lie in.
+    /// Size of the allocation that contains the buffers with an offset.
     arena: Option<usize>,
-    /// Kernels that are launched before, on the same memory.
+    /// Kernels that are launched before this one, on the same memory.
     after: Vec<String>,
     arguments: Vec<Given>,
     grid: [u32; 3],
     block: [u32; 3],
     shared: u32,
-    /// Kinds of a fault that is no instruction's.
+    /// Kinds of a fault of the launch itself, which has no instruction.
     at_launch: Vec<String>,
-    /// Lines that may be found guilty, from 1, with the kinds that each may be found guilty of.
+    /// The lines that a fault may name, from 1, each with the kinds that it may have.
     pub guilty: BTreeMap<u32, Vec<String>>,
 }
 
@@ -29,7 +29,7 @@ enum Given {
         name: String,
         bytes: usize,
         access: Access,
-        /// What every word holds before, unless nothing does.
+        /// The initial value of every word. `None` leaves the buffer uninitialised.
         word: Option<u32>,
         offset: Option<usize>,
         expects: Option<u32>,
@@ -38,7 +38,7 @@ enum Given {
     Bytes(Vec<u8>),
 }
 
-/// Device memory and what lies where.
+/// Device memory, and the addresses of the buffers in it.
 struct World {
     memory: Memory,
     places: BTreeMap<String, u64>,
@@ -69,7 +69,7 @@ pub fn parse(text: &str) -> Vec<Case> {
 }
 
 impl Case {
-    /// True if the kernel shall run without any report.
+    /// True if the kernel must run without a report.
     pub fn is_clean(&self) -> bool {
         self.guilty.is_empty() && self.at_launch.is_empty()
     }
@@ -135,12 +135,12 @@ impl Case {
                     }
                 }
             }
-            // What the kernel is about.
+            // Other comments describe the kernel.
             _ => {}
         }
     }
 
-    /// Launches the kernels before it, which must run without a report, then this one.
+    /// Launches the kernels of `after`, which must run without a report. Then launches this one.
     pub fn run(&self, module: &Module, all: &[Case]) -> Result<(), Box<Fault>> {
         let mut world = World { memory: Memory::new(), places: BTreeMap::new() };
         for name in &self.after {
@@ -175,7 +175,7 @@ impl Case {
         Emulator::new(options).run(module, &launch, &mut world.memory).map(|_| ())
     }
 
-    /// Where a buffer lies; one that is new is filled.
+    /// The address of a buffer. A new buffer is allocated and filled.
     fn place(
         &self,
         world: &mut World,
@@ -205,7 +205,7 @@ impl Case {
         place
     }
 
-    /// Whether that fault is the planted one; else what is wrong.
+    /// Returns an error unless the outcome is the planted fault.
     pub fn judge(&self, outcome: Result<(), Box<Fault>>) -> Result<(), String> {
         let fault = match outcome {
             Ok(()) if self.is_clean() => return Ok(()),
@@ -213,7 +213,7 @@ impl Case {
             Err(fault) => fault,
         };
         let kind = format!("{:?}", fault.kind);
-        // The space of an access is in its instruction.
+        // The space of an access follows from its instruction, so it is not compared.
         let kind = kind.split('(').next().expect("text");
         if fault.kernel != self.kernel {
             return Err(format!("it names the kernel {}: {fault}", fault.kernel));

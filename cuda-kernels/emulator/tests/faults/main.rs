@@ -1,7 +1,9 @@
-//! Planted faults, each found at its line and called by its name; and clean kernels, in which nothing is found.
+//! Planted faults, which the emulator must report with their line and kind; and clean kernels, in
+//! which it must report nothing.
 //!
-//! A sanitizer that reports nothing may be right or blind. So each of its checks is shown kernels that do wrong, a family a file, and beside
-//! them clean twins that do the same thing right. Comments before a kernel say how it is launched:
+//! A sanitizer without reports may be right or blind. So each of its checks gets faulty kernels,
+//! one family of faults a file, and clean twins that do the same thing correctly. The comments
+//! before a kernel declare its launch:
 //!
 //! ```text
 //! // buffer NAME BYTES read|write|both [unset] [= WORD] [at OFFSET] [expects VALUE] [makes VALUE]    an argument
@@ -11,8 +13,10 @@
 //! // launch [grid X,Y,Z] block X,Y,Z [shared BYTES]
 //! ```
 //!
-//! A comment `// fault: KIND…` after an instruction names what may be reported there. Where several instructions carry one, as the two
-//! sides of a race do, any of them may be named. One before a kernel means the launch itself. Every file is good PTX: ptxas assembles it.
+//! A comment `// fault: KIND…` after an instruction names the kinds that may be reported there.
+//! Where several instructions have one, as both sides of a race do, the report may name any of
+//! them. Such a comment before a kernel refers to the launch itself. Every file is valid PTX: ptxas
+//! assembles it.
 
 mod case;
 
@@ -26,7 +30,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults")
 }
 
-/// Runs the kernels of a file; returns how many are faulty and how many clean.
+/// Runs the kernels of a file. Returns the number of faulty kernels and of clean ones.
 fn family(name: &str) -> (usize, usize) {
     let text = fs::read_to_string(folder().join(format!("{name}.ptx"))).expect("the family's file");
     let toolkit = Toolkit::find().unwrap_or_else(|e| panic!("{e}"));

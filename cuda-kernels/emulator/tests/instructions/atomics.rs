@@ -2,7 +2,8 @@
 
 use crate::table::{STORE, run};
 
-/// Each of 32 threads does `operation` with `%w1` (its lane + 1) on a word of shared memory that holds `start`.
+/// Each of 32 threads does `operation` with `%w1` (its lane + 1) on a word of shared memory that
+/// starts as `start`.
 fn shared(operation: &str, start: u32) -> u32 {
     let body = format!(
         "
@@ -46,7 +47,7 @@ fn every_operation_on_shared_memory() {
 fn old_values_are_given_back_once_each() {
     let body =
         format!("atom.relaxed.gpu.global.add.u32 %w0, [%x], 1;\n bar.sync 0;{}", STORE.replace("%x", "%d20"));
-    // The counter is word 0; results go behind it.
+    // The counter is word 0. The results follow it.
     let body = format!("add.u64 %d20, %x, 4;\n{body}");
     let mut out = run(&body, 4, 64, 257);
     assert_eq!(out[0], 100 + 256);
@@ -81,7 +82,7 @@ fn sixty_four_bits() {
     assert_eq!(out[..2], [100, 101]);
 }
 
-/// The last block to come adds up what the others have left: fence, atomic, fence.
+/// The last block to arrive adds up the results of the others: fence, atomic, fence.
 #[test]
 fn blocks_may_hand_results_to_the_last() {
     let body = "

@@ -97,7 +97,7 @@ END:";
     assert_eq!(each_lane(body), lanes(|i| [10, 20, 30, 10][i as usize % 4]));
 }
 
-/// A lane that holds a lock must not wait for those that spin on it.
+/// A lane that holds a lock must not wait for the lanes that spin on the lock.
 #[test]
 fn a_lock_within_a_warp() {
     let body = "
@@ -120,7 +120,7 @@ SPIN:
 
 #[test]
 fn barriers_with_counts_and_reductions() {
-    // Warp 1 makes, warp 0 takes; the third warp has nothing to do with it.
+    // Warp 1 produces and warp 0 consumes. The third warp takes no part.
     let body = "
     shr.u32 %w1, %t, 5;
     setp.eq.u32 %p1, %w1, 1;
@@ -227,7 +227,7 @@ BIG:
         let expected = if i == 4 { 81 } else { i * i + 9 } + 7;
         assert_eq!(u32::from_le_bytes(word.try_into().unwrap()), expected, "{i}");
     }
-    // Variables keep what the host writes.
+    // Variables keep the values that the host writes.
     let table = memory.variable(&module, "table").unwrap();
     memory.write(table + 8, &100u32.to_le_bytes()).unwrap();
     emulator.run(&module, &launch, &mut memory).unwrap();

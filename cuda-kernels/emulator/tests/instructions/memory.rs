@@ -122,13 +122,14 @@ fn asynchronous_copies() {
     add.u32 %w0, %w0, %w4;
     add.u32 %w0, %w0, %w5;";
     let out = run(&with_store(body), 1, 4, 16);
-    // The neighbour's fourth word, and one's own first; the rest of the short copy is zeros.
+    // The neighbour's fourth word, plus the thread's own first word. The other half of the short
+    // copy is zeros.
     assert_eq!(out[..4], [107 + 100, 103 + 104, 115 + 108, 111 + 112]);
 }
 
 #[test]
 fn matrices_from_shared_memory() {
-    // Row r, column c of the matrix at `tile` holds 8·r + c.
+    // Row r, column c of the matrix at `tile` is 8·r + c.
     let body = "
     shl.b32 %w1, %t, 1;
     cvt.u16.u32 %h1, %w1;
@@ -160,7 +161,7 @@ fn matrices_from_shared_memory() {
 
 #[test]
 fn products_of_matrices() {
-    // A is all ones in f16, B is all twos, C is the lane: 16·2 + lane.
+    // A is all ones in f16, B is all twos, C is the lane. The result is 16·2 + lane.
     let body = "
     mov.b32 %w1, 0x3c003c00;
     mov.b32 %w2, 0x40004000;
@@ -186,7 +187,8 @@ fn products_of_matrices() {
     }
 }
 
-/// D = A·B + C for 16×16 matrices through `wmma`: A holds ones, B (by columns) its own index mod 8, C a thousand.
+/// D = A·B + C for 16×16 matrices through `wmma`. A is all ones. An element of B is its index (by
+/// columns) mod 8. C is all 1000.
 #[test]
 fn fragments() {
     let body = "
@@ -219,7 +221,7 @@ FILL:
     wmma.store.d.sync.aligned.col.m16n16k16.global.f32 [%x], {%w30, %w31, %w32, %w33, %w34, %w35, %w36, %w37}, %w9;
     ret;";
     let out = run(body, 1, 32, 16 * 20);
-    // Each column of B is 0…7 twice: the sum is 56.
+    // Each column of B contains 0 to 7 twice, so its sum is 56.
     let mut doubled = 0;
     for column in 0..16 {
         for row in 0..16 {
@@ -234,7 +236,7 @@ FILL:
     assert_eq!(doubled, 32);
 }
 
-/// Bytes, with rows of A and columns of B that all differ.
+/// Products of bytes. All rows of A and all columns of B differ.
 #[test]
 fn fragments_of_bytes() {
     let fill = "
@@ -265,7 +267,8 @@ FILL:
     for row in 0..16u32 {
         for column in 0..16u32 {
             let sum: u32 = (0..16).map(|k| (row * 16 + k) % 13 * ((k * 16 + column) % 7)).sum();
-            // C is the number of the lane that holds the element: eight elements a lane, in rows.
+            // An element of C is the number of the lane that holds it: eight elements a lane, in
+            // rows.
             let c = (row * 16 + column) / 8;
             assert_eq!(out[(row * 16 + column) as usize], sum + c, "{row}, {column}");
         }

@@ -1,4 +1,5 @@
-//! Texts that are no PTX, or not ours: an error that says where, never a panic.
+//! Texts that are not PTX, or use PTX that the emulator does not support. The parser reports an
+//! error with its place and never panics.
 
 use crate::table::{HEADER, program};
 use proptest::prelude::*;
@@ -50,7 +51,8 @@ fn recursion_is_refused() {
     assert!(error.message.contains("calls itself"), "{error}");
 }
 
-/// Thirty functions, each of which calls the next twice, and the last does nothing: a thousand million calls.
+/// Thirty functions. Each calls the previous one twice, and the first does nothing. Inlining them
+/// gives 2³⁰ calls.
 #[test]
 fn inlining_is_bounded() {
     let mut text = format!("{HEADER}.func f0 () {{ ret; }}\n");
@@ -94,7 +96,7 @@ END:
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
-    /// Characters are taken out, put in, doubled and swapped.
+    /// Removes, inserts, doubles and swaps characters.
     #[test]
     fn damaged_texts_do_not_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), 0u8..4, any::<char>()), 1..6)) {
         let mut text: Vec<char> = program(SAMPLE).chars().collect();
@@ -111,7 +113,7 @@ proptest! {
         let _ = Module::parse(&text);
     }
 
-    /// Words are exchanged for others of the language.
+    /// Replaces words by other words of the language.
     #[test]
     fn shuffled_words_do_not_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8)) {
         let source = program(SAMPLE);

@@ -1,4 +1,5 @@
-//! What a fault says, and that each kind is found. The planted faults of `tests/faults` go further.
+//! The texts of faults, with one fault of each kind. The planted faults of `tests/faults` go
+//! further.
 
 use crate::table::{STORE, try_run};
 use wengert_emulator::{FaultKind, Space};
@@ -72,7 +73,7 @@ fn halves_of_a_word_are_no_race_but_a_word_over_them_is() {
     assert_eq!(kind(over, 64), FaultKind::SharedRace);
 }
 
-/// Vector clocks: what lane 0 knows of lane 1 goes on to lane 2.
+/// Vector clocks are transitive: lane 2 learns from lane 0 what lane 0 has learned from lane 1.
 #[test]
 fn partial_synchronisation_is_transitive() {
     let body = "

@@ -2,10 +2,10 @@
 
 use wengert_emulator::{Access, Argument, Emulator, Fault, Launch, Memory, Module, Options};
 
-/// What begins every text.
+/// The head of every text.
 pub const HEADER: &str = ".version 8.6\n.target sm_90\n.address_size 64\n";
 
-/// Where the result of an instruction is.
+/// The register that contains the result of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Result {
     /// `%h9`
@@ -18,18 +18,18 @@ pub enum Result {
     Predicate,
 }
 
-/// An instruction (or several) that takes `%h0…`, `%w0…`, `%x0…`, which all hold the low bits of the case's values, and
-/// leaves a result; and what it must be.
+/// One or several instructions with their cases. They read `%h0…`, `%w0…` and `%x0…`, which contain
+/// the low bits of the case's values, and they write a result.
 pub struct Row {
     /// PTX.
     pub code: &'static str,
-    /// Which register holds the result.
+    /// The register of the result.
     pub result: Result,
-    /// Values, and the result.
+    /// The values of each case, and its result.
     pub cases: Vec<(Vec<u64>, u64)>,
 }
 
-/// The kernel that runs a row's cases, one a thread.
+/// The kernel that runs a row's cases, one in each thread.
 fn kernel(index: usize, row: &Row) -> String {
     let store = match row.result {
         Result::Half => "cvt.u64.u16 %x9, %h9;",
@@ -53,7 +53,7 @@ fn kernel(index: usize, row: &Row) -> String {
     )
 }
 
-/// Checks every case of every row; each in a lane of its own, and once more alone in a warp.
+/// Checks every case of every row: each in its own lane, and once more alone in a warp.
 pub fn check(rows: &[Row]) {
     let mut text = HEADER.to_owned();
     for (index, row) in rows.iter().enumerate() {
@@ -95,7 +95,8 @@ pub fn check(rows: &[Row]) {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Reads a text. With `PTX_DUMP` set to a folder, the text is left there, for ptxas to judge.
+/// Parses a text. If `PTX_DUMP` names a folder, also writes the text there, so that ptxas can check
+/// it.
 pub fn parse(text: &str) -> Module {
     if let Ok(folder) = std::env::var("PTX_DUMP") {
         let hash = text.bytes().fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
@@ -104,7 +105,7 @@ pub fn parse(text: &str) -> Module {
     Module::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A kernel's body around which this puts everything: `%x` is the pointer to the output buffer, `%t` the thread.
+/// Wraps a kernel's body. `%x` is the pointer to the output buffer, `%t` the thread.
 pub fn program(body: &str) -> String {
     format!(
         "{HEADER}.extern .shared .align 16 .b8 dynamic[];\n.visible .entry k(.param .u64 .ptr out)\n{{\n    \
@@ -124,7 +125,7 @@ pub const STORE: &str = "
     st.global.u32 [%d30], %w0;
     ret;";
 
-/// Runs a body over an output buffer of that many words, which hold their index plus 100.
+/// Runs a body on an output buffer of that many words. Their initial value is their index plus 100.
 pub fn try_run(body: &str, grid: u32, block: u32, words: u32) -> std::result::Result<Vec<u32>, Box<Fault>> {
     let module = parse(&program(body));
     let mut memory = Memory::new();
@@ -151,7 +152,7 @@ pub fn try_run(body: &str, grid: u32, block: u32, words: u32) -> std::result::Re
     Ok(bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect())
 }
 
-/// The same, without a fault.
+/// [`try_run`] for a body without a fault.
 pub fn run(body: &str, grid: u32, block: u32, words: u32) -> Vec<u32> {
     try_run(body, grid, block, words).unwrap_or_else(|fault| panic!("{fault}"))
 }

@@ -1,4 +1,4 @@
-//! What lanes of a warp do together.
+//! Operations of the lanes of a warp on each other.
 
 use crate::table::{STORE, run};
 
@@ -60,7 +60,7 @@ fn groups_side_by_side() {
     assert_eq!((out[0], out[31]), (120, 376));
 }
 
-/// Lanes come to a shuffle that names all of them by different ways.
+/// Lanes reach a shuffle that names all of them on different paths.
 #[test]
 fn lanes_wait_for_each_other() {
     let body = "
@@ -76,7 +76,8 @@ LOW:
 JOIN:
     add.u32 %w1, %t, %w2;
     shfl.sync.bfly.b32 %w0, %w1, 16, 31, -1;";
-    // Two barriers at different places are not the same barrier: each lane names lanes that wait elsewhere.
+    // Two barriers at different places are not the same barrier. Each lane names lanes that wait
+    // elsewhere.
     let fault = crate::table::try_run(&format!("{body}{STORE}"), 1, 32, 32).unwrap_err();
     assert_eq!(fault.kind, wengert_emulator::FaultKind::InactiveLane);
     let out = each_lane(&body.replace("    bar.warp.sync -1;\n", ""));

@@ -1,4 +1,4 @@
-//! Compiles a file of the corpus, launches its kernels on the emulator, and makes up inputs.
+//! Compiles a file of the corpus, launches its kernels on the emulator, and generates inputs.
 
 use std::path::Path;
 
@@ -6,17 +6,18 @@ use bytemuck::Pod;
 use wengert_ci::toolkit::Toolkit;
 use wengert_emulator::{Access, Argument, Emulator, Launch, Memory, Module, Options};
 
-/// How nvcc is asked to compile: as in production, and for a debugger, which keeps every variable in local memory.
+/// The options for nvcc: as in production, and for a debugger, which keeps every variable in local
+/// memory.
 const MODES: [&str; 2] = ["-O3", "-G"];
 
-/// A compiled file and a device's memory.
+/// A compiled file and the memory of a device.
 pub struct Bench {
     module: Module,
     memory: Memory,
     what: String,
 }
 
-/// A buffer in that memory.
+/// A buffer in the memory of a [`Bench`].
 #[derive(Clone, Copy)]
 pub struct Buffer {
     address: u64,
@@ -36,21 +37,21 @@ pub fn each(file: &str, test: impl Fn(&mut Bench)) {
 }
 
 impl Bench {
-    /// A buffer with these values.
+    /// A buffer with the given values.
     pub fn input<T: Pod>(&mut self, name: &'static str, values: &[T]) -> Buffer {
         let buffer = self.output::<T>(name, values.len());
         self.memory.write(buffer.address, bytemuck::cast_slice(values)).expect("a buffer just allocated");
         buffer
     }
 
-    /// A buffer of that many values, none of them written: reading one is a fault.
+    /// A buffer of that many values, all uninitialised. Reading one is a fault.
     pub fn output<T: Pod>(&mut self, name: &'static str, count: usize) -> Buffer {
         let bytes = count * size_of::<T>();
         let address = self.memory.allocate(name, bytes as u64).expect("a small buffer");
         Buffer { address, bytes, name }
     }
 
-    /// Launches a kernel; a fault fails the test.
+    /// Launches a kernel. A fault fails the test.
     pub fn launch(
         &mut self,
         kernel: &str,
@@ -72,18 +73,18 @@ impl Bench {
         }
     }
 
-    /// Where a buffer lies, for pointers inside of structures.
+    /// The address of a buffer, for pointers inside of structures.
     pub fn address(&self, buffer: Buffer) -> u64 {
         buffer.address
     }
 
-    /// What a buffer holds.
+    /// The values of a buffer.
     pub fn get<T: Pod>(&self, buffer: Buffer) -> Vec<T> {
         let bytes = self.memory.read(buffer.address, buffer.bytes).expect("a buffer of this memory");
         bytemuck::pod_collect_to_vec(&bytes)
     }
 
-    /// Compares a buffer with what it must hold, bit for bit but for NaNs.
+    /// Compares a buffer with its expected values bit for bit. Two NaNs are equal.
     pub fn expect<T: Pod + PartialEq + std::fmt::Debug>(&self, buffer: Buffer, expected: &[T]) {
         let found: Vec<T> = self.get(buffer);
         assert_eq!(found.len(), expected.len(), "{}: {}", self.what, buffer.name);
@@ -96,14 +97,15 @@ impl Bench {
         }
     }
 
-    /// Compares a buffer of f32 with exact values, within so many units in the last place of each.
+    /// Compares a buffer of f32 with exact values, within the given number of units in the last
+    /// place.
     pub fn expect_near(&self, buffer: Buffer, expected: &[f64], ulps: f64) {
         for (i, (a, &b)) in self.get::<f32>(buffer).into_iter().zip(expected).enumerate() {
             self.near(&format!("{}[{i}]", buffer.name), a, b, ulps);
         }
     }
 
-    /// Compares an f32 with the exact value, within so many units in the last place.
+    /// Compares an f32 with the exact value, within the given number of units in the last place.
     pub fn near(&self, what: &str, found: f32, exact: f64, ulps: f64) {
         let rounded = exact as f32;
         if rounded.is_nan() || rounded.is_infinite() {
@@ -111,7 +113,8 @@ impl Bench {
             assert!(same, "{}: {what} is {found:?}, not {rounded:?}", self.what);
             return;
         }
-        // The distance to the next f32 away from zero; a subnormal's is that of the least normal number.
+        // The distance to the next f32 away from zero. For a subnormal it is that of the least
+        // normal number.
         let unit = f64::from(f32::from_bits(rounded.abs().to_bits() + 1)) - f64::from(rounded.abs());
         let off = (f64::from(found) - exact).abs() / unit;
         assert!(off <= ulps, "{}: {what} is {found:e}, not {exact:e}: {off} units off", self.what);
@@ -130,17 +133,17 @@ impl Buffer {
         }
     }
 
-    /// The argument of a kernel that only reads it.
+    /// The argument of a kernel that only reads the buffer.
     pub fn read(self) -> Argument {
         self.argument(Access::Read)
     }
 
-    /// The argument of a kernel that writes it, and reads only what it wrote.
+    /// The argument of a kernel that writes the buffer, and reads only bytes that it has written.
     pub fn write(self) -> Argument {
         self.argument(Access::Write)
     }
 
-    /// The argument of a kernel that reads and writes it.
+    /// The argument of a kernel that reads and writes the buffer.
     pub fn both(self) -> Argument {
         self.argument(Access::ReadWrite)
     }
@@ -151,7 +154,7 @@ pub fn value<T: Pod>(v: T) -> Argument {
     Argument::Bytes(bytemuck::bytes_of(&v).to_vec())
 }
 
-/// Numbers that look random and are the same in every run: Steele's SplitMix64.
+/// Pseudorandom numbers, the same in every run: Steele's SplitMix64.
 pub struct Numbers(pub u64);
 
 impl Numbers {
@@ -164,12 +167,12 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// A whole number in `low..high`.
+    /// An integer in `low..high`.
     pub fn within(&mut self, low: i64, high: i64) -> i64 {
         low + (self.bits() % (high - low) as u64) as i64
     }
 
-    /// So many of them.
+    /// `count` integers in `low..high`.
     pub fn ints(&mut self, count: usize, low: i64, high: i64) -> Vec<i32> {
         (0..count).map(|_| self.within(low, high) as i32).collect()
     }
@@ -179,12 +182,12 @@ impl Numbers {
         low + (self.bits() >> 11) as f64 / (1u64 << 53) as f64 * (high - low)
     }
 
-    /// So many of them, rounded to f32.
+    /// `count` numbers in `low..high`, rounded to f32.
     pub fn floats(&mut self, count: usize, low: f64, high: f64) -> Vec<f32> {
         (0..count).map(|_| self.float(low, high) as f32).collect()
     }
 
-    /// So many of them.
+    /// `count` numbers in `low..high`.
     pub fn doubles(&mut self, count: usize, low: f64, high: f64) -> Vec<f64> {
         (0..count).map(|_| self.float(low, high)).collect()
     }

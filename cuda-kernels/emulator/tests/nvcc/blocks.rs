@@ -2,7 +2,8 @@
 
 use crate::bench::{Numbers, each, line, value};
 
-/// The sum by the halving tree that the kernels use: partner half a range away, then a quarter, and so on.
+/// The sum by the halving tree of the kernels. The partner of an element is half the range away,
+/// then a quarter, and so on.
 fn tree(mut part: Vec<f32>) -> f32 {
     let mut half = part.len() / 2;
     while half > 0 {
@@ -27,7 +28,7 @@ fn block_reductions() {
         let x = Numbers(2).ints(300, -1000, 1000);
         let (bx, out) = (b.input("x", &x), b.output::<[i32; 3]>("out", 3));
         b.launch("extremes", line(3), line(128), 0, &[bx.read(), out.write(), value(300)]);
-        // A thread past the end stands for x[0], with a factor of 1.
+        // A thread past the end uses x[0] for the extremes and the factor 1 for the product.
         let expected = x.chunks(128).map(|c| {
             let also = if c.len() < 128 { x[0] } else { c[0] };
             let least = c.iter().chain([&also]).min().unwrap();
@@ -78,7 +79,7 @@ fn histograms() {
         let mut expected = [0u64; 16];
         x.iter().for_each(|v| expected[*v as usize % 16] += 1);
         b.expect(counts, &expected);
-        // Who comes first is open, but each rank is given once.
+        // The order of the threads is unspecified, but each rank occurs once.
         let ranks = b.get::<i32>(ranks);
         for bin in 0..16 {
             let mut found: Vec<_> = (0..500).filter(|i| x[*i] % 16 == bin).map(|i| ranks[i]).collect();
@@ -116,7 +117,8 @@ fn softmaxes() {
             let sum: f64 = e.iter().sum();
             e.into_iter().map(move |v| v / sum)
         });
-        // exp 2, a sum in a tree of 4 + 5 + 4 additions at half a unit each, the quotient: below 12 units.
+        // exp adds 2 units, the tree of 4 + 5 + 4 additions half a unit each, and the quotient some
+        // more. The total is below 12 units.
         b.expect_near(out, &expected.collect::<Vec<_>>(), 12.0);
     });
 }
@@ -139,7 +141,8 @@ fn layer_norms() {
             for (c, v) in row.iter().enumerate() {
                 let exact = (f64::from(*v) - mean) / (variance + 1e-5).sqrt() * f64::from(scale[c]);
                 let off = (f64::from(found[r * columns + c]) - exact).abs();
-                // Values of about 1: the mean is off by a few units of 2⁻²⁴, the variance by a few dozen.
+                // The values are about 1. The mean is off by a few units of 2⁻²⁴, the variance by a
+                // few dozen.
                 assert!(off < 1e-5, "row {r}, column {c}: {off}");
             }
         }
@@ -193,7 +196,7 @@ fn sums_by_the_last_block() {
             tree((0..128).map(of_thread).collect())
         });
         let expected = partial.fold(0.0f32, |s, v| s + v);
-        // Twice: the counter wraps to 0 for the next launch.
+        // Two launches: the counter wraps to 0 for the second.
         for _ in 0..2 {
             let (partial, out) = (b.output::<f32>("partial", 6), b.output::<f32>("out", 1));
             let arguments = [bx.read(), partial.both(), out.write(), value(2000)];

@@ -98,7 +98,8 @@ fn machine(code: &[u8], start: i32, i: i32) -> i32 {
 fn switches_and_tables() {
     each("switches", |b| {
         let mut numbers = Numbers(31);
-        // Programs of eleven steps and a halt; operands are small, so that no jump leaves the code; one program ends in what no case names.
+        // Programs of eleven steps and a halt. Operands are small, so that no jump leaves the code.
+        // Every tenth program ends with an opcode that no case of the switch names.
         let mut code: Vec<u8> = Vec::new();
         let mut starts = Vec::new();
         for program in 0..100 {
@@ -112,7 +113,7 @@ fn switches_and_tables() {
             }
             code.extend([if program % 10 == 0 { 200 } else { 0 }, 0, 0, 0, 0, 0]);
         }
-        // A skipped operand may be taken for a jump past the last program: there it halts.
+        // A skipped operand may be read as a jump past the last program. These zeros halt there.
         code.extend([0; 32]);
         let (bc, bs, out) = (b.input("code", &code), b.input("starts", &starts), b.output::<i32>("out", 100));
         b.launch("machine", line(2), line(64), 0, &[bc.read(), bs.read(), out.write(), value(100)]);

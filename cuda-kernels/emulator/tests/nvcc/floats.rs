@@ -3,7 +3,8 @@
 use crate::bench::{Numbers, each, line, value};
 use half::{bf16, f16};
 
-/// The nearest number with so many bits of mantissa and that least exponent, ties to even; of that greatest magnitude at most, else infinite.
+/// The nearest number with `bits` bits of mantissa and at least the exponent `least`, ties to even.
+/// It is infinite above the magnitude `greatest`.
 fn round_to(x: f64, bits: i32, least: i32, greatest: f64) -> f64 {
     if x == 0.0 || !x.is_finite() {
         return x;
@@ -15,7 +16,7 @@ fn round_to(x: f64, bits: i32, least: i32, greatest: f64) -> f64 {
 }
 
 fn to_f16(x: f64) -> f16 {
-    // Exact: the number has no more bits than an f16.
+    // This conversion is exact: the number has no more bits than an f16.
     f16::from_f32(round_to(x, 10, -14, 65504.0) as f32)
 }
 
@@ -34,7 +35,7 @@ fn functions_of_f32() {
         let (bx, by, out) = (b.input("x", &x), b.input("y", &y), b.output::<f32>("out", 16 * n));
         b.launch("functions", line(4), line(64), 0, &[bx.read(), by.read(), out.write(), value(n as i32)]);
         let found = b.get::<f32>(out);
-        // The maximal errors of the CUDA C++ Programming Guide, in units in the last place, as one more than half of which a value is off.
+        // The maximum errors of the CUDA C++ Programming Guide, in units in the last place.
         type Row = (&'static str, f64, fn(f64, f64) -> f64);
         let rows: [Row; 16] = [
             ("exp", 2.0, |x, _| x.exp()),
@@ -63,7 +64,8 @@ fn functions_of_f32() {
     });
 }
 
-/// The sum or product of two f32, exact in f64 but for sums of very different sizes, rounded in a direction.
+/// Rounds the sum or product of two f32 in a direction. In f64 it is exact, except for sums of very
+/// different magnitudes.
 fn directed(exact: f64, up: bool) -> f32 {
     let near = exact as f32;
     let wrong = if up { f64::from(near) < exact } else { f64::from(near) > exact };
@@ -118,7 +120,8 @@ fn functions_of_f64() {
         let (bx, by, out) = (b.input("x", &x), b.input("y", &y), b.output::<f64>("out", 12 * n));
         b.launch("functions", line(2), line(64), 0, &[bx.read(), by.read(), out.write(), value(n as i32)]);
         let found = b.get::<f64>(out);
-        // Bounds of the CUDA C++ Programming Guide and one more, since the expected value is rounded too.
+        // The bounds of the CUDA C++ Programming Guide plus one, since the expected value is
+        // rounded too.
         type Row = (&'static str, i64, fn(f64, f64) -> f64);
         let rows: [Row; 12] = [
             ("exp", 2, |x, _| x.exp()),
@@ -162,7 +165,8 @@ fn conversions_of_every_kind() {
             0,
             &[bx.read(), out.write(), wide.write(), value(n as i32)],
         );
-        // Rust's casts saturate, and give 0 for NaN, as PTX does for the types of 32 bits and less. For 64 bits PTX gives 2⁶³.
+        // Rust's casts saturate, and give 0 for NaN. PTX does so for types of 32 bits and less. For
+        // 64 bits PTX gives 2⁶³.
         let (mut expected, mut expected_wide) = (vec![0i32; 9 * n], vec![0i64; 4 * n]);
         for (i, &v) in x.iter().enumerate() {
             let results = [
@@ -189,7 +193,7 @@ fn conversions_of_every_kind() {
         b.expect(out, &expected);
         let found = b.get::<i64>(wide);
         for (i, (a, e)) in found.iter().zip(&expected_wide).enumerate() {
-            // The bits of a converted NaN are open.
+            // The bits of a converted NaN are unspecified.
             assert!(a == e || i >= 3 * n && x[i - 3 * n].is_nan(), "wide[{i}] is {a}, not {e}: {}", x[i % n]);
         }
 
@@ -203,7 +207,8 @@ fn conversions_of_every_kind() {
         b.launch("from_integers", line(1), line(128), 0, &arguments);
         let (mut ef, mut ed, mut en) = (vec![0.0f32; 5 * n], vec![0.0f64; 3 * n], vec![0i32; 5 * n]);
         for (i, &v) in x.iter().enumerate() {
-            // Towards zero: the nearest, or the one before it. i128 holds every value of both types exactly.
+            // Rounding towards zero gives the nearest number, or the one before it. i128 represents
+            // every value of both types exactly.
             let cut =
                 |near: f32| if (near as i128).abs() > i128::from(v).abs() { step_in(near) } else { near };
             let below = |near: f32| if near as i128 > i128::from(v as i32) { near.next_down() } else { near };
@@ -238,7 +243,7 @@ fn arithmetic_of_f16() {
     each("half_arithmetic", |b| {
         let n = 200;
         let mut numbers = Numbers(85);
-        // Of few sizes, so that a product and a sum are exact in f64.
+        // The magnitudes are similar, so that a product plus a number is exact in f64.
         let mut halves = || (0..n).map(|_| to_f16(numbers.float(-20.0, 20.0))).collect::<Vec<_>>();
         let (x, mut y, z) = (halves(), halves(), halves());
         (y[0], y[1]) = (x[0], f16::from_f32(60000.0));
@@ -290,7 +295,7 @@ fn arithmetic_of_f16() {
         let (near, wanted) = (|v: f32| to_f16(v.into()), &mut vec![0u16; 4 * n]);
         for (i, &v) in x.iter().enumerate() {
             let r = near(v);
-            // One step away from, or towards zero, where the nearest lies on the wrong side.
+            // The nearest number, or its neighbour where the nearest is on the wrong side.
             let up = if r.to_f32() < v { f16_up(r) } else { r };
             let down = if r.to_f32() > v { -f16_up(-r) } else { r };
             let zero = if v > 0.0 { down } else { up };

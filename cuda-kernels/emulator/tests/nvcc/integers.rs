@@ -1,9 +1,9 @@
-//! Integers: 64 bits, bit tricks, quotients, dot products of bytes, Philox, sparse indices.
+//! Integers: 64 bits, bit manipulation, quotients, dot products of bytes, Philox, sparse indices.
 
 use crate::bench::{Numbers, each, line, value};
 use crate::memory::c_div;
 
-/// Values that find mistakes: random ones of every size, and the corners.
+/// Values that find mistakes: random ones of every magnitude, and the corner cases.
 fn corners(seed: u64, count: usize) -> Vec<i64> {
     let mut numbers = Numbers(seed);
     let edge = [0, 1, -1, 2, i64::MAX, i64::MIN, 0xffff_ffff, 0x8000_0000, -0x8000_0000, 0x1_0000_0000];
@@ -16,7 +16,7 @@ fn sixty_four_bits() {
     each("int64", |b| {
         let n = 130;
         let a = corners(60, n);
-        // No zero divisor, nor the one quotient that does not fit.
+        // Excludes zero divisors, and the only quotient that overflows.
         let other: Vec<i64> =
             corners(61, n).into_iter().rev().map(|v| if v == 0 || v == -1 { 3 } else { v }).collect();
         let (ba, bb, out) = (b.input("a", &a), b.input("b", &other), b.output::<i64>("out", 16 * n));
@@ -49,7 +49,7 @@ fn sixty_four_bits() {
     });
 }
 
-/// `prmt.b32`: each nibble of the selector picks a byte of the eight of `y:x`, or its sign.
+/// `prmt.b32`: each nibble of the selector picks one of the eight bytes of `y:x`, or its sign.
 fn permute(x: u32, y: u32, selector: u32) -> u32 {
     let all = u64::from(y) << 32 | u64::from(x);
     (0..4).fold(0, |r, k| {
@@ -75,7 +75,8 @@ fn bit_tricks() {
             let shifted = if position > 31 { 0 } else { x >> position };
             let unsigned_field = if length > 31 { shifted } else { shifted & ((1 << length) - 1) };
             let (position, length) = (y & 31, y >> 8 & 31);
-            // Past the top, bits are the sign of the word; the field's own top bit is its sign.
+            // Bits past the top are the sign of the word. The result is extended with the sign of
+            // the field.
             let field = if length == 0 {
                 0
             } else {
@@ -94,7 +95,7 @@ fn bit_tricks() {
                 if x == 0 { 0 } else { x.trailing_zeros() + 1 },
                 x.reverse_bits(),
                 permute(x, y, 0x5173),
-                // CUDA's function drops the bits that stand for signs.
+                // CUDA's function drops the selector's sign bits.
                 permute(x, y, y & 0x7777),
                 (pair << (x & 31) >> 32) as u32,
                 (pair >> (y & 63).min(32)) as u32,

@@ -1,12 +1,14 @@
-//! Kernels that NVIDIA's compiler made, on the emulator.
+//! Kernels that NVIDIA's compiler generated, on the emulator.
 //!
-//! The emulator runs the PTX that this project emits, and so could share the project's own misreadings of what PTX means. This corpus is the
-//! check from outside: small CUDA C++ kernels, compiled by nvcc, whose results are computed a second time in plain Rust. Each file's first
-//! lines say what it exercises. Every one is compiled twice, optimised and for a debugger; the second keeps every variable in local memory,
-//! calls functions instead of inlining them, and branches where the first predicates.
+//! The emulator runs the PTX that this project emits, so both could share a misreading of the PTX
+//! manual. This corpus is an independent check. It consists of small CUDA C++ kernels, compiled by
+//! nvcc, whose results are also computed in plain Rust. The first lines of each file state its
+//! subject. Every file is compiled twice: optimised, and for a debugger. The second mode keeps
+//! every variable in local memory, calls functions instead of inlining them, and branches where the
+//! first uses predicates.
 //!
-//! Integers and single roundings must agree bit for bit; functions of CUDA's library within the bounds of the CUDA C++ Programming Guide,
-//! "Mathematical Functions".
+//! Integers and single roundings must agree bit for bit. Functions of CUDA's library must be within
+//! the bounds of the CUDA C++ Programming Guide, "Mathematical Functions".
 
 mod bench;
 mod blocks;

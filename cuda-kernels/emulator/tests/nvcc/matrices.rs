@@ -1,14 +1,15 @@
-//! Matrix products: through shared tiles, and with tensor cores in every input type.
+//! Matrix products: through shared tiles, and on tensor cores with every input type.
 
 use crate::bench::{Numbers, each, line, value};
 use half::{bf16, f16};
 
-/// Multiples of 1/8 up to 2 in size: their products' sums are exact in f32 in any order, as long as there are fewer than 2¹⁶.
+/// Multiples of 1/8 with magnitude up to 2. The sum of fewer than 2¹⁶ of their products is exact in
+/// f32, in any order.
 fn eighths(numbers: &mut Numbers, count: usize) -> Vec<f32> {
     numbers.ints(count, -16, 17).into_iter().map(|v| v as f32 / 8.0).collect()
 }
 
-/// a[m,k] b[k,n], in the order of k.
+/// a[m,k]·b[k,n], summed in the order of k.
 fn product(a: &[f32], b: &[f32], m: usize, n: usize, k: usize) -> Vec<f32> {
     let entry = |i: usize| (0..k).fold(0.0f32, |s, j| a[i / n * k + j].mul_add(b[j * n + i % n], s));
     (0..m * n).map(entry).collect()
@@ -24,7 +25,7 @@ fn products_through_shared_tiles() {
         let sizes = [value(m as i32), value(n as i32), value(k as i32)];
         let arguments = [&[bx.read(), by.read(), out.write()], &sizes[..]].concat();
         b.launch("matmul", [2, 3, 1], [16, 16, 1], 0, &arguments);
-        // Zeros past the end of k add nothing.
+        // The zeros past the end of k add nothing.
         b.expect(out, &product(&x, &y, m, n, k));
     });
 }
@@ -45,7 +46,7 @@ fn tensor_cores_on_f16() {
         let (x, y, z) = (eighths(&mut numbers, 128), eighths(&mut numbers, 64), eighths(&mut numbers, 128));
         let (bx, by, bz) = (b.input("a", &halves(&x)), b.input("b", &halves(&y)), b.input("c", &halves(&z)));
         b.launch("accumulate", line(1), line(32), 0, &[bx.read(), by.read(), bz.both()]);
-        // Multiples of 1/64 below 32 + 2: exact in f32, and rounded once to f16.
+        // Multiples of 1/64 below 32 + 2 are exact in f32, and are rounded once to f16.
         let sums = product(&x, &y, 16, 8, 8);
         b.expect(bz, &sums.iter().zip(&z).map(|(s, z)| f16::from_f32(s + z)).collect::<Vec<_>>());
     });
@@ -56,7 +57,7 @@ fn tensor_cores_on_bf16() {
     each("mma_bf16", |b| {
         let (m, n, k) = (45, 19, 64);
         let mut numbers = Numbers(92);
-        // The second operand is given by columns.
+        // The second operand is stored by columns.
         let (x, columns) = (eighths(&mut numbers, m * k), eighths(&mut numbers, n * k));
         let narrow = |v: &[f32]| v.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
         let (bx, by) = (b.input("a", &narrow(&x)), b.input("b", &narrow(&columns)));
@@ -75,7 +76,8 @@ fn tensor_cores_on_tf32() {
         let k = 28;
         let mut numbers = Numbers(93);
         let (mut x, y) = (eighths(&mut numbers, 16 * k), eighths(&mut numbers, k * 8));
-        // Ties of the rounding to ten bits of mantissa go away from zero; 1 + 2⁻¹² goes down.
+        // Ties of the rounding to ten bits of mantissa are rounded away from zero. 1 + 2⁻¹² is
+        // rounded down.
         x[..3].copy_from_slice(&[1.0 + 2f32.powi(-11), -1.0 - 2f32.powi(-11), 1.0 + 2f32.powi(-12)]);
         let (bx, by, out) = (b.input("a", &x), b.input("b", &y), b.output::<f32>("c", 128));
         let rounded = b.output::<f32>("rounded", 32);

@@ -1,4 +1,5 @@
-//! Spaces and layouts: transposes, local arrays, constants, structures as parameters, dynamic shared memory, vectors, atomics.
+//! Address spaces and layouts: transposes, local arrays, constants, structures as parameters,
+//! dynamic shared memory, vectors, atomics.
 
 use crate::bench::{Bench, Numbers, each, line, value};
 use bytemuck::{Pod, Zeroable};
@@ -69,7 +70,7 @@ fn constants_and_globals() {
         b.expect(w, &index.iter().map(|i| [-1, 0x0123_4567_89ab_cdef, 7][at(i, 3)]).collect::<Vec<i64>>());
         b.expect(e, &index.iter().map(|i| [10, 40][at(i, 2)]).collect::<Vec<i32>>());
 
-        // A global keeps its value from launch to launch.
+        // A global variable keeps its value between launches.
         for first in [40, 72] {
             let out = b.output::<i32>("out", 32);
             b.launch("count", line(1), line(32), 0, &[out.write()]);
@@ -80,7 +81,7 @@ fn constants_and_globals() {
     });
 }
 
-/// The kernel's `struct Layout`, its padding spelled out.
+/// The kernel's `struct Layout` with explicit padding.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Layout {
@@ -191,7 +192,7 @@ fn atomics_of_every_kind() {
             x.iter().fold(0, |a, v| a ^ v),
         ];
         b.expect(cells, &expected);
-        // 200 steps up through 0..=9, and down through 6..=0.
+        // 200 increments that wrap in 0..=9, and 200 decrements that wrap in 6..=0.
         b.expect(wrap, &[200 % 10, 7 - 200 % 7]);
         let highest = x.iter().map(|v| ((v & 0xffff) as u64) << 20).max().unwrap();
         b.expect(wide, &[10u64.wrapping_add_signed(sum.into()), highest]);

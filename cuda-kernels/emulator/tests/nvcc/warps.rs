@@ -9,7 +9,7 @@ fn warp_reductions() {
         let x = Numbers(20).floats(3 * 192, -1.0, 1.0);
         let (bx, out) = (b.input("x", &x), b.output::<f32>("out", 3));
         b.launch("block_sums", line(3), line(192), 0, &[bx.read(), out.write()]);
-        // Lane 0 of shuffles down adds what is half a warp away, then a quarter, and so on.
+        // In shuffles down, lane 0 adds the value half a warp away, then a quarter, and so on.
         let warp = |v: &[f32]| {
             let mut v = v.to_vec();
             for step in [16, 8, 4, 2, 1] {
@@ -103,7 +103,7 @@ fn votes_and_matches() {
         let out = b.output::<i32>("out", expected.len());
         b.launch("compact", line(3), line(128), 0, &[bx.read(), out.write(), count.both(), value(300)]);
         b.expect(count, &[expected.len() as i32]);
-        // Which warp comes first is open.
+        // The order of the warps is unspecified.
         let mut found = b.get::<i32>(out);
         found.sort();
         expected.sort();

@@ -1,4 +1,4 @@
-//! Random nests of loops and branches that pass and give one value several times.
+//! Random nests of loops and branches that pass and return the same value several times.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ impl Random {
     }
 }
 
-/// A value: its name and its rank; all extents are 2.
+/// A value: its name and its rank. All extents are 2.
 type Value = (String, usize);
 
 fn ty(rank: usize) -> String {
@@ -46,7 +46,7 @@ impl Writer {
         format!("%v{}", self.next)
     }
 
-    /// Several values, one or the other more than once.
+    /// Several values, with repetitions.
     fn some(&mut self, of: &[Value], most: usize) -> Vec<Value> {
         (0..self.random.below(most + 1)).map(|_| of[self.random.below(of.len())].clone()).collect()
     }
@@ -56,7 +56,7 @@ impl Writer {
         writeln!(self.text, "return {}\n}}", names.join(", ")).unwrap();
     }
 
-    /// Equations of a body; values for its outputs.
+    /// Writes the equations of a body. Returns values for its outputs.
     fn body(&mut self, mut values: Vec<Value>, depth: usize) -> Vec<Value> {
         for _ in 0..2 + self.random.below(4) {
             match self.random.below(6) {
@@ -73,7 +73,7 @@ impl Writer {
                 _ => {
                     let (a, rank) = values[self.random.below(values.len())].clone();
                     let op = ["sin", "cos"][self.random.below(2)];
-                    // Written twice, it is two values that are equal.
+                    // Written twice, it gives two equal values.
                     for _ in 0..1 + self.random.below(2) {
                         let name = self.name();
                         writeln!(self.text, "{name}: {} = {op} {a}", ty(rank)).unwrap();
@@ -87,7 +87,7 @@ impl Writer {
         outputs
     }
 
-    /// Declares results and gives their text.
+    /// Declares results and returns their text.
     fn results(&mut self, ranks: &[usize], values: &mut Vec<Value>) -> String {
         let mut list = Vec::new();
         for rank in ranks {
@@ -98,7 +98,7 @@ impl Writer {
         list.join(", ")
     }
 
-    /// Fresh inputs of a region for these ranks.
+    /// New inputs of a region for these ranks.
     fn region(&mut self, ranks: &[usize]) -> Vec<Value> {
         let inputs: Vec<Value> = ranks.iter().map(|rank| (self.name(), *rank)).collect();
         let list: Vec<String> = inputs.iter().map(|(n, rank)| format!("{n}: {}", ty(*rank))).collect();
@@ -118,7 +118,7 @@ impl Writer {
         if inputs.is_empty() {
             return;
         }
-        // The region is written first: its outputs say what the results are.
+        // The region is written first, since its outputs determine the results.
         let before = std::mem::take(&mut self.text);
         let given = self.region(&inputs);
         let made = self.body(given.clone(), depth - 1);
@@ -151,7 +151,7 @@ impl Writer {
             .into_iter()
             .chain(carries.iter().chain(&slices).chain(&captures).map(|(name, _)| name.clone()))
             .collect();
-        // The count is not known within regions.
+        // The count is not in scope within regions.
         if counted && depth < 3 {
             return;
         }
@@ -167,7 +167,7 @@ impl Writer {
     }
 
     fn branch(&mut self, values: &mut Vec<Value>, depth: usize) {
-        // The predicate is not known within regions.
+        // The predicate is not in scope within regions.
         let captures = self.some(values, 3);
         if captures.is_empty() || depth < 3 {
             return;

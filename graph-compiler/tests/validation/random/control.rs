@@ -6,7 +6,8 @@ use wengert_core::op::{Binary, SampleOperand};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
 
 impl Pool<'_> {
-    /// Some steps in a region, on what it is given and on what is outside; then one more value of the type of `t`.
+    /// Some steps in a region, on its inputs and on values outside of it; then one more value with
+    /// the type of `t`.
     pub(super) fn region(&mut self, given: &[Tensor], t: &Tensor) -> Tensor {
         let mut values: Vec<Tensor> = (0..4).map(|_| self.any()).collect();
         values.push(self.float());
@@ -16,7 +17,7 @@ impl Pool<'_> {
             Pool { random: &mut *self.random, values, samples, depth: self.depth + 1, differentiated };
         (0..1 + inner.random.below(4)).for_each(|_| inner.step());
         let reached = inner.reach(t);
-        // So that nothing grows however often it runs.
+        // tanh bounds the value, however often the region runs.
         if reached.dtype().is_float() { reached.tanh() } else { reached }
     }
 
@@ -80,7 +81,8 @@ impl Pool<'_> {
         }
     }
 
-    /// A sample of the catalogue on values that are there, brought into the interval on which it is smooth.
+    /// A sample of the catalogue on existing values, which are mapped into the interval on which it
+    /// is smooth.
     pub(super) fn sample(&mut self) -> Vec<Tensor> {
         let samples = self.samples;
         let sample = self.random.pick(samples);

@@ -1,4 +1,4 @@
-//! Steps element by element, and those that move elements.
+//! Elementwise steps, and steps that move elements.
 
 use super::{LARGE, Pool, dims, extents};
 use wengert_core::op::{Binary, Compare, Pad, Slice, Unary};
@@ -7,7 +7,7 @@ use wengert_core::{DType, Dim, Literal, Tensor};
 impl Pool<'_> {
     pub(super) fn unary(&mut self) -> Vec<Tensor> {
         let x = self.float();
-        // Into the domain, and away from poles.
+        // Maps the operand into the domain, away from poles.
         let positive = |x: &Tensor| x.abs() + 0.5;
         vec![match self.random.below(24) {
             0 => x.abs(),
@@ -106,7 +106,7 @@ impl Pool<'_> {
             ]),
             _ => *self.random.pick(&[DType::F32, DType::F64, DType::I32, DType::U8, DType::I64]),
         };
-        // Beyond its range a conversion to integers says nothing of interest.
+        // A conversion to integers from beyond their range is not a useful test.
         let x = if x.dtype().is_float() && !dtype.is_float() { x.tanh() * 50.0 } else { x };
         let converted = x.convert(dtype);
         match self.random.below(2) {
@@ -170,7 +170,7 @@ impl Pool<'_> {
                 let axis = self.random.below(rank);
                 let y = self.like(&x);
                 match self.random.below(3) {
-                    // Cut and put together again, in one order or the other.
+                    // Sliced and concatenated again, in either order.
                     0 if shape[axis] > 1 => {
                         let (a, b) =
                             (x.slice_axis(axis, 0i64, 1i64), x.slice_axis(axis, 1i64, shape[axis] as i64));

@@ -1,5 +1,6 @@
-//! Random functions of everything that a pass looks at: elementwise chains with constants that rules know, movement, reductions, products, rows,
-//! gathers and scatters, windows, control flow, gradients, state; and samples of the whole catalogue. The same seed gives the same function.
+//! Random functions with everything that a pass looks at: elementwise chains with constants that
+//! rules know, movement, reductions, products, rows, gathers and scatters, windows, control flow,
+//! gradients, state; and samples of the whole catalogue. The same seed gives the same function.
 
 mod control;
 mod elementwise;
@@ -12,14 +13,15 @@ use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::{Binary, Reduce, ReduceKind, Sample};
 use wengert_core::{DType, Dim, Initializer, Literal, Op, Result, Scalar, Tensor, TensorType};
 
-/// Elements of a value, at most.
+/// Maximum number of elements of a value.
 const LARGE: usize = 600;
-/// Loops and branches within each other.
+/// Maximum nesting depth of loops and branches.
 const DEEP: usize = 2;
 
-/// The samples that functions are made of, besides what this file knows by name.
+/// The samples of which functions consist, besides the ops that this file names.
 pub fn samples() -> Vec<Sample> {
-    // What looks at the bits of a float may give anything where that is a rounding off; and of the special functions some are as steep as that.
+    // Ops on the bits of a float are left out, since one rounding may change their result entirely.
+    // So are the special functions that are as steep as that.
     let left_out = [
         "bitcast_convert_type",
         "nextafter",
@@ -41,7 +43,7 @@ pub fn samples() -> Vec<Sample> {
 
 /// A function of about `size` steps.
 ///
-/// Errors: a step is not defined on what chance gave it, or has no derivative.
+/// Errors: a step is not defined on its random operands, or has no derivative.
 pub fn function(seed: u64, size: usize, samples: &[Sample]) -> Result<Function> {
     let mut random = Random(seed);
     let (n, m) = (*random.pick(&[1usize, 2, 3, 4, 17]), *random.pick(&[1usize, 2, 5, 8, 12]));
@@ -89,7 +91,7 @@ pub fn function(seed: u64, size: usize, samples: &[Sample]) -> Result<Function> 
             let value = pool.any();
             f.output(&format!("y{i}"), &value);
         }
-        // The last value always, so that no function is empty.
+        // The last value is always an output, so that no function is empty.
         let last = pool.last();
         f.output("last", &last);
         let new = pool.reach(&state);
@@ -97,7 +99,7 @@ pub fn function(seed: u64, size: usize, samples: &[Sample]) -> Result<Function> 
     })
 }
 
-/// A function whose sums are long enough to be cut in parts.
+/// A function with sums that are long enough to be cut into parts.
 pub fn long(seed: u64) -> Result<Function> {
     let mut random = Random(seed);
     let shapes = [vec![70_000usize], vec![2, 40_001], vec![33_000, 2], vec![1 << 16], vec![3, 5, 5000]];
@@ -117,7 +119,8 @@ pub fn long(seed: u64) -> Result<Function> {
     })
 }
 
-/// Elements for an input: tame ones, whose sums can be bounded; or, if `wild`, those on which identities fail that do not hold.
+/// Elements for an input. Usually they are small, so that sums can be bounded. If `wild`, they are
+/// values for which false identities fail.
 pub fn literal(random: &mut Random, ty: &TensorType, wild: bool) -> Literal {
     let shape = ty.extents().expect("inputs are bound");
     let special =
@@ -142,7 +145,7 @@ fn dims(extents: &[usize]) -> Vec<Dim> {
     extents.iter().map(|e| Dim::from(*e)).collect()
 }
 
-/// Values from which new ones are made.
+/// Values, from which new ones are built.
 struct Pool<'r> {
     random: &'r mut Random,
     values: Vec<Tensor>,
@@ -156,7 +159,7 @@ impl Pool<'_> {
         self.values.last().expect("there are inputs").clone()
     }
 
-    /// Recent values more often, so that chains become long.
+    /// Recent values are chosen more often, so that chains become long.
     fn any(&mut self) -> Tensor {
         let n = self.values.len();
         let far = if self.random.below(3) == 0 { self.random.below(n) } else { 0 };
@@ -164,7 +167,7 @@ impl Pool<'_> {
         self.values[n - 1 - back].clone()
     }
 
-    /// A value with a property, if there is one; recent ones more often.
+    /// A value with a property, if there is one. Recent ones are chosen more often.
     fn one(&mut self, fits: impl Fn(&Tensor) -> bool) -> Option<Tensor> {
         let fitting: Vec<Tensor> = self.values.iter().filter(|t| fits(t)).cloned().collect();
         let recent = fitting.len().saturating_sub(4);
@@ -176,7 +179,7 @@ impl Pool<'_> {
         self.one(|t| t.dtype().is_float()).expect("there are floats among the inputs")
     }
 
-    /// A float tensor with at least so many axes.
+    /// A float tensor of at least this rank.
     fn ranked(&mut self, rank: usize) -> Option<Tensor> {
         self.one(|t| t.dtype().is_float() && t.rank() >= rank)
     }
@@ -185,7 +188,7 @@ impl Pool<'_> {
         self.random.below(x.rank())
     }
 
-    /// A number that rules know, or do not.
+    /// A number that rules know, or another one.
     fn number(&mut self, dtype: DType) -> Scalar {
         let numbers = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 0.25, 3.0, 0.1];
         let integers = [0, 1, -1, 2, 7, 31];
@@ -196,7 +199,7 @@ impl Pool<'_> {
         }
     }
 
-    /// A value of the same type: one that is there, a constant, or what can be broadcast to it.
+    /// A value of the same type: an existing one, a constant, or a broadcast.
     fn like(&mut self, x: &Tensor) -> Tensor {
         let (ty, shape) = (x.ty().clone(), extents(x));
         match self.random.below(8) {
@@ -208,7 +211,7 @@ impl Pool<'_> {
             3 | 4 => {
                 let small = self.one(|t| t.dtype() == ty.dtype && t.rank() < ty.rank());
                 let Some(small) = small else { return x.clone() };
-                // Any ascending choice of axes with these extents.
+                // A random ascending choice of axes with these extents.
                 let axes = extents(&small);
                 let mut chosen = Vec::new();
                 for (axis, extent) in shape.iter().enumerate() {
@@ -226,7 +229,7 @@ impl Pool<'_> {
         }
     }
 
-    /// A value of the type of `t` that depends on the last one.
+    /// A value with the type of `t` that depends on the last one.
     fn reach(&mut self, t: &Tensor) -> Tensor {
         let last = self.last();
         if last.ty() == t.ty() {
@@ -247,7 +250,7 @@ impl Pool<'_> {
         }
     }
 
-    /// Adds a value, or some.
+    /// Adds one or several values.
     fn step(&mut self) {
         let made = match self.random.below(44) {
             0..=5 => self.unary(),

@@ -48,7 +48,7 @@ impl Pool<'_> {
         vec![Tensor::apply(Cumulative { kind, axis, reverse }, &[&x])]
     }
 
-    /// What goes through rows more than once.
+    /// Ops that read a row more than once.
     pub(super) fn row(&mut self) -> Vec<Tensor> {
         let Some(x) = self.ranked(1) else { return vec![] };
         let axis = self.axis(&x);
@@ -62,7 +62,7 @@ impl Pool<'_> {
             3 => x.standardize(axis, 1e-3),
             4 => x.rms_normalize(axis, 1e-3),
             5 => {
-                // A layer norm with what is learnt, by hand.
+                // A layer norm with scale and shift, by hand.
                 let centred = &x - x.mean_axes(&[axis]).restore_axes(x.shape(), &[axis]);
                 let size = (&centred * &centred).mean_axes(&[axis]) + 0.01;
                 let normal = centred * size.rsqrt().restore_axes(x.shape(), &[axis]);
@@ -81,7 +81,7 @@ impl Pool<'_> {
     pub(super) fn product(&mut self) -> Vec<Tensor> {
         let Some(x) = self.ranked(1) else { return vec![] };
         let (shape, dtype) = (extents(&x), x.dtype());
-        // Any two axes of the same extent, and no batch, or the first.
+        // Any two axes of the same extent, with no batch axis or with the first axis as batch.
         let y =
             self.one(|t| t.dtype() == dtype && t.rank() >= 1 && extents(t).iter().any(|e| shape.contains(e)));
         let Some(y) = y else { return vec![] };
@@ -115,7 +115,7 @@ impl Pool<'_> {
         }
     }
 
-    /// An affine layer and what follows it.
+    /// An affine layer and the ops that follow it.
     pub(super) fn layer(&mut self) -> Vec<Tensor> {
         let Some(x) = self.one(|t| t.dtype().is_float() && t.rank() == 2) else { return vec![] };
         let (dtype, width) = (x.dtype(), extents(&x)[1]);
@@ -170,7 +170,7 @@ impl Pool<'_> {
                 Some(i) => x.gather_rows(&i),
                 None => return vec![],
             },
-            // Halves are rounded at each addition, in the order of the updates.
+            // Halves are left out: each addition is rounded, in the order of the updates.
             3 if !x.dtype().is_half() => {
                 let Some(i) = indices else { return vec![] };
                 let rows = extents(&i)[0];
