@@ -5,7 +5,7 @@
 //!
 //! Writes into the current folder the files for `graphrun`: `char_gpt.graph` (the functions `init`,
 //! `train_step`, `loss` and `sample`, and the recipe), `char_gpt.safetensors` (the trained weights)
-//! and `char_gpt.npz` (the data). The model is in `src/char_gpt.rs`.
+//! and `char_gpt.npz` (the data). `src/char_gpt.rs` has the other code.
 
 #![allow(clippy::print_stdout)] // The example prints its results.
 

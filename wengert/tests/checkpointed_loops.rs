@@ -1,4 +1,4 @@
-//! A loop whose length is known only at run time, differentiated in reverse mode from ten
+//! A loop whose length is known only at run time, differentiated in reverse mode from a few
 //! checkpoints. Tests compare the steps that the executor runs, and the memory that the plan
 //! reserves, with the formulas.
 
