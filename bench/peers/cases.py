@@ -1,12 +1,14 @@
 """The cases of `cases.json`: their arrays, and what a result may deviate."""
 
-# Unit roundoffs, and how many of them a result may deviate relative to its greatest element.
+# Bounds on deviations, relative to the greatest element of a result; for bf16 as a number of unit
+# roundoffs.
 BOUNDS = {"f32": 1e-5, "bf16": 16 * 2.0**-8}
 
-# Kinds of cases that begin with the same numbers for everybody.
+# Kinds of cases in which all contenders begin with the same numbers.
 BEGUN = ("training", "convolutional", "recurrent", "transformer", "inference")
 
-# From so many parameters on, only the first loss is computed in f64; the others are compared between contenders.
+# Number of parameters from which only the first loss is computed in f64. The other losses are
+# compared between contenders.
 LARGE = 1 << 20
 
 

@@ -155,7 +155,7 @@ class ResNet:
 
         ways = {
             "mean square of what is centred": lambda jnp, x, mean: jnp.square(x - mean).mean((0, 1, 2)),
-            # As Flax does it unless it is asked not to.
+            # Flax's default.
             "mean square less squared mean": lambda jnp, x, mean: jnp.maximum(jnp.square(x).mean((0, 1, 2)) - jnp.square(mean), 0.0),
         }
         return {name: step_of(self.forward(jax, variance)) for name, variance in ways.items()}

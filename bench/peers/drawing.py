@@ -44,7 +44,7 @@ def labels(name, shape, bound):
     import numpy as np
 
     count = math.prod(shape)
-    # Words that would be drawn once too often are left out; among so many spare ones there are enough.
+    # Rejects words that would bias the integers. The 64 spare words are enough to replace them.
     some = words(name, count + 64)
     some = some[some >= np.uint64((1 << 64) % bound)][:count]
     return (some % np.uint64(bound)).astype(np.int32).reshape(shape)

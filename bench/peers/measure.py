@@ -60,12 +60,12 @@ def main():
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
 
-    # Libraries print; the answers and the record are not to be mixed with that.
+    # Libraries print to standard output. Their text must not mix with the answers and the record.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     listed = json.loads((Path(__file__).parent / "cases.json").read_text())
     if arguments.serve:
-        # On a GPU some groups have other names: what is asked for there is the catalogue's.
+        # On a GPU some groups have other names. Requests use the names of the catalogue.
         every = sum((listed[name] for name in ("cpu", "cpu_small", "full", "small")), [])
         if arguments.memory:
             every = listed["memory"] + listed["memory_small"]

@@ -9,7 +9,7 @@ import drawing
 import steps
 import transformer
 
-STEPS = 3  # in all: the first is what a start is about, the others show what memory training needs
+STEPS = 3  # the first measures the start, the others the memory of training
 
 
 def prepare(cache):

@@ -1,4 +1,5 @@
-//! Every case at small extents: it runs on the CPU, its result is right, and a wrong one would be found out.
+//! Runs every case at small extents on the CPU. The result must be right, and a wrong result must
+//! be detected.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::collections::BTreeSet;
@@ -28,14 +29,14 @@ fn every_case_runs_on_the_cpu_and_is_right() {
     for case in both(true) {
         let parity = local.prepare(&case).unwrap_or_else(|e| panic!("{}: {e}", case.id));
         assert!(parity.compared > 0 && parity.worst <= parity.bound, "{}: {parity:?}", case.id);
-        // Again, and more than once: the data of a case stay what they were.
+        // Runs again, more than once: the data of a case must not change.
         assert!(local.time(&case, 2).unwrap() > 0.0, "{}", case.id);
         local.release(&case);
         assert!(local.time(&case, 1).is_err(), "{} is gone", case.id);
     }
 }
 
-/// The check is given other data than the case ran on.
+/// The check gets other data than the run.
 #[test]
 fn a_wrong_result_is_found_out() {
     for case in both(true) {
@@ -81,7 +82,7 @@ fn names_are_different_and_references_exist() {
     assert!(dtypes.contains(&DType::F32) && dtypes.contains(&DType::BF16));
 }
 
-/// The list that the scripts for other systems read is the catalogue. `WENGERT_BLESS=1` rewrites it.
+/// The list for the scripts of other systems equals the catalogue. `WENGERT_BLESS=1` rewrites it.
 #[test]
 fn peers_measure_the_same_cases() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/cases.json");
@@ -108,7 +109,8 @@ fn bench() -> Command {
     Command::new(env!("CARGO_BIN_EXE_wengert-bench"))
 }
 
-/// A record on the CPU, with this program as its own peer in another process, and the table of it.
+/// A record on the CPU, with this program in another process as its own peer, and the table of the
+/// record.
 #[test]
 fn the_command_leaves_a_record_and_merges_it() {
     let path = std::env::temp_dir().join(format!("wengert-bench-command-{}.json", std::process::id()));
@@ -131,7 +133,7 @@ fn the_command_leaves_a_record_and_merges_it() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let record = Record::read(&path).unwrap();
     assert_eq!(record.date.as_deref(), Some("2026-01-02"));
-    // Eight copies and three softmaxes, by two contenders.
+    // Eight copies and three softmaxes, for two contenders.
     assert_eq!(record.measurements.len(), 22);
     assert!(record.failed.is_empty() && record.absent.is_empty());
     for m in &record.measurements {
@@ -141,7 +143,7 @@ fn the_command_leaves_a_record_and_merges_it() {
     let table = bench().arg("table").arg(&path).output().unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(table.status.success());
-    // The table that the measuring command prints last is the one that `table` makes.
+    // The measuring command prints the same table at its end as `table`.
     assert_eq!(table.stdout, output.stdout);
     let text = String::from_utf8(table.stdout).unwrap();
     assert_eq!(
@@ -172,7 +174,7 @@ fn wrong_usage_is_told() {
         "cannot start `/no/such/peer`",
     );
     fails(&["table", "/no/such/record.json"], 2, "cannot read /no/such/record.json");
-    // Before anything is measured.
+    // Options are checked before anything is measured.
     for option in ["--json", "--csv", "--svg"] {
         let arguments = ["cpu", option, "/no/such/file", "--peer", "/no/such/peer"];
         fails(&arguments, 2, "cannot write `/no/such/file`");
@@ -180,7 +182,7 @@ fn wrong_usage_is_told() {
     fails(&["memory", "--json", "/no/such/file"], 2, "cannot write `/no/such/file`");
 }
 
-/// That nobody reads on is the reader's will: `wengert-bench cases | head`.
+/// A reader may close the pipe early, as in `wengert-bench cases | head`. That is not an error.
 #[test]
 fn an_output_that_nobody_reads_is_no_failure() {
     let mut child = bench().arg("cases").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -190,7 +192,7 @@ fn an_output_that_nobody_reads_is_no_failure() {
     assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
-/// A run that does not come to its end leaves the groups that did.
+/// A run that is interrupted keeps the finished groups.
 #[cfg(unix)]
 #[test]
 fn what_was_measured_stays() {
@@ -198,7 +200,7 @@ fn what_was_measured_stays() {
     let folder = tempfile::tempdir().unwrap();
     let (peer, path) = (folder.path().join("peer"), folder.path().join("record.json"));
     let binary = env!("CARGO_BIN_EXE_wengert-bench");
-    // It answers once; when the second group begins, it is not there any more.
+    // The peer deletes itself after its first start, so the second group cannot start it.
     std::fs::write(&peer, format!("#!/bin/sh\nrm \"$0\"\nexec \"{binary}\" serve \"$@\"\n")).unwrap();
     std::fs::set_permissions(&peer, std::fs::Permissions::from_mode(0o755)).unwrap();
     let output = bench()
@@ -217,7 +219,7 @@ fn what_was_measured_stays() {
     assert_eq!(measured, ["empty", "empty"]);
 }
 
-/// On the CPU, plain loops take part where there are some.
+/// On the CPU, plain loops are contenders in the cases that have them.
 #[test]
 fn the_cpu_is_measured_beside_plain_loops() {
     let path = std::env::temp_dir().join(format!("wengert-bench-cpu-{}.json", std::process::id()));
@@ -227,7 +229,8 @@ fn the_cpu_is_measured_beside_plain_loops() {
     assert!(output.status.success() && record.failed.is_empty(), "{:?}", record.failed);
     let of = |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
     assert_eq!((of("wengert"), of("rust loop")), (catalogue_of_cpu(true).len(), 6));
-    // A product and a copy beside each group of networks, which are no rows of the table.
+    // Each group of networks has a product and a copy as yardsticks. The table has no rows for
+    // them.
     let groups = ["C3 GPT", "C5 MLPs", "C5 convnet", "C5 LSTM", "C6 MLP", "C6 BERT", "C6 GPT-2"];
     for group in groups {
         let beside = record.measurements.iter().filter(|m| m.group == group && m.contender == "yardstick");
@@ -237,7 +240,7 @@ fn the_cpu_is_measured_beside_plain_loops() {
     assert!(!String::from_utf8(output.stdout).unwrap().contains("yardstick"));
 }
 
-/// Every step whose memory is looked at is compiled, and the table of the record has a row for each.
+/// Compiles every step of the memory benchmark. The table of the record has a row for each.
 #[test]
 fn memory_is_planned_for_every_step() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,7 +261,7 @@ fn memory_is_planned_for_every_step() {
         let (bound, naive) = (found.bound_bytes.unwrap(), found.naive_bytes.unwrap());
         assert!(0 < bound && bound <= found.arena_bytes && naive > 0, "{found:?}");
         assert!(found.planning.is_some_and(|share| 0.0 < share && share < 1.0), "{found:?}");
-        // Nothing but the loss is made beside the state.
+        // Besides the state the only result is the loss.
         assert_eq!(found.result_bytes, 4, "{}", case.id);
         assert!(folder.path().join(format!("{}.graph", case.file_name())).exists(), "{}", case.id);
         let row = text.lines().find(|line| line.starts_with(&format!("| {} |", case.id))).unwrap();
@@ -276,7 +279,7 @@ fn memory_is_planned_for_every_step() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// What is compiled only says so.
+/// A case that is only compiled is marked as such.
 #[test]
 fn steps_without_a_plain_loop_are_not_run() {
     for case in catalogue_of_memory(true) {
@@ -286,7 +289,7 @@ fn steps_without_a_plain_loop_are_not_run() {
     }
 }
 
-/// A profile names a kernel for everything that takes time; steps of products have rates.
+/// A profile names a kernel for every entry with time. Steps of products have rates.
 #[test]
 fn a_profile_names_kernels() {
     let output = bench()

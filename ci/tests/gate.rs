@@ -1,4 +1,4 @@
-//! The ptxas gate passes what is good, and fails what is not.
+//! The ptxas gate passes valid modules and fails invalid ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn gated(sources: &[Source], allowed: &str) -> Report {
     assemble(sources, &allowed).expect("ptxas is there")
 }
 
-/// A kernel of 1024 threads, and so of 64 registers at most, that keeps a hundred values alive.
+/// A kernel of 1024 threads, and so of at most 64 registers, with a hundred live values.
 fn spilling() -> String {
     let mut body = String::from(".reg .b64 %l<2>;\n.reg .f32 %f<102>;\nld.param.u64 %l0, [p];\n");
     (0..100).for_each(|i| body += &format!("ld.volatile.global.f32 %f{i}, [%l0+{}];\n", 4 * i));
@@ -51,7 +51,7 @@ fn a_spill_fails_unless_it_is_allowed() {
     let report = gated(&sources, "crow* all 1000 a hundred values are meant to be alive\n");
     assert!(report.passed() && report.allowed.len() == 6);
     assert!(report.allowed[0].contains("meant to be alive"));
-    // Not as much, and not there.
+    // An allowance of too few bytes, and one for another architecture.
     assert_eq!(gated(&sources, "crowded all 4 a few bytes").failures.len(), 6);
     assert_eq!(gated(&sources, "crowded sm_90 1000 only here").failures.len(), 5);
     assert!(Allowed::parse("crowded all 4").is_err(), "a reason is wanted");
@@ -82,7 +82,7 @@ fn equal_modules_are_one_and_others_are_assembled_only_where_they_are_for() {
     let mut collection = Collection::default();
     for architecture in Architecture::ALL {
         collection.add("same", architecture, kernel("same", "", ""));
-        // As a plan that makes use of what an architecture has.
+        // A plan may depend on the architecture, here by the size of its shared memory.
         let own = format!("// dynamic_shared own {}\n", architecture.shared_per_block);
         collection.add(&format!("own {}", architecture.name()), architecture, own + &kernel("own", "", ""));
     }
@@ -114,8 +114,8 @@ fn the_command_reads_a_folder_and_tells_by_its_exit_status() {
     assert!(fs::read_to_string(folder.path().join("gate.json")).unwrap().contains("crowded"));
 }
 
-/// The options are one table for the driver and the gate (`wengert_cuda::assembly`), and a test
-/// beside the driver looks at what it is given. This one looks at what ptxas is given.
+/// The driver and the gate take their options from one table (`wengert_cuda::assembly`). A test in
+/// the driver checks the driver's options. This test checks the options that ptxas gets.
 #[test]
 fn ptxas_is_run_with_the_options_of_the_driver() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn ptxas_is_run_with_the_options_of_the_driver() {
         let words = gate::arguments(&architecture.name()).join(" ");
         let line =
             asked.lines().find(|line| line.contains(&words)).unwrap_or_else(|| panic!("{words}: {asked}"));
-        // Nothing else decides about the code.
+        // No other option affects the code.
         let rest = line.replace(&words, "");
         let mut rest: Vec<&str> = rest.split_whitespace().collect();
         rest.retain(|word| !word.contains('/'));

@@ -1,6 +1,6 @@
-//! `ci/gpu/run` does its steps, tells what passed and what failed, and goes on where it was broken
-//! off, on machines that a test makes up: its pack holds shell scripts for the executables, and its
-//! driver and libraries are empty files. The steps are the real ones.
+//! `ci/gpu/run` does its steps, reports which passed and which failed, and resumes after an
+//! interruption. The tests run it on simulated machines: the pack holds shell scripts instead of
+//! executables, and the driver and libraries are empty files. The steps are the real ones.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests.
 
@@ -39,12 +39,13 @@ struct Machine {
     folder: tempfile::TempDir,
 }
 
-/// Trains the same weights each time, and prints what `graphrun train` does; lists devices.
+/// Imitates `graphrun`: trains the same weights each time, prints the output of `graphrun train`,
+/// and lists devices.
 const GRAPHRUN: &str = "[ \"$1\" = devices ] && echo 'cuda:0       Some GPU' && exit 0\n\
                         while [ $# -gt 0 ]; do [ \"$1\" = --out ] && out=$2; shift; done\n\
                         mkdir -p $out; echo bits > $out/weights.safetensors\n\
                         echo '900 steps done: loss 0.0912, accuracy 0.9750'\n";
-/// Writes a record, and prints a table and what it was asked.
+/// Imitates the benchmark: writes a record, and prints its arguments and a table.
 const BENCH: &str = "echo \"$@\"; while [ $# -gt 0 ]; do [ \"$1\" = --json ] && out=$2; shift; done\n\
                      [ -z \"$out\" ] || echo '{\"format\": 1}' > \"$out\"; echo '| copy | 1 us |'\n";
 const TESTS: &str = "echo \"$WENGERT_TEST_DEVICE $WENGERT_TEST_PART $@\" >> asked\n\
@@ -68,7 +69,7 @@ impl Machine {
             "tools/nvidia-smi",
             "case \"$1\" in --query-gpu=name*) echo 'Some GPU, 570.1';; *) echo '570.1';; esac\n",
         );
-        // Neither PyTorch nor JAX.
+        // Python has neither PyTorch nor JAX.
         machine.program(
             "tools/python3",
             "case \"$2\" in 'import torch'|'import jax') exit 1;; esac; echo python 3\n",
@@ -106,14 +107,14 @@ impl Machine {
         serde_json::from_str(&fs::read_to_string(self.path("results/results.json")).unwrap()).unwrap()
     }
 
-    /// Name and outcome of each step that was done.
+    /// Name and outcome of each finished step.
     fn outcomes(&self) -> BTreeMap<String, String> {
         let word = |value: &Value| value.as_str().unwrap().to_string();
         let results = self.results();
         results["steps"].as_array().unwrap().iter().map(|s| (word(&s["name"]), word(&s["outcome"]))).collect()
     }
 
-    /// What the tests were asked, a line for each process.
+    /// The arguments of the tests, one line for each process.
     fn asked(&self) -> String {
         fs::read_to_string(self.path("asked")).unwrap_or_default()
     }
@@ -123,7 +124,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// By its limits, with the seconds that it takes to start a step and to kill one.
+/// The sum of the steps' limits, with the seconds for starting and for killing a step.
 #[test]
 fn every_stage_is_below_nine_minutes() {
     let steps = steps();
@@ -136,10 +137,10 @@ fn every_stage_is_below_nine_minutes() {
     assert!(names.is_sorted_by_key(|stage| STAGES.iter().position(|s| s == stage)), "{names:?}");
 }
 
-/// Each kernel of `on_devices/smoke.rs` is a step, and what a step has to do fits its limit: a
-/// module for the function and one for its gradient, in each of three sessions, at 22 ms each;
-/// opening a device and running them take a second at most, and the sanitizer a hundred times as
-/// long.
+/// Each kernel of `on_devices/smoke.rs` is a step, and its work fits the step's limit. The work is
+/// a module for the function and one for its gradient, in each of three sessions, at 22 ms each.
+/// Opening a device and running the modules takes at most a second, and under the sanitizer a
+/// hundred times as long.
 #[test]
 fn every_kernel_is_a_step_that_fits() {
     const MODULES: f64 = 2.0 * 3.0;
@@ -186,7 +187,7 @@ fn a_good_pack_passes_and_what_is_absent_is_told() {
     assert!(table.contains("smoke softmax") && table.contains("12 tests"), "{table}");
     let clocks = fs::read_to_string(machine.path("results/clocks.csv")).unwrap();
     assert!(clocks.contains("before smoke.softmax, 570.1\nafter smoke.softmax, 570.1\n"), "{clocks}");
-    // Each test is told its device, and each part of the samples is run once.
+    // Each test gets its device, and each part of the samples runs once.
     let asked = machine.asked();
     assert!(asked.lines().all(|line| line.starts_with("cuda:0 ")), "{asked}");
     assert!(asked.contains("cuda:0  --exact smoke::on_the_device_that_is_asked_for::softmax\n"), "{asked}");
@@ -199,7 +200,7 @@ fn a_good_pack_passes_and_what_is_absent_is_told() {
 fn what_fails_is_told_and_the_rest_still_runs() {
     let machine = Machine::new();
     machine.program("bin/on_a_gpu", "echo 'test result: FAILED. 11 passed; 1 failed'; exit 101\n");
-    // No test ran: that proves nothing.
+    // No test ran, so the step must fail.
     let plans = format!(
         "[ $1 = plans::on_the_device ] && echo 'test result: ok. 0 passed; 0 failed' && exit\n{TESTS}"
     );
@@ -244,7 +245,7 @@ fn a_visit_goes_on_where_the_last_was_broken_off() {
     ));
     assert_eq!(machine.run(&["--stage", "probe"]).status.code(), Some(1));
     assert_eq!(did(), "one\ntwo\n");
-    // On another machine, with what the archive holds.
+    // On another machine, with the content of the archive.
     fs::remove_dir_all(machine.path("results")).unwrap();
     assert_eq!(machine.run(&[]).status.code(), Some(1), "what failed is still told");
     assert_eq!(did(), "one\ntwo\nthree\n");
@@ -252,7 +253,7 @@ fn a_visit_goes_on_where_the_last_was_broken_off() {
     assert_eq!(machine.run(&["--again"]).status.code(), Some(0));
     assert_eq!(did(), "one\ntwo\nthree\ntwo\n");
     assert_eq!(machine.outcomes().len(), 3);
-    // The archive has all of it.
+    // The archive has all files.
     let list = Command::new("tar").arg("-tzf").arg(machine.path("results.tar.gz")).output().unwrap();
     for name in [
         "results/results.json",
@@ -309,7 +310,7 @@ fn a_machine_without_libraries_gives_one_line_and_status_3() {
     let elsewhere =
         ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"];
     if elsewhere.iter().any(|f| Path::new(f).join("libcublasLt.so").exists()) {
-        // This machine has CUDA itself; the script is right to find it.
+        // CUDA is installed on this machine, and the script is right to find it.
         return;
     }
     fs::remove_file(wanted).unwrap();
@@ -327,7 +328,7 @@ fn scripts_are_well_formed() {
         let script = fs::read_to_string(root().join(name)).unwrap();
         assert!(script.contains("\nset -euo pipefail\n"), "{name}: errors must stop it");
     }
-    // A step names only what the pack holds.
+    // Steps use only programs that the pack holds.
     let contents = fs::read_to_string(root().join("ci/gpu/contents")).unwrap();
     let script = fs::read_to_string(root().join("ci/gpu/run")).unwrap();
     let commands: String = steps().into_iter().map(|s| s.command + "\n").collect::<String>() + &script;

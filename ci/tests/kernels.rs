@@ -1,5 +1,6 @@
-//! The ptxas gate over programs: functions of the sizes of real models with their gradients, and digits, for every architecture. (Every op and sample,
-//! and the plans of the filetests: `wengert/tests/ptx_gate.rs`.) Results are written to `target/gate-programs/`.
+//! The ptxas gate over programs: functions of the sizes of real models with their gradients, and
+//! digits, for every architecture. `wengert/tests/ptx_gate.rs` has the gate over every op and
+//! sample, and over the plans of the filetests. Results are written to `target/gate-programs/`.
 
 #![allow(clippy::unwrap_used)] // It is a test.
 
@@ -15,7 +16,8 @@ use wengert_ci::gate::{Allowed, Source, assemble};
 use wengert_ci::toolkit::target_directory;
 use wengert_cuda::architecture::Architecture;
 
-/// Modules by their text without names of their own, so that what several architectures share is assembled once for each.
+/// Names of modules by their text. A text that several architectures share is assembled once for
+/// each of them.
 #[derive(Default)]
 struct Modules(BTreeMap<String, String>);
 
@@ -42,7 +44,7 @@ fn large(modules: &mut Modules) {
             continue;
         }
         let asked = Grad { of: None, wrt: &wrt, value: false, seed: true };
-        // An op without a derivative says so; that is tested where derivatives are.
+        // An op without a derivative gives an error, which other tests check.
         let Ok(derived) = grad(&program, &function.name, &asked) else { continue };
         let mut gradients = program.clone();
         let name = derived.function.name.clone();
@@ -71,7 +73,7 @@ fn every_kernel_of_programs_assembles_for_every_architecture() {
 }
 
 /// A training step of GPT-2 with 124 million parameters, 32 sequences of 1024 tokens, layers in
-/// bf16: the kernels that decide how fast it is.
+/// bf16. These kernels dominate its speed.
 #[test]
 fn kernels_of_a_step_of_gpt2_are_resident_often_enough() {
     use wengert::core::KeyPath;
@@ -98,7 +100,7 @@ fn kernels_of_a_step_of_gpt2_are_resident_often_enough() {
     let report = assemble(&[source], &Allowed::of_the_repository().unwrap()).unwrap();
     report.write(&target_directory().join("gate-gpt2")).unwrap();
     assert!(report.passed(), "{}", report.failures.join("\n"));
-    // Far more where code is made to be linked: `wengert_cuda::assembly`.
+    // Relocatable code needs far more registers: `wengert_cuda::assembly`.
     for (part, most) in [("cross_entropy", 40), ("reduce_sum", 32)] {
         let of: Vec<_> = report.measures.iter().filter(|m| m.kernel.contains(part)).collect();
         assert!(!of.is_empty(), "no kernel is named {part}");

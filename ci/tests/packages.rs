@@ -45,7 +45,7 @@ fn dependencies_between_crates_name_a_version() {
     for one in &crates {
         for dependency in one["dependencies"].as_array().expect("a list") {
             let (name, needs) = (&dependency["name"], &dependency["req"]);
-            // A development dependency without a version is left out of the package.
+            // Packaging omits a development dependency that has no version.
             let is_free = dependency["path"].is_null() || dependency["kind"] == "dev";
             assert!(is_free || needs != "*", "{} depends on {name} by its path alone", one["name"]);
         }

@@ -1,4 +1,4 @@
-//! The policy holds for this repository, and each rule finds a planted offender.
+//! The policy holds for this repository, and each rule reports a planted offender.
 
 use wengert_ci::rules::RULES;
 use wengert_ci::sources;

@@ -1,4 +1,4 @@
-//! The toolkit is there, once, and says what is missing where it is not.
+//! The toolkit is installed once. If it is missing, the error names the missing part.
 
 use std::fs;
 use std::path::Path;

@@ -16,7 +16,7 @@ struct Workplace {
     folder: TempDir,
 }
 
-/// What a run of the command gave.
+/// The result of a run of the command.
 #[derive(Debug)]
 struct Ran {
     status: i32,
@@ -25,7 +25,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// Asserts exit status 2 and exactly one error, which says all of `says`, and no result.
+    /// Asserts exit status 2, exactly one error that contains all of `says`, and no result.
     fn refused(&self, says: &[&str]) {
         self.failed(2, says);
         assert_eq!(self.out, "", "{self:?}");
@@ -80,7 +80,8 @@ func @loss(%x: f32[B,3], %y: f32[B], param %w: f32[3]) -> (loss: f32[]) {
 ";
 
 impl Workplace {
-    /// With `model.graph` (and its recipe), `model.ir`, `data.npz`, `x.npy` and `w.safetensors`.
+    /// Creates `model.graph` (with its recipe), `model.ir`, `data.npz`, `x.npy` and
+    /// `w.safetensors`.
     fn new() -> Workplace {
         let place = Workplace { folder: tempfile::tempdir().unwrap() };
         place.write_model("model.graph", "0.05");
@@ -139,7 +140,7 @@ impl Workplace {
         }
     }
 
-    /// On the interpreter.
+    /// `graphrun run` on the interpreter.
     fn run(&self, arguments: &[&str]) -> Ran {
         self.graphrun(&[&["run", "--device", "interpreter"], arguments].concat())
     }
@@ -201,7 +202,8 @@ fn a_plan_gives_what_its_function_gives() {
     let on_cpu = |file: &str| place.graphrun(&[&["run", file][..], &given].concat());
     assert_eq!(on_cpu("p.plan").good(), on_cpu("model.graph@predict").good());
     let checked = place.graphrun(&["check", "model.graph@loss"]);
-    // The verifier, derivatives, and every device: at least the CPU and the emulated GPU.
+    // `check` runs the verifier, the derivatives, and every device: at least the CPU and the
+    // emulated GPU.
     assert!(checked.good().matches("  good: ").count() >= 4, "{checked:?}");
     assert!(place.graphrun(&["dump", "p.plan", "--stage", "plan"]).good().starts_with("plan @predict {"));
 
@@ -226,7 +228,7 @@ fn a_plan_gives_what_its_function_gives() {
     compile(&["-o", "q.graph", "--bind", "B=1"]).refused(&["`q.graph` is no name for a plan"]);
     compile(&["-o", "q.plan", "--bind", "B=1", "--target", "sm_75"])
         .refused(&["unknown target `sm_75`", "targets are cpu, sm_80"]);
-    // A plan for GPUs runs on the emulated one, and on no other machine.
+    // A plan for GPUs runs on the emulated GPU. No other device of this machine accepts it.
     assert!(compile(&["-o", "gpu.plan", "--bind", "B=10", "--target", "sm_80"]).good().contains("for sm_80"));
     let on = |device: &str| place.graphrun(&[&["run", "gpu.plan", "--device", device][..], &given].concat());
     assert!(on("emulator").good().starts_with("y=10xf32=") && on("interpreter").status == 0);
@@ -271,7 +273,7 @@ fn variables_are_made_replaced_and_saved() {
     place.run(&[&step[..], &["--expect", &spec]].concat()).good();
 }
 
-/// Files that are no program, or no more.
+/// Files that are not programs, or are damaged.
 #[test]
 fn bad_program_files_are_refused() {
     let place = Workplace::new();
@@ -313,7 +315,7 @@ fn bad_program_files_are_refused() {
     }
 }
 
-/// Files that are no tensors, or not these.
+/// Files that are not tensors, or are the wrong ones.
 #[test]
 fn bad_tensors_are_refused() {
     let place = Workplace::new();
@@ -376,8 +378,8 @@ fn usage_and_devices_have_their_statuses() {
         serde_json::from_str(place.graphrun(&["devices", "--json"]).good()).unwrap();
     let devices = devices.as_array().unwrap();
     assert!(devices.iter().any(|d| d["name"] == "interpreter"));
-    // A machine without a usable GPU says what is missing, in one line and the mend, and never
-    // takes another device for one that is named.
+    // On a machine without a usable GPU the error names the missing part and the remedy in one
+    // line. A named device is never replaced by another.
     match devices.iter().find(|d| d["name"] == "cuda") {
         Some(absent) => {
             assert_eq!(absent["available"], false);
@@ -394,7 +396,7 @@ fn usage_and_devices_have_their_statuses() {
     assert!(verbose.err.contains("running @predict on interpreter with {B=10}"), "{verbose:?}");
 }
 
-/// A library of the driver's name all of whose functions fail, as those of the toolkit's stub do.
+/// A library with the driver's name. All its functions fail, as in the toolkit's stub.
 fn stub(folder: &Path) {
     let table = include_str!("../../cuda-kernels/src/driver/api.rs");
     let names = table.lines().filter_map(|line| line.strip_prefix("    fn ")?.split('(').next());
@@ -413,7 +415,7 @@ fn stub(folder: &Path) {
 fn a_driver_that_cannot_be_used_leaves_the_cpu_as_default_and_is_told() {
     let place = Workplace::new();
     if place.graphrun(&["devices", "--json"]).good().contains("cuda:0") {
-        // The machine's driver is found behind the stub.
+        // The loader finds the machine's driver after the stub.
         return;
     }
     stub(place.folder.path());
@@ -450,7 +452,7 @@ fn every_op_is_explained() {
         let explained = place.graphrun(&["ops", name]);
         assert!(explained.good().starts_with(&format!("{name}: ")));
         let equation = explained.out.contains(&format!("= {name}"));
-        // What is made of ops has no equation of its own.
+        // A composite is made of ops and has no equation of its own.
         let composite = explained.out.contains("\nmade of: ") && line.contains("  composite  ");
         assert!(equation != composite, "{explained:?}");
     }
@@ -482,7 +484,7 @@ fn gradients_are_programs_again() {
     std::fs::write(place.path("s.ir"), scalar).unwrap();
     place.graphrun(&["grad", "s.ir", "--wrt", "w", "-o", "gg.graph"]).good();
     place.run(&[&["gg.graph"], &inputs[..], &["--expect", "d_w=3xf32=2 4 6"]].concat()).good();
-    // Forwards over reverse: the Hessian's product with a direction, x (x·t) · 2.
+    // Forward over reverse: the Hessian's product with a direction, x (x·t) · 2.
     place.graphrun(&["jvp", "g.ir", "--wrt", "w", "-o", "h.ir"]).good();
     let hessian = ["--input", "t_w=3xf32=1 1 1", "--expect", "t_d_w=3xf32=12 24 36"];
     place.run(&[&["h.ir"], &inputs[..], &hessian].concat()).good();
@@ -537,7 +539,7 @@ fn a_loss_that_is_no_number_ends_training_with_status_1() {
     place.train(&["wild.graph", "--out", "runs", "--steps", "1"]).good();
     let ran = place.train(&["wild.graph", "--out", "runs", "--resume"]);
     ran.failed(1, &["the loss is", "at step", "checkpoint"]);
-    // Perhaps a later good checkpoint was written, but none that holds NaN.
+    // A later good checkpoint may exist, but none that holds a NaN.
     let newest = wengert::train::checkpoint::list(&place.path("runs")).unwrap().swap_remove(0).1;
     let after = data::read_all(newest).unwrap();
     assert!(!after.is_empty() && after.values().all(|l| l.scalars().all(|s| s.to_f64().is_finite())));

@@ -1,4 +1,5 @@
-//! The digits example from end to end: what the Rust program leaves, `graphrun` goes on with, to the same bits.
+//! The digits example from end to end: `graphrun` continues from the files of the Rust program and
+//! gives the same bits.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ fn good(output: &Output) {
 const TRAIN: [&str; 8] =
     ["train", "digits.graph", "--data", "digits.npz", "--epochs", "20", "--out", "runs/a"];
 
-/// Trains in `runs/k`, killed at twenty moments of a sequence without pattern, then to the end.
+/// Trains in `runs/k`. The run is killed at twenty pseudo-random moments, and then completed.
 fn train_with_kills(folder: &Path) {
     let mut arguments = TRAIN.to_vec();
     arguments[7] = "runs/k";
@@ -54,7 +55,7 @@ fn train_with_kills(folder: &Path) {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // A run that lives longer each time gets on, wherever it is hit.
+        // The time until the kill grows, so the run makes progress wherever it is killed.
         std::thread::sleep(Duration::from_millis(2 + (state >> 33) % (10 + 5 * kill)));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -77,7 +78,7 @@ fn the_example_and_the_command_give_the_same_bits() {
     let accuracy: f64 = accuracy.unwrap_or_else(|| panic!("{text}")).parse().unwrap();
     assert!(accuracy >= 0.97, "{accuracy}");
 
-    // `graphrun run` gives what the session gives, for all images and for one.
+    // `graphrun run` gives the session's results, for all images and for one.
     let file = GraphFile::read(folder.join("digits.graph")).unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
     session.load(folder.join("digits.safetensors")).unwrap();
@@ -94,14 +95,14 @@ fn the_example_and_the_command_give_the_same_bits() {
         assert_eq!(npy::read(folder.join(format!("y{name}"))).unwrap(), *expected.get("y").unwrap());
     }
 
-    // `graphrun train` gives the weights of the Rust program, killed or not.
+    // `graphrun train` gives the weights of the Rust program, with and without kills.
     good(&graphrun(folder, &TRAIN));
     train_with_kills(folder);
     let bytes = |path: &str| std::fs::read(folder.join(path)).unwrap();
     assert!(bytes("runs/a/weights.safetensors") == bytes("digits.safetensors"));
     assert!(bytes("runs/k/weights.safetensors") == bytes("digits.safetensors"));
 
-    // Gradients are programs, whose gradients are programs.
+    // A gradient is a program, and so is the gradient of a gradient.
     good(&graphrun(folder, &["grad", "digits.graph@loss", "--wrt", "model", "--of", "loss", "-o", "g.ir"]));
     let run = ["--params", "digits.safetensors", "--input", "x=@x.npy", "--input", "y=zeros"];
     let weight = ["--output", "d_model.out.weight=g.npy"];
@@ -139,11 +140,13 @@ fn every_stage_of_every_function_reads_back() {
     }
 }
 
-/// Two hundred steps of training on the emulated GPU and on the CPU, from the same weights and on the same batches.
+/// Two hundred steps of training on the emulated GPU and on the CPU, from the same weights and on
+/// the same batches.
 ///
-/// The plan for GPUs has reduction trees of its own. Run on the CPU, the same plan gives the very same losses, to the last bit: its nests must, and
-/// the sums of its matrix products are short enough to be one chain of fused multiply-adds on both machines. The CPU's own plan differs in its
-/// trees, and so in the last bits, which training carries on.
+/// The plan for GPUs has its own reduction trees. Run on the CPU, the same plan gives the same
+/// losses, bit for bit: nests have equal bits on all machines, and the sums of its matrix products
+/// are so short that both machines compute them as one chain of fused multiply-adds. The CPU's own
+/// plan has other trees, so its last bits differ, and training propagates the difference.
 #[test]
 fn the_emulated_gpu_trains_like_the_cpu() {
     const STEPS: usize = 200;

@@ -1,4 +1,4 @@
-//! All filetests pass as they stand; nothing is written.
+//! All filetests pass without changes. Nothing is written.
 
 use graphrun::cli::Cli;
 use graphrun::{Console, Status};

@@ -1,4 +1,5 @@
-//! `graphrun memory` as a process: tables in, offsets out, looked at by a check that shares nothing with the planner.
+//! `graphrun memory` as a process: tables in, offsets out. A check that shares no code with the
+//! planner verifies the offsets.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::path::{Path, PathBuf};
@@ -27,7 +28,8 @@ fn rows(text: &str) -> Vec<[u64; 4]> {
     text.lines().skip(1).map(row).collect()
 }
 
-/// Asserts that no two share a byte at a moment, by looking at all pairs, and returns where they end.
+/// Asserts for all pairs that no two buffers overlap in both time and bytes. Returns the end of the
+/// highest buffer.
 fn height(rows: &[[u64; 4]]) -> u64 {
     for (n, [lower, upper, size, offset]) in rows.iter().enumerate() {
         for [l, u, s, o] in &rows[..n] {
@@ -53,7 +55,7 @@ fn hard_instances_fit_into_their_capacity() {
         assert!(height(&rows) <= 1 << 20 && out.contains("they fit into"), "{out}");
         let picture = std::fs::read_to_string(folder.path().join("s.svg")).unwrap();
         assert_eq!(picture.matches("<title>").count(), rows.len());
-        // A solution is a problem that is solved.
+        // A solution can be read as a problem.
         let (status, out, _) = graphrun(folder.path(), &["memory", "s.csv", "--minimize", "--effort", "0"]);
         assert_eq!(status, 0, "{out}");
         assert!(out.contains(&format!("they fit into {} bytes", height(&rows))), "{out}");
@@ -88,7 +90,7 @@ fn the_least_height_is_found_and_printed_as_json() {
     let (status, out, err) =
         graphrun(folder.path(), &["memory", "p.csv", "--minimize", "--json", "-o", "s.csv"]);
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
-    // d is at 16; b, a multiple of 8, above it or below; a and c are one.
+    // d is at 16. b, a multiple of 8, is above or below it. a and c are one buffer.
     assert!(out.contains("\"height\":20") || out.contains("\"height\": 20"), "{out}");
     let solution = std::fs::read_to_string(folder.path().join("s.csv")).unwrap();
     let offsets: Vec<u64> = rows(&solution).iter().map(|row| row[3]).collect();
@@ -160,7 +162,7 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
     let (status, _, err) = graphrun(folder.path(), &many);
     assert!(status == 2 && err.contains("16 plans at most") && err.contains("--points 15"), "{err}");
 
-    // The same bits, in the memory that was asked for.
+    // A run within each budget gives the same bits.
     let inputs: Vec<String> = (0..8).map(|n| format!("w{n}=random:{n}")).collect();
     let run = |file: &str, more: &[&str], out: &str| {
         let mut arguments = vec!["run", file, "--input", "x=random:9", "--json"];
@@ -181,13 +183,13 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
         good(&["compile", "step.ir", "--bind", "B=512", "--memory-budget", &budgets, "-o", "step.plan"]);
     assert_eq!(compiled.lines().count(), 2, "{compiled}");
     assert_eq!(run("step.plan", &[], "found.json"), wanted);
-    // A file runs no longer than it may; a function that is compiled here does.
+    // The work limit applies to a plan from a file, and not to a function that is compiled here.
     let mut arguments = vec!["run", "step.plan", "--input", "x=random:9", "--work-limit", "100000"];
     inputs.iter().for_each(|input| arguments.extend(["--input", input]));
     let (status, _, err) = graphrun(folder.path(), &arguments);
     assert!(status == 2 && err.contains("more than the 100000 operations"), "{status}: {err}");
     assert_eq!(run("step.ir", &[&bind[..], &["--work-limit", "100000"]].concat(), "found.json"), wanted);
-    // The fastest that fits is taken.
+    // The fastest plan that fits is chosen.
     let logged = |budget: &str| {
         let mut arguments =
             vec!["-v", "run", "step.plan", "--input", "x=random:9", "--memory-budget", budget];
@@ -205,7 +207,7 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
     let (status, _, err) = graphrun(folder.path(), &impossible);
     assert!(status == 2 && err.contains("no way was found to run it in less than"), "{status}: {err}");
 
-    // Its buffers are a problem like others.
+    // The step's buffers are a placement problem, too.
     let out = good(&["memory", "step.ir", "--minimize", "--bind", "B=512", "-o", "s.csv"]);
     let rows = rows(&std::fs::read_to_string(folder.path().join("s.csv")).unwrap());
     assert!(rows.len() > 8 && out.contains(&format!("they fit into {} bytes", height(&rows))), "{out}");

@@ -1,4 +1,5 @@
-//! Training a recurrent network by the command: on the CPU and on the emulated GPU, whose sanitizers find nothing, and what is dumped of it.
+//! Trains a recurrent network with the command, on the CPU and on the emulated GPU. The sanitizers
+//! must report nothing. Also checks the dumps.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::path::Path;
@@ -10,7 +11,7 @@ use wengert::prelude::*;
 use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, StepRecipe};
 use wengert::{GraphFile, Recipe};
 
-/// A network that is to say at each step which of three it was told two steps before.
+/// A network that outputs, at each step, the class (one of three) of the input two steps before.
 #[derive(Differentiable)]
 struct Echo {
     lstm: Lstm,
@@ -77,7 +78,7 @@ fn the_emulated_gpu_trains_a_recurrent_network_like_the_cpu() {
     assert!(cpu[11] < cpu[0], "{cpu:?}");
 }
 
-/// One loop forwards, one backwards, each of them a block of its own, however long the window is.
+/// One loop forward and one backward, each with its own block, for any length of the window.
 #[test]
 fn what_is_dumped_has_one_region_for_each_loop() {
     let place = TempDir::new().unwrap();
@@ -89,7 +90,8 @@ fn what_is_dumped_has_one_region_for_each_loop() {
     let (graph, opt, nests, plan) = (dump("graph"), dump("opt"), dump("nests"), dump("plan"));
     assert_eq!((count(&graph, " = scan "), count(&graph, " region (")), (2, 2), "{graph}");
     assert_eq!((count(&opt, " = scan "), count(&opt, " region (")), (2, 2), "{opt}");
-    // The gradient of what the loop captures is one product behind it, over all steps, and no sum that it carries.
+    // The gradient of the loop's captured weights is one product after the loop, over all steps.
+    // The loop carries no sum.
     let gates = "f32[6,24]";
     let (_, behind) = opt.rsplit_once("    }\n").unwrap();
     assert!(
@@ -98,6 +100,6 @@ fn what_is_dumped_has_one_region_for_each_loop() {
     );
     assert_eq!(count(&nests, "kernels of @train_step.scan"), 2, "{nests}");
     assert_eq!(count(&plan, " trip 9"), 2, "{plan}");
-    // What is captured keeps its name.
+    // A captured value keeps its name.
     assert!(nests.contains("param model.lstm.recurrent"), "{nests}");
 }

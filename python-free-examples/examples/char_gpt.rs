@@ -1,11 +1,13 @@
-//! Trains a GPT on the characters of two books, says how well it guesses what it has not seen, and lets it write.
+//! Trains a GPT on the characters of two books, reports its loss on held-out text, and generates
+//! text.
 //!
 //!     cargo run --release -p python-free-examples --example char_gpt [-- DEVICE [STEPS]]
 //!
-//! Writes into the current folder what `graphrun` needs to go on without Rust: `char_gpt.graph` (the functions `init`, `train_step`, `loss` and `sample`, and the
-//! recipe), `char_gpt.safetensors` (the trained weights) and `char_gpt.npz` (the data). The rest is in `src/char_gpt.rs`.
+//! Writes into the current folder the files for `graphrun`: `char_gpt.graph` (the functions `init`,
+//! `train_step`, `loss` and `sample`, and the recipe), `char_gpt.safetensors` (the trained weights)
+//! and `char_gpt.npz` (the data). `src/char_gpt.rs` has the other code.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::char_gpt::{Books, Settings, program, recipe};
 use python_free_examples::command::{Progress, Training, run};

@@ -2,10 +2,11 @@
 //!
 //!     cargo run --release -p python-free-examples --example convnet [-- DEVICE [STEPS]]
 //!
-//! Writes into the current folder what `graphrun` needs to go on without Rust: `convnet.graph` (the functions `init`, `train_step`, `predict` and `loss`, and the
-//! recipe), `convnet.safetensors` (the trained weights) and `convnet.npz` (the data).
+//! Writes into the current folder the files for `graphrun`: `convnet.graph` (the functions `init`,
+//! `train_step`, `predict` and `loss`, and the recipe), `convnet.safetensors` (the trained weights)
+//! and `convnet.npz` (the data).
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Progress, Training, run};
 use python_free_examples::convnet::{Settings, mnist, program, recipe};

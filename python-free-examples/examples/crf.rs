@@ -1,10 +1,12 @@
-//! Learns to tag words as determiner, adjective, noun or verb by a conditional random field: see [`python_free_examples::crf`].
+//! Learns to tag words as determiner, adjective, noun or verb by a conditional random field: see
+//! [`python_free_examples::crf`].
 //!
 //!     cargo run --release -p python-free-examples --example crf [-- DEVICE]
 //!
-//! Most words of the made-up language may be several parts of speech, so a sentence has to be understood as a whole. Writes `crf.graph`.
+//! In the made-up language most words can be several parts of speech, so the tags depend on the
+//! whole sentence. Writes `crf.graph`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::crf::{TAGS, WORDS, program, sentences, word};

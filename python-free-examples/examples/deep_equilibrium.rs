@@ -1,10 +1,11 @@
-//! Trains a network of infinite depth to read handwritten digits: see [`python_free_examples::deep_equilibrium`].
+//! Trains a network of infinite depth to read handwritten digits: see
+//! [`python_free_examples::deep_equilibrium`].
 //!
 //!     cargo run --release -p python-free-examples --example deep_equilibrium [-- DEVICE]
 //!
 //! Writes `deep_equilibrium.graph`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::deep_equilibrium::{Depth, program};

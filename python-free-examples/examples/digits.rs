@@ -1,14 +1,16 @@
-//! Trains a small network to read handwritten digits, and leaves everything that `graphrun` needs to go on without Rust.
+//! Trains a small network to read handwritten digits, and writes all files that `graphrun` needs to
+//! continue without Rust.
 //!
 //!     cargo run --release -p python-free-examples --example digits [-- DEVICE]
 //!
-//! Writes into the current folder: `digits.graph` (the functions `init`, `train_step`, `predict` and `loss` over any batch size, and the
-//! recipe by which they were trained), `digits.safetensors` (the trained weights), `digits.npz` (the data as the recipe
-//! names it) and `x.npy` (the test images as `predict` takes them).
+//! Writes into the current folder: `digits.graph` (the functions `init`, `train_step`, `predict`
+//! and `loss` over any batch size, and the training recipe), `digits.safetensors` (the trained
+//! weights), `digits.npz` (the data, with the recipe's names) and `x.npy` (the test images as input
+//! of `predict`).
 //!
 //! The data are those of [`python_free_examples::digits`].
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::digits::{TEST, digits};
@@ -23,7 +25,7 @@ use wengert::{GraphFile, Recipe, Scalar, prelude::*};
 
 const BATCH: u32 = 32;
 const EPOCHS: u32 = 20;
-/// Training steps: the learning rate falls until the last of them.
+/// Number of training steps. The learning rate decreases until the last one.
 const STEPS: u32 = EPOCHS * 1437u32.div_ceil(BATCH);
 
 #[derive(Differentiable)]

@@ -1,10 +1,11 @@
-//! Guesses which side the members of a karate club took from who is whose friend: see [`python_free_examples::graph_network`].
+//! Predicts the sides of a karate club's members from their friendships: see
+//! [`python_free_examples::graph_network`].
 //!
 //!     cargo run --release -p python-free-examples --example graph_network [-- DEVICE]
 //!
 //! Writes `graph_network.graph`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::graph_network::{MEMBERS, club, friendships, program, sides};
@@ -25,7 +26,7 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
     let club = club()?;
     let sizes = bind!(N = MEMBERS as i64, E = friendships().len() as i64);
-    // Of the instructor and the president it is known on which side they are.
+    // The sides of the instructor and the president are known.
     let mut inputs = club.clone();
     inputs.push(("known", Literal::from_vec(&[2], vec![0, MEMBERS as i32 - 1])?));
     inputs.push(("sides", Literal::from_vec(&[2], vec![0, 1])?));

@@ -1,10 +1,11 @@
-//! Trains a network on digits by K-FAC, and by gradient descent for comparison: see [`python_free_examples::kfac`].
+//! Trains a network on digits by K-FAC, and by gradient descent for comparison: see
+//! [`python_free_examples::kfac`].
 //!
 //!     cargo run --release -p python-free-examples --example kfac [-- DEVICE]
 //!
-//! All images are in each step. Writes `kfac.graph`.
+//! Each step uses all images. Writes `kfac.graph`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::digits::{TEST, digits, inputs};

@@ -1,11 +1,12 @@
-//! Trains an LSTM on a play, says how well it guesses what it has not seen, and lets it write.
+//! Trains an LSTM on a play, reports its loss on held-out text, and generates text.
 //!
 //!     cargo run --release -p python-free-examples --example lstm [-- DEVICE [STEPS]]
 //!
-//! Writes into the current folder what `graphrun` needs to go on without Rust: `lstm.graph` (the functions `init`, `train_step`, `loss` and `sample`, and the
-//! recipe), `lstm.safetensors` (the trained weights) and `lstm.npz` (the data). The model is in `src/lstm.rs`.
+//! Writes into the current folder the files for `graphrun`: `lstm.graph` (the functions `init`,
+//! `train_step`, `loss` and `sample`, and the recipe), `lstm.safetensors` (the trained weights) and
+//! `lstm.npz` (the data). The model is in `src/lstm.rs`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Progress, Training, run};
 use python_free_examples::lstm::{Characters, Settings, program, recipe};

@@ -1,11 +1,12 @@
-//! Learns a differential equation from a noisy series of prey and predators, twice: see [`python_free_examples::neural_ode`].
+//! Learns a differential equation from a noisy series of prey and predators, twice: see
+//! [`python_free_examples::neural_ode`].
 //!
 //!     cargo run --release -p python-free-examples --example neural_ode [-- DEVICE]
 //!
-//! First the equations are known and their four rates are not; then nothing is known, and a network gives the slopes. Writes
-//! `lotka_volterra.graph` and `neural_ode.graph`.
+//! First the equations are known and their four rates are learnt. Then the equations are unknown,
+//! and a network gives the slopes. Writes `lotka_volterra.graph` and `neural_ode.graph`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::neural_ode::{
@@ -14,11 +15,13 @@ use python_free_examples::neural_ode::{
 use std::process::ExitCode;
 use wengert::prelude::*;
 
-/// Observations, 10 units of time; the field is trained on all windows of 4 further observations.
+/// Number of observations, over 10 units of time. The field is trained on all windows of an
+/// observation and the 4 that follow it.
 const COUNT: usize = 41;
 const WINDOW: usize = 4;
 
-/// Trains a field, and gives the session with it, and its solution from the beginning to the end of the series.
+/// Trains a field. Returns the session, and the solution from the beginning to the end of the
+/// series.
 fn train<F: Field + Clone>(
     device: Device,
     field: F,

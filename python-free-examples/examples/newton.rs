@@ -1,10 +1,11 @@
-//! Fits a softmax regression to handwritten digits by Newton's method: see [`python_free_examples::newton`].
+//! Fits a softmax regression to handwritten digits by Newton's method: see
+//! [`python_free_examples::newton`].
 //!
 //!     cargo run --release -p python-free-examples --example newton [-- DEVICE]
 //!
 //! Writes `newton.graph`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::digits::{digits, inputs};

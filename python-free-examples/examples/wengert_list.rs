@@ -1,19 +1,20 @@
-//! A closure as a Wengert list: traced, printed, differentiated, compiled and called; and a computation that writes its list as it runs.
+//! A closure as a Wengert list: traced, printed, differentiated, compiled and called. Also a
+//! computation that records its list as it runs.
 //!
 //!     cargo run -p python-free-examples --example wengert_list
 
-#![allow(clippy::print_stdout)] // It is what the example is for.
+#![allow(clippy::print_stdout)] // The example prints its results.
 
 use python_free_examples::command::run;
 use std::process::ExitCode;
 use wengert::prelude::*;
 
-/// xⁿ. The loop is over a number of Rust, so a list has the products only.
+/// xⁿ. The loop runs in Rust, so a list contains only the products.
 fn pow(x: &Tensor, n: usize) -> Tensor {
     (1..n).fold(x.clone(), |y, _| y * x)
 }
 
-/// √x by Newton's method, until the last step was small: how many steps that takes depends on x.
+/// √x by Newton's method until the last step is small. The number of steps depends on x.
 fn newton(x: &Tensor) -> Result<(Tensor, usize)> {
     let mut root = x * 0.5;
     for steps in 1.. {
@@ -27,7 +28,7 @@ fn newton(x: &Tensor) -> Result<(Tensor, usize)> {
     unreachable!("there are as many steps as it takes")
 }
 
-/// What the example prints.
+/// The text that the example prints.
 pub fn report() -> Result<String> {
     let mut out = String::new();
     let mut say = |text: String| {
@@ -36,7 +37,8 @@ pub fn report() -> Result<String> {
     };
     let number = |x: f64| Tensor::constant(x);
 
-    // Define, then run: the closure is run once on a tensor without value, and what it does is kept.
+    // Define, then run: the closure runs once on a tensor without a value, and its operations are
+    // recorded.
     let cube = trace(&number(0.0), |x| pow(x, 3))?;
     let dcube = cube.grad()?;
     say(format!("x³:\n{cube}"));
@@ -48,14 +50,14 @@ pub fn report() -> Result<String> {
     }
     say(format!("its own derivative, at 5: {}\n", dcube.grad()?.evaluate(&number(5.0))?.item()?));
 
-    // Define by run: every operation is computed at once, so the loop may look at what came of it.
+    // Define by run: every operation is computed at once, so the loop can read its results.
     let x = Tracked::new(&number(2.0));
     let (root, steps) = newton(&x)?;
     let slope = x.gradient(&root);
     say(format!("√2 = {:.12} after {steps} steps, with slope {:.12}", root.item()?, slope.item()?));
     let list = x.list(&root)?;
     say(format!("what was done:\n{list}"));
-    // The list of these steps is a program for other numbers near by.
+    // The list of these steps is a program that is valid for nearby numbers.
     say(format!("at 2.25: {:.12}", list.evaluate(&number(2.25))?.item()?));
     Ok(out)
 }

@@ -24,7 +24,7 @@ fn small() -> Settings {
     }
 }
 
-/// A text in which each character says which is next.
+/// A text in which each character determines the next.
 fn alphabet(length: u32, from: u32) -> String {
     (0..length).map(|n| char::from_u32(from + n).unwrap()).collect()
 }
@@ -35,7 +35,7 @@ fn it_learns_and_writes() {
     let characters = books.characters.alphabet.len();
     let (program, recipe) = (program(characters, &settings).unwrap(), recipe(&settings));
     let mut data = books.arrays(&settings).unwrap();
-    // The beginning of the last tenth will do.
+    // The beginning of the last tenth is enough here.
     for (name, width) in [("test_x", 16), ("test_y", 8)] {
         let begin = data[name].as_slice::<u8>().unwrap()[..50 * width].to_vec();
         data.insert(name.into(), Literal::from_vec(&[50, width], begin).unwrap());
@@ -48,10 +48,10 @@ fn it_learns_and_writes() {
         }
     };
     let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut observe).unwrap();
-    // It begins without knowing anything.
+    // The initial loss is that of uniform guesses.
     let uniform = (characters as f64).ln();
     assert!((losses[0] - uniform).abs() < 0.3, "{losses:?}");
-    // In the end it knows more than how often each character comes.
+    // The final loss is below the entropy of the characters' frequencies.
     let mut counts = vec![1.0f64; characters];
     data["train_y"].as_slice::<u8>().unwrap().iter().for_each(|n| counts[usize::from(*n)] += 1.0);
     let all: f64 = counts.iter().sum();
@@ -72,13 +72,14 @@ fn it_learns_and_writes() {
     assert!(text.chars().all(|c| books.characters.alphabet.contains(&c)), "{text:?}");
     assert_eq!(text, write(1, 0.7));
     assert_ne!(text, write(2, 0.7));
-    // Cold enough, it takes the likeliest, whatever is drawn.
+    // At a low temperature the sample is the likeliest character for every seed.
     assert_eq!(write(1, 1e-6), write(2, 1e-6));
 }
 
 #[test]
 fn what_is_written_follows_from_the_window_before_it_and_from_nothing_else() {
-    // More is written than a window holds, and each character is the likeliest behind those that the network can see.
+    // The generated text is longer than a window. Each character is the likeliest one after those
+    // in the window.
     let settings = Settings { sample: 24, ..small() };
     let books = Books::of(&[alphabet(26, 'A' as u32)]).unwrap();
     let characters = books.characters.alphabet.len();
@@ -92,7 +93,7 @@ fn what_is_written_follows_from_the_window_before_it_and_from_nothing_else() {
         .unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&program, 3).unwrap();
-    // Weights larger than those that training begins with, so that there is something to tell apart.
+    // Weights larger than the initial ones, so that the likeliest character is distinct.
     for (path, value) in session.variables().unwrap() {
         let larger = value.scalars().map(|s| s.to_f64() as f32 * 5.0).collect();
         session.set_variable(&path, &Literal::from_vec(value.shape(), larger).unwrap()).unwrap();
@@ -127,12 +128,12 @@ fn windows_stay_within_a_book_and_each_character_of_a_last_tenth_is_guessed_once
     for (x, y) in x.iter().zip(&y) {
         assert!(x.windows(2).all(|w| w[1] == w[0] + 1));
         assert!(x.iter().zip(y).all(|(x, y)| *y == x + 1));
-        // 0..90 of the first book and 100..199 of the second are learnt.
+        // Characters 0..90 of the first book and 100..199 of the second are training data.
         assert!(y[7] < 90 || (x[0] >= 100 && y[7] < 199), "{x:?}");
     }
     assert_eq!((x[0][0], x[1][0]), (0, 3));
     let guessed: Vec<u8> = rows("test_y").concat();
-    // Of ten, two times four; of eleven as well.
+    // The last tenths have ten and eleven characters. Each gives two windows of four.
     assert_eq!(guessed, (92..100).chain(202..210).collect::<Vec<u8>>());
     for (x, y) in rows("test_x").iter().zip(rows("test_y")) {
         assert_eq!(x[7] + 1, y[3]);

@@ -54,6 +54,6 @@ fn images_are_moved_each_by_its_own_pixels() {
         assert_eq!(image.iter().sum::<f32>(), 1.0);
         seen[image.iter().position(|pixel| *pixel == 1.0).unwrap()] += 1;
     }
-    // 200 images over 25 places, to all of which it can go.
+    // 200 images over 25 positions. Every position occurs.
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }

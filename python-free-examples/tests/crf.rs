@@ -1,4 +1,5 @@
-//! The conditional random field against sums over all ways, one by one, and against the grammar that made its sentences.
+//! The conditional random field against sums over all paths, one by one, and against the grammar
+//! that generated its sentences.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use python_free_examples::crf::{GRAMMAR, TAGS, WORDS, inspection, program, sentences};
@@ -15,7 +16,7 @@ fn near(found: &Literal, expected: &[f64]) {
     }
 }
 
-/// Every way, its score, and what it does: 243 of them.
+/// Compares with all 243 paths, their scores, and their expectations.
 #[test]
 fn sums_over_paths_and_their_derivatives_are_those_of_enumeration() {
     let mut random = SplitMix64::new(7);
@@ -63,7 +64,8 @@ fn sums_over_paths_and_their_derivatives_are_those_of_enumeration() {
     near(found.get("best").unwrap(), &best.iter().map(|k| *k as f64).collect::<Vec<_>>());
 }
 
-/// The tags that are most probable under the grammar itself: nobody can be right more often. Viterbi's algorithm as it is in books.
+/// The most probable tags under the grammar itself, which give the best possible accuracy. This is
+/// the textbook form of Viterbi's algorithm.
 fn most_probable(words: &[usize]) -> Vec<usize> {
     let emission = |word: usize, tag: usize| {
         let count = WORDS.iter().filter(|w| w.1.contains(TAGS[tag])).count();
@@ -93,7 +95,7 @@ fn it_learns_to_tag_as_well_as_the_grammar_itself() {
     let losses: Vec<f64> = (0..100)
         .map(|_| step.run(&[("words", &words), ("tags", &tags)]).unwrap().scalar("loss").unwrap())
         .collect();
-    // Before anything is learnt, each of 4 tags is as probable.
+    // Before training each of 4 tags has the same probability.
     assert!((losses[0] - 12.0 * 4f64.ln()).abs() < 1e-4, "{}", losses[0]);
 
     let (words, tags) = sentences(500, 12, 2).unwrap();
@@ -109,7 +111,7 @@ fn it_learns_to_tag_as_well_as_the_grammar_itself() {
     println!("loss {} to {}, learnt {learnt}, grammar {best}", losses[0], losses[99]);
     assert!(best < 0.99, "there is something to be wrong about: {best}");
     assert!(learnt > best - 0.01, "{learnt}, of {best}");
-    // A tag for each word by itself is right far less often.
+    // Tagging each word by itself is far less accurate.
     let mut counts = vec![[0; TAGS.len()]; WORDS.len()];
     let (words, tags) = (numbers(&words), numbers(&tags));
     words.iter().zip(&tags).for_each(|(w, k)| counts[*w][*k] += 1);

@@ -1,4 +1,5 @@
-//! What `graphrun dump` prints of the examples' programs can be read: nothing in it is dead or said twice, and it is not long.
+//! `graphrun dump` prints readable programs for the examples: without dead or duplicate equations,
+//! and not too long.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use python_free_examples::deep_equilibrium::{self, Depth};
@@ -6,7 +7,7 @@ use python_free_examples::neural_ode::{self, Memory};
 use python_free_examples::{char_gpt, convnet, crf, graph_network, kfac, lstm, newton, tree};
 use wengert::core::graph::{Body, Equation, Program, ValueId};
 
-/// The programs by name, each with the lines that its longest function may have.
+/// The programs by name, each with the maximum number of lines of its longest function.
 fn programs() -> Vec<(&'static str, usize, Program)> {
     let ode = |field, memory| neural_ode::program(field, 0.1.into(), memory).unwrap().into_inner();
     vec![
@@ -27,7 +28,7 @@ fn programs() -> Vec<(&'static str, usize, Program)> {
     ]
 }
 
-/// Equations whose results nobody uses, and those that are a second time what one before them is.
+/// The numbers of equations without used results, and of equations that repeat an earlier one.
 fn superfluous(body: &Body) -> (usize, usize) {
     let used: Vec<ValueId> =
         body.equations.iter().flat_map(|e| &e.operands).chain(&body.outputs).copied().collect();

@@ -1,4 +1,5 @@
-//! The graph network against products with the adjacency matrix, under renumbering, against differences, and against history.
+//! The graph network against products with the adjacency matrix, under renumbering, against finite
+//! differences, and against the historical outcome.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use ndarray::{Array2, Axis, Ix2};
@@ -9,7 +10,7 @@ use wengert::random::SplitMix64;
 
 const WIDTHS: [usize; 3] = [5, 4, 2];
 
-/// The network in f64, from all its inputs to what the last layer gives.
+/// The network in f64, from all its inputs to the output of the last layer.
 fn network() -> Program {
     let mut program = Program::new();
     program
@@ -37,7 +38,7 @@ fn matrix(literal: &Literal) -> Array2<f64> {
     literal.as_array::<f64>().unwrap().into_dimensionality::<Ix2>().unwrap().to_owned()
 }
 
-/// The session with random weights, and what it makes of features and edges.
+/// Sets random weights and runs the network on features and edges.
 fn run(session: &mut Session, features: &Array2<f64>, edges: &[(usize, usize)]) -> Array2<f64> {
     let program = network();
     let binding = bind!(N = MEMBERS as i64, E = edges.len() as i64);
@@ -52,7 +53,7 @@ fn run(session: &mut Session, features: &Array2<f64>, edges: &[(usize, usize)]) 
 fn session() -> Session {
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&network(), 4).unwrap();
-    // Biases begin with zeros, which would hide them.
+    // Biases are initialised with zeros. Random ones make mistakes visible.
     for (name, values) in
         [("model.layers.0.bias", vec![0.3, -0.2, 0.5, 0.1]), ("model.layers.1.bias", vec![-0.4, 0.7])]
     {
@@ -76,7 +77,7 @@ fn messages_are_products_with_the_normalised_adjacency_matrix() {
         assert!(adjacency[[*a, *b]] == 0.0, "a friendship is there once: {a} {b}");
         adjacency[[*a, *b]] = 1.0;
     }
-    // Degrees as Zachary has them.
+    // Degrees as in Zachary's paper.
     let degrees = adjacency.sum_axis(Axis(1));
     assert_eq!([0, 1, 2, 32, 33].map(|member| degrees[member] - 1.0), [16.0, 9.0, 10.0, 12.0, 17.0]);
     let normalised =
@@ -109,7 +110,7 @@ fn it_does_not_matter_how_members_are_numbered() {
 
 #[test]
 fn gradients_are_those_of_differences() {
-    // A small graph, one of whose nodes has no edge, and where two edges are the same.
+    // A small graph with a node without edges and with two equal edges.
     let edges = [(0, 1), (1, 0), (1, 2), (2, 1), (1, 2), (3, 2)];
     let function = network().get("network").unwrap().bind(&bind!(N = 5, E = 6)).unwrap();
     let mut random = SplitMix64::new(3);
@@ -150,6 +151,7 @@ fn two_members_tell_the_sides_of_all() {
             i32::from(president) != sides()[*member]
         })
         .collect();
-    // Member 9 had more friends on the other side; Zachary says why: an examination for a black belt, with the instructor, was three weeks ahead.
+    // Member 9 had more friends on the other side. Zachary gives the reason: an examination for a
+    // black belt, with the instructor, was three weeks ahead.
     assert_eq!(wrong, [8]);
 }

@@ -34,7 +34,7 @@ fn the_gradient_of_an_equilibrium_is_that_of_very_many_layers() {
     let worst = implicit.iter().zip(&layers).fold(0f64, |w, (a, b)| w.max((a - b).abs()));
     println!("{} numbers up to {scale:.3}, differences at most {worst:.2e}", layers.len());
     assert!(scale > 0.01 && worst < 1e-10 * scale, "{worst:e} of {scale:e}");
-    // Few layers are something else.
+    // A few layers give another gradient.
     let shallow = gradient(Depth::Layers(3), &inputs);
     assert!(implicit.iter().zip(&shallow).any(|(a, b)| (a - b).abs() > 1e-3 * scale));
 }
@@ -81,6 +81,6 @@ fn newtons_method_is_done_in_a_few_steps() {
     }
     println!("gradients {sizes:?}");
     assert!(sizes.len() < 15 && sizes[0] > 0.1, "{sizes:?}");
-    // The steps become better the nearer they are: the last ones are far more than halvings.
+    // Convergence is faster than linear: the last steps shrink by far more than half.
     assert!(sizes[sizes.len() - 1] < 1e-2 * sizes[sizes.len() - 2], "{sizes:?}");
 }

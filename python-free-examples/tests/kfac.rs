@@ -1,4 +1,5 @@
-//! Kronecker factors against loops over images, labels and weights; inverses; and how far natural gradient descent comes in few steps.
+//! Kronecker factors against loops over images, labels and weights; inverses; and the progress of
+//! natural gradient descent in few steps.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use ndarray::{Array1, Array2, ArrayView2, Ix2};
@@ -21,7 +22,8 @@ fn near(found: &Literal, expected: &Array2<f64>) {
     }
 }
 
-/// For each image and each label, weighted with its probability: backpropagation by hand, and an outer product.
+/// For each image and each label, weighted with the label's probability: backpropagation by hand,
+/// and an outer product.
 fn by_loops(x: &Array2<f64>, layers: &[Array2<f64>; 2]) -> [Array2<f64>; 4] {
     let [first, second] = layers;
     let (hidden, classes) = (first.ncols(), second.ncols());
@@ -79,7 +81,8 @@ fn factors_are_those_of_loops() {
 
 #[test]
 fn inverses_are_as_exact_as_rounding_lets_them_be() {
-    // 1/(i + j + 1), Hilbert's matrix, and something on its diagonal: its eigenvalues go from 0.001 to 1.8.
+    // 1/(i + j + 1), Hilbert's matrix, with 1e-3 added to the diagonal: its eigenvalues go from
+    // 0.001 to 1.8.
     let m =
         Array2::from_shape_fn((20, 20), |(i, j)| 1.0 / (i + j + 1) as f32 + if i == j { 1e-3 } else { 0.0 });
     let mut program = Program::new();
@@ -114,7 +117,8 @@ fn a_few_steps_are_worth_many_of_gradient_descent() {
     assert!(kfac[19] < 1e-3, "{kfac:?}");
     assert!(kfac.windows(2).all(|l| l[1] <= l[0]), "no step makes it worse: {kfac:?}");
     assert!(accuracy > 0.96, "{accuracy}");
-    // Five times as many steps of gradient descent, with whatever rate, leave a loss that is five times greater.
+    // Five times as many steps of gradient descent leave a loss at least five times greater, with
+    // each of four rates.
     for rate in [0.5, 1.0, 2.0, 4.0] {
         let (sgd, _) = losses("sgd_step", rate, 100);
         assert!(sgd[99] > 5.0 * kfac[19], "rate {rate}: {}, K-FAC {}", sgd[99], kfac[19]);

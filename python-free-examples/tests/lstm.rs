@@ -25,7 +25,7 @@ fn it_learns_from_window_to_window_and_writes() {
     let (play, settings) = (Characters::play().unwrap(), small());
     let (program, recipe) = (program(play.alphabet.len(), &settings).unwrap(), recipe(&settings));
     let mut data = play.arrays(&settings).unwrap();
-    // The beginning of the last tenth will do.
+    // The beginning of the last tenth is enough here.
     for name in ["test_x", "test_y"] {
         let begin = data[name].as_slice::<u8>().unwrap()[..500].to_vec();
         data.insert(name.into(), Literal::from_vec(&[1, 500], begin).unwrap());
@@ -38,11 +38,11 @@ fn it_learns_from_window_to_window_and_writes() {
         }
     };
     let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut observe).unwrap();
-    // It begins without knowing anything.
+    // The initial loss is that of uniform guesses.
     let uniform = (play.alphabet.len() as f64).ln();
     assert!((losses[0] - uniform).abs() < 0.3, "{losses:?}");
     assert!(report.metrics[0].1 < 4.2, "{:?} bits", report.metrics);
-    // The next run goes on where the streams are.
+    // The next run continues with the states of the streams.
     let hidden = session.variable("streams.hidden").unwrap();
     assert_eq!(hidden.shape(), [8, 24]);
     assert!(hidden.scalars().all(|s| s.to_f64() != 0.0 && s.to_f64().abs() < 1.0));
@@ -59,7 +59,7 @@ fn it_learns_from_window_to_window_and_writes() {
     assert!(text.chars().all(|c| play.alphabet.contains(&c)), "{text:?}");
     assert_eq!(text, write(1, 0.7));
     assert_ne!(text, write(2, 0.7));
-    // Cold enough, it takes the likeliest, whatever is drawn.
+    // At a low temperature the sample is the likeliest character for every seed.
     assert_eq!(write(1, 1e-6), write(2, 1e-6));
 }
 
@@ -73,7 +73,7 @@ fn windows_of_a_stream_follow_each_other_from_batch_to_batch() {
         data[name].as_slice::<u8>().unwrap().chunks(10).map(<[u8]>::to_vec).collect()
     };
     let (x, y) = (rows("train_x"), rows("train_y"));
-    // 180 characters to train on, of which the last has no successor.
+    // 180 characters to train on. The last of them has no successor.
     assert_eq!(data["train_x"].shape(), [15, 10]);
     for (n, (x_row, y_row)) in x.iter().zip(&y).enumerate() {
         assert!(x_row.iter().zip(y_row).all(|(x, y)| *y == x + 1));
@@ -125,6 +125,7 @@ fn clipping_within_the_recurrence_keeps_a_gradient_small_that_explodes() {
         moment.scalars().map(|s| s.to_f64().powi(2)).sum::<f64>().sqrt() * 10.0
     };
     let (clipped, plain) = (gradient(1.0), gradient(1e30));
-    // 60 steps of 24 · 8 elements that are at most 1/(60 · 8) each cannot make more than some ten; without clipping it grows with every step.
+    // 60 steps of 24 · 8 elements, each at most 1/(60 · 8), bound the gradient by about ten.
+    // Without clipping it grows with every step.
     assert!(clipped < 10.0 && plain > 100.0 * clipped, "{clipped}, {plain}");
 }

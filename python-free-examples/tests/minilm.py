@@ -20,7 +20,7 @@ from transformers import BertModel, BertTokenizerFast
 BOUND = 2e-5
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What a book of that time does not have.
+# Texts that do not occur in a book of that time.
 OTHERS = [
     "The café in Malmö served crème brûlée for 4.50€ — naïve, isn't it?",
     "Ученые открыли новую планету; её назвали «Надежда».",

@@ -1,4 +1,5 @@
-//! Solutions, gradients and what is learnt of differential equations, beside a solution in plain Rust, differences and the rates of the world.
+//! Solutions, gradients and learnt rates of differential equations, against a solution in plain
+//! Rust, finite differences and the true rates.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use python_free_examples::neural_ode::{
@@ -14,7 +15,7 @@ fn vector(values: &[f64]) -> Literal {
     Literal::from_vec(&[values.len()], values.to_vec()).unwrap()
 }
 
-/// The field of the world: ln α, ln γ; ln β, ln δ.
+/// The true field: ln α, ln γ; ln β, ln δ.
 fn world() -> [Vec<f64>; 2] {
     let [alpha, beta, gamma, delta] = RATES.map(f64::ln);
     [vec![alpha, gamma], vec![beta, delta]]
@@ -51,7 +52,8 @@ fn solutions_are_as_near_as_is_asked_for_and_of_order_five() {
             assert!(error < 100.0 * tolerance, "{found:?} instead of {expected:?} with {tolerance}");
         }
     }
-    // Where nothing but the error limits the steps, a fifth of the decimals are ten times the steps.
+    // Only the error limits the steps. Five more decimals, with a method of fifth order, take ten
+    // times as many steps.
     let found = run(&[40.0 * GAP]);
     let steps = [0, 1].map(|i| found.scalar(&format!("steps{i}")).unwrap());
     assert!((7.0..13.0).contains(&(steps[1] / steps[0])), "{steps:?}");
@@ -76,7 +78,7 @@ fn gradients_are_differences_and_do_not_depend_on_how_steps_are_remembered() {
             for (name, gradient) in [("tape", tape), ("one", one), ("three", three)] {
                 f.output(name, Tensor::concatenate(&[&gradient.alone, &gradient.together], 0));
             }
-            // Forward mode needs no memory at all: one direction for each number.
+            // Forward mode stores no steps. It takes one direction for each number.
             let forward = jacfwd(&field, |field| loss(field, &start, &gaps, &seen, Memory::Tape(64)));
             f.output("forward", Tensor::concatenate(&[&forward.alone, &forward.together], 0));
         })
@@ -110,7 +112,7 @@ fn gradients_are_differences_and_do_not_depend_on_how_steps_are_remembered() {
     }
 }
 
-/// Trains on windows of the series; the session, and the last losses.
+/// Trains on windows of the series. Returns the session, the program and the last loss.
 fn trained<F: Field + Clone>(field: F, rate: f64, steps: usize) -> (Session, Program, f64) {
     let program = program(field, rate.into(), Memory::Tape(32)).unwrap();
     let data = windows(&observed(&series(41), 0.01, 1), 4).unwrap();
@@ -129,7 +131,8 @@ fn the_rates_of_the_world_are_found() {
         let (found, world) = (found.exp(), world.exp());
         assert!((found / world - 1.0).abs() < 0.01, "{found} instead of {world}");
     }
-    // What is left is the noise of where a window starts and of what is seen: of variance 1e-4 each.
+    // The remaining loss is the noise of a window's first point and of the observations, each of
+    // variance 1e-4.
     assert!(loss < 3e-4, "{loss}");
 }
 
@@ -140,7 +143,7 @@ fn a_network_learns_the_slopes() {
     let mut solve = session.compile(&program, "series", bind!(W = 1, K = 20)).unwrap();
     let start = Literal::zeros(DType::F64, &[1, 2]);
     let found = solve.run(&[("start", start), ("gaps", vector(&[GAP; 20]))]).unwrap();
-    // It was shown windows of a unit of time, and goes on for five.
+    // The network was trained on windows of one unit of time, and here predicts five.
     for (found, world) in numbers(found.get("series").unwrap()).chunks(2).zip(&series(21)[1..]) {
         let error = (found[0] - world[0]).abs().max((found[1] - world[1]).abs());
         assert!(error < 0.1, "{found:?} instead of {world:?}");

@@ -1,4 +1,4 @@
-//! Tokens, passages and the search of the example, with a network that has learnt nothing.
+//! Tokens, passages and the search of the example, with an untrained network.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use python_free_examples::characters::ALICE;
@@ -14,7 +14,7 @@ fn words_are_cut_as_bert_cuts_them() {
     let cut = |text: &str| words(text).join("|");
     assert_eq!(cut("Héllo, WORLD!"), "hello|,|world|!");
     assert_eq!(cut("don't  $5+4\u{a0}x"), "don|'|t|$|5|+|4|x");
-    // Marks over letters go, whether they are written apart or not; other marks stay.
+    // Marks over letters are removed, in composed and decomposed form. Other marks stay.
     assert_eq!(cut("Ångström a\u{30a}  \u{93f}"), "angstrom|a|\u{93f}");
     assert_eq!(cut("\u{0}a\u{200d}b\u{fffd}c\td\r\ne\u{7}"), "abc|d|e");
     assert_eq!(cut("«x»—y…"), "«|x|»|—|y|…");
@@ -30,7 +30,7 @@ fn rare_words_become_pieces() {
     let encode = |text: &str| words.encode(text, 10);
     assert_eq!(encode("unaffable."), [2, 4, 5, 6, 10, 3]);
     assert_eq!(encode("Affable"), [2, 8, 3]);
-    // What is left of a word makes all of it unknown.
+    // A remainder that is not in the vocabulary makes the whole word unknown.
     assert_eq!(encode("unaffabl un"), [2, 1, 4, 3]);
     assert_eq!(encode(""), [2, 3]);
     assert_eq!(encode(". . . . . . . . . . . ."), [2, 10, 10, 10, 10, 10, 10, 10, 10, 3]);
@@ -55,7 +55,7 @@ fn passages_are_the_book_and_neither_long_nor_short() {
     }
 }
 
-/// A small network with random weights as PyTorch has them.
+/// A small network with random weights in PyTorch's layout.
 fn encoder() -> Encoder {
     let settings = BertSettings {
         vocabulary: 12,
@@ -88,7 +88,7 @@ fn encoder() -> Encoder {
 fn a_text_has_its_vector_whatever_is_embedded_beside_it() {
     let mut encoder = encoder();
     let letters = ["a", "b", "c", "d", "e", "f", "g"];
-    // More than a batch, and some longer than others.
+    // More than a batch, with texts of different lengths.
     let texts: Vec<String> = (0..20)
         .map(|n| (0..1 + n * 7 % 36).map(|k| letters[(n + k * k) % 7]).collect::<Vec<_>>().join(" "))
         .collect();

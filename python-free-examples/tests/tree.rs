@@ -1,4 +1,5 @@
-//! The machine with a stack against recursion over trees, and what the network has learnt of expressions larger than those it has seen.
+//! The stack machine against recursion over trees, and the network's accuracy on expressions larger
+//! than those in training.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use python_free_examples::tree::{Evaluator, batch, forest, program};
@@ -17,7 +18,7 @@ fn one_graph_for_all_trees_has_the_gradients_of_recursion() {
     for (number, tree) in forest(6, 1..=9, 11).iter().enumerate() {
         let nodes = tree.postfix();
         let leaves: Vec<usize> = (0..nodes.len()).filter(|i| nodes[*i].0 == 0).collect();
-        // Two places more than there are nodes, and values that are neither true nor false.
+        // Two positions more than there are nodes, and values between true and false.
         let length = nodes.len() + 2;
         let mut random = SplitMix64::new(number as u64);
         let values: Vec<f64> = (0..length).map(|_| random.unit_f64()).collect();

@@ -1,4 +1,4 @@
-//! What the example `wengert_list` prints.
+//! The text that the example `wengert_list` prints.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 #[path = "../examples/wengert_list.rs"]

@@ -1,5 +1,6 @@
-//! Training steps within budgets of memory: whatever is computed again for them, losses, parameters and moments have the same bits.
-//! And gradients of random layers: what is feasible in less memory is feasible in more, and every point of a frontier is feasible.
+//! Training steps within memory budgets. Recomputation does not change the bits of losses,
+//! parameters and moments. For gradients of random layers, a budget that is feasible stays feasible
+//! when it is raised, and every point of a frontier is feasible.
 #![allow(clippy::print_stdout)] // The script of the deep tests reads how many functions passed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
@@ -18,7 +19,7 @@ use wengert::random::SplitMix64;
 
 const STEPS: usize = 2;
 
-/// A network's training step over `x` and `y`.
+/// The training step of a network over `x` and `y`.
 fn step<M: Differentiable<TangentVector = M>>(
     model: M,
     x: TensorType,
@@ -84,7 +85,7 @@ fn lstm() -> Program {
     })
 }
 
-/// Inputs of a step.
+/// The inputs of a step.
 fn batch(program: &Program, run: usize) -> Vec<(String, Literal)> {
     let mut stream = SplitMix64::of(5, &[run as u64]);
     let function = program.get("step").unwrap();
@@ -100,7 +101,7 @@ fn batch(program: &Program, run: usize) -> Vec<(String, Literal)> {
     given.map(|(n, input)| (input.name.clone(), literal(function.input_type(n)).unwrap())).collect()
 }
 
-/// What the steps give, and the variables after them.
+/// The outputs of the steps, and the variables after them.
 fn train(
     session: &mut Session,
     step: &mut Compiled,
@@ -117,7 +118,7 @@ fn train(
     (losses, session.variables().unwrap())
 }
 
-/// Trains by all plans of the frontier, and within budgets between them.
+/// Trains with every plan of the frontier, and with budgets between them.
 fn check(name: &str, program: &Program, device: Device, target: &Target, least: usize) {
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(program, 1).unwrap();
@@ -207,7 +208,8 @@ fn layered(seed: u64) -> Program {
     program
 }
 
-/// Compiles with budgets from below the least to what the function takes as it is. What is wrong, if something is.
+/// Compiles with budgets from below the minimum to the function's memory without a budget. An error
+/// says which property does not hold.
 fn monotone(program: &Program) -> std::result::Result<(), String> {
     let bytes = |budget: u64| {
         let options = Options { memory_budget: Some(budget), ..Options::default() };
@@ -232,7 +234,7 @@ fn monotone(program: &Program) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// How many cases to look at: few, or as the deep tests say.
+/// The number of cases: `few`, or the number that the deep tests set.
 fn cases(few: u64) -> u64 {
     std::env::var("WENGERT_CASES").map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
 }

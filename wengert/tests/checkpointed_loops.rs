@@ -1,5 +1,6 @@
-//! A loop whose length is known only when it is run, differentiated in reverse from ten checkpoints: what the executor does, step by step,
-//! and the memory that the plan promises.
+//! A loop whose length is known only at run time, differentiated in reverse mode from a few
+//! checkpoints. Tests compare the steps that the executor runs, and the memory that the plan
+//! reserves, with the formulas.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +12,8 @@ use wengert_cpu::{Buffer, Executable, Memory};
 
 const ELEMENTS: usize = 4096;
 
-/// The gradient by k of Σ x at the end of `while i < n { x ← sin(k·x) }`, where the condition looks at x, too, if it `watches` it.
+/// The gradient by k of Σ x at the end of `while i < n { x ← sin(k·x) }`. If `watches`, the
+/// condition also reads x.
 fn program(checkpoints: usize, watches: bool) -> Program {
     let mut program = Program::new();
     program
@@ -70,7 +72,7 @@ fn expected(steps: i32) -> f64 {
     (0..ELEMENTS).map(one).sum()
 }
 
-/// How often nests whose names begin so have been run.
+/// The number of launches of nests whose names begin with `name`.
 fn launches(executable: &Executable, name: &str) -> u64 {
     let nests = executable.plan().nests.as_slice().iter().zip(executable.launches());
     nests.filter(|(nest, _)| nest.name.starts_with(name)).map(|(_, count)| count).sum()
@@ -78,18 +80,19 @@ fn launches(executable: &Executable, name: &str) -> u64 {
 
 #[test]
 fn the_executor_takes_the_steps_that_the_formula_says() {
-    // (steps, checkpoints, steps that are run again): Griewank and Walther's t(l, s).
+    // (steps, checkpoints, steps that are rerun): Griewank and Walther's t(l, s).
     for (l, s, again) in [(1000, 10, 3636), (100, 10, 222), (10, 3, 15)] {
         for watches in [false, true] {
             let mut executable = Executable::new(&plan(s, watches)).unwrap();
             let found = run(&mut executable, l);
             let expected = expected(l);
             assert!((found - expected).abs() < 1e-9 * expected.abs(), "{l} steps: {found}, not {expected}");
-            // Forwards: again and again; once more to learn the number of steps, if x has a say in it.
+            // Forward steps: t(l, s) reruns. If the condition reads x, one more pass counts the
+            // steps.
             let learning = if watches { l as u64 } else { 0 };
             let forwards = launches(&executable, "mul_sin");
             assert_eq!(forwards, again + learning, "{l} steps, {s} checkpoints\n{}", executable.plan());
-            // Backwards: once.
+            // Backward steps: one for each step.
             assert_eq!(
                 launches(&executable, "mul_cos"),
                 l as u64,
@@ -102,8 +105,9 @@ fn the_executor_takes_the_steps_that_the_formula_says() {
 
 #[test]
 fn the_arena_holds_the_checkpoints_and_four_more() {
-    // Beside the checkpoints: the carry that is run forwards, the one that is stepped back from, its cotangent; the cotangent of
-    // what k is multiplied with, which is added up once at the end.
+    // Besides the checkpoints, the arena holds four buffers of the carry's size: the carry of the
+    // forward steps, the carry that is being differentiated, its cotangent, and the elementwise
+    // cotangent of k, which is accumulated over the steps and summed once at the end.
     let carry = 8 * ELEMENTS as u64;
     for (s, slack) in [(3, 2048), (10, 2048), (40, 2048)] {
         let arena = plan(s, false).arena;

@@ -1,4 +1,5 @@
-//! A classifier's loss in chunks of its rows is the loss written out, and its logits never lie in memory at once.
+//! A classifier's loss in chunks of rows equals the loss without chunks. Its logits are never in
+//! memory all at once.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod inputs;
@@ -20,7 +21,7 @@ fn rows(f: &mut FunctionBuilder, dtype: DType) -> (Tensor, Tensor, Tensor) {
     )
 }
 
-/// The loss, its gradients, and how they change along the operands themselves.
+/// The loss, its gradients, and the derivatives of the gradients along the operands themselves.
 fn outputs(f: &mut FunctionBuilder, at: &(Tensor, Tensor), loss: impl Fn(&(Tensor, Tensor)) -> Tensor) {
     let (value, (hidden, weight)) = value_and_grad(at, |at| 3.0 * loss(at));
     f.output("loss", value);
@@ -122,12 +123,14 @@ fn arena(chunks: Option<usize>) -> u64 {
 fn memory_holds_the_logits_of_one_chunk() {
     let logits = 4 * 16 * 96 * 4;
     let (whole, quarters, rows) = (arena(None), arena(Some(4)), arena(Some(64)));
-    // Nearly nothing of them is left where a chunk is one row; the loop needs a little for itself.
+    // With one row in a chunk almost none of the logits stay in memory. The loop itself needs a
+    // little.
     assert!(whole > quarters && quarters > rows, "{whole}, {quarters}, {rows}");
     assert!(whole - rows > logits * 3 / 4, "{whole}, {quarters}, {rows}");
 }
 
-/// The value and what the gradient keeps come from one loop, which makes the classes' numbers itself and adds to the weights' gradient where it lies.
+/// One loop computes the value and the residuals of the gradient. It computes the logits itself and
+/// accumulates the gradient of the weights in place.
 #[test]
 fn value_and_gradient_take_one_loop() {
     let mut program = Program::new();
@@ -138,7 +141,8 @@ fn value_and_gradient_take_one_loop() {
     let loops: Vec<&str> = text.lines().filter(|line| line.contains("= scan {")).collect();
     assert_eq!(loops.len(), 1, "{loops:?}");
     assert!(loops[0].contains("captures=1, carries=1, length=4"), "{}", loops[0]);
-    // The gradients by logits and by lookups are one sum, too: nothing but the loop's first sums is filled with zeros.
+    // The gradients by logits and by lookups are one sum, too. Only the initial sums of the loop
+    // are filled with zeros.
     assert!(!text.lines().any(|line| line.contains("copy")), "{text}");
 }
 
@@ -165,7 +169,7 @@ fn a_step_with_its_loss_in_chunks_is_the_step() {
     }
 }
 
-/// The message of a loss of `rows` rows of `width` numbers.
+/// The error message for a loss of `rows` rows of `width` numbers.
 fn refusal(rows: &[usize], width: usize, labels: DType, chunks: usize) -> String {
     let mut program = Program::new();
     let made = program.function("loss", |f| {

@@ -1,4 +1,5 @@
-//! Fourier transforms: their laws, what their derivatives cost, batches, and mistakes. Values and derivatives are compared with JAX in `oracles`.
+//! Fourier transforms: identities, the cost of derivatives, batches, and mistakes. `oracles`
+//! compares values and derivatives with JAX.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::core::Target;
@@ -141,7 +142,7 @@ fn work_grows_little_faster_than_the_length() {
     };
     assert!(work(1 << 16) <= 4.0 * work(16), "{}", work(1 << 16));
     assert!(work(3 * 5 * 7 * 11 * 13) <= 5.0 * work(16), "{}", work(15015));
-    // A prime of which the table alone would have 10¹⁰ numbers.
+    // A prime extent, for which a DFT matrix alone would have 10¹⁰ numbers.
     assert!(work(100_003) <= 40.0 * work(16), "{}", work(100_003));
 }
 

@@ -1,5 +1,5 @@
-//! Control flow on devices: what the CPU, with any number of threads, and the emulated GPU with its sanitizers make of loops and branches nested in
-//! each other, beside the interpreter of plans.
+//! Control flow on devices: nested loops and branches on the CPU with several thread counts and on
+//! the emulated GPU with its sanitizers, compared with the plan interpreter.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 #[path = "../../graph-compiler/tests/flow/nested.rs"]
@@ -29,7 +29,7 @@ fn near(a: &Literal, b: &Literal, tolerance: f64) -> bool {
     a.ty() == b.ty() && a.scalars().zip(b.scalars()).all(|(x, y)| near((x.to_f64(), y.to_f64())))
 }
 
-/// Runs it twice, since what a run leaves behind must not reach the next.
+/// Runs each case twice: state left by the first run must not affect the second.
 fn check(device: Device, case: &Case, tolerance: f64) {
     let target = match device {
         Device::Emulator => Target::cuda("sm_90"),

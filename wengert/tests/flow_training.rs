@@ -1,7 +1,10 @@
-//! Training steps with control flow on the emulated GPU: what its sanitizers say (nothing), and that it computes what the CPU does.
+//! Training steps with control flow on the emulated GPU. The sanitizers must report nothing, and
+//! the results must agree with the CPU.
 //!
-//! The plan for GPUs has reduction trees of its own. Run on the CPU, the same plan gives the very same bits: its nests must, and the sums of its
-//! matrix products are short enough to be one chain of fused multiply-adds on both machines. The CPU's own plan is another, and agrees within rounding.
+//! The plan for GPUs has its own reduction trees. Run on the CPU, the same plan gives the same
+//! bits: nests have equal bits on all machines, and the sums of its matrix products are so short
+//! that both machines compute them as one chain of fused multiply-adds. The CPU's own plan has
+//! other trees and agrees within rounding.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::core::plan::{Plan, Step};
@@ -31,7 +34,7 @@ fn inputs(f: &mut FunctionBuilder) -> (Tensor, Tensor) {
     (f.input("x", f32([STEPS, BATCH, 4])), f.input("y", i32([STEPS, BATCH])))
 }
 
-/// An LSTM by `scan`, whose state's cotangents are clipped within the loop.
+/// An LSTM by `scan`. The cotangents of its state are clipped inside the loop.
 fn scanned() -> Program {
     let mut program = Program::new();
     let build = |f: &mut FunctionBuilder| {
@@ -54,7 +57,8 @@ fn scanned() -> Program {
     program
 }
 
-/// Conditions in the model (which of two ways a batch goes), in the loss and around the update, differentiated where there is something to differentiate.
+/// Conditions in the model (one of two branches for a batch), in the loss and around the update.
+/// Those in the model and in the loss are differentiated.
 fn conditional() -> Program {
     let mut program = Program::new();
     let build = |f: &mut FunctionBuilder| {
@@ -84,7 +88,7 @@ fn conditional() -> Program {
 fn batch(run: u64) -> [(&'static str, Literal); 2] {
     let mut stream = SplitMix64::of(3, &[run]);
     let count = STEPS * BATCH;
-    // Some batches are warm, others are not.
+    // Some batches are centred at 0.3, the others at −0.3.
     let middle = if run.is_multiple_of(2) { 0.3 } else { -0.3 };
     let x: Vec<f32> = (0..4 * count).map(|_| (2.0 * stream.unit_f64() - 1.0 + middle) as f32).collect();
     let y: Vec<i32> = (0..count).map(|_| stream.below(3) as i32).collect();
@@ -110,7 +114,7 @@ fn worst(a: &Arrays, b: &Arrays) -> f64 {
     all.map(|(x, y)| (x.to_f64() - y.to_f64()).abs() / (1.0 + y.to_f64().abs())).fold(0.0, f64::max)
 }
 
-/// Trains on the emulator and on the CPU; the losses.
+/// Trains on the emulator and on the CPU, compares them, and returns the losses.
 fn agree(program: &Program, is_there: fn(&Step) -> bool) -> Vec<f64> {
     let mut first = Session::open(Device::Cpu).unwrap();
     let key = Literal::from_vec(&[2], vec![1u32, 7]).unwrap();
@@ -144,7 +148,7 @@ fn a_scanned_training_step_is_emulated() {
 #[test]
 fn a_conditional_training_step_is_emulated() {
     let outputs = agree(&conditional(), |step| matches!(step, Step::If { .. }));
-    // Both ways of the loss have been taken, and both around the update.
+    // Both branches of the loss and both branches around the update have been taken.
     let (losses, norms): (Vec<f64>, Vec<f64>) = outputs.chunks(2).map(|o| (o[0], o[1])).unzip();
     let both =
         |values: &[f64], bound: f64| values.iter().any(|v| *v < bound) && values.iter().any(|v| *v > bound);

@@ -1,9 +1,10 @@
-//! Files of every version of the formats are read for ever.
+//! Files of every version of the formats stay readable for ever.
 //!
-//! `golden/v1.graph` is a file of version 1 with every op of its day, every role, dimension variables, locations, a recipe and
-//! weights; `golden/v1.ir` is its program as text. `golden/v1-*.plan` are plans of two of its functions, and `golden/v1-*.txt` their
-//! texts. A change that makes this test fail has broken the format: mend the
-//! change, or give the format a new version. (Until the first release, `WENGERT_BLESS_GOLDEN=1` writes the files anew.)
+//! `golden/v1.graph` is a file of version 1 with every op that existed then, every role, dimension
+//! variables, locations, a recipe and weights; `golden/v1.ir` is its program as text.
+//! `golden/v1-*.plan` are plans of two of its functions, and `golden/v1-*.txt` their texts. A
+//! change that makes this test fail has broken the format: correct the change, or give the format a
+//! new version. (Until the first release, `WENGERT_BLESS_GOLDEN=1` rewrites the files.)
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::path::PathBuf;
@@ -74,7 +75,7 @@ fn version_1_of_graph_files_is_read() {
         assert!(read == expected, "@{}", expected.name);
     }
     assert!(read == expected);
-    // As long as version 1 is the newest, it is also what is written.
+    // While version 1 is the newest, writing gives the same bytes.
     assert!(read.to_bytes().unwrap() == std::fs::read(&path).unwrap());
 }
 

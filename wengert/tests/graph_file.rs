@@ -1,4 +1,5 @@
-//! `.graph` files: what is written is what is read, and what cannot be right is refused with its place.
+//! `.graph` files: reading gives back the written content. An invalid file is refused, and the
+//! error names the position.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 #[allow(dead_code)] // This file uses a part of it.
@@ -85,7 +86,7 @@ fn round_trip_through_bytes_and_files() {
     ] {
         file.write(&path).unwrap();
         let read = GraphFile::read(&path).unwrap();
-        // Literals compare by bits, so the NaN among the constants does not hide a difference.
+        // Literals compare by bits, so a NaN among the constants equals itself.
         assert!(read == file);
         assert_eq!(read.to_bytes().unwrap(), std::fs::read(&path).unwrap(), "writing is deterministic");
     }
@@ -95,7 +96,7 @@ fn round_trip_through_bytes_and_files() {
     file.recipe.as_mut().unwrap().step.loss = "cost".into();
     let error = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap_err().to_string();
     assert!(error.contains("`@train_step` has no output `cost`"), "{error}");
-    // The user's lines are still known.
+    // The locations in the user's source survive.
     file.recipe = None;
     let program = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap().program;
     let function = program.get("train_step").unwrap();
@@ -110,13 +111,13 @@ fn random_programs_survive_the_file() {
         let bytes = file.to_bytes().unwrap();
         let read = GraphFile::from_bytes(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(read == file, "seed {seed}");
-        // Equations are equal whatever their locations are; the text shows those.
+        // Equality of equations ignores locations; the printed text includes them.
         let located = |file: &GraphFile| print(&file.program, &PrintOptions { locations: true });
         assert!(located(&read) == located(&file), "seed {seed}");
     }
 }
 
-/// Constants of one type before, within and behind regions within regions: each is found where it was.
+/// Constants of one type before, within and behind nested regions. Each keeps its position.
 #[test]
 fn constants_of_regions_survive_the_file() {
     let mut program = Program::new();
@@ -168,7 +169,7 @@ fn weights_beside_the_file() {
     }
 }
 
-/// The file with its records changed by `change`, with right checksums.
+/// The file with its records changed by `change`, and with correct checksums.
 fn forged(change: impl FnOnce(&mut v1::Program, &mut Vec<u8>, &mut v1::Locations)) -> Vec<u8> {
     let program = program();
     let (mut record, mut literals) = v1::program::to_record(&program);

@@ -1,5 +1,5 @@
-//! A gradient as two functions: compiled and run separately, the halves give the bits of the gradient that is one function, and the
-//! backward half serves any seed, and again.
+//! A gradient as two functions, forward and backward, compiled and run separately. They give the
+//! bits of the gradient in one function. The backward half can run many times, with any seed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod inputs;
@@ -11,7 +11,7 @@ use wengert::core::graph::Program as Functions;
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
-/// How many images are looked at.
+/// The number of images.
 const COUNT: usize = 24;
 
 const DEVICES: [Device; 2] = [Device::Cpu, Device::Emulator];
@@ -22,7 +22,8 @@ struct Mlp {
     out: Linear,
 }
 
-/// The derivatives of one output of the digits' classifier: `@digits_vjp` as a whole, `@digits_forward` and `@digits_backward`.
+/// The derivatives of one output of the digits' classifier: `@digits_vjp` is the whole gradient,
+/// `@digits_forward` and `@digits_backward` are the halves.
 struct Digits {
     program: Functions,
     halves: Halves,
@@ -54,7 +55,7 @@ impl Digits {
         Digits { program, halves, of }
     }
 
-    /// The names of what the forward half hands on.
+    /// The names of the residuals, which the forward half returns.
     fn stored(&self) -> Vec<&str> {
         let residuals = self.halves.residuals.0.iter();
         residuals
@@ -157,7 +158,8 @@ fn a_pullback_of_logits_takes_a_seed_for_each() {
 fn what_the_digits_hand_on_is_typed_and_printed() {
     let digits = Digits::of("loss");
     let residuals = &digits.halves.residuals;
-    // tanh keeps its slope, the last layer its operands, the loss the difference of probabilities and labels.
+    // tanh keeps its slope, the last layer its operands, and the loss the difference of
+    // probabilities and labels.
     let expected = [
         "%x (input) f32[B,64] 256*B bytes read by jvp(dot_general)",
         "%r_0 f32[B,32] 128*B bytes read by jvp(tanh)",
@@ -174,7 +176,7 @@ fn what_the_digits_hand_on_is_typed_and_printed() {
         assert_eq!(places, [residual.location.to_string()], "{text}");
     }
     assert_eq!(digits.stored(), ["r_0", "r_1", "r_2"]);
-    // The structure is the signature of both halves.
+    // The types of the residuals are those in the signatures of both halves.
     let (forward, backward) = (&digits.halves.forward, &digits.halves.derivative);
     for residual in &residuals.0 {
         let (name, stored) = match &residual.kind {

@@ -1,5 +1,6 @@
-//! Locations never decide what is computed: a function compiles to one plan from its text, where each equation has a line of its
-//! own, and from its `.graph` file, where equations that were written by one line of Rust share it.
+//! Locations never affect the compiled plan. A function compiles to one plan from its text, where
+//! each equation has its own line, and from its `.graph` file, where equations written by one line
+//! of Rust share a location.
 #![allow(clippy::print_stdout)] // The script of the deep tests reads how many functions passed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
@@ -16,14 +17,14 @@ use wengert::format::GraphFile;
 use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
 
-/// The plan of a program's only function. The error of one that a target does not do, without its place.
+/// The plan of a program's only function, or the compile error without its place.
 fn planned(program: &Program, target: &Target) -> std::result::Result<String, String> {
     let name = &program.functions()[0].name;
     let plan = compile(program, name, &bind!(), target, &Options::default());
     plan.map(|plan| plan.to_string()).map_err(|error| error.message)
 }
 
-/// What differs between the plans from text and from file, if something does.
+/// The difference between the plans from text and from file, if there is one.
 fn differs(function: &Function, target: &Target) -> Option<String> {
     let program = Program::from_functions(vec![function.clone()]).unwrap();
     let text = program.to_string();
@@ -41,7 +42,7 @@ fn differs(function: &Function, target: &Target) -> Option<String> {
     [read, parsed].iter().find(|other| **other != built).map(|other| differing(other))
 }
 
-/// How many cases to look at: few, or as the deep tests say.
+/// The number of cases: `few`, or the number that the deep tests set.
 fn cases(few: u64) -> u64 {
     std::env::var("WENGERT_CASES").map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
 }
@@ -51,7 +52,7 @@ fn text_and_file_compile_to_one_plan() {
     let samples = random::samples();
     let (mut passed, mut failed, mut first) = (0, 0, None);
     for seed in 0..cases(60) {
-        // Some functions have an op that is not defined on what chance gave it.
+        // In some random functions an op does not accept its operands.
         let Ok(function) = random::function(seed, 3 + (seed % 23) as usize, &samples) else { continue };
         let target = if seed.is_multiple_of(4) { Target::cuda("sm_90") } else { Target::cpu() };
         match differs(&function, &target) {
@@ -66,7 +67,7 @@ fn text_and_file_compile_to_one_plan() {
     assert!(first.is_none(), "{failed} differ, the first of them, {}", first.unwrap_or_default());
 }
 
-/// One line of Rust writes two loops that are equal; the text has them on two lines.
+/// One line of Rust writes two equal loops. The text has them on two lines.
 #[test]
 fn equal_loops_are_one_from_text_and_file() {
     let build = |f: &mut FunctionBuilder| {

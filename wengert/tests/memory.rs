@@ -1,4 +1,4 @@
-//! Memory of large networks, planned and not run: what a step takes, and what less costs.
+//! Memory of large networks, planned and not run: the memory of a step, and the cost of using less.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::core::plan::Account;
@@ -11,7 +11,8 @@ use wengert::random::SplitMix64;
 
 const GIB: u64 = 1 << 30;
 
-/// A training step of GPT-2's smallest network; products of `dtype`, and the loss in chunks, if there are several.
+/// A training step of GPT-2's smallest network. Products are of `dtype`. The loss is in chunks if
+/// `chunks` is above 1.
 fn gpt2(batch: usize, steps: usize, dtype: DType, chunks: usize) -> Program {
     step(&GptSettings { positions: steps, ..GptSettings::SMALL }, batch, dtype, chunks)
 }
@@ -35,7 +36,8 @@ fn step(settings: &GptSettings, batch: usize, dtype: DType, chunks: usize) -> Pr
     program
 }
 
-/// Half of the arena costs at most 15 % more operations, 30 % of it at most 30 %.
+/// A plan with half of the arena has at most 15 % more operations, one with 30 % of it at most 30 %
+/// more.
 fn costs_little_in_less_memory(program: &Program) {
     let plans = frontier(program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
     let points: Vec<Point> = plans.iter().map(Point::of).collect();
@@ -46,14 +48,14 @@ fn costs_little_in_less_memory(program: &Program) {
     }
 }
 
-/// The logits of GPT-2 alone are a quarter of what a step keeps, so their head is in chunks.
+/// The logits of GPT-2 are a quarter of a step's memory, so the loss is computed in chunks.
 #[test]
 fn a_gpt2_in_half_of_its_memory() {
     let program = gpt2(8, 256, DType::F32, 8);
     costs_little_in_less_memory(&program);
 }
 
-/// A ResNet's memory is that of its first blocks, where images are large.
+/// Most of a ResNet's memory is in its first blocks, where images are large.
 #[test]
 fn a_resnet_in_half_of_its_memory() {
     let mut program = Program::new();
@@ -78,8 +80,9 @@ fn a_resnet_in_half_of_its_memory() {
     costs_little_in_less_memory(&program);
 }
 
-/// llm.c, which this is measured against, takes 11.1 GiB for activations where it computes layer norms and GELUs again, 14.3 where it does not. No scores of attention are in
-/// memory, and no copies of queries, keys and values; GELUs are made again without being asked for.
+/// The reference is llm.c. Its activations take 11.1 GiB with recomputed layer norms and GELUs, and
+/// 14.3 GiB without. This plan stores no attention scores and no copies of queries, keys and
+/// values. It recomputes GELUs without being asked to.
 #[test]
 fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
     let program = gpt2(32, 1024, DType::BF16, 32);
@@ -93,7 +96,8 @@ fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
     assert!(plan.arena <= 6 * GIB, "{}", plan.arena);
 }
 
-/// Buffers of real steps, and of steps like them whose sizes differ by up to a tenth, so that nothing fits by itself.
+/// Buffers of real steps, and variants whose sizes differ by up to a tenth, so that no two sizes
+/// match by chance.
 #[test]
 fn buffers_of_gpt2_lie_as_close_as_their_load() {
     let mut stream = SplitMix64::of(7, &[]);

@@ -1,4 +1,4 @@
-//! Models: layers, programs that remember their variables, gradients against finite differences.
+//! Models: layers, programs that keep their variables, gradients against finite differences.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod inputs;
@@ -31,7 +31,8 @@ impl Mlp {
     }
 }
 
-/// One block of a transformer: attention over positions with a causal mask, then an MLP, each after a layer norm and around a residual.
+/// One block of a transformer: attention over positions with a causal mask, then an MLP. Each has a
+/// layer norm before it and a residual connection around it.
 #[derive(Differentiable)]
 struct Block {
     norms: [LayerNorm; 2],
@@ -53,7 +54,7 @@ impl Block {
         }
     }
 
-    /// `[positions, width]` to the same.
+    /// Maps `[positions, width]` to the same shape.
     fn call(&self, x: &Tensor) -> Tensor {
         let (length, width) = (x.shape()[0].as_extent().unwrap(), x.shape()[1].as_extent().unwrap());
         let qkv = self.qkv.call(&self.norms[0].call(x)).reshape([length, 3, self.heads, width / self.heads]);
@@ -77,7 +78,8 @@ impl Block {
     }
 }
 
-/// Compares the gradient of `loss` at random parameters with central differences of fourth order along random directions.
+/// Compares the gradient of `loss` at random parameters with fourth-order central differences along
+/// random directions.
 fn check_gradient<M: Differentiable<TangentVector = M>>(
     model: M,
     x: Literal,

@@ -1,12 +1,13 @@
-//! Hostile files: 100,000 mutants of `.graph`, `.plan` and `.ir` files are read. None may panic, hang, or allocate
-//! more than 256 MiB.
+//! Hostile files: reads 100,000 mutants of `.graph`, `.plan` and `.ir` files. None may panic, hang,
+//! or allocate more than 256 MiB.
 //!
-//! A third of the binary mutants are damaged as whole files, and most of those die at a checksum. The others are damaged
-//! within a section and sealed again with right checksums, as an attacker would, so that they reach the records, the
-//! rebuilding and the verifier. Everything follows from the seed, which a failure names.
+//! A third of the binary mutants are damaged as whole files, and most of those are refused by a
+//! checksum. The others are damaged within a section and get correct checksums, as an attacker
+//! would do. They reach the decoding of records, the construction of programs and the verifier. The
+//! seed determines everything, and a failure names it.
 //!
-//! This is also the fuzz target: `WENGERT_FUZZ_CASES=100000000 WENGERT_FUZZ_SEED=7 cargo test --release --test mutants` runs as
-//! long as one likes.
+//! This is also the fuzz target. `WENGERT_FUZZ_CASES=100000000 WENGERT_FUZZ_SEED=7 cargo test
+//! --release --test mutants` runs that many cases.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 #[allow(dead_code)] // This file uses a part of it.
@@ -29,7 +30,7 @@ use wengert::{Binding, DType, Dim, Literal, TensorType};
 
 const LARGEST: usize = 256 << 20;
 
-/// Counts what lives, and remembers the most that ever did.
+/// Counts the allocated bytes and records their maximum.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -39,12 +40,12 @@ fn grow(bytes: usize) {
     PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
 }
 
-// SAFETY: every method hands its arguments on to the system's allocator unchanged and returns what it returns; the counters
-// touch no memory of anyone else.
+// SAFETY: every method passes its arguments unchanged to the system's allocator and returns its
+// result. The counters access no other memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());
-        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        // SAFETY: the caller's promises about `layout` are the ones that `System` requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -71,7 +72,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Changes some bytes in one of the ways that readers fear.
+/// Changes some bytes in one of several ways that readers commonly mishandle.
 fn mutate(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
     let below = |random: &mut SplitMix64, bound: usize| random.below(bound.max(1) as u64) as usize;
     for _ in 0..=below(random, 4) {
@@ -81,7 +82,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
             _ if bytes.is_empty() => bytes.push(random.next_u64() as u8),
             0 => bytes[at] ^= 1 << random.below(8),
             1 => bytes[at] = random.next_u64() as u8,
-            // Bincode announces longer integers by these.
+            // Bincode marks longer integers with these bytes.
             2 => bytes[at] = 250 + random.below(6) as u8,
             3 => bytes[at] = bytes[at].wrapping_add(1),
             4 => bytes.truncate(at),
@@ -100,7 +101,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
     }
 }
 
-/// Damages a text: bytes, or whole words and lines put elsewhere.
+/// Damages a text: changes bytes, or moves whole words and lines.
 fn mutate_text(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
     if random.below(2) == 0 {
         return mutate(bytes, random);
@@ -139,7 +140,7 @@ fn mutate_text(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
     *bytes = pieces.join(separator).into_bytes();
 }
 
-/// Damages a file, or one of its sections with the checksums made right again.
+/// Damages a file, or one of its sections with corrected checksums.
 fn mutate_file(kind: Kind, version: u32, bytes: &mut Vec<u8>, random: &mut SplitMix64) {
     if random.below(3) == 0 {
         return mutate(bytes, random);
@@ -158,7 +159,7 @@ fn mutate_file(kind: Kind, version: u32, bytes: &mut Vec<u8>, random: &mut Split
     *bytes = container::write(kind, version, &sections);
 }
 
-/// Number of mutants, and the seed of all of them.
+/// The number of mutants, and the seed of all of them.
 fn extent() -> (u64, u64) {
     let number = |name: &str, default: u64| match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number")),
@@ -234,7 +235,7 @@ fn graph_file() -> Vec<u8> {
     file.to_bytes().unwrap()
 }
 
-/// Reads a file; what is accepted must be accepted again when it is written.
+/// Reads a file. An accepted file must be accepted again after it is written.
 fn read_graph(bytes: &[u8]) -> bool {
     let Ok(file) = GraphFile::from_bytes(bytes) else { return false };
     let written = file.to_bytes().expect("what was read can be written");
@@ -242,7 +243,7 @@ fn read_graph(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a plan; what is accepted must be accepted again when it is written.
+/// Reads a plan. An accepted plan must be accepted again after it is written.
 fn read_plan(bytes: &[u8]) -> bool {
     let Ok(read) = plan::from_bytes(bytes) else { return false };
     let written = plan::to_bytes(&read).expect("what was read can be written");
@@ -250,7 +251,7 @@ fn read_plan(bytes: &[u8]) -> bool {
     true
 }
 
-/// The plans of a program's functions, for all dimension variables 2.
+/// The plans of a program's functions, with every dimension variable bound to 2.
 fn plan_files(program: &Program) -> Vec<Vec<u8>> {
     let functions = program.functions().iter().filter_map(|function| {
         let binding = function.variables().iter().fold(Binding::new(), |b, name| b.with(name, 2));
@@ -262,7 +263,7 @@ fn plan_files(program: &Program) -> Vec<Vec<u8>> {
     functions.collect()
 }
 
-/// Reads a text; what is accepted must print as a text that is accepted, too.
+/// Reads a text. An accepted text must print as a text that is accepted, too.
 fn read_text(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(program) = parse_program(text, "mutant.ir") else { return false };
@@ -311,7 +312,8 @@ fn mutants_neither_panic_nor_hang_nor_devour_memory() {
             }
         }
     }
-    // Some damage does no harm (a name, a location, a weight); were none accepted, nothing deep would have been reached.
+    // Some damage is harmless (in a name, a location, a weight). If no mutant were accepted, the
+    // deeper checks would not have run.
     let accepted = [graphs_accepted, plans_accepted, texts_accepted];
     assert!(
         accepted.iter().all(|n| *n > cases / 400),

@@ -1,4 +1,4 @@
-//! Whole networks: names and numbers of their variables, what they may see, gradients.
+//! Whole networks: names and counts of their variables, causal masks, gradients.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod inputs;
@@ -42,7 +42,7 @@ fn a_gpt_has_the_names_and_numbers_of_the_published_one() {
     }
 }
 
-/// How many numbers a model has; `names` are some of its variables' names.
+/// The count of numbers in a model. `names` are some of its variables' names.
 fn count<M: Differentiable>(model: &M, names: &[&str]) -> usize {
     let shapes = shapes(model);
     for name in names {
@@ -87,7 +87,7 @@ fn a_resnet_has_the_names_and_numbers_of_the_published_ones() {
     assert_eq!(ResNetSettings::RESNET_101.parameters(), 44_549_160);
     assert_eq!(ResNetSettings::RESNET_152.parameters(), 60_192_808);
     let names = ["bn1.running_mean", "layer2.0.downsample.1.running_var", "layer4.2.bn3.running_mean"];
-    // Means and variances of 53 norms, as many as these have weights and biases.
+    // Means and variances of 53 norms: as many numbers as the norms' weights and biases.
     assert_eq!((count(&model.statistics(), &names), model.statistics().len()), (53_120, 53));
 }
 
@@ -108,7 +108,8 @@ fn other_networks_have_as_many_numbers_as_they_say() {
     assert_eq!(count(&lstm, &["lstm.2.recurrent", "out.weight"]), settings.parameters());
 }
 
-/// Weights as PyTorch has them come out as the network wants them; what is missing or has another shape is named.
+/// PyTorch's weights are converted to this library's layout. An error names a missing weight and a
+/// weight of another shape.
 #[test]
 fn weights_of_pytorch_are_turned() {
     let literal = |shape: &[usize]| {
@@ -177,7 +178,7 @@ fn a_gpt_does_not_see_what_follows() {
     let (a, b) = (logits(&[3, 1, 4, 1, 5, 9]), logits(&[3, 1, 4, 2, 6, 5]));
     assert_eq!(a[..3 * 11], b[..3 * 11]);
     assert!(a[3 * 11..].iter().zip(&b[3 * 11..]).all(|(a, b)| a != b));
-    // Nor does it matter how much follows.
+    // Later tokens do not matter.
     let short = logits(&[3, 1, 4]);
     assert!(short.iter().zip(&a).all(|(a, b)| (a - b).abs() < 1e-12));
 }

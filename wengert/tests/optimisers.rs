@@ -23,7 +23,7 @@ fn step_program(step: impl FnOnce(&mut FunctionBuilder, &Tensor, &Tensor)) -> Pr
     program
 }
 
-/// Runs `@init` and then the step some times; returns p after each.
+/// Runs `@init` and then several steps. Returns p after each step.
 fn run(program: &Program, steps: usize) -> Vec<Vec<f64>> {
     let mut session = Session::open(Device::Interpreter).unwrap();
     let none: [(&str, Literal); 0] = [];
@@ -37,7 +37,7 @@ fn run(program: &Program, steps: usize) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// The same by a loop: `update(t, i, p, g)` gives the next value of element i.
+/// The same steps by a loop. `update(t, i, p, g)` gives the next value of element i.
 fn by_hand(steps: usize, mut update: impl FnMut(usize, usize, f64, f64) -> f64) -> Vec<Vec<f64>> {
     let target = [1.0, -2.0, 0.5, 3.0];
     let mut p = vec![1.0; N];
@@ -195,7 +195,7 @@ fn transposed(a: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
     (0..rows * columns).map(|n| a[n % rows * columns + n / rows]).collect()
 }
 
-/// The formulas of Muon with those numbers; a matrix has no more rows than columns.
+/// The formulas of Muon with the given numbers. The matrix has no more rows than columns.
 fn muon_by_hand(p: &mut [f64], m: &mut [f64], g: &[f64], [rows, columns]: [usize; 2], rate: f64, decay: f64) {
     m.iter_mut().zip(g).for_each(|(m, g)| *m = 0.95 * *m + g);
     let u: Vec<f64> = m.iter().zip(g).map(|(m, g)| g + 0.95 * m).collect();
@@ -212,7 +212,7 @@ fn muon_by_hand(p: &mut [f64], m: &mut [f64], g: &[f64], [rows, columns]: [usize
     p.iter_mut().zip(&x).for_each(|(p, x)| *p -= rate * (decay * *p + scale * x));
 }
 
-/// A wide and a tall matrix, and a vector that is AdamW's.
+/// A wide matrix, a tall matrix, and a vector, which AdamW updates.
 #[test]
 fn muon() {
     let shapes = [("wide", [2, 3]), ("tall", [3, 2])];
@@ -262,7 +262,7 @@ fn muon() {
     }
 }
 
-/// Steps of Muon are nearly orthogonal: of `oᵀo`, the diagonal is near one.
+/// Steps of Muon are nearly orthogonal: the diagonal of `oᵀo` is close to one.
 #[test]
 fn steps_of_muon_are_nearly_orthogonal() {
     let (mut p, mut m) = (vec![0.0; 6], vec![0.0; 6]);

@@ -1,4 +1,5 @@
-//! `.plan` files: what is written is what is read and runs the same; what cannot be right is refused.
+//! `.plan` files: reading gives back the written plan, which runs to the same results. Invalid
+//! files are refused.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 #[allow(dead_code)] // This file uses a part of it.
@@ -51,7 +52,7 @@ fn plans() -> Vec<Plan> {
         let program = programs::random_program(seed, 8);
         for function in program.functions() {
             let binding = function.variables().iter().fold(Binding::new(), |b, name| b.with(name, 3));
-            // A binding may contradict a shape rule; everything else compiles.
+            // A binding may contradict a shape rule. All other functions compile.
             if function.bind(&binding).is_ok() {
                 let options = Options::default();
                 found.push(compile(&program, &function.name, &binding, &Target::cpu(), &options).unwrap());
@@ -96,7 +97,7 @@ fn a_loaded_plan_runs_as_the_program_does() {
     assert_eq!(other.variables().unwrap(), session.variables().unwrap());
 }
 
-/// A file of these parts, with right checksums.
+/// A file with these parts and correct checksums.
 fn sealed(text: &str, constants: &v1::Constants, literals: &[u8]) -> Vec<u8> {
     let constants = codec::encode("constants", constants).unwrap();
     let sections = [
@@ -134,7 +135,7 @@ fn plans_that_cannot_be_right_are_refused() {
     says("unknown dtype", with(|c| c.dtype = "f31".into()));
     says("P", sealed(&text, &v1::Constants { constants: vec![] }, &[]));
     says("belong into their own section", sealed(&original.to_string(), &constants, &literals));
-    // A place in the text of the section.
+    // The place is a position in the section's text.
     says("plan:1:1", sealed(&text.replacen("plan", "plant", 1), &constants, &literals));
     let arena = text.lines().find(|l| l.trim_start().starts_with("arena")).unwrap();
     says("P15", sealed(&text.replacen(arena, "  arena 1048576 bound 0", 1), &constants, &literals));

@@ -1,4 +1,4 @@
-//! Probes: hidden outputs, the same on every device, without an effect on anything.
+//! Probes: hidden outputs that are the same on every device and do not affect the results.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::control::{cond, fori, fori_upto, scan, scan_checkpointed, while_at_most, while_loop};
@@ -21,7 +21,7 @@ fn program(watched: bool) -> Program {
             let x = f.input("x", f32("3"));
             let loss = |x: &Tensor| {
                 let h = watch(&x.exp(), "h");
-                // Watches the cotangent, too, and a value within a function.
+                // Also probes the cotangent, and a value inside a function.
                 let h = with_derivative(&h, |ct| watch(ct, "ct"));
                 let y = call("inner", &h, |h| watch(&h.log(), "inner") * 2.0);
                 let y = if watched { y.probe_finite("y") } else { y };
@@ -87,7 +87,7 @@ fn probes_of_one_name_are_numbered_and_those_of_values_that_are_not_needed_are_s
     let names: Vec<&str> = seen.probes().iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["h", "h.2", "h.3", "unused"]);
     assert_eq!(seen.probes()[2].value.as_slice::<f32>().unwrap(), [8.0, 32.0, 72.0]);
-    // A plan has them as outputs, in its text and file too.
+    // They are outputs of a plan, and remain so in its text and file.
     let plan = pipeline::compile(
         &program,
         "f",
@@ -105,7 +105,8 @@ fn probes_of_one_name_are_numbered_and_those_of_values_that_are_not_needed_are_s
     assert!(error.unwrap_err().to_string().contains("probe"));
 }
 
-/// What was seen of a program with probes in control flow, on every device; the outputs are those of the program without them.
+/// The probed values of a program with probes in control flow, on every device. The outputs are
+/// those of the program without probes.
 fn watched(build: impl Fn(&mut FunctionBuilder, &dyn Fn(&Tensor, &str) -> Tensor)) -> Vec<Probed> {
     let program = |watches: bool| {
         let mut program = Program::new();
@@ -154,7 +155,7 @@ fn a_probe_in_a_loop_shows_every_step() {
 fn a_probe_in_a_loop_of_unknown_length_says_which_steps_ran() {
     let probes = watched(|f, watch| {
         let x = f.input("x", f32("3"));
-        // x + x + … until it is 5: from 3.5 once.
+        // y doubles until it is at least 5. From 3.5 the body runs once.
         let y = while_at_most(4usize, &x.sum(), |y| y.lt(5.0), |y| watch(&(y * 2.0), "y"));
         let count = x.sum().convert(DType::I32) - 1;
         let z = fori_upto(&count, 4usize, &x.sum(), |_, z| watch(&(z + 1.0), "z"));
@@ -191,7 +192,7 @@ fn probes_in_nested_control_flow_are_stacked_from_the_outside() {
         let x = f.input("x", f32("3"));
         let step = |sum: &Tensor, x: &Tensor| {
             let inner = |i: &Tensor, y: &Tensor| {
-                // In the second round of each step, and in a call.
+                // In the second round of each step, inside a call.
                 let other = || call("other", y, |y| watch(&(y * 10.0), "y").log().probe_finite("log"));
                 cond(&i.eq(1), other, || y - 1.0)
             };
@@ -217,7 +218,7 @@ fn a_while_without_a_bound_says_whether_all_of_its_values_were_finite() {
         // The first value is −∞, the second is finite.
         let start = Tensor::constant(0.0f32);
         let step = |y: &Tensor| (y.log().probe_finite("infinite") + x.sum()).max(1.0) + 4.0;
-        // In a loop that has a bound, too.
+        // Also in a loop with a bound.
         let around = |_: &Tensor, y: &Tensor| y + while_loop(&start, below, step);
         f.output("y", finite + fori(2usize, &start, around));
     });

@@ -1,7 +1,9 @@
-//! The ptxas gate over every op and every plan of the filetests: NVIDIA's assembler takes all kernels and spills no register.
+//! The ptxas gate over every op and every plan of the filetests: NVIDIA's assembler accepts all
+//! kernels and spills no register.
 //!
-//! Plans are assembled for every architecture that we know, an op's sample for one of them in turn ([`share`]), and before a
-//! release for all. The tables are left in `gate-ops` and `gate-plans` below cargo's target directory.
+//! Plans are assembled for every known architecture. The samples of an op are assembled for one
+//! architecture each, in turn ([`share`]), and for all before a release. The tables are written to
+//! `gate-ops` and `gate-plans` below cargo's target directory.
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
@@ -18,7 +20,7 @@ use wengert_cuda::architecture::Architecture;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
-/// Assembles them all, and leaves the tables.
+/// Assembles all modules and writes the tables.
 fn gate(collection: Collection, name: &str, least: usize) {
     let sources = collection.sources().unwrap();
     let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap_or_else(|e| panic!("{e}"));
@@ -64,9 +66,9 @@ fn every_plan_of_the_filetests() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        // Cases begin with `plan `; what comes before the first is about the file.
+        // Cases begin with `plan `. The text before the first case describes the file.
         for case in text.split("\nplan ").skip(1).map(|rest| format!("plan {rest}")) {
-            // GPUs do not claim the last two calls.
+            // The GPU back end does not support the last two calls.
             if ["// error:", "call sort", "call top_k"].iter().any(|word| case.contains(word)) {
                 continue;
             }

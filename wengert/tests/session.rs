@@ -1,4 +1,4 @@
-//! Sessions: variables, checks of what is given, caching.
+//! Sessions: variables, checks of inputs, caching.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::core::graph::Program;
@@ -9,7 +9,7 @@ fn vector(values: &[f32]) -> Literal {
     Literal::from_vec(&[values.len()], values.to_vec()).unwrap()
 }
 
-/// `init`: w = key-free ones; `step`: w ← w + 0.5·x, loss = Σ w; `read`: Σ w·x.
+/// `init`: w = ones, without a random key. `step`: w ← w + 0.5·x, loss = Σ w. `read`: Σ w·x.
 fn program() -> Program {
     let f32s = |dim: &'static str| TensorType::new(DType::F32, [dim]);
     let w = || Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Ones);
@@ -60,7 +60,7 @@ fn state_is_shared_and_replaced() {
         let mut read = session.compile(&program, "read", bind!()).unwrap();
         assert_eq!(read.run(&[("x", &x)]).unwrap().scalar("y").unwrap(), 2.0 * 2.0 + 3.0 * 4.0 + 4.0 * 6.0);
 
-        // A failed run changes nothing; neither does a run that only reads.
+        // A failed run changes no variable. Nor does a run that only reads.
         assert!(step.run(&[("x", &Literal::zeros(DType::F64, &[3]))]).is_err());
         assert_eq!(session.variable("w").unwrap(), vector(&[2.0, 3.0, 4.0]));
         session.set_variable("w", &vector(&[0.0])).unwrap();
@@ -145,7 +145,7 @@ fn kernels_are_timed_where_that_is_asked_for() {
     let profile = step.profile();
     assert!(!profile.is_empty() && profile.iter().all(|k| k.runs == 3 && k.bytes > 0), "{profile:?}");
     assert!(profile.windows(2).all(|pair| pair[0].time >= pair[1].time), "{profile:?}");
-    // Measuring anew forgets.
+    // `measure` discards the earlier measurements.
     step.measure().unwrap();
     step.run(&[("x", &x)]).unwrap();
     assert!(step.profile().iter().all(|k| k.runs == 1));

@@ -1,7 +1,8 @@
-//! Bytes that a training step of GPT-2 124M moves outside of products and attention, counted from its nests; nothing is run.
+//! Bytes that a training step of GPT-2 124M moves outside of products and attention, counted from
+//! its nests. Nothing runs.
 //!
-//! The count looks at the nests alone: a parameter is moved once by each kernel that has it, and no more of it than its loads can reach. What the
-//! compiler says about costs is not asked.
+//! The count uses the nests alone. Each kernel moves each of its parameters once, and only the
+//! elements that its loads can reach. The compiler's cost model is not used.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +13,7 @@ use wengert::models::{Gpt, GptSettings};
 use wengert::pipeline::{Options, compile_kernels};
 use wengert::prelude::*;
 
-/// GPT-2's smallest network, and the tokens of a step.
+/// GPT-2's smallest network, and the number of tokens in a step.
 const WIDTH: usize = 768;
 const LAYERS: usize = 12;
 const VOCABULARY: usize = 50257;
@@ -37,7 +38,7 @@ fn kernels() -> wengert::kernels::Kernels {
     compile_kernels(&function, &Target::cpu(), &Options::default()).unwrap().kernels
 }
 
-/// Bytes of a nest's parameters, each as far as it can be reached.
+/// The bytes of a nest's parameters. Only reachable elements count.
 fn bytes(nest: &Nest) -> Vec<u64> {
     let reached = |id| {
         let loads = |phase: &wengert::core::nest::Phase| {
@@ -60,7 +61,8 @@ fn bytes(nest: &Nest) -> Vec<u64> {
     nest.parameters().map(size).collect()
 }
 
-/// What the nest of a pair moves besides the product that it follows: a result in the product's place costs nothing either.
+/// The bytes that the nest of a pair moves besides the product that it follows. A result in the
+/// product's place costs nothing either.
 fn beside_the_product(kernel: &Kernel) -> u64 {
     let Work::Joined(joined) = &kernel.work else { return 0 };
     let bytes = bytes(&joined.nest);
@@ -79,8 +81,10 @@ fn nests_of_gpt2_move_little_more_than_they_must() {
     let tokens = (BATCH * STEPS) as u64;
     let [width, layers, vocabulary] = [WIDTH, LAYERS, VOCABULARY].map(|n| n as u64);
     let parameters = 124_439_808;
-    // Of each token and layer 25 rows of the width: norms and residuals, forward 8 and backward 8, and cotangents for the gradients of biases 9; the logits read
-    // and written once; of each parameter with two moments a gradient read, the others read and written. All f32.
+    // Minimum traffic, all in f32. For each token and layer, 25 rows of the width: norms and
+    // residuals 8 forward and 8 backward, and 9 cotangents for the gradients of biases. The logits
+    // are read and written once. For each parameter with two moments a gradient is read, and the
+    // other three are read and written.
     let least = tokens * (100 * width * layers + 8 * vocabulary) + 28 * parameters;
     let nests: u64 = kernels
         .kernels

@@ -1,4 +1,4 @@
-//! Per-example gradients of models on the digits: `vmap(grad(loss))` is the loop over examples.
+//! Per-example gradients of models on the digits: `vmap(grad(loss))` equals the loop over examples.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod inputs;
@@ -11,7 +11,7 @@ use wengert::core::op::DotGeneral;
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
-/// How many examples are looked at.
+/// The number of examples.
 const COUNT: usize = 5;
 
 /// Row `n` of a literal.
@@ -22,7 +22,8 @@ fn row(literal: &Literal, n: usize) -> Literal {
     Literal::from_scalars(literal.dtype(), shape, &scalars).unwrap()
 }
 
-/// `each`: a gradient for each of B examples; `one`: that of one example; `mean`: that of the mean loss of the batch.
+/// `each` is a gradient for each of B examples, `one` the gradient of one example, `mean` the
+/// gradient of the mean loss of the batch.
 fn program<M: Differentiable<TangentVector = M>>(
     dtype: DType,
     model: impl Fn() -> M,
@@ -82,7 +83,7 @@ fn interpreted(program: &Program) {
     }
 }
 
-/// On the CPU, where a batch is added up in another order than an example.
+/// On the CPU a batch is summed in another order than an example.
 fn on_the_cpu(program: &Program) {
     let (images, labels) = digits(COUNT, DType::F32);
     let mut session = Session::open(Device::Cpu).unwrap();
@@ -128,7 +129,8 @@ fn per_example_gradients_of_an_mlp_are_the_loop() {
     on_the_cpu(&program(DType::F32, mlp, mlp_logits));
 }
 
-/// A layer's weights are shared: the forward pass of a batch is one product a layer, not one for each example.
+/// A layer's weights are shared: the forward pass of a batch is one product for each layer, not one
+/// for each example.
 #[test]
 fn weights_are_not_repeated() {
     let program = program(DType::F32, mlp, mlp_logits);
@@ -166,7 +168,7 @@ fn per_example_gradients_of_a_convolutional_net_are_the_loop() {
     on_the_cpu(&program(DType::F32, conv_net, conv_logits));
 }
 
-/// A transformer's block on the rows of an image.
+/// A block of a transformer on the rows of an image.
 #[derive(Differentiable)]
 struct Attention {
     norm: LayerNorm,

@@ -25,7 +25,7 @@ class Jax:
                 raise Absent("flags of XLA hold for a process, so it needs one of its own: --serve")
             flags = os.environ.get("XLA_FLAGS", "")
             os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_enable_concurrency_optimized_scheduler=false".strip()
-        # Others want memory too.
+        # Leaves memory for the other contenders.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         try:
             import jax
@@ -37,7 +37,7 @@ class Jax:
             self.place = jax.devices(platform)[int(number or 0)]
         except (RuntimeError, IndexError):
             raise Absent(f"JAX {jax.__version__} finds no {device}") from None
-        # f32 products in f32, as the others compute them.
+        # f32 products in f32, as in the other contenders.
         jax.config.update("jax_default_matmul_precision", "highest")
         self.cases = {}
 
@@ -200,7 +200,7 @@ class Jax:
         start = time.perf_counter()
         for _ in range(runs):
             results = run()
-        # What was started before it is done when the last one is.
+        # The device runs in order, so all runs have finished when the last one has.
         self.jax.block_until_ready(results)
         return time.perf_counter() - start
 

@@ -46,7 +46,7 @@ class OnnxRuntime:
         graph = onnx_graphs.Graph(self.onnx)
         inputs = {name: drawing.uniform(name, shape, low, high) for name, (shape, (low, high)) in operands(case).items()}
         transposed = case["kind"].get("product", {}).get("transposed", False)
-        # A matrix that is an input each time, like x: a constant would be packed before.
+        # The matrix is an input, like x. A constant would be packed before the runs.
         y = graph.op("Gemm", "x", "w", transB=int(transposed))
         x, w = (a.astype("float64") for a in inputs.values())
         expected = x @ (w.T if transposed else w)

@@ -30,7 +30,7 @@ class Torch:
             raise Absent(f"PyTorch {torch.__version__} finds no GPU for {device}")
         if name == "torch.graph" and not device.startswith("cuda"):
             raise Absent("CUDA graphs need a GPU")
-        # f32 products in f32, as the others compute them.
+        # f32 products in f32, as in the other contenders.
         torch.set_float32_matmul_precision("highest")
         if device == "cpu":
             torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -45,7 +45,8 @@ class Torch:
     def wants(self, case):
         if self.name == "torch.graph":
             return case["group"] == "steps"
-        # On CPUs the layer of LSTMs is one op that the compiler does not take; eager, it is the same.
+        # On CPUs the LSTM layer is one op that the compiler does not compile. The eager case is the
+        # same.
         return case["kind"]["is"] != "recurrent" or self.name == "torch" and is_compared(case, self.device)
 
     def synchronize(self):
@@ -98,7 +99,7 @@ class Torch:
                 "cross_entropy_backward": lambda x, labels: functional.cross_entropy(x, labels),
             }[kind["kernel"]]
         if name in ("sum", "column_sum"):
-            # Halves are added in f32; what is wider stays as it is.
+            # Halves are summed in f32, wider dtypes in their own.
             return lambda x: x.sum(0, dtype=torch.promote_types(x.dtype, torch.float32))
         if name == "transpose":
             return lambda x: x.t().contiguous()
@@ -168,7 +169,7 @@ class Torch:
         ways = {}
         for form, (loss, turn) in network.torch_losses(torch).items():
             compiled = self.compiled(loss)
-            # On a GPU, and where there is little to learn, the fused optimiser is the fastest.
+            # On a GPU, and for small numbers of parameters, the fused optimiser is the fastest.
             large = case["work"]["elements"] >= LARGE and self.name != "torch.graph"
             for optimiser in ("foreach", "fused") if large else ("fused",):
                 settings = {optimiser: True}

@@ -1,14 +1,14 @@
-//! A full disk, at many points of a write.
+//! A disk that becomes full, at many points of a write.
 
 use super::{Workplace, count, tally};
 use std::fs;
 use std::process::Command;
 
-/// What a file system of so many KiB does to a run that replaces a file there. The old contents are there
-/// afterwards, or the new ones, whole; and the run says which.
+/// Runs a command that replaces a file on a file system of `kib` KiB. Afterwards the file must hold
+/// all of the old contents or all of the new ones, and the run must report which.
 fn case(kib: usize, output: &str, arguments: &[&str]) -> Result<(), String> {
     let place = Workplace::new();
-    // A file system in the memory, seen by this process alone.
+    // A file system in memory, visible to this process only.
     let script = format!(
         "mkdir disk && mount -t tmpfs -o size={kib}k tmpfs disk && printf old > disk/{output} || exit 99\n\
          \"$@\"; status=$?\n\
@@ -44,11 +44,12 @@ fn a_full_disk_costs_nothing() {
     let kinds = ["y.npy", "y.npz", "y.safetensors", "y.csv"];
     let cases = count(6);
     if !may_mount() {
-        // Without a disk of our own, a limit on the size of files does. The signal that goes with it is ignored.
+        // Without permission to mount, a limit on the size of files takes the place of the disk.
+        // The signal of that limit is ignored.
         tally("full disk", (0..cases).map(|n| limited(n, kinds[n % 4], &run)));
         return;
     }
-    // 400 KB of numbers, on disks of a page up to more than enough.
+    // 400 KB of numbers, on disks from one page to more than enough.
     let kib = |n: usize| 4 + n * 600 / cases;
     let output = |n: usize| format!("y=disk/{}", kinds[n % 4]);
     tally(

@@ -1,11 +1,12 @@
-//! What a machine gives a process: memory, disks, files that are no regular files, names that are no UTF-8. Whatever
-//! is missing, nothing that was there is lost, and the command ends with a status and one sentence.
+//! Limits of a process's resources: memory, disks, files that are not regular, names that are not
+//! UTF-8. Under every limit existing data survive, and the command ends with a status and one
+//! sentence.
 //!
-//! `WENGERT_RESOURCES` is the number of cases of each kind: small in every run of the tests, large in
-//! `ci/deep/resources`.
+//! `WENGERT_RESOURCES` is the number of cases of each kind: small in every run of the tests, large
+//! in `ci/deep/resources`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
-#![allow(clippy::print_stdout)] // The counts, which the deep script adds up.
+#![allow(clippy::print_stdout)] // Prints the counts, which the deep script adds up.
 
 mod compressed;
 mod disk;
@@ -38,7 +39,7 @@ func @two(%x: f32[N]) -> (a: f32[N], b: f32[N]) {
 ";
 
 impl Workplace {
-    /// With `f.ir`, and `x.npy`, the numbers 0, 1 and 2.
+    /// With `f.ir`, and with `x.npy`, which holds the numbers 0, 1 and 2.
     fn new() -> Workplace {
         let place = Workplace { folder: tempfile::tempdir().unwrap() };
         std::fs::write(place.path("f.ir"), PROGRAM).unwrap();
@@ -61,7 +62,7 @@ impl Workplace {
         Ran::of(self.command(arguments).output().unwrap())
     }
 
-    /// The command, started by a shell that prepares its process by `prepare`.
+    /// The command, started by a shell that first runs `prepare`.
     fn prepared(&self, prepare: &str, arguments: &[&str]) -> Ran {
         let script = format!("set -e; {prepare}; exec \"$@\"");
         let shell = Command::new("sh")
@@ -73,14 +74,14 @@ impl Workplace {
         Ran::of(shell.unwrap())
     }
 
-    /// Nothing is left of files that were not finished.
+    /// No unfinished files remain.
     fn is_tidy(&self) -> bool {
         let names = std::fs::read_dir(self.folder.path()).unwrap().map(|e| e.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().ends_with(".partial")).count() == 0
     }
 }
 
-/// What a run of the command gave.
+/// The result of a run of the command.
 #[derive(Debug)]
 struct Ran {
     status: Option<i32>,
@@ -102,7 +103,7 @@ impl Ran {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 
-    /// Asserts the status and just one error, which says all of `says`.
+    /// Asserts the status, and exactly one error that contains all of `says`.
     fn failed(&self, status: i32, says: &[&str]) {
         if let Err(what) = self.has_failed(status, says) {
             panic!("{what}");
@@ -119,7 +120,7 @@ impl Ran {
     }
 }
 
-/// How many cases of each kind are tried.
+/// The number of cases of each kind.
 fn count(usual: usize) -> usize {
     match std::env::var("WENGERT_RESOURCES") {
         Ok(text) => {
@@ -129,7 +130,7 @@ fn count(usual: usize) -> usize {
     }
 }
 
-/// Runs cases, all of them, and fails if one does. The last line says how many passed.
+/// Runs all cases, and fails if one of them does. The last line prints the number that passed.
 fn tally(what: &str, cases: impl Iterator<Item = Result<(), String>>) {
     let (mut passed, mut failures) = (0, Vec::new());
     for case in cases {

@@ -1,7 +1,8 @@
-//! Memory that is not there, under control groups and limits of the process.
+//! Memory limits, by control groups and by limits of the process.
 //!
-//! A function that has no room is refused before it runs, with status 3 and a sentence that says how much it needs, how
-//! much there is and what limits it, and, where one would do, the memory budget. With that budget it runs.
+//! A function that does not fit is refused before it runs, with status 3. The error states the
+//! needed memory, the available memory, the limit, and a sufficient memory budget if there is one.
+//! With that budget the function runs.
 
 use super::{Ran, Workplace, count, tally};
 use std::fs;
@@ -9,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use wengert::{Literal, data};
 
-/// Activations of a deep network, all of which are read again in the end: 8 MiB each, and a product apart, so that
-/// they can be made again instead of being kept.
+/// Layers of a deep network. The backward part reads all activations, 8 MiB each. Each activation
+/// is one product, so it can be recomputed instead of being kept.
 const LAYERS: usize = 24;
 
 fn network() -> String {
@@ -30,11 +31,11 @@ fn network() -> String {
     text + &format!("  %y: f32[16] = reduce_sum %{last} {{axes=[0]}}\n  return %y\n}}\n")
 }
 
-/// 2 GB and more, of which nothing can be made again.
+/// At least 2 GB, none of which can be recomputed.
 const LARGE: [&str; 6] = ["run", "f.ir@double", "--input", "x=zeros", "--bind", "N=250000000"];
 
 impl Workplace {
-    /// With the network, and its inputs.
+    /// A workplace with the network and its inputs.
     fn with_network() -> Workplace {
         let place = Workplace::new();
         fs::write(place.path("net.ir"), network()).unwrap();
@@ -46,14 +47,14 @@ impl Workplace {
 
 const NETWORK: [&str; 6] = ["run", "net.ir", "--input", "x=random:1", "--input", "w=@w.npy"];
 
-/// A control group of so many MiB, which is removed in the end.
+/// A control group with a limit of so many MiB. Dropping it removes the group.
 struct Group {
     folder: PathBuf,
     procs: &'static str,
 }
 
 impl Group {
-    /// Of version 1 or 2, where this machine has the one and this user may make it.
+    /// A group of version 1 or 2, if this machine has one and this user may create it.
     fn new(mebibytes: u64) -> Option<Group> {
         let bytes = (mebibytes << 20).to_string();
         let name = format!("wengert-test-{}-{mebibytes}", std::process::id());
@@ -68,7 +69,7 @@ impl Group {
             fs::create_dir(&folder).ok()?;
             let group = Group { folder, procs: "cgroup.procs" };
             fs::write(group.folder.join(limit), &bytes).ok()?;
-            // Swap would hide that there is no memory.
+            // With swap the limit would have no effect.
             let _ = fs::write(group.folder.join("memory.memsw.limit_in_bytes"), &bytes);
             let _ = fs::write(group.folder.join("memory.swap.max"), "0");
             Some(group)
@@ -87,7 +88,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The kernel may still be busy with the process that has just ended.
+        // The kernel may still be releasing the process that has just ended.
         for _ in 0..100 {
             if fs::remove_dir(&self.folder).is_ok() {
                 return;
@@ -97,8 +98,8 @@ impl Drop for Group {
     }
 }
 
-/// What address space depends on besides tensors. The C library reserves 64 MiB for one more heap whenever threads
-/// contend, which would make what is free differ from run to run.
+/// Settings that fix the use of address space apart from tensors. The C library reserves 64 MiB for
+/// another heap whenever threads contend, so the free space would vary between runs.
 const FIXED: &str = "export WENGERT_THREADS=2 MALLOC_ARENA_MAX=1";
 
 /// The budget that an error names.
@@ -108,8 +109,8 @@ fn budget(ran: &Ran) -> String {
     rest.chars().take_while(char::is_ascii_alphanumeric).collect()
 }
 
-/// MiB of address space that the program takes, and the stacks and heaps of its threads, before it runs anything: what
-/// an error says of a limit that is far too low.
+/// The address space in MiB of the program and of its threads' stacks and heaps before it runs a
+/// function. It follows from the error under a limit that is far too low.
 fn address_space() -> u64 {
     static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -127,10 +128,10 @@ fn address_space() -> u64 {
     })
 }
 
-/// Runs the command in a place, under a limit of memory.
+/// Runs the command in a place under a memory limit.
 type Limited = Box<dyn Fn(&Workplace, &[&str]) -> Ran>;
 
-/// The limits under which something is run: a real control group, if one can be made, and a limit of the process.
+/// The limits for a run: a real control group, if one can be created, and a limit of the process.
 fn limits(mebibytes: u64) -> Vec<Limited> {
     let mut limits: Vec<Limited> = Vec::new();
     if let Some(group) = Group::new(mebibytes) {
@@ -161,7 +162,7 @@ fn what_has_no_room_is_refused_before_it_runs() {
         let said = ["no plan of @double fits", "are free", "--memory-budget", "--frontier"];
         run(&place, &plan).failed(3, &said);
         run(&place, &[&plan[..], &["--device", "interpreter"]].concat()).failed(3, &said);
-        // Inputs that cannot be made at all, and those that are read.
+        // Inputs that are too large to create, and inputs that are read from files.
         run(&place, &["check", "f.ir@double", "--bind", "N=250000000"])
             .failed(3, &["there is no memory for a tensor f32[250000000]"]);
     }
@@ -177,7 +178,7 @@ fn the_budget_that_is_named_does() {
         let budget = budget(&refused);
         let found = run(&place, &[&NETWORK[..], &["--memory-budget", &budget]].concat());
         assert_eq!(found.good(), wanted, "{budget}");
-        // A plan in a file is taken if it fits, and refused with a budget if it does not.
+        // A plan in a file runs if it fits. If it does not, the error names a budget.
         place.graphrun(&["compile", "net.ir", "-o", "one.plan"]).good();
         let of_plan = ["run", "one.plan", "--input", "x=random:1", "--input", "w=@w.npy"];
         let refused = run(&place, &of_plan);
@@ -189,7 +190,8 @@ fn the_budget_that_is_named_does() {
     }
 }
 
-/// Whatever the limit, a run ends with its result, or with status 3 and a sentence: nothing is killed and nothing aborts.
+/// Under any limit a run ends with its result, or with status 3 and a sentence. The process is not
+/// killed and does not abort.
 #[test]
 fn no_limit_kills_or_aborts() {
     let place = Workplace::with_network();
@@ -198,7 +200,7 @@ fn no_limit_kills_or_aborts() {
     let drawn = |n: usize| {
         let device = ["interpreter", "cpu", "emulator"][n % 3];
         let bind = rows[n / 3 % rows.len()];
-        // Emulating is slow: what runs there is small.
+        // The emulator is slow, so its cases are small.
         let bind = if device == "emulator" && n.is_multiple_of(2) { rows[0] } else { bind };
         (device, bind, 40 + (n * 211 % cases.max(1)) as u64 * 600 / cases.max(1) as u64)
     };
@@ -215,7 +217,7 @@ fn no_limit_kills_or_aborts() {
         }
         Ok(())
     };
-    // What the emulator notes of each word that is written takes more than the words.
+    // The emulator's shadow memory takes more than the words that it describes.
     let noted = [("emulator", rows[3], 600)];
     tally("memory", (0..cases).map(drawn).chain(noted).map(case));
 }

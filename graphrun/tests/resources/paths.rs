@@ -1,4 +1,4 @@
-//! Paths that are no UTF-8, in every command.
+//! Paths that are not UTF-8, in every command.
 
 use super::Workplace;
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use wengert::data::Arrays;
 use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe};
 use wengert::{GraphFile, Literal, Weights, data};
 
-/// A name with a byte that no UTF-8 has.
+/// A name with bytes that are invalid in UTF-8.
 const FOLDER: &[u8] = b"f\xff\xfe";
 
 /// `{}` stands for the folder.
@@ -88,7 +88,7 @@ fn every_command_takes_every_path() {
     ] {
         let arguments: Vec<OsString> = words.split(' ').map(argument).collect();
         let ran = place.graphrun(&arguments);
-        // A test that is blessed has failed.
+        // With `--bless` a failing test still ends with status 1.
         let wanted = if words.starts_with("test") { 1 } else { 0 };
         assert_eq!((ran.status, ran.err.as_str()), (Some(wanted), ""), "{words}: {ran:?}");
     }
@@ -96,7 +96,7 @@ fn every_command_takes_every_path() {
     {
         assert!(folder.join(file).exists(), "{file}");
     }
-    // What is wrong is shown as well as it can be.
+    // An error shows an invalid path as well as possible.
     let wrong = |words: &str| place.graphrun(&words.split(' ').map(argument).collect::<Vec<_>>());
     wrong("run {}/none.ir").failed(2, &["cannot read `f\u{fffd}\u{fffd}/none.ir`"]);
     wrong("run {}/f.ir@{}").failed(2, &["there is no function"]);

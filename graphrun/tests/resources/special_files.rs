@@ -10,12 +10,12 @@ use wengert::data;
 const TABLE: &str = "id,lower,upper,size\na,0,2,10\nb,1,3,20\n";
 const RUN: [&str; 4] = ["run", "f.ir@double", "--input", "x=@x.npy"];
 
-/// A node that `mknod` makes, or nothing where this user may not make it.
+/// Creates a node with `mknod`. Returns false if this user may not create it.
 fn node(path: &Path, what: &[&str]) -> bool {
     Command::new("mknod").arg(path).args(what).stderr(Stdio::null()).status().unwrap().success()
 }
 
-/// What comes out of a FIFO while `run` runs.
+/// The bytes read from a FIFO while `run` runs.
 fn through(fifo: &Path, run: impl FnOnce()) -> Vec<u8> {
     let reader = std::thread::spawn({
         let fifo = fifo.to_owned();
@@ -44,7 +44,7 @@ fn fifos_are_written_through() {
     ] {
         let bytes = through(&place.path(name), || drop(place.graphrun(&arguments).good()));
         assert!(is_fifo(name), "{name}");
-        // The same bytes as in a file.
+        // The FIFO gets the same bytes as a file.
         let file = format!("file.{name}");
         let (from, to) = (name, file.as_str());
         let arguments: Vec<String> = arguments.iter().map(|a| a.replace(from, to)).collect();
@@ -58,7 +58,8 @@ fn fifos_are_written_through() {
 fn devices_stay_devices() {
     let place = Workplace::new();
     fs::write(place.path("t.csv"), TABLE).unwrap();
-    // Nodes of our own: a mistake must not cost the system its `/dev/null`. Only root makes them.
+    // These nodes are private, so that a mistake cannot replace the system's `/dev/null`. Only root
+    // can create them.
     let nodes = [("null.svg", &["c", "1", "3"]), ("full.svg", &["c", "1", "7"])];
     if !nodes.iter().all(|(name, what)| node(&place.path(name), &what[..])) {
         return;
@@ -101,7 +102,7 @@ fn links_are_followed() {
     write("none.npy").failed(2, &["none.npy", "directory"]);
 }
 
-/// What is printed before and after stands before and after.
+/// Text printed before and after the output keeps its position.
 #[test]
 fn the_output_stream_keeps_all_that_goes_there() {
     let place = Workplace::new();
@@ -112,7 +113,7 @@ fn the_output_stream_keeps_all_that_goes_there() {
     for path in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
         let piped = svg(path).output().unwrap();
         assert_eq!(String::from_utf8(piped.stdout).unwrap(), wanted, "{path}");
-        // A file that the shell has opened.
+        // A file opened by the shell.
         let file = fs::File::create(place.path("out")).unwrap();
         assert!(svg(path).stdout(file).status().unwrap().success());
         assert_eq!(fs::read_to_string(place.path("out")).unwrap(), wanted, "{path}");

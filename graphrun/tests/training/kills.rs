@@ -1,17 +1,18 @@
-//! Trainers that are killed, whose checkpoints are damaged, and that meet in one folder: nothing is lost.
+//! Trainers that are killed, whose checkpoints are damaged, or that share one folder. No data are
+//! lost.
 //!
-//! `WENGERT_KILLS` says how many (`ci/deep/kills`); a few are a test of every change. Each case passes or fails by itself,
-//! and the counts are printed.
+//! `WENGERT_KILLS` is the number of cases (`ci/deep/kills`); a few of them run on every change.
+//! Each case passes or fails by itself, and the counts are printed.
 
 use crate::place::{Place, Ran, send};
 use std::process::Child;
 use std::time::{Duration, Instant};
 use wengert::random::SplitMix64;
 
-/// Steps of a run: enough to be killed in the middle.
+/// Steps of a run. There are enough of them to kill the run in the middle.
 const STEPS: &str = "400";
 
-/// Counts of cases, with what the failing ones have found.
+/// Counts of cases, with the errors of the failed ones.
 #[derive(Default)]
 struct Tally {
     passed: usize,
@@ -26,7 +27,7 @@ impl Tally {
         }
     }
 
-    /// Prints the counts, and fails if a case has.
+    /// Prints the counts, and fails if a case has failed.
     fn close(self, what: &str) {
         println!("{what}: {} passed, {} failed", self.passed, self.failures.len());
         assert!(self.failures.is_empty(), "{what}:\n{}", self.failures.join("\n"));
@@ -39,7 +40,7 @@ fn count(few: usize) -> usize {
 }
 
 fn stream(of: u64) -> SplitMix64 {
-    // Another sequence for each process, and what it was is printed.
+    // Each process draws another sequence and prints its seed.
     let seed = std::env::var("WENGERT_KILLS_SEED")
         .ok()
         .map_or(u64::from(std::process::id()), |text| text.parse().expect("WENGERT_KILLS_SEED is a number"));
@@ -47,7 +48,7 @@ fn stream(of: u64) -> SplitMix64 {
     SplitMix64::of(seed, &[of])
 }
 
-/// The files of an undisturbed run, and how long it takes.
+/// The files of an uninterrupted run, and its duration.
 fn undisturbed(place: &Place) -> (Vec<(String, Vec<u8>)>, Duration) {
     let began = Instant::now();
     place.train("model.graph", "whole", &["--steps", STEPS]).good();
@@ -58,19 +59,19 @@ fn check(is_so: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(what()) }
 }
 
-/// The arguments that begin a run in a folder, or go on with the one that is there.
+/// The arguments that start a run in a folder, or resume the run that is there.
 fn arguments(place: &Place, folder: &str) -> Vec<&'static str> {
     let begun = !place.checkpoints(folder).is_empty();
     if begun { vec!["--steps", STEPS, "--resume"] } else { vec!["--steps", STEPS] }
 }
 
-/// Ends a trainer and checks what it leaves.
+/// Ends a trainer and checks its files.
 fn end(place: &Place, folder: &str, child: Child, signal: Option<(&str, i32)>) -> Result<bool, String> {
     let before = place.checkpoints(folder).first().map(|(step, _)| *step);
     let mut child = child;
     match signal {
         None => child.kill().map_err(|error| error.to_string())?,
-        // It may have ended by itself.
+        // The trainer may have ended by itself.
         Some((name, _)) => {
             if child.try_wait().is_ok_and(|ended| ended.is_none()) {
                 send(&child, &[name]);
@@ -104,7 +105,7 @@ fn nothing_is_lost_when_trainers_are_killed() {
         let folder = format!("killed{runs}");
         let child = place.training("model.graph", &folder, &arguments(&place, &folder)).spawn().unwrap();
         std::thread::sleep(Duration::from_micros(stream.below(most)));
-        // Three of four are killed, one is told to end.
+        // Three of four trainers are killed, and one is told to end.
         let signal = match stream.below(12) {
             0 => Some(("INT", 130)),
             1 => Some(("TERM", 143)),
@@ -120,7 +121,7 @@ fn nothing_is_lost_when_trainers_are_killed() {
             tally.add(ended.map(drop));
         }
     }
-    // What is begun is brought to its end.
+    // Completes the run.
     let folder = format!("killed{runs}");
     let last = place.train("model.graph", &folder, &arguments(&place, &folder));
     last.good();
@@ -133,7 +134,7 @@ fn nothing_is_lost_when_trainers_are_killed() {
 fn nothing_is_lost_when_bits_of_checkpoints_flip() {
     let place = Place::new();
     let (whole, _) = undisturbed(&place);
-    // A run that stands at step 395, with another checkpoint at 392; its log without the evaluation at its end.
+    // A run at step 395, with another checkpoint at 392. Its log lacks the evaluation at its end.
     place.train("model.graph", "begun", &["--steps", "395"]).good();
     let begun = place.contents("begun");
     let log_of_whole =
@@ -150,7 +151,7 @@ fn nothing_is_lost_when_bits_of_checkpoints_flip() {
         }
         std::fs::write(place.path(&folder).join("log.jsonl"), &log).unwrap();
         let checkpoints = place.checkpoints(&folder);
-        // Mostly the newest, sometimes the one before, sometimes both.
+        // Mostly the newest checkpoint is damaged, sometimes the older one, sometimes both.
         let damaged: &[usize] = match stream.below(8) {
             0 => &[1],
             1 => &[0, 1],
@@ -168,7 +169,7 @@ fn nothing_is_lost_when_bits_of_checkpoints_flip() {
         let before = place.contents(&folder);
         let ran = place.train("model.graph", &folder, &["--steps", STEPS, "--resume"]);
         let is_good = match damaged {
-            // The newest is whole, so the other is not looked at.
+            // The newest is intact, so the older one is not read.
             [1] => ran.status == Some(0) && ran.err.is_empty() && place.contents(&folder) == whole,
             [0] => {
                 let aside = format!("damaged-{}", places[0].0);
@@ -196,7 +197,7 @@ fn nothing_is_lost_when_three_trainers_meet() {
     for n in 0..count(12).div_ceil(4) {
         let folder = format!("shared{n}");
         let start = || place.training("model.graph", &folder, &["--steps", STEPS]).spawn().unwrap();
-        // At the very same time, and one after the other.
+        // The trainers start at the same time, or one after the other.
         let apart = if n % 2 == 0 { 1 } else { length.as_micros() as u64 / 8 };
         let children: Vec<Child> = (0..3)
             .map(|_| {

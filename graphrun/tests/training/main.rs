@@ -1,6 +1,7 @@
-//! `graphrun train` as a process that is killed, interrupted, damaged and run three times at once, and what it refuses.
+//! `graphrun train` as a process: kills, interrupts, damaged checkpoints, three runs at once, and
+//! the inputs that it refuses.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
-#![allow(clippy::print_stdout)] // The counts, which the deep script adds up.
+#![allow(clippy::print_stdout)] // Prints the counts, which the deep script adds up.
 
 mod indices;
 mod kills;

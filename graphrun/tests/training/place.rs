@@ -11,7 +11,7 @@ use wengert::recipe::{
 };
 use wengert::{DType, GraphFile, Literal, Weights};
 
-/// Linear regression; `slow` takes minutes for a step.
+/// Linear regression. A step of `slow` takes minutes.
 pub const MODEL: &str = "\
 func @init() -> (state w: f32[3]) {
   %0: f32[3] = constant {value=f32[3] 0.0}
@@ -81,10 +81,10 @@ pub struct Place {
     folder: TempDir,
 }
 
-/// What a run of the command gave.
+/// The result of a run of the command.
 #[derive(Debug)]
 pub struct Ran {
-    /// The exit status; nothing if a signal ended it.
+    /// The exit status. `None` if a signal ended the process.
     pub status: Option<i32>,
     pub out: String,
     pub err: String,
@@ -99,7 +99,7 @@ impl Ran {
         }
     }
 
-    /// One error, which says all of `says`.
+    /// Asserts one error that contains all of `says`.
     pub fn failed(&self, status: i32, says: &[&str]) {
         self.sound().unwrap();
         assert_eq!(self.status, Some(status), "{self:?}");
@@ -114,14 +114,15 @@ impl Ran {
         assert_eq!((self.status, self.err.as_str()), (Some(0), ""), "{self:?}");
     }
 
-    /// It has not panicked.
+    /// The command has not panicked.
     pub fn sound(&self) -> Result<(), String> {
         if self.err.contains("panicked") { Err(format!("{self:?}")) } else { Ok(()) }
     }
 }
 
 impl Place {
-    /// With `model.graph`, `slow.graph` and `data.npz`; `classes.graph`, `classes.ir` and `classes.npz`.
+    /// With `model.graph`, `slow.graph` and `data.npz`; `classes.graph`, `classes.ir` and
+    /// `classes.npz`.
     pub fn new() -> Place {
         let place = Place { folder: tempfile::tempdir().unwrap() };
         let inputs = || vec![InputRecipe::new("x", "x"), InputRecipe::new("y", "y")];
@@ -183,7 +184,8 @@ impl Place {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("env");
-        // Tests may run with signals ignored, as a shell's background jobs do, and graphrun keeps that.
+        // Tests may run with signals ignored, as a shell's background jobs do. graphrun keeps
+        // ignored signals ignored, so they are reset here.
         command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_graphrun")]);
         command.args(arguments).current_dir(self.folder.path()).env_remove("RUST_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -204,7 +206,8 @@ impl Place {
         Ran::of(self.training(program, folder, rest).output().unwrap())
     }
 
-    /// Files of a run's folder by name, but for the lock, which holds the number of a process that was killed.
+    /// The files of a run's folder by name, except for the lock, which holds the process id of a
+    /// killed trainer.
     pub fn contents(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
         let mut files: Vec<_> = std::fs::read_dir(self.path(folder))
             .unwrap()
@@ -224,7 +227,7 @@ impl Place {
     }
 }
 
-/// Waits until something is the case; fails after a minute.
+/// Waits until a condition holds. Fails after a minute.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if is_so() {
@@ -235,7 +238,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what} did not come to pass");
 }
 
-/// Sends signals, by name, one after the other.
+/// Sends signals by name, one after the other.
 pub fn send(child: &Child, signals: &[&str]) {
     let kills: Vec<String> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
     let sent = Command::new("sh").args(["-c", &kills.join(" && ")]).status().unwrap();

@@ -1,4 +1,4 @@
-//! What training refuses before it computes anything: folders, weights, data.
+//! Inputs that training refuses before it computes anything: folders, weights, data.
 
 use crate::place::{Place, exists};
 use wengert::Literal;
@@ -35,7 +35,7 @@ fn names_of_weights_are_checked() {
     let partial = place.train("classes.graph", "a", &[&params[..], &["--partial"]].concat());
     assert_eq!(partial.status, Some(0), "{partial:?}");
     assert!(partial.err.starts_with("warning: the weights do not fit the program: "), "{partial:?}");
-    // What a run leaves fits, weights and checkpoints alike.
+    // The weights and the checkpoint of a run are both accepted.
     let newest = place.checkpoints("a")[0].1.clone();
     place.write_arrays("whole.safetensors", [("m.weight", weights())]);
     place.train("classes.graph", "b", &["--params", "a/weights.safetensors", "--steps", "1"]).good();
@@ -66,7 +66,7 @@ fn labels_that_are_no_class_do_not_train() {
         ran.failed(2, &["`label` of `classes.npz`, ", says]);
         assert!(!ran.err.contains("learning rate") && !exists(&place.path("bad")), "{ran:?}");
     }
-    // The loss of a label that is no class is NaN; it is told as such.
+    // A label that is not a class makes the loss NaN. The error says so.
     let ran = place.train("classes.graph", "bad", &["--steps", "1", "--allow-out-of-range"]);
     ran.failed(1, &["the loss is NaN at step 1", "no update was made yet"]);
 }

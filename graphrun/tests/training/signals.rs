@@ -1,9 +1,9 @@
-//! Signals end a run after its step, with a checkpoint and a way on.
+//! A signal ends a run after its current step, with a checkpoint and a hint for resuming.
 
 use crate::place::{Place, Ran, send, wait_until};
 use std::os::unix::process::ExitStatusExt;
 
-/// The number behind "stopped after step".
+/// The number after "stopped after step".
 fn stopped_at(err: &str) -> u64 {
     let (_, rest) = err.split_once("stopped after step ").unwrap();
     rest.split(' ').next().unwrap().parse().unwrap()
@@ -28,7 +28,7 @@ fn a_signal_finishes_the_step_and_says_how_to_go_on() {
         assert!(ran.err.ends_with(&command), "{ran:?}");
         let step = stopped_at(&ran.err);
         assert_eq!(place.checkpoints(&folder)[0].0, step);
-        // It goes on to the bits of a run that was not disturbed.
+        // The resumed run gives the bits of an uninterrupted one.
         let steps = (step + 20).to_string();
         place.train("model.graph", &folder, &["--resume", "--steps", &steps]).good();
         let whole = format!("whole/{signal}");
@@ -51,7 +51,7 @@ fn a_second_signal_ends_at_once_and_loses_nothing() {
     let mut child = place.training("slow.graph", "runs/slow", &[]).spawn().unwrap();
     wait_until("the first checkpoint", || place.checkpoints("runs/slow").len() == 1);
     let before = place.contents("runs/slow");
-    // The first step takes minutes; the first signal waits for its end.
+    // The first step takes minutes. The first signal takes effect after it.
     std::thread::sleep(std::time::Duration::from_millis(300));
     send(&child, &["INT"]);
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -68,7 +68,7 @@ fn a_signal_that_was_ignored_stays_ignored() {
     let place = Place::new();
     let training = place.training("model.graph", "runs/a", &["--epochs", "100000000"]);
     let mut ignoring = std::process::Command::new("env");
-    // The later of two options for a signal counts.
+    // Of two options for a signal the later one applies.
     ignoring.args(training.get_args().take(1)).arg("--ignore-signal=HUP").args(training.get_args().skip(1));
     ignoring.current_dir(place.path(""));
     ignoring.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

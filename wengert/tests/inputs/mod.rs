@@ -1,5 +1,5 @@
-//! What tests run models on: the repository's digits, and small random numbers.
-// Each test that takes this room uses a part of it.
+//! Inputs for models in tests: the repository's digits, and small random numbers.
+// Each test uses only a part of this module.
 #![allow(dead_code)]
 
 use wengert::Scalar;

@@ -1,4 +1,4 @@
-//! Where matrices are singular, eigenvalues equal, or nothing is there.
+//! Singular matrices, equal eigenvalues, and empty matrices.
 
 use super::{compute, doubles, eye};
 use wengert::linalg::{cholesky, det, eigh, inv, lu, matrix_exp, qr, slogdet, solve, svd};
@@ -28,13 +28,13 @@ fn what_is_not_positive_definite_has_no_factor() {
         let l = of(2, values, |a| vec![cholesky(a)]).swap_remove(0);
         assert!(l.iter().all(|x| x.is_nan()), "{l:?}");
     }
-    // The factor is that of the symmetric part.
+    // The result is the factor of the symmetric part.
     near(&of(2, [4.0, 0.0, 4.0, 5.0], |a| vec![cholesky(a)])[0], &[2.0, 0.0, 1.0, 2.0]);
 }
 
 #[test]
 fn a_singular_matrix_has_factors_but_no_inverse() {
-    // A column without pivot is left as it is.
+    // A column without a pivot is left unchanged.
     let factors = of(3, [0.0, 1.0, 2.0, 0.0, 3.0, 4.0, 0.0, 3.0, 5.0], |a| {
         let (lu, pivots, permutation) = lu(a);
         vec![lu, pivots, permutation]
@@ -69,7 +69,8 @@ fn equal_eigenvalues_and_singular_values_have_finite_derivatives() {
     let unit = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
     let results = of(3, unit, |a| {
         let (w, v) = eigh(a);
-        // Of what depends on the space of the eigenvectors alone, the derivative is right: aᵀ·a by eigenvectors.
+        // A function of the eigenspaces alone has the right derivative, such as aᵀ·a by
+        // eigenvectors.
         let square = |a: &Tensor| {
             let (w, v) = eigh(a);
             let scaled = &v * (&w * &w).broadcast_in_dim(v.shape().to_vec(), &[1]);
@@ -123,7 +124,7 @@ fn what_is_no_number_is_none_afterwards_and_loops_end() {
         assert!(result.iter().all(|x| x.is_nan()), "{result:?}");
     }
     assert!(results[6].iter().any(|x| x.is_nan()));
-    // Squares of what is far out neither overflow nor vanish.
+    // Squares of very large and very small entries neither overflow nor vanish.
     for scale in [1e-200, 1e200] {
         let results = of(2, [3.0 * scale, 4.0 * scale, 4.0 * scale, -3.0 * scale], |a| {
             vec![eigh(a).0 / scale, svd(a, false).1 / scale, qr(a, false).1 / scale]
@@ -132,7 +133,7 @@ fn what_is_no_number_is_none_afterwards_and_loops_end() {
         near(&results[1], &[5.0, 5.0]);
         near(&results[2], &[-5.0, 0.0, 0.0, -5.0].map(|x: f64| x));
     }
-    // Too many squarings.
+    // The matrix exponential would need too many squarings.
     assert!(of(1, [1e6], |a| vec![matrix_exp(a)])[0][0].is_nan());
 }
 

@@ -1,4 +1,5 @@
-//! In f32, on the CPU and on the emulated GPU with its sanitizers, beside the interpreter of plans.
+//! Linear algebra in f32 on the CPU and on the emulated GPU with its sanitizers, compared with the
+//! plan interpreter.
 
 use super::{draw, eye, function, spd, turned};
 use wengert::core::Target;
@@ -44,7 +45,7 @@ fn check(device: Device, target: &Target) {
         let expected = interpret(&plan, std::slice::from_ref(&a), &[]).unwrap().outputs;
         let mut session = Session::open(device).unwrap();
         let mut compiled = session.load_plan(plan).unwrap();
-        // Twice, since what a run leaves behind must not reach the next.
+        // Twice: state left by the first run must not affect the second.
         for _ in 0..2 {
             let found = compiled.run(&[("x0", &a)]).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
             for ((output, found), expected) in found.iter().unwrap().zip(&expected) {

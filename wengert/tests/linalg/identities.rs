@@ -1,4 +1,5 @@
-//! What defines each factorization, in f32 and f64; derivatives against differences; a batch against its examples; the graph's size.
+//! The defining identities of each factorization in f32 and f64, derivatives against finite
+//! differences, a batch against its examples, and the size of the graph.
 
 use super::{compute, doubles, draw, eye, function, places, spd, turned};
 use wengert::core::Op;
@@ -20,7 +21,7 @@ fn upper(x: &Tensor) -> Tensor {
     lower(&x.matrix_transpose()).matrix_transpose()
 }
 
-/// How far the columns are from being orthonormal.
+/// Deviation of the columns from orthonormality.
 fn orthonormal(x: &Tensor) -> Tensor {
     let gram = x.matrix_transpose().dot(x);
     most(&(&gram - eye(&gram)))
@@ -33,14 +34,15 @@ fn diagonal(v: &Tensor) -> Tensor {
     eye(&x) * x
 }
 
-/// Greatest violation of what is increasing.
+/// The greatest violation of increasing order.
 fn ascends(v: &Tensor) -> Tensor {
     let n = v.shape()[0].as_constant().unwrap();
     let (before, after) = (v.slice_axis(0, 0, n - 1), v.slice_axis(0, 1, n));
     if n == 1 { most(&v.zeros_like()) } else { most(&(before - after).max(0.0)) }
 }
 
-/// Names and amounts by which identities are violated, for a matrix of which most entries are of size 1.
+/// Names of identities and the amounts by which they are violated, for a matrix whose entries are
+/// mostly of size 1.
 fn violations(a: &Tensor) -> Vec<(&'static str, Tensor)> {
     let [m, n] = [0, 1].map(|i| a.shape()[i].as_constant().unwrap());
     let k = m.min(n);
@@ -131,7 +133,7 @@ fn pivots_are_the_exchanges_that_make_the_permutation() {
 
 type Function = fn(&Tensor) -> Vec<Tensor>;
 
-/// What is the same whichever signs vectors have.
+/// Functions that do not depend on the signs of vectors.
 const FUNCTIONS: &[(&str, Function)] = &[
     ("cholesky", |a| vec![cholesky(&spd(a))]),
     ("lu", |a| vec![lu(&(a + turned(a))).0]),
@@ -180,7 +182,7 @@ fn derivatives_are_those_of_differences() {
 fn a_batch_is_each_of_its_examples() {
     let a = draw(21, &[2, 3, 5, 5]);
     for (name, f) in FUNCTIONS {
-        // Leading axes; a map; and the derivative of a map.
+        // Leading axes, a map, and the derivative of a map.
         let all = compute(std::slice::from_ref(&a), |x| {
             let nested = |a: &Tensor| vmap(a, |a| vmap(a, f));
             let gradient =
@@ -248,12 +250,12 @@ fn leading_axes_are_a_batch() {
     }
 }
 
-/// Equations of a body and of its regions.
+/// The number of equations in a body and its regions.
 fn count(body: &Body) -> usize {
     body.equations.iter().map(|e| 1 + e.regions.iter().map(|r| count(r)).sum::<usize>()).sum()
 }
 
-/// How often a function with a rule is called.
+/// The number of calls of a function with a custom rule.
 fn calls(body: &Body, name: &str) -> usize {
     let of = |e: &wengert::core::graph::Equation| {
         let this = matches!(&e.op, Op::CustomJvp(op) if op.function.0 == name);

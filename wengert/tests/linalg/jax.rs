@@ -1,5 +1,5 @@
-//! Values, derivatives in both modes, and second derivatives against JAX in double precision. `generate.py` has written the results, and draws the points as it is
-//! done here.
+//! Values, derivatives in both modes, and second derivatives against JAX in double precision.
+//! `generate.py` wrote the results, and draws the points in the same way as this file.
 
 use super::{doubles, draw, function, ramp, run, spd, turned};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use wengert::prelude::*;
 
 type Case = (String, Box<dyn Fn(&[Tensor]) -> Vec<Tensor>>, Vec<Vec<usize>>);
 
-/// Signs by which the first row of a matrix is not negative.
+/// Signs that make the first row of a matrix non-negative.
 fn signs(x: &Tensor) -> Tensor {
     let first = x.slice_axis(0, 0, 1);
     first.lt(0.0).select(&first.full_like(-1.0), &first.ones_like())
@@ -87,7 +87,7 @@ fn cases() -> Vec<Case> {
     triangular
 }
 
-/// What the file keeps of an array.
+/// The part of an array that the file keeps.
 fn kept(values: Vec<f64>) -> Vec<f64> {
     if values.len() > 200 { values.into_iter().step_by(13).collect() } else { values }
 }

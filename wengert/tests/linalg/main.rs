@@ -1,5 +1,6 @@
-//! Linear algebra against JAX, against what defines it, against differences, on a batch, and on devices.
-#![allow(clippy::print_stdout)] // How near it came is shown where a run is watched.
+//! Linear algebra against JAX, against defining identities, against finite differences, on a batch,
+//! and on devices.
+#![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod degenerate;
@@ -25,7 +26,7 @@ fn doubles(literal: &Literal) -> Vec<f64> {
     literal.scalars().map(Scalar::to_f64).collect()
 }
 
-/// A function of tensors, of inputs of these types.
+/// A function of tensors, whose inputs have the given types.
 fn function(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Function> {
     FunctionBuilder::build("f", |b| {
         let inputs = types.iter().enumerate().map(|(i, ty)| b.input(&format!("x{i}"), ty.clone()));
@@ -46,13 +47,13 @@ fn run(function: &Function, device: Device, inputs: &[Literal]) -> Vec<Literal> 
     outputs.and_then(Outputs::into_values).unwrap_or_else(|e| panic!("{device}: {e}"))
 }
 
-/// What `f` gives for these values on the CPU.
+/// The results of `f` for these values on the CPU.
 fn compute(inputs: &[Literal], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Vec<Literal> {
     let types: Vec<TensorType> = inputs.iter().map(Literal::ty).collect();
     run(&function(&types, f).unwrap_or_else(|e| panic!("{e}")), Device::Cpu, inputs)
 }
 
-/// Numbers of rows, and of columns, of a matrix.
+/// Row numbers and column numbers of a matrix.
 fn places(x: &Tensor) -> (Tensor, Tensor) {
     let along = |axis| Tensor::iota(DType::I32, x.shape().to_vec(), axis);
     (along(x.rank() - 2), along(x.rank() - 1))
@@ -68,14 +69,14 @@ fn ramp(x: &Tensor, low: f64) -> Tensor {
     eye(x) * (places(x).0.convert(x.dtype()) + low)
 }
 
-/// Threes on the diagonal that goes down to the left, so that rows are exchanged.
+/// Threes on the antidiagonal, so that rows are exchanged.
 fn turned(x: &Tensor) -> Tensor {
     let extents: Vec<i64> = x.shape().iter().map(|d| d.as_constant().unwrap()).collect();
     let (row, column) = places(x);
     (row + column).eq(extents[0].min(extents[1]) as i32 - 1).convert(x.dtype()) * 3.0
 }
 
-/// A positive definite matrix made of any.
+/// A positive definite matrix made from any matrix.
 fn spd(x: &Tensor) -> Tensor {
     let n = x.shape()[0].as_constant().unwrap();
     x.dot(&x.matrix_transpose()) / n as f64 + eye(x)

@@ -1,4 +1,4 @@
-//! What is refused, where, and how it is mended.
+//! Errors of linear algebra: the message, the place, and the help.
 
 use super::function;
 use wengert::linalg::{TriangularSolve, cholesky, eigh, lu, qr, solve, svd, triangular_solve};

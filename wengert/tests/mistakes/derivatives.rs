@@ -1,4 +1,4 @@
-//! Differential operators and rules of the user's.
+//! Differential operators and custom rules.
 
 use crate::{building, says};
 use wengert::operators::{call, opaque};

@@ -1,4 +1,4 @@
-//! Dtypes that do not fit.
+//! Dtypes that do not match.
 
 use crate::{building, says};
 use wengert::prelude::*;

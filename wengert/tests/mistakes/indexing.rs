@@ -1,4 +1,4 @@
-//! Axes that are not there, indices, windows.
+//! Axes that do not exist, indices, windows.
 
 use crate::{building, says};
 use wengert::core::graph::Padding;

@@ -1,4 +1,5 @@
-//! Equations of layers, models, optimisers, operators, linear algebra and Fourier transforms are located where the user wrote them.
+//! Equations of layers, models, optimisers, operators, linear algebra and Fourier transforms have
+//! the location of the user's call.
 
 use wengert::core::graph::{Body, Function, Padding};
 use wengert::core::op::Op;

@@ -1,8 +1,10 @@
-//! What users of the Rust API are told about their mistakes: each test makes one, and compares the whole message.
+//! Error messages of the Rust API: each test makes one mistake and compares the whole message.
 //!
-//! A line that a message speaks of is marked `//~ name`, at its end or in the line below; `{name}` stands for its file and line in the
-//! expected message. Columns are left out. Since messages are compared as a whole, none names a place in the library. [`poison`] asks poisoned tensors every
-//! question, and [`locations`] checks that equations of all layers, optimisers, models and functions are located in the user's file.
+//! A line that a message refers to is marked `//~ name`, at its end or in the line below; `{name}`
+//! stands for its file and line in the expected message. Columns are left out. Since messages are
+//! compared as a whole, none names a place in the library. [`poison`] calls every method on
+//! poisoned tensors, and [`locations`] checks that equations of all layers, optimisers, models and
+//! functions are located in the user's file.
 
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
@@ -30,7 +32,8 @@ fn building(f: impl FnOnce(&mut FunctionBuilder)) -> String {
     Program::new().function("f", f).expect_err("the function has a mistake").to_string()
 }
 
-/// Checks a whole message. `expected` names the marked lines of the test that calls this; its indentation does not count.
+/// Checks a whole message. `expected` names the marked lines of the calling test. Its indentation
+/// does not count.
 #[track_caller]
 fn says(message: String, expected: &str) {
     let caller = Location::caller();
@@ -55,7 +58,8 @@ fn unindented(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The lines, with their numbers, of the test in which line `inside` is: from an attribute to a brace at the margin.
+/// The numbered lines of the test that contains line `inside`: from its `#[test]` attribute to a
+/// closing brace at the margin.
 fn test_around(source: &str, inside: usize) -> impl Iterator<Item = (usize, &str)> {
     let lines: Vec<&str> = source.lines().collect();
     let begin = lines[..inside].iter().rposition(|l| *l == "#[test]").expect("the message is of a test");
@@ -63,7 +67,7 @@ fn test_around(source: &str, inside: usize) -> impl Iterator<Item = (usize, &str
     (begin..end).map(move |i| (i + 1, lines[i]))
 }
 
-/// A message in which places are `file:line`.
+/// A message with each place as `file:line`.
 fn without_columns(message: &str) -> String {
     let mut text = String::new();
     let mut parts = message.split(".rs:");

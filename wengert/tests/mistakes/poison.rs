@@ -1,11 +1,12 @@
-//! After an error: whatever a program asks of a poisoned tensor, the function reports the error.
+//! After an error, every method on a poisoned tensor works, and the function reports the error.
 
 use crate::{building, says};
 use wengert::core::graph::Padding;
 use wengert::prelude::*;
 use wengert::{Scalar, fft, linalg};
 
-/// Builds a function with an error, then runs `then` on the poisoned tensor; the message must be that of the error.
+/// Builds a function with an error, then runs `then` on the poisoned tensor. The message must be
+/// that of the error.
 #[track_caller]
 fn asked(then: impl FnOnce(&mut FunctionBuilder, &Tensor)) -> String {
     building(|f| {
@@ -16,7 +17,7 @@ fn asked(then: impl FnOnce(&mut FunctionBuilder, &Tensor)) -> String {
     })
 }
 
-/// That message, without the places.
+/// The message of that error, without the places.
 const FIRST: &str = "@f: dot_general: axis 1 of f32[2,3] has extent 3, axis 0 of f32[4,5] has 4\n";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Recipes that do not fit their program.
+//! Recipes that do not match their program.
 
 use crate::says;
 use wengert::prelude::*;
@@ -6,7 +6,7 @@ use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
 };
 
-/// A program with a training step of the inputs `x` and `y`, and a recipe for it.
+/// A program with a training step over the inputs `x` and `y`, and a recipe for it.
 fn program() -> (Program, Recipe) {
     let mut program = Program::new();
     let step = |f: &mut FunctionBuilder| {

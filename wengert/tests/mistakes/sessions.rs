@@ -19,7 +19,7 @@ fn session() -> Session {
     Session::open(Device::Interpreter).unwrap()
 }
 
-/// `@predict` of two examples.
+/// `@predict` for two examples.
 fn compiled(initialized: bool) -> (Session, Compiled) {
     let (program, mut session) = (program(), session());
     if initialized {

@@ -1,4 +1,4 @@
-//! Shapes that do not fit: broadcasting, products, reshapes, concatenations.
+//! Shapes that do not match: broadcasting, products, reshapes, concatenations.
 
 use crate::{building, says};
 use wengert::prelude::*;

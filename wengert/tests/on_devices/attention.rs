@@ -1,4 +1,5 @@
-//! Attention in a network, with its derivatives, on devices: the calls that a training step of a GPT becomes, and what they compute, beside the interpreter.
+//! Attention in a network, with its derivatives, on devices: the calls in a training step of a GPT,
+//! and their results against the interpreter.
 
 use crate::inputs::{floats, values};
 use wengert::check::{self, Finding};
@@ -11,10 +12,10 @@ use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
-/// More positions than a block has, and heads of a width that is no power of two.
+/// More positions than a block has, and a head width that is not a power of two.
 const SMALL: GptSettings = GptSettings { vocabulary: 19, positions: 70, width: 48, heads: 2, layers: 2 };
 
-/// The loss, and its gradient by every parameter; layers compute in `dtype`.
+/// The loss, and its gradient by every parameter. Layers compute in `dtype`.
 fn gradient(batch: usize, dtype: DType) -> Program {
     let mut program = Program::new();
     program
@@ -54,7 +55,8 @@ fn attentions(plan: &Plan) -> Vec<&Attention> {
     plan.steps.iter().filter_map(call).collect()
 }
 
-/// On GPUs, one call forward and one backward for each layer, of the dtype that the layers have, and nothing of the size of scores.
+/// On GPUs each layer has one call forward and one backward, in the layers' dtype. No buffer has
+/// the size of the scores.
 #[test]
 fn a_gpt_has_no_scores_on_gpus() {
     for dtype in [DType::F32, DType::BF16, DType::F16] {
@@ -77,7 +79,7 @@ fn a_gpt_on(device: Device) {
     assert!(!matches!(found, Finding::Bad(_)), "{found:?}");
 }
 
-/// Products of halves: gradients agree but for their roundings.
+/// Products of halves: gradients agree within the rounding of halves.
 fn a_gpt_of_halves_on(device: Device) {
     let program = gradient(1, DType::BF16);
     let inputs = given(&program, 1);

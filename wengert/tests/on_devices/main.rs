@@ -1,6 +1,6 @@
-//! What the compiler makes, on every device: the CPU, the emulated GPU with all its sanitizers, and
-//! the one that `WENGERT_TEST_DEVICE` names, such as `cuda:0`. One program, since it goes to
-//! machines with a GPU in one archive (`ci/gpu/pack`).
+//! The compiler's output on every device: the CPU, the emulated GPU with all its sanitizers, and
+//! the device that `WENGERT_TEST_DEVICE` names, such as `cuda:0`. These tests are one program,
+//! because one archive takes them to machines with a GPU (`ci/gpu/pack`).
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod attention;

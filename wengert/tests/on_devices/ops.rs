@@ -1,13 +1,13 @@
-//! Every op × sample × float dtype through the whole compiler, on every device: bit for bit with
-//! the interpreter of plans (which runs nests by the nest interpreter) where there is no call,
-//! within the call's bound where there is one; and near the graph interpreter.
+//! Every op × sample × float dtype through the whole compiler, on every device. Without calls the
+//! results have the bits of the plan interpreter (which runs nests by the nest interpreter); with a
+//! call they are within the call's bound. All are close to those of the graph interpreter.
 //!
-//! Many samples are one function, and so one module of kernels: a driver takes tens of milliseconds
-//! to compile a module, however small. What is wrong is collected, sample by sample.
+//! Many samples share one function, and so one module of kernels: a driver takes tens of
+//! milliseconds to compile a module of any size. Failures are collected for each sample.
 //!
-//! Devices are the CPU, the emulated GPU with all its sanitizers, and the one that
+//! Devices are the CPU, the emulated GPU with all its sanitizers, and the device that
 //! `WENGERT_TEST_DEVICE` names, such as `cuda:0`. `WENGERT_TEST_PART=2/6` takes every sixth batch,
-//! from the second on.
+//! starting from the second.
 
 use wengert::check;
 use wengert::core::graph::{Function, Program};
@@ -20,10 +20,10 @@ use wengert::{Binding, Device, Session};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
-/// Most samples of a batch.
+/// Maximum number of samples in a batch.
 const MOST: usize = 96;
 
-/// Equal bits; a NaN equals any NaN, whose bits arithmetic leaves open.
+/// Equal bits. Any two NaNs are equal, because arithmetic does not specify their bits.
 fn same(a: &Literal, b: &Literal) -> bool {
     let nan = |s: Scalar| s.dtype().is_float() && s.to_f64().is_nan();
     a.ty() == b.ty() && a.scalars().zip(b.scalars()).all(|(x, y)| x == y || (nan(x) && nan(y)))
@@ -33,7 +33,7 @@ fn has_calls(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| matches!(step, Step::Call { .. }))
 }
 
-/// What the device's plans are compiled for.
+/// The target for which the device's plans are compiled.
 fn target(device: Device) -> Target {
     match device {
         Device::Cpu | Device::Interpreter => Target::cpu(),
@@ -48,14 +48,14 @@ fn compiled(function: &Function, target: &Target) -> Plan {
     compile(&program, "f", &Binding::new(), target, &Options::default()).unwrap()
 }
 
-/// The functions of a run, and what was found.
+/// The functions of a run, and the failures found.
 struct Run {
     device: Device,
     target: Target,
-    /// Of the functions from `part.0` on every `part.1`th.
+    /// (n, m): every m-th function, starting from the n-th.
     part: (usize, usize),
     functions: usize,
-    /// Outputs that were compared: bit for bit, and near only.
+    /// The number of outputs compared bit for bit, and of those compared within a tolerance.
     compared: [usize; 2],
     wrong: Vec<String>,
 }
@@ -71,14 +71,14 @@ impl Run {
         Run { device, target: target(device), part, functions: 0, compared: [0; 2], wrong: Vec::new() }
     }
 
-    /// Compares a function's outputs with both interpreters. `name` says what an output is.
+    /// Compares a function's outputs with both interpreters. `name` describes an output.
     fn compare(&mut self, function: &Function, operands: &[Literal], name: &dyn Fn(&str) -> String) {
         self.functions += 1;
         if (self.functions - 1) % self.part.1 != self.part.0 {
             return;
         }
         let plan = compiled(function, &self.target);
-        // A plan has inputs and outputs in an order of its own.
+        // A plan orders its inputs and outputs independently of the function.
         let input = |name: &String| function.inputs.iter().position(|i| i.name == *name);
         let values = plan.inputs.iter().map(|i| operands[input(&i.name).unwrap()].clone());
         let values: Vec<Literal> = values.collect();
@@ -111,7 +111,7 @@ impl Run {
         }
     }
 
-    /// Fails if anything was wrong, or too little was compared.
+    /// Fails if there was a failure, or if too few outputs were compared.
     fn finish(self, least: [usize; 2]) {
         let Run { part, compared: [exact, near], wrong, .. } = self;
         assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), exact + near, wrong.join("\n"));
@@ -133,7 +133,7 @@ fn every_op_and_sample_in_every_float_dtype(device: Device) {
     run.finish([500, 40]);
 }
 
-/// Each composite's example, which has no call.
+/// The example of each composite, without calls.
 fn every_composite_in_every_float_dtype(device: Device) {
     let mut run = Run::on(device);
     let key = [Literal::from_vec(&[2], vec![31u32, 7]).unwrap()];

@@ -1,4 +1,5 @@
-//! The plans of `core`'s filetests (loops, branches, work in place, donated state) on every device, bit for bit with the plan interpreter.
+//! The plans of `core`'s filetests (loops, branches, work in place, donated state) on every device,
+//! bit for bit with the plan interpreter.
 //!
 //! Inputs are small integers, so that calls are exact as well.
 
@@ -6,7 +7,8 @@ use wengert::core::plan::{Plan, interpret, parse_plan, verify};
 use wengert::core::{DType, Literal, Scalar};
 use wengert::{Device, Session};
 
-/// The files with plans that are right. In the test itself, so that it runs where the source tree is not.
+/// The files with valid plans. They are included in the binary, which also runs on machines without
+/// the source tree.
 const CORPUS: [&str; 6] = [
     include_str!("../../../core/tests/plan/account.plan"),
     include_str!("../../../core/tests/plan/control.plan"),
@@ -16,7 +18,7 @@ const CORPUS: [&str; 6] = [
     include_str!("../../../core/tests/plan/straight.plan"),
 ];
 
-/// Their plans, for a target of that name.
+/// The plans of these files for a target of that name.
 fn corpus(target: &str) -> Vec<Plan> {
     let mut plans = Vec::new();
     for text in CORPUS {

@@ -1,13 +1,13 @@
-//! The kernels that real models are made of, at sizes of several thread blocks with rests, and
-//! their gradients: a device beside the CPU.
+//! The kernels of real models and their gradients, at sizes of several thread blocks with
+//! remainders: a device against the CPU.
 //!
 //! The samples of ops are one to four elements wide, so they never reach the second block, the
-//! second tile or the second stage of a pipeline. These do. Each is a test of its own, since a
-//! fault on a GPU takes everything else in its process with it.
+//! second tile or the second stage of a pipeline. These cases do. Each is a separate test, because
+//! a fault on a GPU ends all other work in its process.
 //!
-//! Devices are the emulated GPU with all its sanitizers, and the one that `WENGERT_TEST_DEVICE`
-//! names, such as `cuda:0`. There each function runs step by step, captured at the second run, and
-//! captured at the first, to the same bits.
+//! Devices are the emulated GPU with all its sanitizers, and the device that `WENGERT_TEST_DEVICE`
+//! names, such as `cuda:0`. There each function runs in three ways, to the same bits: step by step,
+//! captured at the second run, and captured at the first.
 
 use crate::inputs::{floats, values};
 use wengert::autodiff::function::{Grad, grad};
@@ -31,7 +31,7 @@ const fn with_gradient(name: &'static str, text: &'static str) -> Case {
     Case { name, text, gradient: true }
 }
 
-/// Makes the list, and a test of each on the device that is asked for.
+/// Defines the list of cases, and a test for each on the requested device.
 macro_rules! cases {
     ($($make:ident $name:ident $text:literal)*) => {
         const CASES: &[Case] = &[$($make(stringify!($name), $text)),*];
@@ -45,7 +45,7 @@ macro_rules! cases {
     };
 }
 
-// The cheapest and most telling first.
+// The cheapest and most informative cases first.
 cases! {
     case elementwise "func @f(%x: f32[1000,130], %y: f32[130]) -> (z: f32[1000,130]) {
         %0: f32[1000,130] = broadcast_in_dim %y {dims=[1], shape=[1000,130]}
@@ -138,7 +138,7 @@ cases! {
     }"
 }
 
-/// The function of a case, and its gradient if that is taken.
+/// The function of a case, and its gradient if the case asks for it.
 fn programs(case: &Case) -> Vec<Program> {
     let program = parse_program(case.text, case.name).unwrap();
     let function = program.get("f").unwrap();
@@ -164,7 +164,7 @@ fn given(function: &Function) -> Vec<(String, Literal)> {
         if ty.dtype.is_float() {
             return values(ty, 1.0, &mut stream);
         }
-        // Labels, and rows of a table.
+        // Labels, and row indices of a table.
         let shape = ty.extents().unwrap();
         let all = (0..shape.iter().product::<usize>()).map(|_| stream.below(300) as i32).collect();
         Literal::from_vec(&shape, all).unwrap()
@@ -172,8 +172,8 @@ fn given(function: &Function) -> Vec<(String, Literal)> {
     (0..function.inputs.len()).map(|i| (function.inputs[i].name.clone(), draw(i))).collect()
 }
 
-/// How far a device may be from the CPU, relative to the greatest element: sums have another order,
-/// and halves are rounded in between.
+/// The tolerance between a device and the CPU, relative to the greatest element. Sums have another
+/// order, and halves are rounded in between.
 fn tolerance(function: &Function) -> f64 {
     let of = |dtype: DType| match dtype {
         DType::BF16 => 2e-2,
@@ -185,7 +185,7 @@ fn tolerance(function: &Function) -> f64 {
     (0..function.inputs.len()).map(|i| of(function.input_type(i).dtype)).fold(0.0, f64::max)
 }
 
-/// Runs of a function in a session of its own.
+/// Runs a function several times in a new session.
 fn runs(
     device: Device,
     options: &DeviceOptions,
@@ -199,7 +199,7 @@ fn runs(
     if repeats {
         compiled.expect_repeats();
     }
-    // All are started before the first is looked at.
+    // All runs are started before the first result is read.
     let started = (0..count).map(|_| compiled.run(given)).collect::<Result<Vec<_>>>()?;
     started.into_iter().map(Outputs::into_values).collect()
 }

@@ -49,7 +49,7 @@ def both(x):
     return np.concatenate([-x[::-1], x])
 
 
-# --- elementwise ------------------------------------------------------------------------------------------------------------------
+# --- elementwise ----------------------------------------------------------------------------------
 
 ANY = np.concatenate([both(sizes(-12, 3)), span(-6, 6)])
 POSITIVE = np.concatenate([sizes(-14, 12, 40), span(0.05, 8)])
@@ -148,7 +148,7 @@ def elementwise():
     return len(UNARY) + len(BINARY)
 
 
-# --- edges ------------------------------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------------------------
 
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, np.inf, -np.inf, np.nan, 1e300, -1e300, 1e-300, -1e-300, 710.0, -746.0])
 OF_JAX = {
@@ -177,7 +177,7 @@ def edges():
     np.savez_compressed(os.path.join(HERE, "edges.npz"), **arrays)
 
 
-# --- the other ops ----------------------------------------------------------------------------------------------------------------
+# --- the other ops --------------------------------------------------------------------------------
 
 DTYPES = {"float64": "f64", "int32": "i32", "bool": "bool", "uint32": "u32", "int64": "i64"}
 
@@ -430,7 +430,7 @@ def control(c):
         return lax.scan(step, h, x)
 
     def halving(h, x, w, n):
-        # As many steps as `while_at_most(20, ...)` takes: JAX differentiates in reverse with a fixed number only.
+        # As many steps as `while_at_most(20, ...)` takes: JAX's reverse mode needs a fixed number.
         def step(_, h):
             return jnp.where((h * h).sum() > 0.05, jnp.sin(h) * 0.7 + 0.1 * jnp.tanh(x[0]) * h, h)
 
@@ -497,7 +497,8 @@ def fourier(c):
     for n in [1, 2, 3, 4, 5, 8, 12, 17, 60, 64, 97, 128, 134, 139]:
         c.program(f"fft{n}", complex_both, c.f(2, n), c.f(2, n))
         c.program(f"rfft{n}", lambda x: parts(jnp.fft.rfft(x)), c.f(2, n))
-        # JAX refuses to differentiate nothing: a spectrum of one number has no imaginary part that counts.
+        # JAX refuses to differentiate without a parameter: the spectrum of one number has no
+        # imaginary part.
         back = lambda n: lambda re, im: jnp.fft.irfft(re + 1j * im, n)
         c.program(f"irfft{n}", back(n), c.f(2, n // 2 + 1), c.f(2, n // 2 + 1))
     c.program("plane", plane, c.f(6, 5), c.f(6, 5))

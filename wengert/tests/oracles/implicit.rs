@@ -1,4 +1,5 @@
-//! Solutions of equations and their derivatives against JAX in double precision, whose solvers are others.
+//! Solutions of equations and their derivatives against JAX in double precision, which uses other
+//! solvers.
 
 use super::{Tally, arrays};
 use wengert::control::{fori, while_loop};
@@ -20,7 +21,7 @@ fn symmetric_map_of(w: &Tensor) -> impl Fn(&Tensor) -> Tensor {
     move |x| x * 2.0 + transposed.dot(&w.dot(x))
 }
 
-/// x ← x + (b − A·x)/4 until it stands still.
+/// x ← x + (b − A·x)/4 until it converges.
 fn iterate(map: Map<'_>, b: &Tensor) -> Tensor {
     let step = |(x, _): &(Tensor, Tensor)| {
         let off = (b - map(x)) * 0.25;

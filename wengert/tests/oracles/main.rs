@@ -1,6 +1,6 @@
-//! Ops and their derivatives against values that others have computed: 50 digits by mpmath for functions of one and two numbers, JAX in
-//! double precision for the rest. `generate.py` has written the files.
-#![allow(clippy::print_stdout)] // How near it came is shown where a run is watched.
+//! Ops and their derivatives against values of other systems: mpmath with 50 digits for functions
+//! of one and two numbers, JAX in double precision for the others. `generate.py` wrote the files.
+#![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod control;
@@ -16,7 +16,8 @@ use wengert::core::op::{Attribute, Op};
 use wengert::core::{LocationId, Scalar};
 use wengert::prelude::*;
 
-/// What an op's result in a dtype may be off, in units in the last place of the dtype; 0.5 is correct rounding.
+/// The bound on the error of an op's result in a dtype, in units in the last place of the dtype.
+/// 0.5 is correct rounding.
 fn bound(op: &str, dtype: DType) -> f64 {
     let f64s = match op {
         "neg" | "abs" | "square" | "reciprocal" | "sqrt" | "add" | "sub" | "mul" | "div" | "rem" | "max"
@@ -27,7 +28,7 @@ fn bound(op: &str, dtype: DType) -> f64 {
     };
     match dtype {
         DType::F64 => f64s,
-        // Rounded once, and the function itself is approximated.
+        // The result is rounded once, and the function itself is approximated.
         DType::F32 => {
             if f64s == 0.5 {
                 0.5
@@ -49,7 +50,7 @@ fn doubles(literal: &Literal) -> Vec<f64> {
     literal.scalars().map(Scalar::to_f64).collect()
 }
 
-/// Distance of neighbours of a dtype at a value.
+/// The distance between neighbouring values of a dtype at a value.
 fn ulp(value: f64, dtype: DType) -> f64 {
     let (digits, least) = match dtype {
         DType::F16 => (11, -24),
@@ -97,7 +98,7 @@ fn functions_of_one_and_two_numbers_have_the_values_of_fifty_digits() {
             let got = doubles(&run(function.unwrap(), Device::Cpu, &given)[0]);
             let points: Vec<Vec<f64>> = given.iter().map(|(_, l)| doubles(l)).collect();
             for (i, got) in got.iter().enumerate() {
-                // A point out of the dtype's range says nothing, nor does a result that overflows.
+                // A point outside the dtype's range is skipped, and so is a result that overflows.
                 let exact_points = points.iter().zip(&operands).all(|(p, o)| p[i] == o.get(i).to_f64());
                 let limit = Scalar::from_f64(dtype, high[i]).to_f64();
                 if !exact_points || !limit.is_finite() {
@@ -173,7 +174,8 @@ fn derivatives_of_functions_of_one_and_two_numbers_are_exact_to_nine_digits() {
     println!("derivatives: relative error at most {:.2e} ({})", worst.0, worst.1);
 }
 
-/// The function with its derivatives: results, tangents, cotangents, and the derivative of the cotangents.
+/// The function with its derivatives: results, tangents, cotangents, and the derivatives of the
+/// cotangents.
 fn with_derivatives(
     name: &str,
     types: &[TensorType],
@@ -235,7 +237,7 @@ fn other_ops_and_their_derivatives_are_those_of_jax() {
     assert!(tally.compared > 3000, "{}", tally.compared);
 }
 
-/// What has been compared with JAX.
+/// Counts of the comparisons with JAX.
 #[derive(Default)]
 struct Tally {
     compared: usize,
@@ -243,7 +245,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// A case of the arrays: values, tangents, cotangents and second derivatives on the interpreter and the CPU.
+    /// Compares one array case: values, tangents, cotangents and second derivatives, on the
+    /// interpreter and the CPU.
     fn compare(
         &mut self,
         name: &str,
@@ -263,7 +266,7 @@ impl Tally {
                 for (i, (got, wanted)) in got.iter().zip(&wanted).enumerate() {
                     let place = format!("{name}.{key}[{i}] on {device}");
                     let error = (got - wanted).abs();
-                    // A sum of terms that cancel is as exact as its terms.
+                    // A sum with cancellation is as exact as its terms.
                     assert!(
                         error <= 1e-9 * wanted.abs() + 1e-13 * scale.max(1.0),
                         "{place}: {got:e}, not {wanted:e}"
@@ -284,7 +287,7 @@ impl Tally {
     }
 }
 
-/// Where Wengert's value or derivative at an edge is another than JAX's on purpose: op, part, and why.
+/// Intended differences from JAX in values or derivatives at edges: op, part, and reason.
 const OTHERWISE: &[(&str, &str, &str)] = &[
     (
         "abs",
@@ -327,7 +330,7 @@ fn edges_are_those_of_jax_or_documented() {
         let given: Vec<(String, Literal)> =
             operands.iter().enumerate().map(|(i, l)| (format!("x{i}"), l.clone())).collect();
         let results = run(function.clone(), Device::Cpu, &given);
-        // One machine has the edges of the other, to the bit; a NaN is a NaN.
+        // Both devices give the same bits at edges; any two NaNs are equal.
         let other = run(function.clone(), Device::Interpreter, &given);
         for (output, (got, other)) in function.outputs.iter().zip(results.iter().zip(&other)) {
             let wanted = doubles(part(&output.name).unwrap());
@@ -366,7 +369,7 @@ fn edges_are_those_of_jax_or_documented() {
     }
 }
 
-/// Equal but for rounding; zeros of either sign are equal.
+/// Equality up to rounding. Zeros of either sign are equal.
 fn same(a: f64, b: f64) -> bool {
     a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-12 * b.abs()
 }

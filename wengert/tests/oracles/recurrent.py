@@ -14,17 +14,17 @@ def main():
     layer = torch.nn.LSTM(INPUTS, WIDTH)
     for parameter in layer.parameters():
         torch.nn.init.uniform_(parameter, -1.5, 1.5)
-    # One bias is enough; the other stays 0.
+    # One bias is enough. The other stays 0.
     torch.nn.init.zeros_(layer.bias_hh_l0)
     draw = lambda *shape: (2 * torch.rand(*shape) - 1).requires_grad_()
     x, hidden, cell = draw(STEPS, BATCH, INPUTS), draw(1, BATCH, WIDTH), draw(1, BATCH, WIDTH)
     all, (last, remembered) = layer(x, (hidden, cell))
-    # The derivative of a sum of everything, weighted.
+    # The derivative of a weighted sum of all results.
     weights = [torch.rand_like(t) for t in (all, last, remembered)]
     sum((t * w).sum() for t, w in zip((all, last, remembered), weights)).backward()
     given = {"x": x, "hidden": hidden, "cell": cell, "all": all, "last_hidden": last, "last_cell": remembered}
     given |= {f"ct_{name}": w for name, w in zip(("all", "last_hidden", "last_cell"), weights)}
-    # The layer of this library multiplies from the left.
+    # This library's layer multiplies from the left.
     named = {"input": layer.weight_ih_l0, "recurrent": layer.weight_hh_l0, "bias": layer.bias_ih_l0}
     given |= {name: p.t() for name, p in named.items()} | {f"d_{name}": p.grad.t() for name, p in named.items()}
     given |= {f"d_{name}": t.grad for name, t in (("x", x), ("hidden", hidden), ("cell", cell))}

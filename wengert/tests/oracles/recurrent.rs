@@ -1,4 +1,4 @@
-//! An LSTM and its derivatives against PyTorch in double precision; `recurrent.py` has written the file.
+//! An LSTM and its derivatives against PyTorch in double precision. `recurrent.py` wrote the file.
 
 use super::{arrays, doubles};
 use wengert::core::KeyPath;

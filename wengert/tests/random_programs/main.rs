@@ -1,11 +1,13 @@
-//! Random programs over the whole catalogue, differentiated, compiled and executed: the graph interpreter against the CPU and the emulator,
-//! and forward against reverse mode.
+//! Random programs over the whole catalogue, differentiated, compiled and executed. The graph
+//! interpreter is compared with the CPU and the emulator, and forward with reverse mode.
 //!
-//! A program is a chain of samples of the catalogue in f64. An operand is a value made before, if there is one of as many elements, reshaped and squashed
-//! into the interval on which the op is smooth; so programs have values, and derivatives that are not huge, whatever comes after what.
-//! The bounds: values and derivatives of the two executions are equal to 1e-9 of the greatest element of their tensor, and
-//! ⟨∇f, t⟩ = Df·t to 1e-8 of the sum of the terms' magnitudes. Programs with nested regions: see [`nested`].
-#![allow(clippy::print_stdout)] // How near it came is shown where a run is watched.
+//! A program is a chain of samples of the catalogue in f64. An operand is an earlier value with as
+//! many elements, if there is one, reshaped and squashed into the interval on which the op is
+//! smooth. So values and derivatives stay bounded for any sequence of ops. The bounds: values and
+//! derivatives of the two executions are equal to 1e-9 of the greatest element of their tensor, and
+//! ⟨∇f, t⟩ = Df·t to 1e-8 of the sum of the terms' magnitudes. Programs with nested regions: see
+//! [`nested`].
+#![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod nested;
@@ -38,7 +40,7 @@ impl Random {
     }
 }
 
-/// The samples that programs are made of: those that take f64, and are not long.
+/// The samples for programs: those that accept f64 and are not long.
 fn samples() -> Vec<Sample> {
     let all = Op::catalogue().into_iter().flat_map(|e| e.samples);
     let fits = |s: &Sample| {
@@ -48,20 +50,20 @@ fn samples() -> Vec<Sample> {
         let finite =
             operands.iter().flat_map(|l| l.scalars().collect::<Vec<_>>()).all(|s| s.to_f64().is_finite());
         let small = |ty: &TensorType| ty.elements().is_some_and(|n| (1..=600).contains(&n));
-        // A rounding of tangents is not linear, so the two modes round differently.
+        // The rounding of tangents is not linear, so the two modes round differently.
         let left_out = s.op.name() == "reduce_precision";
         finite && types.iter().chain(&results).all(small) && !left_out
     };
     all.filter(fits).collect()
 }
 
-/// An operand of a sample as it is given, with f64 for floats.
+/// A sample's own operand, with f64 for floats.
 fn operand(sample: &Sample, i: usize) -> Literal {
     let literal = sample.literals(DType::F64, 7).swap_remove(i);
     if literal.dtype().is_float() { literal.convert(DType::F64) } else { literal }
 }
 
-/// Runs a random chain on the inputs and gives one number.
+/// Runs a random chain on the inputs. The result is a scalar.
 fn chain(samples: &[Sample], seed: u64, inputs: &[Tensor]) -> Tensor {
     let mut random = Random(seed);
     let mut values: Vec<Tensor> = inputs.to_vec();
@@ -83,7 +85,7 @@ fn chain(samples: &[Sample], seed: u64, inputs: &[Tensor]) -> Tensor {
     loss
 }
 
-/// What a sample's operand is replaced by.
+/// The value that replaces a sample's operand.
 fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> Tensor {
     let given = operand(sample, i);
     let SampleOperand::Float { low, high, .. } = sample.operands[i] else { return Tensor::constant(given) };
@@ -91,7 +93,7 @@ fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> 
         values.iter().filter(|t| t.ty().elements() == Some(given.shape().iter().product())).collect();
     let shape: Vec<_> = given.shape().iter().map(|e| (*e).into()).collect();
     let value = match same.len() {
-        // Some value, whose sum is as good as any number.
+        // A scalar operand is the sum of some value.
         0 => {
             let value = &values[random.below(values.len())];
             (value.tanh().sum() * 0.3).broadcast_in_dim(shape, &[])
@@ -102,7 +104,8 @@ fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> 
     value.tanh() * ((high - low) * 0.45) + (high + low) * 0.5
 }
 
-/// Value, gradient, derivative along a direction, and the same from the gradient.
+/// The value, the gradient, the derivative along a direction, and the same derivative from the
+/// gradient.
 fn differentiated(samples: &[Sample], seed: u64) -> (Function, Vec<(String, Literal)>) {
     let mut random = Random(seed ^ 0xabcd);
     let shapes = [vec![2, 3], vec![4], vec![1 + random.below(6), 2]];
@@ -135,14 +138,15 @@ fn run(function: &Function, device: Device, inputs: &[(String, Literal)]) -> Res
     outputs.and_then(Outputs::into_values).map_err(|e| format!("{device}: {e}\n{function}"))
 }
 
-/// The greatest error of one program, or what is wrong with it.
+/// The greatest error of one program, or a description of the failure.
 fn error_of(samples: &[Sample], seed: u64, device: Device) -> Result<f64, String> {
     let (function, inputs) = differentiated(samples, seed);
     let (wanted, got) = (run(&function, Device::Interpreter, &inputs)?, run(&function, device, &inputs)?);
     compare(&function, &wanted, &got, device)
 }
 
-/// Compares both modes, and what a device gives with what the interpreter gives; the greatest error, or what is wrong.
+/// Compares both modes, and the device's results with the interpreter's. Returns the greatest
+/// error, or a description of the failure.
 fn compare(function: &Function, wanted: &[Literal], got: &[Literal], device: Device) -> Result<f64, String> {
     let number = |i: usize| wanted[i].get(0).to_f64();
     let (along, inner, size) = (number(1), number(2), number(3));
@@ -165,7 +169,7 @@ fn compare(function: &Function, wanted: &[Literal], got: &[Literal], device: Dev
     Ok(worst)
 }
 
-/// All programs are run, so that a failure shows how many there are.
+/// Runs all programs before it fails, so that a failure shows the number of wrong ones.
 fn check(seeds: std::ops::Range<u64>, device: Device) {
     let samples = samples();
     assert!(samples.len() > 150, "{}", samples.len());
@@ -182,7 +186,8 @@ fn check(seeds: std::ops::Range<u64>, device: Device) {
     assert!(wrong.is_empty(), "{} are wrong, among them\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// The seeds of this run: `WENGERT_PROGRAMS` from `WENGERT_PROGRAMS_SEED` on (`ci/deep/programs`), or some.
+/// The seeds of this run: `WENGERT_PROGRAMS` seeds from `WENGERT_PROGRAMS_SEED` on
+/// (`ci/deep/programs`), or the `usual` number.
 fn seeds(usual: u64) -> std::ops::Range<u64> {
     let number = |name: &str, usual: u64| {
         std::env::var(name)

@@ -1,5 +1,5 @@
-//! Derivatives of functions with regions, from text: on the CPU and by the interpreter, against values of JAX 0.10.2 in double
-//! precision.
+//! Derivatives of functions with regions, from text, on the CPU and by the interpreter, against
+//! values of JAX 0.10.2 in double precision.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use wengert::autodiff::function::{Hessian, Jvp, hessian, hvp, linearize, transpose};
@@ -14,7 +14,7 @@ fn doubles(shape: &[usize], values: &[f64]) -> Literal {
     Literal::from_vec(shape, values.to_vec()).unwrap()
 }
 
-/// The outputs of a function, the same on the CPU as by the interpreter to 1e-12.
+/// The outputs of a function. The CPU and the interpreter must agree to 1e-12.
 fn run(function: &Function, given: &[(&str, Literal)]) -> Vec<(String, Literal)> {
     let program = graph::Program::from_functions(vec![function.clone()]).unwrap();
     let names: Vec<&str> = function.inputs.iter().map(|i| i.name.as_str()).collect();
@@ -81,7 +81,8 @@ fn attention_in_a_checkpoint_has_the_second_derivatives_of_jax() {
     }
 }
 
-/// What `linearize` writes, `transpose` takes, for each construct; the residuals are masks and counts, no constants.
+/// `transpose` accepts the output of `linearize` for each construct. The residuals are masks and
+/// counts; there are no constants.
 #[test]
 fn what_is_linearized_in_regions_is_transposed() {
     let steps = [0.1, 0.05, -0.2, 0.05, -0.1, 0.15, 0.3, 0.02, 0.1, -0.2, 0.01, -0.3, 0.1, 0.02, 0.05];
@@ -98,7 +99,8 @@ fn what_is_linearized_in_regions_is_transposed() {
         (include_str!("linearize_transpose_call.ir"), include_str!("linearize_transpose_control.ir"));
     let clamped = [0.0, -2.0, 3.0];
     let sine = [0.8775825618903728, -1.9601331556824833, 1.8648299048119932];
-    // Function, what chooses, bytes that the linear function reads beside inputs, and the cotangent of x.
+    // Function, predicate, bytes that the linear function reads besides its inputs, and the
+    // cotangent of x.
     for (text, name, taken, bytes, wanted) in [
         (call, "f", true, "6", clamped),
         (control, "f", true, "30", clamped),

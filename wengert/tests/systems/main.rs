@@ -1,5 +1,5 @@
-//! What earlier systems of differentiation could do, one test for each capability, with a module for each system; the table in
-//! `docs/differentiation.md` says where each comes from.
+//! Capabilities of earlier systems for differentiation: a test for each capability, and a module
+//! for each system. The table in `docs/differentiation.md` names the sources.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod modular;
@@ -12,7 +12,7 @@ use wengert::core::graph::Function;
 use wengert::core::interpret;
 use wengert::prelude::*;
 
-/// Builds a function of scalars, or says why there is none.
+/// Builds a function of scalars, or returns the error.
 fn try_build(count: usize, f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Function> {
     FunctionBuilder::build("f", |b| {
         let x: Vec<Tensor> = (0..count).map(|i| b.input(&format!("x{i}"), f64(""))).collect();
@@ -38,12 +38,12 @@ fn constant(x: f64) -> Tensor {
     Tensor::constant(x)
 }
 
-/// How often an op occurs.
+/// The number of occurrences of an op.
 fn count(f: &Function, op: &str) -> usize {
     f.body.equations.iter().filter(|e| e.op.name() == op).count()
 }
 
-/// A model: an affine map, done a number of times, which is no part of its tangent vector.
+/// A model: an affine map, applied `steps` times. The count is not part of its tangent vector.
 #[derive(Differentiable)]
 struct Layer {
     weight: Tensor,

@@ -35,7 +35,7 @@ fn d2_pullbacks_compose_in_reverse_and_duplication_adds() {
 #[test]
 fn d3_the_pullback_of_a_partial_application_returns_the_cotangent_of_its_environment() {
     let results = at([3.0, 5.0, 2.0], |v| {
-        // A function that has captured `a` is the pair of `a` and code; as such it is differentiable.
+        // A closure that captures `a` is a pair of `a` and code. The pair is differentiable.
         let environment = v[0].clone();
         let apply = |a: &Tensor, x: &Tensor| a * x;
         let (_, pullback) = vjp(&(environment, v[1].clone()), |(a, x): &(Tensor, Tensor)| apply(a, x));
@@ -43,7 +43,7 @@ fn d3_the_pullback_of_a_partial_application_returns_the_cotangent_of_its_environ
         vec![a, x]
     });
     assert_eq!(results, [10.0, 6.0]);
-    // The same with the closure as a value: what remains of a function when its first argument is given.
+    // The same with the closure as a value, by partial application to the first argument.
     let results = at([3.0, 5.0, 2.0], |v| {
         let product = trace(&(constant(0.0), constant(0.0)), |(a, x)| a * x).unwrap();
         let point = (product.partial(&v[0]).unwrap(), v[1].clone());
@@ -84,7 +84,7 @@ fn d5_functions_as_results_applied_later_and_more_than_once() {
         })]),
         [30.0]
     );
-    // Stored in a model, chosen at run time.
+    // Functions are stored in a model and chosen at run time.
     #[derive(Differentiable)]
     #[differentiable(synthesize = NetTangent)]
     struct Net {
@@ -149,10 +149,11 @@ fn d8_each_function_is_differentiated_once() {
     assert_eq!(count(&of(9), "tanh"), 0);
 }
 
-/// What is no plain network. Whole programs of these kinds are among the examples.
+/// Programs other than plain networks. The examples contain whole programs of these kinds.
 #[test]
 fn d9_programs_that_are_no_plain_networks() {
-    // Dynamic programming: the log-partition of a chain of three variables of two states, whose gradient are the marginals.
+    // Dynamic programming: the log-partition of a chain of three variables with two states. Its
+    // gradient gives the marginals.
     let f = FunctionBuilder::build("f", |b| {
         let (unary, pair) = (b.input("unary", f64("3,2")), b.input("pair", f64("2,2")));
         let partition = |unary: &Tensor| {
@@ -180,14 +181,15 @@ fn d9_programs_that_are_no_plain_networks() {
     for (found, weight) in marginals.scalars().zip(of) {
         assert!((found.to_f64() - weight / total).abs() < 1e-14);
     }
-    // An optimiser: the derivative of where ten steps of descent lead, by their rate. On x²/2 they lead to (1 − r)¹⁰.
+    // An optimiser: the derivative of the point after ten steps of descent, by their rate. On x²/2
+    // that point is (1 − r)¹⁰.
     let slope = at([0.1], |v| {
         vec![grad(&v[0], |rate| {
             control::fori(10i64, &constant(1.0), |_, x| x - rate * grad(x, |x| x.square() * 0.5))
         })]
     });
     assert!((slope[0] + 10.0 * 0.9f64.powi(9)).abs() < 1e-14, "{slope:?}");
-    // Newton's method for √a, until it stands still: as many steps as the data want.
+    // Newton's method for √a until it converges. The number of steps depends on the data.
     let root = at([2.0], |v| {
         vec![grad(&v[0], |a| {
             let far = |x: &Tensor| (x.square() - a).abs().gt(1e-13);

@@ -6,7 +6,8 @@ use wengert::core::op::Op;
 use wengert::operators::call;
 use wengert::prelude::*;
 
-/// Each call is replaced by its value and its pullback; what the pullback needs is kept, typed.
+/// Each call is replaced by its value and its pullback. The pullback's residuals are stored and
+/// have types.
 #[test]
 fn e1_calls_become_values_and_pullbacks_with_typed_residuals() {
     let function = build(1, |v| {
@@ -14,7 +15,7 @@ fn e1_calls_become_values_and_pullbacks_with_typed_residuals() {
             linearize(&v[0], |x: &Tensor| call("g", x, |x| x.sin()) * call("h", x, |x| x.exp()));
         let linear = differential.linear().unwrap();
         assert!(linear.residuals.iter().all(|r| r.ty() == v[0].ty()));
-        // cos x, eˣ and sin x times eˣ: the residuals of two calls and of their product.
+        // The residuals of two calls and of their product: cos x, eˣ, and sin x times eˣ.
         assert!((3..=4).contains(&linear.residuals.len()), "{}", linear.residuals.len());
         vec![y, differential.pull_back(&Tensor::constant(1.0f64))]
     });
@@ -28,13 +29,15 @@ fn e2_several_gradients_of_one_value_are_added() {
     assert_eq!(at([3.0], |v| vec![grad(&v[0], |x: &Tensor| x * 2.0 + x * 3.0 + x * x)]), [11.0]);
 }
 
-/// A primitive is one definition, and differentiation does not look into it: neither into an op nor into a function with a rule.
+/// A primitive has one definition. Differentiation does not enter it, neither an op nor a function
+/// with a rule.
 #[test]
 fn e3_primitives_are_added_by_one_definition_where_recursion_stops() {
     for entry in Op::catalogue() {
         assert!(!entry.derivative.is_empty() && !entry.samples.is_empty(), "{}", entry.name);
     }
-    // My own primitive: its value by a loop that nobody could differentiate well, its derivative in closed form.
+    // A custom primitive: its value comes from a loop with a poor derivative of its own, its
+    // derivative from a closed form.
     let root = |x: &Tensor| {
         custom_jvp(
             x,
@@ -108,7 +111,7 @@ fn e7_what_gets_no_gradient_is_a_typed_nothing() {
     let f = f.unwrap();
     assert_eq!(f.output_type(1).to_string(), "i32[2]");
 
-    // Or nothing at all, of the type of nothing, if the caller says so.
+    // A gradient without elements, of the type `()`, if the caller asks for that.
     let results = at([3.0, 5.0], |v| {
         let point = (v[0].clone(), NoDerivative(v[1].clone()));
         let (slope, nothing): (Tensor, ()) =

@@ -38,7 +38,8 @@ fn a4_the_adjoint_consumes_a_typed_structure_of_what_the_primal_has_kept() {
     build(2, |v| {
         let (y, differential) = linearize(&v[0], |x: &Tensor| x.tanh() * &v[1]);
         let linear = differential.linear().unwrap();
-        // Two numbers are kept: the slope of tanh and the other factor. The linear program is closed over its inputs.
+        // Two numbers are stored: the slope of tanh and the other factor. The linear program is
+        // closed over its inputs.
         let types: Vec<String> = linear.residuals.iter().map(|t| t.ty().to_string()).collect();
         assert_eq!(types, ["f64[]", "f64[]"]);
         assert_eq!(linear.body.inputs.len(), 1 + linear.residuals.len());
@@ -47,7 +48,7 @@ fn a4_the_adjoint_consumes_a_typed_structure_of_what_the_primal_has_kept() {
     });
 }
 
-/// The adjoint of Swift's example: from the input, the result and the seed.
+/// The adjoint in Swift's example, computed from the input, the result and the seed.
 #[test]
 fn a5_a_custom_adjoint_of_a_primitive_from_input_result_and_seed() {
     let tanh = |x: &Tensor| {
@@ -73,17 +74,17 @@ fn a5_a_custom_adjoint_of_a_primitive_from_input_result_and_seed() {
 
 #[test]
 fn a6_what_is_kept_is_the_choice_of_the_rule() {
-    // d tanh = 1 − y²: the result is kept, and tanh is not computed again.
+    // d tanh = 1 − y²: the result is stored, and tanh is not recomputed.
     let f = build(1, |v| vec![grad(&v[0], |x: &Tensor| x.tanh())]);
     assert_eq!(count(&f, "tanh"), 1);
 }
 
-/// A custom primal keeps what it chooses: here nothing but a sign, for |x|·x.
+/// A custom primal chooses its residuals. For |x|·x the only residual is a sign.
 #[test]
 fn a6_a_custom_primal_with_checkpoints_of_ones_choice() {
     let f = |x: &Tensor| custom_vjp(x, |x| (x.abs(), x.sign()), |sign: &Tensor, seed: &Tensor| seed * sign);
     assert_eq!(at([-3.0], |v| vec![f(&v[0]), grad(&v[0], f)]), [3.0, -1.0]);
-    // What is not differentiated keeps nothing.
+    // Without differentiation nothing is stored.
     let function = build(1, |v| vec![f(&v[0])]);
     assert_eq!((function.body.equations.len(), count(&function, "sign")), (1, 0));
 }
@@ -120,18 +121,18 @@ fn a8_any_type_that_is_a_vector_space_such_as_a_tree() {
     let results = at([2.0, 3.0, 5.0], |v| {
         let leaf = |i: usize| Box::new(Tree::Leaf(v[i].clone()));
         let tree = Tree::Node(leaf(0), Box::new(Tree::Node(leaf(1), leaf(2))));
-        // Used twice: the cotangents of the two uses are added leaf by leaf.
+        // Two uses: their cotangents are added leaf by leaf.
         let gradient = grad(&tree, |t: &Tree| t.product() + t.product());
         let zero = tree.zero_tangent();
         [gradient, zero].iter().flat_map(|t| t.tensors().into_iter().map(|(_, x)| x)).collect()
     });
     assert_eq!(results, [30.0, 20.0, 12.0, 0.0, 0.0, 0.0]);
-    // Adding two trees adds left to left and right to right, and scaling scales every leaf.
+    // Adding two trees adds them node by node, and scaling scales every leaf.
     let results = at([2.0, 3.0, 5.0], |v| {
         let leaf = |i: usize| Box::new(Tree::Leaf(v[i].clone()));
         let tree = |i, j| Tree::Node(leaf(i), leaf(j));
         let sum = tree(0, 1).plus(&tree(1, 2).scaled(10.0));
-        // A step down the gradient: the tree moves along it.
+        // A step of gradient descent on the tree.
         let gradient = grad(&sum, |t: &Tree| t.product());
         let moved = sum.move_along(&gradient.scaled(-1.0));
         [sum, moved].iter().flat_map(|t| t.tensors().into_iter().map(|(_, x)| x)).collect()
@@ -157,12 +158,12 @@ fn a9_what_is_opaque_is_an_error_with_both_places() {
     assert!(error.contains("cannot differentiate through `@table`: it is opaque"), "{error}");
     assert!(error.contains("custom_vjp") && error.contains("stop_gradient"), "{error}");
     assert_eq!(error.matches("swift.rs:").count(), 2, "{error}");
-    // Cut off, it is no obstacle.
+    // `stop_gradient` makes the opaque op harmless.
     let cut = |x: &Tensor| opaque("table", &x.stop_gradient(), |x| x.floor()) * x;
     assert_eq!(at([2.5], |v| vec![grad(&v[0], cut)]), [2.0]);
 }
 
-/// The adjoint is a closure in the primal's scope: what that has computed stays at hand.
+/// The adjoint is a closure in the primal's scope and can use the values computed there.
 #[test]
 fn a12_inline_adjoints_that_see_the_values_around_them() {
     let [value, gradient] = at([3.0, 2.0], |v| {
@@ -189,7 +190,7 @@ fn a13_with_respect_to_the_properties_of_a_model() {
     assert_eq!(results, [7.0, 1.0]);
 }
 
-/// A loop whose step differs from number to number: its tape is what the steps have to remember, and is typed.
+/// A loop whose steps differ. Its tape holds the residuals of the steps, and has a type.
 #[test]
 fn a10_tapes_are_where_control_flow_is_and_are_typed() {
     let f = |x: &Tensor| {
@@ -200,7 +201,7 @@ fn a10_tapes_are_where_control_flow_is_and_are_typed() {
     };
     let (sin, cos) = (f64::sin, f64::cos);
     let x = 0.7;
-    // sin, times x, sin, times x, sin, with their derivatives beside them.
+    // sin, times x, sin, times x, sin, each with its derivative.
     let mut wanted = (x, 1.0);
     for i in 0..5 {
         wanted = match i % 2 {
@@ -211,7 +212,8 @@ fn a10_tapes_are_where_control_flow_is_and_are_typed() {
     let found = at([x], |v| vec![f(&v[0]), grad(&v[0], f), jvp(&v[0], &constant(1.0), f).1]);
     assert_eq!(found[0], wanted.0);
     assert!(found[1..].iter().all(|d| (d - wanted.1).abs() < 1e-15), "{found:?}, not {wanted:?}");
-    // One stack of five numbers for each thing that a step remembers, beside the way that it took; nothing else is stacked.
+    // One stack of five numbers for each residual of a step, and a stack of the branches taken.
+    // Nothing else is stacked.
     let function = build(1, |v| vec![grad(&v[0], f)]);
     let stacks: Vec<String> = function
         .body
@@ -224,11 +226,11 @@ fn a10_tapes_are_where_control_flow_is_and_are_typed() {
         .collect();
     assert!(stacks.iter().all(|ty| ["f64[5]", "bool[5]"].contains(&ty.as_str())), "{stacks:?}");
     assert!((2..=4).contains(&stacks.len()), "{stacks:?}");
-    // A straight line has none.
+    // A straight-line program has no loop.
     assert_eq!(count(&build(1, |v| vec![grad(&v[0], |x: &Tensor| x.sin().exp())]), "scan"), 0);
 }
 
-/// Surgery: a gradient is clipped at every step of an unrolled recurrence, so it does not explode.
+/// A gradient is clipped at every step of an unrolled recurrence, so it does not explode.
 #[test]
 fn a14_the_gradient_is_clipped_inside_an_unrolled_recurrence() {
     let recurrence = |clip: bool| {
@@ -247,7 +249,7 @@ fn a14_the_gradient_is_clipped_inside_an_unrolled_recurrence() {
     assert_eq!(exploding, 50.0 * 2f64.powi(49));
     // Each step has the cotangent 1 (2 without clipping), times the state before it.
     assert_eq!(clipped, (0..50).map(|k| 2f64.powi(k)).sum::<f64>());
-    // Compiled, nothing is left of the surgery but the clipping.
+    // After compilation only the clipping remains.
     let mut program = Program::new();
     program
         .function("f", |f| {
@@ -263,7 +265,8 @@ fn a14_the_gradient_is_clipped_inside_an_unrolled_recurrence() {
     }
 }
 
-/// Checkpoints as the user chooses, around a function or of a loop; the schedule of the loop is binomial.
+/// Checkpoints chosen by the user, around a function or in a loop. The schedule of the loop is
+/// binomial.
 #[test]
 fn a15_checkpoints_are_the_users_choice() {
     let layer = |x: &Tensor| (x * 3.0).sin().exp();
@@ -284,7 +287,7 @@ fn a15_checkpoints_are_the_users_choice() {
     };
     let slopes = at([0.4], |v| vec![grad(&v[0], kept), grad(&v[0], checkpointed), grad(&v[0], looped)]);
     assert!(slopes[1..].iter().all(|s| *s == slopes[0]), "{slopes:?}");
-    // The residuals of a checkpointed layer are its argument.
+    // The residual of a checkpointed layer is its argument.
     let residuals = |f: &dyn Fn(&Tensor) -> Tensor| {
         let mut count = 0;
         build(1, |v| {

@@ -17,7 +17,7 @@ func @f(%x0: f64[], %x1: f64[]) -> (y0: f64[]) {
 }
 ";
     assert_eq!(f.to_string(), expected);
-    // And as a list that is a value of its own, with the line of each operation.
+    // The list is also a value, with the line of each operation.
     let list = trace(&(constant(0.0), constant(0.0)), |(x, y)| x * y + x.sin()).unwrap().to_string();
     let expected = [
         "x.0: f64[]",
@@ -63,7 +63,7 @@ fn c4_the_derivative_is_a_program_of_its_own() {
     assert_eq!(dcube.name, "cube_grad");
     assert_eq!(interpret::run(&dcube, &[Literal::from(5.0)]).unwrap()[0].get(0).to_f64(), 75.0);
 
-    // The same with lists: traced, differentiated, compiled, called again.
+    // The same with lists: traced, differentiated, compiled, called twice.
     let cube = trace(&constant(0.0), |x| x * x * x).unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut dcube = session.compile_list(&cube.grad().unwrap()).unwrap();
@@ -84,7 +84,8 @@ fn c5_values_beside_the_list_differentiated_as_it_is_built() {
     assert_eq!((y.item().unwrap(), x.gradient(&y).item().unwrap()), (243.0, 405.0));
     assert_eq!(x.gradient(&x.gradient(&y)).item().unwrap(), 540.0);
     assert!(x.to_string().contains("= mul v3, x0 → 243.0"), "{x}");
-    // What was recorded is the program for this x; compiled, it computes the same of others.
+    // The recorded list is the program for this x. Compiled, it computes the same steps for other
+    // values.
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut fifth = session.compile_list(&x.list(&y).unwrap()).unwrap();
     assert_eq!(fifth.call(&constant(2.0)).unwrap().item().unwrap(), 32.0);
@@ -92,7 +93,7 @@ fn c5_values_beside_the_list_differentiated_as_it_is_built() {
 
 #[test]
 fn c6_nested_derivatives_of_a_function_of_ones_own() {
-    // sin by its series, so that nothing but the rules of arithmetic is used.
+    // sin by its series, so that only the rules of arithmetic are used.
     let mysin = |x: &Tensor| {
         let mut term = x.clone();
         let mut sum = x.clone();
@@ -110,7 +111,7 @@ fn c6_nested_derivatives_of_a_function_of_ones_own() {
         (results[0] - 1f64.sin()).abs() < 1e-15 && (results[1] + 1f64.sin()).abs() < 1e-14,
         "{results:?}"
     );
-    // Of a list, and of values.
+    // The second derivative, of a list and of values.
     let list = trace(&constant(0.0), mysin).unwrap().grad().unwrap().grad().unwrap();
     let x = Tracked::new(&constant(1.0));
     let eager = x.gradient(&x.gradient(&mysin(&x)));
@@ -130,7 +131,7 @@ fn c7_shared_subexpressions_stay_shared() {
     assert!(second(40) < second(20) * 11 / 5, "{} and {}", second(20), second(40));
 }
 
-/// A loop over a number that is known only when the function runs: a host loop would have frozen it.
+/// A loop whose length is known only at run time. A host loop would have fixed the length.
 #[test]
 fn c8_control_flow_is_in_the_graph() {
     let mut program = Program::new();

@@ -15,7 +15,7 @@ fn b1_the_tangent_of_a_tangent_is_itself_with_zero_and_addition() {
         vec![sum.weight, sum.bias]
     });
     assert_eq!(results, [6.0, 10.0]);
-    // And where the tangent vector is another type, that is its own.
+    // A tangent vector of another type has that type as its own tangent.
     fn tangent_of<T: Differentiable>(value: &T) -> T::TangentVector {
         value.zero_tangent()
     }
@@ -31,7 +31,8 @@ fn b1_the_tangent_of_a_tangent_is_itself_with_zero_and_addition() {
 
 #[test]
 fn b2_a_cotangent_becomes_a_tangent_by_the_identity() {
-    // One type serves both: what a pullback gives is pushed forward as it is, here to the squared norm of the gradient.
+    // One type serves both modes: the result of a pullback is pushed forward without conversion,
+    // here to the squared norm of the gradient.
     let results = at([3.0, 5.0], |v| {
         let f = |(x, y): &(Tensor, Tensor)| x * y;
         let point = (v[0].clone(), v[1].clone());
@@ -41,7 +42,8 @@ fn b2_a_cotangent_becomes_a_tangent_by_the_identity() {
     assert_eq!(results, [34.0]);
 }
 
-/// A cotangent is a tangent: the conversion is the identity, so a step of gradient descent is `move_along`.
+/// A cotangent is a tangent: the conversion is the identity, so `move_along` is a step of gradient
+/// descent.
 #[test]
 fn b2_a_cotangent_is_taken_for_a_tangent() {
     let moved = at([3.0], |v| {
@@ -69,7 +71,8 @@ fn b3_all_variables_by_key_path_readable_and_writable() {
     assert_eq!(results, [3.0, 300.0, 15.0, 5.0]);
 }
 
-/// A unit quaternion. Its tangent is a vector of the surrounding space, of which only the part along the sphere counts.
+/// A unit quaternion. Its tangent is a vector of the surrounding space. Only the component along
+/// the sphere has an effect.
 struct Rotation(Tensor);
 
 impl Differentiable for Rotation {
@@ -83,12 +86,13 @@ impl Differentiable for Rotation {
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Tensor {
         make(path, &self.0)
     }
-    /// The exponential map of the sphere: q·cos θ + u·sin θ for a step of length θ in the direction u.
+    /// The exponential map of the sphere: q·cos θ + u·sin θ for a step of length θ in the direction
+    /// u.
     fn move_along(&self, direction: &Tensor) -> Self {
         let q = &self.0;
         let along = direction - q * (q * direction).sum();
         let length = along.square().sum().sqrt();
-        // The strong product: nothing moves along nothing, though 0/0 is NaN.
+        // The strong product: a zero direction gives a zero step, though 0/0 is NaN.
         Rotation(q * length.cos() + along.scaled_by(&(length.sin() / &length)))
     }
 }
@@ -97,7 +101,7 @@ impl Differentiable for Rotation {
 fn b4_moving_along_a_tangent_on_a_manifold() {
     let f = FunctionBuilder::build("f", |b| {
         let q = Rotation(b.input("q", f64("4")));
-        // Towards the quaternion 1, by the gradient of the first component.
+        // Descent towards the quaternion 1, by the gradient of the first component.
         let gradient = grad(&q, |q: &Rotation| q.0.slice_axis(0, 0, 1).sum());
         let moved = q.move_along(&(gradient * 0.1));
         b.output("norm", moved.0.square().sum());
@@ -109,12 +113,12 @@ fn b4_moving_along_a_tangent_on_a_manifold() {
     assert!(results[1].get(0).to_f64() > 0.6, "it went up");
 }
 
-/// (1, 0, 0, 0) for 1, not normalised for others.
+/// (1, 0, 0, 0) for w = 1. Other values are not normalised.
 fn quaternion(w: &Tensor) -> Tensor {
     Tensor::concatenate(&[&w.reshape([1usize]), &Tensor::constant(Literal::zeros(DType::F64, &[3]))], 0)
 }
 
-/// A model with a manifold in it: its tangent vector is a type of its own, which the derive makes.
+/// A model that contains a manifold. The derive macro makes its tangent vector, a separate type.
 #[derive(Differentiable)]
 #[differentiable(synthesize = ArmTangent)]
 struct Arm {

@@ -38,7 +38,7 @@ def draw(shapes, scale=0.4):
     for path, shape in shapes.items():
         norm = ("norm" in path.lower() or "ln_" in path or "bn" in path or "downsample.1" in path) and path.endswith("weight")
         numbers = torch.randn(*shape) * (0.1 if norm else scale) + (1.0 if norm else 0.0)
-        # Few bits, so that the file is small.
+        # Few significant bits, so that the file compresses well.
         drawn[path] = torch.round(numbers * 1024) / 1024
     return drawn
 
@@ -111,7 +111,7 @@ def bert():
 
     none = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     size = dict(vocab_size=17, max_position_embeddings=9, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20)
-    # Without padding, whose vector would not be learnt.
+    # No padding token, because its embedding would not be trained.
     config = BertConfig(attn_implementation="eager", pad_token_id=None, **size, **none)
     model = BertModel(config).double()
     turned = lambda n, t: t.t() if t.dim() == 2 and not n.startswith("embeddings.") else t
@@ -127,7 +127,7 @@ def bert():
         alone = functional_call(model, {n: turned(n, t) for n, t in p.items()}, (), options).last_hidden_state
         mean = (alone * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         embedding = F.normalize(mean, dim=1)
-        # What stands at places that are not there is nobody's business.
+        # Padded positions are not compared.
         hidden = out.last_hidden_state * mask[..., None]
         loss = ((embedding - wanted[0]) ** 2).mean() + ((out.pooler_output - wanted[1]) ** 2).mean() + (hidden**4).mean()
         return loss, [hidden, out.pooler_output, embedding]

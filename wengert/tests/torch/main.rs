@@ -1,6 +1,6 @@
-//! Whole networks against PyTorch in double precision: their results, and what ten steps of AdamW make of their variables. `generate.py` has written the
-//! files.
-#![allow(clippy::print_stdout)] // How near it came is shown where a run is watched.
+//! Whole networks against PyTorch in double precision: their results, and their variables after ten
+//! steps of AdamW. `generate.py` wrote the files.
+#![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use wengert::models::{
 use wengert::nn::{ConvTranspose2d, RmsNorm, Statistics, with_dtype};
 use wengert::prelude::*;
 
-/// What may be off, as a share of the greatest number of a tensor.
+/// The bound on deviations, relative to the greatest number of a tensor.
 const BOUND: f64 = 1e-9;
 
 fn arrays(file: &str) -> Arrays {
@@ -25,18 +25,18 @@ fn doubles(literal: &Literal) -> Vec<f64> {
     literal.scalars().map(Scalar::to_f64).collect()
 }
 
-/// How far two tensors are apart, as a share of the greatest number of the second.
+/// The distance of two tensors, relative to the greatest number of the second.
 fn apart(found: &Literal, wanted: &Literal) -> f64 {
     assert_eq!(found.ty(), wanted.ty());
     let (found, wanted) = (doubles(found), doubles(wanted));
     let greatest = wanted.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
     let apart = found.iter().zip(&wanted).map(|(f, w)| (f - w).abs()).fold(0.0, f64::max);
-    // NaN is not near to anything.
+    // A NaN fails the comparison.
     assert!(found.iter().all(|f| f.is_finite()));
     apart / greatest
 }
 
-/// What a network makes of what it is given.
+/// The results of a network for given inputs.
 struct Made {
     loss: Tensor,
     values: Vec<Tensor>,
@@ -49,7 +49,8 @@ impl Made {
     }
 }
 
-/// Trains a network as the file says and compares everything. Gives the session with the variables after the last step.
+/// Trains a network as the file says and compares all results. Returns the session with the
+/// variables after the last step.
 fn agrees<M: Differentiable<TangentVector = M>>(
     file: &str,
     (model, statistics): (M, Statistics),
@@ -85,7 +86,7 @@ fn agrees<M: Differentiable<TangentVector = M>>(
         .unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&program, 1).unwrap();
-    // The file has the variables that the network has, no more and no fewer.
+    // The file has exactly the network's variables.
     let of_model = |path: &str| path.strip_prefix("model.").map(str::to_owned);
     let mut paths: Vec<String> =
         session.variables().unwrap().keys().filter_map(|path| of_model(path)).collect();
@@ -183,7 +184,7 @@ fn lstm() {
     });
 }
 
-/// Images of sixteen shades.
+/// Images in f64, scaled by 1/16.
 fn shades(x: &Tensor) -> Tensor {
     x.convert(DType::F64) * (1.0 / 16.0)
 }
@@ -197,7 +198,7 @@ fn resnet() {
         let (logits, statistics) = m.train(&shades(&input("x")), statistics);
         Made { loss: cross_entropy(&logits, &input("y")), values: vec![logits], statistics }
     });
-    // In prediction, by the running statistics that are left.
+    // Prediction uses the final running statistics.
     let mut program = Program::new();
     program
         .function("predict", |f| {

@@ -1,4 +1,5 @@
-//! What can go wrong in a run: damaged checkpoints, weights and data that do not fit, other trainers, signals.
+//! Failures of a run: damaged checkpoints, weights and data that do not match, other trainers,
+//! signals.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ fn short() -> Recipe {
     Recipe { length: Length::Steps(20), ..recipe() }
 }
 
-/// Runs the short recipe on some data; without a session, since nothing of it is asked for.
+/// Runs the short recipe on the given data, and discards the session.
 fn train_on(data: &Arrays, recipe: &Recipe, options: Options<'_>) -> Result<Report, TrainError> {
     let mut session = Session::open(Device::Interpreter)?;
     train(&mut session, &program(0.05), recipe, data, options, &mut |_| {})
@@ -35,7 +36,7 @@ fn a_damaged_checkpoint_is_told_and_the_older_one_gives_the_same_bits() {
     run(&short(), &program, in_folder(&whole), &mut |_| {}).unwrap();
     let length = Some(Length::Steps(13));
     run(&short(), &program, Options { length, ..in_folder(&begun) }, &mut |_| {}).unwrap();
-    // The run that ended after step 13 evaluated there; a longer one does not.
+    // The run that ended after step 13 evaluated there. A longer run does not.
     std::fs::write(begun.join("log.jsonl"), log_up_to(&whole, 13)).unwrap();
     let mut stream = SplitMix64::new(9);
     for _ in 0..20 {
@@ -81,7 +82,8 @@ fn a_run_that_is_told_to_stop_ends_with_a_checkpoint_and_goes_on_to_the_same_bit
     let (whole, stopped) = (place.path().join("whole"), place.path().join("stopped"));
     let program = program(0.05);
     run(&short(), &program, in_folder(&whole), &mut |_| {}).unwrap();
-    // After a step that has no checkpoint of its own, before the first step, and after the last one.
+    // A stop is requested after a step without a checkpoint, before the first step, and after the
+    // last one.
     for (at, resume) in [(10, false), (10, true), (20, true)] {
         let stop = AtomicBool::new(at == 10 && resume);
         let options = Options { stop: Some(&stop), resume, ..in_folder(&stopped) };
@@ -125,7 +127,7 @@ fn a_folder_that_is_not_as_it_should_be_is_an_error() {
     drop(lock);
     train_on(&data(), &short(), in_folder(&locked)).unwrap();
 
-    // The folder is deleted, or its log, in the middle of a run.
+    // The folder or its log is deleted in the middle of a run.
     let mut session = Session::open(Device::Interpreter).unwrap();
     let folder = place.path().join("deleted");
     for (file, text) in [("", "was deleted or replaced"), ("log.jsonl", "log.jsonl` was deleted")] {
@@ -159,10 +161,11 @@ fn names_of_weights_are_checked() {
             }
         });
         let w = session.variable("w").unwrap();
-        // Noise of the size of 1e-2 comes on top.
+        // Noise of the order of 1e-2 is added.
         report.map(|_| (told, w.as_slice::<f32>().unwrap()[0].round()))
     };
-    // What a run writes fits, without the momentum; so does a whole checkpoint's content.
+    // The weights that a run writes are accepted, without the momentum. So is the content of a
+    // whole checkpoint.
     assert_eq!(train_from(&given(&["w"]), false).unwrap(), (None, 1.0));
     assert_eq!(train_from(&given(&["w", "m"]), false).unwrap(), (None, 1.0));
     let error = train_from(&given(&["v"]), false).unwrap_err().to_string();
@@ -178,7 +181,7 @@ fn names_of_weights_are_checked() {
     let error = train_from(&short, true).unwrap_err().to_string();
     assert!(error.contains("`w` is f32[3], the weights in the file have f32[2]"), "{error}");
 
-    // A session's own variables.
+    // A session's own variables are accepted.
     let path = place.path().join("w.safetensors");
     let mut load = |names: &[&str], partial: bool| {
         let arrays = given(names);
@@ -242,7 +245,7 @@ fn a_metric_that_is_no_number_is_a_failure() {
     assert!(!folder.path().join("weights.safetensors").exists());
 }
 
-/// A classifier of three classes by a table, whose labels come through a conversion.
+/// A classifier of three classes by a table. Its labels are converted from another dtype.
 #[test]
 fn labels_that_are_no_class_do_not_train() {
     let mut program = Program::new();

@@ -1,4 +1,4 @@
-//! Training: what a step sees, resuming, divergence, and runs that are killed.
+//! Training: the inputs of a step, resuming, divergence, and runs that are killed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod faults;
@@ -17,7 +17,8 @@ use wengert::recipe::{
 use wengert::train::{Event, Options, Report, TrainError, checkpoint, train};
 use wengert::{DType, Device, Dim, Literal, Scalar, Session, TensorType};
 
-/// Linear regression with a momentum and a pinch of noise from the step's key, its gradient written out by hand.
+/// Linear regression with momentum and a little noise from the step's key. Its gradient is written
+/// by hand.
 fn program(rate: f32) -> Program {
     let w = || Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros);
     let x = || TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]);
@@ -146,10 +147,10 @@ fn a_run_learns_reports_and_writes_its_files() {
     let names: Vec<_> = contents(folder.path()).into_iter().map(|(name, _)| name).collect();
     let checkpoints = ["checkpoint-000000279.safetensors", "checkpoint-000000280.safetensors"];
     assert_eq!(names, [&checkpoints[..], &["lock", "log.jsonl", "weights.safetensors"]].concat());
-    // `evaluate` takes `w` alone.
+    // `evaluate` needs `w` only.
     let weights = safetensors::SafetensorsFile::open(folder.path().join("weights.safetensors")).unwrap();
     assert_eq!(weights.read_all().unwrap(), [("w".to_owned(), w)].into());
-    // Without a folder the same numbers come out.
+    // A run without a folder gives the same numbers.
     let (again, other) = run(&recipe(), &program(0.05), Options::default(), &mut |_| {}).unwrap();
     assert_eq!((again, other.variables().unwrap()), (report, session.variables().unwrap()));
 }
@@ -166,7 +167,7 @@ fn resuming_is_exact_and_guarded() {
         let (report, _) = run(&recipe(), &program, options, &mut |_| {}).unwrap();
         assert_eq!(report.steps, steps);
     }
-    // The final evaluations of the parts are extra lines in their log; everything else is equal.
+    // The final evaluations of the parts add lines to their log. All other lines are equal.
     let (whole_files, mut part_files) = (contents(whole.path()), contents(parts.path()));
     let place = part_files.iter().position(|(name, _)| name == "log.jsonl").unwrap();
     let log = String::from_utf8(part_files[place].1.clone()).unwrap();
@@ -188,7 +189,7 @@ fn resuming_is_exact_and_guarded() {
     let mut other = recipe();
     other.batches.shuffle = Some(12);
     fails(resume, &other, "another program or recipe");
-    // How long and how often are no part of what a run is.
+    // The number of steps and the intervals are not part of a run's identity.
     other = recipe();
     other.length = Length::Steps(280);
     other.checkpoint = Cadence::Never;
@@ -238,7 +239,8 @@ fn recipes_that_do_not_fit_are_named() {
     fails(&|r| r.length = Length::Epochs(u64::MAX), "more steps than can be counted");
 }
 
-/// Starts itself as a child that trains, kills it at random moments, and compares with an undisturbed run.
+/// Starts itself as a child that trains, kills it at random moments, and compares with an
+/// uninterrupted run.
 #[test]
 fn runs_that_are_killed_end_with_the_same_bits() {
     const CHILD: &str = "WENGERT_TEST_TRAIN_FOLDER";
@@ -246,7 +248,7 @@ fn runs_that_are_killed_end_with_the_same_bits() {
         let folder: &Path = folder.as_ref();
         let resume = checkpoint::list(folder).is_ok_and(|found| !found.is_empty());
         let options = Options { folder: Some(folder), resume, ..Options::default() };
-        // Slow enough to be killed in the middle.
+        // A pause after each step leaves time to kill the run in the middle.
         run(&recipe(), &program(0.05), options, &mut |_| std::thread::sleep(Duration::from_micros(300)))
             .unwrap();
         return;

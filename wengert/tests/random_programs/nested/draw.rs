@@ -1,4 +1,4 @@
-//! Programs with nested regions, drawn at random.
+//! Random programs with nested regions.
 
 use super::super::{Random, choose};
 use wengert::control;
@@ -9,28 +9,28 @@ use wengert::prelude::*;
 
 pub type Values = Vec<Tensor>;
 
-/// Elements of what loops carry, `[2, 2]`.
+/// Shape of the state that loops carry.
 pub const STATE: [usize; 2] = [2, 2];
 
-/// Regions at most within one another.
+/// Maximum nesting depth of regions.
 pub const DEEPEST: usize = 9;
 
-/// Runs of the innermost region, at most, in one evaluation of the function.
+/// Maximum number of runs of the innermost region in one evaluation of the function.
 pub const RUNS: usize = 8;
 
-/// What is drawn for a region.
+/// Limits for the construction of a region.
 #[derive(Clone, Copy)]
 pub struct Room {
-    /// How many regions there are to be within one another yet.
+    /// The remaining nesting depth.
     pub depth: usize,
-    /// How often the innermost may still run.
+    /// The remaining number of runs of the innermost region.
     pub runs: usize,
-    /// Whether all of them are loops.
+    /// Whether all regions are loops.
     pub loops: bool,
-    /// Whether a construct may still keep checkpoints. Its derivative has several copies of its region, so in a nest of them
-    /// the derivative grows exponentially.
+    /// Whether a construct may still keep checkpoints. Its derivative contains several copies of
+    /// its region, so the derivative grows exponentially in the nesting depth.
     pub checkpoints: bool,
-    /// Whether a value may be printed: a `while` without a bound has no stack for it.
+    /// Whether a value may be printed. A `while` without a bound has no stack for printed values.
     pub prints: bool,
 }
 
@@ -42,14 +42,14 @@ fn squashed(value: &Tensor) -> Tensor {
     }
 }
 
-/// What comes of some values: a state.
+/// Combines some values into a state.
 fn mixed(values: &[Tensor]) -> Tensor {
     let last = &values[values.len().saturating_sub(3)..];
     let sum = last.iter().map(squashed).reduce(|a, b| a * 0.7 + b).expect("there are values");
     sum.tanh()
 }
 
-/// Some equations, and a region among them. The same seed gives the same program.
+/// Some equations with a region among them. The same seed gives the same program.
 pub fn block(samples: &[Sample], seed: u64, room: Room, values: &[Tensor]) -> Tensor {
     let mut random = Random(seed);
     let mut values = values.to_vec();
@@ -104,7 +104,7 @@ fn attention(random: &mut Random, values: &[Tensor]) -> Tensor {
     Tensor::apply_many(op, &operands.iter().collect::<Vec<_>>()).swap_remove(0)
 }
 
-/// A construct that runs a block, or several; a state.
+/// A construct that runs one block or several. The result is a state.
 fn region(samples: &[Sample], random: &mut Random, room: Room, values: &[Tensor]) -> Tensor {
     let state = mixed(values);
     let seed = random.bits();
@@ -115,13 +115,13 @@ fn region(samples: &[Sample], random: &mut Random, room: Room, values: &[Tensor]
     let room = Room { checkpoints: room.checkpoints && !matches!(kind, 2 | 7 | 10), ..room };
     let steps = (1 + random.below(3)).min(room.runs);
     let inside = |steps: usize| Room { depth: room.depth - 1, runs: room.runs / steps, ..room };
-    // A block that sees all values so far, and what the construct gives it.
+    // A block that can use all values so far and the arguments of the construct.
     let run = |room: Room, more: &[&Tensor]| {
         let all: Values = values.iter().chain(more.iter().copied()).cloned().collect();
         block(samples, seed, room, &all)
     };
     let step = |state: &Tensor| run(inside(steps), &[state]);
-    // A number of steps, or of a branch, that only the run knows.
+    // A number of steps, or a branch index, that is known only at run time.
     let number = (&state * 3.0).sum().abs().convert(DType::I32);
     let xs = Tensor::constant(random.literal(&[steps, STATE[0], STATE[1]]));
     let xs = if random.below(2) == 0 { xs * state.sum() } else { xs };
@@ -165,7 +165,7 @@ fn region(samples: &[Sample], random: &mut Random, room: Room, values: &[Tensor]
             checkpoint(policy, &state, |state| run(inside(1), &[state]))
         }
         _ => {
-            // Functions see their arguments only.
+            // Functions can use their arguments only.
             let arguments: Values = values.iter().chain([&state]).cloned().collect();
             call("g", &arguments, |values| block(samples, seed, inside(1), values))
         }

@@ -1,9 +1,11 @@
-//! Programs with nested regions, differentiated to third order: calls, checkpoints, branches and loops up to nine deep, with
-//! samples of the catalogue and attention in them, compiled for the CPU, some of them within a budget of memory.
+//! Programs with nested regions, differentiated to third order: calls, checkpoints, branches and
+//! loops up to nine deep, with samples of the catalogue and attention in them. They are compiled
+//! for the CPU, some of them within a memory budget.
 //!
-//! The interpreter has the values. Derivatives are made twice: by a random sequence of forward and reverse mode, and along one
-//! direction by forward mode alone; for the derivative D of order n and a direction t, ⟨Dⁿ⁻¹∇f(t, …), t⟩ = Dⁿf(t, …, t). A plan
-//! within a budget gives the bits of the plan without one. A budget may be too small; then the error says so.
+//! The interpreter gives the reference values. Derivatives are made twice: by a random sequence of
+//! forward and reverse mode, and along one direction by forward mode alone. For the derivative D of
+//! order n and a direction t, ⟨Dⁿ⁻¹∇f(t, …), t⟩ = Dⁿf(t, …, t). A plan within a budget gives the
+//! bits of the plan without one. A budget may be too small; then the error must say so.
 //!
 //! `ci/deep/programs` runs 20,000 of them.
 
@@ -23,20 +25,20 @@ use wengert::prelude::*;
 use wengert::probes;
 use wengert_compiler::memory::plan_kernels;
 
-/// Elements of an operand or a result, at most.
+/// Maximum number of elements of an operand or a result.
 const SMALL: usize = 32;
 
-/// Equations of a function, at most, with all regions in their places; twice as many in the deepest. The order of a larger one
-/// is lowered.
+/// Maximum number of equations of a function, counted with all regions inlined; twice as many for
+/// the deepest functions. The order of a larger function is lowered.
 const LARGE: u64 = 13_000;
 
-/// The function that a seed stands for.
+/// The function for a seed.
 struct Drawn {
     seed: u64,
     room: Room,
-    /// Forward or reverse mode for each order behind the first, which is the gradient.
+    /// Forward or reverse mode for each order after the first. The first order is the gradient.
     reverse: Vec<bool>,
-    /// The part of the plan's bytes that the second plan has to do with.
+    /// The budget of the second plan, as a share of the first plan's bytes.
     budget: Option<f64>,
     inputs: Vec<(String, Literal)>,
     direction: Vec<Literal>,
@@ -67,7 +69,7 @@ impl Drawn {
         }
     }
 
-    /// One number.
+    /// The scalar result.
     fn value(&self, samples: &[Sample], x: &Values) -> Tensor {
         let weights = Tensor::constant(Random(self.seed).literal(&STATE));
         (block(samples, self.seed, self.room, x) * weights).sum()
@@ -81,12 +83,12 @@ impl Drawn {
         built.unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The function without derivatives, for a report.
+    /// The function without derivatives, for a failure report.
     fn plain(&self, samples: &[Sample]) -> Function {
         self.build(|b, x| b.output("value", self.value(samples, x)))
     }
 
-    /// Value and derivatives, with the two numbers that are equal and their scale.
+    /// The value and the derivatives, with the two numbers that must be equal and their scale.
     fn differentiated(&self, samples: &[Sample]) -> Function {
         self.build(|b, x| {
             let f = |x: &Values| self.value(samples, x);
@@ -126,7 +128,7 @@ fn along(n: usize, f: &Function1<'_>, x: &Values, t: &Values) -> Tensor {
     }
 }
 
-/// What a program has passed.
+/// The checks that a program has passed.
 #[derive(Clone, Copy)]
 struct Passed {
     depth: usize,
@@ -138,11 +140,11 @@ struct Passed {
 enum Budget {
     None,
     Kept,
-    /// There is no plan of so few bytes.
+    /// No plan fits in the budget.
     TooSmall,
 }
 
-/// Runs one program, and says what is wrong with it.
+/// Runs one program. An error describes the failure.
 fn check(samples: &[Sample], drawn: &mut Drawn) -> Result<Passed, String> {
     let mut function = drawn.differentiated(samples);
     let most = if drawn.room.depth == DEEPEST { 2 * LARGE } else { LARGE };
@@ -153,12 +155,12 @@ fn check(samples: &[Sample], drawn: &mut Drawn) -> Result<Passed, String> {
     Ok(Passed { depth: drawn.room.depth, order: drawn.reverse.len() + 1, budget })
 }
 
-/// Compares what a function gives on the CPU, within a budget too, with what the interpreter gives.
+/// Compares the function's results on the CPU, also within a budget, with those of the interpreter.
 fn compiled(drawn: &Drawn, function: &Function) -> Result<Budget, String> {
     let wanted = run(function, Device::Interpreter, &drawn.inputs)?;
     let program = graph::Program::from_functions(vec![function.clone()]).map_err(|e| e.to_string())?;
     let (target, binding) = (Target::cpu(), bind!());
-    // Both plans are made of the same kernels.
+    // Both plans have the same kernels.
     let bound = program.get("f").and_then(|f| f.bind(&binding)).and_then(probes::expose);
     let compiled = bound.and_then(|(bound, _)| compile_kernels(&bound, &target, &Options::default()));
     let kernels = compiled.map_err(|e| e.to_string())?.kernels;
@@ -194,7 +196,7 @@ fn compiled(drawn: &Drawn, function: &Function) -> Result<Budget, String> {
     }
 }
 
-/// [`check`], in which a panic is a failure like others.
+/// [`check`], with a panic reported as a failure.
 fn outcome(samples: &[Sample], seed: u64) -> Result<Passed, String> {
     let mut drawn = Drawn::new(seed);
     let caught = catch_unwind(AssertUnwindSafe(|| check(samples, &mut drawn)));
