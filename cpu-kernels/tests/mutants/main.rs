@@ -10,6 +10,7 @@
 //! A case is determined by the seed and its number. `ci/deep/plans` runs 100,000 cases in each
 //! mode, in shards. It sets
 //! - `WENGERT_FUZZ_FIRST` and `WENGERT_FUZZ_CASES`: the range of cases;
+//! - `WENGERT_FUZZ_SEED`: the seed;
 //! - `WENGERT_FUZZ_PROGRESS`: a file to which the test writes the number of the current case;
 //! - `WENGERT_FUZZ_OPERATIONS`: the maximum number of operations of a run;
 //! - `WENGERT_GUARD=0`: no guard pages, under AddressSanitizer.

@@ -95,8 +95,8 @@ fn epsilon(dtype: DType) -> f64 {
     }
 }
 
-/// Ops whose derivative differs from that of their function by design. They are compared only by
-/// the inner product.
+/// Ops whose derivative differs from that of their function by design. They are not compared with
+/// finite differences.
 const SAY_OTHERWISE: [&str; 2] = ["stop_gradient", "reduce_precision"];
 
 /// Its derivative is a rounding, which is not a linear map. Only its types are compared here (see
