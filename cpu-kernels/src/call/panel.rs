@@ -42,7 +42,7 @@ impl<T: Copy> View<T> {
     }
 
     /// The matrix transposed.
-    pub fn turned(self) -> Self {
+    pub fn transposed(self) -> Self {
         View { at: self.at, row: self.column, column: self.row }
     }
 

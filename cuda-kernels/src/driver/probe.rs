@@ -72,7 +72,7 @@ pub struct DeviceFound {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
     /// Its name: "the NVIDIA driver", "cuBLASLt".
-    pub what: &'static str,
+    pub library: &'static str,
     /// Why it cannot be used.
     pub why: String,
     /// The names that were tried, with the loader's answers.
@@ -96,7 +96,7 @@ impl From<Missing> for DeviceError {
         let tried =
             if tried.is_empty() { String::new() } else { format!(" (looked for {})", tried.join(", ")) };
         let why = format!("{}{tried}", missing.why);
-        DeviceError::refused(format!("looking for {}", missing.what), why, missing.help)
+        DeviceError::refused(format!("looking for {}", missing.library), why, missing.help)
     }
 }
 
@@ -137,7 +137,7 @@ fn open_driver() -> Result<Arc<Driver>, Missing> {
         }
     }
     Err(unusable.unwrap_or(Missing {
-        what: DRIVER,
+        library: DRIVER,
         why: "it is not installed, or the dynamic loader does not find it".into(),
         tried,
         help: format!("{INSTALL}; `--device cpu` and `--device emulator` need none"),
@@ -160,7 +160,7 @@ fn no_driver(name: &str, why: Unusable) -> Missing {
                 .into(),
         ),
     };
-    Missing { what: DRIVER, why, tried: Vec::new(), help }
+    Missing { library: DRIVER, why, tried: Vec::new(), help }
 }
 
 /// Whether programs can run on `cuda:0`, as far as that is known without a context on it. False
@@ -195,12 +195,12 @@ fn new_enough(version: u32) -> Result<(), Missing> {
     }
     let (has, needs) = (version_text(version), version_text(MINIMUM_DRIVER));
     let why = format!("it implements CUDA {has}, and {needs} is needed");
-    Err(Missing { what: DRIVER, why, tried: Vec::new(), help: NEWER_DRIVER.into() })
+    Err(Missing { library: DRIVER, why, tried: Vec::new(), help: NEWER_DRIVER.into() })
 }
 
 fn broken(why: String) -> Missing {
     let help = "reinstall the NVIDIA driver; if that does not help, please report it".into();
-    Missing { what: DRIVER, why: format!("opening it failed: {why}"), tried: Vec::new(), help }
+    Missing { library: DRIVER, why: format!("opening it failed: {why}"), tried: Vec::new(), help }
 }
 
 /// Runs `f`; a panic in a library becomes text. This is a last resort: code of this crate does
@@ -222,7 +222,7 @@ pub fn probe() -> Probe {
             driver.cublas_lt().map(|lt| LibraryFound { path: lt.path.clone(), version: lt.version_text() })
         }
         Err(_) => Err(Missing {
-            what: "cuBLASLt",
+            library: "cuBLASLt",
             why: "without the driver it is of no use, and was not looked for".into(),
             tried: Vec::new(),
             help: "see to the driver first".into(),

@@ -58,7 +58,7 @@ impl fmt::Display for Schedule {
             Schedule::Row { threads, vector } => {
                 write!(f, "row: a thread for {vector} rows, {threads} a block")
             }
-            Schedule::Tile => f.write_str("tile: squares of 32 by 32, turned in shared memory"),
+            Schedule::Tile => f.write_str("tile: squares of 32 by 32, transposed in shared memory"),
             Schedule::Team { threads, rows, columns } => {
                 let kind = if *columns { "column team" } else { "team" };
                 write!(f, "{kind}: {threads} threads a row, {rows} rows a block")
@@ -168,9 +168,9 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         Schedule::Row { threads, vector }
     };
     let storage = storage_bytes(nest) > 256;
-    let turned =
+    let transposed =
         Tile::new(nest, &groups).map_or(0, |t| groups[t.across].extent.min(groups[groups.len() - 1].extent));
-    if turned >= 16 && takes(nest, architecture, &Schedule::Tile) {
+    if transposed >= 16 && takes(nest, architecture, &Schedule::Tile) {
         return Schedule::Tile;
     }
     let scanned =
@@ -279,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_along_another_axis_is_turned() {
+    fn stores_along_another_axis_are_transposed() {
         let text = chosen(&elementwise("1024,512", "j, i", "512,1024"));
-        assert_eq!(text, "tile: squares of 32 by 32, turned in shared memory");
+        assert_eq!(text, "tile: squares of 32 by 32, transposed in shared memory");
         assert!(chosen(&elementwise("1024,4", "j, i", "4,1024")).starts_with("row"));
     }
 

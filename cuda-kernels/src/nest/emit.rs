@@ -94,7 +94,7 @@ pub(super) struct Emit<'a> {
     pub storage_stores: Vec<(BufferId, usize)>,
     /// Values of loads that were transposed through shared memory, by the place of the load in
     /// the body.
-    pub turned: BTreeMap<usize, Vec<Reg>>,
+    pub transposed: BTreeMap<usize, Vec<Reg>>,
     /// How a warp scans the prefixes; without it they are carried from iteration to iteration.
     pub scan: Option<Scan>,
     /// Numbers of axes and registers of `bounds` that were defined before the loops of the phase.
@@ -129,7 +129,7 @@ impl<'a> Emit<'a> {
             prefixes: Vec::new(),
             storage_loads: BTreeSet::new(),
             storage_stores: Vec::new(),
-            turned: BTreeMap::new(),
+            transposed: BTreeMap::new(),
             scan: None,
             outer: (0, 0),
             known: vec![BTreeMap::new()],
@@ -319,7 +319,7 @@ impl<'a> Emit<'a> {
                     }
                 }
                 Instr::Load { result, access, fill } => {
-                    let values = match self.turned.get(&number) {
+                    let values = match self.transposed.get(&number) {
                         Some(values) => values.clone(),
                         None => self.load(access, *fill, copies),
                     };

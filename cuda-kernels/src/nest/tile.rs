@@ -96,7 +96,7 @@ impl Tile {
 fn load_of(nest: &Nest, number: usize) -> (&Access, Option<wengert_core::nest::Reg>, DType) {
     match &nest.phases[0].body[number] {
         Instr::Load { access, fill, .. } => (access, *fill, nest.buffers[access.buffer].dtype),
-        _ => unreachable!("only loads are turned"),
+        _ => unreachable!("only loads are transposed"),
     }
 }
 
@@ -186,10 +186,10 @@ pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: 
             }
         }
         emit.code.push(Inst::Barrier);
-        emit.turned.clear();
+        emit.transposed.clear();
         for (load, (_, read, _, step, dtype)) in tile.loads.iter().zip(&squares) {
-            let values = (0..COPIES).map(|k| turned(&mut emit.code, *read, k * step, *dtype)).collect();
-            emit.turned.insert(*load, values);
+            let values = (0..COPIES).map(|k| element(&mut emit.code, *read, k * step, *dtype)).collect();
+            emit.transposed.insert(*load, values);
         }
         let storing = copies(emit, last, tile.across);
         emit.begin_body(storing.len());
@@ -204,7 +204,7 @@ pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: 
 }
 
 /// An element of a square.
-fn turned(code: &mut Code, base: Reg, offset: i64, dtype: DType) -> Reg {
+fn element(code: &mut Code, base: Reg, offset: i64, dtype: DType) -> Reg {
     let value = code.load(Space::Shared, memory_type(dtype), base, offset);
     match dtype {
         DType::Bool => code.compare(Compare::Ne, Type::U32, value, 0),

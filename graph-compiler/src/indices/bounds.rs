@@ -18,7 +18,7 @@ pub struct Bound {
     /// Their number. They start at 0.
     pub count: i64,
     /// The indexed things, in the words of a message.
-    pub what: &'static str,
+    pub indexed: &'static str,
     /// Source location of the use.
     pub location: Location,
 }
@@ -93,10 +93,10 @@ impl Following<'_> {
         }
     }
 
-    fn note(&mut self, input: usize, count: i64, what: &'static str, equation: &Equation) {
+    fn note(&mut self, input: usize, count: i64, indexed: &'static str, equation: &Equation) {
         if self.found.get(&input).is_none_or(|known| known.count > count) {
             let location = self.locations.origin(equation.location).clone();
-            self.found.insert(input, Bound { count, what, location });
+            self.found.insert(input, Bound { count, indexed, location });
         }
     }
 

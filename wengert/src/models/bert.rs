@@ -1,6 +1,6 @@
 //! BERT (Devlin, Chang, Lee and Toutanova 2019), in any size, and sentence embeddings.
 
-use super::torch::{Layout, turned};
+use super::torch::{Layout, from_torch};
 use crate::data::Arrays;
 use crate::nn::{Embedding, LayerNorm, Linear, Mask, dot_product_attention};
 use wengert_core::{DType, Differentiable, Dim, Initializer, KeyPath, Location, Result, Tensor, TensorType};
@@ -257,7 +257,7 @@ impl Bert {
     ///
     /// Errors: a tensor that is missing, or has another type than this network's.
     pub fn from_torch(&self, arrays: &Arrays) -> Result<Arrays> {
-        turned(self, arrays, |path, rank| match rank == 2 && !path.starts_with("embeddings.") {
+        from_torch(self, arrays, |path, rank| match rank == 2 && !path.starts_with("embeddings.") {
             true => Layout::Matrix,
             false => Layout::Same,
         })

@@ -1,6 +1,6 @@
 //! Residual networks (He, Zhang, Ren and Sun 2016) of bottleneck blocks, in any size.
 
-use super::torch::{Layout, turned};
+use super::torch::{Layout, from_torch};
 use crate::data::Arrays;
 use crate::nn::{BatchNorm, Conv2d, Linear, RunningStatistics, Statistics};
 use wengert_core::graph::Padding;
@@ -222,8 +222,8 @@ impl ResNet {
             2 => Layout::Matrix,
             _ => Layout::Same,
         };
-        let mut all = turned(self, arrays, layout)?;
-        all.extend(turned(&self.statistics(), arrays, layout)?);
+        let mut all = from_torch(self, arrays, layout)?;
+        all.extend(from_torch(&self.statistics(), arrays, layout)?);
         Ok(all)
     }
 }

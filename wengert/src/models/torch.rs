@@ -19,12 +19,12 @@ pub(super) enum Layout {
 /// ignored.
 ///
 /// Errors: a tensor that is missing, or has another type than the model's.
-pub(super) fn turned<M: Differentiable>(
+pub(super) fn from_torch<M: Differentiable>(
     model: &M,
     arrays: &Arrays,
     layout: impl Fn(&str, usize) -> Layout,
 ) -> Result<Arrays> {
-    let mut turned = Arrays::new();
+    let mut variables = Arrays::new();
     for (path, tensor) in model.tensors() {
         let path = path.to_string();
         let Some(array) = arrays.get(&path) else {
@@ -40,9 +40,9 @@ pub(super) fn turned<M: Differentiable>(
             let message = format!("`{path}` is {} in the model, the weights are {}", tensor.ty(), array.ty());
             return Err(Diagnostic::new(message).help("make the model of the settings that the weights have"));
         }
-        turned.insert(path, array);
+        variables.insert(path, array);
     }
-    Ok(turned)
+    Ok(variables)
 }
 
 fn permuted(literal: &Literal, axes: &[usize]) -> Literal {

@@ -72,14 +72,14 @@ impl<'a> DataChecks<'a> {
             let range = Number::Integer(i128::from(bound.count));
             let outside = |n: Number| matches!((n, range), (Number::Integer(n), Number::Integer(count)) if n < 0 || n >= count);
             let what = match bound.count {
-                ..=0 => format!("is out of range: there is nothing to look up by `{}`", bound.what),
+                ..=0 => format!("is out of range: there is nothing to look up by `{}`", bound.indexed),
                 count => {
                     format!("is out of range: input `{}` has values from 0 to {}", input.input, count - 1)
                 }
             };
             fault(current.shape(), first(&current, outside), &what).map_err(|error| {
                 let help = "mend the data or the program; `--allow-out-of-range` trains on them as they are";
-                error.at(bound.location.clone(), format!("used by {} here", bound.what)).help(help)
+                error.at(bound.location.clone(), format!("used by {} here", bound.indexed)).help(help)
             })?;
         }
         Ok(current)
@@ -206,7 +206,7 @@ mod tests {
 
     /// Ten classes.
     fn checks(allow: Allow) -> DataChecks<'static> {
-        let bound = Bound { count: 10, what: "softmax_cross_entropy", location: Location::Unknown };
+        let bound = Bound { count: 10, indexed: "softmax_cross_entropy", location: Location::Unknown };
         DataChecks { file: Some(Path::new("data.npz")), allow, bounds: [("y".to_owned(), bound)].into() }
     }
 

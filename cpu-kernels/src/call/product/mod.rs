@@ -206,11 +206,11 @@ pub(super) unsafe fn multiply<T: Element>(
         };
         match order {
             Order::LanesOfRow => {
-                lanes::products(simd, kernels, free, [n, k], lhs, rhs.turned(), out, 1);
+                lanes::products(simd, kernels, free, [n, k], lhs, rhs.transposed(), out, 1);
                 return done(whole);
             }
             Order::LanesOfColumn => {
-                lanes::products(simd, kernels, free, [m, k], rhs.turned(), lhs, out, row);
+                lanes::products(simd, kernels, free, [m, k], rhs.transposed(), lhs, out, row);
                 return done(whole);
             }
             Order::Chain => (),
@@ -223,7 +223,14 @@ pub(super) unsafe fn multiply<T: Element>(
         if n == 1 && row == 1 {
             // A column is a row whose vectors lie along the rows of lhs.
             let addends = Addends::NONE;
-            part = Part { size: [1, m, k], lhs: rhs.turned(), rhs: lhs.turned(), row: m, addends, ..part };
+            part = Part {
+                size: [1, m, k],
+                lhs: rhs.transposed(),
+                rhs: lhs.transposed(),
+                row: m,
+                addends,
+                ..part
+            };
             part.run(&mut free, |made| done(Made { rows: made.columns, columns: made.rows, added: false }));
         } else {
             part.run(&mut free, done);
@@ -543,7 +550,7 @@ impl<T: Element> Part<T> {
                 let rhs = if T::HALF {
                     let rhs = widened(self.simd, rhs, [depth, width], panels.widened);
                     if T::PAIRED {
-                        pairs::exchange(rhs.turned(), [width, depth]);
+                        pairs::exchange(rhs.transposed(), [width, depth]);
                     }
                     rhs
                 } else {

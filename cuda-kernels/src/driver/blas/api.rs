@@ -179,7 +179,7 @@ impl Lt {
 
 fn missing(why: String, tried: Vec<library::Tried>) -> Missing {
     Missing {
-        what: "cuBLASLt",
+        library: "cuBLASLt",
         why,
         tried,
         help: format!(

@@ -508,7 +508,7 @@ fn the_library_at_hand_takes_every_descriptor() {
     let lt = match Lt::open(&candidates, 13_000) {
         Ok(lt) => Arc::new(lt),
         Err(missing) => {
-            assert!(missing.what == "cuBLASLt" && !missing.help.is_empty(), "{missing:?}");
+            assert!(missing.library == "cuBLASLt" && !missing.help.is_empty(), "{missing:?}");
             return;
         }
     };
