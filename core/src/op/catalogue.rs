@@ -13,14 +13,14 @@ pub fn markdown() -> String {
          Generated from the catalogue (`Op::catalogue()`) by `WENGERT_BLESS=1 cargo nextest \
          run -p wengert-core docs`; do not edit.\n\n\
          Names follow `jax.lax` where it has the op. The operands of an elementwise op have \
-         one shape (the methods of `Tensor` broadcast). Halves are computed in f32 and rounded \
-         once. *Dtypes* are the dtypes of the first operand. The derivative of an op is one \
-         rule: `zero`, `linear` (stated by its transpose), `multilinear`, `nonlinear` (stated \
-         by its jvp), `linear in one` (both), `linear in the last` (the tangent is an op: by \
-         decomposition, and stated by its transpose), `composite` (by decomposition), `by \
-         decomposition` (of a decomposition that serves the derivative only), `by its regions` \
-         or `by its function` (differentiates them), or `custom` (by regions or functions that \
-         the user gives).\n\n\
+         one shape (the methods of `Tensor` broadcast). Elementwise ops compute halves in f32 \
+         and round once. *Dtypes* are the dtypes of the first operand. The derivative of an op \
+         is one rule: `zero`, `linear` (stated by its transpose), `multilinear`, `nonlinear` \
+         (stated by its jvp), `linear in one` (both), `linear in the last` (the tangent is an \
+         op: by decomposition, and stated by its transpose), `composite` (by decomposition), \
+         `by decomposition` (of a decomposition that serves the derivative only), `by its \
+         regions` or `by its function` (differentiates them), or `custom` (by regions or \
+         functions that the user gives).\n\n\
          | op | meaning | attributes | dtypes | derivative |\n\
          |---|---|---|---|---|\n",
     );

@@ -85,9 +85,9 @@ binary! {
         )),
         samples: [(floats(&[3, 5], 3.1, 3.9), floats(&[3, 5], 0.81, 0.99))],
     }
-    /// The strong product: coefficient · tangent. It is +0 wherever the tangent (the second
-    /// operand) is 0, even for an infinite or NaN coefficient. All jvp rules of elementwise ops
-    /// scale tangents by it.
+    /// The strong product: coefficient · tangent, but +0 where the tangent (the second operand) is
+    /// 0, even for an infinite or NaN coefficient. All jvp rules of elementwise ops scale tangents
+    /// by it.
     MulZero mul_zero Float Cheap false {
         real: |x, y| Ok(if y.is_zero() { Real::from_i64(0) } else { x.mul(y) }),
         bits: floats_only,

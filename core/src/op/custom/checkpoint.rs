@@ -185,7 +185,7 @@ impl Operation for Checkpoint {
         let sample = |op| Sample::with_regions(op, operands(), regions);
         vec![Entry {
             name: "checkpoint",
-            doc: "The results of a function. Reverse mode keeps the values that `keep` selects and \
+            doc: "The results of a function; reverse mode keeps the values that `keep` selects and \
                   recomputes the rest.",
             derivative: Derivative::Checkpoint.kind(),
             samples: vec![
@@ -272,7 +272,7 @@ macro_rules! identity {
 identity!(
     CheckpointName,
     "checkpoint_name",
-    "The identity. It names x for the `names` of an enclosing `checkpoint`.",
+    "x, under a name that an enclosing `checkpoint` may use.",
     "nonlinear",
     Derivative::Nonlinear(|j| vec![j.tangents[0].clone()]),
     CheckpointName { name: "h".into() }
@@ -280,7 +280,7 @@ identity!(
 identity!(
     OptimizationBarrier,
     "optimization_barrier",
-    "The identity. No pass treats the result as equal to x.",
+    "x, but no pass treats it as equal to x.",
     "linear",
     Derivative::Linear(|t| vec![t.cotangents[0].clone()]),
     OptimizationBarrier {}

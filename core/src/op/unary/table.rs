@@ -76,7 +76,7 @@ unary! {
         derivative: Derivative::Zero,
         samples: [floats(&[3, 5], -1.9, -1.1), floats(&[3, 5], 3.1, 3.9), floats(&[5], -0.9, -0.1)],
     }
-    /// The nearest integer. Halfway cases round to even.
+    /// The nearest integer; halfway cases round to even.
     Round round Float Cheap {
         real: |x| x.apply("round", libm::rint).or_else(|_| {
             let (low, half) = (x.floor(), R::from_f64(0.5));
@@ -370,7 +370,7 @@ unary! {
             values(&[3], [u64::MAX, 1 << 62 | 1, 0])
         ],
     }
-    /// The identity, for any dtype. Its derivative is 0, so differentiation treats the result as a
+    /// The identity, for any dtype, with derivative 0. Differentiation treats the result as a
     /// constant. Compilation removes it.
     StopGradient stop_gradient Any Free {
         real: |x| Ok(x.clone()),
