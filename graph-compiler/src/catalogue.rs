@@ -9,9 +9,11 @@ pub fn page() -> String {
     let mut page = String::from(
         "# Passes\n\n\
          <!-- Generated: `cargo run -p wengert-compiler --example passes > docs/passes.md` -->\n\n\
-         What happens to a function between its binding (no dimension variables) and its plan. The passes over graphs fix what is\n\
-         computed, bit for bit; `fuse` and `lower` decide where and when. The verifier runs after every pass. Each change that a\n\
-         pass makes spends one unit of its fuel, by which a miscompilation is bisected.\n\n\
+         These passes compile a bound function (without dimension variables) to a plan. The\n\
+         passes over graphs fix the result, bit for bit. `fuse` and `lower` only choose where\n\
+         and when it is computed. The verifier runs after every pass that makes a change. Each\n\
+         change spends one unit of the pass's fuel, so a bisection over the fuel finds a\n\
+         miscompiling change.\n\n\
          ## Order\n\n",
     );
     let mut number = 0;
@@ -25,13 +27,13 @@ pub fn page() -> String {
             Step::Once(pass) => item(name(pass)),
             Step::Fixpoint(passes) => {
                 let names: Vec<String> = passes.iter().map(name).collect();
-                item(format!("{}, until none changes anything", names.join(", ")));
+                item(format!("{}, to a fixed point", names.join(", ")));
             }
         }
     }
-    item("`epilogue`: what follows a matrix product element by element becomes part of its call".into());
-    item("`fuse`: equations become kernels".into());
-    item("`lower`: kernels become nests".into());
+    item("`epilogue`: absorbs elementwise consumers of a matrix product into its call".into());
+    item("`fuse`: groups equations into kernels".into());
+    item("`lower`: lowers kernels to nests".into());
     page.push_str("\n## Passes over graphs\n\n| pass | what it does | results keep |\n|---|---|---|\n");
     for pass in passes() {
         let keeps = match pass.keeps {
@@ -42,8 +44,11 @@ pub fn page() -> String {
             .expect("writing to a string cannot fail");
     }
     page.push_str(
-        "\n## Rules of `simplify`\n\nTried in this order at every equation. None changes a bit of any result, but those of NaNs. The examples of \
-         a rule, in\n`graph-compiler/src/rewrite`, are its tests: both sides are evaluated on random and special values.\n",
+        "\n## Rules of `simplify`\n\n\
+         `simplify` tries the rules in this order at every equation. A rule preserves every\n\
+         bit of every result, except the bits of NaNs. The examples of a rule, in\n\
+         `graph-compiler/src/rewrite`, are its tests: both sides are evaluated on random and\n\
+         special values.\n",
     );
     for topic in TOPICS {
         write!(page, "\n### {}\n\n| rule | what it does |\n|---|---|\n", topic.name)

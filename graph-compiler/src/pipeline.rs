@@ -93,31 +93,32 @@ pub enum Step {
 const CLEAN: &[Pass] = &[
     Pass {
         name: "simplify",
-        doc: "Applies the rewrite rules, constant folding among them.",
+        doc: "Applies the rewrite rules, including constant folding.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::simplify(function, context.fuel)),
     },
     Pass {
         name: "cse",
-        doc: "Computes equal subexpressions once, across loops and branches too.",
+        doc: "Eliminates common subexpressions, also across the boundaries of loops and branches.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::cse(function, context.fuel)),
     },
     Pass {
         name: "dce",
-        doc: "Removes what no output depends on, results and operands of loops and branches among it.",
+        doc: "Eliminates dead code, including unused operands and results of loops and branches.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::dce(function, context.fuel)),
     },
     Pass {
         name: "trim",
-        doc: "Makes numbers and repetitions inside the loops and branches that capture them, takes out what never changes, and unpacks those that run once.",
+        doc: "Sinks captured scalar constants, iotas and broadcasts into loops and branches, moves \
+              invariant carries out of loops, and inlines regions that run exactly once.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::trim(function, context.fuel)),
     },
     Pass {
         name: "hoist",
-        doc: "Moves what every step of a loop computes alike in front of the loop.",
+        doc: "Hoists loop-invariant equations out of loops.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::hoist(function, context.fuel)),
     },
@@ -127,51 +128,59 @@ const CLEAN: &[Pass] = &[
 pub const PIPELINE: &[Step] = &[
     Step::Once(Pass {
         name: "inline",
-        doc: "Puts the forward half of each `custom_vjp` in its place, where it meets the copy that keeps what the derivative needs.",
+        doc: "Replaces each `custom_vjp` by its forward half, so that `cse` can merge it with the \
+              copy that computes the residuals.",
         keeps: Keeps::Bits,
         run: |function, context| calls::inline_rules(function, context.fuel),
     }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {
         name: "decompose",
-        doc: "Replaces composites, and calls that the target does not claim, by ops that they consist of.",
+        doc: "Replaces composites, and calls that the target does not claim, by their \
+              decompositions.",
         keeps: Keeps::Value,
         run: |function, context| calls::decompose(function, context.target, context.fuel),
     }),
     Step::Once(Pass {
         name: "accumulate",
-        doc: "Scatters into the other term of a sum instead of onto zeros.",
+        doc: "Fuses the sum of a tensor and a `scatter_add` onto zeros into a `scatter_add` onto \
+              that tensor.",
         keeps: Keeps::Value,
         run: |function, context| Ok(rewrite::accumulate(function, context.fuel)),
     }),
     Step::Once(Pass {
         name: "masks",
-        doc: "Compares the result of a choice, such as a ReLU, where its operand was compared, so that the operand need not be kept.",
+        doc: "Derives comparison masks from the result of a select, such as a ReLU, instead of \
+              from its operand. The operand need not be kept for the mask.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::masks(function, context.fuel)),
     }),
     Step::Once(Pass {
         name: "unstack",
-        doc: "Makes again in the steps of a loop what is cheap to make of what they read, instead of reading it from a stack that an earlier loop leaves.",
+        doc: "Rematerialises cheap values in the steps of a loop from the values that the steps \
+              read anyway, instead of loading them from a stack that an earlier loop stores.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::unstack(function, context.fuel)),
     }),
     Step::Fixpoint(CLEAN),
     Step::Once(Pass {
         name: "lay_out",
-        doc: "Transposes in front of a loop what each of its steps would transpose.",
+        doc: "Hoists the transposes of loop-invariant right-hand sides of products out of `scan` \
+              loops.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::lay_out(function, context.target, context.fuel)),
     }),
     Step::Once(Pass {
         name: "recompute",
-        doc: "Makes large functions of one tensor, such as an activation, again for readers much later, instead of keeping them beside it, on machines short of memory.",
+        doc: "On targets short of memory, rematerialises large functions of one tensor, such as \
+              activations, for distant readers.",
         keeps: Keeps::Bits,
         run: |function, context| Ok(rewrite::recompute(function, context.target, context.fuel)),
     }),
     Step::Once(Pass {
         name: "split_reductions",
-        doc: "Cuts long reductions with few results in two, so that many processors take part.",
+        doc: "Splits long reductions with few results into two stages, so that many processors \
+              take part.",
         keeps: Keeps::Value,
         run: |function, context| Ok(rewrite::split_reductions(function, context.target, context.fuel)),
     }),

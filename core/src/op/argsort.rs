@@ -140,8 +140,9 @@ impl Operation for Argsort {
         let nan = f32::NAN;
         vec![Entry {
             name: "argsort",
-            doc: "The positions along `axis` in the order of the keys, which are compared one after another: stable, ascending (descending if so said), \
-                  −0 equal to +0, NaN last of all.",
+            doc: "The permutation that sorts the keys along `axis`. Keys are compared in order. \
+                  The sort is stable, and ascending unless `descending` is set. −0 equals +0, and \
+                  NaN is greater than every number.",
             derivative: Derivative::Zero.kind(),
             samples: vec![
                 sample(0, false, vec![floats(&[7], -2.0, 2.0)]),

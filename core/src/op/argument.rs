@@ -39,10 +39,12 @@ impl Extremum {
     const fn doc(self) -> &'static str {
         match self {
             Extremum::Max => {
-                "Index of the greatest element along `axis`: the first of several, and the first NaN if there is one."
+                "Index of the greatest element along `axis`. The first NaN wins, else the first of \
+                 equal elements."
             }
             Extremum::Min => {
-                "Index of the least element along `axis`: the first of several, and the first NaN if there is one."
+                "Index of the least element along `axis`. The first NaN wins, else the first of \
+                 equal elements."
             }
         }
     }

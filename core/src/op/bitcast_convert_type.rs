@@ -129,8 +129,10 @@ impl Operation for BitcastConvertType {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "bitcast_convert_type",
-            doc: "The bits of x read as another dtype. To one of 1/k of the size there is a further last axis of extent k, the lowest bits first \
-                  (little-endian); to one of k times the size a last axis of extent k vanishes. A half that is NaN is the canonical one if the size changes.",
+            doc: "The bits of x as another dtype. A dtype of 1/k of the size adds a last axis of \
+                  extent k, the lowest bits first (little-endian). A dtype of k times the size \
+                  removes a last axis of extent k. A NaN half becomes the canonical NaN if the \
+                  size changes.",
             derivative: Derivative::Zero.kind(),
             samples: samples(),
         }]

@@ -131,7 +131,7 @@ impl Operation for BroadcastInDim {
         };
         vec![Entry {
             name: "broadcast_in_dim",
-            doc: "result[i…] = x[i[dims[0]], i[dims[1]], …], where an extent of 1 is repeated.",
+            doc: "result[i…] = x[i[dims[0]], i[dims[1]], …]. Extents of 1 are repeated.",
             derivative: "linear",
             samples: vec![
                 sample(&[4, 3], &[1], &[3]),

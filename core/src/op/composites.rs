@@ -47,55 +47,56 @@ pub const COMPOSITES: &[Composite] = &[
     Composite {
         name: "split",
         method: "split_key(count)",
-        doc: "New keys out of a key; `split_keys` gives them as one tensor.",
+        doc: "New keys derived from a key; `split_keys` gives them as one tensor.",
         example: |key, _| key.split_key(3).swap_remove(1),
     },
     Composite {
         name: "fold_in",
         method: "fold_in(number)",
-        doc: "A new key out of a key and an integer.",
+        doc: "A new key derived from a key and an integer.",
         example: |key, _| key.fold_in(7),
     },
     Composite {
         name: "uniform",
         method: "uniform(dtype, shape)",
-        doc: "Floats evenly from [0, 1); `uniform_between` takes the bounds.",
+        doc: "Floats of the uniform distribution on [0, 1); `uniform_between` takes the bounds.",
         example: |key, dtype| key.uniform_between(dtype, [3usize, 5], -2.0, 3.0),
     },
     Composite {
         name: "normal",
         method: "normal(dtype, shape)",
-        doc: "Normally distributed floats of mean 0 and variance 1.",
+        doc: "Floats of the normal distribution with mean 0 and variance 1.",
         example: |key, dtype| key.normal(dtype, [3usize, 5]),
     },
     Composite {
         name: "truncated_normal",
         method: "truncated_normal(dtype, shape, low, high)",
-        doc: "Normally distributed floats between two bounds, which they do not reach.",
+        doc: "Floats of the normal distribution truncated to the open interval between two \
+              bounds.",
         example: |key, dtype| key.truncated_normal(dtype, [3usize, 5], -0.5, f64::INFINITY),
     },
     Composite {
         name: "exponential",
         method: "exponential(dtype, shape)",
-        doc: "Exponentially distributed floats of mean 1.",
+        doc: "Floats of the exponential distribution with mean 1.",
         example: |key, dtype| key.exponential(dtype, [3usize, 5]),
     },
     Composite {
         name: "gumbel",
         method: "gumbel(dtype, shape)",
-        doc: "Floats of Gumbel's distribution of the greatest.",
+        doc: "Floats of the Gumbel distribution.",
         example: |key, dtype| key.gumbel(dtype, [3usize, 5]),
     },
     Composite {
         name: "bernoulli",
         method: "bernoulli(p, shape)",
-        doc: "Bools that are true with probability p.",
+        doc: "Bools that are true with probability `p`.",
         example: |key, _| key.bernoulli(0.25, [3usize, 5]),
     },
     Composite {
         name: "categorical",
         method: "categorical(logits, axis)",
-        doc: "Classes along an axis, each with the probability that softmax gives it.",
+        doc: "Classes along an axis, with the probabilities softmax(logits).",
         example: |key, dtype| {
             let logits = Literal::from_vec(&[2, 3], vec![0.0f32, 1.5, -1.0, 0.5, 0.25, 2.0]);
             let logits = logits.expect("six logits").convert(dtype);
@@ -105,13 +106,14 @@ pub const COMPOSITES: &[Composite] = &[
     Composite {
         name: "permutation",
         method: "permutation(count)",
-        doc: "A random order of 0..count; `shuffle` brings the rows of a tensor into one.",
+        doc: "A random permutation of 0..count; `shuffle` permutes the rows of a tensor.",
         example: |key, _| key.permutation(9usize),
     },
     Composite {
         name: "dropout_mask",
         method: "dropout_mask(dtype, shape, rate)",
-        doc: "0 with probability `rate`, else 1 / (1 − rate); `dropout_kept` says which as bools.",
+        doc: "0 with probability `rate`, else 1 / (1 − rate); `dropout_kept` gives bools that are \
+              true where elements are kept.",
         example: |key, dtype| key.dropout_mask(dtype, [3usize, 5], 0.25),
     },
 ];

@@ -144,7 +144,7 @@ impl Operation for Concatenate {
         };
         vec![Entry {
             name: "concatenate",
-            doc: "The operands one behind the other along `axis`.",
+            doc: "Concatenation of the operands along `axis`.",
             derivative: "linear",
             samples: vec![
                 sample(0, &[&[2, 3], &[1, 3], &[4, 3]]),

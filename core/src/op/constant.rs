@@ -69,7 +69,7 @@ impl Operation for Constant {
         let value = Literal::from_vec(&[2, 2], vec![1.0f32, 2.0, 3.0, 4.0]).expect("four elements fill 2x2");
         vec![Entry {
             name: "constant",
-            doc: "The given literal.",
+            doc: "A literal.",
             derivative: Derivative::Zero.kind(),
             samples: vec![
                 Sample::new(Constant { value }, vec![]),

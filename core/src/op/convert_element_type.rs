@@ -121,8 +121,9 @@ impl Operation for ConvertElementType {
             .collect();
         vec![Entry {
             name: "convert_element_type",
-            doc: "x in another dtype: floats are rounded to nearest even; to integers they are truncated and saturate, and NaN gives 0; between \
-                  integers bits are dropped or extended; to bool it is x ≠ 0.",
+            doc: "x converted to another dtype. Floats are rounded to nearest even. A conversion \
+                  to integers truncates and saturates, and maps NaN to 0. A conversion between \
+                  integers drops or extends bits. A conversion to bool is x ≠ 0.",
             derivative: "linear",
             samples,
         }]

@@ -55,19 +55,24 @@ impl CumulativeKind {
     const fn doc(self) -> &'static str {
         match self {
             CumulativeKind::Sum => {
-                "result[i] = Σ x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are added in f32."
+                "result[i] = Σ x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are \
+                 added in f32."
             }
             CumulativeKind::Prod => {
-                "result[i] = Π x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are multiplied in f32."
+                "result[i] = Π x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are \
+                 multiplied in f32."
             }
             CumulativeKind::Max => {
-                "result[i] = max x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient goes to the first of equals."
+                "result[i] = max x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient \
+                 goes to the first of equal elements."
             }
             CumulativeKind::Min => {
-                "result[i] = min x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient goes to the first of equals."
+                "result[i] = min x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient \
+                 goes to the first of equal elements."
             }
             CumulativeKind::LogSumExp => {
-                "result[i] = log Σ exp x[j] over j ≤ i along `axis` (j ≥ i with `reverse`), without overflow. Halves are computed in f32."
+                "result[i] = log Σ exp x[j] over j ≤ i along `axis` (j ≥ i with `reverse`), \
+                 without overflow. Halves are computed in f32."
             }
         }
     }

@@ -331,8 +331,9 @@ impl Operation for DotGeneral {
         };
         vec![Entry {
             name: "dot_general",
-            doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32; with `result`, operands are converted to it \
-                  first, integers and bools to wider integers or floats as well. Of bools that give bools it is ∨ₖ a ∧ b.",
+            doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32. \
+                  With `result`, operands are converted to it first; integers and bools too, to \
+                  wider integers or floats. A product of bools with a bool result is ∨ₖ a ∧ b.",
             derivative: "multilinear",
             samples: vec![
                 sample((&[1], &[0]), (&[], &[]), &[3, 5], &[5, 4]),

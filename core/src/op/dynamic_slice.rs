@@ -186,7 +186,8 @@ impl Operation for DynamicSlice {
         let x = || floats(&[5, 7], -2.0, 2.0);
         vec![Entry {
             name: "dynamic_slice",
-            doc: "result[i…] = x[start + i …], each start clamped so that the slice lies within x.",
+            doc: "result[i…] = x[start + i …]. Each start is clamped so that the slice lies within \
+                  x.",
             derivative: "linear",
             samples: vec![
                 sample(&[2, 3], vec![x(), values(&[], [1i32]), values(&[], [4i32])]),

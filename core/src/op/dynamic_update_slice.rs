@@ -147,7 +147,8 @@ impl Operation for DynamicUpdateSlice {
         let update = |shape: &[usize]| floats(shape, -2.0, 2.0);
         vec![Entry {
             name: "dynamic_update_slice",
-            doc: "x, but result[start + i …] = update[i…], each start clamped so that the update lies within x.",
+            doc: "x with result[start + i …] = update[i…]. Each start is clamped so that the \
+                  update lies within x.",
             derivative: "linear",
             samples: vec![
                 sample(vec![x(), update(&[2, 3]), values(&[], [1i32]), values(&[], [4i32])]),

@@ -153,8 +153,9 @@ impl Operation for IntegerPow {
         ]);
         vec![Entry {
             name: "integer_pow",
-            doc: "x to the power `exponent`, by repeated squaring: exact where products are. A negative power is 1 / xⁿ, of floats only; x⁰ is 1. \
-                  The derivative is n·xⁿ⁻¹.",
+            doc: "x to the power `exponent`, by repeated squaring. It is exact where the products \
+                  are. A negative power is 1 / xⁿ, for floats only; x⁰ is 1. The derivative is \
+                  n·xⁿ⁻¹.",
             derivative: "nonlinear",
             samples,
         }]

@@ -76,7 +76,7 @@ impl Operation for IsFinite {
         let special = values(&[4], [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX]);
         vec![Entry {
             name: "is_finite",
-            doc: "Whether x is neither infinite nor NaN.",
+            doc: "True where x is neither infinite nor NaN.",
             derivative: Derivative::Zero.kind(),
             samples: vec![
                 Sample::new(IsFinite {}, vec![floats(&[3, 5], -2.0, 2.0)]),

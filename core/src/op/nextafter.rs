@@ -208,7 +208,8 @@ impl Operation for NextAfter {
         let others: [f64; 12] = [-1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1e9, 0.0, -1e9, -1.0, 0.0, 1.0];
         vec![Entry {
             name: "nextafter",
-            doc: "The float next to x in the direction of y; y where both are equal. The derivative with respect to x is 1.",
+            doc: "The float next to x in the direction of y; y if both are equal. The derivative \
+                  with respect to x is 1.",
             derivative: "nonlinear",
             samples: vec![
                 Sample::new(NextAfter {}, vec![floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)]),

@@ -54,7 +54,8 @@ impl NormalizeKind {
     const fn doc(self) -> &'static str {
         match self {
             NormalizeKind::Standardize => {
-                "(x − mean x) / √(mean (x − mean x)² + ε) along `axis`; `epsilon` is a finite f64 of at least 0."
+                "(x − mean x) / √(mean (x − mean x)² + ε) along `axis`; `epsilon` is a finite f64 \
+                 of at least 0."
             }
             NormalizeKind::Rms => "x / √(mean x² + ε) along `axis`; `epsilon` is a finite f64 of at least 0.",
         }

@@ -207,7 +207,8 @@ impl Operation for Pad {
         };
         vec![Entry {
             name: "pad",
-            doc: "x with `low`, `high` and `interior` padding of `value`; negative padding crops.",
+            doc: "x padded with `value`: `low`, `high`, and `interior` between elements. Negative \
+                  padding crops.",
             derivative: "linear",
             samples: vec![
                 sample(&[1, 0], &[0, 2], &[]),

@@ -101,8 +101,9 @@ impl Operation for Polygamma {
         let sample = |order, operand| Sample::new(Polygamma { order }, vec![operand]);
         vec![Entry {
             name: "polygamma",
-            doc: "The derivative of that order of digamma, (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹. At its poles 0, −1, … +∞ for odd orders, NaN for even ones. \
-                  The derivative is the next order.",
+            doc: "The derivative of order n = `order` of digamma, (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹. At \
+                  the poles 0, −1, … it is +∞ for odd orders and NaN for even orders. The \
+                  derivative is the next order.",
             derivative: "nonlinear",
             samples: vec![
                 sample(0, floats(&[5], 1.8, 6.0)),

@@ -112,7 +112,7 @@ impl Operation for Probe {
         let probe = |kind| Probe { kind, name: "h".into() };
         vec![Entry {
             name: "probe",
-            doc: "The identity; it also reports x to the run's observer: its value, or whether it is finite.",
+            doc: "The identity; it also reports x, or whether x is finite, to the run's observer.",
             derivative: "nonlinear",
             samples: vec![
                 Sample::new(probe(ProbeKind::Print), vec![floats(&[2, 3], -2.0, 2.0)]),

@@ -181,7 +181,8 @@ impl Operation for RandomBits {
         };
         vec![Entry {
             name: "random_bits",
-            doc: "Uniform bits: Philox 4x32-10 of the key and the element's row-major index. Of several keys, bits for each.",
+            doc: "Uniform bits: Philox 4x32-10 of the key and the element's row-major index. \
+                  Several keys give bits for each key.",
             derivative: Derivative::Zero.kind(),
             samples: vec![
                 sample(DType::U32, &[3, 5], [0u32, 0]),

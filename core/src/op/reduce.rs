@@ -91,9 +91,9 @@ impl ReduceKind {
             ReduceKind::Prod => "Π x over `axes`. Halves are multiplied in f32 and rounded once.",
             ReduceKind::Max => "max x over `axes`. Ties share the gradient in equal parts.",
             ReduceKind::Min => "min x over `axes`. Ties share the gradient in equal parts.",
-            ReduceKind::And => "∧ x over `axes`, bit by bit.",
-            ReduceKind::Or => "∨ x over `axes`, bit by bit.",
-            ReduceKind::Xor => "⊕ x over `axes`, bit by bit: the parity.",
+            ReduceKind::And => "Bitwise ∧ x over `axes`.",
+            ReduceKind::Or => "Bitwise ∨ x over `axes`.",
+            ReduceKind::Xor => "Bitwise ⊕ x over `axes`: the parity.",
         }
     }
 

@@ -234,8 +234,8 @@ impl Operation for ReducePrecision {
         ]);
         vec![Entry {
             name: "reduce_precision",
-            doc: "x rounded to `exponent_bits` and `mantissa_bits`, without subnormal numbers where the exponent is narrower than the dtype's. \
-                  The derivative is the op itself.",
+            doc: "x rounded to `exponent_bits` and `mantissa_bits`. An exponent narrower than the \
+                  dtype's has no subnormal numbers. The derivative is the op itself.",
             derivative: "linear",
             samples,
         }]

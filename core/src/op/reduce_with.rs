@@ -372,8 +372,9 @@ impl Operation for ReduceWith {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "reduce",
-            doc: "Tuples of elements combined along `axes` by a region over scalars, which must be associative and commutative with the identity `init`. \
-                  The derivative is that of a tree of the region's ops.",
+            doc: "Reduces tuples of elements along `axes` by a region over scalars. The region \
+                  must be associative and commutative with the identity `init`. The derivative is \
+                  the derivative of a tree of the region's ops.",
             derivative: "by decomposition",
             samples: samples(),
         }]

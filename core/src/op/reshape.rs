@@ -163,7 +163,7 @@ impl Operation for Reshape {
         };
         vec![Entry {
             name: "reshape",
-            doc: "The elements of x in row-major order under another shape.",
+            doc: "The elements of x in row-major order, in another shape.",
             derivative: "linear",
             samples: vec![
                 sample(&[6, 4], &[24]),

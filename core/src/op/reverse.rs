@@ -81,7 +81,7 @@ impl Operation for Reverse {
             |axes: &[usize]| Sample::new(Reverse { axes: axes.to_vec() }, vec![floats(&[3, 4], -2.0, 2.0)]);
         vec![Entry {
             name: "reverse",
-            doc: "x with the order of `axes` reversed.",
+            doc: "x reversed along `axes`.",
             derivative: "linear",
             samples: vec![
                 sample(&[0]),

@@ -211,7 +211,7 @@ impl Operation for Clamp {
         };
         vec![Entry {
             name: "clamp",
-            doc: "min(max(x, min), max). The gradient goes to x where it equals a bound.",
+            doc: "min(max(x, min), max). The gradient goes to x where x equals a bound.",
             derivative: "nonlinear",
             samples: vec![
                 sample(&[]),

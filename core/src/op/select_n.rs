@@ -135,7 +135,8 @@ impl Operation for SelectN {
         };
         vec![Entry {
             name: "select_n",
-            doc: "The element of case number `which`, a bool or i32; a number out of range counts as the nearest in range.",
+            doc: "The element of the case with number `which`, a bool or i32. A number out of \
+                  range is clamped.",
             derivative: "linear",
             samples: vec![
                 sample(values(&[2, 3], [true, false, false, true, true, false]), 2),

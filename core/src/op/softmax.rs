@@ -52,7 +52,8 @@ impl SoftmaxKind {
             SoftmaxKind::Softmax => "exp(x) / Σ exp(x) along `axis`.",
             SoftmaxKind::LogSoftmax => "x − ln Σ exp(x) along `axis`.",
             SoftmaxKind::LogSumExp => {
-                "ln Σ exp(x) along `axis`, which vanishes; −∞ for a row of −∞ or of nothing."
+                "ln Σ exp(x) along `axis`, which is removed; −∞ for a row of −∞ and for an empty \
+                 row."
             }
         }
     }

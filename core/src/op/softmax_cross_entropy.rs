@@ -126,8 +126,8 @@ impl Operation for SoftmaxCrossEntropy {
         };
         vec![Entry {
             name: "softmax_cross_entropy",
-            doc: "−ln softmax(logits)[label] along the last axis; f32 for halves, NaN for a label that is no class. The gradient is \
-                  softmax − onehot.",
+            doc: "−ln softmax(logits)[label] along the last axis. The result is f32 for halves, \
+                  and NaN for a label out of range. The gradient is softmax − onehot.",
             derivative: "nonlinear",
             samples: vec![
                 sample(&[4, 5], values(&[4], [0i32, 4, 2, 2])),

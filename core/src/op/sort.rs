@@ -103,8 +103,9 @@ impl Operation for Sort {
         let sample = |axis, num_keys, operands| Sample::new(Sort { axis, num_keys }, operands);
         vec![Entry {
             name: "sort",
-            doc: "All operands along `axis` in the order of the first `num_keys`: ascending, stable, −0 equal to +0, NaN last. Tangents go where the \
-                  elements go; equal elements keep their order.",
+            doc: "All operands sorted along `axis` by the first `num_keys`. The sort is ascending \
+                  and stable; −0 equals +0, and NaN is last. Tangents are permuted like the \
+                  elements. Equal elements keep their order.",
             derivative: Derivative::Composite.kind(),
             samples: vec![
                 sample(0, 1, vec![floats(&[7], -2.0, 2.0)]),

@@ -151,8 +151,8 @@ impl Operation for TakeAlongAxis {
         let permute = |axis| TakeAlongAxis { axis, permutation: true };
         vec![Entry {
             name: "take_along_axis",
-            doc: "result[…, i, …] = x[…, indices[…, i, …], …] along `axis`; an index out of bounds is clamped. With `permutation` the indices are \
-                  promised to be one.",
+            doc: "result[…, i, …] = x[…, indices[…, i, …], …] along `axis`. An index out of bounds \
+                  is clamped. `permutation` promises that the indices are a permutation.",
             derivative: "linear",
             samples: vec![
                 Sample::new(

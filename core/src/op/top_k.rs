@@ -122,7 +122,9 @@ impl Operation for TopKIndices {
         let sample = |k, operand| Sample::new(TopKIndices { k }, vec![operand]);
         vec![Entry {
             name: "top_k_indices",
-            doc: "The positions of the `k` greatest elements along the last axis, the greatest first; of equal ones the lower position, and NaN above all.",
+            doc: "The positions of the `k` greatest elements along the last axis, in descending \
+                  order of the elements. Of equal elements, the lower position comes first. NaN is \
+                  greater than every number.",
             derivative: Derivative::Zero.kind(),
             samples: vec![
                 sample(3, floats(&[7], -2.0, 2.0)),
@@ -200,8 +202,9 @@ impl Operation for TopK {
         let sample = |axis, k, operand| Sample::new(TopK { axis, k }, vec![operand]);
         vec![Entry {
             name: "top_k",
-            doc: "The `k` greatest elements along `axis`, the greatest first, and their positions as i32; of equal ones the lower position, and NaN above \
-                  all. The gradient goes to the elements chosen.",
+            doc: "The `k` greatest elements along `axis` in descending order, and their positions \
+                  as i32. Of equal elements, the lower position comes first. NaN is greater than \
+                  every number. The gradient goes to the selected elements.",
             derivative: Derivative::Composite.kind(),
             samples: vec![
                 sample(0, 3, floats(&[7], -2.0, 2.0)),

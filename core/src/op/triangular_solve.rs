@@ -333,8 +333,9 @@ impl Operation for TriangularSolve {
         ]);
         vec![Entry {
             name: "triangular_solve",
-            doc: "x with op(a)·x = b (`left_side`) or x·op(a) = b, op(a) being the upper or `lower` triangle of a, or its transpose (`transpose_a`), with ones \
-                  on the diagonal if `unit_diagonal`. Leading axes are a batch.",
+            doc: "The solution x of op(a)·x = b (`left_side`) or x·op(a) = b. op(a) is the upper \
+                  or `lower` triangle of a, or its transpose (`transpose_a`). `unit_diagonal` sets \
+                  its diagonal to ones. Leading axes are a batch.",
             derivative: "linear in one",
             samples,
         }]

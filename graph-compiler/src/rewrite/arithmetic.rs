@@ -86,7 +86,7 @@ fn exact_reciprocal(s: Scalar) -> Option<Scalar> {
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "stopped_gradient",
-        doc: "stop_gradient(x) → x: what is compiled has been differentiated",
+        doc: "stop_gradient(x) → x: differentiation precedes compilation",
         examples: &[
             "func @f(%x: f16[33]) -> (f16[33]) {
                %0: f16[33] = stop_gradient %x
@@ -230,7 +230,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "sign_of_a_product",
-        doc: "x · −1, x / −1 → −x for floats; (−x) · (−y) → x · y, and / alike for floats; −(−x) → x; |−x|, ||x|| → |x|",
+        doc: "x · −1, x / −1 → −x for floats; (−x) · (−y) → x · y, (−x) / (−y) → x / y for floats; \
+              −(−x) → x; |−x|, ||x|| → |x|",
         examples: &[
             "func @f(%x: f32[33]) -> (f32[33]) {
                %0: f32[33] = constant {value=f32[33] -1.0}
@@ -280,7 +281,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "division_by_a_power_of_two",
-        doc: "x / 2ᵏ → x · 2⁻ᵏ for floats where both powers are normal numbers; 1 / x → reciprocal x",
+        doc: "x / 2ᵏ → x · 2⁻ᵏ for floats where both powers are normal numbers; 1 / x → reciprocal \
+              x",
         examples: &[
             "func @f(%x: f32[33]) -> (f32[33]) {
                %0: f32[33] = constant {value=f32[33] 64.0}
@@ -336,7 +338,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "strong_product_with_a_known_coefficient",
-        doc: "mul_zero(c, t) → c · t + 0.0 for a finite constant c with |c| ≥ 1: no product of it but that with 0 is 0",
+        doc: "mul_zero(c, t) → c · t + 0.0 for a finite constant c with |c| ≥ 1: c · t is 0 only \
+              if t is 0",
         examples: &[
             "func @f(%x: f32[33]) -> (f32[33]) {
                %0: f32[33] = constant {value=f32[33] -2.5}
@@ -362,7 +365,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "zero_added_twice",
-        doc: "(x + 0.0) + 0.0 → x + 0.0, and |x| + 0.0 → |x|, x² + 0.0 → x²",
+        doc: "(x + 0.0) + 0.0 → x + 0.0; |x| + 0.0 → |x|; x² + 0.0 → x²",
         examples: &[
             "func @f(%x: f32[33]) -> (f32[33]) {
                %0: f32[33] = constant {value=f32[33] 0.0}

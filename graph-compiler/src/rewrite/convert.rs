@@ -23,7 +23,7 @@ fn is_exact(from: DType, to: DType) -> bool {
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conversion_to_the_same_dtype",
-        doc: "convert(x) → x if x has the dtype already",
+        doc: "convert(x) → x if x already has the dtype",
         examples: &["func @f(%x: f16[33]) -> (f16[33]) {
                %0: f16[33] = convert_element_type %x {dtype=f16}
                return %0
@@ -37,7 +37,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "conversion_of_an_exact_conversion",
-        doc: "convert(convert(x, d), e) → convert(x, e) if d has all values of x's dtype; not from integers through floats to integers, which saturate",
+        doc: "convert(convert(x, d), e) → convert(x, e) if d represents all values of x's dtype \
+              exactly; for integer → float → integer only if e does so too, since the conversion \
+              to e saturates",
         examples: &[
             "func @f(%x: f16[33]) -> (f16[33]) {
                %0: f32[33] = convert_element_type %x {dtype=f32}
@@ -76,7 +78,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "bitcast_of_a_bitcast",
-        doc: "bitcast(bitcast(x)) → bitcast(x) where all sizes are equal, and x if it has the dtype already",
+        doc: "bitcast(bitcast(x)) → bitcast(x) if all three dtypes have one size; x if x already \
+              has the dtype",
         examples: &["func @f(%x: f32[33]) -> (f32[33]) {
                %0: u32[33] = bitcast_convert_type %x {dtype=u32}
                %1: f32[33] = bitcast_convert_type %0 {dtype=f32}

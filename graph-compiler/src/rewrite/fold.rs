@@ -37,7 +37,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "elementwise_on_constants",
-        doc: "f(c, d, …) → its value, for elementwise exact f on constants of equal elements, and for what has no operands and one element",
+        doc: "f(c, d, …) → its value, for elementwise exact f on constants of equal elements, and \
+              for exact f without operands that gives one element",
         examples: &[
             "func @f() -> (f32[4]) {
                %0: f32[4] = constant {value=f32[4] 3.0}
@@ -70,7 +71,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "constants_moved",
-        doc: "an exact function of small literals → its elements",
+        doc: "an exact function of small literals → a literal of its elements",
         examples: &[
             "func @f() -> (f32[3]) {
                %0: f32[3] = constant {value=f32[3] [1.0, -0.0, inf]}

@@ -29,7 +29,7 @@ fn opposite(compare: Compare, ordered: bool) -> Option<Compare> {
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "case_of_a_condition",
-        doc: "select_n(p, x, y) → select(p, y, x) for a bool p, and select_n(w, x) → x",
+        doc: "select_n(p, x, y) → select(p, y, x) for a bool p; select_n(w, x) → x",
         examples: &[
             "func @f(%p: bool[33], %x: f32[33], %y: f32[33]) -> (f32[33]) {
                %0: f32[33] = select_n %p, %x, %y
@@ -50,7 +50,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "double_negation",
-        doc: "!!x → x; !(x = y) → x ≠ y and so on, for orders of integers only (NaN is unordered)",
+        doc: "!!x → x; !(x = y) → x ≠ y, and likewise for ≠; !(x < y) → x ≥ y, and likewise for ≤, \
+              >, ≥, except for floats (NaN is unordered)",
         examples: &[
             "func @f(%x: u8[33]) -> (u8[33]) {
                %0: u8[33] = not %x
@@ -83,7 +84,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "comparison_with_itself",
-        doc: "x < x, x > x → false; x = x, x ≤ x, x ≥ x → true and x ≠ x → false for dtypes without NaN",
+        doc: "x < x, x > x → false; x = x, x ≤ x, x ≥ x → true and x ≠ x → false for dtypes \
+              without NaN",
         examples: &[
             "func @f(%x: f32[33]) -> (bool[33]) {
                %0: bool[33] = lt %x, %x
@@ -174,7 +176,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "choice_of_one",
-        doc: "select(p, 1, 0) → convert(p) for numbers, where p has the result's shape",
+        doc: "select(p, 1, 0) → convert(p) for numeric dtypes, if p has the result's shape",
         examples: &[
             "func @f(%p: bool[33]) -> (f32[33]) {
                %0: f32[33] = constant {value=f32[33] 1.0}

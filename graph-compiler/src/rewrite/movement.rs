@@ -27,7 +27,8 @@ fn reshape(cx: &mut Rewriter<'_>, value: ValueId, shape: Vec<Dim>) -> Option<Val
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "movement_of_equal_elements",
-        doc: "reshape, permute, slice, reverse and broadcast of a constant of equal elements → the constant in the result's shape",
+        doc: "reshape, permute, slice, reverse and broadcast of a constant of equal elements → the \
+              constant in the result's shape",
         examples: &[
             "func @f() -> (f32[3,2]) {
                %0: f32[] = constant {value=f32[] 2.5}
@@ -58,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "reshape_of_a_reshape",
-        doc: "reshape(reshape(x)) → reshape(x), and x if it has the shape already",
+        doc: "reshape(reshape(x)) → reshape(x); x if x already has the shape",
         examples: &[
             "func @f(%x: f32[6,4]) -> (f32[3,8]) {
                %0: f32[24] = reshape %x {shape=[24]}
@@ -82,7 +83,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "permute_that_moves_nothing",
-        doc: "permute(x) → reshape(x) if only axes of extent 1 change places",
+        doc: "permute(x) → reshape(x) if the axes of extents other than 1 keep their order",
         examples: &["func @f(%x: f32[6,1,4]) -> (f32[6,4,1]) {
                %0: f32[6,4,1] = permute %x {permutation=[0,2,1]}
                return %0
@@ -116,7 +117,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "reverse_of_a_reverse",
-        doc: "reverse(reverse(x)) → reverse(x) along the axes in one of both; x if there are none, or only ones of extent 1",
+        doc: "reverse(reverse(x)) → reverse(x) along the axes in exactly one of the two; axes of \
+              extent 1 are dropped; reverse(x) → x if no axis remains",
         examples: &[
             "func @f(%x: f32[3,4,5]) -> (f32[3,4,5]) {
                %0: f32[3,4,5] = reverse %x {axes=[0,1]}
@@ -147,7 +149,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "broadcast_that_repeats_nothing",
-        doc: "broadcast(x) → reshape(x) if only axes of extent 1 are new",
+        doc: "broadcast(x) → reshape(x) if all new axes have extent 1",
         examples: &["func @f(%x: f32[6,4]) -> (f32[6,1,4]) {
                %0: f32[6,1,4] = broadcast_in_dim %x {dims=[0,2], shape=[6,1,4]}
                return %0
@@ -182,7 +184,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "broadcast_of_unit_axes",
-        doc: "broadcast(reshape(x)) → broadcast(x) if the reshape only adds or drops axes of extent 1",
+        doc: "broadcast(reshape(x)) → broadcast(x) if the reshape only adds or drops axes of \
+              extent 1",
         examples: &["func @f(%x: f32[4]) -> (f32[4,3]) {
                %0: f32[4,1] = reshape %x {shape=[4,1]}
                %1: f32[4,3] = broadcast_in_dim %0 {dims=[0,1], shape=[4,3]}
@@ -208,7 +211,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "elementwise_on_broadcasts",
-        doc: "f(broadcast(x), broadcast(y), constant) → broadcast(f(x, y, constant)) for an elementwise op on equal broadcasts",
+        doc: "f(broadcast(x), broadcast(y), constant) → broadcast(f(x, y, constant)) for an \
+              elementwise op on equal broadcasts",
         examples: &[
             "func @f(%x: f32[4], %y: f32[4]) -> (f32[4,3]) {
                %0: f32[4,3] = broadcast_in_dim %x {dims=[0], shape=[4,3]}

@@ -37,7 +37,8 @@ fn side(pair: &mut Axes, side: usize) -> &mut Vec<usize> {
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "product_of_a_permute",
-        doc: "dot_general(permute(x), y) → dot_general(x, y) over other axes, if the free axes of x keep their order",
+        doc: "dot_general(permute(x), y) → dot_general(x, y) with renumbered axes, if the free \
+              axes of x keep their order",
         examples: &[
             "func @f(%x: f32[5,3], %y: f32[5,4]) -> (f32[3,4]) {
                %0: f32[3,5] = permute %x {permutation=[1,0]}
@@ -76,7 +77,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "permute_of_a_product",
-        doc: "permute(dot_general(x, y)) → dot_general(y, x) if it swaps the free axes of x with those of y",
+        doc: "permute(dot_general(x, y)) → dot_general(y, x) if it swaps the free axes of x with \
+              those of y",
         examples: &["func @f(%x: f32[5,3], %y: f32[5,4]) -> (f32[4,3]) {
                %0: f32[3,4] = dot_general %x, %y {contract=[[0],[0]]}
                %1: f32[4,3] = permute %0 {permutation=[1,0]}

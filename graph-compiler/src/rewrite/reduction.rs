@@ -8,7 +8,8 @@ use wengert_core::{Op, Scalar};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "reduction_of_one",
-        doc: "a reduction over axes of extent 1 → reshape; for sums of floats + 0.0, the identity they begin with",
+        doc: "a reduction over axes of extent 1 → reshape; sums of floats also add their initial \
+              value 0.0",
         examples: &[
             "func @f(%x: f32[6,1]) -> (f32[6]) {
                %0: f32[6] = reduce_sum %x {axes=[1]}
@@ -41,7 +42,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "extremum_of_a_broadcast",
-        doc: "reduce_max, reduce_min, reduce_and, reduce_or over axes along which a broadcast repeats → over the others",
+        doc: "reduce_max, reduce_min, reduce_and, reduce_or over all repeated axes of a broadcast \
+              → the same reduction over the remaining axes",
         examples: &[
             "func @f(%x: f32[4,5]) -> (f32[5]) {
                %0: f32[3,4,5] = broadcast_in_dim %x {dims=[1,2], shape=[3,4,5]}
@@ -81,7 +83,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "sum_of_equal_elements",
-        doc: "reduce_sum of n elements c → n · c if every partial sum is exact: c an integer, |n · c| within the dtype's exact integers",
+        doc: "reduce_sum of n float elements c → n · c if every partial sum is exact: c is an \
+              integer, and |n · c| is within the dtype's exact integers",
         examples: &[
             "func @f() -> (f32[3]) {
                %0: f32[3,7] = constant {value=f32[3,7] 3.0}

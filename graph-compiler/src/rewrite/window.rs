@@ -50,7 +50,7 @@ fn part(cx: &Rewriter<'_>, op: &Slice, axis: usize, parts: &[ValueId]) -> Option
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slice_of_everything",
-        doc: "slice(x) → x if it takes every element",
+        doc: "slice(x) → x if the slice has every element of x",
         examples: &["func @f(%x: f32[6,4]) -> (f32[6,4]) {
                %0: f32[6,4] = slice %x {limit=[6,4], start=[0,0]}
                return %0
@@ -115,7 +115,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "slice_of_a_concatenation",
-        doc: "slice(concatenate(…, x, …)) → slice(x) if it lies within x",
+        doc: "slice(concatenate(…, x, …)) → slice(x) if the slice lies within x",
         examples: &["func @f(%x: f32[3,2], %y: f32[4,2]) -> (f32[2,2]) {
                %0: f32[7,2] = concatenate %x, %y {axis=0}
                %1: f32[2,2] = slice %0 {limit=[6,2], start=[4,0]}
@@ -130,7 +130,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "concatenation_of_one",
-        doc: "concatenate without empty parts; concatenate(x) → x",
+        doc: "concatenate(…) → concatenate without its empty operands; concatenate(x) → x",
         examples: &[
             "func @f(%x: f32[3,2]) -> (f32[3,2]) {
                %0: f32[3,2] = concatenate %x {axis=1}
@@ -155,7 +155,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "concatenation_of_concatenations",
-        doc: "concatenate(concatenate(x, y), z) → concatenate(x, y, z) along one axis",
+        doc: "concatenate(concatenate(x, y), z) → concatenate(x, y, z) along the same axis",
         examples: &["func @f(%x: f32[3], %y: f32[4], %z: f32[5]) -> (f32[12]) {
                %0: f32[7] = concatenate %x, %y {axis=0}
                %1: f32[12] = concatenate %0, %z {axis=0}
@@ -177,7 +177,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pad_of_nothing",
-        doc: "pad(x) → x without padding",
+        doc: "pad(x) → x if all padding is 0",
         examples: &["func @f(%x: f32[3,2]) -> (f32[3,2]) {
                %0: f32[] = constant {value=f32[] 1.0}
                %1: f32[3,2] = pad %x, %0 {high=[0,0], low=[0,0]}
@@ -192,7 +192,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pad_with_what_is_there",
-        doc: "pad of a constant of equal elements with that element → the constant in the result's shape",
+        doc: "pad of a constant of equal elements by the same element → the constant in the \
+              result's shape",
         examples: &["func @f() -> (f32[7]) {
                %0: f32[] = constant {value=f32[] 1.5}
                %1: f32[3] = broadcast_in_dim %0 {shape=[3]}

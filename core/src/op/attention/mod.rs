@@ -80,18 +80,26 @@ impl AttentionKind {
     const fn doc(self) -> &'static str {
         match self {
             AttentionKind::Value => {
-                "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: out = softmax(scale·q·kᵀ + bias)·v for each example and head, and the logarithm \
-                 l of the softmax' denominator. q and out are `[B, T, N, H]` (examples, positions, heads, width), k and v `[B, S, N, H]`, l is `[B, N, T]`, f32 for halves. One operand \
-                 `[B, T, 3, N, H]` holds all three side by side. If `causal`, position t sees positions up to t. With `bias=true`, an operand after these is added to the scores: \
-                 `[B, N, T, S]` or 1 where it repeats, of the dtype of l."
+                "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: \
+                 out = softmax(scale·q·kᵀ + bias)·v for each example and head; l is the logarithm \
+                 of the softmax denominator. q and out are `[B, T, N, H]` (examples, positions, \
+                 heads, width), k and v `[B, S, N, H]`, l is `[B, N, T]`, f32 for halves. One \
+                 operand `[B, T, 3, N, H]` may hold q, k and v. With `causal`, position t attends \
+                 to positions up to t. With `bias=true`, a further operand is added to the scores. \
+                 It is `[B, N, T, S]`, or 1 along repeated axes, of the dtype of l."
             }
             AttentionKind::Jvp => {
-                "The tangents of `dot_product_attention`'s results: `%dout, %dl = dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`; linear in the last three together. With \
-                 p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, where there is a bias (after %v) and its tangent (after %dv), dl = Σ p∘ds and dout = (p∘ds)·v − dl∘out + p·dv."
+                "The tangents of the results of `dot_product_attention`: `%dout, %dl = \
+                 dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`. It is jointly \
+                 linear in the last three operands. A bias follows %v, and its tangent dbias \
+                 follows %dv. With p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, dl = Σ \
+                 p∘ds and dout = (p∘ds)·v − dl∘out + p·dv."
             }
             AttentionKind::Vjp => {
-                "The cotangents of `dot_product_attention`'s operands: `%q, %k, %v = dot_product_attention_vjp %q, %k, %v, %l, %c, %m`, where c is that of out, and m is Σ c∘out less that of l, \
-                 `[B, N, T]`. A bias follows %v. With p = exp(s − l) and s̄ = scale·p∘(c·vᵀ − m) they are s̄·k, s̄ᵀ·q and pᵀ·c."
+                "The cotangents of the operands of `dot_product_attention`: `%q, %k, %v = \
+                 dot_product_attention_vjp %q, %k, %v, %l, %c, %m`. c is the cotangent of out. m \
+                 is Σ c∘out minus the cotangent of l, `[B, N, T]`. A bias follows %v. With p = \
+                 exp(s − l) and s̄ = scale·p∘(c·vᵀ − m), the cotangents are s̄·k, s̄ᵀ·q and pᵀ·c."
             }
         }
     }

@@ -47,7 +47,7 @@ binary! {
         ),
         samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
-    /// x / y. Integers truncate; see [`ScalarOp::Div`] for division by zero.
+    /// x / y. Integers truncate; x / 0 is −1 (all bits set), and the least integer / −1 wraps.
     Div div Number Expensive false {
         real: |x, y| x.div(y),
         bits: integer_div,
@@ -59,8 +59,7 @@ binary! {
         ),
         samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], 0.5, 2.0))],
     }
-    /// The remainder of the division truncated towards zero, with the sign of x. Integers: x rem
-    /// 0 is x.
+    /// The remainder of truncating division, with the sign of x. For integers, x rem 0 is x.
     Rem rem Number Expensive false {
         real: |x, y| {
             if x.compare(x).is_none() || y.is_zero() || y.compare(y).is_none() {
@@ -86,9 +85,9 @@ binary! {
         )),
         samples: [(floats(&[3, 5], 3.1, 3.9), floats(&[3, 5], 0.81, 0.99))],
     }
-    /// The strong product: coefficient · tangent, but +0 wherever the tangent (the second
-    /// operand) is zero, even against an infinite or NaN coefficient. All jvp rules of
-    /// elementwise ops scale tangents with it.
+    /// The strong product: coefficient · tangent, but +0 where the tangent (the second operand) is
+    /// 0, even for an infinite or NaN coefficient. All jvp rules of elementwise ops scale tangents
+    /// by it.
     MulZero mul_zero Float Cheap false {
         real: |x, y| Ok(if y.is_zero() { Real::from_i64(0) } else { x.mul(y) }),
         bits: floats_only,
@@ -115,8 +114,8 @@ binary! {
         ),
         samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
-    /// The greater; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the
-    /// gradient.
+    /// The greater operand. NaN if one is NaN; −0 is below +0. Equal operands receive half of the
+    /// gradient each.
     Max max Number Cheap true {
         real: |x, y| Ok(extremum(x, y, Ordering::Greater)),
         bits: |x, y, d| if compare_bits(x, y, d) == Ordering::Less { y } else { x },
@@ -132,8 +131,8 @@ binary! {
             (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
         ],
     }
-    /// The smaller; NaN if one is NaN; −0 is below +0. Where both are equal, each has half of the
-    /// gradient.
+    /// The smaller operand. NaN if one is NaN; −0 is below +0. Equal operands receive half of the
+    /// gradient each.
     Min min Number Cheap true {
         real: |x, y| Ok(extremum(x, y, Ordering::Less)),
         bits: |x, y, d| if compare_bits(x, y, d) == Ordering::Greater { y } else { x },
@@ -149,8 +148,8 @@ binary! {
             (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
         ],
     }
-    /// xʸ. The derivative with respect to x is 0 where y = 0, that with respect to y is 0 where x
-    /// = 0 (0⁰ = 1 among them).
+    /// xʸ. The derivative with respect to x is 0 where y = 0. The derivative with respect to y is 0
+    /// where x = 0, including 0⁰ = 1.
     Pow pow Float Expensive false {
         real: |x, y| x.apply2(y, "pow", libm::pow),
         bits: floats_only,
@@ -177,7 +176,7 @@ binary! {
             (floats(&[3, 5], -2.0, -0.2), floats(&[3, 5], -2.0, 2.0))
         ],
     }
-    /// Conjunction: of bools, or of every bit of integers.
+    /// Conjunction of bools; bitwise conjunction of integers.
     And and Bits Cheap true {
         real: bits_only,
         bits: |x, y, _| x & y,
@@ -188,7 +187,7 @@ binary! {
             (values(&[3], [12i32, -1, 7]), values(&[3], [10i32, 99, -8]))
         ],
     }
-    /// Disjunction: of bools, or of every bit of integers.
+    /// Disjunction of bools; bitwise disjunction of integers.
     Or or Bits Cheap true {
         real: bits_only,
         bits: |x, y, _| x | y,
@@ -199,7 +198,7 @@ binary! {
             (values(&[3], [12i32, -1, 7]), values(&[3], [10i32, 99, -8]))
         ],
     }
-    /// Exclusive disjunction: of bools, or of every bit of integers.
+    /// Exclusive disjunction of bools; bitwise exclusive disjunction of integers.
     Xor xor Bits Cheap true {
         real: bits_only,
         bits: |x, y, _| x ^ y,
@@ -222,7 +221,7 @@ binary! {
             (values(&[4], [-1i8, 3, 5, 7]), values(&[4], [7i8, 8, -1, 4]))
         ],
     }
-    /// x shifted right by y bits, zeros coming in; 0 where y is not in 0..bits.
+    /// x shifted right by y bits, filled with zeros; 0 where y is not in 0..bits.
     ShiftRightLogical shift_right_logical Integer Cheap false {
         real: bits_only,
         bits: |x, y, d| shift(y, d, |y| (zero_extended(x, d) >> y) as i64, 0),
@@ -234,8 +233,8 @@ binary! {
             (values(&[4], [-1i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1]))
         ],
     }
-    /// x shifted right by y bits, its highest bit coming in (of unsigned dtypes too); nothing but
-    /// that bit where y is not in 0..bits.
+    /// x shifted right by y bits, filled with its highest bit, for unsigned dtypes too. Where y is
+    /// not in 0..bits, every bit of the result is that bit.
     ShiftRightArithmetic shift_right_arithmetic Integer Cheap false {
         real: bits_only,
         bits: |x, y, d| {

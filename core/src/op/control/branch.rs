@@ -130,7 +130,8 @@ impl Operation for Cond {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "cond",
-            doc: "What the first region gives if a bool is true, else what the second gives.",
+            doc: "The results of the first region if a bool is true, else the results of the \
+                  second.",
             derivative: Derivative::Control.kind(),
             samples: samples::conds(),
         }]
@@ -160,7 +161,7 @@ impl Operation for Switch {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "switch",
-            doc: "What the region of a number gives.",
+            doc: "The results of the region with the given number, which is clamped.",
             derivative: Derivative::Control.kind(),
             samples: samples::switches(),
         }]

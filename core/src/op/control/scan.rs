@@ -90,7 +90,8 @@ impl Operation for Scan {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "scan",
-            doc: "The carries after the steps of a loop, and stacks of what each step gives.",
+            doc: "Runs a region for each step. The results are the carries after the last step, \
+                  then the stacks of the values that each step gives.",
             derivative: Derivative::Control.kind(),
             samples: samples::scans(),
         }]

@@ -105,7 +105,8 @@ impl Operation for While {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "while",
-            doc: "The carries when a condition fails for them, each step made from the one before.",
+            doc: "Runs a region on the carries until a condition fails, at most `max_steps` times. \
+                  The results are the last carries, then the stacks.",
             derivative: Derivative::Control.kind(),
             samples: samples::whiles(),
         }]

@@ -404,9 +404,10 @@ impl Operation for ConvGeneralDilated {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "conv_general_dilated",
-            doc: "result[b, o, c] = Σ x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · w[k, i, c] over k and i, with groups \
-                  and any layout. Halves are accumulated in f32; with `result`, operands are converted to it first, integers and bools to wider \
-                  integers or floats as well.",
+            doc: "result[b, o, c] = Σ x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · \
+                  w[k, i, c] over k and i, with groups and any layout. Halves are accumulated in \
+                  f32. With `result`, operands are converted to it first; integers and bools too, \
+                  to wider integers or floats.",
             derivative: "multilinear",
             samples: samples::samples(),
         }]

@@ -87,7 +87,7 @@ impl Operation for FunctionCall {
         let regions = |types: &[TensorType]| vec![region(types, |x| vec![&x[0] * &x[1], x[0].log()])];
         vec![Entry {
             name: "call",
-            doc: "The results of a function for the operands. An opaque one cannot be differentiated.",
+            doc: "The results of a function. An opaque function cannot be differentiated.",
             derivative: Derivative::Function.kind(),
             samples: vec![Sample::with_regions(call, operands, regions)],
         }]

@@ -185,7 +185,8 @@ impl Operation for Checkpoint {
         let sample = |op| Sample::with_regions(op, operands(), regions);
         vec![Entry {
             name: "checkpoint",
-            doc: "The results of a function of which reverse mode keeps little, and computes the rest again.",
+            doc: "The results of a function; reverse mode keeps the values that `keep` selects and \
+                  recomputes the rest.",
             derivative: Derivative::Checkpoint.kind(),
             samples: vec![
                 sample(Checkpoint::nothing()),
@@ -271,7 +272,7 @@ macro_rules! identity {
 identity!(
     CheckpointName,
     "checkpoint_name",
-    "x, under a name that a `checkpoint` around it may speak of.",
+    "x, under a name that an enclosing `checkpoint` may use.",
     "nonlinear",
     Derivative::Nonlinear(|j| vec![j.tangents[0].clone()]),
     CheckpointName { name: "h".into() }
@@ -279,7 +280,7 @@ identity!(
 identity!(
     OptimizationBarrier,
     "optimization_barrier",
-    "x, of which no pass knows that it is x.",
+    "x, but no pass treats it as equal to x.",
     "linear",
     Derivative::Linear(|t| vec![t.cotangents[0].clone()]),
     OptimizationBarrier {}

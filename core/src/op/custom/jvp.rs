@@ -111,7 +111,7 @@ impl Operation for CustomJvp {
         };
         vec![Entry {
             name: "custom_jvp",
-            doc: "The results of a function that has a tangent rule of its own.",
+            doc: "The results of a function with a user-defined jvp rule.",
             derivative: "custom",
             samples: vec![
                 Sample::with_regions(op(0), vec![floats(&[3], -1.0, 1.0), values(&[2], [3i32, -4])], mixed),

@@ -128,7 +128,8 @@ impl Operation for CustomLinearSolve {
         let near = |shape: &[usize]| floats(shape, -1.0, 1.0);
         vec![Entry {
             name: "custom_linear_solve",
-            doc: "The solution of a linear system by a solver of one's own, whose derivative is that of the system.",
+            doc: "The solution of a linear system by a user-defined solver. The derivative is that \
+                  of the system, not of the solver.",
             derivative: "custom",
             samples: vec![
                 Sample::with_regions(

@@ -134,7 +134,7 @@ impl Operation for CustomVjp {
         let integers = || values(&[2], [3i32, -4]);
         vec![Entry {
             name: "custom_vjp",
-            doc: "The results of a function that has a forward and a backward half of its own.",
+            doc: "The results of a function with user-defined forward and backward halves.",
             derivative: "custom",
             samples: vec![
                 Sample::with_regions(op(0, 1), vec![floats(&[2, 3], -1.0, 1.0)], tanh),

@@ -320,8 +320,9 @@ impl Operation for Gather {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "gather",
-            doc: "Windows of x at positions from the indices. Starts are clamped so that a window lies within x; with `fill`, a \
-                  window that does not yields it.",
+            doc: "Windows of x at the positions in the indices. Starts are clamped so that a \
+                  window lies within x. With `fill`, a window that does not lie within x gives the \
+                  fill value instead.",
             derivative: "linear",
             samples: samples::samples(),
         }]

@@ -339,24 +339,28 @@ impl Operation for Scatter {
             name: kind.name(),
             doc: match kind {
                 ScatterKind::Add => {
-                    "x, to which windows of the updates are added at positions from the indices, in their order. A window that does \
-                     not lie within x is skipped; with `clip`, its start is clamped."
+                    "x plus windows of the updates at the positions in the indices, added in their \
+                     order. A window that does not lie within x is skipped; with `clip`, its start \
+                     is clamped."
                 }
                 ScatterKind::Mul => {
-                    "x, multiplied with windows of the updates at positions from the indices, in their order; otherwise as \
-                     `scatter_add`."
+                    "x times windows of the updates at the positions in the indices, multiplied in \
+                     their order. Windows outside x are treated as in `scatter_add`."
                 }
                 ScatterKind::Min => {
-                    "The least of x and of windows of the updates at positions from the indices; otherwise as `scatter_add`. The \
-                     element and its updates that equal the minimum share the gradient in equal parts."
+                    "The minimum of x and windows of the updates at the positions in the indices. \
+                     Windows outside x are treated as in `scatter_add`. The element and the \
+                     updates that equal the minimum share the gradient in equal parts."
                 }
                 ScatterKind::Max => {
-                    "The greatest of x and of windows of the updates at positions from the indices; otherwise as `scatter_add`. The \
-                     element and its updates that equal the maximum share the gradient in equal parts."
+                    "The maximum of x and windows of the updates at the positions in the indices. \
+                     Windows outside x are treated as in `scatter_add`. The element and the \
+                     updates that equal the maximum share the gradient in equal parts."
                 }
                 ScatterKind::Replace => {
-                    "x, of which windows are replaced by the updates at positions from the indices; of several updates of an element \
-                     the last one in the order of the positions wins. Otherwise as `scatter_add`."
+                    "x with windows replaced by the updates at the positions in the indices. If \
+                     several updates write one element, the last in the order of the positions \
+                     wins. Windows outside x are treated as in `scatter_add`."
                 }
             },
             derivative: derivative::rule(kind).kind(),

@@ -32,7 +32,7 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.sign())),
         samples: [floats(&[3, 5], -2.0, -0.1), floats(&[3, 5], 0.1, 2.0), values(&[3], [-7i8, i8::MIN, 5])],
     }
-    /// −1, 0 or 1 by the sign of x; ±0 and NaN stay as they are.
+    /// −1, 0 or 1, by the sign of x. ±0 and NaN are returned unchanged.
     Sign sign Number Cheap {
         real: |x| Ok(match x.compare(&Real::from_i64(0)) {
             Some(Ordering::Less) => Real::from_i64(-1),
@@ -60,7 +60,7 @@ unary! {
             values(&[3], [0u64, u64::MAX, 5])
         ],
     }
-    /// Largest integer not above x.
+    /// The largest integer ≤ x.
     Floor floor Float Cheap {
         real: |x| Ok(if x.is_zero() { x.clone() } else { x.floor() }),
         bits: floats_only,
@@ -68,7 +68,7 @@ unary! {
         derivative: Derivative::Zero,
         samples: [floats(&[3, 5], -1.9, -1.1), floats(&[3, 5], 3.1, 3.9)],
     }
-    /// Least integer not below x.
+    /// The least integer ≥ x.
     Ceil ceil Float Cheap {
         real: |x| Ok(if x.is_zero() { x.clone() } else { x.neg().floor().neg() }),
         bits: floats_only,
@@ -76,7 +76,7 @@ unary! {
         derivative: Derivative::Zero,
         samples: [floats(&[3, 5], -1.9, -1.1), floats(&[3, 5], 3.1, 3.9), floats(&[5], -0.9, -0.1)],
     }
-    /// Nearest integer; halfway cases go to the even one.
+    /// The nearest integer; halfway cases round to even.
     Round round Float Cheap {
         real: |x| x.apply("round", libm::rint).or_else(|_| {
             let (low, half) = (x.floor(), R::from_f64(0.5));
@@ -178,7 +178,7 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x + 1.0).reciprocal())),
         samples: [floats(&[3, 5], -0.5, 3.0)],
     }
-    /// 1 / (1 + e⁻ˣ), accurate on both sides.
+    /// 1 / (1 + e⁻ˣ), accurate for both signs of x.
     Logistic logistic Float Expensive {
         real: |x| x.apply("logistic", |x| {
             let e = libm::exp(-x.abs());
@@ -296,7 +296,7 @@ unary! {
         samples: [floats(&[3, 5], 1.2, 4.0), values(&[5], [1.0f32, 0.5, 1e30, f32::INFINITY, f32::NAN])],
     }
     /// atanh x = ½·ln((1 + x)/(1 − x)); ±∞ at ±1, NaN beyond. Its derivative 1/(1 − x²) is +∞ at
-    /// ±1, and beyond what the formula gives.
+    /// ±1. Beyond ±1 it is the value of this formula, not NaN.
     Atanh atanh Float Expensive {
         real: |x| x.apply("atanh", libm::atanh),
         bits: floats_only,
@@ -304,7 +304,7 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| one_less_square(x).reciprocal())),
         samples: [floats(&[3, 5], -0.9, 0.9), values(&[5], [-0.0f32, 1.0, -1.0, 1.5, f32::NAN])],
     }
-    /// ∛x, of negative numbers as well. Its derivative 1/(3·∛x²) is +∞ at 0.
+    /// ∛x, also for negative x. Its derivative 1/(3·∛x²) is +∞ at 0.
     Cbrt cbrt Float Expensive {
         real: |x| x.apply("cbrt", libm::cbrt),
         bits: floats_only,
@@ -332,7 +332,7 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (-x.square()).exp() * consts::FRAC_2_SQRT_PI)),
         samples: [floats(&[3, 5], -2.0, 2.0)],
     }
-    /// Complement: of a bool, or of every bit of an integer.
+    /// Complement of a bool, or of each bit of an integer.
     Not not Bits Cheap {
         real: bits_only,
         bits: |x, d| if d == DType::Bool { (x == 0) as i64 } else { !x },
@@ -340,7 +340,7 @@ unary! {
         derivative: Derivative::Zero,
         samples: [values(&[2], [true, false]), values(&[3], [0u8, 255, 9]), values(&[3], [0i64, -1, 9])],
     }
-    /// Number of bits of x that are 1.
+    /// Population count: the number of bits of x that are 1.
     Popcnt popcnt Integer Cheap {
         real: bits_only,
         bits: |x, d| Scalar::from_i64(d, x).bits().count_ones().into(),
@@ -355,8 +355,7 @@ unary! {
             values(&[3], [u64::MAX, 1 << 63 | 1, 0])
         ],
     }
-    /// Number of zero bits of x above the highest bit that is 1; as many as the dtype has where x
-    /// = 0.
+    /// Number of leading zero bits of x. For x = 0 it is the dtype's width in bits.
     Clz clz Integer Cheap {
         real: bits_only,
         bits: |x, d| i64::from(Scalar::from_i64(d, x).bits().leading_zeros()) - i64::from(64 - d.bits()),
@@ -371,8 +370,8 @@ unary! {
             values(&[3], [u64::MAX, 1 << 62 | 1, 0])
         ],
     }
-    /// x itself, of any dtype, with the derivative 0: what is behind it counts as a constant.
-    /// Compiling removes it.
+    /// The identity, for any dtype, with derivative 0. Differentiation treats the result as a
+    /// constant. Compilation removes it.
     StopGradient stop_gradient Any Free {
         real: |x| Ok(x.clone()),
         bits: |x, _| x,
@@ -386,7 +385,7 @@ unary! {
             values(&[2], [true, false])
         ],
     }
-    /// erfc x = 1 − erf x, also where that is tiny.
+    /// erfc x = 1 − erf x, also accurate where the result is tiny.
     Erfc erfc Float Expensive {
         real: |x| x.apply("erfc", libm::erfc),
         bits: floats_only,
@@ -394,8 +393,8 @@ unary! {
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (-x.square()).exp() * -consts::FRAC_2_SQRT_PI)),
         samples: [floats(&[3, 5], -2.0, 3.0), values(&[5], [9.0f32, 11.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])],
     }
-    /// The inverse of erf: ±∞ at ±1, NaN beyond. Its derivative is √π/2·e^(y²) with the result y,
-    /// +∞ at ±1.
+    /// The inverse of erf; ±∞ at ±1, NaN beyond. Its derivative is √π/2·e^(y²), where y is the
+    /// result; +∞ at ±1.
     ErfInv erf_inv Float Expensive {
         real: |x| x.apply("erf_inv", special::erf_inv),
         bits: floats_only,
@@ -415,8 +414,8 @@ unary! {
             values(&[6], [0.0f32, -3.0, 1.0, 2.0, f32::NEG_INFINITY, f32::NAN])
         ],
     }
-    /// ψ(x), the derivative of ln Γ; NaN at the poles 0, −1, −2, …, where it has no sign, as in
-    /// lax. Its derivative is `polygamma` of order 1.
+    /// ψ(x), the derivative of ln Γ. It is NaN at the poles 0, −1, −2, …, as in lax, because its
+    /// sign is undefined there. Its derivative is `polygamma` of order 1.
     Digamma digamma Float Expensive {
         real: |x| x.apply("digamma", special::digamma),
         bits: floats_only,

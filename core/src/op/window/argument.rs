@@ -189,12 +189,14 @@ impl Operation for WindowArgument {
             name: name(extremum),
             doc: match extremum {
                 Extremum::Max => {
-                    "The position in its window of each window's greatest element, as i32: the first of equals, the first NaN if there is one; of a \
-                     window without elements the greatest i32."
+                    "The position of each window's greatest element in the window, as i32. The \
+                     first NaN wins, else the first of equal elements. A window without elements \
+                     gives the greatest i32."
                 }
                 Extremum::Min => {
-                    "The position in its window of each window's least element, as i32: the first of equals, the first NaN if there is one; of a \
-                     window without elements the greatest i32."
+                    "The position of each window's least element in the window, as i32. The first \
+                     NaN wins, else the first of equal elements. A window without elements gives \
+                     the greatest i32."
                 }
             },
             derivative: Derivative::Zero.kind(),

@@ -141,7 +141,8 @@ impl Operation for WindowGather {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "window_gather",
-            doc: "Of each window of x the element at the given position in the window, which counts in row-major order; 0 if that is no element of x.",
+            doc: "For each window of x, the element at the given position. Positions in a window \
+                  count in row-major order. A position outside x gives 0.",
             derivative: "linear",
             samples: samples::with_positions(|windows, _| WindowGather { windows }.into(), true),
         }]

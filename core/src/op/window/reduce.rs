@@ -52,15 +52,18 @@ impl WindowKind {
     const fn doc(self) -> &'static str {
         match self {
             WindowKind::Sum => {
-                "result[o] = Σ over k of x[(o·stride + k·window_dilation − low) / base_dilation], where that is an element. Halves are added in f32."
+                "result[o] = Σ over k of x[(o·stride + k·window_dilation − low) / base_dilation], \
+                 over the indices that are integers within x. Halves are added in f32."
             }
             WindowKind::Max => {
-                "The greatest element of each window, padding apart; NaN if one is NaN; of a window without elements −∞ or the least integer. The \
-                 gradient goes to the first of equals."
+                "The greatest element of each window, without padding; NaN if one is NaN. A window \
+                 without elements gives −∞ or the least integer. The gradient goes to the first of \
+                 equal elements."
             }
             WindowKind::Min => {
-                "The least element of each window, padding apart; NaN if one is NaN; of a window without elements +∞ or the greatest integer. The \
-                 gradient goes to the first of equals."
+                "The least element of each window, without padding; NaN if one is NaN. A window \
+                 without elements gives +∞ or the greatest integer. The gradient goes to the first \
+                 of equal elements."
             }
         }
     }

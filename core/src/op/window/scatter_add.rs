@@ -182,8 +182,8 @@ impl Operation for WindowScatterAdd {
     fn entries() -> Vec<Entry> {
         vec![Entry {
             name: "window_scatter_add",
-            doc: "The transpose of `window_gather`: each element of the result is the sum of x over the windows whose given position it is. Halves are \
-                  added in f32.",
+            doc: "The transpose of `window_gather`. Each element of the result is the sum of x \
+                  over the windows whose given position is that element. Halves are added in f32.",
             derivative: "linear",
             samples: samples::with_positions(
                 |windows, shape| WindowScatterAdd { shape, windows }.into(),
