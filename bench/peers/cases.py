@@ -1,4 +1,4 @@
-"""The cases of `cases.json`: their arrays, and what a result may deviate."""
+"""The cases of `cases.json`: their arrays, and the bounds on deviations of results."""
 
 # Bounds on deviations, relative to the greatest element of a result; for bf16 as a number of unit
 # roundoffs.
@@ -13,7 +13,8 @@ LARGE = 1 << 20
 
 
 def operands(case):
-    """Names of a case's arrays: their shapes, and the bounds between which they are drawn (None: class numbers below the second)."""
+    """Names of a case's arrays, with their shapes and the bounds of their numbers. A lower bound of
+    None means class numbers below the upper bound."""
     kind = case["kind"]
     name = kind["is"]
     if name == "empty":
@@ -58,19 +59,21 @@ def operands(case):
 
 
 def bound_of(case):
-    """The deviation that a result may have, relative to its scale."""
+    """Greatest allowed deviation of a result, relative to its scale."""
     if case["kind"]["is"] in BEGUN:
         return 1e-4
     return BOUNDS[case["dtype"]]
 
 
 def is_compared(case, device):
-    """Recurrent networks are compared on CPUs, and where they are a loop; unrolled, they are compared with themselves only."""
+    """Whether other systems run a recurrent network: on CPUs, and in the form of a loop. They do
+    not run unrolled networks."""
     return device == "cpu" and case["kind"]["network"]["form"] == "scan"
 
 
 def scale_of(case, expected_greatest):
-    """What deviations are relative to: the greatest element; of sums of random signs, half the number of their terms."""
+    """The scale of deviations: the greatest element, or half the number of terms for sums with
+    random signs."""
     kind = case["kind"]
     terms = {"sum": kind.get("elements"), "column_sum": kind.get("rows")}.get(kind["is"])
     return terms / 2 if terms else max(expected_greatest, 1e-30)

@@ -1,7 +1,9 @@
-"""U-Net and ResNet in JAX, for `memory.py`: the networks and training steps of `bench/src/case/unet.rs` and `resnet.rs`.
+"""U-Net and ResNet in JAX, for `memory.py`: the networks and training steps of
+`bench/src/case/unet.rs` and `resnet.rs`.
 
-Images are `[batch, height, width, channels]`, filters `[height, width, inputs, outputs]`. Parameters are a list of arrays in the order of `shapes`. What is
-done by others than this library's users would do it in the same way: padding is explicit where a stride makes `"SAME"` mean something else.
+Images are `[batch, height, width, channels]`, filters `[height, width, inputs, outputs]`.
+Parameters are a list of arrays in the order of `shapes`. The computation equals this library's:
+padding is explicit where a stride gives `"SAME"` another meaning.
 """
 
 import math
@@ -26,7 +28,8 @@ def cross_entropy(jax, logits, y):
 
 
 class UNet:
-    """Softmax cross-entropy of each pixel, Adam (`steps.jax_step`). Taps of the ways up are named as JAX does, from the other end than here."""
+    """Softmax cross-entropy per pixel, Adam (`steps.jax_step`). Filter taps of the up-convolutions
+    are in JAX's order, which is the reverse of this library's."""
 
     decay = 0.0
 
@@ -54,7 +57,7 @@ class UNet:
         layer("out", 1, 1, width, network["classes"])
 
     def arguments(self):
-        """Shapes of images and of the classes of their pixels."""
+        """Shapes of the images and of the classes of their pixels."""
         n = self.network
         pixels = [n["batch"], n["extent"], n["extent"]]
         return [*pixels, n["channels"]], pixels
@@ -80,7 +83,8 @@ class UNet:
 
 
 class ResNet:
-    """Cross-entropy, gradient descent with momentum; batch norms by the statistics of the batch, running statistics after it."""
+    """Cross-entropy, gradient descent with momentum. Batch norms use the statistics of the batch,
+    and update the running statistics."""
 
     def __init__(self, network):
         self.network = network
@@ -107,12 +111,13 @@ class ResNet:
         self.shapes["fc.weight"], self.shapes["fc.bias"] = ([inputs, network["classes"]], None), ([network["classes"]], None)
 
     def arguments(self):
-        """Shapes of images and of their classes."""
+        """Shapes of the images and of their classes."""
         n = self.network
         return [n["batch"], n["extent"], n["extent"], n["channels"]], [n["batch"]]
 
     def forward(self, jax, variance_of):
-        """Loss and running statistics after it, as a function of parameters, running statistics, images and classes."""
+        """Loss and updated running statistics, as a function of parameters, running statistics,
+        images and classes."""
         jnp = jax.numpy
 
         def loss(parameters, statistics, x, y):
@@ -141,7 +146,8 @@ class ResNet:
         return loss
 
     def jax_steps(self, jax):
-        """By name the ways in which a step is written: they differ in how norms find the variance. A state is parameters, velocities, statistics."""
+        """Variants of the training step by name; they differ in how norms compute the variance. A
+        state is parameters, velocities, statistics."""
 
         def step_of(loss):
             def step(state, x, y):

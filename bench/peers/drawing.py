@@ -1,4 +1,4 @@
-"""The numbers that everybody begins with: those that `bench/src/data.rs` draws."""
+"""The initial numbers of all contenders, equal to those of `bench/src/data.rs`."""
 
 import math
 
@@ -14,7 +14,7 @@ def mix(z):
 
 
 def words(name, count):
-    """The first words of a name's stream: SplitMix64, all at once."""
+    """The first words of a name's SplitMix64 stream, computed at once."""
     import numpy as np
 
     number = 0xCBF29CE484222325
@@ -32,7 +32,7 @@ def words(name, count):
 
 
 def uniform(name, shape, low, high):
-    """Numbers of f32, evenly from low to high."""
+    """Uniform f32 numbers from low to high."""
     import numpy as np
 
     even = (words(name, math.prod(shape)) >> np.uint64(40)) / float(1 << 24)
@@ -40,7 +40,7 @@ def uniform(name, shape, low, high):
 
 
 def labels(name, shape, bound):
-    """Integers from 0 to a bound."""
+    """Uniform integers from 0, below a bound."""
     import numpy as np
 
     count = math.prod(shape)
@@ -51,13 +51,14 @@ def labels(name, shape, bound):
 
 
 def parameters(shapes):
-    """Parameters by names, shapes and bounds, the same numbers that `wengert-bench` draws, one after the other."""
+    """Parameters by names, shapes and bounds, one after the other; the numbers of
+    `wengert-bench`."""
     for name, (shape, (low, high)) in shapes.items():
         yield uniform(f"model.{name}", shape, low, high)
 
 
 def fresh(shapes):
-    """Parameters of the same kind, drawn as fast as can be."""
+    """Parameters of the same shapes and bounds from NumPy's faster generator."""
     import numpy as np
 
     generator = np.random.default_rng(1)

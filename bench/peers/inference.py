@@ -1,7 +1,9 @@
-"""Inference for `measure.py`: the networks of `bench/src/case/inference.rs` in PyTorch and JAX, and in NumPy with f64, which results are compared with.
+"""Inference for `measure.py`: the networks of `bench/src/case/inference.rs` in PyTorch and JAX,
+and in NumPy with f64 as the reference.
 
-A network (`of`) has `shapes` (names of parameters: their shapes and bounds), `inputs()` (by name), and `torch_function(torch)`, `jax_function(jax, fused)`
-and `plain`: functions of parameters in the order of `shapes` and of the inputs.
+A network (`of`) has `shapes` (names of parameters, with their shapes and bounds), `inputs()` (by
+name), and `torch_function(torch)`, `jax_function(jax, fused)` and `plain`: functions of parameters,
+in the order of `shapes`, and of the inputs.
 """
 
 import math
@@ -37,7 +39,7 @@ def norm(x, gamma, beta, epsilon):
 
 
 def attend(q, k, v, allowed):
-    """`[B, H, T, D]` each; `allowed` says who looks at whom."""
+    """Attention on `[B, H, T, D]` each; `allowed` is true for the keys that a query attends to."""
     import numpy as np
 
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])

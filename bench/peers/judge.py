@@ -1,4 +1,4 @@
-"""Whether a contender's results are right, and which of its ways is the fastest."""
+"""Checks a contender's results, and selects its fastest variant."""
 
 import math
 
@@ -10,7 +10,7 @@ from telling import progress
 
 
 def verdict(case, worst, compared):
-    """Parity as records have it; a wrong result is an error."""
+    """Parity in the form of records; a wrong result is an error."""
     bound = bound_of(case)
     if not worst <= bound:
         raise ArithmeticError(f"the result is wrong: it deviates by {worst:.3e} from a computation in f64, {bound:.3e} is allowed")
@@ -18,7 +18,8 @@ def verdict(case, worst, compared):
 
 
 def best(contender, case, ways, plain):
-    """Makes a step ready in each way it can be written and keeps the fastest. Losses are compared with those of the plain step."""
+    """Prepares each variant of a training step and keeps the fastest. Losses are compared with
+    those of the plain step."""
     run = plain()
     expected = [float(run()[0]) for _ in range(1 if case["work"]["elements"] >= LARGE else steps.STEPS)]
     del run
@@ -32,7 +33,8 @@ def best(contender, case, ways, plain):
 
 
 def answers(contender, case, ways, to_numpy):
-    """Makes inference ready in each way it can be asked and keeps the fastest. Results are compared with those of NumPy in f64."""
+    """Prepares each variant of an inference and keeps the fastest. Results are compared with those
+    of NumPy in f64."""
     import numpy as np
 
     network = inference.of(case)
@@ -49,7 +51,7 @@ def answers(contender, case, ways, to_numpy):
 
 
 def fastest(contender, case, ways, judge):
-    """Makes a case ready in each way and keeps the fastest of those that are right."""
+    """Prepares each variant of a case, checks it and keeps the fastest."""
     least, parity = math.inf, None
     for name, make in ways.items():
         before = contender.cases.pop(case["id"], None)
@@ -67,7 +69,7 @@ def fastest(contender, case, ways, judge):
 
 
 def agree(found, expected):
-    """Losses of two contenders who began with the same numbers."""
+    """Checks that two contenders' losses from the same initial numbers agree."""
     for l, e in zip(found.get("losses", ()), expected.get("losses", ())):
         if not abs(l - e) <= 1e-4 * abs(e):
             raise ArithmeticError(f"the result is wrong: a loss is {l}, another contender's {e}")

@@ -1,10 +1,12 @@
-"""Trains what the example `lstm` trains, in PyTorch: the same model, batches, order, optimiser and rate.
+"""Trains the network of the example `lstm` in PyTorch: the same model, batches, order, optimiser
+and rate.
 
     python3 bench/peers/lstm.py [--steps 1000] [--threads 2] [--seconds 180]
 
-Prints bits per character on the last tenth of the text beside the time that training took, evaluations not counted. It needs torch. Two things are
-not the same: the numbers that are drawn (first weights, what is dropped out), and clipping. The example clips cotangents of the state within the
-recurrence, where PyTorch's layer lets nobody in; here the gradient's norm is clipped to 1 instead.
+Prints bits per character on the last tenth of the text, and the training time without evaluations.
+It needs torch. Two things differ: the random numbers (initial weights, dropout), and clipping. The
+example clips cotangents of the state within the recurrence, which PyTorch's layer does not allow.
+Here the gradient's norm is clipped to 1 instead.
 """
 
 import argparse
@@ -40,14 +42,15 @@ class Model(torch.nn.Module):
 
 
 def rate(step, steps):
-    """Up in a straight line, then down along half a cosine; `step` counts from 1."""
+    """Linear warm-up, then half a cosine down; `step` counts from 1."""
     if step < WARM_UP:
         return RATE * step / WARM_UP
     return RATE * 0.5 * (1 + math.cos(math.pi * min((step - WARM_UP) / (steps - WARM_UP), 1)))
 
 
 def bits(model, test):
-    """Of the whole text as one stream; a thousand steps at a time, since the layer keeps all of them."""
+    """Bits per character of the whole text as one stream. A call takes a thousand steps, because
+    the layer keeps all of them."""
     model.eval()
     total, state = 0.0, None
     with torch.no_grad():
@@ -63,7 +66,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="end when so much time has gone into training")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="limit on training time")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""Measures the cases of `wengert-bench` in PyTorch, JAX and ONNX Runtime, whichever is installed.
+"""Measures the cases of `wengert-bench` in those of PyTorch, JAX and ONNX Runtime that are
+installed.
 
-    python3 bench/peers/measure.py --device cuda:0 --json peers.json     every contender that is there, in turns
-    python3 bench/peers/measure.py --serve jax --device cuda:0           answers requests of `wengert-bench gpu --peer`
-    python3 bench/peers/measure.py --serve jax --start CASE --cache FOLDER     starts a case, for `wengert-bench starts --peer`
-    python3 bench/peers/measure.py --serve jax --device cpu --memory CASE     compiles a case, for `wengert-bench memory --peer`
+    python3 bench/peers/measure.py --device cuda:0 --json peers.json
+        measures every installed contender, in turns
+    python3 bench/peers/measure.py --serve jax --device cuda:0
+        answers requests of `wengert-bench gpu --peer`
+    python3 bench/peers/measure.py --serve jax --start CASE --cache FOLDER
+        starts a case, for `wengert-bench starts --peer`
+    python3 bench/peers/measure.py --serve jax --device cpu --memory CASE
+        compiles a case, for `wengert-bench memory --peer`
 
-The cases are those of `cases.json` beside this file, the method is that of `bench/src/harness.rs`, and so is the record. The README here says what
-each contender does.
+The cases are those of `cases.json` in this folder. The method and the record are those of
+`bench/src/harness.rs`. The README in this folder describes each contender.
 """
 
 import argparse
@@ -24,7 +29,7 @@ FORMAT = 1
 
 
 def machine():
-    """Facts of the machine; what cannot be found out is left out."""
+    """Facts of the machine; unknown facts are omitted."""
     cpu = None
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -43,19 +48,40 @@ def machine():
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Measures the cases of wengert-bench in PyTorch and JAX.")
+    parser = argparse.ArgumentParser(
+        description="Measures the cases of wengert-bench in PyTorch, JAX and ONNX Runtime."
+    )
     parser.add_argument("--device", default="cuda:0", help="cuda:0 or cpu")
-    parser.add_argument("--small", action="store_true", help="small extents and few rounds: to see that everything runs")
-    parser.add_argument("--cpu", action="store_true", help="the cases of `wengert-bench cpu`, on the CPU")
-    parser.add_argument("--only", action="append", default=[], help="only cases whose name contains one of these")
-    parser.add_argument("--contender", action="append", choices=list(CONTENDERS), help=f"who; {', '.join(USUAL)} if not given")
+    parser.add_argument("--small", action="store_true", help="small extents and few rounds")
+    parser.add_argument(
+        "--cpu", action="store_true", help="the cases of `wengert-bench cpu`, on the CPU"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[],
+        help="only cases whose name contains one of these texts",
+    )
+    parser.add_argument(
+        "--contender", action="append", choices=list(CONTENDERS),
+        help=f"contenders; the default is {', '.join(USUAL)}",
+    )
     parser.add_argument("--rounds", type=int, help="samples of each case")
-    parser.add_argument("--date", help="the day, for the record")
-    parser.add_argument("--json", help="writes the record to this file instead of the standard output")
-    parser.add_argument("--serve", choices=list(CONTENDERS), help="answer requests on standard input as this contender")
-    parser.add_argument("--start", metavar="CASE", help="with --serve: answer nothing, start this case and say what that took")
-    parser.add_argument("--memory", metavar="CASE", help="with --serve: answer nothing, compile this case and say what memory it needs")
-    parser.add_argument("--cache", metavar="FOLDER", help="with --start: where to keep what is compiled")
+    parser.add_argument("--date", help="date of the record")
+    parser.add_argument("--json", help="write the record to this file instead of standard output")
+    parser.add_argument(
+        "--serve", choices=list(CONTENDERS),
+        help="answer requests on standard input as this contender",
+    )
+    parser.add_argument(
+        "--start", metavar="CASE",
+        help="with --serve: answer no requests, start this case and report the cost",
+    )
+    parser.add_argument(
+        "--memory", metavar="CASE",
+        help="with --serve: answer no requests, compile this case and report its memory",
+    )
+    parser.add_argument(
+        "--cache", metavar="FOLDER", help="with --start: folder of the compilation cache"
+    )
     arguments = parser.parse_args()
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")

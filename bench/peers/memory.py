@@ -1,4 +1,5 @@
-"""What a compiled training step needs of memory, for `wengert-bench memory`: nothing is run, the compiler is asked (`bench/src/memory`)."""
+"""Memory of a compiled training step, for `wengert-bench memory`. The step is compiled and not run
+(`bench/src/memory`)."""
 
 import math
 import time
@@ -7,7 +8,8 @@ import steps
 
 
 def ways_of(jax, network):
-    """Training steps by name, one for each way in which they can be written, and what they take: a state that is donated, inputs and targets."""
+    """Variants of a training step by name, and the types of its arguments: a donated state, inputs
+    and targets."""
     jnp = jax.numpy
     floats = lambda shapes: [jax.ShapeDtypeStruct(tuple(shape), jnp.float32) for shape in shapes]
     parameters = floats(shape for shape, _ in network.shapes.values())
@@ -25,7 +27,8 @@ def ways_of(jax, network):
 
 
 def jax(contender, case):
-    """What the compiler of JAX says of a step: temporary memory, and of the results what is not written over the donated state."""
+    """JAX's compiler's figures of a step: temporary memory, and the results that are not written
+    over the donated state."""
     jax = contender.jax
     network = steps.of(case)
     parameters = sum(math.prod(shape) for shape, _ in network.shapes.values())

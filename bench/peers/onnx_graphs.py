@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""ONNX graphs of the networks of `inference.py`, with the weights that `wengert-bench` draws.
+"""ONNX graphs of the networks of `inference.py`, with the weights of `wengert-bench`.
 
-    python3 bench/peers/onnx_graphs.py FOLDER [--small]     writes one file for each case of inference, named as the case
+    python3 bench/peers/onnx_graphs.py FOLDER [--small]
 
-Opset 17: what is younger is spelled out, as exporters do for the runtimes that are about. Needs onnx and NumPy.
+Writes one file for each case of inference, named after the case. The opset is 17; newer ops are
+expanded into ops of this opset, as exporters do. Needs onnx and NumPy.
 """
 
 import argparse
@@ -18,7 +19,7 @@ OPSET = 17
 
 
 class Graph:
-    """Nodes one after the other; values are known by name."""
+    """A list of nodes in order; values are referred to by name."""
 
     def __init__(self, onnx):
         import numpy as np
@@ -47,7 +48,7 @@ class Graph:
         return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
 
     def attention(self, q, k, v, hidden, batch, steps, heads, width):
-        """`[B, T, C]` each; `hidden` is −∞, or nearly, where nobody looks."""
+        """Attention on `[B, T, C]` each; `hidden` is −∞, or nearly, at masked scores."""
         extent = width // heads
         split = self.shape(batch, steps, heads, extent)
         q, v = (self.op("Transpose", self.op("Reshape", x, split), perm=[0, 2, 1, 3]) for x in (q, v))
@@ -67,7 +68,8 @@ class Graph:
         return self.op("Mul", self.op("Mul", x, self.constant(0.5)), self.op("Add", self.op("Tanh", inner), self.constant(1)))
 
     def model(self, y, shape, inputs):
-        """The model: `inputs` are arrays by name, whose types and shapes it takes."""
+        """The model. `inputs` are arrays by name; the model's inputs have their types and
+        shapes."""
         onnx, helper = self.onnx, self.onnx.helper
         of = lambda a: helper.np_dtype_to_tensor_dtype(a.dtype)
         given = [helper.make_tensor_value_info(name, of(a), a.shape) for name, a in inputs.items()]

@@ -1,4 +1,4 @@
-"""One contender in a process of its own, which answers what `wengert-bench` asks."""
+"""Runs one contender in its own process, which answers requests of `wengert-bench`."""
 
 import ctypes
 import gc
@@ -11,7 +11,7 @@ from telling import why
 
 
 def speaker(output):
-    """A function that writes one JSON object a line."""
+    """A function that writes one JSON object per line."""
 
     def answer(what):
         output.write(json.dumps(what) + "\n")
@@ -21,7 +21,7 @@ def speaker(output):
 
 
 def start(name, device, case, cache, answer):
-    """Starts a case, as `bench/src/starts` asks for it."""
+    """Starts a case for `bench/src/starts`."""
     starts.prepare(cache)
     try:
         starts.measure(CONTENDERS[name](name, device), case, answer)
@@ -32,7 +32,7 @@ def start(name, device, case, cache, answer):
 
 
 def look(name, device, case, answer):
-    """Says what a case's compiled step needs of memory, as `bench/src/memory` asks for it."""
+    """Reports the memory of a case's compiled step, for `bench/src/memory`."""
     try:
         contender = CONTENDERS[name](name, device)
         if not hasattr(contender, "memory"):
@@ -45,14 +45,14 @@ def look(name, device, case, answer):
 
 
 def give_back():
-    """Memory that nobody holds goes back to the system, which others need: allocators keep it otherwise."""
+    """Returns free memory to the system, for the other processes. Allocators would keep it."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def serve(name, device, cases, answer):
-    """Answers requests, one JSON object a line, until they end."""
+    """Answers requests, one JSON object per line, until the end of standard input."""
     try:
         contender = CONTENDERS[name](name, device)
     except Absent as absent:

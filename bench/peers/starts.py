@@ -1,4 +1,5 @@
-"""A start for `wengert-bench starts`: one training step of a transformer in a fresh process, as `bench/src/starts` asks for it."""
+"""A start for `wengert-bench starts`: one training step of a transformer in a fresh process, in the
+protocol of `bench/src/starts`."""
 
 import math
 import os
@@ -13,7 +14,7 @@ STEPS = 3  # the first measures the start, the others the memory of training
 
 
 def prepare(cache):
-    """Says where to keep what is compiled. Libraries read this when they are imported."""
+    """Sets the folder of the compilation caches. Libraries read it when they are imported."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -21,14 +22,15 @@ def prepare(cache):
 
 
 def peak():
-    """The greatest resident memory of this process so far, in bytes."""
+    """Peak resident memory of this process, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def measure(contender, case, answer):
-    """Answers twice: the first step's loss, then what only this process knows. `contender.begun(case)` gives the step and the seconds of compiling, or
-    None, where they are the first step's less the second's."""
+    """Answers twice: first the first step's loss, then the figures of this process.
+    `contender.begun(case)` returns the step and the seconds of compiling. If the seconds are None,
+    they are the first step's time minus the second's."""
     step, compile_seconds = contender.begun(case)
     times = []
     for n in range(STEPS):
@@ -63,7 +65,7 @@ def torch(contender, case):
 
 
 def jax(contender, case):
-    """The step in JAX, attention by einsum, its state donated."""
+    """The step in JAX, with attention by einsum and a donated state."""
     jax, jnp = contender.jax, contender.jax.numpy
     network = steps.of(case)
     with jax.default_device(contender.place):

@@ -1,8 +1,12 @@
-"""Training steps for `measure.py`: the networks of `bench/src/case` that are trained, their losses in PyTorch and JAX, and the optimisers.
+"""Training steps for `measure.py`: the trained networks of `bench/src/case`, their losses in
+PyTorch and JAX, and the optimisers.
 
-A network (`of`) has `shapes` (names of parameters: their shapes and bounds), `data()` (inputs and targets), `decay` (of AdamW; 0 is Adam),
-`torch_losses(torch)` and `jax_losses(jax)`: by name the ways in which its users would write it, each a function of parameters in the order of `shapes`,
-inputs and targets. Those of `convolutional_networks.py` are compiled only, by JAX (`memory.py`). In PyTorch a way is a pair: the loss, and what becomes of the parameters before (PyTorch has some the other way round).
+A network (`of`) has `shapes` (names of parameters, with their shapes and bounds), `data()` (inputs
+and targets), `decay` (of AdamW; 0 is Adam), `torch_losses(torch)` and `jax_losses(jax)`. The last
+two return idiomatic variants of the loss by name. Each is a function of parameters in the order of
+`shapes`, inputs and targets. A variant in PyTorch is a pair: the loss, and a function that converts
+the parameters to PyTorch's layouts first. The networks of `convolutional_networks.py` are only
+compiled, by JAX (`memory.py`).
 """
 
 import math
@@ -32,7 +36,7 @@ def jax_cross_entropy(jax, logits, y):
 
 
 def layers(widths):
-    """Shapes and bounds of affine layers with relu between."""
+    """Shapes and bounds of affine layers with relu in between."""
     found = {}
     for n, (wide, out) in enumerate(zip(widths, widths[1:])):
         bound = math.sqrt(6.0 / wide)
@@ -201,7 +205,7 @@ class Recurrent:
 
 
 def torch_step(torch, loss, parameters, x, y, decay, **settings):
-    """A step as a function of nothing that gives the loss."""
+    """A step as a function without arguments that returns the loss."""
     leaves = [p.requires_grad_() for p in parameters]
     settings.update(lr=RATE, betas=(FIRST, SECOND), eps=EPSILON, weight_decay=decay)
     optimizer = (torch.optim.AdamW if decay else torch.optim.Adam)(leaves, **settings)
@@ -217,7 +221,8 @@ def torch_step(torch, loss, parameters, x, y, decay, **settings):
 
 
 def jax_step(jax, loss, decay):
-    """A step from a state (parameters, two moments, count), inputs and targets to the next state and the loss."""
+    """A step that maps a state (parameters, two moments, count), inputs and targets to the next
+    state and the loss."""
     jnp = jax.numpy
 
     def step(state, x, y):

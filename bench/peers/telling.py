@@ -1,4 +1,4 @@
-"""What is told on the side."""
+"""Progress lines and one-line errors."""
 
 import sys
 

@@ -1,6 +1,7 @@
 """GPT-2 in PyTorch and JAX, for `measure.py`: the network and loss of `wengert::models::Gpt`.
 
-Parameters are a list of arrays in the order of `shapes`; both sides draw the same numbers (`drawing.py`), so that losses can be compared step by step.
+Parameters are a list of arrays in the order of `shapes`. All contenders draw the same numbers
+(`drawing.py`), so their losses can be compared step by step.
 """
 
 import math
@@ -13,7 +14,7 @@ import drawing
 
 
 def shapes(network):
-    """Names of parameters: their shapes, and the bounds between which they are drawn."""
+    """Names of parameters, with their shapes and the bounds of their numbers."""
     c, layers = network["width"], network["layers"]
     even = 0.02 * math.sqrt(3)
     added = even / math.sqrt(2 * layers)
@@ -33,7 +34,7 @@ def shapes(network):
 
 
 def tokens(network):
-    """Tokens, and those that follow them."""
+    """Tokens, and the next tokens."""
     return [drawing.labels(name, (network["batch"], network["steps"]), network["vocabulary"]) for name in ("x", "y")]
 
 
@@ -41,7 +42,8 @@ def tokens(network):
 
 
 def torch_logits(torch, network):
-    """Logits, a row for each token, as a function of parameters in the order of `shapes` and tokens."""
+    """Logits, one row per token, as a function of parameters in the order of `shapes` and
+    tokens."""
     functional = torch.nn.functional
     heads, c = network["heads"], network["width"]
 
@@ -69,7 +71,8 @@ def torch_logits(torch, network):
 
 
 def torch_loss(torch, network):
-    """The mean cross-entropy as a function of parameters in the order of `shapes`, tokens and targets."""
+    """The mean cross-entropy as a function of parameters in the order of `shapes`, tokens and
+    targets."""
     logits = torch_logits(torch, network)
     return lambda parameters, x, y: torch.nn.functional.cross_entropy(logits(parameters, x), y.flatten())
 
@@ -78,7 +81,8 @@ def torch_loss(torch, network):
 
 
 def jax_logits(jax, network, fused):
-    """Logits as a function of parameters and tokens. `fused`: attention is `jax.nn.dot_product_attention`, not einsums."""
+    """Logits as a function of parameters and tokens. With `fused`, attention is
+    `jax.nn.dot_product_attention`, not einsums."""
     jnp = jax.numpy
     heads, c = network["heads"], network["width"]
 

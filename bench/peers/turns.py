@@ -1,4 +1,4 @@
-"""Contenders that take turns within one process, by the method of `bench/src/harness.rs`."""
+"""Measures contenders in turns within one process, by the method of `bench/src/harness.rs`."""
 
 import math
 
@@ -9,7 +9,7 @@ MOST_RUNS = 5000
 
 
 def spread(samples):
-    """Order statistics, linear between samples."""
+    """Order statistics, interpolated linearly between samples."""
     ordered = sorted(samples)
 
     def at(share):
@@ -25,7 +25,7 @@ def runs_for(seconds, settings):
 
 
 def warm(contender, case, settings):
-    """Runs a case until it is warm, and gives the number of runs of a sample."""
+    """Warms a case up, and returns the number of runs per sample."""
     times = []
     while len(times) < 3 or sum(times) < settings["warm_up_seconds"]:
         times.append(contender.time(case, 1))
@@ -34,7 +34,7 @@ def warm(contender, case, settings):
 
 
 def measure(contenders, cases, settings):
-    """Measures cases in turns: measurements and failures as records have them."""
+    """Measures cases in turns. Returns measurements and failures in the form of records."""
     entrants, failed = [], []
     for case in cases:
         for contender in contenders:

@@ -33,21 +33,23 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Kernels, products and training steps on a device; prints a table and can write a record
+    /// Measures kernels, products and training steps on a device; prints a table and can write a
+    /// record
     Gpu {
         /// The device: cuda:0, emulator, cpu
         #[arg(long, default_value = "cuda:0")]
         device: String,
-        /// Only cases of these groups, as records name them
+        /// Only cases of these groups, by their names in records
         #[arg(long, value_name = "NAME")]
         group: Vec<String>,
         #[command(flatten)]
         measured: Measured,
     },
-    /// Some training steps of GPT-2 with 124 million parameters: whether its loss falls, and how
-    /// long a step is
+    /// Runs training steps of GPT-2 with 124 million parameters; checks that the loss falls, and
+    /// times a step
     Gpt2(gpt2::Asked),
-    /// The table of C1 to C10 on the CPU: products, chains, training steps, inference, starts, products of bf16; each contender in a process of its own
+    /// Measures the table of C1 to C10 on the CPU: products, chains, training steps, inference,
+    /// starts, products of bf16; each contender runs in its own process
     Cpu {
         /// Only these rows of the table: C1 to C6 and C10, or C7, C8 or C9 for starts
         #[arg(long, value_name = "LABEL")]
@@ -55,27 +57,29 @@ enum Task {
         #[command(flatten)]
         measured: Measured,
     },
-    /// Chains drawn at random on the CPU, beside loops that rustc compiles for them when they are drawn
+    /// Measures random chains on the CPU against loops that rustc compiles for them
     Chains {
-        /// What they are drawn from; the time if it is not given. It is in the cases' names
+        /// Seed of the chains, which is part of the cases' names; the default is the current time
         #[arg(long)]
         seed: Option<u64>,
         #[command(flatten)]
         measured: Measured,
     },
-    /// Starts alone (C7 to C9): fresh processes, from nothing to the end of their first training step, with their memory
+    /// Measures starts only (C7 to C9): time and memory of a fresh process up to the end of its
+    /// first training step
     Starts {
         #[command(flatten)]
         measured: Measured,
     },
-    /// What training steps need of memory, compiled and not run: arena, bound, naive order, and what other compilers say of theirs
+    /// Reports the memory of training steps, which are compiled and not run: arena, bound, naive
+    /// order, and the figures of other compilers
     Memory(Asked),
-    /// Where the time of cases goes on the CPU, kernel by kernel
+    /// Profiles cases on the CPU, kernel by kernel
     Profile {
         /// Only these rows of the table: C1 to C6
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
-        /// Only cases whose name contains one of these
+        /// Only cases whose name contains one of these texts
         #[arg(long, value_name = "TEXT")]
         only: Vec<String>,
         /// Small extents
@@ -84,31 +88,33 @@ enum Task {
         /// Runs of each case
         #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
         runs: u32,
-        /// Kernels that are listed
+        /// Number of kernels listed
         #[arg(long, value_name = "N", default_value = "30")]
         kernels: usize,
     },
-    /// How compiling grows: graphs of 1,000, 10,000 and 100,000 equations, and the time of each pass. Fails where the time of an equation is not flat
+    /// Measures compile time of graphs of 1,000, 10,000 and 100,000 equations, by pass; fails if
+    /// the times per equation differ by more than a factor of 2
     Compile {
         /// Only these shapes: chain, layers, training, sum, concatenation, loop, loops
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
-        /// Another number of equations; as often as wanted
+        /// Number of equations, instead of the three sizes; can be repeated
         #[arg(long, value_name = "N")]
         equations: Vec<usize>,
-        /// Rounds, of which the quickest counts
+        /// Rounds, of which the fastest counts
         #[arg(long, value_name = "N", default_value_t = 3)]
         rounds: usize,
     },
-    /// Merges records of several contenders to one markdown table
+    /// Merges records of several contenders into one markdown table
     Table {
-        /// Records, as `--json` of other commands and of `bench/peers/measure.py` writes them
+        /// Records, written by `--json` of other commands and of `bench/peers/measure.py`
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
         shown: Shown,
     },
-    /// Prints all cases as JSON, which is what `bench/peers/cases.json` holds; or writes the programs of those on the CPU, for `graphrun` to look at
+    /// Prints all cases as JSON, the content of `bench/peers/cases.json`; or writes the programs of
+    /// the CPU's cases for `graphrun`
     Cases {
         /// Writes a .graph file of each program into this folder instead
         #[arg(long, value_name = "FOLDER")]
@@ -116,14 +122,14 @@ enum Task {
         /// Only programs of these rows of the table: C1 to C10
         #[arg(long, value_name = "LABEL", requires = "save")]
         suite: Vec<String>,
-        /// Only programs of cases whose name contains one of these
+        /// Only programs of cases whose name contains one of these texts
         #[arg(long, value_name = "TEXT", requires = "save")]
         only: Vec<String>,
         /// Small extents
         #[arg(long, requires = "save")]
         small: bool,
     },
-    /// Answers requests for measurements on standard input, as part of another `wengert-bench`
+    /// Answers requests for measurements on standard input, for another `wengert-bench`
     Serve {
         /// The device
         #[arg(long)]
@@ -131,36 +137,36 @@ enum Task {
         /// Cases of small extents
         #[arg(long)]
         small: bool,
-        /// Who answers
+        /// Contender that answers
         #[arg(long, value_enum, default_value = "wengert")]
         contender: Who,
-        /// Answers nothing: starts this case and says what that took
+        /// Answers no requests: starts this case and reports the cost of the start
         #[arg(long, value_name = "CASE")]
         start: Option<String>,
-        /// Where a start may keep what it has compiled; this library compiles so fast that it keeps nothing
+        /// Compilation cache of a start; this library keeps none
         #[arg(long, value_name = "FOLDER")]
         cache: Option<PathBuf>,
     },
 }
 
-/// A contender of this program's own.
+/// A contender that is part of this program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Who {
     /// This library.
     Wengert,
     /// Plain loops, compiled by rustc.
     RustLoop,
-    /// This library, to tell how fast the machine is.
+    /// This library, as a measure of the machine's speed.
     Yardstick,
 }
 
-/// What is measured, and how.
+/// Options of a measurement.
 #[derive(Debug, Args)]
 struct Measured {
-    /// Small extents and few, short rounds: to see that everything runs, not for figures
+    /// Small extents and few, short rounds: checks that everything runs, without meaningful figures
     #[arg(long)]
     small: bool,
-    /// Only cases whose name contains one of these
+    /// Only cases whose name contains one of these texts
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Samples of each case
@@ -169,15 +175,16 @@ struct Measured {
     /// Measures even if other processes keep the machine busy
     #[arg(long)]
     busy: bool,
-    /// Writes a record to this file, anew after each group of cases
+    /// Writes a record to this file, rewritten after each group of cases
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
     shown: Shown,
-    /// The day, for the record
+    /// Date of the record
     #[arg(long)]
     date: Option<String>,
-    /// Another contender, as a command that answers requests, e.g. "python3 bench/peers/measure.py --serve jax"
+    /// Command that answers requests for another contender, e.g.
+    /// "python3 bench/peers/measure.py --serve jax"
     #[arg(long, value_name = "COMMAND")]
     peer: Vec<String>,
 }
@@ -205,10 +212,10 @@ impl Measured {
     }
 }
 
-/// What records become besides the table that is printed.
+/// Further outputs of records, besides the printed table.
 #[derive(Debug, Args)]
 struct Shown {
-    /// Writes all figures to this file, a line each
+    /// Writes all figures to this file, one per line
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Draws a plot to this file

@@ -16,25 +16,25 @@ use wengert::prelude::*;
 use wengert::random::SplitMix64;
 use wengert::{DeviceOptions, Outputs};
 
-/// Which step, and where.
+/// Options of `gpt2`.
 #[derive(Debug, Args)]
 pub struct Asked {
     /// The device: cuda:0, emulator, cpu
     #[arg(long, default_value = "cuda:0")]
     device: String,
-    /// What layers compute in; parameters are f32
+    /// Dtype of the layers; parameters are f32
     #[arg(long, value_enum, default_value = "bf16")]
     dtype: Layers,
-    /// Sequences of a step, of 1024 tokens each
+    /// Sequences per step, of 1024 tokens each
     #[arg(long, value_name = "N", default_value_t = 4)]
     batch: usize,
-    /// Steps that are timed, after three others
+    /// Timed steps, after three warm-up steps
     #[arg(long, value_name = "N", default_value_t = 20)]
     steps: u32,
-    /// Launches kernel by kernel, for profilers
+    /// Launches each kernel separately, for profilers
     #[arg(long)]
     no_capture: bool,
-    /// A small network and short sequences: to see that it runs
+    /// A small network and short sequences: checks that it runs
     #[arg(long)]
     small: bool,
 }

@@ -1,4 +1,4 @@
-"""The versions of what a GPU's machine has of Python and CUDA's packages, a line each."""
+"""Prints the versions of Python and of the CUDA packages on a machine with a GPU, one per line."""
 
 import importlib.metadata
 import sys

@@ -1,4 +1,4 @@
-//! The arguments. Their documentation is the help, in which brackets are brackets.
+//! The arguments. Their documentation is the text of the help, so brackets are not links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -6,23 +6,26 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use wengert::data::inflate::InflateLimit;
 
-/// What scripts ask for, at the end of the help.
+/// The exit statuses, printed at the end of the help.
 const STATUSES: &str = "\
 Exit status:
-    0    the command did what it was asked
-    1    it did, and the answer is no: a check or comparison failed, or training diverged
+    0    success
+    1    the command ran, and its result is negative: a check or comparison failed, or
+         training diverged
     2    wrong usage or bad input, or a file cannot be written
-    3    a device failed or is not there, or there is not enough memory
-  129, 130, 143    training was ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; --resume goes on with it";
+    3    a device failed or is missing, or there is not enough memory
+  129, 130, 143
+         training was ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; --resume goes on with it";
 
 /// Runs, trains, differentiates and inspects graph files.
 #[derive(Parser, Debug)]
 #[command(name = "graphrun", version, about, max_term_width = 110, after_help = STATUSES)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more to the error stream: -v progress, -vv details, -vvv everything. RUST_LOG overrides it.
+    /// Log more to the error stream: -v progress, -vv details, -vvv everything. RUST_LOG overrides
+    /// it.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -42,25 +45,28 @@ pub enum Command {
     Grad(GradArgs),
     /// Write the forward derivative of a function: a graph in, a graph out.
     Jvp(JvpArgs),
-    /// Write a function on a batch of examples: a graph in, a graph out.
+    /// Write a function vectorized over a batch of examples: a graph in, a graph out.
     Vmap(VmapArgs),
     /// Write the Jacobian of a function: a graph in, a graph out.
     Jacobian(JacobianArgs),
     /// Write the Hessian of a function: a graph in, a graph out.
     Hessian(HessianArgs),
-    /// Write the product of a function's Hessian with a tangent: a graph in, a graph out.
+    /// Write the Hessian-vector product of a function: a graph in, a graph out.
     Hvp(HessianArgs),
     /// Write the derivatives of a function along a curve, up to an order: a graph in, a graph out.
     Jet(JetArgs),
-    /// Write a function with what its linear program reads, and that program: a graph in, a graph of two functions out.
+    /// Write a function with residuals as further outputs, and the linear program that takes them:
+    /// a graph in, a graph of two functions out.
     Linearize(JvpArgs),
     /// Write the transpose of a linear function: a graph in, a graph out.
     Transpose(TransposeArgs),
-    /// Check functions: verifier, derivatives against differences, devices against the interpreter.
+    /// Check functions: verifier, derivatives against finite differences, devices against the
+    /// interpreter.
     Check(CheckArgs),
     /// Run the filetests of a folder.
     Test(TestArgs),
-    /// Say what memory a function needs and what less would cost, or give buffers offsets: a table of lifespans and sizes in, the table with offsets out.
+    /// Report the memory of a function and the cost of less, or assign offsets to buffers: a table
+    /// of live ranges and sizes in, the table with offsets out.
     Memory(MemoryArgs),
     /// List the ops, or explain one.
     Ops(OpsArgs),
@@ -68,38 +74,43 @@ pub enum Command {
     Devices(DevicesArgs),
 }
 
-/// What several commands take: which function.
+/// The function, an argument of several commands.
 #[derive(Args, Debug)]
 pub struct FunctionArgs {
-    /// A .graph, .ir or .plan file, and the function in it; the function may be left out if there is just one.
+    /// A .graph, .ir or .plan file, and the function in it. The function may be omitted if the file
+    /// has only one.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
-    /// Bind a dimension variable; those in the shapes of given tensors bind themselves.
+    /// Bind a dimension variable. Variables in the shapes of given tensors are bound by the
+    /// tensors.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
     pub binds: Vec<String>,
 }
 
-/// What several commands take: where values come from.
+/// The values of inputs and variables, options of several commands.
 #[derive(Args, Clone, Debug)]
 pub struct ValueArgs {
-    /// A tensor for an input (or variable): @f.npy, @f.npz[k], @f.safetensors[k], @f.csv, "2x2xf32=1 2 3 4", random:SEED, zeros.
+    /// Tensor for an input or a variable: @f.npy, @f.npz[k], @f.safetensors[k], @f.csv,
+    /// "2x2xf32=1 2 3 4", random:SEED, zeros.
     #[arg(long = "input", value_name = "NAME=SPEC")]
     pub inputs: Vec<OsString>,
-    /// Values of the variables (parameters and state): a .safetensors or .npz file, or a folder of .npy files.
+    /// Values of the variables (parameters and state): a .safetensors or .npz file, or a folder of
+    /// .npy files.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// Seed of the keys that no --input gives.
+    /// Seed of the keys without an --input.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Limits on what is read.
+    /// Limits on the data read.
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
 
-/// What all commands take that read data.
+/// Options of the commands that read data.
 #[derive(Args, Clone, Debug)]
 pub struct ReadingArgs {
-    /// Most bytes that one compressed file may inflate to: 1048576, 3MiB, 16GiB. Without it 256 MiB and 64 times the size of the file.
+    /// Limit on the inflated size of one compressed file: 1048576, 3MiB, 16GiB. The default is 256
+    /// MiB plus 64 times the size of the file.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_decompressed: Option<u64>,
 }
@@ -111,30 +122,32 @@ impl ReadingArgs {
     }
 }
 
-/// What several commands take: on which device.
+/// The device and its choices, options of several commands.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
+    /// Device: cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
     #[arg(long, default_value = "cpu")]
     pub device: String,
-    /// GPUs: a file that says which of cuBLASLt's algorithms were quickest; the same file gives the same bits.
+    /// GPUs: file of the fastest cuBLASLt algorithms. The same file gives the same bits.
     #[arg(long, value_name = "FILE")]
     pub tuning: Option<PathBuf>,
-    /// GPUs: measure the products that the tuning file lacks, and note them there.
+    /// GPUs: measure the products that the tuning file lacks, and add them to it.
     #[arg(long, requires = "tuning")]
     pub autotune: bool,
-    /// GPUs: let cuBLASLt round f32 to tf32 and do whole epilogues its own way; results are less exact.
+    /// GPUs: allow cuBLASLt to round f32 to tf32 and to compute whole epilogues in its own order
+    /// and with its own activations. Results are less exact.
     #[arg(long)]
     pub fast_products: bool,
-    /// GPUs: launch each kernel by itself, not as a captured graph.
+    /// GPUs: launch each kernel separately, without a captured CUDA graph.
     #[arg(long)]
     pub no_capture: bool,
-    /// Most memory that a function may take, all told: bytes, or 3MiB, 1.5GiB. Where its plan would take more, kernels run again instead of keeping what they have made; the bits
-    /// of results are the same.
+    /// Limit on the total memory of a function: bytes, or 3MiB, 1.5GiB. To stay within it, kernels
+    /// are recomputed instead of keeping their results. The bits of results are the same.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
-    /// Most operations that one run of a .plan file may take; a run that takes more is an error. A step takes 1024, besides a scalar instruction, a
-    /// multiplication, an addition or eight copied bytes each.
+    /// Limit on the operations of one run of a .plan file. A run that exceeds it is an error. A
+    /// step counts as 1024 operations. Each scalar instruction, multiplication, addition and group
+    /// of eight copied bytes adds one.
     #[arg(long, value_name = "N", default_value_t = wengert::format::plan::WORK_LIMIT)]
     pub work_limit: u64,
 }
@@ -142,35 +155,38 @@ pub struct DeviceArgs {
 /// Arguments of `run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// Which function.
+    /// The function.
     #[command(flatten)]
     pub function: FunctionArgs,
-    /// On what.
+    /// The inputs and variables.
     #[command(flatten)]
     pub values: ValueArgs,
-    /// Write an output (or a state that was replaced) to a file: .npy, .npz, .safetensors, .csv. `-` prints it in full.
-    /// Outputs that name one .npz or .safetensors file are written to it together.
+    /// Write an output, or a state that the function updates, to a file: .npy, .npz, .safetensors,
+    /// .csv. `-` prints it in full. Outputs with the same .npz or .safetensors file are written to
+    /// it together.
     #[arg(long = "output", value_name = "NAME=PATH")]
     pub outputs: Vec<OsString>,
-    /// Write all variables, as they are after the run, to a .safetensors or .npz file.
+    /// Write all variables after the run to a .safetensors or .npz file.
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
-    /// Compare an output with a file (or a SPEC as for --input); exit status 1 if they differ.
+    /// Compare an output with a file, or with a SPEC as for --input. Exit status 1 if they differ.
     #[arg(long = "expect", value_name = "NAME=PATH")]
     pub expects: Vec<OsString>,
-    /// Relative tolerance of --expect; with both tolerances 0, bits must be equal.
+    /// Relative tolerance of --expect. If both tolerances are 0, the bits must be equal.
     #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
     pub rtol: f64,
     /// Absolute tolerance of --expect.
     #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
     pub atol: f64,
-    /// Where.
+    /// The device.
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Run so many times, and tell what each kernel took: its time a run, its share, its bytes and operations a second. On the CPU.
+    /// Run RUNS times on the CPU, and print for each kernel its time per run, its share of the
+    /// total, and its bytes and operations per second.
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..))]
     pub profile: Option<u64>,
-    /// End with an error if an index or a label is out of range, instead of clamping it (`gather`) or giving NaN (a loss).
+    /// Report an index or label out of range as an error, instead of clamping it (`gather`) or
+    /// returning NaN (a loss).
     #[arg(long)]
     pub check_indices: bool,
     /// Print the outputs as JSON.
@@ -191,41 +207,43 @@ pub struct TrainArgs {
     /// A .graph file with a recipe.
     #[arg(value_name = "FILE")]
     pub file: OsString,
-    /// The arrays that the recipe names: an .npz or .safetensors file, a .csv table, or a folder of .npy files.
+    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
+    /// files.
     #[arg(long, value_name = "DATA")]
     pub data: PathBuf,
-    /// How many steps, counted from the beginning of the run (also with --resume).
+    /// Number of steps, counted from the start of the run (also with --resume).
     #[arg(long, conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
-    /// How many epochs, counted likewise.
+    /// Number of epochs, counted from the start of the run (also with --resume).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
     /// Folder for checkpoints, log and trained weights.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Go on from the folder's newest checkpoint; if that is damaged, from the one before.
+    /// Continue from the folder's newest checkpoint, or from the one before if that is damaged.
     #[arg(long)]
     pub resume: bool,
-    /// Values of variables to start with: a .safetensors or .npz file. It names variables of the program only, and all of
-    /// the model's.
+    /// Initial values of variables: a .safetensors or .npz file. Every name must be a variable of
+    /// the program, and every variable of the model must be in the file.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// Let --params have unknown names, which are left out, and lack variables, which begin as usual.
+    /// Allow --params to have unknown names, which are ignored, and to lack variables, which are
+    /// initialized as usual.
     #[arg(long)]
     pub partial: bool,
     /// Train on data with NaN and infinities.
     #[arg(long)]
     pub allow_non_finite: bool,
-    /// Train on indices and labels for which there is no row or class.
+    /// Train on indices and labels that are out of range.
     #[arg(long)]
     pub allow_out_of_range: bool,
-    /// Limits on what is read.
+    /// Limits on the data read.
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// Where.
+    /// The device.
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Print events and the final report as JSON, one object a line.
+    /// Print events and the final report as JSON, one object per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -233,17 +251,17 @@ pub struct TrainArgs {
 /// Arguments of `compile`.
 #[derive(Args, Debug)]
 pub struct CompileArgs {
-    /// Which function.
+    /// The function.
     #[command(flatten)]
     pub function: FunctionArgs,
-    /// Where to write the plan.
+    /// Output file.
     #[arg(short, long, value_name = "OUT.plan")]
     pub out: PathBuf,
-    /// What to compile for: cpu, or a GPU's architecture: sm_80, sm_86, sm_89, sm_90, sm_100, sm_120.
+    /// Target: cpu, or a GPU architecture: sm_80, sm_86, sm_89, sm_90, sm_100, sm_120.
     #[arg(long, default_value = "cpu")]
     pub target: String,
-    /// Most memory that the plan may take, all told: bytes, or 3MiB, 1.5GiB, or `none` for as much as it takes. With several, the file has a plan for each, and who loads it takes the fastest that
-    /// fits.
+    /// Limit on the total memory of the plan: bytes, or 3MiB, 1.5GiB, or `none` for unlimited. With
+    /// several limits, the file has a plan for each, and a run uses the fastest that fits.
     #[arg(long = "memory-budget", value_name = "BYTES", value_delimiter = ',', value_parser = budget)]
     pub memory_budgets: Vec<Budget>,
 }
@@ -259,13 +277,13 @@ fn budget(text: &str) -> Result<Budget, String> {
 /// Stages of compilation.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// The program as it is written, verified.
+    /// The program as written, verified.
     Graph,
-    /// After the passes over graphs: what is computed, bit for bit.
+    /// The program after the graph passes, which fix the bits of its results.
     Opt,
-    /// Kernels: nests, and what calls and nests read and write.
+    /// The kernels: nests and calls, with the tensors that they read and write.
     Nests,
-    /// What runs when on which bytes.
+    /// The plan: the steps in order, and the bytes that each uses.
     Plan,
     /// The kernels of a plan for a GPU, as PTX.
     Ptx,
@@ -274,48 +292,49 @@ pub enum Stage {
 /// Arguments of `dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
-    /// Which function; without one, all.
+    /// The function. The default is all functions.
     #[command(flatten)]
     pub function: FunctionArgs,
-    /// Up to which stage.
+    /// Stage of compilation to print.
     #[arg(long, value_enum, default_value = "graph")]
     pub stage: Stage,
-    /// What to compile for: cpu, sm_80 and the like; for --stage ptx, sm_90 if nothing is said.
+    /// Target: cpu, or a GPU architecture such as sm_80. The default is cpu, or sm_90 with --stage
+    /// ptx.
     #[arg(long)]
     pub target: Option<String>,
-    /// With --stage opt: stop after this pass.
+    /// With --stage opt: print the program after the last run of this pass.
     #[arg(long, value_name = "PASS")]
     pub after: Option<String>,
-    /// Let a pass make N changes and no more, to find the change that does harm.
+    /// Limit a pass to N changes, to find a faulty change by bisection.
     #[arg(long = "fuel", value_name = "PASS=N", value_delimiter = ',')]
     pub fuels: Vec<String>,
     /// With --stage graph or opt: print the location of every equation, and the table of locations.
     #[arg(long)]
     pub locs: bool,
-    /// With --stage nests: print what each kernel costs.
+    /// With --stage nests: print the cost of each kernel.
     #[arg(long)]
     pub cost: bool,
-    /// With --stage plan: print how much memory it takes, and when most.
+    /// With --stage plan: print its memory use and its peak.
     #[arg(long)]
     pub memory: bool,
-    /// With --stage plan or ptx: most memory that the plan may take, all told.
+    /// With --stage plan or ptx: limit on the total memory of the plan.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
-    /// Print the recipe of a .graph file, too.
+    /// Also print the recipe of a .graph file.
     #[arg(long)]
     pub recipe: bool,
 }
 
-/// What all commands take that differentiate.
+/// Options of the commands that differentiate.
 #[derive(Args, Debug)]
 pub struct WrtArgs {
-    /// Which function.
+    /// The function.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
-    /// Inputs to differentiate with respect to: names, or the beginnings of key paths.
+    /// Inputs to differentiate with respect to: names, or prefixes of key paths.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     pub wrt: Vec<String>,
-    /// Where to write it: .ir or .graph; printed without this.
+    /// Output file, .ir or .graph. The default is to print.
     #[arg(short, long, value_name = "OUT")]
     pub out: Option<PathBuf>,
 }
@@ -323,20 +342,20 @@ pub struct WrtArgs {
 /// Arguments of `grad`.
 #[derive(Args, Debug)]
 pub struct GradArgs {
-    /// Of what.
+    /// The function and its inputs.
     #[command(flatten)]
     pub what: WrtArgs,
-    /// The output to differentiate, if there are several scalars.
+    /// Output to differentiate, if there are several scalars.
     #[arg(long, value_name = "OUTPUT")]
     pub of: Option<String>,
-    /// Give the value as an output, too.
+    /// Also return the value.
     #[arg(long)]
     pub value: bool,
-    /// Take the output's cotangent as an input (a vjp); then the output needs not be a scalar.
+    /// Take the output's cotangent as an input (a VJP). The output need not be a scalar then.
     #[arg(long)]
     pub seed: bool,
-    /// Write two functions: the forward run, whose last outputs are residuals, and the backward run, which takes them and the output's
-    /// cotangent. The residuals are listed.
+    /// Write two functions, and list the residuals. The forward function returns residuals as its
+    /// last outputs. The backward function takes the residuals and the output's cotangent.
     #[arg(long, conflicts_with_all = ["value", "seed"])]
     pub split: bool,
 }
@@ -344,7 +363,7 @@ pub struct GradArgs {
 /// Arguments of `jvp` and `linearize`.
 #[derive(Args, Debug)]
 pub struct JvpArgs {
-    /// Of what.
+    /// The function and its inputs.
     #[command(flatten)]
     pub what: WrtArgs,
 }
@@ -352,16 +371,17 @@ pub struct JvpArgs {
 /// Arguments of `jacobian`.
 #[derive(Args, Debug)]
 pub struct JacobianArgs {
-    /// Of what.
+    /// The function and its inputs.
     #[command(flatten)]
     pub what: WrtArgs,
-    /// The output to differentiate, if there are several of floats.
+    /// Output to differentiate, if there are several of floats.
     #[arg(long, value_name = "OUTPUT")]
     pub of: Option<String>,
-    /// Give the value as an output, too.
+    /// Also return the value.
     #[arg(long)]
     pub value: bool,
-    /// By forward mode, column by column: for functions of few numbers. Without it by reverse mode, row by row.
+    /// Use forward mode, column by column, for functions with few input elements. The default is
+    /// reverse mode, row by row.
     #[arg(long)]
     pub forward: bool,
 }
@@ -369,13 +389,13 @@ pub struct JacobianArgs {
 /// Arguments of `hessian` and `hvp`.
 #[derive(Args, Debug)]
 pub struct HessianArgs {
-    /// Of what.
+    /// The function and its inputs.
     #[command(flatten)]
     pub what: WrtArgs,
-    /// The output to differentiate, if there are several scalars.
+    /// Output to differentiate, if there are several scalars.
     #[arg(long, value_name = "OUTPUT")]
     pub of: Option<String>,
-    /// Give value and gradient as outputs, too.
+    /// Also return the value and the gradient.
     #[arg(long)]
     pub value: bool,
 }
@@ -383,10 +403,10 @@ pub struct HessianArgs {
 /// Arguments of `jet`.
 #[derive(Args, Debug)]
 pub struct JetArgs {
-    /// Of what.
+    /// The function and its inputs.
     #[command(flatten)]
     pub what: WrtArgs,
-    /// The highest order.
+    /// Highest order.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub order: u8,
 }
@@ -394,7 +414,7 @@ pub struct JetArgs {
 /// Arguments of `transpose`.
 #[derive(Args, Debug)]
 pub struct TransposeArgs {
-    /// Of what; the function must be linear in the inputs that are named, together.
+    /// The function and its inputs. The function must be jointly linear in the named inputs.
     #[command(flatten)]
     pub what: WrtArgs,
 }
@@ -402,20 +422,21 @@ pub struct TransposeArgs {
 /// Arguments of `vmap`.
 #[derive(Args, Debug)]
 pub struct VmapArgs {
-    /// Which function.
+    /// The function.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
-    /// Inputs that have a value for each example, with the axis along which these lie: names, or the beginnings of key paths. The
-    /// examples share all others.
+    /// Batched inputs, each with its batch axis: names, or prefixes of key paths. The examples
+    /// share all other inputs.
     #[arg(long = "in", value_name = "NAME:AXIS", value_delimiter = ',', required = true, value_parser = axis_of)]
     pub inputs: Vec<(String, usize)>,
-    /// How many examples there are: a number, or a dimension variable; B, or B2 and so on where the function has one of that name.
+    /// Number of examples: a number or a dimension variable. The default is B, or B2 and so on if
+    /// the function has a variable B.
     #[arg(long, value_name = "B|N")]
     pub size: Option<String>,
-    /// The axis along which the examples lie in outputs.
+    /// Batch axis of the outputs.
     #[arg(long, value_name = "AXIS", default_value_t = 0)]
     pub out_axis: usize,
-    /// Where to write it: .ir or .graph; printed without this.
+    /// Output file, .ir or .graph. The default is to print.
     #[arg(short, long, value_name = "OUT")]
     pub out: Option<PathBuf>,
 }
@@ -429,10 +450,10 @@ fn axis_of(text: &str) -> Result<(String, usize), String> {
 /// Arguments of `check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// Which function; without one, all.
+    /// The function. The default is all functions.
     #[command(flatten)]
     pub function: FunctionArgs,
-    /// On what; inputs that are not given are random.
+    /// The inputs and variables. Inputs without a value are random.
     #[command(flatten)]
     pub values: ValueArgs,
     /// Print the findings as JSON.
@@ -443,7 +464,7 @@ pub struct CheckArgs {
 /// Arguments of `test`.
 #[derive(Args, Debug)]
 pub struct TestArgs {
-    /// Folders, searched with all below them, or single files.
+    /// Folders, searched recursively, or single files.
     #[arg(value_name = "DIR", required = true)]
     pub paths: Vec<PathBuf>,
     /// Rewrite the expected output of the cases that fail.
@@ -455,41 +476,46 @@ pub struct TestArgs {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("goal").required(true))]
 pub struct MemoryArgs {
-    /// A .graph or .ir file and the function in it, or a .csv table of buffers, one a line: id, lower, upper (the first moment at which the buffer lives no more), size; and
-    /// alignment, offset (where it must lie), alias (whose bytes it shares), where there is such a column.
+    /// A .graph or .ir file and the function in it, or a .csv table with one buffer per row. Its
+    /// columns are id, lower, upper (the exclusive end of the live range) and size. Optional
+    /// columns are alignment, offset (a fixed offset) and alias (the buffer whose bytes it shares).
     #[arg(value_name = "FILE[@FUNC]|PROBLEM.csv")]
     pub problem: OsString,
-    /// Find offsets with which no buffer ends above this: bytes, or 3KiB, 3MiB, 3GiB; exit status 1 if there are none or none is found. Of a function: the buffers of its arena.
+    /// Find offsets that fit in this capacity: bytes, or 3KiB, 3MiB, 3GiB. Exit status 1 if none
+    /// exist or none are found. For a function, the buffers are those of its arena.
     #[arg(long, value_name = "BYTES", group = "goal", value_parser = bytes)]
     pub capacity: Option<u64>,
-    /// Find offsets that end as low as possible.
+    /// Find offsets that minimize the highest end of a buffer.
     #[arg(long, group = "goal")]
     pub minimize: bool,
-    /// Of a function: list plans from the least memory it can run in to what it takes as it is, with what they cost.
+    /// For a function: list plans from its least memory to its default memory, with their costs.
     #[arg(long, group = "goal")]
     pub frontier: bool,
-    /// With --frontier: most plans beside the one that takes most.
+    /// With --frontier: limit on the number of plans besides the one with the most memory.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub points: u64,
-    /// With --frontier: run each plan so many times on the CPU, in turns, and list the median of its times; inputs that are not given are random.
+    /// With --frontier: run each plan RUNS times on the CPU, in turns, and list its median time.
+    /// Inputs without a value are random.
     #[arg(long, value_name = "RUNS", requires = "frontier", value_parser = clap::value_parser!(u64).range(1..))]
     pub measure: Option<u64>,
-    /// Of a function: what to compile for: cpu, sm_80 and the like.
+    /// For a function: target, cpu or a GPU architecture such as sm_80.
     #[arg(long, default_value = "cpu")]
     pub target: String,
-    /// Of a function: bind a dimension variable.
+    /// For a function: bind a dimension variable.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
     pub binds: Vec<String>,
-    /// On what, with --measure.
+    /// The inputs and variables, with --measure.
     #[command(flatten)]
     pub values: ValueArgs,
-    /// Write the table with offsets; with --frontier, all plans to one .plan file, of which the fastest is taken that fits.
+    /// Write the table with offsets. With --frontier, write all plans to one .plan file; a run uses
+    /// the fastest that fits.
     #[arg(short, long, value_name = "SOLUTION.csv|OUT.plan")]
     pub out: Option<PathBuf>,
-    /// Draw the arena over time, or time over memory.
+    /// Draw the arena over time. With --frontier, draw time over memory.
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// States that the exact search may look at, all together, of which heuristics before it have some, too; the same effort gives the same result.
+    /// Limit on the states that the heuristics and the exact search visit in total. The same limit
+    /// gives the same result.
     #[arg(long, value_name = "STATES", default_value_t = 1_000_000)]
     pub effort: u64,
     /// Print the result as JSON.
@@ -497,7 +523,7 @@ pub struct MemoryArgs {
     pub json: bool,
 }
 
-/// Bytes, as a number or with a binary unit.
+/// Parses bytes: a number, or a number with a binary unit.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
@@ -516,7 +542,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 /// Arguments of `ops`.
 #[derive(Args, Debug)]
 pub struct OpsArgs {
-    /// The op to explain; without it, all are listed.
+    /// Op to explain. The default is to list all ops.
     pub name: Option<String>,
     /// Print JSON.
     #[arg(long)]

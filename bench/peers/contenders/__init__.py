@@ -1,5 +1,6 @@
-"""Other systems, by the names they are asked for. Each is made of its name and a device, or is [absent](absent.py); it says which cases it wants, makes them ready, times and
-releases them. What an import of theirs costs is paid by who asks for them."""
+"""Other systems by name. A contender is constructed from its name and a device, or raises
+[Absent](absent.py). It selects its cases, prepares, times and releases them. Its libraries are
+imported when it is constructed."""
 
 from .absent import Absent
 from .jax import Jax

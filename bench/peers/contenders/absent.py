@@ -1,4 +1,4 @@
-"""Who is not there."""
+"""The exception for a contender that cannot take part."""
 
 
 class Absent(Exception):

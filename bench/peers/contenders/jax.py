@@ -17,7 +17,8 @@ from .absent import Absent
 
 
 class Jax:
-    """JAX, jitted; training steps donate their state. `jax.least-memory`: XLA orders what a CPU does for memory, not so that much can run at once."""
+    """JAX, jitted; training steps donate their state. In `jax.least-memory`, XLA on a CPU schedules
+    for memory, not for concurrency."""
 
     def __init__(self, name, device):
         if name == "jax.least-memory":
@@ -48,7 +49,7 @@ class Jax:
         return case["kind"]["is"] != "recurrent" or is_compared(case, self.device)
 
     def wide(self):
-        """A context in which there is f64."""
+        """A context with f64 enabled."""
         if hasattr(self.jax, "enable_x64"):
             return self.jax.enable_x64(True)
         from jax.experimental import enable_x64
@@ -69,7 +70,7 @@ class Jax:
         return arrays
 
     def function(self, case):
-        """A case as a function of its arrays in the order of `operands`, which gives a tuple."""
+        """A case as a function of its arrays, in the order of `operands`, that returns a tuple."""
         jax, jnp, kind = self.jax, self.jax.numpy, case["kind"]
         name = kind["is"]
 
@@ -120,7 +121,7 @@ class Jax:
         }[kind["epilogue"]]
 
     def steps(self, case):
-        """A network's training steps by name: one for each way in which it can be written."""
+        """Variants of a network's training step by name."""
         jax, jnp, network = self.jax, self.jax.numpy, steps.of(case)
         losses = network.jax_losses(jax)
 
@@ -160,7 +161,7 @@ class Jax:
         return memory.jax(self, case)
 
     def infer(self, case):
-        """A network's results by name: one for each way that attention can be written."""
+        """Variants of a network's inference by name; they differ in the form of attention."""
         jax, jnp, network = self.jax, self.jax.numpy, inference.of(case)
         with jax.default_device(self.place):
             inputs = [jnp.asarray(a) for a in network.inputs().values()]

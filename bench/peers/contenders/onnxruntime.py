@@ -12,7 +12,8 @@ from .absent import Absent
 
 
 class OnnxRuntime:
-    """ONNX Runtime with its usual settings, on graphs of `onnx_graphs.py`: products and inference."""
+    """ONNX Runtime with its default settings, on graphs of `onnx_graphs.py`: products and
+    inference."""
 
     def __init__(self, name, device):
         try:

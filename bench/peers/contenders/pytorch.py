@@ -54,8 +54,8 @@ class Torch:
             self.torch.cuda.synchronize(self.device)
 
     def compiled(self, function):
-        """The function, compiled as the contender's name says. Each gets a code object of its own: the compiler counts recompilations
-        of a code object and gives up after some."""
+        """The function, compiled as the contender's name says. Each has its own code object,
+        because the compiler limits the recompilations of a code object."""
         if self.name == "torch":
             return function
         function = types.FunctionType(
@@ -114,7 +114,7 @@ class Torch:
         }[kind["epilogue"]]
 
     def runner(self, case, arrays, function):
-        """A function of nothing that runs the case and gives its results as a tuple."""
+        """A function without arguments that runs the case and returns its results as a tuple."""
         grad = self.torch.autograd.grad
         kernel = case["kind"].get("kernel")
         if kernel == "layer_norm_backward":
@@ -137,7 +137,7 @@ class Torch:
         return lambda: (function(*inputs),)
 
     def captured(self, run):
-        """The step as one CUDA graph, after some runs of it."""
+        """The step as one CUDA graph, captured after some warm-up runs."""
         torch = self.torch
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -156,7 +156,7 @@ class Torch:
         return replay
 
     def steps(self, case):
-        """A network's training steps by name: one for each way in which it can be written."""
+        """Variants of a network's training step by name, and its plain step in f64."""
         torch, network = self.torch, steps.of(case)
         x, y = (torch.from_numpy(a).to(self.device) for a in network.data())
         x, y = (a if a.is_floating_point() else a.long() for a in (x, y))
@@ -183,7 +183,7 @@ class Torch:
         return starts.torch(self, case)
 
     def infer(self, case):
-        """A network's results by name: one for each way in which it can be asked."""
+        """Variants of a network's inference by name."""
         torch, network = self.torch, inference.of(case)
         inputs = [torch.from_numpy(a).to(self.device) for a in network.inputs().values()]
         inputs = [a.long() if a.dtype == torch.int32 else a for a in inputs]
@@ -216,7 +216,7 @@ class Torch:
         return verdict(case, worst, compared)
 
     def captured_case(self, case):
-        """A step as a CUDA graph: the loss behind those that capturing took is compared."""
+        """A step as a CUDA graph. The loss of the first step after the capture is compared."""
         ways, plain = self.steps(case)
         run, plain = self.captured(next(iter(ways.values()))()), plain()
         found = float(run()[0])

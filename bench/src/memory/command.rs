@@ -11,28 +11,30 @@ use std::path::{Path, PathBuf};
 use wengert::command::{Outcome, Status};
 use wengert::{Device, Diagnostic, Result, atomic};
 
-/// Which steps are compiled, and who else is asked.
+/// Options of `memory`: the steps to compile and the peers to ask.
 #[derive(Debug, Args)]
 pub struct Asked {
     /// Small extents
     #[arg(long)]
     small: bool,
-    /// Only cases whose name contains one of these
+    /// Only cases whose name contains one of these texts
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Another contender, as a command that answers requests, e.g. "python3 bench/peers/measure.py --serve jax"
+    /// Command that answers requests for another contender, e.g.
+    /// "python3 bench/peers/measure.py --serve jax"
     #[arg(long, value_name = "COMMAND")]
     peer: Vec<String>,
-    /// The day, for the record
+    /// Date of the record
     #[arg(long)]
     date: Option<String>,
     /// Writes a record to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Writes all figures to this file, a line each
+    /// Writes all figures to this file, one per line
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Writes a .graph file of each program into this folder, for `graphrun dump FILE --stage plan --memory`
+    /// Writes a .graph file of each program into this folder, for `graphrun dump FILE --stage plan
+    /// --memory`
     #[arg(long, value_name = "FOLDER")]
     save: Option<PathBuf>,
 }

@@ -2,8 +2,9 @@
 
     pip install mpmath && python3 values.py > values.txt
 
-A line is: function, argument, value as the nearest double and the rest; numbers as the bits of doubles. The arguments are random, more of them where
-the functions of `f64` change their formula and where results are hard.
+A line is: function, argument, value as the nearest double and the remainder. Numbers are the bits
+of doubles. The arguments are random. More of them lie where the functions of `f64` switch formulas
+and where results are hard to compute.
 """
 
 import random

@@ -1,10 +1,12 @@
-"""Writes what Wengert's linear algebra is compared with: values and derivatives of JAX in double precision.
+"""Writes the reference of Wengert's linear algebra: values and derivatives of JAX in double
+precision.
 
     python generate.py            # needs jax and numpy; writes jax.npz beside itself
 
-Points, tangents and cotangents are drawn by SplitMix64, here and in jax.rs alike, so the file has results only. For each case: y*, the results; ydot*,
-their tangents along given ones; xbar*, the cotangents of the inputs from given ones; second*, the derivative of those along the tangents. Of an array of more
-than 200 elements, every 13th is kept.
+Points, tangents and cotangents are drawn by SplitMix64, here and in jax.rs alike, so the file holds
+results only. For each case: y*, the results; ydot*, their tangents along the drawn tangents; xbar*,
+the cotangents of the inputs from the drawn cotangents; second*, the derivative of xbar* along the
+tangents. Of an array of more than 200 elements, every 13th is kept.
 """
 
 import os
@@ -21,7 +23,7 @@ MASK = (1 << 64) - 1
 
 
 def draw(seed, shape):
-    """Numbers from [-1, 1)."""
+    """Uniform numbers in [-1, 1)."""
     state, out = seed, []
     for _ in range(int(np.prod(shape))):
         state = (state + 0x9E3779B97F4A7C15) & MASK
@@ -34,14 +36,14 @@ def draw(seed, shape):
 
 
 def ramp(x, low=1.0):
-    """A rectangular diagonal low, low + 1, …"""
+    """A rectangular matrix with the diagonal low, low + 1, …"""
     m, n = x.shape
     i, j = jnp.arange(m)[:, None], jnp.arange(n)[None, :]
     return jnp.where(i == j, i + low, 0.0)
 
 
 def turned(x):
-    """Threes on the diagonal that goes down to the left, so that rows are exchanged."""
+    """Threes on the anti-diagonal, so that pivoting exchanges rows."""
     m, n = x.shape
     i, j = jnp.arange(m)[:, None], jnp.arange(n)[None, :]
     return jnp.where(i + j == min(m, n) - 1, 3.0, 0.0)
@@ -52,7 +54,7 @@ def spd(x):
 
 
 def signed(v):
-    """Columns with a positive first entry."""
+    """Columns, each negated if its first entry is negative."""
     return v * jnp.where(v[:1] < 0, -1.0, 1.0)
 
 

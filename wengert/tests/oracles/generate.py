@@ -1,18 +1,23 @@
-"""Writes what Wengert's ops are compared with: values of 50 digits (mpmath) and of JAX in double precision.
+"""Writes the reference of Wengert's ops: values of 50 digits (mpmath), and of JAX in double
+precision.
 
     python generate.py            # needs jax, numpy and mpmath; writes beside itself
 
-elementwise.npz   for each op of one or two operands: points that every float dtype holds, the exact value at them as the sum of two
-                  doubles, and the exact first and second derivatives.
-edges.npz         the same ops at 0, ±1, ±∞, NaN, the least and the greatest numbers: values and first derivatives as JAX has them.
+elementwise.npz   for each op of one or two operands: points that every float dtype represents, the
+                  exact value at them as the sum of two doubles, and the exact first and second
+                  derivatives.
+edges.npz         the same ops at 0, ±1, ±∞, NaN, the least and the greatest numbers: values and
+                  first derivatives of JAX.
 programs.ir       one function for each case of the other ops, in Wengert's text.
-programs.npz      for each of them operands, results, and by JAX: the tangent of the results along given tangents, the cotangents of the
-                  operands from given ones, and the derivative of those along the tangents (second order).
+programs.npz      for each of them operands, results, and by JAX: the tangent of the results along
+                  given tangents, the cotangents of the operands from given cotangents, and the
+                  derivative of the latter along the tangents (second order).
 control.npz       the same for programs with control flow, which control.rs builds.
-implicit.npz      the same for solutions of equations, fourier.npz for Fourier transforms; `python generate.py implicit` writes one alone.
+implicit.npz      the same for solutions of equations, fourier.npz for Fourier transforms;
+                  `python generate.py implicit` writes one alone.
 
-Points are multiples of a power of two with at most 8 significant bits, so that bfloat16 holds them; random numbers are seeded: the
-files are the same each time they are written with the same versions.
+Points are multiples of a power of two with at most 8 significant bits, so that bfloat16 represents
+them. Random numbers are seeded: the same versions write the same files.
 """
 
 import os
@@ -198,7 +203,7 @@ class Cases:
         return np.array(values, np.int32)
 
     def add(self, op, attributes, jax_function, *operands, differentiable=True):
-        """One case: `op operands {attributes}` and a function of JAX that means the same."""
+        """Adds a case: `op operands {attributes}` and an equivalent function of JAX."""
         number = self.count.get(op, 0)
         self.count[op] = number + 1
         name = f"{op}_{number}"
@@ -215,7 +220,7 @@ class Cases:
         self.record(name, run, operands, results, differentiable)
 
     def program(self, name, jax_function, *operands):
-        """A case without a text."""
+        """Adds a case without a text."""
         run = lambda *x: tuple(jax.tree.leaves(jax_function(*map(jnp.asarray, x))))
         operands = [np.asarray(o) for o in operands]
         self.record(name, run, operands, [np.asarray(r) for r in run(*operands)], True)
@@ -445,7 +450,8 @@ def control(c):
 
 
 def implicit(c):
-    """Implicit functions of a right-hand side b[3] and a matrix w[3,3]: solvers of their own, as little alike Wengert's as may be."""
+    """Implicit functions of a right-hand side b[3] and a matrix w[3,3], with solvers that share as
+    little as possible with Wengert's."""
     operands = (c.f(3), c.f(3, 3, low=-0.5, high=0.5))
 
     def map_of(w):
@@ -483,7 +489,8 @@ def implicit(c):
 
 
 def fourier(c):
-    """Transforms and their derivatives, along the last axis of two rows; of a plane, along both."""
+    """Transforms and their derivatives, along the last axis of two rows, and along both axes of a
+    plane."""
     parts = lambda z: (z.real, z.imag)
 
     def complex_both(*x):

@@ -1,4 +1,7 @@
-"""Writes recurrent.npz: an LSTM with its derivatives, by PyTorch in double precision. Run it as `python3 recurrent.py`; it needs torch and numpy."""
+"""Writes recurrent.npz: an LSTM with its derivatives, by PyTorch in double precision.
+
+Run it as `python3 recurrent.py`; it needs torch and numpy.
+"""
 
 import os
 

@@ -1,13 +1,16 @@
-"""Writes the npz files here: networks by PyTorch in double precision, their values and what ten steps of AdamW make of them.
+"""Writes the npz files here: networks by PyTorch in double precision, their values, and their
+variables after ten steps of AdamW.
 
 Run it as `python3 generate.py`; it needs torch, transformers and numpy. In each file:
 
-    begin.<path>, end.<path>   each variable before the first step and after the tenth, as this library names it and has it lie
+    begin.<path>, end.<path>   each variable before the first step and after the tenth, by the name
+                               and in the layout of this library
     losses                     the loss before each step
     value.<n>                  results of the network before the first step
-    the rest                   what is given to it
+    the rest                   the inputs
 
-GPT-2 and BERT are those of transformers, the others are made of PyTorch's functions here.
+GPT-2 and BERT are those of transformers. The other networks are written here with PyTorch's
+functions.
 """
 
 import os
@@ -33,7 +36,7 @@ def numbers(tensors):
 
 
 def draw(shapes, scale=0.4):
-    """Variables by path: norms near one, all else normally distributed."""
+    """Variables by path: norms near one, all others normally distributed."""
     drawn = {}
     for path, shape in shapes.items():
         norm = ("norm" in path.lower() or "ln_" in path or "bn" in path or "downsample.1" in path) and path.endswith("weight")
@@ -44,7 +47,8 @@ def draw(shapes, scale=0.4):
 
 
 def record(name, shapes, given, run, running=None, after=None):
-    """`run` gives the loss and the values of variables by path; `running` are statistics that it changes."""
+    """Trains a network and writes its file. `run` maps variables by path to the loss and the
+    network's values, and updates the statistics `running`."""
     variables = {path: t.requires_grad_() for path, t in draw(shapes).items()}
     running = running or {}
     arrays = {f"begin.{path}": a for path, a in numbers(variables | running).items()}
@@ -82,7 +86,7 @@ def conv(p, path, x, **options):
 
 
 def first(images):
-    """Channels first, as PyTorch wants them."""
+    """Images with channels first, the layout of PyTorch."""
     return images.permute(0, 3, 1, 2)
 
 
@@ -274,7 +278,7 @@ def unet():
 
 
 def layers():
-    """Layers that no network above has, or has in one form only."""
+    """Layers that the networks above lack, or have in one form only."""
     arrays = {}
     x, weight = torch.randn(4, 6), torch.randn(6)
     arrays |= {"rms.x": x, "rms.weight": weight, "rms.y": F.rms_norm(x, (6,), weight, 1e-6)}

@@ -1,7 +1,8 @@
-//! Libraries of Rust as contenders of `wengert-bench`: `wengert-peers --serve NAME` answers its requests, and with `--start CASE --cache FOLDER` behind
-//! that starts a case, like `bench/peers/measure.py`.
+//! Rust libraries as contenders of `wengert-bench`. `wengert-peers --serve NAME` answers its
+//! requests; with `--start CASE --cache FOLDER` it starts a case instead, like
+//! `bench/peers/measure.py`.
 
-// With some of the libraries only, some of what they share is not used.
+// With only some of the libraries, some shared code is unused.
 #![cfg_attr(
     not(all(feature = "burn", feature = "candle", feature = "luminal", feature = "tract")),
     allow(dead_code)
@@ -35,7 +36,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread::available_parallelism;
 
-/// Who there is.
+/// The contenders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Name {
     #[cfg(feature = "burn")]
@@ -48,31 +49,33 @@ enum Name {
     Tract,
 }
 
-/// Answers requests for measurements of a library on standard input, as part of `wengert-bench`
+/// Answers requests for measurements of a library on standard input, for `wengert-bench`
 #[derive(Debug, Parser)]
 #[command(name = "wengert-peers", version)]
 struct Arguments {
-    /// Who answers
+    /// Contender that answers
     #[arg(long, value_enum, required_unless_present = "list")]
     serve: Option<Name>,
-    /// Says who there is, which versions, and which cases of `wengert-bench cpu` each leaves out and why
+    /// Lists the contenders, their versions, and the cases of `wengert-bench cpu` that each leaves
+    /// out, with the reasons
     #[arg(long)]
     list: bool,
-    /// The device: all of them run on the CPU
+    /// The device; all contenders run on the CPU
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Cases of small extents; they have names of their own and are known in any case
+    /// Cases of small extents; without effect, because their distinct names are always known
     #[arg(long)]
     small: bool,
-    /// Answers nothing: starts this case and says what that took
+    /// Answers no requests: starts this case and reports the cost of the start
     #[arg(long, value_name = "CASE", requires = "cache")]
     start: Option<String>,
-    /// Where a start may keep what it has compiled; nobody here compiles
+    /// Compilation cache of a start; unused, because no contender here compiles
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
 }
 
-/// What thread pools ask before they ask the machine, which some ask for cores that this process must not use.
+/// Environment variables that thread pools read before they count the cores. Some pools count cores
+/// that this process must not use.
 const THREADS: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
 fn main() -> Result<()> {
@@ -106,7 +109,7 @@ fn contender(name: Name) -> Box<dyn Contender> {
     }
 }
 
-/// Says who there is.
+/// Lists the contenders.
 fn list(out: &mut dyn Write) -> Result<()> {
     let of_table = case::lists().remove("cpu").context("the catalogue has the table's cases")?;
     for contender in Name::value_variants().iter().map(|name| contender(*name)) {
@@ -129,7 +132,7 @@ fn list(out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Begins once more in this process' place, with the number of threads in the environment.
+/// Executes this program again in the same process, with the number of threads in the environment.
 fn again() -> Result<()> {
     let threads = available_parallelism().map_or(1, usize::from).to_string();
     let program = std::env::current_exe().context("the program that runs cannot be found again")?;
