@@ -78,7 +78,7 @@ pub enum Command {
 #[derive(Args, Debug)]
 pub struct FunctionArgs {
     /// A .graph, .ir or .plan file, and the function in it. The function may be omitted if the file
-    /// has only one.
+    /// has only one, or if the command takes all functions by default.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
     /// Bind a dimension variable. Variables in the shapes of given tensors are bound by the
@@ -98,7 +98,8 @@ pub struct ValueArgs {
     /// .npy files.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// Seed of the keys without an --input.
+    /// Seed of the keys without an --input, and of inputs that are random because they have no
+    /// value.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Limits on the data read.
@@ -261,7 +262,8 @@ pub struct CompileArgs {
     #[arg(long, default_value = "cpu")]
     pub target: String,
     /// Limit on the total memory of the plan: bytes, or 3MiB, 1.5GiB, or `none` for unlimited. With
-    /// several limits, the file has a plan for each, and a run uses the fastest that fits.
+    /// several limits, the file has a plan for each, and a run uses the fastest that fits. A limit
+    /// gets no plan of its own if the plan for a larger limit takes no more memory.
     #[arg(long = "memory-budget", value_name = "BYTES", value_delimiter = ',', value_parser = budget)]
     pub memory_budgets: Vec<Budget>,
 }
@@ -425,9 +427,9 @@ pub struct VmapArgs {
     /// The function.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
-    /// Batched inputs, each with its batch axis: names, or prefixes of key paths. The examples
-    /// share all other inputs.
-    #[arg(long = "in", value_name = "NAME:AXIS", value_delimiter = ',', required = true, value_parser = axis_of)]
+    /// Batched inputs: names, or prefixes of key paths. Each may name its batch axis; the default is
+    /// 0. The examples share all other inputs.
+    #[arg(long = "in", value_name = "NAME[:AXIS]", value_delimiter = ',', required = true, value_parser = axis_of)]
     pub inputs: Vec<(String, usize)>,
     /// Number of examples: a number or a dimension variable. The default is B, or B2 and so on if
     /// the function has a variable B.
