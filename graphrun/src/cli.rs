@@ -427,8 +427,8 @@ pub struct VmapArgs {
     /// The function.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
-    /// Batched inputs: names, or prefixes of key paths. Each may name its batch axis; the default is
-    /// 0. The examples share all other inputs.
+    /// Batched inputs: names, or prefixes of key paths. Each may name its batch axis; the default
+    /// is 0. The examples share all other inputs.
     #[arg(long = "in", value_name = "NAME[:AXIS]", value_delimiter = ',', required = true, value_parser = axis_of)]
     pub inputs: Vec<(String, usize)>,
     /// Number of examples: a number or a dimension variable. The default is B, or B2 and so on if

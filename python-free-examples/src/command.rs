@@ -1,5 +1,5 @@
-//! The command line of the examples, `EXAMPLE [DEVICE [STEPS]]`, the progress of a training, and the
-//! printing of errors.
+//! The command line of the examples, `EXAMPLE [DEVICE [STEPS]]`, the progress of a training, and
+//! the printing of errors.
 
 use clap::Parser;
 use std::error::Error;

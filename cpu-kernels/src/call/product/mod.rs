@@ -50,7 +50,7 @@
 //! - For row-major rhs the first strip packs. It multiplies from the loaded rows and stores them
 //!   into the panels, so the loads overlap with arithmetic.
 //!
-//! While one block is multiplied, its tiles [prefetch](prefetch) the source of the next block to
+//! While one block is multiplied, its tiles [prefetch] the source of the next block to
 //! pack, whatever its layout.
 //!
 //! Halves are widened on the way into a panel, some lines at a time. Integers need no fused

@@ -1,13 +1,13 @@
-//! Priorities for [sweeps](super::sweep): long-lived buffers first, and before these the buffers that
-//! ended too high.
+//! Priorities for [sweeps](super::sweep): long-lived buffers first, and before these the buffers
+//! that ended too high.
 //!
 //! Most buffers of a training step are live for a few moments. Most bytes belong to long-lived
 //! buffers, which die in the reverse order of their births. These fit together if no short-lived
 //! buffer is placed between them. So they get a priority of their own; several thresholds of *long*
 //! are tried.
 //!
-//! A buffer that ends above the bound in the best of these solutions is raised to a higher priority,
-//! and all buffers are placed again (Joslin and Clements, *"Squeaky wheel" optimization*, 1999).
+//! A buffer that ends above the bound in the best of these solutions is raised to a higher
+//! priority, and all buffers are placed again (Joslin and Clements, *"Squeaky wheel" optimization*, 1999).
 //! So of the short-lived buffers only those at the greatest load are placed first.
 
 use super::problem::{Problem, Solution};
