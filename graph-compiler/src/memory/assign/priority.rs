@@ -7,8 +7,8 @@
 //! are tried.
 //!
 //! A buffer that ends above the bound in the best of these solutions is raised to a higher
-//! priority, and all buffers are placed again (Joslin and Clements, *"Squeaky wheel" optimization*, 1999).
-//! So of the short-lived buffers only those at the greatest load are placed first.
+//! priority, and all buffers are placed again (Joslin and Clements, *"Squeaky wheel" optimization*,
+//! 1999). So of the short-lived buffers only those at the greatest load are placed first.
 
 use super::problem::{Problem, Solution};
 use super::sweep::Sweeps;
