@@ -59,7 +59,8 @@ impl Ticks {
         let all = of_machine(&fs::read_to_string("/proc/stat").ok()?)?;
         let mut processes = BTreeMap::new();
         for entry in fs::read_dir("/proc").ok()?.flatten() {
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+            else {
                 continue;
             };
             // A process may have ended since the folder was read.
@@ -75,8 +76,11 @@ impl Ticks {
 /// idle or iowait.
 fn of_machine(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("cpu "))?;
-    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
-    let [user, nice, system, _idle, _waiting, irq, softirq, stolen, ..] = ticks[..] else { return None };
+    let ticks: Vec<u64> =
+        line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let [user, nice, system, _idle, _waiting, irq, softirq, stolen, ..] = ticks[..] else {
+        return None;
+    };
     Some(user + nice + system + irq + softirq + stolen)
 }
 

@@ -229,7 +229,9 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         Task::Gpt2(asked) => asked.run(out),
         Task::Gpu { device, group, measured } => {
             let (device, mut cases) = (device.parse()?, catalogue(measured.small));
-            if let Some(unknown) = group.iter().find(|name| !cases.iter().any(|case| case.group == **name)) {
+            if let Some(unknown) =
+                group.iter().find(|name| !cases.iter().any(|case| case.group == **name))
+            {
                 let mut groups: Vec<&str> = cases.iter().map(|case| case.group.as_str()).collect();
                 groups.dedup();
                 return Err(Diagnostic::new(format!("there is no group `{unknown}`"))
@@ -246,11 +248,13 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
         }
         Task::Chains { seed, measured } => {
-            let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+            let now =
+                || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             let seed = seed.unwrap_or_else(now);
             let cases = random_chains(seed, measured.small);
             let wanted = |case: &&Case| {
-                measured.only.is_empty() || measured.only.iter().any(|text| case.id.contains(text.as_str()))
+                measured.only.is_empty()
+                    || measured.only.iter().any(|text| case.id.contains(text.as_str()))
             };
             let chosen: Vec<&Case> = cases.iter().filter(wanted).collect();
             let run = measured.run(Device::Cpu, Own::Here)?;
@@ -258,13 +262,17 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             let record = measure_random_chains(&run, &chosen, threads()?, &mut progress)?;
             let status = finish(&record, measured, out)?;
             if let Some((multiple, count)) = multiple_of_loops(&record) {
-                writeln!(out, "\nGeometric mean over {count} chains: {multiple:.3} × the compiled loop.")?;
+                writeln!(
+                    out,
+                    "\nGeometric mean over {count} chains: {multiple:.3} × the compiled loop."
+                )?;
             }
             Ok(status)
         }
         Task::Starts { measured } => {
             let cases = catalogue_of_cpu(measured.small);
-            let choice = Choice::of(&cases, &measured.only, &["C7", "C8", "C9"].map(str::to_owned), true)?;
+            let choice =
+                Choice::of(&cases, &measured.only, &["C7", "C8", "C9"].map(str::to_owned), true)?;
             measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
         }
         Task::Memory(asked) => asked.run(out, err),
@@ -277,7 +285,8 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         }
         Task::Compile { only, equations, rounds } => scaling(only, equations, *rounds, out, err),
         Task::Table { files, shown } => {
-            let records = files.iter().map(|file| Record::read(file)).collect::<Result<Vec<_>>>()?;
+            let records =
+                files.iter().map(|file| Record::read(file)).collect::<Result<Vec<_>>>()?;
             show(&records, shown, out)?;
             Ok(Status::Good)
         }
@@ -296,10 +305,12 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             Ok(Status::Good)
         }
         Task::Serve { device, small, contender, start: started, cache: _ } => {
-            let (device, cases) = (device.parse()?, [catalogue(*small), catalogue_of_cpu(*small)].concat());
+            let (device, cases) =
+                (device.parse()?, [catalogue(*small), catalogue_of_cpu(*small)].concat());
             if let Some(id) = started {
                 let case = cases.iter().find(|case| case.id == *id);
-                let case = case.ok_or_else(|| Diagnostic::new(format!("there is no case `{id}`")))?;
+                let case =
+                    case.ok_or_else(|| Diagnostic::new(format!("there is no case `{id}`")))?;
                 start(case, device, out)?;
                 return Ok(Status::Good);
             }
@@ -317,8 +328,9 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
 /// The catalogues as JSON, one case per line.
 pub fn cases_json() -> String {
     let list = |cases: Vec<Case>| {
-        let lines =
-            cases.iter().map(|case| serde_json::to_string(case).expect("cases are strings and numbers"));
+        let lines = cases
+            .iter()
+            .map(|case| serde_json::to_string(case).expect("cases are strings and numbers"));
         format!("[\n  {}\n ]", lines.collect::<Vec<_>>().join(",\n  "))
     };
     let lists = [
@@ -356,7 +368,11 @@ fn scaling(
         all.push(scaling);
     }
     write!(out, "{}", summary(&all))?;
-    Ok(if all.iter().all(|scaling| scaling.spread() <= FLAT) { Status::Good } else { Status::Failed })
+    Ok(if all.iter().all(|scaling| scaling.spread() <= FLAT) {
+        Status::Good
+    } else {
+        Status::Failed
+    })
 }
 
 /// Measures the selected cases, and prints the results.
@@ -369,7 +385,8 @@ fn measure(
     err: &mut dyn Write,
 ) -> Outcome {
     // If the progress cannot be printed, the record is still made.
-    let record = measured.run(device, own)?.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
+    let record =
+        measured.run(device, own)?.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
     finish(&record, measured, out)
 }
 
@@ -396,5 +413,7 @@ fn threads() -> Result<usize> {
     let Ok(text) = std::env::var("WENGERT_THREADS") else {
         return Ok(std::thread::available_parallelism().map_or(1, usize::from));
     };
-    text.parse().map_err(|_| Diagnostic::new(format!("WENGERT_THREADS is `{text}`, not a number of threads")))
+    text.parse().map_err(|_| {
+        Diagnostic::new(format!("WENGERT_THREADS is `{text}`, not a number of threads"))
+    })
 }

@@ -37,7 +37,8 @@ pub fn measure_random_chains(
         Ok(loops) => contenders.push(Box::new(loops)),
         Err(why) => record.absent.push(Absent { contender: LOOP.into(), why }),
     }
-    let (measurements, failed) = measure(&mut contenders, cases, &record.settings, &|_, _| true, progress);
+    let (measurements, failed) =
+        measure(&mut contenders, cases, &record.settings, &|_, _| true, progress);
     record.measurements = measurements;
     record.failed = failed;
     run.keep(&record)?;
@@ -71,15 +72,19 @@ impl CompiledLoops {
     /// rustc.
     ///
     /// Errors: files cannot be written, or rustc refuses the program.
-    pub fn start(cases: &[&Case], threads: usize) -> Result<std::result::Result<CompiledLoops, String>> {
+    pub fn start(
+        cases: &[&Case],
+        threads: usize,
+    ) -> Result<std::result::Result<CompiledLoops, String>> {
         let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         if let Err(e) = Command::new(&compiler).arg("--version").output() {
             return Ok(Err(format!("no rustc: {e}")));
         }
         let folder = tempfile::tempdir()
             .map_err(|e| Diagnostic::new(format!("cannot make a folder for loops: {e}")))?;
-        let wrote =
-            |path: &Path, e: std::io::Error| Diagnostic::new(format!("cannot write {}: {e}", path.display()));
+        let wrote = |path: &Path, e: std::io::Error| {
+            Diagnostic::new(format!("cannot write {}: {e}", path.display()))
+        };
         let mut elements = 0;
         for case in cases {
             for (name, literal) in case.make()?.variables {
@@ -98,7 +103,9 @@ impl CompiledLoops {
             .map_err(|e| Diagnostic::new(format!("cannot start rustc: {e}")))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(Diagnostic::new(format!("rustc refuses the loops of random chains: {said}")));
+            return Err(Diagnostic::new(format!(
+                "rustc refuses the loops of random chains: {said}"
+            )));
         }
         let mut command = Command::new(binary);
         command.arg(folder.path());
@@ -120,7 +127,8 @@ fn program(cases: &[&Case], elements: usize, threads: usize) -> String {
         );
         let _ = writeln!(names, "    ({:?}, loop_{k}),", case.id);
     }
-    let mut text = FRAME.replace("ELEMENTS", &elements.to_string()).replace("THREADS", &threads.to_string());
+    let mut text =
+        FRAME.replace("ELEMENTS", &elements.to_string()).replace("THREADS", &threads.to_string());
     let _ = write!(text, "{loops}\nconst LOOPS: &[(&str, fn(&mut Part))] = &[\n{names}];\n");
     text
 }
@@ -197,8 +205,8 @@ impl Contender for CompiledLoops {
         let made = case.make()?;
         self.process.prepare(case)?;
         let path = self.folder.path().join("result");
-        let bytes =
-            fs::read(&path).map_err(|e| Diagnostic::new(format!("cannot read {}: {e}", path.display())))?;
+        let bytes = fs::read(&path)
+            .map_err(|e| Diagnostic::new(format!("cannot read {}: {e}", path.display())))?;
         let values: Vec<f32> =
             bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
         compare_random_chain(case, &Literal::from_vec(&[values.len()], values)?, &made.variables)

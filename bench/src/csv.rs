@@ -47,7 +47,8 @@ const HEADER: [&str; 29] = [
 ///
 /// Error: the text cannot be made.
 pub fn text(records: &[Record]) -> Result<String> {
-    let failed = |e: &dyn std::fmt::Display| Diagnostic::new(format!("cannot write values as text: {e}"));
+    let failed =
+        |e: &dyn std::fmt::Display| Diagnostic::new(format!("cannot write values as text: {e}"));
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut put = |line: Vec<String>| writer.write_record(&line).map_err(|e| failed(&e));
     put(HEADER.map(str::to_owned).to_vec())?;
@@ -78,20 +79,33 @@ pub fn text(records: &[Record]) -> Result<String> {
             line.extend([const { String::new() }; 5]);
             line.push(or_nothing(s.compile_seconds.map(|seconds| seconds.median)));
             line.push(s.peak_bytes.to_string());
-            line.extend([s.state_bytes.to_string(), or_nothing(s.arena_bytes), or_nothing(s.bound_bytes)]);
+            line.extend([
+                s.state_bytes.to_string(),
+                or_nothing(s.arena_bytes),
+                or_nothing(s.bound_bytes),
+            ]);
             line.extend([const { String::new() }; 2]);
             line.extend(of_record.clone());
             put(line)?;
         }
         for f in &record.footprints {
             let what = format!("memory {}", f.way);
-            let mut line = vec![String::new(), "memory of steps".into(), f.case.clone(), f.contender.clone()];
+            let mut line =
+                vec![String::new(), "memory of steps".into(), f.case.clone(), f.contender.clone()];
             line.extend([f.device.clone(), what.trim_end().to_owned()]);
             line.extend([const { String::new() }; 7]);
             line.push(f.parameters.to_string());
             line.extend([const { String::new() }; 2]);
-            line.extend([f.compile_seconds.to_string(), f.bytes().to_string(), f.state_bytes.to_string()]);
-            line.extend([f.arena_bytes.to_string(), or_nothing(f.bound_bytes), or_nothing(f.naive_bytes)]);
+            line.extend([
+                f.compile_seconds.to_string(),
+                f.bytes().to_string(),
+                f.state_bytes.to_string(),
+            ]);
+            line.extend([
+                f.arena_bytes.to_string(),
+                or_nothing(f.bound_bytes),
+                or_nothing(f.naive_bytes),
+            ]);
             line.push(or_nothing(f.planning));
             line.extend(of_record.clone());
             put(line)?;
@@ -113,7 +127,8 @@ fn ends(record: &Record) -> [String; 6] {
     machine.extend(threads.map(|threads| format!("{threads} threads")));
     machine.extend(gpus.iter().cloned());
     machine.extend(driver.as_ref().map(|driver| format!("driver {driver}")));
-    let versions: Vec<String> = libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let versions: Vec<String> =
+        libraries.iter().map(|(name, version)| format!("{name} {version}")).collect();
     [
         or_nothing(record.busy.map(|busy| busy.cores)),
         record.date.clone().unwrap_or_default(),
@@ -140,15 +155,29 @@ mod tests {
         let text = text(&[record]).unwrap();
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         assert_eq!(reader.headers().unwrap().len(), HEADER.len());
-        let lines: Vec<csv::StringRecord> = reader.records().map(std::result::Result::unwrap).collect();
-        let field =
-            |line: usize, name: &str| lines[line][HEADER.iter().position(|h| *h == name).unwrap()].to_owned();
+        let lines: Vec<csv::StringRecord> =
+            reader.records().map(std::result::Result::unwrap).collect();
+        let field = |line: usize, name: &str| {
+            lines[line][HEADER.iter().position(|h| *h == name).unwrap()].to_owned()
+        };
         assert_eq!(lines.len(), 3);
-        assert_eq!((field(0, "case"), field(0, "median")), ("a, \"b\"".into(), "0.00000125".into()));
+        assert_eq!(
+            (field(0, "case"), field(0, "median")),
+            ("a, \"b\"".into(), "0.00000125".into())
+        );
         assert_eq!((field(0, "machine"), field(0, "busy_cores")), ("G".into(), "0.25".into()));
-        assert_eq!((field(1, "what"), field(1, "arena_bytes")), ("cold start".into(), "536870912".into()));
-        assert_eq!((field(1, "bound_bytes"), field(1, "date")), (String::new(), "2026-01-02".into()));
-        assert_eq!((field(2, "what"), field(2, "peak_bytes")), ("memory einsum".into(), "1004".into()));
+        assert_eq!(
+            (field(1, "what"), field(1, "arena_bytes")),
+            ("cold start".into(), "536870912".into())
+        );
+        assert_eq!(
+            (field(1, "bound_bytes"), field(1, "date")),
+            (String::new(), "2026-01-02".into())
+        );
+        assert_eq!(
+            (field(2, "what"), field(2, "peak_bytes")),
+            ("memory einsum".into(), "1004".into())
+        );
         assert_eq!((field(2, "elements"), field(2, "planning")), ("10".into(), String::new()));
     }
 }

@@ -13,7 +13,8 @@ pub fn uniform(name: &str, dtype: DType, shape: &[usize], low: f64, high: f64) -
     let mut stream = SplitMix64::of(SEED, &[hash_name(name)]);
     let count: usize = shape.iter().product();
     // 24 random bits per number: the precision of an f32.
-    let mut draw = || (low + (high - low) * ((stream.next_u64() >> 40) as f64 / f64::from(1 << 24))) as f32;
+    let mut draw =
+        || (low + (high - low) * ((stream.next_u64() >> 40) as f64 / f64::from(1 << 24))) as f32;
     let values: Vec<f32> = (0..count).map(|_| draw()).collect();
     Ok(match dtype {
         DType::F32 => Literal::from_vec(shape, values)?,
@@ -55,7 +56,10 @@ mod tests {
         let mean = values.iter().sum::<f32>() / 1000.0;
         assert!((mean - 1.0).abs() < 0.1, "{mean}");
         assert!(values.iter().filter(|v| **v == 0.0).count() < 2);
-        assert_eq!(uniform("x", DType::BF16, &[50, 20], -1.0, 3.0).unwrap(), x.convert(DType::BF16));
+        assert_eq!(
+            uniform("x", DType::BF16, &[50, 20], -1.0, 3.0).unwrap(),
+            x.convert(DType::BF16)
+        );
         let labels = labels("y", 1000, 7).unwrap();
         assert_eq!((0..7).filter(|k| labels.as_slice::<i32>().unwrap().contains(k)).count(), 7);
     }

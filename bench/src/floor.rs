@@ -124,9 +124,11 @@ impl<'a> Floors<'a> {
     /// were measured.
     fn slowness(&self, m: &Measurement, wanted: fn(&Measurement) -> bool) -> Option<Vec<f64>> {
         let all = || self.records.iter().flat_map(|r| &r.measurements);
-        let beside = all().find(|y| is_yardstick(y) && wanted(y) && in_turns(self.records, m, y))?;
-        let ours = all()
-            .find(|other| !is_yardstick(other) && other.case == beside.case && other.contender == "wengert");
+        let beside =
+            all().find(|y| is_yardstick(y) && wanted(y) && in_turns(self.records, m, y))?;
+        let ours = all().find(|other| {
+            !is_yardstick(other) && other.case == beside.case && other.contender == "wengert"
+        });
         let then = ours.unwrap_or(beside).time.median;
         Some(beside.rounds.iter().map(|seconds| seconds / then).collect())
     }
@@ -161,7 +163,13 @@ mod tests {
     use crate::table::tests::record;
     use crate::yardstick::YARDSTICK;
 
-    fn measured(contender: &str, group: &str, case: &str, rounds: &[f64], flops: u64) -> Measurement {
+    fn measured(
+        contender: &str,
+        group: &str,
+        case: &str,
+        rounds: &[f64],
+        flops: u64,
+    ) -> Measurement {
         let time = Spread::of(rounds).unwrap();
         Measurement {
             case: case.into(),
@@ -182,7 +190,8 @@ mod tests {
     #[test]
     fn floors_are_those_of_the_rounds() {
         let network = measured("wengert", "C5", "step", &[10.0, 20.0, 40.0], 1000);
-        let yardstick = |case, rounds: &[f64], flops| measured(YARDSTICK, "C5", case, rounds, flops);
+        let yardstick =
+            |case, rounds: &[f64], flops| measured(YARDSTICK, "C5", case, rounds, flops);
         let beside = [
             network.clone(),
             yardstick("gemm f32 1024", &[2.0, 4.0, 8.0], 1000),

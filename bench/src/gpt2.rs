@@ -59,8 +59,9 @@ impl Asked {
         let program = self.program(&settings)?;
         let mut stream = SplitMix64::new(5);
         let mut tokens = || {
-            let all =
-                (0..shape[0] * shape[1]).map(|_| stream.below(settings.vocabulary as u64) as i32).collect();
+            let all = (0..shape[0] * shape[1])
+                .map(|_| stream.below(settings.vocabulary as u64) as i32)
+                .collect();
             Literal::from_vec(&shape, all)
         };
         let given = [("x", tokens()?), ("y", tokens()?)];
@@ -71,14 +72,16 @@ impl Asked {
         let mut step = session.compile(&program, "step", bind!())?;
         let compiled = begin.elapsed();
         step.expect_repeats();
-        let mut run = |count: u32| -> Result<Vec<Outputs>> { (0..count).map(|_| step.run(&given)).collect() };
+        let mut run =
+            |count: u32| -> Result<Vec<Outputs>> { (0..count).map(|_| step.run(&given)).collect() };
         let first = run(WARM)?[0].scalar("loss")?;
         session.finish()?;
         let begin = Instant::now();
         let last = run(self.steps.max(1))?.pop().expect("a step at least").scalar("loss")?;
         let seconds = begin.elapsed().as_secs_f64() / f64::from(self.steps.max(1));
         let [b, t, c, l, v] =
-            [shape[0], shape[1], settings.width, settings.layers, settings.vocabulary].map(|n| n as f64);
+            [shape[0], shape[1], settings.width, settings.layers, settings.vocabulary]
+                .map(|n| n as f64);
         // The same count as the benchmark's cases: `case/transformer.rs`.
         let flops = b * t * (6.0 * (12.0 * l * c * c + v * c) + 12.0 * l * c * t);
         let name = if self.small { "a small GPT" } else { "GPT-2 124M" };
@@ -103,7 +106,8 @@ impl Asked {
             let (loss, gradient) = value_and_grad(&model, |m| match self.dtype {
                 Layers::F32 => m.loss(&x, &y),
                 Layers::Bf16 => {
-                    let half = m.map_tensors(&KeyPath::default(), &mut |_, t| t.convert(DType::BF16));
+                    let half =
+                        m.map_tensors(&KeyPath::default(), &mut |_, t| t.convert(DType::BF16));
                     half.loss(&x, &y)
                 }
             });
@@ -122,7 +126,8 @@ mod tests {
     fn a_small_network_learns_one_batch() {
         for dtype in [Layers::F32, Layers::Bf16] {
             let (device, mut out) = ("cpu".to_owned(), Vec::new());
-            let asked = Asked { device, dtype, batch: 2, steps: 10, no_capture: false, small: true };
+            let asked =
+                Asked { device, dtype, batch: 2, steps: 10, no_capture: false, small: true };
             let status = asked.run(&mut out).unwrap_or_else(|_| panic!("it runs on the CPU"));
             let line = String::from_utf8(out).unwrap();
             assert_eq!(status, Status::Good, "{line}");

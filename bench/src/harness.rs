@@ -64,7 +64,8 @@ impl Settings {
 
     /// For a GPU, which is often available only for minutes: the same without rests, and a
     /// group's rounds take at most about 30 seconds.
-    pub const GPU: Settings = Settings { group_seconds: Some(30.0), rest_seconds: 0.0, ..Settings::FULL };
+    pub const GPU: Settings =
+        Settings { group_seconds: Some(30.0), rest_seconds: 0.0, ..Settings::FULL };
 
     /// For the CPU's table: the same, with a group's rounds limited to about 40 seconds.
     pub const TABLE: Settings = Settings { group_seconds: Some(40.0), ..Settings::FULL };
@@ -115,7 +116,8 @@ pub fn measure(
                 continue;
             }
             progress(&format!("{}: preparing {}", contender.name(), case.id));
-            let of_case = entrants.iter().find(|e: &&Entrant| e.case.id == case.id).map(|e| e.parity);
+            let of_case =
+                entrants.iter().find(|e: &&Entrant| e.case.id == case.id).map(|e| e.parity);
             let ready = contender.prepare(case).and_then(|parity| {
                 of_case.map_or(Ok(()), |first| parity.agree(&first))?;
                 Ok((parity, warm(contender, case, settings)?))
@@ -134,7 +136,11 @@ pub fn measure(
                 Err(error) => {
                     contender.release(case);
                     let contender = contender.name().to_owned();
-                    failed.push(Failed { case: case.id.clone(), contender, why: error.to_string() });
+                    failed.push(Failed {
+                        case: case.id.clone(),
+                        contender,
+                        why: error.to_string(),
+                    });
                 }
             }
         }
@@ -203,7 +209,11 @@ pub fn measure(
 }
 
 /// Runs a case until it is warm. Returns the number of runs in a sample, and the time of a run.
-fn warm(contender: &mut Box<dyn Contender>, case: &Case, settings: &Settings) -> Result<(u64, f64)> {
+fn warm(
+    contender: &mut Box<dyn Contender>,
+    case: &Case,
+    settings: &Settings,
+) -> Result<(u64, f64)> {
     let mut times = Vec::new();
     while times.len() < 3 || times.iter().sum::<f64>() < settings.warm_up_seconds {
         times.push(contender.time(case, 1)?);
@@ -264,7 +274,10 @@ mod tests {
         }
     }
 
-    fn contenders(calls: &Rc<RefCell<Vec<String>>>, breaks_at: Option<usize>) -> Vec<Box<dyn Contender>> {
+    fn contenders(
+        calls: &Rc<RefCell<Vec<String>>>,
+        breaks_at: Option<usize>,
+    ) -> Vec<Box<dyn Contender>> {
         let make = |name, seconds, breaks_at| -> Box<dyn Contender> {
             Box::new(Scripted { name, seconds, calls: calls.clone(), breaks_at })
         };
@@ -274,8 +287,11 @@ mod tests {
     #[test]
     fn entrants_are_timed_in_turns_and_failures_are_told() {
         let cases = catalogue(true);
-        let two: Vec<&Case> =
-            cases.iter().filter(|c| matches!(c.kind, Kind::Empty | Kind::Sum { .. })).take(2).collect();
+        let two: Vec<&Case> = cases
+            .iter()
+            .filter(|c| matches!(c.kind, Kind::Empty | Kind::Sum { .. }))
+            .take(2)
+            .collect();
         let (summed, empty) = match two[0].kind {
             Kind::Empty => (two[1], two[0]),
             _ => (two[0], two[1]),
@@ -304,7 +320,8 @@ mod tests {
         // One sample of each is for calibration.
         assert_eq!(samples[2..], [&a, &b, &b, &a, &a, &b]);
         let single = summed_by("a", 1);
-        let around = calls.windows(3).filter(|w| w[1] == a && w[0] == single && w[2] == single).count();
+        let around =
+            calls.windows(3).filter(|w| w[1] == a && w[0] == single && w[2] == single).count();
         assert_eq!(around, 3);
         assert_eq!(calls.iter().filter(|c| c.ends_with("released")).count(), 4);
     }
@@ -342,8 +359,12 @@ mod tests {
             };
             let of_entrant = 2.0 * MODULE + CASE + warm_up_seconds + 2.0 * sample_seconds;
             let round = count as f64 * own as f64 * 3.0 * sample_seconds;
-            let seconds = (count * own) as f64 * of_entrant + round * Settings::GPU.rounds(round) as f64;
-            assert!(rounds >= Settings::GPU.rounds(round) && seconds < limit, "{line}: {seconds:.0} s");
+            let seconds =
+                (count * own) as f64 * of_entrant + round * Settings::GPU.rounds(round) as f64;
+            assert!(
+                rounds >= Settings::GPU.rounds(round) && seconds < limit,
+                "{line}: {seconds:.0} s"
+            );
             found += 1;
         }
         assert!(found >= 6, "{found} groups");
@@ -360,7 +381,8 @@ mod tests {
     #[test]
     fn what_breaks_between_rounds_is_a_failure() {
         let cases = catalogue(true);
-        let one: Vec<&Case> = cases.iter().filter(|c| matches!(c.kind, Kind::Sum { .. })).take(1).collect();
+        let one: Vec<&Case> =
+            cases.iter().filter(|c| matches!(c.kind, Kind::Sum { .. })).take(1).collect();
         let settings = Settings { rounds: 5, ..Settings::SMALL };
         let calls = Rc::default();
         let (measured, failed) =

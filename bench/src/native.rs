@@ -47,9 +47,9 @@ impl Part {
         let four = y.iter_mut().zip(&*x).zip(&*w).zip(&*b).zip(&*r);
         match chain {
             Chain::MulAdd => four.for_each(|((((y, x), w), b), r)| *y = (x * w + b) * x + r),
-            Chain::Eight => {
-                four.for_each(|((((y, x), w), b), r)| *y = (((x * w + b).max(*r) * x - w).abs() + 1.0).sqrt())
-            }
+            Chain::Eight => four.for_each(|((((y, x), w), b), r)| {
+                *y = (((x * w + b).max(*r) * x - w).abs() + 1.0).sqrt()
+            }),
             _ => y.copy_from_slice(x),
         }
         black_box(y);
@@ -65,7 +65,8 @@ impl Native {
     /// True for the chains that need only Rust's own functions.
     pub fn knows(case: &Case) -> bool {
         let known = [Chain::Copy, Chain::MulAdd, Chain::Eight];
-        matches!(&case.kind, Kind::Chain { chain, .. } if known.contains(chain)) && case.dtype == Float::F32
+        matches!(&case.kind, Kind::Chain { chain, .. } if known.contains(chain))
+            && case.dtype == Float::F32
     }
 }
 
@@ -156,7 +157,8 @@ impl Contender for Native {
 
     fn time(&mut self, case: &Case, runs: u64) -> Result<f64> {
         let workers = self.ready.get(&case.id);
-        let workers = workers.ok_or_else(|| Diagnostic::new(format!("`{}` was not prepared", case.id)))?;
+        let workers =
+            workers.ok_or_else(|| Diagnostic::new(format!("`{}` was not prepared", case.id)))?;
         let start = Instant::now();
         (0..runs).for_each(|_| run(workers));
         Ok(start.elapsed().as_secs_f64())

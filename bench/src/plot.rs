@@ -49,7 +49,8 @@ fn rows(records: &[Record]) -> Vec<Row<'_>> {
     let cases = in_order(measurements.iter().map(|m| m.case.as_str()));
     let mut rows = Vec::new();
     for case in cases {
-        let of_case: Vec<&Measurement> = measurements.iter().copied().filter(|m| m.case == case).collect();
+        let of_case: Vec<&Measurement> =
+            measurements.iter().copied().filter(|m| m.case == case).collect();
         // Without a figure of this library there is no reference.
         let Some(ours) = of_case.iter().find(|m| is_ours(&m.contender)) else { continue };
         let unit = ours.time.median;
@@ -66,8 +67,9 @@ fn rows(records: &[Record]) -> Vec<Row<'_>> {
     for ours in starts().filter(|s| is_ours(&s.contender)) {
         let unit = ours.seconds.median;
         let cold = starts().filter(|s| s.case == ours.case && s.warm != Some(true));
-        let mark =
-            |s: &'_ crate::starts::Start| [s.seconds.p10, s.seconds.median, s.seconds.p90].map(|s| s / unit);
+        let mark = |s: &'_ crate::starts::Start| {
+            [s.seconds.p10, s.seconds.median, s.seconds.p90].map(|s| s / unit)
+        };
         rows.push(Row {
             suite: "C7",
             case: &ours.case,
@@ -84,7 +86,8 @@ pub fn svg(records: &[Record]) -> String {
     let rows = rows(records);
     let contenders = in_order(rows.iter().flat_map(|row| row.marks.iter().map(|(name, _)| *name)));
     let top = 2.0 * MARGIN + ROW;
-    let (width, height) = (NAMES + AXIS + 4.0 * MARGIN, top + ROW * rows.len() as f64 + 2.0 * MARGIN);
+    let (width, height) =
+        (NAMES + AXIS + 4.0 * MARGIN, top + ROW * rows.len() as f64 + 2.0 * MARGIN);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
@@ -95,7 +98,11 @@ pub fn svg(records: &[Record]) -> String {
     };
     for (n, name) in contenders.iter().enumerate() {
         let x = MARGIN + n as f64 * (width - 2.0 * MARGIN) / contenders.len() as f64;
-        _ = writeln!(text, "<circle cx=\"{x:.1}\" cy=\"{MARGIN}\" r=\"5\" fill=\"{}\"/>", colour(name));
+        _ = writeln!(
+            text,
+            "<circle cx=\"{x:.1}\" cy=\"{MARGIN}\" r=\"5\" fill=\"{}\"/>",
+            colour(name)
+        );
         put(&mut text, x + 9.0, MARGIN + 4.0, "start", name);
     }
     let bottom = top + ROW * rows.len() as f64;
@@ -167,7 +174,10 @@ mod tests {
         assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));
         // This library at 1, the other at 4; this library's start alone.
         for ratio in [1.0, 4.0] {
-            assert!(text.contains(&format!("<circle cx=\"{:.1}\" cy=\"78.0\"", at(ratio))), "{text}");
+            assert!(
+                text.contains(&format!("<circle cx=\"{:.1}\" cy=\"78.0\"", at(ratio))),
+                "{text}"
+            );
         }
         assert!(text.contains(">a&lt;b<") && !text.contains("a<b") && text.contains(">C7<"));
     }

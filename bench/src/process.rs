@@ -86,11 +86,14 @@ impl Process {
     pub fn start(mut command: Command) -> Result<std::result::Result<Process, String>> {
         let shown = command.get_program().to_string_lossy().into_owned();
         let failed = |e: io::Error| Diagnostic::new(format!("cannot start `{shown}`: {e}"));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let requests = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().expect("the output was asked to be a pipe"));
+        let answers =
+            BufReader::new(child.stdout.take().expect("the output was asked to be a pipe"));
         let (name, device, libraries) = (shown, String::new(), BTreeMap::new());
-        let mut process = Process { name, device, libraries, cases: None, child, requests, answers };
+        let mut process =
+            Process { name, device, libraries, cases: None, child, requests, answers };
         match process.answer::<Hello>()? {
             Hello::Absent { absent } => Ok(Err(absent)),
             Hello::Here { contender, device, libraries, cases } => {
@@ -126,7 +129,9 @@ impl Process {
             Some(pipe) => writeln!(pipe, "{text}").and_then(|()| pipe.flush()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         };
-        sent.map_err(|e| Diagnostic::new(format!("contender `{}` does not listen: {e}", self.name)))?;
+        sent.map_err(|e| {
+            Diagnostic::new(format!("contender `{}` does not listen: {e}", self.name))
+        })?;
         match self.answer()? {
             Answer::Error(why) => Err(Diagnostic::new(why)),
             answer => Ok(answer),
@@ -250,7 +255,9 @@ mod tests {
         let mut contender = Local::new("wengert", Device::Cpu, DeviceOptions::default());
         serve(&mut contender, &cases, &mut requests.as_bytes(), &mut answers).unwrap();
         let lines: Vec<&str> = std::str::from_utf8(&answers).unwrap().lines().collect();
-        let Hello::Here { contender, device, .. } = serde_json::from_str(lines[0]).unwrap() else { panic!() };
+        let Hello::Here { contender, device, .. } = serde_json::from_str(lines[0]).unwrap() else {
+            panic!()
+        };
         assert_eq!((contender.as_str(), device.as_str()), ("wengert", "cpu"));
         let answer = |i: usize| -> Answer { serde_json::from_str(lines[i]).unwrap() };
         assert!(matches!(answer(1), Answer::Parity(Parity { compared: 4096, .. })), "{}", lines[1]);
@@ -292,7 +299,9 @@ mod tests {
         assert_eq!(process.time(&cases[0], 5).unwrap(), 0.25);
         assert_eq!(process.time(&cases[0], 5).unwrap_err().message, "broken");
         assert!(process.time(&cases[0], 5).unwrap_err().message.contains("to another question"));
-        assert!(process.time(&cases[0], 5).unwrap_err().message.contains("`noise`, which is no answer"));
+        assert!(
+            process.time(&cases[0], 5).unwrap_err().message.contains("`noise`, which is no answer")
+        );
         assert!(process.time(&cases[0], 5).is_err(), "it has ended");
     }
 
@@ -302,7 +311,10 @@ mod tests {
         assert_eq!(why.unwrap_err(), "not installed");
         assert!(Process::start(shell("true")).unwrap_err().message.contains("it has ended"));
         assert!(
-            Process::start(Command::new("/no/such/program")).unwrap_err().message.contains("cannot start")
+            Process::start(Command::new("/no/such/program"))
+                .unwrap_err()
+                .message
+                .contains("cannot start")
         );
     }
 }

@@ -146,8 +146,8 @@ impl Record {
     /// Errors: the file cannot be read, is no record, or is of another format.
     pub fn read(path: &Path) -> Result<Record> {
         let shown = path.display();
-        let text =
-            fs::read_to_string(path).map_err(|e| Diagnostic::new(format!("cannot read {shown}: {e}")))?;
+        let text = fs::read_to_string(path)
+            .map_err(|e| Diagnostic::new(format!("cannot read {shown}: {e}")))?;
         Record::parse(&text).map_err(|d| d.context(shown))
     }
 
@@ -174,8 +174,8 @@ impl Record {
 
     /// The text of the record.
     pub fn to_json(&self) -> String {
-        let mut text =
-            serde_json::to_string_pretty(self).expect("a record has string keys and finite numbers");
+        let mut text = serde_json::to_string_pretty(self)
+            .expect("a record has string keys and finite numbers");
         text.push('\n');
         text
     }
@@ -239,7 +239,11 @@ pub(crate) mod tests {
                 rounds: vec![1.5, 0.1],
                 parity: Parity { compared: 5, worst: 0.0, bound: 1e-7, losses: None },
             }],
-            failed: vec![Failed { case: "a".into(), contender: "b".into(), why: "c\nd \"e\"".into() }],
+            failed: vec![Failed {
+                case: "a".into(),
+                contender: "b".into(),
+                why: "c\nd \"e\"".into(),
+            }],
             absent: vec![Absent { contender: "jax".into(), why: "not installed".into() }],
         }
     }
@@ -248,7 +252,8 @@ pub(crate) mod tests {
     fn records_are_read_as_they_were_written() {
         let record = record();
         assert_eq!(Record::parse(&record.to_json()).unwrap(), record);
-        let path = std::env::temp_dir().join(format!("wengert-bench-record-{}.json", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("wengert-bench-record-{}.json", std::process::id()));
         record.write(&path).unwrap();
         let read = Record::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
@@ -260,7 +265,8 @@ pub(crate) mod tests {
     fn records_that_claims_rest_on_are_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("record");
         let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let records: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
+        let records: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
         assert!(records.len() >= 2);
         for path in records {
             let record = Record::read(&path).unwrap();
@@ -275,7 +281,9 @@ pub(crate) mod tests {
         let text = record().to_json();
         assert!(message(&text.replace("\"format\": 1", "\"format\": 2")).contains("format 2"));
         assert!(message(&text.replace("\"runs\"", "\"walks\"")).contains("unknown field `walks`"));
-        assert!(message(&text.replace("\"median\": 1.25e-6", "\"median\": null")).contains("no record"));
+        assert!(
+            message(&text.replace("\"median\": 1.25e-6", "\"median\": null")).contains("no record")
+        );
         assert!(message("{}").contains("missing field `format`"));
         let missing = Record::read(Path::new("/no/such/record.json")).unwrap_err().message;
         assert!(missing.contains("cannot read /no/such/record.json"), "{missing}");

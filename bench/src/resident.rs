@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use wengert::core::TensorType;
 use wengert::{
-    Compiled, DType, Device, DeviceOptions, Diagnostic, Initializer, KernelTime, Literal, Program, Result,
-    Session, Tensor, bind,
+    Compiled, DType, Device, DeviceOptions, Diagnostic, Initializer, KernelTime, Literal, Program,
+    Result, Session, Tensor, bind,
 };
 
 /// Name of the function of a case's program.
@@ -118,7 +118,9 @@ impl Contender for Local {
 
     fn time(&mut self, case: &Case, runs: u64) -> Result<f64> {
         let resident = self.residents.get_mut(&case.id);
-        resident.ok_or_else(|| Diagnostic::new(format!("`{}` was not prepared", case.id)))?.time(runs)
+        resident
+            .ok_or_else(|| Diagnostic::new(format!("`{}` was not prepared", case.id)))?
+            .time(runs)
     }
 
     fn release(&mut self, case: &Case) {

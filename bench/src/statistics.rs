@@ -31,7 +31,13 @@ impl Spread {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |share| quantile(&sorted, share);
-        Some(Spread { samples: sorted.len(), min: sorted[0], p10: at(0.1), median: at(0.5), p90: at(0.9) })
+        Some(Spread {
+            samples: sorted.len(),
+            min: sorted[0],
+            p10: at(0.1),
+            median: at(0.5),
+            p90: at(0.9),
+        })
     }
 
     /// Half the distance from the tenth to the ninetieth percentile, as a share of the median.

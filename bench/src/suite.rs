@@ -64,17 +64,21 @@ impl<'a> Choice<'a> {
         with_starts: bool,
     ) -> Result<Choice<'a>> {
         let known = |wanted: &String| {
-            STARTS.contains(&wanted.as_str()) || cases.iter().any(|c| label(&c.group) == Some(wanted))
+            STARTS.contains(&wanted.as_str())
+                || cases.iter().any(|c| label(&c.group) == Some(wanted))
         };
         if let Some(unknown) = labels.iter().find(|wanted| !known(wanted)) {
             return Err(Diagnostic::new(format!("no row of the table is called `{unknown}`"))
                 .help("rows are C1 to C10; those of C4 are not among small extents"));
         }
-        let named = |case: &&Case| only.is_empty() || only.iter().any(|text| case.id.contains(text.as_str()));
+        let named = |case: &&Case| {
+            only.is_empty() || only.iter().any(|text| case.id.contains(text.as_str()))
+        };
         let of_label = |case: &&Case| {
             labels.is_empty() || labels.iter().any(|wanted| label(&case.group) == Some(wanted))
         };
-        let is_started = labels.is_empty() || labels.iter().any(|wanted| STARTS.contains(&wanted.as_str()));
+        let is_started =
+            labels.is_empty() || labels.iter().any(|wanted| STARTS.contains(&wanted.as_str()));
         let all = || cases.iter().filter(named);
         let choice = Choice {
             all: cases,
@@ -140,7 +144,8 @@ impl Run<'_> {
             }
         }
         for group in groups {
-            let of_group: Vec<&Case> = choice.cases.iter().copied().filter(|c| c.group == group).collect();
+            let of_group: Vec<&Case> =
+                choice.cases.iter().copied().filter(|c| c.group == group).collect();
             let mut told = |line: &str| progress(&format!("{group}: {line}"));
             let mut contenders = self.contenders(&mut record)?;
             let beside = match self.own {
@@ -218,7 +223,10 @@ impl Run<'_> {
                 };
                 add("wengert", DeviceOptions::default());
                 if matches!(self.device, Device::Cuda(_)) {
-                    add(WITHOUT_CAPTURE, DeviceOptions { capture: false, ..DeviceOptions::default() });
+                    add(
+                        WITHOUT_CAPTURE,
+                        DeviceOptions { capture: false, ..DeviceOptions::default() },
+                    );
                     add(FAST, DeviceOptions { fast_products: true, ..DeviceOptions::default() });
                 }
             }
@@ -232,15 +240,17 @@ impl Run<'_> {
     /// The command of a peer on this run's device.
     pub(crate) fn starter(&self, peer: &str) -> Result<Starter> {
         let mut words = peer.split_whitespace().map(str::to_owned);
-        let program =
-            words.next().ok_or_else(|| Diagnostic::new("a peer is a command, this one is empty"))?;
+        let program = words
+            .next()
+            .ok_or_else(|| Diagnostic::new("a peer is a command, this one is empty"))?;
         Ok(Starter { program, arguments: words.chain(self.arguments()).collect() })
     }
 
     /// The command of a contender within this program.
     fn own_starter(&self, who: &str) -> Result<Starter> {
-        let program = env::current_exe()
-            .map_err(|e| Diagnostic::new(format!("the program that runs cannot be found again: {e}")))?;
+        let program = env::current_exe().map_err(|e| {
+            Diagnostic::new(format!("the program that runs cannot be found again: {e}"))
+        })?;
         let serve = ["serve", "--contender", who].map(str::to_owned).into_iter();
         let arguments = serve.chain(self.arguments()).collect();
         Ok(Starter { program: program.to_string_lossy().into_owned(), arguments })
@@ -252,7 +262,12 @@ impl Run<'_> {
     }
 
     /// Starts this library and the peers.
-    fn start(&self, choice: &Choice<'_>, record: &mut Record, progress: &mut dyn FnMut(&str)) -> Result<()> {
+    fn start(
+        &self,
+        choice: &Choice<'_>,
+        record: &mut Record,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<()> {
         let mut starters = vec![self.own_starter("wengert")?];
         for peer in self.peers {
             starters.push(self.starter(peer)?);
@@ -262,8 +277,10 @@ impl Run<'_> {
             true => self.rounds.unwrap_or(ROUNDS_OF_STARTS).min(ROUNDS_OF_STARTS),
             false => 1,
         };
-        let cases: Vec<(&Case, usize)> = choice.starts.iter().map(|case| (*case, rounds(case))).collect();
-        let found = starts::measure(&starters, &cases, &mut |line| progress(&format!("starts: {line}")))?;
+        let cases: Vec<(&Case, usize)> =
+            choice.starts.iter().map(|case| (*case, rounds(case))).collect();
+        let found =
+            starts::measure(&starters, &cases, &mut |line| progress(&format!("starts: {line}")))?;
         record.machine.libraries.extend(found.libraries);
         record.starts.extend(found.starts);
         record.failed.extend(found.failed);
@@ -288,7 +305,11 @@ fn wants(contender: &dyn Contender, case: &Case) -> bool {
 }
 
 /// Starts a contender in a process; an absent one is noted in the record.
-fn enter(starter: &Starter, contenders: &mut Vec<Box<dyn Contender>>, record: &mut Record) -> Result<()> {
+fn enter(
+    starter: &Starter,
+    contenders: &mut Vec<Box<dyn Contender>>,
+    record: &mut Record,
+) -> Result<()> {
     let mut command = Command::new(&starter.program);
     command.args(&starter.arguments);
     match Process::start(command)? {

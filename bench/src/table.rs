@@ -54,7 +54,8 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
     let cases = in_order(measurements.iter().map(|m| m.case.as_str()));
     let copies = bandwidths(measurements);
     let has_labels = measurements.iter().any(|m| label(&m.group).is_some());
-    let mut header = String::from(if has_labels { "| suite | case | floor |" } else { "| case | floor |" });
+    let mut header =
+        String::from(if has_labels { "| suite | case | floor |" } else { "| case | floor |" });
     let mut rule = String::from(if has_labels { "|---|---|---:|" } else { "|---|---:|" });
     for contender in &contenders {
         _ = write!(header, " {contender} |");
@@ -65,9 +66,11 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
     );
     let mut ratios = Vec::new();
     for case in cases {
-        let of_case: Vec<&Measurement> = measurements.iter().copied().filter(|m| m.case == case).collect();
+        let of_case: Vec<&Measurement> =
+            measurements.iter().copied().filter(|m| m.case == case).collect();
         let fastest = |ours: bool| {
-            let some = of_case.iter().filter(|m| is_ours(&m.contender) == ours && m.contender != LOOP);
+            let some =
+                of_case.iter().filter(|m| is_ours(&m.contender) == ours && m.contender != LOOP);
             some.min_by(|a, b| a.time.median.total_cmp(&b.time.median))
         };
         let ours = of_case.iter().find(|m| m.contender == OURS).or(fastest(true));
@@ -80,16 +83,23 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
         for contender in &contenders {
             match of_case.iter().find(|m| m.contender == *contender) {
                 Some(m) => {
-                    _ = write!(text, " {} ±{:.0}% |", duration(m.time.median), 100.0 * m.time.relative())
+                    _ = write!(
+                        text,
+                        " {} ±{:.0}% |",
+                        duration(m.time.median),
+                        100.0 * m.time.relative()
+                    )
                 }
                 None => text.push_str(" |"),
             }
         }
         let rates = Rates::of(shown);
         let reference = shown.reference.as_ref().and_then(|r| copies.get(r.as_str()));
-        let share = reference.map_or(String::new(), |copy| format!("{:.0}%", 100.0 * rates.bytes / copy));
+        let share =
+            reference.map_or(String::new(), |copy| format!("{:.0}%", 100.0 * rates.bytes / copy));
         let others = of_case.iter().filter(|m| !is_ours(&m.contender) && m.contender != LOOP);
-        let ratio = ours.and_then(|ours| others.map(|m| ratio(records, m, ours)).min_by(f64::total_cmp));
+        let ratio =
+            ours.and_then(|ours| others.map(|m| ratio(records, m, ours)).min_by(f64::total_cmp));
         ratios.extend(ratio);
         let flops = if shown.work.flops > 0 { figures(rates.flops / 1e9) } else { String::new() };
         _ = writeln!(
@@ -116,7 +126,8 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
 /// rounds, since the machine's speed varies more between minutes than between consecutive
 /// samples.
 fn ratio(records: &[Record], one: &Measurement, other: &Measurement) -> f64 {
-    let pairs = if in_turns(records, one, other) { paired(&one.rounds, &other.rounds) } else { None };
+    let pairs =
+        if in_turns(records, one, other) { paired(&one.rounds, &other.rounds) } else { None };
     pairs.map_or(one.time.median / other.time.median, |ratios| ratios.median)
 }
 
@@ -151,7 +162,8 @@ fn bandwidths<'a>(measurements: &[&'a Measurement]) -> BTreeMap<&'a str, f64> {
     let mut found = BTreeMap::new();
     for m in measurements {
         let Some(reference) = m.reference.as_deref() else { continue };
-        let is_copy = m.case == reference || m.case.replacen("copy plain ", "copy ", 1) == reference;
+        let is_copy =
+            m.case == reference || m.case.replacen("copy plain ", "copy ", 1) == reference;
         if is_copy {
             let best = found.entry(reference).or_insert(0.0f64);
             *best = best.max(Rates::of(m).bytes);
@@ -220,8 +232,13 @@ pub(crate) mod tests {
     use crate::statistics::Spread;
 
     fn measurement(contender: &str, case: &str, seconds: f64, work: Work) -> Measurement {
-        let time =
-            Spread { samples: 3, min: seconds, p10: 0.9 * seconds, median: seconds, p90: 1.1 * seconds };
+        let time = Spread {
+            samples: 3,
+            min: seconds,
+            p10: 0.9 * seconds,
+            median: seconds,
+            p90: 1.1 * seconds,
+        };
         let latency = Spread { median: seconds + 1e-5, ..time };
         Measurement {
             case: case.into(),
@@ -330,7 +347,8 @@ Failed: sum by torch: out of memory
         );
         measured.busy = Some(busy::Busy { cores: 1.5, load: 2.0 });
         let text = markdown(&[measured]);
-        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| C") || l.starts_with("- ")).collect();
+        let rows: Vec<&str> =
+            text.lines().filter(|l| l.starts_with("| C") || l.starts_with("- ")).collect();
         assert!(rows[0].ends_with("**on a busy machine** (others used 1.50 cores)"), "{}", rows[0]);
         assert_eq!(
             rows[1..],

@@ -59,12 +59,18 @@ mod tests {
     fn networks_have_a_product_and_a_copy_beside_them() {
         let all = catalogue_of_cpu(false);
         let of = |group: &str| {
-            let of_group: Vec<&Case> = all.iter().filter(|case| case.group.starts_with(group)).collect();
+            let of_group: Vec<&Case> =
+                all.iter().filter(|case| case.group.starts_with(group)).collect();
             assert!(!of_group.is_empty(), "{group}");
-            yardsticks(&of_group, &all).into_iter().map(|case| (case.id, case.group)).collect::<Vec<_>>()
+            yardsticks(&of_group, &all)
+                .into_iter()
+                .map(|case| (case.id, case.group))
+                .collect::<Vec<_>>()
         };
         let beside = |group: &str| {
-            ["gemm f32 1024", "copy f32 16M"].map(|case| (case.to_owned(), group.to_owned())).to_vec()
+            ["gemm f32 1024", "copy f32 16M"]
+                .map(|case| (case.to_owned(), group.to_owned()))
+                .to_vec()
         };
         assert_eq!(of("C3"), beside("C3 GPT"));
         assert_eq!(of("C5 LSTM"), beside("C5 LSTM"));

@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use wengert::{DType, Device, DeviceOptions, Literal};
-use wengert_bench::case::{Case, Kind, catalogue, catalogue_of_cpu, catalogue_of_memory, random_chains};
+use wengert_bench::case::{
+    Case, Kind, catalogue, catalogue_of_cpu, catalogue_of_memory, random_chains,
+};
 use wengert_bench::cli::cases_json;
 use wengert_bench::harness::Contender;
 use wengert_bench::record::Record;
@@ -73,7 +75,8 @@ fn names_are_different_and_references_exist() {
             }
         }
         assert_eq!(seen.len(), 14, "every kind has a case");
-        let groups: BTreeSet<String> = catalogue_of_cpu(small).into_iter().map(|c| c.group).collect();
+        let groups: BTreeSet<String> =
+            catalogue_of_cpu(small).into_iter().map(|c| c.group).collect();
         let numbered = groups.iter().filter_map(|g| g.split(' ').next()).collect::<BTreeSet<_>>();
         let wanted = if small { "C1 C10 C2 C3 C5 C6 steps" } else { "C1 C10 C2 C3 C4 C5 C6 steps" };
         assert_eq!(numbered.into_iter().collect::<Vec<_>>().join(" "), wanted);
@@ -113,7 +116,8 @@ fn bench() -> Command {
 /// record.
 #[test]
 fn the_command_leaves_a_record_and_merges_it() {
-    let path = std::env::temp_dir().join(format!("wengert-bench-command-{}.json", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("wengert-bench-command-{}.json", std::process::id()));
     let binary = env!("CARGO_BIN_EXE_wengert-bench");
     let mut command = bench();
     command.args([
@@ -128,7 +132,10 @@ fn the_command_leaves_a_record_and_merges_it() {
         "--date",
         "2026-01-02",
     ]);
-    command.args(["--rounds", "2", "--json"]).arg(&path).args(["--peer", &format!("{binary} serve")]);
+    command
+        .args(["--rounds", "2", "--json"])
+        .arg(&path)
+        .args(["--peer", &format!("{binary} serve")]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let record = Record::read(&path).unwrap();
@@ -185,7 +192,8 @@ fn wrong_usage_is_told() {
 /// A reader may close the pipe early, as in `wengert-bench cases | head`. That is not an error.
 #[test]
 fn an_output_that_nobody_reads_is_no_failure() {
-    let mut child = bench().arg("cases").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        bench().arg("cases").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -201,10 +209,14 @@ fn what_was_measured_stays() {
     let (peer, path) = (folder.path().join("peer"), folder.path().join("record.json"));
     let binary = env!("CARGO_BIN_EXE_wengert-bench");
     // The peer deletes itself after its first start, so the second group cannot start it.
-    std::fs::write(&peer, format!("#!/bin/sh\nrm \"$0\"\nexec \"{binary}\" serve \"$@\"\n")).unwrap();
+    std::fs::write(&peer, format!("#!/bin/sh\nrm \"$0\"\nexec \"{binary}\" serve \"$@\"\n"))
+        .unwrap();
     std::fs::set_permissions(&peer, std::fs::Permissions::from_mode(0o755)).unwrap();
     let output = bench()
-        .args(["gpu", "--device", "cpu", "--small", "--rounds", "1", "--only", "copy", "--only", "empty"])
+        .args([
+            "gpu", "--device", "cpu", "--small", "--rounds", "1", "--only", "copy", "--only",
+            "empty",
+        ])
         .arg("--json")
         .arg(&path)
         .arg("--peer")
@@ -223,17 +235,20 @@ fn what_was_measured_stays() {
 #[test]
 fn the_cpu_is_measured_beside_plain_loops() {
     let path = std::env::temp_dir().join(format!("wengert-bench-cpu-{}.json", std::process::id()));
-    let output = bench().args(["cpu", "--small", "--rounds", "1", "--json"]).arg(&path).output().unwrap();
+    let output =
+        bench().args(["cpu", "--small", "--rounds", "1", "--json"]).arg(&path).output().unwrap();
     let record = Record::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(output.status.success() && record.failed.is_empty(), "{:?}", record.failed);
-    let of = |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
+    let of =
+        |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
     assert_eq!((of("wengert"), of("rust loop")), (catalogue_of_cpu(true).len(), 6));
     // Each group of networks has a product and a copy as yardsticks. The table has no rows for
     // them.
     let groups = ["C3 GPT", "C5 MLPs", "C5 convnet", "C5 LSTM", "C6 MLP", "C6 BERT", "C6 GPT-2"];
     for group in groups {
-        let beside = record.measurements.iter().filter(|m| m.group == group && m.contender == "yardstick");
+        let beside =
+            record.measurements.iter().filter(|m| m.group == group && m.contender == "yardstick");
         assert_eq!(beside.count(), 2, "{group}");
     }
     assert_eq!(of("yardstick"), 2 * groups.len());

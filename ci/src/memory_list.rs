@@ -12,8 +12,17 @@ const LIST: &str = "docs/memory-safety.md";
 /// The crates, whose paths are also their section names.
 const CRATES: [&str; 2] = ["cpu-kernels/src/", "cuda-kernels/src/"];
 /// Types that represent memory, and the spellings of pointers and slices of plain data.
-const TYPES: [&str; 9] =
-    ["Buffer", "Memory", "Workspace", "AlignedBytes", "Address", "Operands", "Part", "NonNull", "Span"];
+const TYPES: [&str; 9] = [
+    "Buffer",
+    "Memory",
+    "Workspace",
+    "AlignedBytes",
+    "Address",
+    "Operands",
+    "Part",
+    "NonNull",
+    "Span",
+];
 const SPELT: [&str; 4] = ["*const ", "*mut ", "[u8]", "[T]"];
 
 /// Functions missing from the list, and listed functions that do not exist.
@@ -21,11 +30,15 @@ pub fn differences(sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     let mut there: BTreeSet<String> = BTreeSet::new();
     let list = sources.iter().find(|s| s.path == LIST).map_or("", |s| s.text.as_str());
-    let listed: BTreeSet<&str> =
-        list.lines().filter_map(|l| l.strip_prefix("| `")?.split_once("` |").map(|(name, _)| name)).collect();
+    let listed: BTreeSet<&str> = list
+        .lines()
+        .filter_map(|l| l.strip_prefix("| `")?.split_once("` |").map(|(name, _)| name))
+        .collect();
     for of_crate in CRATES {
-        let of_crate: Vec<&Source> =
-            sources.iter().filter(|s| s.path.starts_with(of_crate) && s.is_rust() && !s.is_test()).collect();
+        let of_crate: Vec<&Source> = sources
+            .iter()
+            .filter(|s| s.path.starts_with(of_crate) && s.is_rust() && !s.is_test())
+            .collect();
         let reachable = |source: &&&Source| is_reachable(source, &of_crate);
         let public: BTreeSet<&str> =
             of_crate.iter().filter(reachable).flat_map(|s| public_types(s)).collect();
@@ -44,16 +57,17 @@ pub fn differences(sources: &[Source]) -> Vec<String> {
     // Skipped for a part of the sources, which would lack listed functions.
     if sources.iter().any(|s| s.path == LIST) {
         let gone = listed.iter().filter(|name| !there.contains(**name));
-        found.extend(
-            gone.map(|name| format!("{LIST}: `{name}` is no public function that takes or gives memory")),
-        );
+        found.extend(gone.map(|name| {
+            format!("{LIST}: `{name}` is no public function that takes or gives memory")
+        }));
     }
     found
 }
 
 fn public_types(source: &Source) -> impl Iterator<Item = &str> {
     source.product_lines().filter_map(|(_, line)| {
-        let rest = ["pub struct ", "pub enum ", "pub trait "].iter().find_map(|k| line.strip_prefix(k))?;
+        let rest =
+            ["pub struct ", "pub enum ", "pub trait "].iter().find_map(|k| line.strip_prefix(k))?;
         rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
     })
 }
@@ -67,11 +81,16 @@ fn is_reachable(source: &Source, of_crate: &[&Source]) -> bool {
     }
     (1..=modules.len()).all(|depth| {
         let (name, folder) = (modules[depth - 1], modules[..depth - 1].join("/"));
-        let parents = [format!("/src/{folder}/mod.rs"), format!("/src/{folder}.rs"), "/src/lib.rs".into()];
+        let parents =
+            [format!("/src/{folder}/mod.rs"), format!("/src/{folder}.rs"), "/src/lib.rs".into()];
         let parent = of_crate.iter().find(|s| {
-            parents.iter().take(if depth == 1 { 3 } else { 2 }).any(|end| s.path.ends_with(end.as_str()))
+            parents
+                .iter()
+                .take(if depth == 1 { 3 } else { 2 })
+                .any(|end| s.path.ends_with(end.as_str()))
         });
-        let says = |text: String| parent.is_some_and(|p| p.text.lines().any(|l| l.starts_with(&text)));
+        let says =
+            |text: String| parent.is_some_and(|p| p.text.lines().any(|l| l.starts_with(&text)));
         says(format!("pub mod {name};")) || says(format!("pub use {name}::"))
     })
 }
@@ -87,8 +106,11 @@ fn functions(source: &Source, public: &BTreeSet<&str>, is_reachable: bool) -> Ve
         if line.starts_with("impl") {
             let head = line.split_once(" for ").map_or(*line, |(_, of)| of);
             let head = head.trim_start_matches("impl").trim_start();
-            let head =
-                if head.starts_with('<') { head.split_once("> ").map_or("", |(_, rest)| rest) } else { head };
+            let head = if head.starts_with('<') {
+                head.split_once("> ").map_or("", |(_, rest)| rest)
+            } else {
+                head
+            };
             let name = head.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
             within = Some((name, public.contains(name) && !line.contains(" for ")));
         } else if line.starts_with('}') {
@@ -97,7 +119,8 @@ fn functions(source: &Source, public: &BTreeSet<&str>, is_reachable: bool) -> Ve
         let code = line.trim_start();
         let Some(rest) = code.strip_prefix("pub ") else { continue };
         let rest = rest.trim_start_matches("const ");
-        let (is_unsafe, rest) = rest.strip_prefix("unsafe ").map_or((false, rest), |rest| (true, rest));
+        let (is_unsafe, rest) =
+            rest.strip_prefix("unsafe ").map_or((false, rest), |rest| (true, rest));
         let Some(rest) = rest.strip_prefix("fn ") else { continue };
         if !within.map_or(is_reachable, |(_, is_public)| is_public) || rest.starts_with('$') {
             continue;
@@ -110,9 +133,15 @@ fn functions(source: &Source, public: &BTreeSet<&str>, is_reachable: bool) -> Ve
             }
         }
         let mut words = signature.split(|c: char| !c.is_alphanumeric() && c != '_');
-        if is_unsafe || words.any(|w| TYPES.contains(&w)) || SPELT.iter().any(|s| signature.contains(s)) {
+        if is_unsafe
+            || words.any(|w| TYPES.contains(&w))
+            || SPELT.iter().any(|s| signature.contains(s))
+        {
             let name = rest.split(['(', '<']).next().unwrap_or("");
-            found.push((*number, within.map_or(name.to_string(), |(of, _)| format!("{of}::{name}"))));
+            found.push((
+                *number,
+                within.map_or(name.to_string(), |(of, _)| format!("{of}::{name}")),
+            ));
         }
     }
     found

@@ -15,7 +15,8 @@ pub struct Rule {
 }
 
 /// Folders in which `unsafe` is allowed, each with its argument.
-const UNSAFE_ALLOWED: [&str; 3] = ["cpu-kernels/", "cuda-kernels/src/driver/", "wengert/src/data/map.rs"];
+const UNSAFE_ALLOWED: [&str; 3] =
+    ["cpu-kernels/", "cuda-kernels/src/driver/", "wengert/src/data/map.rs"];
 
 /// Which crates of the workspace each crate may depend on (normal dependencies).
 const MAY_IMPORT: [(&str, &[&str]); 9] = [
@@ -121,7 +122,9 @@ pub const RULES: &[Rule] = &[
         name: "memory is listed",
         reason: "each public function that takes memory has a reason why it is sound",
         find: crate::memory_list::differences,
-        offender: || Source::new("cpu-kernels/src/lib.rs", "//! x\npub fn peek(at: *const u8) {}\n"),
+        offender: || {
+            Source::new("cpu-kernels/src/lib.rs", "//! x\npub fn peek(at: *const u8) {}\n")
+        },
     },
     Rule {
         name: "no I/O in core and compiler",
@@ -140,7 +143,9 @@ pub const RULES: &[Rule] = &[
             product(
                 &sources
                     .iter()
-                    .filter(|s| s.path.starts_with("core/src") || s.path.starts_with("graph-compiler/src"))
+                    .filter(|s| {
+                        s.path.starts_with("core/src") || s.path.starts_with("graph-compiler/src")
+                    })
                     .cloned()
                     .collect::<Vec<_>>(),
                 // The builder's current scope is a thread local, which is no I/O.
@@ -173,7 +178,10 @@ pub const RULES: &[Rule] = &[
             found
         },
         offender: || {
-            Source::new("graph-compiler/Cargo.toml", "[dependencies]\nwengert-cpu.workspace = true\n")
+            Source::new(
+                "graph-compiler/Cargo.toml",
+                "[dependencies]\nwengert-cpu.workspace = true\n",
+            )
         },
     },
     Rule {
@@ -185,7 +193,9 @@ pub const RULES: &[Rule] = &[
                 .filter(|s| s.path.ends_with("Cargo.toml"))
                 .flat_map(|s| s.text.lines().map(move |l| (s, l)))
                 .filter(|(_, l)| {
-                    l.starts_with("bincode") && !l.contains("workspace = true") && !l.contains("=2.0.1")
+                    l.starts_with("bincode")
+                        && !l.contains("workspace = true")
+                        && !l.contains("=2.0.1")
                 })
                 .map(|(s, l)| format!("{}: {l}", s.path))
                 .collect()
@@ -199,10 +209,15 @@ pub const RULES: &[Rule] = &[
             let mut found = Vec::new();
             for source in sources.iter().filter(|s| s.path.ends_with(".md")) {
                 let folder = source.path.rsplit_once('/').map_or("", |(f, _)| f);
-                for target in source.text.split("](").skip(1).filter_map(|t| t.split([')', '#']).next()) {
+                for target in
+                    source.text.split("](").skip(1).filter_map(|t| t.split([')', '#']).next())
+                {
                     let local = !target.is_empty() && !target.contains("://");
-                    let path =
-                        if folder.is_empty() { target.to_string() } else { format!("{folder}/{target}") };
+                    let path = if folder.is_empty() {
+                        target.to_string()
+                    } else {
+                        format!("{folder}/{target}")
+                    };
                     if local && !crate::sources::root().join(&path).exists() {
                         found.push(format!("{}: {target}", source.path));
                     }

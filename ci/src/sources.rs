@@ -28,7 +28,10 @@ impl Source {
             let attributes = |line: &&&str| line.starts_with("#[");
             let is_tests = |at: usize| {
                 lines[at] == "#[cfg(test)]"
-                    && lines[at..].iter().find(|l| !attributes(l)).is_some_and(|l| l.contains("mod "))
+                    && lines[at..]
+                        .iter()
+                        .find(|l| !attributes(l))
+                        .is_some_and(|l| l.contains("mod "))
             };
             (0..lines.len()).find(|at| is_tests(*at)).unwrap_or(usize::MAX)
         };
@@ -48,7 +51,10 @@ impl Source {
 
 /// The repository's root.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the repository").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the crate lies in the repository")
+        .to_path_buf()
 }
 
 /// Every Rust, Python, TOML, Markdown and script file, sorted by path; build outputs and hidden
@@ -75,7 +81,8 @@ fn visit(root: &Path, folder: &Path, found: &mut Vec<Source>) {
             || path.ends_with(".ci/run");
         if kept && file_type.is_file() {
             let relative = path.strip_prefix(root).expect("found below the root");
-            let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let text =
+                fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             found.push(Source { path: relative.to_string_lossy().replace('\\', "/"), text });
         }
     }

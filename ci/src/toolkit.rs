@@ -85,7 +85,8 @@ impl Toolkit {
             fs::remove_file(&marker).map_err(|e| broken("cannot clear", e))?;
         }
         let python = env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-        let help = format!("install Python 3 with its venv module, or set {VARIABLE} to a CUDA toolkit");
+        let help =
+            format!("install Python 3 with its venv module, or set {VARIABLE} to a CUDA toolkit");
         let mut make = Command::new(&python);
         run(make.args(["-m", "venv", "--clear"]).arg(&environment), &help)?;
         let mut install = Command::new(environment.join("bin/python"));
@@ -99,8 +100,12 @@ impl Toolkit {
     }
 
     fn in_environment(environment: &Path) -> Result<Toolkit> {
-        let nowhere =
-            || Diagnostic::new(format!("no CUDA packages in the environment `{}`", environment.display()));
+        let nowhere = || {
+            Diagnostic::new(format!(
+                "no CUDA packages in the environment `{}`",
+                environment.display()
+            ))
+        };
         let folders = fs::read_dir(environment.join("lib")).map_err(|_| nowhere())?;
         folders
             .filter_map(|entry| Some(entry.ok()?.path().join("site-packages/nvidia/cu13")))
@@ -128,8 +133,8 @@ impl Toolkit {
     /// Errors: nvcc or its host compiler is missing, or refuses the file; the message has nvcc's
     /// output.
     pub fn compile_to_ptx(&self, source: &Path, options: &[&str]) -> Result<String> {
-        let scratch =
-            tempfile::tempdir().map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
+        let scratch = tempfile::tempdir()
+            .map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
         let output = scratch.path().join("module.ptx");
         let mut nvcc = Command::new(self.tool("nvcc"));
         // Without this, nvcc leaves temporary files in the current folder.
@@ -147,10 +152,11 @@ impl Toolkit {
     ///
     /// Errors: ptxas refuses the text; the message has its output.
     pub fn check_ptx(&self, text: &str, architecture: &str) -> Result<()> {
-        let scratch =
-            tempfile::tempdir().map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
+        let scratch = tempfile::tempdir()
+            .map_err(|e| Diagnostic::new(format!("no temporary folder: {e}")))?;
         let source = scratch.path().join("module.ptx");
-        fs::write(&source, text).map_err(|e| Diagnostic::new(format!("{}: {e}", source.display())))?;
+        fs::write(&source, text)
+            .map_err(|e| Diagnostic::new(format!("{}: {e}", source.display())))?;
         let mut ptxas = self.ptxas();
         ptxas.arg(format!("-arch={architecture}")).args(["-o", "/dev/null"]).arg(&source);
         run(&mut ptxas, "the line numbers are those of the PTX text").map(|_| ())
@@ -170,7 +176,8 @@ pub(crate) fn run(command: &mut Command, help: &str) -> Result<Output> {
     }
     let words = [&output.stdout[..], &output.stderr[..]].concat();
     let words = String::from_utf8_lossy(&words).trim().to_string();
-    Err(Diagnostic::new(format!("`{name}` failed ({}): {words}", output.status)).help(help.to_string()))
+    Err(Diagnostic::new(format!("`{name}` failed ({}): {words}", output.status))
+        .help(help.to_string()))
 }
 
 /// Cargo's target directory: that of the running program's build, else `CARGO_TARGET_DIR`, else
@@ -178,7 +185,10 @@ pub(crate) fn run(command: &mut Command, help: &str) -> Result<Output> {
 pub fn target_directory() -> PathBuf {
     let built_in = env::current_exe().ok().and_then(|exe| {
         // Cargo marks its target directories as caches.
-        exe.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file()).map(Path::to_path_buf)
+        exe.ancestors()
+            .skip(1)
+            .find(|folder| folder.join("CACHEDIR.TAG").is_file())
+            .map(Path::to_path_buf)
     });
     built_in
         .or_else(|| env::var_os("CARGO_TARGET_DIR").map(PathBuf::from))

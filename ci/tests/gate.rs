@@ -21,14 +21,16 @@ fn gated(sources: &[Source], allowed: &str) -> Report {
 fn spilling() -> String {
     let mut body = String::from(".reg .b64 %l<2>;\n.reg .f32 %f<102>;\nld.param.u64 %l0, [p];\n");
     (0..100).for_each(|i| body += &format!("ld.volatile.global.f32 %f{i}, [%l0+{}];\n", 4 * i));
-    (0..100).for_each(|i| body += &format!("st.volatile.global.f32 [%l0+{}], %f{i};\n", 4 * (99 - i)));
+    (0..100)
+        .for_each(|i| body += &format!("st.volatile.global.f32 [%l0+{}], %f{i};\n", 4 * (99 - i)));
     kernel("crowded", ".reqntid 1024, 1, 1", &body)
 }
 
 #[test]
 fn a_good_kernel_passes_on_every_architecture() {
     let body = ".shared .align 4 .b8 s[512];\n.reg .b32 %r<2>;\nmov.u32 %r0, s;\nst.shared.u32 [%r0], 1;\nbar.sync 0;";
-    let text = format!("// dynamic_shared tidy 1000\n{}", kernel("tidy", ".reqntid 64, 2, 1", body));
+    let text =
+        format!("// dynamic_shared tidy 1000\n{}", kernel("tidy", ".reqntid 64, 2, 1", body));
     let report = gated(&[Source::parse("one", text).unwrap()], "");
     assert!(report.passed(), "{:?}", report.failures);
     assert_eq!(report.measures.len(), 6);
@@ -47,7 +49,11 @@ fn a_spill_fails_unless_it_is_allowed() {
     let sources = [Source::new("plan", spilling())];
     let report = gated(&sources, "");
     assert_eq!(report.failures.len(), 6, "{:?}", report.failures);
-    assert!(report.failures[0].contains("plan / crowded for sm_80: spills"), "{}", report.failures[0]);
+    assert!(
+        report.failures[0].contains("plan / crowded for sm_80: spills"),
+        "{}",
+        report.failures[0]
+    );
     let report = gated(&sources, "crow* all 1000 a hundred values are meant to be alive\n");
     assert!(report.passed() && report.allowed.len() == 6);
     assert!(report.allowed[0].contains("meant to be alive"));
@@ -62,11 +68,13 @@ fn what_ptxas_refuses_and_what_does_not_fit_fails() {
     let refused = gated(&[Source::new("typo", kernel("k", "", "add.f32 %f1, %f2;"))], "");
     assert_eq!(refused.failures.len(), 6);
     assert!(refused.failures[0].contains("typo for sm_80"), "{}", refused.failures[0]);
-    let text = format!("// dynamic_shared large 110000\n{}", kernel("large", ".reqntid 128, 1, 1", ""));
+    let text =
+        format!("// dynamic_shared large 110000\n{}", kernel("large", ".reqntid 128, 1, 1", ""));
     let large = gated(&[Source::parse("plan", text).unwrap()], "");
     let places: Vec<_> = large.failures.iter().map(|f| f.split(':').next().unwrap()).collect();
     assert_eq!(places, ["sm_86", "sm_89", "sm_120"].map(|a| format!("plan / large for {a}")));
-    let elsewhere = gated(&[Source::new("old", kernel("k", "", "").replace("sm_80", "sm_999"))], "");
+    let elsewhere =
+        gated(&[Source::new("old", kernel("k", "", "").replace("sm_80", "sm_999"))], "");
     assert!(!elsewhere.passed());
 }
 
@@ -84,7 +92,11 @@ fn equal_modules_are_one_and_others_are_assembled_only_where_they_are_for() {
         collection.add("same", architecture, kernel("same", "", ""));
         // A plan may depend on the architecture, here by the size of its shared memory.
         let own = format!("// dynamic_shared own {}\n", architecture.shared_per_block);
-        collection.add(&format!("own {}", architecture.name()), architecture, own + &kernel("own", "", ""));
+        collection.add(
+            &format!("own {}", architecture.name()),
+            architecture,
+            own + &kernel("own", "", ""),
+        );
     }
     let sources = collection.sources().unwrap();
     assert_eq!(sources.len(), 4, "one, and one for each size of shared memory");
@@ -133,8 +145,10 @@ fn ptxas_is_run_with_the_options_of_the_driver() {
     assert_eq!(asked.lines().count(), 6);
     for architecture in Architecture::ALL {
         let words = gate::arguments(&architecture.name()).join(" ");
-        let line =
-            asked.lines().find(|line| line.contains(&words)).unwrap_or_else(|| panic!("{words}: {asked}"));
+        let line = asked
+            .lines()
+            .find(|line| line.contains(&words))
+            .unwrap_or_else(|| panic!("{words}: {asked}"));
         // No other option affects the code.
         let rest = line.replace(&words, "");
         let mut rest: Vec<&str> = rest.split_whitespace().collect();

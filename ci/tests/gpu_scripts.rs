@@ -100,18 +100,29 @@ impl Machine {
     fn run(&self, arguments: &[&str]) -> Output {
         let path = format!("{}:/usr/bin:/bin", self.path("tools").display());
         let mut command = Command::new(self.path("run"));
-        command.args(arguments).env("PATH", path).env("LD_LIBRARY_PATH", self.path("lib")).output().unwrap()
+        command
+            .args(arguments)
+            .env("PATH", path)
+            .env("LD_LIBRARY_PATH", self.path("lib"))
+            .output()
+            .unwrap()
     }
 
     fn results(&self) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.path("results/results.json")).unwrap()).unwrap()
+        serde_json::from_str(&fs::read_to_string(self.path("results/results.json")).unwrap())
+            .unwrap()
     }
 
     /// Name and outcome of each finished step.
     fn outcomes(&self) -> BTreeMap<String, String> {
         let word = |value: &Value| value.as_str().unwrap().to_string();
         let results = self.results();
-        results["steps"].as_array().unwrap().iter().map(|s| (word(&s["name"]), word(&s["outcome"]))).collect()
+        results["steps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| (word(&s["name"]), word(&s["outcome"])))
+            .collect()
     }
 
     /// The arguments of the tests, one line for each process.
@@ -147,7 +158,8 @@ fn every_kernel_is_a_step_that_fits() {
     const MODULE: f64 = 0.022;
     let source = fs::read_to_string(root().join("wengert/tests/on_devices/smoke.rs")).unwrap();
     let cases = source.lines().filter_map(|line| {
-        let line = line.strip_prefix("    case ").or_else(|| line.strip_prefix("    with_gradient "))?;
+        let line =
+            line.strip_prefix("    case ").or_else(|| line.strip_prefix("    with_gradient "))?;
         line.split_once(" \"func").map(|(name, _)| name.to_string())
     });
     let cases: Vec<String> = cases.collect();
@@ -176,23 +188,37 @@ fn a_good_pack_passes_and_what_is_absent_is_told() {
     assert_eq!(outcomes.len(), steps().len());
     for (step, outcome) in &outcomes {
         let absent = step.starts_with("sanitize ")
-            || ["bench peers_torch", "bench peers_jax", "training gpt2_kernels"].contains(&step.as_str());
+            || ["bench peers_torch", "bench peers_jax", "training gpt2_kernels"]
+                .contains(&step.as_str());
         assert_eq!(outcome, if absent { "not installed" } else { "passed" }, "{step}");
     }
     let results = machine.results();
-    assert_eq!((&results["machine"], &results["driver"]), (&"Some GPU, 570.1".into(), &"570.1".into()));
+    assert_eq!(
+        (&results["machine"], &results["driver"]),
+        (&"Some GPU, 570.1".into(), &"570.1".into())
+    );
     assert_eq!(results["libraries"], "python 3");
     assert_eq!(results["measures"][0]["format"], 1);
     let table = text(&output.stdout);
     assert!(table.contains("smoke softmax") && table.contains("12 tests"), "{table}");
     let clocks = fs::read_to_string(machine.path("results/clocks.csv")).unwrap();
-    assert!(clocks.contains("before smoke.softmax, 570.1\nafter smoke.softmax, 570.1\n"), "{clocks}");
+    assert!(
+        clocks.contains("before smoke.softmax, 570.1\nafter smoke.softmax, 570.1\n"),
+        "{clocks}"
+    );
     // Each test gets its device, and each part of the samples runs once.
     let asked = machine.asked();
     assert!(asked.lines().all(|line| line.starts_with("cuda:0 ")), "{asked}");
-    assert!(asked.contains("cuda:0  --exact smoke::on_the_device_that_is_asked_for::softmax\n"), "{asked}");
+    assert!(
+        asked.contains("cuda:0  --exact smoke::on_the_device_that_is_asked_for::softmax\n"),
+        "{asked}"
+    );
     for part in 1..=6 {
-        assert_eq!(asked.matches(&format!("cuda:0 {part}/6 ops::on_the_device\n")).count(), 1, "{asked}");
+        assert_eq!(
+            asked.matches(&format!("cuda:0 {part}/6 ops::on_the_device\n")).count(),
+            1,
+            "{asked}"
+        );
     }
 }
 
@@ -205,7 +231,10 @@ fn what_fails_is_told_and_the_rest_still_runs() {
         "[ $1 = plans::on_the_device ] && echo 'test result: ok. 0 passed; 0 failed' && exit\n{TESTS}"
     );
     machine.program("bin/on_devices", &plans);
-    machine.program("bin/graphrun", &GRAPHRUN.replace("echo bits", "date +%N").replace("0.9750", "0.9000"));
+    machine.program(
+        "bin/graphrun",
+        &GRAPHRUN.replace("echo bits", "date +%N").replace("0.9750", "0.9000"),
+    );
     let output = machine.run(&[]);
     assert_eq!(output.status.code(), Some(1));
     let outcomes = machine.outcomes();
@@ -228,7 +257,10 @@ fn a_step_has_a_limit() {
     machine.steps("probe 1 hangs - echo started; sleep 60\nprobe 5 works - true\n");
     assert_eq!(machine.run(&["--stage", "probe"]).status.code(), Some(1));
     let outcomes = machine.outcomes();
-    assert_eq!((outcomes["probe hangs"].as_str(), outcomes["probe works"].as_str()), ("timed out", "passed"));
+    assert_eq!(
+        (outcomes["probe hangs"].as_str(), outcomes["probe works"].as_str()),
+        ("timed out", "passed")
+    );
     assert!(machine.results()["steps"][0]["note"].as_str().unwrap().contains("started"));
 }
 
@@ -254,21 +286,29 @@ fn a_visit_goes_on_where_the_last_was_broken_off() {
     assert_eq!(did(), "one\ntwo\nthree\ntwo\n");
     assert_eq!(machine.outcomes().len(), 3);
     // The archive has all files.
-    let list = Command::new("tar").arg("-tzf").arg(machine.path("results.tar.gz")).output().unwrap();
+    let list =
+        Command::new("tar").arg("-tzf").arg(machine.path("results.tar.gz")).output().unwrap();
     for name in [
         "results/results.json",
         "results/logs/probe.two.log",
         "results/clocks.csv",
         "results/done/smoke.three",
     ] {
-        assert!(text(&list.stdout).lines().any(|line| line == name), "{name}: {}", text(&list.stdout));
+        assert!(
+            text(&list.stdout).lines().any(|line| line == name),
+            "{name}: {}",
+            text(&list.stdout)
+        );
     }
 }
 
 #[test]
 fn the_sanitizer_runs_kernels_and_samples() {
     let machine = Machine::new();
-    machine.program("tools/compute-sanitizer", "[ \"$2\" = racecheck ] && exit 86\nshift 4; exec \"$@\"\n");
+    machine.program(
+        "tools/compute-sanitizer",
+        "[ \"$2\" = racecheck ] && exit 86\nshift 4; exec \"$@\"\n",
+    );
     assert_eq!(machine.run(&["--stage", "sanitize"]).status.code(), Some(1));
     let outcomes = machine.outcomes();
     assert_eq!(outcomes["sanitize memcheck"], "passed");
@@ -291,14 +331,16 @@ fn measures_are_taken_in_turns_with_the_peers_that_are_there() {
         (outcomes["bench peers_torch"].as_str(), outcomes["bench peers_jax"].as_str()),
         ("passed", "not installed")
     );
-    let asked =
-        |step: &str| fs::read_to_string(machine.path(&format!("results/logs/bench.{step}.log"))).unwrap();
+    let asked = |step: &str| {
+        fs::read_to_string(machine.path(&format!("results/logs/bench.{step}.log"))).unwrap()
+    };
     assert!(
         asked("peers_torch").contains("--group steps")
             && asked("peers_torch").contains("--serve torch.compile")
     );
     assert!(
-        asked("gemm_bf16").contains("--group gemm bf16 --json") && !asked("gemm_bf16").contains("--peer")
+        asked("gemm_bf16").contains("--group gemm bf16 --json")
+            && !asked("gemm_bf16").contains("--peer")
     );
 }
 
@@ -307,8 +349,12 @@ fn a_machine_without_libraries_gives_one_line_and_status_3() {
     let machine = Machine::new();
     assert_eq!(machine.run(&["--stage", "everything"]).status.code(), Some(2));
     let wanted = machine.path("lib").join("libcublasLt.so.12");
-    let elsewhere =
-        ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"];
+    let elsewhere = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/local/cuda/lib64",
+        "/usr/local/nvidia/lib64",
+    ];
     if elsewhere.iter().any(|f| Path::new(f).join("libcublasLt.so").exists()) {
         // CUDA is installed on this machine, and the script is right to find it.
         return;
@@ -317,7 +363,10 @@ fn a_machine_without_libraries_gives_one_line_and_status_3() {
     let output = machine.run(&[]);
     assert_eq!(output.status.code(), Some(3));
     let told = text(&output.stderr);
-    assert!(told.lines().count() == 1 && told.contains("libcublasLt.so is not installed"), "{told}");
+    assert!(
+        told.lines().count() == 1 && told.contains("libcublasLt.so is not installed"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -331,10 +380,16 @@ fn scripts_are_well_formed() {
     // Steps use only programs that the pack holds.
     let contents = fs::read_to_string(root().join("ci/gpu/contents")).unwrap();
     let script = fs::read_to_string(root().join("ci/gpu/run")).unwrap();
-    let commands: String = steps().into_iter().map(|s| s.command + "\n").collect::<String>() + &script;
-    for word in commands.split(|c: char| c.is_whitespace() || c == '"').filter_map(|w| w.strip_prefix("bin/"))
+    let commands: String =
+        steps().into_iter().map(|s| s.command + "\n").collect::<String>() + &script;
+    for word in commands
+        .split(|c: char| c.is_whitespace() || c == '"')
+        .filter_map(|w| w.strip_prefix("bin/"))
     {
         let is_packed = |line: &str| line.split_whitespace().nth(2) == Some(word);
-        assert!(contents.lines().filter(|l| !l.starts_with('#')).any(is_packed), "bin/{word} is not packed");
+        assert!(
+            contents.lines().filter(|l| !l.starts_with('#')).any(is_packed),
+            "bin/{word} is not packed"
+        );
     }
 }

@@ -25,8 +25,10 @@ impl Modules {
     fn add(&mut self, name: &str, program: &Program, function: &str, binding: &Binding) {
         for architecture in Architecture::ALL {
             let target = Target::cuda(&architecture.name());
-            let plan: Plan = compile(program, function, binding, &target, &Options::default()).unwrap();
-            let text = ptx(&plan).unwrap_or_else(|e| panic!("{name} for {}: {e}\n{plan}", target.name));
+            let plan: Plan =
+                compile(program, function, binding, &target, &Options::default()).unwrap();
+            let text =
+                ptx(&plan).unwrap_or_else(|e| panic!("{name} for {}: {e}\n{plan}", target.name));
             self.0.entry(text).or_insert_with(|| format!("{name} {}", target.name));
         }
     }
@@ -38,8 +40,10 @@ fn large(modules: &mut Modules) {
     for function in program.functions() {
         modules.add(&function.name, &program, &function.name, &Binding::new());
         let float = |i: &usize| function.input_type(*i).dtype.is_float();
-        let wrt: Vec<&str> =
-            (0..function.inputs.len()).filter(float).map(|i| function.inputs[i].name.as_str()).collect();
+        let wrt: Vec<&str> = (0..function.inputs.len())
+            .filter(float)
+            .map(|i| function.inputs[i].name.as_str())
+            .collect();
         if !function.output_type(0).dtype.is_float() || wrt.is_empty() {
             continue;
         }
@@ -60,7 +64,8 @@ fn every_kernel_of_programs_assembles_for_every_architecture() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wengert/tests/golden/v1.graph");
     let file = GraphFile::read(golden).unwrap();
     for function in file.program.functions() {
-        let binding = function.variables().iter().fold(Binding::new(), |all, name| all.with(name, 64));
+        let binding =
+            function.variables().iter().fold(Binding::new(), |all, name| all.with(name, 64));
         modules.add(&function.name, &file.program, &function.name, &binding);
     }
     let sources: Vec<Source> =
@@ -69,7 +74,10 @@ fn every_kernel_of_programs_assembles_for_every_architecture() {
     let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap();
     report.write(&target_directory().join("gate-programs")).unwrap();
     assert!(report.passed(), "{} failures:\n{}", report.failures.len(), report.failures.join("\n"));
-    assert!(report.measures.len() >= 6 * sources.len(), "every kernel is assembled for every architecture");
+    assert!(
+        report.measures.len() >= 6 * sources.len(),
+        "every kernel is assembled for every architecture"
+    );
 }
 
 /// A training step of GPT-2 with 124 million parameters, 32 sequences of 1024 tokens, layers in
@@ -94,7 +102,8 @@ fn kernels_of_a_step_of_gpt2_are_resident_often_enough() {
         })
         .unwrap();
     let plan =
-        compile(&program, "step", &Binding::new(), &Target::cuda("sm_90"), &Options::default()).unwrap();
+        compile(&program, "step", &Binding::new(), &Target::cuda("sm_90"), &Options::default())
+            .unwrap();
     let mut source = Source::parse("step of GPT-2", ptx(&plan).unwrap()).unwrap();
     source.architectures = vec![Architecture::from_name("sm_90").unwrap()];
     let report = assemble(&[source], &Allowed::of_the_repository().unwrap()).unwrap();

@@ -11,7 +11,12 @@ use wengert_ci::sources;
 /// The crates of the workspace, as cargo describes them.
 fn crates() -> Vec<Value> {
     let mut metadata = Command::new(env!("CARGO"));
-    metadata.current_dir(sources::root()).args(["metadata", "--format-version=1", "--no-deps", "--offline"]);
+    metadata.current_dir(sources::root()).args([
+        "metadata",
+        "--format-version=1",
+        "--no-deps",
+        "--offline",
+    ]);
     let output = metadata.output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let parsed: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
@@ -25,11 +30,17 @@ fn every_crate_has_the_metadata_of_a_published_one() {
     for one in &crates {
         let name = one["name"].as_str().expect("a name");
         for field in ["description", "license", "readme", "rust_version"] {
-            assert!(one[field].as_str().is_some_and(|text| !text.is_empty()), "{name} has no {field}");
+            assert!(
+                one[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{name} has no {field}"
+            );
         }
         for field in ["keywords", "categories"] {
             let count = one[field].as_array().map_or(0, Vec::len);
-            assert!((1..=5).contains(&count), "{name} has {count} {field}; a registry takes 1 to 5");
+            assert!(
+                (1..=5).contains(&count),
+                "{name} has {count} {field}; a registry takes 1 to 5"
+            );
         }
         let manifest = Path::new(one["manifest_path"].as_str().expect("a path"));
         let folder = manifest.parent().expect("a manifest lies in a folder");
@@ -54,10 +65,14 @@ fn dependencies_between_crates_name_a_version() {
 
 #[test]
 fn there_is_one_test_command() {
-    let read = |path: &str| fs::read_to_string(sources::root().join(path)).expect("the file is there");
+    let read =
+        |path: &str| fs::read_to_string(sources::root().join(path)).expect("the file is there");
     for document in ["README.md", "CONTRIBUTING.md"] {
         assert!(read(document).contains("    ci/test"), "{document} does not show `ci/test`");
-        assert!(!read(document).contains("nextest run --workspace"), "{document} shows a second command");
+        assert!(
+            !read(document).contains("nextest run --workspace"),
+            "{document} shows a second command"
+        );
     }
     let last = |path: &str| read(path).lines().last().map(str::to_owned);
     assert_eq!(last(".ci/run").as_deref(), Some("exec ci/test"));
@@ -67,8 +82,9 @@ fn there_is_one_test_command() {
 #[test]
 fn long_checks_can_be_run_and_say_what_they_are() {
     let folder = sources::root().join("ci/deep");
-    let scripts =
-        fs::read_dir(&folder).expect("ci/deep is there").map(|entry| entry.expect("it is readable").path());
+    let scripts = fs::read_dir(&folder)
+        .expect("ci/deep is there")
+        .map(|entry| entry.expect("it is readable").path());
     for script in scripts {
         let text = fs::read_to_string(&script).expect("a script is text");
         let mode = script.metadata().expect("it is there").permissions().mode();

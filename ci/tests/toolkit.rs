@@ -5,7 +5,8 @@ use std::path::Path;
 
 use wengert_ci::toolkit::{Toolkit, target_directory};
 
-const KERNEL: &str = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n\tret;\n}\n";
+const KERNEL: &str =
+    ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n\tret;\n}\n";
 
 #[test]
 fn ptxas_accepts_a_kernel_and_names_the_line_of_a_mistake() {
@@ -13,7 +14,8 @@ fn ptxas_accepts_a_kernel_and_names_the_line_of_a_mistake() {
     for architecture in ["sm_80", "sm_90", "sm_120"] {
         toolkit.check_ptx(KERNEL, architecture).unwrap();
     }
-    let refused = toolkit.check_ptx(&KERNEL.replace("ret", "return"), "sm_80").unwrap_err().to_string();
+    let refused =
+        toolkit.check_ptx(&KERNEL.replace("ret", "return"), "sm_80").unwrap_err().to_string();
     assert!(refused.contains("line 6"), "{refused}");
 }
 

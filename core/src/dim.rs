@@ -198,7 +198,9 @@ impl Dim {
             return Some(poisoned.clone());
         }
         if let Some(number) = divisor.as_constant() {
-            return self.checked_floor_div(number).filter(|q| q.checked_scale(number).as_ref() == Some(self));
+            return self
+                .checked_floor_div(number)
+                .filter(|q| q.checked_scale(number).as_ref() == Some(self));
         }
         // The quotient of two forms is a number: the ratio of the coefficients of any variable.
         let (name, coefficient) = divisor.terms.first()?;
@@ -232,10 +234,12 @@ impl Dim {
         for (name, coefficient) in &self.terms {
             match binding.get(name) {
                 Some(value) => {
-                    constant =
-                        coefficient.checked_mul(value).and_then(|v| constant.checked_add(v)).ok_or_else(
-                            || Diagnostic::new(format!("dimension `{self}` overflows with {binding}")),
-                        )?;
+                    constant = coefficient
+                        .checked_mul(value)
+                        .and_then(|v| constant.checked_add(v))
+                        .ok_or_else(|| {
+                            Diagnostic::new(format!("dimension `{self}` overflows with {binding}"))
+                        })?;
                 }
                 None => terms.push((name.clone(), *coefficient)),
             }
@@ -263,9 +267,8 @@ impl Dim {
             [(name, coefficient)] => {
                 let rest = extent.checked_sub(known.constant).ok_or_else(wrong)?;
                 if rest % coefficient != 0 || rest / coefficient < 1 {
-                    return Err(
-                        wrong().help(format!("`{name}` would have to be a whole number of at least 1"))
-                    );
+                    return Err(wrong()
+                        .help(format!("`{name}` would have to be a whole number of at least 1")));
                 }
                 binding.insert(name, rest / coefficient)
             }

@@ -117,7 +117,8 @@ impl FromStr for DType {
     fn from_str(s: &str) -> Result<Self, Diagnostic> {
         DType::ALL.into_iter().find(|d| d.name() == s).ok_or_else(|| {
             let names: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
-            Diagnostic::new(format!("unknown dtype `{s}`")).help(format!("dtypes are {}", names.join(", ")))
+            Diagnostic::new(format!("unknown dtype `{s}`"))
+                .help(format!("dtypes are {}", names.join(", ")))
         })
     }
 }

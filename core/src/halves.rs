@@ -47,7 +47,8 @@ mod tests {
     }
 
     fn finite<T>(of: impl Fn(u16) -> T, to: impl Fn(T) -> f64) -> Vec<f64> {
-        let mut all: Vec<f64> = (0..=u16::MAX).map(|b| to(of(b))).filter(|v| v.is_finite()).collect();
+        let mut all: Vec<f64> =
+            (0..=u16::MAX).map(|b| to(of(b))).filter(|v| v.is_finite()).collect();
         all.sort_by(f64::total_cmp);
         all.dedup();
         all

@@ -91,9 +91,12 @@ literal! {
 
 impl Literal {
     /// Copies an ndarray of any layout.
-    pub fn from_array<T: Element, S: Data<Elem = T>, D: Dimension>(array: &ArrayBase<S, D>) -> Literal {
+    pub fn from_array<T: Element, S: Data<Elem = T>, D: Dimension>(
+        array: &ArrayBase<S, D>,
+    ) -> Literal {
         let values: Vec<T> = array.iter().copied().collect();
-        Literal::from_vec(array.shape(), values).expect("an array has as many elements as its shape says")
+        Literal::from_vec(array.shape(), values)
+            .expect("an array has as many elements as its shape says")
     }
 
     /// A literal of elements in row-major order.

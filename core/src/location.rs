@@ -138,7 +138,9 @@ impl LocationTable {
         for (id, location) in other.iter() {
             let location = match location {
                 // The source of a derivation has a smaller id.
-                Location::Derived { of, rule } => Location::Derived { of: known[of], rule: rule.clone() },
+                Location::Derived { of, rule } => {
+                    Location::Derived { of: known[of], rule: rule.clone() }
+                }
                 other => other.clone(),
             };
             known.insert(id, self.intern(location));

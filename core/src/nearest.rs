@@ -51,6 +51,9 @@ mod tests {
         assert_eq!(suggest("m.wieght", &names, "variables"), "did you mean `m.weight`?");
         assert_eq!(suggest("x", &["alpha"], "inputs"), "inputs are alpha");
         assert_eq!(suggest("x", &[], "inputs"), "there are no inputs");
-        assert_eq!((distance("", "abc"), distance("abc", "abc"), distance("abc", "acb")), (3, 0, 2));
+        assert_eq!(
+            (distance("", "abc"), distance("abc", "abc"), distance("abc", "acb")),
+            (3, 0, 2)
+        );
     }
 }

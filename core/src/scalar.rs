@@ -194,7 +194,9 @@ impl Scalar {
     /// The value as `i64` for integers and bool (u64 wraps); `None` for floats.
     pub fn to_i64(self) -> Option<i64> {
         match self.dtype {
-            DType::Bool | DType::U8 | DType::U32 | DType::U64 | DType::I64 => Some(self.bits as i64),
+            DType::Bool | DType::U8 | DType::U32 | DType::U64 | DType::I64 => {
+                Some(self.bits as i64)
+            }
             DType::I8 => Some(self.bits as u8 as i8 as i64),
             DType::I32 => Some(self.bits as u32 as i32 as i64),
             _ => None,
@@ -210,7 +212,11 @@ impl fmt::Display for Scalar {
         let float = |f: &mut fmt::Formatter<'_>, value: f64, text: String| {
             if value.is_nan() {
                 let canonical = Scalar::from_f64(self.dtype, f64::NAN).bits;
-                if self.bits == canonical { f.write_str("nan") } else { write!(f, "nan({:#x})", self.bits) }
+                if self.bits == canonical {
+                    f.write_str("nan")
+                } else {
+                    write!(f, "nan({:#x})", self.bits)
+                }
             } else if value.is_infinite() {
                 f.write_str(if value > 0.0 { "inf" } else { "-inf" })
             } else {

@@ -165,10 +165,15 @@ impl Target {
         let (least, column) = (self.least_lanes, self.column_lanes);
         let fits = |n: u32| n.is_power_of_two() && (block == 0 || block.is_multiple_of(n));
         if !fits(least) || least > lanes || !fits(column) || column > MAX_LANES {
-            return wrong(format!("{least} lanes at least and {column} in columns make no reduction tree"));
+            return wrong(format!(
+                "{least} lanes at least and {column} in columns make no reduction tree"
+            ));
         }
         if !self.alignment.is_power_of_two() || self.alignment > MAX_ALIGNMENT {
-            return wrong(format!("alignment {} is no power of two up to {MAX_ALIGNMENT}", self.alignment));
+            return wrong(format!(
+                "alignment {} is no power of two up to {MAX_ALIGNMENT}",
+                self.alignment
+            ));
         }
         if self.row_storage.max(self.row_bytes).max(self.attention_row) > i64::MAX as u64 {
             return wrong("rows are larger than any memory".into());
@@ -227,13 +232,17 @@ impl Target {
     }
 
     /// The target with that name and these attributes.
-    pub fn from_attributes(name: &str, mut attributes: BTreeMap<String, Attribute>) -> Result<Target> {
+    pub fn from_attributes(
+        name: &str,
+        mut attributes: BTreeMap<String, Attribute>,
+    ) -> Result<Target> {
         let map = &mut attributes;
         let mut number = |key: &str, usual: Option<u32>| {
             let n: usize = take(map, key, usual.map(|n| n as usize))?;
             Ok(n as u64)
         };
-        let narrow = |n: u64| u32::try_from(n).map_err(|_| Diagnostic::new(format!("{n} is too large")));
+        let narrow =
+            |n: u64| u32::try_from(n).map_err(|_| Diagnostic::new(format!("{n} is too large")));
         let alignment = number("alignment", None)?;
         let reduction_block = narrow(number("reduction_block", None)?)?;
         let reduction_lanes = narrow(number("reduction_lanes", None)?)?;
@@ -254,7 +263,8 @@ impl Target {
             return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
         };
         let calls = calls.into_iter().map(|call| {
-            let found = CallKind::ALL.into_iter().find(|k| call == Attribute::Text(k.name().into()));
+            let found =
+                CallKind::ALL.into_iter().find(|k| call == Attribute::Text(k.name().into()));
             found.ok_or_else(|| Diagnostic::new("attribute `calls` names a call that is unknown"))
         });
         let calls = calls.collect::<Result<_>>()?;
@@ -307,11 +317,14 @@ impl Target {
         if !self.workspace {
             return 0;
         }
-        let elements = |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
+        let elements =
+            |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
         match call {
             Call::Gemm(_) | Call::Convolution(_) => {
                 let [result] = call.results().try_into().expect("a product has one result");
-                elements(&result.extents().unwrap_or_default()).saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
+                elements(&result.extents().unwrap_or_default())
+                    .saturating_mul(4 * SPLITS)
+                    .min(MAX_WORKSPACE)
             }
             Call::Scatter(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
             Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
@@ -345,8 +358,8 @@ impl Target {
             false => (1, self.column_lanes),
         };
         // Further lanes would hold identities only.
-        let wanted =
-            u32::try_from(count.max(1).checked_next_power_of_two().unwrap_or(1 << 31)).unwrap_or(1 << 31);
+        let wanted = u32::try_from(count.max(1).checked_next_power_of_two().unwrap_or(1 << 31))
+            .unwrap_or(1 << 31);
         Tree { lanes: wanted.clamp(least, most), block }
     }
 
@@ -355,7 +368,13 @@ impl Target {
     ///
     /// A part is at most a block, so that it is one tree. Parts are shorter if there would be too
     /// little parallelism.
-    pub fn reduction_parts(&self, extents: &[usize], axes: &[usize], results: usize, count: usize) -> usize {
+    pub fn reduction_parts(
+        &self,
+        extents: &[usize],
+        axes: &[usize],
+        results: usize,
+        count: usize,
+    ) -> usize {
         let busy = match Target::is_contiguous(extents, axes) {
             true => self.busy_rows,
             false => self.busy_columns,
@@ -379,7 +398,8 @@ mod tests {
         cpu.verify().unwrap();
         let cuda = Target::cuda("sm_90");
         cuda.verify().unwrap();
-        let owned = |t: &Target| t.attributes().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+        let owned =
+            |t: &Target| t.attributes().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
         assert_eq!(Target::from_attributes("cpu", owned(&cpu)).unwrap(), cpu);
         assert_eq!(Target::from_attributes("sm_90", owned(&cuda)).unwrap(), cuda);
         for bad in [
@@ -486,8 +506,13 @@ mod tests {
         assert_eq!(Target::cuda("sm_90").workspace(&gemm(8)), 8 * 16 * 32);
         assert_eq!(Target::cuda("sm_90").workspace(&gemm(1 << 20)), 32 << 20);
         let sort = |length, keys: &[DType]| {
-            let call =
-                crate::call::Sort { outer: 3, length, inner: 2, keys: keys.to_vec(), descending: false };
+            let call = crate::call::Sort {
+                outer: 3,
+                length,
+                inner: 2,
+                keys: keys.to_vec(),
+                descending: false,
+            };
             Target::cuda("sm_90").workspace(&Call::Sort(call))
         };
         assert_eq!(sort(4096, &[DType::F64; 3]), 0);

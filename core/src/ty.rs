@@ -71,10 +71,10 @@ impl TensorType {
                 let bound = d.bind(binding)?;
                 match bound.as_constant() {
                     Some(c) if c >= 0 => Ok(bound),
-                    Some(c) => {
-                        Err(Diagnostic::new(format!("dimension `{d}` of {self} is {c} with {binding}"))
-                            .help("extents must be 0 or more"))
-                    }
+                    Some(c) => Err(Diagnostic::new(format!(
+                        "dimension `{d}` of {self} is {c} with {binding}"
+                    ))
+                    .help("extents must be 0 or more")),
                     None => Err(Diagnostic::new(format!("dimension `{d}` of {self} is not bound"))
                         .help(format!("bind `{}` to a number", bound.terms()[0].0))),
                 }

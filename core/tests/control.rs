@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // Helpers outside of `#[test]` functions unwrap too.
 
 use wengert_core::graph::control::{
-    associative_scan, associative_scan_reverse, cond, fold, fori, fori_upto, map, scan, scan_reverse,
-    scan_reverse_unrolled, scan_unrolled, switch, while_at_most, while_loop,
+    associative_scan, associative_scan_reverse, cond, fold, fori, fori_upto, map, scan,
+    scan_reverse, scan_reverse_unrolled, scan_unrolled, switch, while_at_most, while_loop,
 };
 use wengert_core::graph::{
     Function, PrintOptions, Program, build::FunctionBuilder, parse_program, print, verify,
@@ -72,7 +72,10 @@ fn several_steps_at_a_time_have_the_same_bits() {
     let error = |unroll: usize, ty: TensorType| {
         let built = FunctionBuilder::build("f", |b| {
             let x = b.input("x", ty);
-            b.output("y", scan_unrolled(unroll, &Tensor::constant(0.0f32), &x, |c, x| (c + x, ())).0);
+            b.output(
+                "y",
+                scan_unrolled(unroll, &Tensor::constant(0.0f32), &x, |c, x| (c + x, ())).0,
+            );
         });
         built.unwrap_err().to_string()
     };
@@ -87,7 +90,8 @@ fn loops_that_are_scans() {
         let doubled = map(&v[0], |x| x * &v[1]);
         let total = fold(&v[1], &v[0], |c, x| c + x);
         let power = fori(4usize, &v[1], |_, c| c * c);
-        let numbers = fori_upto(&Tensor::constant(3i32), 10usize, &v[1], |i, c| c + i.convert(DType::F32));
+        let numbers =
+            fori_upto(&Tensor::constant(3i32), 10usize, &v[1], |i, c| c + i.convert(DType::F32));
         vec![doubled, total, power, numbers]
     });
     let y = run(&f, &[vector(&[1.0, 2.0, 3.0]), Literal::from(2.0f32)]);
@@ -103,8 +107,11 @@ fn conditions_end_loops_and_choose_ways() {
         let free = while_loop(&v[0], below, |c| c * 3.0);
         let bounded = while_at_most(2usize, &v[0], below, |c| c * 3.0);
         let way = cond(&below(&v[0]), || &v[0] + 1.0, || v[0].clone());
-        let ways: Vec<Box<dyn FnOnce() -> Tensor>> =
-            vec![Box::new(|| -&v[0]), Box::new(|| Tensor::constant(7.0f32)), Box::new(|| v[0].clone())];
+        let ways: Vec<Box<dyn FnOnce() -> Tensor>> = vec![
+            Box::new(|| -&v[0]),
+            Box::new(|| Tensor::constant(7.0f32)),
+            Box::new(|| v[0].clone()),
+        ];
         vec![free, bounded, way, switch(&v[1], ways)]
     });
     let y = |x: f32, i: i32| run(&f, &[Literal::from(x), Literal::from(i)]);
@@ -164,7 +171,8 @@ fn prefixes_by_a_tree_are_those_of_a_loop() {
             let forward = associative_scan(&v[0], product);
             let backward = associative_scan_reverse(&v[0], product);
             let one = f32s(&[2, 2]);
-            let eye = Tensor::constant(Literal::from_vec(&[2, 2], vec![1.0f32, 0.0, 0.0, 1.0]).unwrap());
+            let eye =
+                Tensor::constant(Literal::from_vec(&[2, 2], vec![1.0f32, 0.0, 0.0, 1.0]).unwrap());
             assert_eq!(*eye.ty(), one);
             let (_, looped) = scan(&eye, &v[0], |c, x| {
                 let next = c.dot(x);

@@ -88,7 +88,8 @@ proptest! {
 #[test]
 fn filetests() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graph");
-    let mut files: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(&directory).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
     let mut failures = Vec::new();
     let mut cases = 0;
@@ -107,9 +108,12 @@ fn filetests() {
 }
 
 fn check_case(case: &str, name: &str) -> Result<(), String> {
-    let expected = case.lines().zip(1u32..).find_map(|(line, n)| Some((n, line.split_once("// error: ")?.1)));
+    let expected =
+        case.lines().zip(1u32..).find_map(|(line, n)| Some((n, line.split_once("// error: ")?.1)));
     match (parse_program(case, name), expected) {
-        (Ok(_), Some((line, message))) => Err(format!("accepted; line {line} should say: {message}")),
+        (Ok(_), Some((line, message))) => {
+            Err(format!("accepted; line {line} should say: {message}"))
+        }
         (Err(e), None) => Err(e.to_string()),
         (Err(e), Some((line, message))) => {
             let at = match e.places.first() {
@@ -123,7 +127,8 @@ fn check_case(case: &str, name: &str) -> Result<(), String> {
         }
         (Ok(program), None) => {
             let code = |text: &str| {
-                let lines = text.lines().filter(|l| !l.trim_start().starts_with("//") && !l.is_empty());
+                let lines =
+                    text.lines().filter(|l| !l.trim_start().starts_with("//") && !l.is_empty());
                 lines.map(str::to_string).collect::<Vec<_>>()
             };
             let printed = program.to_string();
@@ -170,13 +175,17 @@ fn invariants_that_texts_cannot_violate() {
             f.body.equations[0].results[0] = programs::value(3);
         }),
         ("G4: `add` uses value 2, which is not", |f| f.body.equations.swap(0, 1)),
-        ("G3: value 0 is defined where value 2", |f| f.body.equations[0].results[0] = programs::value(0)),
+        ("G3: value 0 is defined where value 2", |f| {
+            f.body.equations[0].results[0] = programs::value(0)
+        }),
         ("G3: value 9 is defined where value 0", |f| f.body.inputs[0] = programs::value(9)),
         ("G3: 4 values have types, 3 are defined", |f| {
             f.body.equations.pop();
             f.body.outputs[1] = programs::value(1);
         }),
-        ("G4: `exp` uses value 3, which is not", |f| f.body.equations[0].operands[0] = programs::value(3)),
+        ("G4: `exp` uses value 3, which is not", |f| {
+            f.body.equations[0].operands[0] = programs::value(3)
+        }),
         ("G4: output value 7", |f| f.body.outputs[0] = programs::value(7)),
         ("G5: `exp` has 1 result, 2 are defined", |f| {
             f.body.equations[0].results.push(programs::value(3));
@@ -184,7 +193,9 @@ fn invariants_that_texts_cannot_violate() {
             let ty = f.body.values[programs::value(3)].clone();
             f.body.values.push(ty);
         }),
-        ("G7: `exp` takes 0 regions, found 1", |f| f.body.equations[0].regions = vec![f.body.clone().into()]),
+        ("G7: `exp` takes 0 regions, found 1", |f| {
+            f.body.equations[0].regions = vec![f.body.clone().into()]
+        }),
         ("G9: location @9", |f| f.body.equations[0].location = LocationId(9)),
         ("G9: location @9", |f| f.inputs[0].location = LocationId(9)),
         ("G9: location @5 is derived of @7", |f| {
@@ -195,7 +206,10 @@ fn invariants_that_texts_cannot_violate() {
         let mut wrong = good.clone();
         make_wrong(&mut wrong);
         let error = verify(&wrong).expect_err(message).to_string();
-        assert!(error.starts_with("@") && error.contains(message), "wanted {message}, found {error}");
+        assert!(
+            error.starts_with("@") && error.contains(message),
+            "wanted {message}, found {error}"
+        );
         // A graph that does not verify prints all the same, since dumps need it.
         assert!(!wrong.to_string().is_empty());
     }
@@ -208,7 +222,8 @@ fn errors_name_function_equation_and_source_line() {
     let forward = function.body.equations[0].location;
     let rule = Location::Derived { of: forward, rule: "jvp(tanh)".into() };
     function.body.equations[0].location = function.locations.intern(rule);
-    function.body.values[programs::value(1)] = function.input_type(0).with_dtype(wengert_core::DType::F64);
+    function.body.values[programs::value(1)] =
+        function.input_type(0).with_dtype(wengert_core::DType::F64);
     let error = verify(&function).unwrap_err().to_string();
     assert_eq!(
         error,
@@ -253,10 +268,12 @@ fn bounds_of_types_hold_after_binding() {
 /// Parsing takes linear time. With a quadratic step each of these texts would take minutes.
 #[test]
 fn long_texts_are_read_in_time() {
-    let functions: String = (0..20_000).map(|i| format!("func @f{i}() -> () {{\n  return\n}}\n")).collect();
+    let functions: String =
+        (0..20_000).map(|i| format!("func @f{i}() -> () {{\n  return\n}}\n")).collect();
     assert_eq!(parse_program(&functions, "f.ir").unwrap().functions().len(), 20_000);
 
-    let list = |make: &dyn Fn(usize) -> String| (0..50_000).map(make).collect::<Vec<_>>().join(", ");
+    let list =
+        |make: &dyn Fn(usize) -> String| (0..50_000).map(make).collect::<Vec<_>>().join(", ");
     let text = format!(
         "func @f({}) -> ({}) {{\n  return {}\n}}\n",
         list(&|i| format!("state %x{i}: f32[]")),
@@ -265,7 +282,8 @@ fn long_texts_are_read_in_time() {
     );
     assert_eq!(parse_program(&text, "f.ir").unwrap().functions()[0].inputs.len(), 50_000);
 
-    let equations: String = (1..50_000).map(|i| format!("%{i}: f32[] = neg %{}\n", i - 1)).collect();
+    let equations: String =
+        (1..50_000).map(|i| format!("%{i}: f32[] = neg %{}\n", i - 1)).collect();
     let text = format!("func @f(%0: f32[]) -> () {{\n{equations}  return\n}}\n");
     assert!(parse_program(&text, "f.ir").is_err(), "%0 is no name for an input");
     let text = text.replace("%0", "%x");

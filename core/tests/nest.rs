@@ -22,8 +22,11 @@ fn directives<'a>(case: &'a Case<'_>, name: &str) -> Vec<&'a str> {
 }
 
 fn literals(nest: &Nest, texts: &[&str], out: BufferRole) -> Result<Vec<Literal>, String> {
-    let buffers: Vec<_> =
-        nest.parameters().map(|(_, b)| b).filter(|b| b.role == out || b.role == BufferRole::InOut).collect();
+    let buffers: Vec<_> = nest
+        .parameters()
+        .map(|(_, b)| b)
+        .filter(|b| b.role == out || b.role == BufferRole::InOut)
+        .collect();
     if buffers.len() != texts.len() {
         return Err(format!("{} literals given for {} buffers", texts.len(), buffers.len()));
     }

@@ -210,7 +210,8 @@ fn named_combiners_are_known_by_their_programs() {
 /// for NaN and for ties.
 #[test]
 fn extrema_do_not_depend_on_the_tree() {
-    let values = [1.0, f32::NAN, -0.0, 3.0, 0.0, f32::NEG_INFINITY, 3.0, f32::INFINITY, f32::NAN, -2.0];
+    let values =
+        [1.0, f32::NAN, -0.0, 3.0, 0.0, f32::NEG_INFINITY, 3.0, f32::INFINITY, f32::NAN, -2.0];
     for count in 1..values.len() {
         for skip in 0..values.len() - count {
             let x = Literal::from_vec(&[count], values[skip..skip + count].to_vec()).unwrap();
@@ -234,8 +235,9 @@ fn extrema_do_not_depend_on_the_tree() {
             let part = &values[skip..skip + count];
             let best = |better: fn(f32, f32) -> bool| {
                 let nan = part.iter().position(|v| v.is_nan());
-                nan.unwrap_or_else(|| (0..count).fold(0, |b, k| if better(part[k], part[b]) { k } else { b }))
-                    as i32
+                nan.unwrap_or_else(|| {
+                    (0..count).fold(0, |b, k| if better(part[k], part[b]) { k } else { b })
+                }) as i32
             };
             for outputs in found {
                 assert_eq!(outputs[0], Literal::from(best(|a, b| a > b)), "{part:?}");

@@ -38,7 +38,8 @@ fn damaged_texts() {
         let nests: Vec<&str> = text.split("\nnest ").skip(1).collect();
         let mut text = format!("nest {}", nests[random.below(nests.len())]);
         for _ in 0..1 + random.below(3) {
-            let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let cuts: Vec<usize> =
+                text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             let (a, b) = (random.below(cuts.len()), random.below(6));
             let range = cuts[a]..cuts[(a + b).min(cuts.len() - 1)];
             let new = match random.below(5) {
@@ -50,8 +51,10 @@ fn damaged_texts() {
                     "-9223372036854775808",
                     "18446744073709551616",
                 ]),
-                2 => random
-                    .of(&["%0", "i", "mod(", "{", "}", "]", "\"", "é", "\0", "..", "nan(0x1)", "-", "1e999"]),
+                2 => random.of(&[
+                    "%0", "i", "mod(", "{", "}", "]", "\"", "é", "\0", "..", "nan(0x1)", "-",
+                    "1e999",
+                ]),
                 _ => random.of(&pieces),
             };
             text.replace_range(range, new);
@@ -184,15 +187,17 @@ fn damaged_nests() {
 #[test]
 fn large_texts_take_linear_time() {
     let body: String = (0..100_000).map(|n| format!("    %r{n}: f32 = const {n}.5\n")).collect();
-    let text = format!("nest @long(out %y: f32[]) {{\n  phase {{\n{body}    store %y[], %r7\n  }}\n}}\n");
+    let text =
+        format!("nest @long(out %y: f32[]) {{\n  phase {{\n{body}    store %y[], %r7\n  }}\n}}\n");
     let (nest, places) = parse_nests("long", &text).unwrap().remove(0);
     verify_at(&nest, &places).unwrap();
     // Many loads beside the stores of one buffer. The verifier compares every load with every
     // store.
     let loads: String = (0..20_000).map(|n| format!("    %l{n}: f32 = load %x[i, 2]\n")).collect();
     let stores: String = (0..64).map(|n| format!("    store %x[i, {}], %l0\n", n + 3)).collect();
-    let text =
-        format!("nest @many(inout %x: f32[4,99]) {{\n  parallel i: 4\n  phase {{\n{loads}{stores}  }}\n}}\n");
+    let text = format!(
+        "nest @many(inout %x: f32[4,99]) {{\n  parallel i: 4\n  phase {{\n{loads}{stores}  }}\n}}\n"
+    );
     let (nest, places) = parse_nests("many", &text).unwrap().remove(0);
     verify_at(&nest, &places).unwrap();
 }

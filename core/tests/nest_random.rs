@@ -8,8 +8,8 @@
 use proptest::prelude::*;
 use wengert_core::nest::bounds::Ranges;
 use wengert_core::nest::{
-    Access, Affine, Axis, AxisId, Buffer, BufferId, BufferRole, Combine, Guard, Instr, Nest, NestBuilder,
-    Phase, Reg, ScalarOp, Term, Tree, interpret, parse_nests, verify,
+    Access, Affine, Axis, AxisId, Buffer, BufferId, BufferRole, Combine, Guard, Instr, Nest,
+    NestBuilder, Phase, Reg, ScalarOp, Term, Tree, interpret, parse_nests, verify,
 };
 use wengert_core::{DType, IdVec, Literal, Scalar};
 
@@ -98,7 +98,8 @@ impl Valid<'_, '_> {
             (2, Some(_)) => {
                 // Reshaped to two dimensions.
                 let count: usize = extents.iter().product();
-                let width = (1..=count).rev().find(|w| count.is_multiple_of(*w) && *w <= 4).unwrap_or(1);
+                let width =
+                    (1..=count).rev().find(|w| count.is_multiple_of(*w) && *w <= 4).unwrap_or(1);
                 let flat = point
                     .iter()
                     .zip(&extents)
@@ -143,7 +144,9 @@ impl Valid<'_, '_> {
                 values.push(self.load(axes));
             }
             if self.choices.chance(4) && !axes.is_empty() {
-                let index = axes.iter().fold(Affine::constant(-1), |n, a| n.scale(2).add(&Affine::axis(*a)));
+                let index = axes
+                    .iter()
+                    .fold(Affine::constant(-1), |n, a| n.scale(2).add(&Affine::axis(*a)));
                 values.push(self.b.index(&index, DType::I64));
             }
             let candidates = [&values[..], &self.row].concat();
@@ -214,7 +217,8 @@ impl Valid<'_, '_> {
                     .collect();
                 let value = self.b.load(t, &back);
                 let y = self.b.output("y", self.b.dtype(value), &extents);
-                let point: Vec<Affine> = parallel.iter().chain(&again).map(|a| Affine::axis(*a)).collect();
+                let point: Vec<Affine> =
+                    parallel.iter().chain(&again).map(|a| Affine::axis(*a)).collect();
                 self.b.store(y, &point, value);
             }
             _ => {
@@ -227,7 +231,8 @@ impl Valid<'_, '_> {
                         self.b.reduce(&[wide, n], Combine::argmax(DType::F32, DType::I32), tree)
                     }
                     _ => {
-                        let (one, zero) = (self.b.constant(1f32.into()), self.b.constant(0f32.into()));
+                        let (one, zero) =
+                            (self.b.constant(1f32.into()), self.b.constant(0f32.into()));
                         self.b.reduce(&[one, wide, zero], Combine::welford(DType::F32), tree)
                     }
                 };
@@ -290,7 +295,9 @@ impl Wild<'_, '_> {
                 6 if depth < 2 => {
                     self.affine(axes, regs, depth + 1).floor_div(self.choices.of(&[2, 3, 4, 1]))
                 }
-                7 if depth < 2 => self.affine(axes, regs, depth + 1).modulo(self.choices.of(&[2, 3, 4, 6])),
+                7 if depth < 2 => {
+                    self.affine(axes, regs, depth + 1).modulo(self.choices.of(&[2, 3, 4, 6]))
+                }
                 _ => continue,
             };
             sum = sum.add(&term.scale(factor));
@@ -303,7 +310,13 @@ impl Wild<'_, '_> {
         Guard { index, low, high: low + self.choices.of(&[2, 3, 4, 1, 0]) }
     }
 
-    fn access(&mut self, buffer: BufferId, axes: &[AxisId], regs: &[Reg], earlier: &[Access]) -> Access {
+    fn access(
+        &mut self,
+        buffer: BufferId,
+        axes: &[AxisId],
+        regs: &[Reg],
+        earlier: &[Access],
+    ) -> Access {
         // Half of the accesses copy the indices of an earlier one, since in-place updates need
         // equal indices.
         let visible = |term: &Term| match term {
@@ -323,7 +336,9 @@ impl Wild<'_, '_> {
         let rank = self.nest.buffers[buffer].shape.len();
         let mut indices: Vec<Affine> = match self.choices.below(3) {
             // The point itself, so that the verifier accepts enough nests.
-            0 => (0..rank).map(|n| axes.get(n).map_or(Affine::constant(0), |a| Affine::axis(*a))).collect(),
+            0 => (0..rank)
+                .map(|n| axes.get(n).map_or(Affine::constant(0), |a| Affine::axis(*a)))
+                .collect(),
             _ => (0..rank).map(|_| self.affine(axes, regs, 0)).collect(),
         };
         let mut guards = Vec::new();
@@ -376,7 +391,11 @@ impl Wild<'_, '_> {
             let mut body = Vec::new();
             for _ in 0..self.choices.of(&[2, 2, 3, 4]) {
                 let store = self.choices.chance(2) && !regs.is_empty();
-                let buffer = if store { self.choices.of(&[z, t, y]) } else { self.choices.of(&[z, t, x, x]) };
+                let buffer = if store {
+                    self.choices.of(&[z, t, y])
+                } else {
+                    self.choices.of(&[z, t, x, x])
+                };
                 let mut access = self.access(buffer, &axes, &regs, &accesses);
                 accesses.push(access.clone());
                 if store {
@@ -413,8 +432,12 @@ impl Wild<'_, '_> {
 }
 
 fn wild(choices: &mut Choices<'_>) -> Nest {
-    let names =
-        [("x", BufferRole::In), ("y", BufferRole::Out), ("z", BufferRole::InOut), ("t", BufferRole::Row)];
+    let names = [
+        ("x", BufferRole::In),
+        ("y", BufferRole::Out),
+        ("z", BufferRole::InOut),
+        ("t", BufferRole::Row),
+    ];
     let buffers: IdVec<BufferId, Buffer> = names
         .iter()
         .map(|(name, role)| Buffer {
@@ -429,8 +452,14 @@ fn wild(choices: &mut Choices<'_>) -> Nest {
         .iter()
         .map(|n| axes.push(Axis { name: (*n).into(), extent: choices.of(&[2, 3, 4, 1]) }))
         .collect();
-    let nest =
-        Nest { name: "wild".into(), buffers, axes, parallel, phases: Vec::new(), registers: IdVec::new() };
+    let nest = Nest {
+        name: "wild".into(),
+        buffers,
+        axes,
+        parallel,
+        phases: Vec::new(),
+        registers: IdVec::new(),
+    };
     // A copied access may name an axis of another phase. The verifier refuses such a nest.
     Wild { choices, nest }.build().renumber()
 }

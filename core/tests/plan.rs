@@ -42,7 +42,11 @@ fn read(dtype: DType, shape: &[usize], text: &str) -> Result<Option<Literal>, St
 }
 
 /// The literals of a directive, run by run.
-fn literals(case: &Case<'_>, plan: &Plan, directive: &str) -> Result<Vec<Vec<Option<Literal>>>, String> {
+fn literals(
+    case: &Case<'_>,
+    plan: &Plan,
+    directive: &str,
+) -> Result<Vec<Vec<Option<Literal>>>, String> {
     let texts = case.comments.iter().filter_map(|c| c.strip_prefix(directive)?.strip_prefix(": "));
     let texts: Vec<&str> = texts.collect();
     let types = types(plan, directive);
@@ -51,7 +55,9 @@ fn literals(case: &Case<'_>, plan: &Plan, directive: &str) -> Result<Vec<Vec<Opt
     }
     texts
         .chunks(types.len().max(1))
-        .map(|run| run.iter().zip(&types).map(|(text, (dtype, shape))| read(*dtype, shape, text)).collect())
+        .map(|run| {
+            run.iter().zip(&types).map(|(text, (dtype, shape))| read(*dtype, shape, text)).collect()
+        })
         .collect()
 }
 
@@ -76,8 +82,8 @@ fn check(case: &Case<'_>) -> Result<(), String> {
     for n in 0..runs {
         let of = |all: &[Vec<Option<Literal>>]| all.get(n).cloned().unwrap_or_default();
         let given: Vec<Literal> = of(&inputs).into_iter().flatten().collect();
-        let run =
-            interpret(&plan, &given, &of(&variables)).map_err(|e| format!("the interpreter found: {e}"))?;
+        let run = interpret(&plan, &given, &of(&variables))
+            .map_err(|e| format!("the interpreter found: {e}"))?;
         for (what, found, wanted) in
             [("output", run.outputs, of(&outputs)), ("after", run.variables, of(&after))]
         {
@@ -133,12 +139,15 @@ fn damaged_texts() {
     let (mut parsed, mut good) = (0, 0);
     for _ in 0..15_000 {
         let text = cases[random(cases.len())].text.trim_start();
-        let digits: Vec<usize> = text.match_indices(|c: char| c.is_ascii_digit()).map(|(at, _)| at).collect();
+        let digits: Vec<usize> =
+            text.match_indices(|c: char| c.is_ascii_digit()).map(|(at, _)| at).collect();
         let mut lines: Vec<&str> = text.lines().collect();
         let damaged = match random(5) {
             0 | 1 => {
                 let start = digits[random(digits.len())];
-                let end = text[start..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |n| start + n);
+                let end = text[start..]
+                    .find(|c: char| !c.is_ascii_digit())
+                    .map_or(text.len(), |n| start + n);
                 format!("{}{}{}", &text[..start], numbers[random(numbers.len())], &text[end..])
             }
             2 => {

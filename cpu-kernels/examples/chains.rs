@@ -37,7 +37,8 @@ fn chain(
     body: impl Fn(&mut NestBuilder, &[Reg]) -> Reg,
 ) -> Result<Nest, Diagnostic> {
     let mut b = NestBuilder::new("chain");
-    let buffers: Vec<BufferId> = (0..inputs).map(|_| b.input("x", DType::F32, &[elements])).collect();
+    let buffers: Vec<BufferId> =
+        (0..inputs).map(|_| b.input("x", DType::F32, &[elements])).collect();
     let out = b.output("y", DType::F32, &[elements]);
     let i = b.parallel("i", elements);
     b.phase([]);
@@ -106,7 +107,9 @@ fn measure(
     for _ in 0..count {
         let mut memory = AlignedBytes::new(elements * 4)?;
         for value in bytemuck::cast_slice_mut::<u8, f32>(&mut memory) {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             *value = (state >> 40) as f32 / (1 << 22) as f32 - 2.0;
         }
         inputs.push(memory);
@@ -116,7 +119,8 @@ fn measure(
     let mut by_loop = AlignedBytes::new(elements * 4)?;
 
     let mut run_nest = || -> Result<f64, Diagnostic> {
-        let mut buffers: Vec<Buffer<'_>> = inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
+        let mut buffers: Vec<Buffer<'_>> =
+            inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
         buffers.push(Buffer::writing::<u8>(&mut by_nest));
         let start = Instant::now();
         compiled.run(&workspace, &mut buffers)?;

@@ -43,7 +43,8 @@ fn main() -> Result<(), Diagnostic> {
 }
 
 fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
-    let wrong = || Diagnostic::new(format!("`{shape}` is no shape")).help("such as 64x14x14x16x32x3s2");
+    let wrong =
+        || Diagnostic::new(format!("`{shape}` is no shape")).help("such as 64x14x14x16x32x3s2");
     let (text, stride) = shape.split_once('s').unwrap_or((shape, "1"));
     let extents: Vec<usize> =
         text.split('x').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
@@ -87,7 +88,8 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
             workspace.reserve(compiled.scratch_bytes())?;
             let mut best = f64::INFINITY;
             for _ in 0..((4e10 / flops) as usize).clamp(5, 300) {
-                let mut buffers = [Buffer::reading(lhs), Buffer::reading(rhs), Buffer::writing(&mut out)];
+                let mut buffers =
+                    [Buffer::reading(lhs), Buffer::reading(rhs), Buffer::writing(&mut out)];
                 let start = Instant::now();
                 compiled.run(&workspace, &mut buffers)?;
                 best = best.min(start.elapsed().as_secs_f64());

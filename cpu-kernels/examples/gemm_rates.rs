@@ -60,7 +60,8 @@ fn main() -> Result<(), Diagnostic> {
 }
 
 fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
-    let wrong = || Diagnostic::new(format!("`{shape}` is no shape")).help("such as 128x512x512:nt+gelu");
+    let wrong =
+        || Diagnostic::new(format!("`{shape}` is no shape")).help("such as 128x512x512:nt+gelu");
     let (text, half) = shape.strip_suffix("+bf16").map_or((shape, false), |s| (s, true));
     let (text, gelu) = text.strip_suffix("+gelu").map_or((text, false), |s| (s, true));
     let (text, kind) = text.split_once(':').unwrap_or((text, "nn"));
@@ -85,9 +86,11 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         epilogue: Epilogue { bias: gelu, activation, residual: false },
     };
     let mut state = 88_172_645_463_325_252;
-    let (x, y, bias) = (random(m * k, &mut state), random(k * n, &mut state), random(n, &mut state));
+    let (x, y, bias) =
+        (random(m * k, &mut state), random(k * n, &mut state), random(n, &mut state));
     let mut out = vec![0.0f32; m * n];
-    let halves = |numbers: &[f32]| -> Vec<bf16> { numbers.iter().map(|x| bf16::from_f32(*x)).collect() };
+    let halves =
+        |numbers: &[f32]| -> Vec<bf16> { numbers.iter().map(|x| bf16::from_f32(*x)).collect() };
     let (x_half, y_half) = (halves(&x), halves(&y));
     let compiled = CompiledCall::new(&Call::Gemm(gemm.clone()))?;
     let simd = Simd::choose()?;
@@ -153,7 +156,13 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
 
 /// Runs the crate on as many threads as the pool has. Each thread computes a range of columns,
 /// without an epilogue.
-fn directly(gemm: &Gemm, x: &[f32], y: &[f32], out: &mut [f32], pool: &Pool) -> Result<(), Diagnostic> {
+fn directly(
+    gemm: &Gemm,
+    x: &[f32],
+    y: &[f32],
+    out: &mut [f32],
+    pool: &Pool,
+) -> Result<(), Diagnostic> {
     let width = gemm.n.div_ceil(pool.threads()).next_multiple_of(64);
     let out = Out(out.as_mut_ptr());
     let task = |_: usize, task: usize| {

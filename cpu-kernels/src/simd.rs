@@ -55,7 +55,9 @@ impl Simd {
                     && is_x86_feature_detected!("avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
-            Simd::Avx512Bf16 => Simd::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
+            Simd::Avx512Bf16 => {
+                Simd::Avx512.is_available() && is_x86_feature_detected!("avx512bf16")
+            }
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,
         }
@@ -84,7 +86,8 @@ impl Simd {
     fn from_name(name: &str) -> Result<Simd, Diagnostic> {
         let simd = Simd::ALL.into_iter().find(|s| s.name() == name).ok_or_else(|| {
             let names = Simd::ALL.map(Simd::name).join(", ");
-            Diagnostic::new(format!("WENGERT_SIMD is `{name}`")).help(format!("it may be {names}, or unset"))
+            Diagnostic::new(format!("WENGERT_SIMD is `{name}`"))
+                .help(format!("it may be {names}, or unset"))
         })?;
         if !simd.is_available() {
             return Err(Diagnostic::new(format!(
@@ -104,7 +107,10 @@ mod tests {
     fn names_are_checked() {
         assert_eq!(Simd::from_name("portable").expect("always there"), Simd::Portable);
         assert!(
-            Simd::from_name("sse9").expect_err("no such set").to_string().contains("portable, avx2, avx512")
+            Simd::from_name("sse9")
+                .expect_err("no such set")
+                .to_string()
+                .contains("portable, avx2, avx512")
         );
     }
 

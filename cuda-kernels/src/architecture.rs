@@ -31,7 +31,13 @@ pub const MAX_BLOCK: u32 = 1024;
 /// The version of the PTX text; every driver since CUDA 12.0 reads it.
 pub const PTX_VERSION: &str = "8.0";
 
-const fn row(number: u32, block: u32, multiprocessor: u32, threads: u32, blocks: u32) -> Architecture {
+const fn row(
+    number: u32,
+    block: u32,
+    multiprocessor: u32,
+    threads: u32,
+    blocks: u32,
+) -> Architecture {
     Architecture {
         number,
         shared_per_block: block << 10,
@@ -76,8 +82,10 @@ impl Architecture {
         let number = major * 10 + minor;
         let fits = |a: &Architecture| a.number <= number && a.number / 10 == major;
         Architecture::ALL.into_iter().rfind(fits).ok_or_else(|| {
-            Diagnostic::of_device(format!("a device of compute capability {major}.{minor} is not supported"))
-                .help("use a GPU of compute capability 8.0 or later (Ampere, Ada, Hopper, Blackwell)")
+            Diagnostic::of_device(format!(
+                "a device of compute capability {major}.{minor} is not supported"
+            ))
+            .help("use a GPU of compute capability 8.0 or later (Ampere, Ada, Hopper, Blackwell)")
         })
     }
 }

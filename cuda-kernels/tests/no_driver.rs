@@ -11,8 +11,9 @@ use wengert_cuda::driver::probe::probe;
 /// its cache.
 fn a_driver_is_there() -> bool {
     let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    let listed =
-        folders.split(':').any(|f| !f.is_empty() && std::path::Path::new(f).join("libcuda.so.1").exists());
+    let listed = folders
+        .split(':')
+        .any(|f| !f.is_empty() && std::path::Path::new(f).join("libcuda.so.1").exists());
     let usual = [
         "/usr/local/nvidia/lib64",
         "/usr/lib/x86_64-linux-gnu",
@@ -34,8 +35,12 @@ fn opening_a_device_gives_a_device_or_a_clear_error() {
     let opened = Device::open(0);
     if !a_driver_is_there() {
         let text = Diagnostic::from(opened.unwrap_err()).to_string();
-        for part in ["the NVIDIA driver", "not installed", "libcuda.so.1", "help: install the NVIDIA driver"]
-        {
+        for part in [
+            "the NVIDIA driver",
+            "not installed",
+            "libcuda.so.1",
+            "help: install the NVIDIA driver",
+        ] {
             assert!(text.contains(part), "`{part}` is not in: {text}");
         }
         assert_eq!(text.lines().count(), 2, "one line and the mend: {text}");
@@ -71,7 +76,10 @@ fn the_probe_tells_the_same() {
 fn a_device_that_is_not_there_is_an_error_with_a_number() {
     let error = Device::open(4_000_000).unwrap_err().to_string();
     if a_driver_is_there() {
-        assert!(error.contains("cuda:4000000") || error.contains("starting the NVIDIA driver"), "{error}");
+        assert!(
+            error.contains("cuda:4000000") || error.contains("starting the NVIDIA driver"),
+            "{error}"
+        );
     } else {
         assert!(error.contains("the NVIDIA driver"), "{error}");
     }
@@ -96,7 +104,10 @@ fn library(code: u32, given: &[(&str, &str)]) -> tempfile::TempDir {
     let source = folder.path().join("driver.c");
     std::fs::write(&source, text).expect("the folder can be written");
     let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-w", "-o"]).arg(folder.path().join("libcuda.so.1")).arg(source);
+    compiler
+        .args(["-shared", "-fPIC", "-w", "-o"])
+        .arg(folder.path().join("libcuda.so.1"))
+        .arg(source);
     let output = compiler.output().expect("a C compiler is among what the tests need");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     folder
@@ -119,8 +130,14 @@ const OTHER: &str = "WENGERT_TEST_DRIVER";
 #[test]
 fn what_another_process_says_of_its_driver() {
     if std::env::var_os(OTHER).is_some() {
-        println!("opened: {:?}", Device::open(0).map_err(|error| Diagnostic::from(error).to_string()));
-        println!("best: {:?}", wengert_cuda::driver::probe::first_gpu().map_err(|error| error.to_string()));
+        println!(
+            "opened: {:?}",
+            Device::open(0).map_err(|error| Diagnostic::from(error).to_string())
+        );
+        println!(
+            "best: {:?}",
+            wengert_cuda::driver::probe::first_gpu().map_err(|error| error.to_string())
+        );
     }
 }
 
@@ -136,7 +153,8 @@ fn a_stub_of_the_toolkit_is_told_as_one() {
     for line in ["opened: Err", "best: Err"] {
         let line = told.lines().find(|l| l.starts_with(line)).unwrap_or_else(|| panic!("{told}"));
         assert!(
-            line.contains("libcuda.so.1 is the CUDA toolkit's stub") && line.contains("LD_LIBRARY_PATH"),
+            line.contains("libcuda.so.1 is the CUDA toolkit's stub")
+                && line.contains("LD_LIBRARY_PATH"),
             "{line}"
         );
     }
@@ -145,14 +163,20 @@ fn a_stub_of_the_toolkit_is_told_as_one() {
 #[test]
 fn a_driver_without_a_gpu_is_told_as_one() {
     let version = ("DriverGetVersion", "(int *version) { *version = 13000; return 0; }");
-    let (works, none) =
-        (("Init", "(int flags) { return 0; }"), ("DeviceGetCount", "(int *count) { *count = 0; return 0; }"));
+    let (works, none) = (
+        ("Init", "(int flags) { return 0; }"),
+        ("DeviceGetCount", "(int *count) { *count = 0; return 0; }"),
+    );
     // `cuInit` returns CUDA_ERROR_NO_DEVICE, or the driver starts and counts no devices.
     for given in [&[version][..], &[version, works, none]] {
         let told = opened_with(&library(100, given));
         for line in ["opened: Err", "best: Err"] {
-            let line = told.lines().find(|l| l.starts_with(line)).unwrap_or_else(|| panic!("{told}"));
-            assert!(line.contains("no GPU is visible") && line.contains("docker run --gpus all"), "{line}");
+            let line =
+                told.lines().find(|l| l.starts_with(line)).unwrap_or_else(|| panic!("{told}"));
+            assert!(
+                line.contains("no GPU is visible") && line.contains("docker run --gpus all"),
+                "{line}"
+            );
         }
     }
     // A library that cannot connect to its kernel module.

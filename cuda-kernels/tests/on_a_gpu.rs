@@ -109,10 +109,13 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
         floats(&back)
     };
     // SAFETY: both addresses refer to n numbers, which live to the end of the test.
-    let launch =
-        || unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]) }.unwrap();
+    let launch = || {
+        unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]) }
+            .unwrap()
+    };
     let found = run(3, &launch);
-    let expected: Vec<f32> = start.iter().map(|x| (0..3).fold(*x, |y, _| 1.7f32.mul_add(*x, y))).collect();
+    let expected: Vec<f32> =
+        start.iter().map(|x| (0..3).fold(*x, |y, _| 1.7f32.mul_add(*x, y))).collect();
     assert_eq!(found, expected);
     let capture = device.begin_capture().unwrap();
     assert!(device.synchronise().is_err(), "a capture cannot wait");
@@ -180,7 +183,8 @@ fn a_fault_is_named_and_remembered() {
         let device = Device::open(0).unwrap();
         let module = device.load_module(PTX, sm80()).unwrap();
         // SAFETY: none. The process must fault, at an invalid address.
-        unsafe { device.launch(&module.function("poke").unwrap(), [1; 3], [1; 3], 0, &[]) }.unwrap();
+        unsafe { device.launch(&module.function("poke").unwrap(), [1; 3], [1; 3], 0, &[]) }
+            .unwrap();
         let error = device.synchronise().unwrap_err();
         assert!(error.is_sticky() && error.to_string().contains("show late"), "{error}");
         let later = device.synchronise().unwrap_err();

@@ -34,7 +34,9 @@ pub fn page() -> String {
     item("`epilogue`: absorbs elementwise consumers of a matrix product into its call".into());
     item("`fuse`: groups equations into kernels".into());
     item("`lower`: lowers kernels to nests".into());
-    page.push_str("\n## Passes over graphs\n\n| pass | what it does | results keep |\n|---|---|---|\n");
+    page.push_str(
+        "\n## Passes over graphs\n\n| pass | what it does | results keep |\n|---|---|---|\n",
+    );
     for pass in passes() {
         let keeps = match pass.keeps {
             Keeps::Bits => "every bit",

@@ -168,7 +168,10 @@ impl Kernels {
             // results.
             for read in &kernel.reads {
                 if defined.get(*read) != Some(&true) {
-                    return wrong(3, format!("kernel {n} reads buffer {} before it is written", read.0));
+                    return wrong(
+                        3,
+                        format!("kernel {n} reads buffer {} before it is written", read.0),
+                    );
                 }
             }
             for write in &kernel.writes {
@@ -185,10 +188,15 @@ impl Kernels {
             if defined.get(*buffer) != Some(&true) {
                 return wrong(3, format!("output `{}` is not written", output.name));
             }
-            if ty.bytes() != self.buffers[*buffer].ty.bytes() || ty.dtype != self.buffers[*buffer].ty.dtype {
+            if ty.bytes() != self.buffers[*buffer].ty.bytes()
+                || ty.dtype != self.buffers[*buffer].ty.dtype
+            {
                 return wrong(
                     5,
-                    format!("output `{}` is {ty}, its buffer {}", output.name, self.buffers[*buffer].ty),
+                    format!(
+                        "output `{}` is {ty}, its buffer {}",
+                        output.name, self.buffers[*buffer].ty
+                    ),
                 );
             }
         }
@@ -206,8 +214,9 @@ impl Kernels {
                 self.verify_nest(&joined.nest, &parts.reads, parts.writes)?;
             }
             Work::Control(control) => {
-                let types =
-                    |ids: &[BufferId]| ids.iter().map(|id| self.buffers[*id].ty.clone()).collect::<Vec<_>>();
+                let types = |ids: &[BufferId]| {
+                    ids.iter().map(|id| self.buffers[*id].ty.clone()).collect::<Vec<_>>()
+                };
                 control.verify(kernel, &types(&kernel.reads), &types(&kernel.writes))?;
             }
         }
@@ -216,11 +225,15 @@ impl Kernels {
 
     fn fits(&self, what: &str, id: BufferId, wanted: &TensorType, larger: bool) -> Result<()> {
         let ty = &self.buffers[id].ty;
-        let enough = if larger { ty.bytes() >= wanted.bytes() } else { ty.bytes() == wanted.bytes() };
+        let enough =
+            if larger { ty.bytes() >= wanted.bytes() } else { ty.bytes() == wanted.bytes() };
         if ty.dtype == wanted.dtype && enough {
             Ok(())
         } else {
-            Err(Diagnostic::new(format!("buffer {} of type {ty} for {what} of type {wanted}", id.0)))
+            Err(Diagnostic::new(format!(
+                "buffer {} of type {ty} for {what} of type {wanted}",
+                id.0
+            )))
         }
     }
 
@@ -228,9 +241,13 @@ impl Kernels {
         nest::verify(nest)?;
         let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
         let wanted = [BufferRole::In].repeat(reads.len());
-        let wanted: Vec<_> = wanted.into_iter().chain([BufferRole::Out].repeat(writes.len())).collect();
+        let wanted: Vec<_> =
+            wanted.into_iter().chain([BufferRole::Out].repeat(writes.len())).collect();
         if roles != wanted {
-            return Err(Diagnostic::new(format!("nest @{} has other parameters than its kernel", nest.name)));
+            return Err(Diagnostic::new(format!(
+                "nest @{} has other parameters than its kernel",
+                nest.name
+            )));
         }
         for ((_, parameter), id) in nest.parameters().zip(reads.iter().chain(writes)) {
             let ty = TensorType::new(parameter.dtype, parameter.shape.iter().copied());

@@ -182,7 +182,9 @@ pub const PIPELINE: &[Step] = &[
         doc: "Splits long reductions with few results into two stages, so that many processors \
               take part.",
         keeps: Keeps::Value,
-        run: |function, context| Ok(rewrite::split_reductions(function, context.target, context.fuel)),
+        run: |function, context| {
+            Ok(rewrite::split_reductions(function, context.target, context.fuel))
+        },
     }),
 ];
 
@@ -228,7 +230,8 @@ impl Runner<'_> {
     fn pass(&mut self, pass: &Pass, function: Function) -> Result<(Function, u64)> {
         let _span = span(pass.name);
         let spent = self.spent.entry(pass.name).or_default();
-        let fuel = self.options.fuel.get(pass.name).map_or(u64::MAX, |fuel| fuel.saturating_sub(*spent));
+        let fuel =
+            self.options.fuel.get(pass.name).map_or(u64::MAX, |fuel| fuel.saturating_sub(*spent));
         let context = Context { target: self.target, fuel };
         let (changed, changes) = (pass.run)(function, &context)?;
         *spent += changes;
@@ -256,7 +259,11 @@ impl Runner<'_> {
                 let mut quiet = 0;
                 while quiet < passes.len() {
                     if !seen.is_new(&function.body) {
-                        debug_assert!(false, "passes undo each other's changes to @{}", function.name);
+                        debug_assert!(
+                            false,
+                            "passes undo each other's changes to @{}",
+                            function.name
+                        );
                         break;
                     }
                     for pass in *passes {
@@ -275,7 +282,11 @@ impl Runner<'_> {
 }
 
 /// Compiles a bound function to kernels.
-pub fn compile_kernels(function: &Function, target: &Target, options: &Options) -> Result<Compiled> {
+pub fn compile_kernels(
+    function: &Function,
+    target: &Target,
+    options: &Options,
+) -> Result<Compiled> {
     kernels_of(function.clone(), target, options)
 }
 

@@ -28,7 +28,8 @@ use crate::calls;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, Output, OutputRole, ValueId};
 use wengert_core::op::{
-    Binary, BroadcastInDim, Constant, Control, IsFinite, Op, Probe, ProbeKind, Reduce, ReduceKind, Unary,
+    Binary, BroadcastInDim, Constant, Control, IsFinite, Op, Probe, ProbeKind, Reduce, ReduceKind,
+    Unary,
 };
 use wengert_core::{
     DType, Diagnostic, Literal, Location, LocationId, LocationTable, Result, Scalar, TensorType,
@@ -131,8 +132,9 @@ fn is_combiner(op: &Op) -> bool {
 fn output_names(probe: &Probe, taken: impl Fn(&str) -> bool) -> (String, String) {
     let numbered = (2..).map(|n| format!("{}.{n}", probe.name));
     let names = std::iter::once(probe.name.clone()).chain(numbered);
-    let mut both =
-        names.map(|name| (format!("{PREFIX}{}.{name}", probe.kind.name()), format!("{PREFIX}{SEEN}.{name}")));
+    let mut both = names.map(|name| {
+        (format!("{PREFIX}{}.{name}", probe.kind.name()), format!("{PREFIX}{SEEN}.{name}"))
+    });
     both.find(|(value, seen)| !taken(value) && !taken(seen)).expect("some number is free")
 }
 
@@ -232,11 +234,15 @@ fn out_of_control_flow(
                 if looped.is_some() && other != way {
                     continue;
                 }
-                let output =
-                    if other == way { value } else { filled(region, Scalar::zero(ty.dtype), &ty, location) };
+                let output = if other == way {
+                    value
+                } else {
+                    filled(region, Scalar::zero(ty.dtype), &ty, location)
+                };
                 region.outputs.push(output);
             }
-            let shape = looped.iter().map(|(length, _)| length.clone()).chain(ty.shape.iter().cloned());
+            let shape =
+                looped.iter().map(|(length, _)| length.clone()).chain(ty.shape.iter().cloned());
             let result = body.values.push(ty.with_shape(shape.collect()));
             equation.results.push(result);
             result
@@ -258,7 +264,11 @@ fn out_of_control_flow(
 
 /// [`out_of_control_flow`] for a `while` without a bound. The flag that all values so far were
 /// finite is a carry.
-fn carried_out(body: &mut Body, mut equation: Equation, locations: &LocationTable) -> Result<Vec<Watched>> {
+fn carried_out(
+    body: &mut Body,
+    mut equation: Equation,
+    locations: &LocationTable,
+) -> Result<Vec<Watched>> {
     let location = equation.location;
     let [mut condition, mut step] = [0, 1].map(|region| equation.regions[region].to_body());
     let carries = step.outputs.len();
@@ -266,7 +276,12 @@ fn carried_out(body: &mut Body, mut equation: Equation, locations: &LocationTabl
     if watched.iter().any(|probe| probe.probe.kind == ProbeKind::Print) {
         let help = "give the loop a bound by `while_at_most`, or watch the result";
         let place = locations.origin(location);
-        return Err(refusal(equation.op.name(), place, ", and the number of its steps has no bound", help));
+        return Err(refusal(
+            equation.op.name(),
+            place,
+            ", and the number of its steps has no bound",
+            help,
+        ));
     }
     let ty = TensorType::scalar(DType::Bool);
     for (carry, probe) in (carries..).zip(&mut watched) {
@@ -295,7 +310,9 @@ fn filled(body: &mut Body, number: Scalar, ty: &TensorType, location: LocationId
     let value = push(body, Constant { value: Literal::full(&[], number) }, &[], location);
     match ty.rank() {
         0 => value,
-        _ => push(body, BroadcastInDim { shape: ty.shape.clone(), dims: vec![] }, &[value], location),
+        _ => {
+            push(body, BroadcastInDim { shape: ty.shape.clone(), dims: vec![] }, &[value], location)
+        }
     }
 }
 

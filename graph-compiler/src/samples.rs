@@ -28,7 +28,8 @@ impl Sample {
 
     pub fn constant(&mut self, values: &[f32]) -> BufferId {
         let buffer = self.buffer(values.len());
-        let literal = Literal::from_vec(&[values.len()], values.to_vec()).expect("a vector fills its shape");
+        let literal =
+            Literal::from_vec(&[values.len()], values.to_vec()).expect("a vector fills its shape");
         self.0.constants.push((buffer, literal));
         buffer
     }
@@ -45,7 +46,12 @@ impl Sample {
     fn nest(&mut self, text: &str, reads: &[BufferId], writes: &[BufferId]) {
         let nest = parse_nests("sample", text).expect("samples are well-formed").remove(0).0;
         let (reads, writes) = (reads.to_vec(), writes.to_vec());
-        self.0.kernels.push(Kernel { work: Work::Nest(Box::new(nest)), reads, writes, locations: vec![] });
+        self.0.kernels.push(Kernel {
+            work: Work::Nest(Box::new(nest)),
+            reads,
+            writes,
+            locations: vec![],
+        });
     }
 
     /// The elementwise sum of operands; operands of one element are broadcast.

@@ -76,7 +76,16 @@ impl<'a> View<'a> {
         let operands = body.equations.iter().map(|e| e.operands.clone()).collect();
         let cost = body.equations.iter().map(|e| e.op.traits().cost).collect();
         let elementwise = body.equations.iter().map(|e| e.op.traits().elementwise).collect();
-        Ok(View { body, definitions: body.definitions(), extents, work, operands, covers, cost, elementwise })
+        Ok(View {
+            body,
+            definitions: body.definitions(),
+            extents,
+            work,
+            operands,
+            covers,
+            cost,
+            elementwise,
+        })
     }
 
     /// Number of elements of a value.
@@ -106,7 +115,10 @@ pub(crate) fn strides(extents: &[usize]) -> Vec<i64> {
 
 /// Position in row-major order.
 pub(crate) fn flatten(extents: &[usize], index: &[Affine]) -> Affine {
-    index.iter().zip(strides(extents)).fold(Affine::constant(0), |sum, (i, stride)| sum.add(&i.scale(stride)))
+    index
+        .iter()
+        .zip(strides(extents))
+        .fold(Affine::constant(0), |sum, (i, stride)| sum.add(&i.scale(stride)))
 }
 
 /// Converts an index into a dense tensor to an index under another shape with as many elements.

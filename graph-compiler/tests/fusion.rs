@@ -70,8 +70,9 @@ fn assert_close(a: &Literal, b: &Literal, what: &str) {
     };
     for (n, (x, y)) in a.scalars().zip(b.scalars()).enumerate() {
         let (p, q) = (x.to_f64(), y.to_f64());
-        let same =
-            p == q || (p.is_nan() && q.is_nan()) || (p - q).abs() <= tolerance * (1.0 + p.abs().max(q.abs()));
+        let same = p == q
+            || (p.is_nan() && q.is_nan())
+            || (p - q).abs() <= tolerance * (1.0 + p.abs().max(q.abs()));
         assert!(same, "{what}: element {n} is {x}, expected {y}");
     }
 }
@@ -89,8 +90,9 @@ fn one_equation(op: &Op, operands: &[TensorType]) -> Function {
     }
     let results: Vec<_> =
         op.infer(operands, &[]).unwrap().into_iter().map(|ty| body.values.push(ty)).collect();
-    let outputs =
-        (0..results.len()).map(|n| Output { name: n.to_string(), role: OutputRole::Output }).collect();
+    let outputs = (0..results.len())
+        .map(|n| Output { name: n.to_string(), role: OutputRole::Output })
+        .collect();
     body.outputs = results.clone();
     body.equations.push(Equation {
         op: op.clone(),
@@ -99,7 +101,8 @@ fn one_equation(op: &Op, operands: &[TensorType]) -> Function {
         regions: vec![],
         location: wengert_core::LocationId(0),
     });
-    let function = Function { name: "f".into(), inputs, outputs, body, locations: LocationTable::default() };
+    let function =
+        Function { name: "f".into(), inputs, outputs, body, locations: LocationTable::default() };
     verify(&function).unwrap();
     function
 }
@@ -107,8 +110,11 @@ fn one_equation(op: &Op, operands: &[TensorType]) -> Function {
 #[test]
 fn every_sample_of_every_op() {
     for entry in Op::catalogue() {
-        for (n, sample) in entry.samples.iter().enumerate().filter(|(_, s)| *s.op.region_count().end() == 0) {
-            let has_floats = sample.operands.iter().any(|o| matches!(o, SampleOperand::Float { .. }));
+        for (n, sample) in
+            entry.samples.iter().enumerate().filter(|(_, s)| *s.op.region_count().end() == 0)
+        {
+            let has_floats =
+                sample.operands.iter().any(|o| matches!(o, SampleOperand::Float { .. }));
             let dtypes = [DType::F32, DType::F64, DType::F16, DType::BF16];
             for dtype in if has_floats { &dtypes[..] } else { &dtypes[..1] } {
                 let operands = sample.literals(*dtype, n as u64);
@@ -150,7 +156,9 @@ fn random_programs_have_the_same_bits_however_they_are_compiled() {
             assert_eq!(unfused, fused, "seed {seed}");
             // Rewriting changes no bit either, except those of NaNs.
             for (plain, fused) in run(&plain(&function), &inputs).iter().zip(&fused) {
-                let same = |(a, b): (Scalar, Scalar)| a == b || (a.to_f64().is_nan() && b.to_f64().is_nan());
+                let same = |(a, b): (Scalar, Scalar)| {
+                    a == b || (a.to_f64().is_nan() && b.to_f64().is_nan())
+                };
                 assert!(
                     plain.scalars().zip(fused.scalars()).all(same),
                     "seed {seed}: {plain}, rewritten {fused}"
@@ -165,7 +173,8 @@ fn random_programs_have_the_same_bits_however_they_are_compiled() {
 #[test]
 fn what_is_put_side_by_side_for_a_product_is_one_kernel() {
     let part = "f32[32,64]";
-    let mut text = format!("func @f(%x: {part}, %y: {part}, %w: f32[128,8]) -> (z: f32[32,8]) {{\n");
+    let mut text =
+        format!("func @f(%x: {part}, %y: {part}, %w: f32[128,8]) -> (z: f32[32,8]) {{\n");
     text += &format!(
         "%0: f32[] = constant {{value=f32[] 1.0}}\n%1: {part} = broadcast_in_dim %0 {{shape=[32,64]}}\n"
     );
@@ -180,7 +189,8 @@ fn what_is_put_side_by_side_for_a_product_is_one_kernel() {
     text += "%12: f32[32,128] = concatenate %6, %11 {axis=1}
              %13: f32[32,8] = dot_general %12, %w {contract=[[1],[0]]}
              return %13 }";
-    let program = wengert_core::graph::parse_program(&text, "test.ir").unwrap_or_else(|e| panic!("{e}"));
+    let program =
+        wengert_core::graph::parse_program(&text, "test.ir").unwrap_or_else(|e| panic!("{e}"));
     let kernels = compiled(&program.functions()[0], true);
     assert_eq!(kernels.kernels.len(), 2, "{kernels}");
 }

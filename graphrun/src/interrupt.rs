@@ -40,7 +40,9 @@ impl Interrupt {
             flag::register_conditional_default(signal, listening.stop.clone())
                 .and_then(|_| flag::register_usize(signal, listening.came.clone(), signal as usize))
                 .and_then(|_| flag::register(signal, listening.stop.clone()))
-                .map_err(|error| wengert::Diagnostic::new(format!("cannot handle {name}: {error}")))?;
+                .map_err(|error| {
+                    wengert::Diagnostic::new(format!("cannot handle {name}: {error}"))
+                })?;
         }
         Ok(listening)
     }
@@ -84,7 +86,8 @@ fn ignored(status: &str) -> u64 {
 
 /// This process's command with `--resume`, as typed in a shell.
 pub fn resume_command() -> String {
-    let mut words: Vec<String> = std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
+    let mut words: Vec<String> =
+        std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
     if !words.iter().any(|word| word == "--resume") {
         words.push("--resume".into());
     }

@@ -39,15 +39,20 @@ impl<'a> Targets<'a> {
                     atomic::can_write(path)?;
                     targets.push(Target { path, format, identity, names: vec![name] });
                 }
-                Some(target) if target.format == format && format.holds_several() => target.names.push(name),
+                Some(target) if target.format == format && format.holds_several() => {
+                    target.names.push(name)
+                }
                 Some(target) => return Err(overwritten(target.names[0], name, path)),
             }
         }
         if let Some(path) = save {
             if !Format::of(path)?.holds_several() {
-                return Err(Diagnostic::new(format!("`{}` can hold one array only", path.display()))
-                    .help("save variables to a .safetensors or .npz file")
-                    .into());
+                return Err(Diagnostic::new(format!(
+                    "`{}` can hold one array only",
+                    path.display()
+                ))
+                .help("save variables to a .safetensors or .npz file")
+                .into());
             }
             let identity = atomic::identity(path);
             if let Some(target) = targets.iter().find(|target| target.identity == identity) {
@@ -65,7 +70,10 @@ impl<'a> Targets<'a> {
             let values = values.collect::<wengert::Result<Vec<_>>>()?;
             match values.as_slice() {
                 [(name, value)] => data::write_one(target.path, name, value)?,
-                several => data::write_all(target.path, several.iter().map(|(name, value)| (*name, value)))?,
+                several => data::write_all(
+                    target.path,
+                    several.iter().map(|(name, value)| (*name, value)),
+                )?,
             }
         }
         Ok(())
@@ -73,7 +81,10 @@ impl<'a> Targets<'a> {
 }
 
 fn overwritten(first: &str, second: &str, path: &Path) -> crate::Failure {
-    Diagnostic::new(format!("`{first}` and `{second}` are both to be written to `{}`", path.display()))
-        .help("give each a file of its own, or outputs one .npz or .safetensors file together")
-        .into()
+    Diagnostic::new(format!(
+        "`{first}` and `{second}` are both to be written to `{}`",
+        path.display()
+    ))
+    .help("give each a file of its own, or outputs one .npz or .safetensors file together")
+    .into()
 }

@@ -10,7 +10,8 @@ use wengert::core::plan::Plan;
 use wengert::data::Arrays;
 use wengert::signature::Signature;
 use wengert::{
-    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, format, os_text,
+    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, format,
+    os_text,
 };
 
 /// A file and the selected function.
@@ -76,7 +77,9 @@ impl Source {
         }
         match program.functions() {
             [only] => Ok(only),
-            [] => Err(Diagnostic::new(format!("`{}` holds no function", self.path.display())).into()),
+            [] => {
+                Err(Diagnostic::new(format!("`{}` holds no function", self.path.display())).into())
+            }
             many => {
                 let names: Vec<String> =
                     many.iter().map(|f| format!("{}@{}", self.path.display(), f.name)).collect();
@@ -156,8 +159,12 @@ impl Source {
 fn split(text: &OsStr) -> Outcome<(&Path, Option<&str>)> {
     match os_text::rsplit_once(text, b'@') {
         Some((path, function)) if !path.is_empty() && !Path::new(text).exists() => {
-            let no_name =
-                || Diagnostic::new(format!("there is no function `@{}`", Path::new(function).display()));
+            let no_name = || {
+                Diagnostic::new(format!(
+                    "there is no function `@{}`",
+                    Path::new(function).display()
+                ))
+            };
             Ok((Path::new(path), Some(function.to_str().ok_or_else(no_name)?)))
         }
         _ => Ok((Path::new(text), None)),
@@ -167,9 +174,12 @@ fn split(text: &OsStr) -> Outcome<(&Path, Option<&str>)> {
 /// Checks that every dimension variable is bound.
 pub fn check_bound(function: &Function, binding: &Binding) -> Outcome<()> {
     let variables = function.variables();
-    let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) else { return Ok(()) };
+    let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) else {
+        return Ok(());
+    };
     let unbound = function.bind(binding).err();
-    let error = unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+    let error =
+        unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
     Err(error.help(format!("bind it, e.g. by `--bind {name}=32`")).into())
 }
 
@@ -204,9 +214,11 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
         ..usual
     };
     if device == Device::Interpreter && args.memory_budget.is_some() {
-        return Err(Diagnostic::new("the interpreter follows no plan, so it keeps no budget of memory")
-            .help("--memory-budget goes with --device cpu, cuda and emulator")
-            .into());
+        return Err(Diagnostic::new(
+            "the interpreter follows no plan, so it keeps no budget of memory",
+        )
+        .help("--memory-budget goes with --device cpu, cuda and emulator")
+        .into());
     }
     if !matches!(device, Device::Cuda(_))
         && (options.tuning.is_some() || args.fast_products || args.no_capture)
@@ -224,9 +236,13 @@ pub fn target(name: &str) -> Outcome<Target> {
 }
 
 /// Splits `NAME=…` of `--option`. The name is UTF-8; the value may be a path, which need not be.
-pub fn pair<'a>(option: &str, text: &'a (impl AsRef<OsStr> + ?Sized)) -> Outcome<(&'a str, &'a OsStr)> {
+pub fn pair<'a>(
+    option: &str,
+    text: &'a (impl AsRef<OsStr> + ?Sized),
+) -> Outcome<(&'a str, &'a OsStr)> {
     let text = text.as_ref();
-    let pair = os_text::split_once(text, b'=').and_then(|(name, value)| Some((name.to_str()?, value)));
+    let pair =
+        os_text::split_once(text, b'=').and_then(|(name, value)| Some((name.to_str()?, value)));
     pair.filter(|(name, value)| !name.is_empty() && !value.is_empty()).ok_or_else(|| {
         Diagnostic::new(format!("`--{option} {}` is no pair", Path::new(text).display()))
             .help(format!("write --{option} NAME=VALUE"))

@@ -26,7 +26,9 @@ pub struct Gathered {
 impl Gathered {
     /// Promises memory for the inputs still to be made, until the promise is dropped.
     pub fn promise(&self) -> Promise {
-        Promise::to_allocate(self.inputs.iter().map(Found::bytes_to_make).fold(0, u64::saturating_add))
+        Promise::to_allocate(
+            self.inputs.iter().map(Found::bytes_to_make).fold(0, u64::saturating_add),
+        )
     }
 
     /// Makes all inputs.
@@ -54,7 +56,8 @@ impl Given {
 
     /// A value for every input of the function, in order.
     pub fn in_order(&self, signature: &Signature) -> Vec<Literal> {
-        let find = |name: &str| self.inputs.iter().find(|(n, _)| n == name).map(|(_, literal)| literal);
+        let find =
+            |name: &str| self.inputs.iter().find(|(n, _)| n == name).map(|(_, literal)| literal);
         let value = |name: &String| find(name).or_else(|| self.variables.get(name)).cloned();
         let values = signature.inputs.iter().map(|input| value(&input.name));
         values.map(|value| value.expect("`gather` found a value for every input")).collect()
@@ -80,7 +83,10 @@ pub fn gather(
     let mut specs: Vec<(&str, Spec)> = Vec::new();
     for text in &args.inputs {
         let (name, spec) = pair("input", text)?;
-        specs.push((name, Spec::parse(spec).map_err(|e| e.context(format_args!("input `{name}`")))?));
+        specs.push((
+            name,
+            Spec::parse(spec).map_err(|e| e.context(format_args!("input `{name}`")))?,
+        ));
     }
     // The inputs that take a spec: all but variables with a value from a file.
     let mut wanted: Vec<(&str, &TensorType)> = Vec::new();
@@ -94,7 +100,9 @@ pub fn gather(
                 continue;
             }
             _ if given => {}
-            _ if input.role == InputRole::Key => specs.push((name, Spec::Value(key(args.seed, name)))),
+            _ if input.role == InputRole::Key => {
+                specs.push((name, Spec::Value(key(args.seed, name))))
+            }
             _ => match fill {
                 Some(fill) => specs.push((name, fill.clone())),
                 None if input.is_variable() => {
@@ -170,7 +178,12 @@ pub struct Difference {
 
 /// Compares with tolerance: |found − expected| ≤ atol + rtol · |expected|, where a NaN equals a
 /// NaN. With both tolerances 0 the bits must be equal.
-pub fn compare(found: &Literal, expected: &Literal, rtol: f64, atol: f64) -> Result<(), Difference> {
+pub fn compare(
+    found: &Literal,
+    expected: &Literal,
+    rtol: f64,
+    atol: f64,
+) -> Result<(), Difference> {
     if found.ty() != expected.ty() {
         let message = format!("it is {}, expected is {}", found.ty(), expected.ty());
         return Err(Difference { message, elements: expected.len() });
@@ -192,8 +205,8 @@ pub fn compare(found: &Literal, expected: &Literal, rtol: f64, atol: f64) -> Res
             continue;
         }
         elements += 1;
-        let excess =
-            (a.to_f64() - b.to_f64()).abs() / (atol + rtol * b.to_f64().abs()).max(f64::MIN_POSITIVE);
+        let excess = (a.to_f64() - b.to_f64()).abs()
+            / (atol + rtol * b.to_f64().abs()).max(f64::MIN_POSITIVE);
         let excess = if excess.is_nan() { f64::INFINITY } else { excess };
         if worst.is_none_or(|(most, _)| excess > most) {
             worst = Some((excess, i));

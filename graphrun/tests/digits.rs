@@ -31,7 +31,11 @@ fn example() -> PathBuf {
 }
 
 fn graphrun(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_graphrun")).args(arguments).current_dir(folder).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_graphrun"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap()
 }
 
 fn good(output: &Output) {
@@ -59,7 +63,8 @@ fn train_with_kills(folder: &Path) {
         std::thread::sleep(Duration::from_millis(2 + (state >> 33) % (10 + 5 * kill)));
         child.kill().unwrap();
         child.wait().unwrap();
-        let has_checkpoint = checkpoint::list(&folder.join("runs/k")).is_ok_and(|found| !found.is_empty());
+        let has_checkpoint =
+            checkpoint::list(&folder.join("runs/k")).is_ok_and(|found| !found.is_empty());
         if has_checkpoint && arguments.len() == 8 {
             arguments.push("--resume");
         }
@@ -88,11 +93,17 @@ fn the_example_and_the_command_give_the_same_bits() {
     for (name, x) in [("x.npy", &all), ("x1.npy", &first)] {
         let (input, result) = (format!("x=@{name}"), format!("y=y{name}"));
         let predict = ["run", "digits.graph@predict", "--params", "digits.safetensors"];
-        good(&graphrun(folder, &[&predict[..], &["--input", &input, "--output", &result]].concat()));
+        good(&graphrun(
+            folder,
+            &[&predict[..], &["--input", &input, "--output", &result]].concat(),
+        ));
         let batch = x.shape()[0] as i64;
         let mut compiled = session.compile(&file.program, "predict", bind!(B = batch)).unwrap();
         let expected = compiled.run(&[("x", x)]).unwrap();
-        assert_eq!(npy::read(folder.join(format!("y{name}"))).unwrap(), *expected.get("y").unwrap());
+        assert_eq!(
+            npy::read(folder.join(format!("y{name}"))).unwrap(),
+            *expected.get("y").unwrap()
+        );
     }
 
     // `graphrun train` gives the weights of the Rust program, with and without kills.
@@ -103,12 +114,24 @@ fn the_example_and_the_command_give_the_same_bits() {
     assert!(bytes("runs/k/weights.safetensors") == bytes("digits.safetensors"));
 
     // A gradient is a program, and so is the gradient of a gradient.
-    good(&graphrun(folder, &["grad", "digits.graph@loss", "--wrt", "model", "--of", "loss", "-o", "g.ir"]));
+    good(&graphrun(
+        folder,
+        &["grad", "digits.graph@loss", "--wrt", "model", "--of", "loss", "-o", "g.ir"],
+    ));
     let run = ["--params", "digits.safetensors", "--input", "x=@x.npy", "--input", "y=zeros"];
     let weight = ["--output", "d_model.out.weight=g.npy"];
     good(&graphrun(folder, &[&["run", "g.ir"], &run[..], &weight[..]].concat()));
-    let second =
-        ["grad", "g.ir", "--wrt", "model.out.bias", "--of", "d_model.out.bias", "--seed", "-o", "h.ir"];
+    let second = [
+        "grad",
+        "g.ir",
+        "--wrt",
+        "model.out.bias",
+        "--of",
+        "d_model.out.bias",
+        "--seed",
+        "-o",
+        "h.ir",
+    ];
     good(&graphrun(folder, &second));
     let seed = ["--input", "ct_d_model.out.bias=random:3"];
     good(&graphrun(folder, &[&["run", "h.ir"], &run[..], &seed[..]].concat()));
@@ -135,7 +158,8 @@ fn every_stage_of_every_function_reads_back() {
                 assert_eq!(parse_nests("x", &text).unwrap()[0].0, *nest, "{text}");
             }
         }
-        let plan = compile(&program, &function.name, &binding, &Target::cpu(), &Options::default()).unwrap();
+        let plan = compile(&program, &function.name, &binding, &Target::cpu(), &Options::default())
+            .unwrap();
         assert!(parse_plan("x", &plan.to_string()).unwrap().0 == plan);
     }
 }
@@ -158,7 +182,8 @@ fn the_emulated_gpu_trains_like_the_cpu() {
     let (images, labels) = (&data["train_images"], &data["train_labels"]);
     let batch = |step: usize| {
         let rows = (0..BATCH).map(|k| (step * BATCH + k) % labels.len());
-        let pixel = |row: usize| (0..64).map(move |p| images.get(row * 64 + p).to_f64() as f32 / 16.0);
+        let pixel =
+            |row: usize| (0..64).map(move |p| images.get(row * 64 + p).to_f64() as f32 / 16.0);
         let x: Vec<f32> = rows.clone().flat_map(pixel).collect();
         let y: Vec<i32> = rows.map(|row| labels.get(row).to_i64().unwrap() as i32).collect();
         (Literal::from_vec(&[BATCH, 64], x).unwrap(), Literal::from_vec(&[BATCH], y).unwrap())
@@ -168,7 +193,8 @@ fn the_emulated_gpu_trains_like_the_cpu() {
     first.compile(&file.program, "init", bind!()).unwrap().run(&[("key", key)]).unwrap();
     let weights = first.variables().unwrap();
     let plan = |target: &Target| {
-        compile(&file.program, "train_step", &bind!(B = BATCH as i64), target, &Options::default()).unwrap()
+        compile(&file.program, "train_step", &bind!(B = BATCH as i64), target, &Options::default())
+            .unwrap()
     };
     let losses = |device: Device, plan| -> Vec<f32> {
         let mut session = Session::open(device).unwrap();
@@ -186,8 +212,11 @@ fn the_emulated_gpu_trains_like_the_cpu() {
     renamed.target.name = "cpu".into();
     let same_plan = losses(Device::Cpu, renamed);
     let cpu = losses(Device::Cpu, plan(&Target::cpu()));
-    let equal = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a.to_bits() == b.to_bits()).count();
-    let worst = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f32::max);
+    let equal =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a.to_bits() == b.to_bits()).count();
+    let worst = |a: &[f32], b: &[f32]| {
+        a.iter().zip(b).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f32::max)
+    };
     println!(
         "to the CPU's own plan: {} of {STEPS} equal, worst {:e}",
         equal(&emulated, &cpu),

@@ -14,6 +14,7 @@ fn filetests() {
     let status = graphrun::run(&cli, &mut Console::new(&mut out, &mut err));
     let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
     assert_eq!(status, Status::Good, "{out}{err}");
-    let cases: usize = out.rsplit(" files, ").next().unwrap().split(' ').next().unwrap().parse().unwrap();
+    let cases: usize =
+        out.rsplit(" files, ").next().unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(cases > 100, "{out}");
 }

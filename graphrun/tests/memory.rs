@@ -8,8 +8,11 @@ use tempfile::TempDir;
 
 /// Exit status, standard output and standard error.
 fn graphrun(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_graphrun")).current_dir(folder).args(arguments).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_graphrun"))
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
@@ -45,8 +48,16 @@ fn hard_instances_fit_into_their_capacity() {
     let folder = TempDir::new().unwrap();
     for (name, capacity) in [("A.csv", "1MiB"), ("C.csv", "1039360"), ("F.csv", "1048576")] {
         let path = instance(name);
-        let arguments =
-            ["memory", path.to_str().unwrap(), "--capacity", capacity, "-o", "s.csv", "--svg", "s.svg"];
+        let arguments = [
+            "memory",
+            path.to_str().unwrap(),
+            "--capacity",
+            capacity,
+            "-o",
+            "s.csv",
+            "--svg",
+            "s.svg",
+        ];
         let (status, out, err) = graphrun(folder.path(), &arguments);
         assert_eq!((status, err.as_str()), (0, ""), "{out}");
         let solution = std::fs::read_to_string(folder.path().join("s.csv")).unwrap();
@@ -56,7 +67,8 @@ fn hard_instances_fit_into_their_capacity() {
         let picture = std::fs::read_to_string(folder.path().join("s.svg")).unwrap();
         assert_eq!(picture.matches("<title>").count(), rows.len());
         // A solution can be read as a problem.
-        let (status, out, _) = graphrun(folder.path(), &["memory", "s.csv", "--minimize", "--effort", "0"]);
+        let (status, out, _) =
+            graphrun(folder.path(), &["memory", "s.csv", "--minimize", "--effort", "0"]);
         assert_eq!(status, 0, "{out}");
         assert!(out.contains(&format!("they fit into {} bytes", height(&rows))), "{out}");
     }
@@ -66,16 +78,24 @@ fn hard_instances_fit_into_their_capacity() {
 fn what_does_not_fit_is_said() {
     let folder = TempDir::new().unwrap();
     let path = instance("C.csv");
-    let (status, out, err) =
-        graphrun(folder.path(), &["memory", path.to_str().unwrap(), "--capacity", "1039359", "-o", "s.csv"]);
+    let (status, out, err) = graphrun(
+        folder.path(),
+        &["memory", path.to_str().unwrap(), "--capacity", "1039359", "-o", "s.csv"],
+    );
     assert_eq!((status, err.as_str()), (1, ""));
-    assert!(out.contains("they do not fit into 1039359 bytes: 1039360 are needed at least"), "{out}");
+    assert!(
+        out.contains("they do not fit into 1039359 bytes: 1039360 are needed at least"),
+        "{out}"
+    );
     assert!(!folder.path().join("s.csv").exists());
     let path = instance("B.csv");
     let few = ["memory", path.to_str().unwrap(), "--capacity", "1MiB", "--effort", "10"];
     let (status, out, _) = graphrun(folder.path(), &few);
     assert_eq!(status, 1);
-    assert!(out.contains("was found at 10 states") && out.contains("help: raise --effort"), "{out}");
+    assert!(
+        out.contains("was found at 10 states") && out.contains("help: raise --effort"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -107,11 +127,17 @@ fn bad_tables_and_flags_are_named() {
         assert_eq!((status, out.as_str()), (2, ""), "{err}");
         says.iter().for_each(|text| assert!(err.contains(text), "`{text}` is not said: {err}"));
     };
-    refused(&["memory", "p.csv", "--minimize"], &["`p.csv`, line 3: `b` lives at no moment", "help: "]);
+    refused(
+        &["memory", "p.csv", "--minimize"],
+        &["`p.csv`, line 3: `b` lives at no moment", "help: "],
+    );
     refused(&["memory", "none.csv", "--minimize"], &["none.csv"]);
     refused(&["memory", "p.csv"], &["--capacity", "--minimize"]);
     refused(&["memory", "p.csv", "--minimize", "--capacity", "1MiB"], &["cannot be used with"]);
-    refused(&["memory", "p.csv", "--capacity", "much"], &["`much` is no number of bytes", "1.5MiB"]);
+    refused(
+        &["memory", "p.csv", "--capacity", "much"],
+        &["`much` is no number of bytes", "1.5MiB"],
+    );
     refused(&["memory", "p.csv", "--capacity", "1.5"], &["is no number of bytes"]);
 }
 
@@ -143,8 +169,18 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
         assert_eq!(status, 0, "{arguments:?}: {out}{err}");
         out
     };
-    let frontier =
-        ["memory", "step.ir", "--frontier", "--bind", "B=512", "--json", "--svg", "f.svg", "-o", "f.plan"];
+    let frontier = [
+        "memory",
+        "step.ir",
+        "--frontier",
+        "--bind",
+        "B=512",
+        "--json",
+        "--svg",
+        "f.svg",
+        "-o",
+        "f.plan",
+    ];
     let report: serde_json::Value = serde_json::from_str(&good(&frontier)).unwrap();
     let points = report["points"].as_array().unwrap();
     let of = |n: usize, what: &str| points[n][what].as_u64().unwrap();
@@ -153,14 +189,20 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
     assert_eq!(of(last, "kernels_again"), 0);
     assert!(of(0, "arena") * 3 < of(last, "arena") * 2, "two thirds are enough: {report}");
     for n in 1..points.len() {
-        assert!(of(n, "bytes") > of(n - 1, "bytes") && of(n, "operations") < of(n - 1, "operations"));
+        assert!(
+            of(n, "bytes") > of(n - 1, "bytes") && of(n, "operations") < of(n - 1, "operations")
+        );
     }
     let picture = std::fs::read_to_string(folder.path().join("f.svg")).unwrap();
     assert_eq!(picture.matches("<title>").count(), points.len());
 
-    let many = ["memory", "step.ir", "--frontier", "--points", "16", "--bind", "B=512", "-o", "f.plan"];
+    let many =
+        ["memory", "step.ir", "--frontier", "--points", "16", "--bind", "B=512", "-o", "f.plan"];
     let (status, _, err) = graphrun(folder.path(), &many);
-    assert!(status == 2 && err.contains("16 plans at most") && err.contains("--points 15"), "{err}");
+    assert!(
+        status == 2 && err.contains("16 plans at most") && err.contains("--points 15"),
+        "{err}"
+    );
 
     // A run within each budget gives the same bits.
     let inputs: Vec<String> = (0..8).map(|n| format!("w{n}=random:{n}")).collect();
@@ -179,8 +221,16 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
         assert_eq!(run("step.ir", &with, "found.json"), wanted, "{budget} bytes");
     }
     let budgets = format!("none,{}", of(0, "bytes"));
-    let compiled =
-        good(&["compile", "step.ir", "--bind", "B=512", "--memory-budget", &budgets, "-o", "step.plan"]);
+    let compiled = good(&[
+        "compile",
+        "step.ir",
+        "--bind",
+        "B=512",
+        "--memory-budget",
+        &budgets,
+        "-o",
+        "step.plan",
+    ]);
     assert_eq!(compiled.lines().count(), 2, "{compiled}");
     assert_eq!(run("step.plan", &[], "found.json"), wanted);
     // The work limit applies to a plan from a file, and not to a function that is compiled here.
@@ -188,7 +238,10 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
     inputs.iter().for_each(|input| arguments.extend(["--input", input]));
     let (status, _, err) = graphrun(folder.path(), &arguments);
     assert!(status == 2 && err.contains("more than the 100000 operations"), "{status}: {err}");
-    assert_eq!(run("step.ir", &[&bind[..], &["--work-limit", "100000"]].concat(), "found.json"), wanted);
+    assert_eq!(
+        run("step.ir", &[&bind[..], &["--work-limit", "100000"]].concat(), "found.json"),
+        wanted
+    );
     // The fastest plan that fits is chosen.
     let logged = |budget: &str| {
         let mut arguments =
@@ -199,19 +252,38 @@ fn a_function_runs_in_less_memory_with_the_same_bits() {
     assert!(logged(&of(last, "bytes").to_string()).2.contains("plan 1 of 2"));
     assert!(logged(&of(0, "bytes").to_string()).2.contains("plan 2 of 2"));
     let (status, _, err) = logged("64KiB");
-    assert!(status == 3 && err.contains("fits into the memory budget of 64.00 KiB"), "{status}: {err}");
-    let impossible = ["run", "step.ir", "--bind", "B=512", "--memory-budget", "256KiB", "--input", "x=zeros"];
+    assert!(
+        status == 3 && err.contains("fits into the memory budget of 64.00 KiB"),
+        "{status}: {err}"
+    );
+    let impossible =
+        ["run", "step.ir", "--bind", "B=512", "--memory-budget", "256KiB", "--input", "x=zeros"];
     let zeros: Vec<String> = (0..8).map(|n| format!("w{n}=zeros")).collect();
     let impossible =
         [&impossible[..], &zeros.iter().flat_map(|z| ["--input", z]).collect::<Vec<_>>()].concat();
     let (status, _, err) = graphrun(folder.path(), &impossible);
-    assert!(status == 2 && err.contains("no way was found to run it in less than"), "{status}: {err}");
+    assert!(
+        status == 2 && err.contains("no way was found to run it in less than"),
+        "{status}: {err}"
+    );
 
     // The step's buffers are a placement problem, too.
     let out = good(&["memory", "step.ir", "--minimize", "--bind", "B=512", "-o", "s.csv"]);
     let rows = rows(&std::fs::read_to_string(folder.path().join("s.csv")).unwrap());
-    assert!(rows.len() > 8 && out.contains(&format!("they fit into {} bytes", height(&rows))), "{out}");
-    let measured =
-        good(&["memory", "step.ir", "--frontier", "--points", "2", "--bind", "B=64", "--measure", "2"]);
+    assert!(
+        rows.len() > 8 && out.contains(&format!("they fit into {} bytes", height(&rows))),
+        "{out}"
+    );
+    let measured = good(&[
+        "memory",
+        "step.ir",
+        "--frontier",
+        "--points",
+        "2",
+        "--bind",
+        "B=64",
+        "--measure",
+        "2",
+    ]);
     assert!(measured.contains("measured ms") && measured.lines().count() >= 2, "{measured}");
 }

@@ -33,10 +33,12 @@ fn write(folder: &Path) {
     };
     program.function("train_step", build).unwrap();
     let told: Vec<i32> = (0..8 * 9).map(|n: i32| (n * n + n / 9) % 3).collect();
-    let wanted: Vec<i32> = (0..told.len()).map(|n| if n % 9 < 2 { 0 } else { told[n - 2] }).collect();
+    let wanted: Vec<i32> =
+        (0..told.len()).map(|n| if n % 9 < 2 { 0 } else { told[n - 2] }).collect();
     let array = |values| Literal::from_vec(&[8, 9], values).unwrap();
     let data = Arrays::from([("x".to_owned(), array(told)), ("y".to_owned(), array(wanted))]);
-    npz::write(folder.join("echo.npz"), data.iter().map(|(name, array)| (name.as_str(), array))).unwrap();
+    npz::write(folder.join("echo.npz"), data.iter().map(|(name, array)| (name.as_str(), array)))
+        .unwrap();
     let recipe = Recipe {
         init: Some("init".into()),
         step: StepRecipe {
@@ -50,12 +52,17 @@ fn write(folder: &Path) {
         checkpoint: Cadence::Never,
         key_seed: 1,
     };
-    GraphFile { recipe: Some(recipe), ..GraphFile::new(program) }.write(folder.join("echo.graph")).unwrap();
+    GraphFile { recipe: Some(recipe), ..GraphFile::new(program) }
+        .write(folder.join("echo.graph"))
+        .unwrap();
 }
 
 fn graphrun(folder: &Path, arguments: &[&str]) -> String {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_graphrun")).args(arguments).current_dir(folder).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_graphrun"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -66,10 +73,12 @@ fn the_emulated_gpu_trains_a_recurrent_network_like_the_cpu() {
     write(place.path());
     let losses = |device: &str| -> Vec<f64> {
         let out = format!("runs/{device}");
-        let train = ["train", "echo.graph", "--data", "echo.npz", "--device", device, "--out", &out];
+        let train =
+            ["train", "echo.graph", "--data", "echo.npz", "--device", device, "--out", &out];
         graphrun(place.path(), &train);
         let log = std::fs::read_to_string(place.path().join(&out).join("log.jsonl")).unwrap();
-        let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64();
+        let loss =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64();
         log.lines().filter_map(loss).collect()
     };
     let (cpu, emulated) = (losses("cpu"), losses("emulator"));
@@ -84,7 +93,10 @@ fn what_is_dumped_has_one_region_for_each_loop() {
     let place = TempDir::new().unwrap();
     write(place.path());
     let dump = |stage: &str| {
-        graphrun(place.path(), &["dump", "echo.graph@train_step", "--stage", stage, "--bind", "B=4"])
+        graphrun(
+            place.path(),
+            &["dump", "echo.graph@train_step", "--stage", stage, "--bind", "B=4"],
+        )
     };
     let count = |text: &str, what: &str| text.matches(what).count();
     let (graph, opt, nests, plan) = (dump("graph"), dump("opt"), dump("nests"), dump("plan"));
@@ -95,7 +107,9 @@ fn what_is_dumped_has_one_region_for_each_loop() {
     let gates = "f32[6,24]";
     let (_, behind) = opt.rsplit_once("    }\n").unwrap();
     assert!(
-        behind.lines().any(|l| l.contains("dot_general") && (l.contains(gates) || l.contains("f32[24,6]"))),
+        behind
+            .lines()
+            .any(|l| l.contains("dot_general") && (l.contains(gates) || l.contains("f32[24,6]"))),
         "{opt}"
     );
     assert_eq!(count(&nests, "kernels of @train_step.scan"), 2, "{nests}");

@@ -30,7 +30,11 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (program, recipe) = (program(characters, &settings)?, recipe(&settings));
     let data = books.arrays(&settings)?;
     let mut session = Session::open(device)?;
-    println!("{} parameters, training on {}", settings.gpt(characters).parameters(), session.device());
+    println!(
+        "{} parameters, training on {}",
+        settings.gpt(characters).parameters(),
+        session.device()
+    );
 
     let mut progress = Progress::begin();
     let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut |event| {
@@ -43,7 +47,11 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         });
     })?;
     let bits = report.metrics.first().map_or(f64::NAN, |(_, bits)| *bits);
-    println!("bits per character after {} steps, {:.0} s: {bits:.4}", report.steps, progress.seconds());
+    println!(
+        "bits per character after {} steps, {:.0} s: {bits:.4}",
+        report.steps,
+        progress.seconds()
+    );
 
     let begin = "Alice ";
     let [prompt, given] = books.prompt(begin, &settings)?;

@@ -33,10 +33,15 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         progress.hear(event, |progress, step, loss, metrics| {
             let metrics: Vec<String> =
                 metrics.iter().map(|(name, v)| format!("test {name} {v:.4}")).collect();
-            println!("step {step:4}, {:3.0} s: loss {loss:.4}, {}", progress.seconds(), metrics.join(", "));
+            println!(
+                "step {step:4}, {:3.0} s: loss {loss:.4}, {}",
+                progress.seconds(),
+                metrics.join(", ")
+            );
         });
     })?;
-    let accuracy = report.metrics.iter().find(|(name, _)| name == "accuracy").map_or(0.0, |(_, v)| *v);
+    let accuracy =
+        report.metrics.iter().find(|(name, _)| name == "accuracy").map_or(0.0, |(_, v)| *v);
     let seconds = progress.seconds();
     println!("test accuracy after {} steps, {seconds:.0} s: {accuracy:.4}", report.steps);
 

@@ -35,13 +35,16 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
 
     let (words, tags) = sentences(500, 12, 2)?;
-    let found = session.compile(&program, "tag", bind!(B = 500, T = 12))?.run(&[("words", &words)])?;
+    let found =
+        session.compile(&program, "tag", bind!(B = 500, T = 12))?.run(&[("words", &words)])?;
     let right = found.get("tags")?.scalars().zip(tags.scalars()).filter(|(a, b)| a == b).count();
     println!("accuracy on other sentences: {:.4}\n", right as f64 / tags.len() as f64);
 
-    for sentence in
-        ["the old man likes the green boat", "the old man the boat", "a light light light light a light"]
-    {
+    for sentence in [
+        "the old man likes the green boat",
+        "the old man the boat",
+        "a light light light light a light",
+    ] {
         let words: Vec<i32> = sentence.split(' ').filter_map(word).map(|w| w as i32).collect();
         let length = words.len();
         let words = Literal::from_vec(&[1, length], words)?;
@@ -49,11 +52,14 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let found = tag.run(&[("words", &words)])?;
         println!("{sentence}: probability {:.3}", found.scalar("probability")?);
         for (place, tag) in found.get("tags")?.scalars().enumerate() {
-            let (word, marginals) = (WORDS[words.get(place).to_f64() as usize].0, found.get("marginals")?);
+            let (word, marginals) =
+                (WORDS[words.get(place).to_f64() as usize].0, found.get("marginals")?);
             let each: Vec<String> = TAGS
                 .iter()
                 .enumerate()
-                .map(|(k, name)| format!("{name} {:.3}", marginals.get(place * TAGS.len() + k).to_f64()))
+                .map(|(k, name)| {
+                    format!("{name} {:.3}", marginals.get(place * TAGS.len() + k).to_f64())
+                })
                 .collect();
             println!("  {word:8} {}   {}", TAGS[tag.to_f64() as usize], each.join("  "));
         }

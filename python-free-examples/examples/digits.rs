@@ -17,8 +17,8 @@ use python_free_examples::digits::{TEST, digits};
 use std::process::ExitCode;
 use wengert::data::{npy, npz};
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    StepRecipe, Transform,
 };
 use wengert::train::{Event, Options, train};
 use wengert::{GraphFile, Recipe, Scalar, prelude::*};
@@ -83,8 +83,11 @@ fn recipe() -> Recipe {
         InputRecipe::new("x", array).then(Transform::Convert(DType::F32)).then(sixteenth)
     };
     let labels = |array: &str| InputRecipe::new("y", array).then(Transform::Convert(DType::I32));
-    let metric =
-        |name: &str, output: &str, aggregate| Metric { name: name.into(), output: output.into(), aggregate };
+    let metric = |name: &str, output: &str, aggregate| Metric {
+        name: name.into(),
+        output: output.into(),
+        aggregate,
+    };
     Recipe {
         init: Some("init".into()),
         step: StepRecipe {
@@ -121,15 +124,22 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
     let mut epoch_loss = 0.0;
     let report =
-        train(&mut session, &program, &recipe, &data, Options::default(), &mut |event| match event {
-            Event::Epoch { loss, .. } => epoch_loss = loss,
-            Event::Evaluation { epoch, metrics, .. } => {
-                let metrics: Vec<String> =
-                    metrics.iter().map(|(name, v)| format!("test {name} {v:.4}")).collect();
-                println!("epoch {:2}: loss {epoch_loss:.4}, {}", epoch + 1, metrics.join(", "));
-            }
-            _ => {}
-        })?;
+        train(
+            &mut session,
+            &program,
+            &recipe,
+            &data,
+            Options::default(),
+            &mut |event| match event {
+                Event::Epoch { loss, .. } => epoch_loss = loss,
+                Event::Evaluation { epoch, metrics, .. } => {
+                    let metrics: Vec<String> =
+                        metrics.iter().map(|(name, v)| format!("test {name} {v:.4}")).collect();
+                    println!("epoch {:2}: loss {epoch_loss:.4}, {}", epoch + 1, metrics.join(", "));
+                }
+                _ => {}
+            },
+        )?;
     let accuracy =
         report.metrics.iter().find(|(name, _)| name == "accuracy").map_or(0.0, |(_, value)| *value);
     println!("test accuracy after {} steps: {accuracy:.4}", report.steps);

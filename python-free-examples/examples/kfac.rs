@@ -26,7 +26,9 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (train, test) = (inputs(&digits, "train")?, inputs(&digits, "test")?);
     let binding = bind!(B = train[1].1.len() as i64);
 
-    for (name, rate) in [("kfac_step", 1.0), ("sgd_step", 0.5), ("sgd_step", 1.0), ("sgd_step", 2.0)] {
+    for (name, rate) in
+        [("kfac_step", 1.0), ("sgd_step", 0.5), ("sgd_step", 1.0), ("sgd_step", 2.0)]
+    {
         let program = program(&[64, 32, 10], 0.03, rate)?;
         program.save("kfac.graph")?;
         let mut session = Session::open(device)?;
@@ -43,8 +45,14 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let seconds = begin.elapsed().as_secs_f64();
         let mut accuracy = session.compile(&program, "accuracy", bind!(B = TEST as i64))?;
         let accuracy = accuracy.run(&test)?.scalar("accuracy")?;
-        let how = if name == "kfac_step" { "K-FAC".into() } else { format!("gradient descent, rate {rate}") };
-        println!("{how}: loss {loss:.5} after {steps} steps, {seconds:.2} s; test accuracy {accuracy:.4}");
+        let how = if name == "kfac_step" {
+            "K-FAC".into()
+        } else {
+            format!("gradient descent, rate {rate}")
+        };
+        println!(
+            "{how}: loss {loss:.5} after {steps} steps, {seconds:.2} s; test accuracy {accuracy:.4}"
+        );
     }
     println!("wrote kfac.graph");
     Ok(())

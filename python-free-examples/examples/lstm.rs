@@ -41,7 +41,11 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         });
     })?;
     let bits = report.metrics.first().map_or(f64::NAN, |(_, bits)| *bits);
-    println!("bits per character after {} steps, {:.0} s: {bits:.4}", report.steps, progress.seconds());
+    println!(
+        "bits per character after {} steps, {:.0} s: {bits:.4}",
+        report.steps,
+        progress.seconds()
+    );
 
     let prompt = play.numbers_of("ROSALIND\t")?;
     let binding = bind!(T = prompt.len() as i64);

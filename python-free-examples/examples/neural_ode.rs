@@ -61,7 +61,8 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (session, known) =
         train(device, equations, Memory::Checkpoints(4), (0.1, 150), "lotka_volterra.graph")?;
     let (alone, together) = (session.variable("field.alone")?, session.variable("field.together")?);
-    for (i, (name, rate)) in ["alpha", "beta", "gamma", "delta"].into_iter().zip(RATES).enumerate() {
+    for (i, (name, rate)) in ["alpha", "beta", "gamma", "delta"].into_iter().zip(RATES).enumerate()
+    {
         let logs = if i % 2 == 0 { &alone } else { &together };
         println!("{name:6} {:.4}, in truth {rate}", logs.get(i / 2).to_f64().exp());
     }
@@ -71,7 +72,8 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
     println!("\nprey and predators: in truth, by the rates that were found, by the network");
     for (i, [x, y]) in series(COUNT).into_iter().enumerate().skip(1).step_by(4) {
-        let at = |solution: &Literal, species: usize| solution.get(2 * (i - 1) + species).to_f64().exp();
+        let at =
+            |solution: &Literal, species: usize| solution.get(2 * (i - 1) + species).to_f64().exp();
         println!(
             "t = {:4.2}: {:6.3} {:6.3}   {:6.3} {:6.3}   {:6.3} {:6.3}",
             GAP * i as f64,

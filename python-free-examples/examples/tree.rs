@@ -32,7 +32,8 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let inputs = batch(&forest(BATCH, 1..=6, step))?;
         // Batches share a plan if their longest trees have the same length.
         let binding = bind!(B = BATCH as i64, T = nodes(&inputs));
-        let loss = session.compile(&program, "train_step", binding)?.run(&inputs)?.scalar("loss")?;
+        let loss =
+            session.compile(&program, "train_step", binding)?.run(&inputs)?.scalar("loss")?;
         if step % 50 == 0 {
             println!("step {step}: loss {loss:.4}");
         }
@@ -43,7 +44,8 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let binding = bind!(B = 1000, T = nodes(std::slice::from_ref(&kinds)));
     let found = session.compile(&program, "evaluate", binding)?.run(&[kinds, values])?;
     let guesses = found.get("probability")?.scalars().map(|p| i32::from(p.to_f64() > 0.5));
-    let right = guesses.zip(truth.1.scalars()).filter(|(guess, truth)| f64::from(*guess) == truth.to_f64());
+    let right =
+        guesses.zip(truth.1.scalars()).filter(|(guess, truth)| f64::from(*guess) == truth.to_f64());
     println!("right about 1000 trees of 7 to 12 leaves: {}\n", right.count());
 
     // The derivative by a leaf is the effect of a small increase of its truth value.
@@ -55,7 +57,9 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
         println!("{tree} is true with probability {:.3}", found.scalar("probability")?);
         let mut leaves = tree.postfix().into_iter().enumerate().filter(|(_, (kind, _))| *kind == 0);
         let weighed: Tree<String> = tree.map(&mut |_| {
-            leaves.next().map_or_else(String::new, |(place, _)| format!("{:+.2}", slopes.get(place).to_f64()))
+            leaves.next().map_or_else(String::new, |(place, _)| {
+                format!("{:+.2}", slopes.get(place).to_f64())
+            })
         });
         println!("  by leaves: {weighed}");
     }

@@ -15,8 +15,8 @@ use wengert::models::{Gpt, GptSettings};
 use wengert::optim::{Rate, clip_by_global_norm};
 use wengert::prelude::*;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    StepRecipe, Transform,
 };
 
 /// Everything that may be chosen.
@@ -114,9 +114,10 @@ impl Books {
             rest = others;
             let learnt = length / 10 * 9;
             if learnt <= window || length - learnt <= half {
-                return Err(Diagnostic::new(format!("a book of {length} characters is too short")).help(
-                    format!("windows of {window} fit into nine tenths, and half of one into the last"),
-                ));
+                return Err(Diagnostic::new(format!("a book of {length} characters is too short"))
+                    .help(format!(
+                        "windows of {window} fit into nine tenths, and half of one into the last"
+                    )));
             }
             for begin in (0..learnt - window).step_by(stride) {
                 train.0.extend_from_slice(&book[begin..begin + window]);
@@ -128,8 +129,9 @@ impl Books {
                 test.1.extend_from_slice(&book[begin + 1 + half..begin + 1 + window]);
             }
         }
-        let rows =
-            |numbers: Vec<u8>, width: usize| Literal::from_vec(&[numbers.len() / width, width], numbers);
+        let rows = |numbers: Vec<u8>, width: usize| {
+            Literal::from_vec(&[numbers.len() / width, width], numbers)
+        };
         Ok(Arrays::from([
             ("train_x".into(), rows(train.0, window)?),
             ("train_y".into(), rows(train.1, window)?),
@@ -143,12 +145,17 @@ impl Books {
         let numbers = self.characters.numbers_of(text)?;
         let numbers = numbers.as_slice::<i32>().unwrap_or_default();
         if numbers.is_empty() {
-            return Err(Diagnostic::new("there is nothing to go on from").help("begin with a character"));
+            return Err(
+                Diagnostic::new("there is nothing to go on from").help("begin with a character")
+            );
         }
         let mut window = numbers[numbers.len().saturating_sub(settings.window)..].to_vec();
         let given = window.len() as i32;
         window.resize(settings.window, 0);
-        Ok([("prompt", Literal::from_vec(&[settings.window], window)?), ("given", Literal::from(given))])
+        Ok([
+            ("prompt", Literal::from_vec(&[settings.window], window)?),
+            ("given", Literal::from(given)),
+        ])
     }
 }
 
@@ -191,8 +198,12 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
             cross_entropy(&m.call_dropping(&x, Dropout::new(settings.dropout), &key), &y)
         });
         let (gradient, _) = clip_by_global_norm(&gradient, settings.clip);
-        let rate =
-            Rate::warmup_cosine(settings.rate, settings.steps / 20, settings.steps, settings.rate / 50.0);
+        let rate = Rate::warmup_cosine(
+            settings.rate,
+            settings.steps / 20,
+            settings.steps,
+            settings.rate / 50.0,
+        );
         // What lies between layers; embeddings and vectors are AdamW's.
         let rest = AdamW::new(rate.clone())
             .betas(0.9, 0.95)
@@ -225,8 +236,9 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
 
 /// How it is trained.
 pub fn recipe(settings: &Settings) -> Recipe {
-    let numbers =
-        |input: &str, array: &str| InputRecipe::new(input, array).then(Transform::Convert(DType::I32));
+    let numbers = |input: &str, array: &str| {
+        InputRecipe::new(input, array).then(Transform::Convert(DType::I32))
+    };
     Recipe {
         init: Some("init".into()),
         step: StepRecipe {
@@ -238,7 +250,11 @@ pub fn recipe(settings: &Settings) -> Recipe {
             function: "loss".into(),
             inputs: vec![numbers("x", "test_x"), numbers("y", "test_y")],
             batch_size: 32,
-            metrics: vec![Metric { name: "bits".into(), output: "bits".into(), aggregate: Aggregate::Mean }],
+            metrics: vec![Metric {
+                name: "bits".into(),
+                output: "bits".into(),
+                aggregate: Aggregate::Mean,
+            }],
             every: Cadence::Steps(settings.evaluate),
         }),
         batches: Batches { size: settings.batch as u64, shuffle: Some(1), last: LastBatch::Drop },

@@ -19,7 +19,9 @@ pub const ALICE: Book = Book("alice29");
 impl Book {
     /// Its text.
     pub fn read(self) -> Result<String> {
-        text::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("data/{}.txt.gz", self.0)))
+        text::read(
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("data/{}.txt.gz", self.0)),
+        )
     }
 }
 
@@ -37,10 +39,14 @@ impl Characters {
     pub fn of(text: &str) -> Result<Self> {
         let alphabet: Vec<char> = text.chars().collect::<BTreeSet<char>>().into_iter().collect();
         if alphabet.len() > 256 {
-            return Err(Diagnostic::new(format!("the text has {} different characters", alphabet.len()))
-                .help("numbers of characters are bytes: at most 256"));
+            return Err(Diagnostic::new(format!(
+                "the text has {} different characters",
+                alphabet.len()
+            ))
+            .help("numbers of characters are bytes: at most 256"));
         }
-        let number = |c: char| alphabet.binary_search(&c).expect("the alphabet is that of the text") as u8;
+        let number =
+            |c: char| alphabet.binary_search(&c).expect("the alphabet is that of the text") as u8;
         let numbers = text.chars().map(number).collect();
         Ok(Characters { alphabet, numbers })
     }

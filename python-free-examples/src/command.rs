@@ -73,7 +73,11 @@ impl Progress {
 
     /// Records an event. An evaluation calls `show` with its step, the mean loss of the steps since
     /// the last evaluation, and the metrics.
-    pub fn hear(&mut self, event: Event<'_>, show: impl FnOnce(&Progress, u64, f64, &[(String, f64)])) {
+    pub fn hear(
+        &mut self,
+        event: Event<'_>,
+        show: impl FnOnce(&Progress, u64, f64, &[(String, f64)]),
+    ) {
         match event {
             Event::Step { loss, .. } => {
                 let now = Instant::now();

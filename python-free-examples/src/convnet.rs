@@ -12,8 +12,8 @@ use wengert::models::{Convnet, ConvnetSettings};
 use wengert::optim::Rate;
 use wengert::prelude::*;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    StepRecipe, Transform,
 };
 
 /// Images for testing; the other 4000 are for training.
@@ -73,7 +73,9 @@ pub fn program(settings: &Settings) -> Result<Program> {
     let model = || Convnet::new(&settings.network);
     let ConvnetSettings { image: [height, width], channels, .. } = settings.network;
     let flat = [Dim::variable("B"), (height * width * channels).into()];
-    let images = |x: &Tensor| x.reshape([x.shape()[0].clone(), height.into(), width.into(), channels.into()]);
+    let images = |x: &Tensor| {
+        x.reshape([x.shape()[0].clone(), height.into(), width.into(), channels.into()])
+    };
     let mut program = Program::new();
     program.function("train_step", |f| {
         let x = images(&f.input("x", f32(flat.clone())));
@@ -81,7 +83,8 @@ pub fn program(settings: &Settings) -> Result<Program> {
         let keys = f.key("key").split_key(2);
         let model = f.state("model", model());
         let x = moved(&x, settings.shift, &keys[0]);
-        let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.call(&x, Some(&keys[1])), &y));
+        let (loss, gradient) =
+            value_and_grad(&model, |m| cross_entropy(&m.call(&x, Some(&keys[1])), &y));
         let rate = Rate::warmup_cosine(settings.rate, settings.steps / 10, settings.steps, 0.0);
         AdamW::new(rate).step(f, &model, &gradient);
         f.output("loss", loss);
@@ -109,8 +112,11 @@ pub fn recipe(settings: &Settings) -> Recipe {
         InputRecipe::new("x", array).then(Transform::Convert(DType::F32)).then(scale)
     };
     let labels = |array: &str| InputRecipe::new("y", array).then(Transform::Convert(DType::I32));
-    let metric =
-        |name: &str, output: &str, aggregate| Metric { name: name.into(), output: output.into(), aggregate };
+    let metric = |name: &str, output: &str, aggregate| Metric {
+        name: name.into(),
+        output: output.into(),
+        aggregate,
+    };
     Recipe {
         init: Some("init".into()),
         step: StepRecipe {

@@ -69,7 +69,8 @@ impl Chain {
 
     /// How often a way with these tags, `i32[T]`, does what is scored.
     pub fn counts(&self, tags: &Tensor) -> Chain {
-        let (length, kinds) = (tags.shape()[0].clone(), self.start.shape()[0].as_extent().unwrap_or(0));
+        let (length, kinds) =
+            (tags.shape()[0].clone(), self.start.shape()[0].as_extent().unwrap_or(0));
         let places = tags.one_hot(kinds, self.start.dtype());
         let start = places.slice_axis(0, 0, 1).reshape([kinds]);
         let after = places.slice_axis(0, 1, length);
@@ -156,7 +157,8 @@ pub fn inspection(length: usize, tags: usize) -> Result<Program> {
         f.output("log_partition", log_partition);
         f.output("marginals", expected.places);
         f.output("transitions", expected.transitions);
-        let by_places = |places: &Tensor| Chain { places: places.clone(), ..chain.clone() }.log_partition();
+        let by_places =
+            |places: &Tensor| Chain { places: places.clone(), ..chain.clone() }.log_partition();
         f.output("covariances", hessian(&chain.places, by_places));
         f.output("best_score", chain.join(Join::Max));
         f.output("best", chain.best());
@@ -214,7 +216,8 @@ pub fn sentences(count: usize, length: usize, seed: u64) -> Result<(Literal, Lit
                 rest < 0.0
             });
             let tag = tag.unwrap_or(2);
-            let possible: Vec<usize> = (0..WORDS.len()).filter(|w| WORDS[*w].1.contains(TAGS[tag])).collect();
+            let possible: Vec<usize> =
+                (0..WORDS.len()).filter(|w| WORDS[*w].1.contains(TAGS[tag])).collect();
             words.push(possible[random.below(possible.len() as u64) as usize] as i32);
             tags.push(tag as i32);
             next = GRAMMAR.1[tag];

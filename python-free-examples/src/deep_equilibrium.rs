@@ -42,7 +42,8 @@ fn iterate(f: Map<'_>, z: &Tensor, tolerance: f64) -> Tensor {
         (z - change, size)
     };
     let begin = (change(z), Tensor::constant(1i32));
-    let goes_on = |((_, size), count): &((Tensor, Tensor), Tensor)| size.gt(tolerance).and(count.lt(LIMIT));
+    let goes_on =
+        |((_, size), count): &((Tensor, Tensor), Tensor)| size.gt(tolerance).and(count.lt(LIMIT));
     control::while_loop(&begin, goes_on, |((z, _), count)| (change(z), count + 1i32)).0.0
 }
 
@@ -90,7 +91,8 @@ pub fn program(width: usize, depth: Depth) -> Result<Program> {
     program.function("train_step", |f| {
         let (x, y) = (f.input("x", f32("B,64")), f.input("y", i32("B")));
         let model = f.state("model", model.clone());
-        let (loss, gradient) = value_and_grad(&model, |model| cross_entropy(&model.call(&x, depth), &y));
+        let (loss, gradient) =
+            value_and_grad(&model, |model| cross_entropy(&model.call(&x, depth), &y));
         Adam::new(3e-3).step(f, &model, &gradient);
         f.output("loss", loss);
     })?;

@@ -11,7 +11,8 @@ pub const TEST: usize = 360;
 
 /// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`, `test_labels`, all u8.
 pub fn digits() -> Result<Arrays> {
-    let table = Table::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/digits.csv.gz"), Header::Absent)?;
+    let table =
+        Table::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/digits.csv.gz"), Header::Absent)?;
     split(&table, 64, TEST, 1797)
 }
 
@@ -24,8 +25,11 @@ pub(crate) fn split(table: &Table, pixels: usize, test: usize, seed: u64) -> Res
     let rows = |array: &Literal, rows: &[usize]| {
         let width = array.len() / array.shape()[0];
         let elements = array.as_slice::<u8>().unwrap_or_default();
-        let taken: Vec<u8> =
-            rows.iter().flat_map(|row| &elements[row * width..(row + 1) * width]).copied().collect();
+        let taken: Vec<u8> = rows
+            .iter()
+            .flat_map(|row| &elements[row * width..(row + 1) * width])
+            .copied()
+            .collect();
         let mut shape = array.shape().to_vec();
         shape[0] = rows.len();
         Literal::from_vec(&shape, taken)

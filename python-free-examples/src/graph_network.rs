@@ -45,7 +45,9 @@ impl Edges {
     /// What the neighbours and a node itself have, `[N, width]`, summed with the weights of the layer's formula.
     fn gather(&self, x: &Tensor) -> Tensor {
         let nodes = || x.shape()[0].clone();
-        let one = Tensor::zeros(&TensorType::new(x.dtype(), [self.to.shape()[0].clone(), 1.into()])) + 1.0;
+        let one =
+            Tensor::zeros(&TensorType::new(x.dtype(), [self.to.shape()[0].clone(), 1.into()]))
+                + 1.0;
         let root = (self.deliver(&one, nodes()) + 1.0).rsqrt();
         let sent = x * &root;
         (self.deliver(&sent.gather_rows(&self.from), nodes()) + sent) * root
@@ -160,7 +162,8 @@ pub fn club() -> Result<Vec<(&'static str, Literal)>> {
     let ends = |f: fn(&(usize, usize)) -> usize| {
         Literal::from_vec(&[edges.len()], edges.iter().map(|edge| f(edge) as i32).collect())
     };
-    let identity = (0..MEMBERS * MEMBERS).map(|i| f32::from(u8::from(i % (MEMBERS + 1) == 0))).collect();
+    let identity =
+        (0..MEMBERS * MEMBERS).map(|i| f32::from(u8::from(i % (MEMBERS + 1) == 0))).collect();
     let features = Literal::from_vec(&[MEMBERS, MEMBERS], identity)?;
     Ok(vec![("from", ends(|edge| edge.0)?), ("to", ends(|edge| edge.1)?), ("features", features)])
 }

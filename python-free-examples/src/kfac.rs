@@ -115,8 +115,9 @@ pub fn inverse(m: &Tensor) -> Tensor {
 
 /// A⁻¹·∇·G⁻¹ for each layer, the damping λ shared between the factors as their sizes are.
 fn precondition(factors: &[Factors], gradient: &Mlp, damping: &Tensor) -> Mlp {
-    let mean =
-        |m: &Tensor| (m * m.shape()[0].as_extent().map_or(m.ones_like(), identity)).sum_axes(&[1]).mean();
+    let mean = |m: &Tensor| {
+        (m * m.shape()[0].as_extent().map_or(m.ones_like(), identity)).sum_axes(&[1]).mean()
+    };
     let damped = |m: &Tensor, by: &Tensor| m + identity(m.shape()[0].as_extent().unwrap_or(0)) * by;
     let layer = |(factors, gradient): (&Factors, &Tensor)| {
         let ratio = (mean(&factors.inputs) / mean(&factors.sums)).sqrt();
@@ -143,7 +144,10 @@ impl State {
         let zeros = |layer: &Tensor| Tensor::variable(layer.ty().clone(), Initializer::Zeros);
         State {
             step: Mlp { layers: model.layers.iter().map(zeros).collect() },
-            damping: Tensor::variable(TensorType::scalar(DType::F32), Initializer::Constant(damping.into())),
+            damping: Tensor::variable(
+                TensorType::scalar(DType::F32),
+                Initializer::Constant(damping.into()),
+            ),
         }
     }
 }
@@ -161,7 +165,8 @@ pub fn step(model: &Mlp, state: &State, x: &Tensor, y: &Tensor) -> (Tensor, Mlp,
         fisher.plus(&v.scaled(&state.damping))
     };
     let (curved_newest, curved_last) = (curved(&newest), curved(last));
-    let (a, b, c) = (newest.inner(&curved_newest), newest.inner(&curved_last), last.inner(&curved_last));
+    let (a, b, c) =
+        (newest.inner(&curved_newest), newest.inner(&curved_last), last.inner(&curved_last));
     let (p, q) = (gradient.inner(&newest), gradient.inner(last));
     let determinant = &a * &c - b.square();
     // There is no last step at first, and it may point where the newest does.

@@ -19,8 +19,8 @@ use wengert::nn::{Lstm, LstmState};
 use wengert::optim::Rate;
 use wengert::prelude::*;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    StepRecipe, Transform,
 };
 
 /// Everything that may be chosen.
@@ -110,7 +110,13 @@ impl Model {
 
     /// `length` characters that follow those of `prompt`, `[characters]`, each drawn with the probability that the model gives it, raised to
     /// 1/`temperature`.
-    pub fn sample(&self, prompt: &Tensor, temperature: &Tensor, key: &Tensor, length: usize) -> Tensor {
+    pub fn sample(
+        &self,
+        prompt: &Tensor,
+        temperature: &Tensor,
+        key: &Tensor,
+        length: usize,
+    ) -> Tensor {
         let prompt = prompt.reshape([prompt.shape()[0].clone(), 1.into()]);
         let (_, state) = self.call(&prompt, &self.begin(1usize), None);
         let first = self.out.call(&state.hidden);
@@ -200,8 +206,9 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
 
 /// How it is trained.
 pub fn recipe(settings: &Settings) -> Recipe {
-    let numbers =
-        |input: &str, array: &str| InputRecipe::new(input, array).then(Transform::Convert(DType::I32));
+    let numbers = |input: &str, array: &str| {
+        InputRecipe::new(input, array).then(Transform::Convert(DType::I32))
+    };
     Recipe {
         init: Some("init".into()),
         step: StepRecipe {
@@ -213,7 +220,11 @@ pub fn recipe(settings: &Settings) -> Recipe {
             function: "loss".into(),
             inputs: vec![numbers("x", "test_x"), numbers("y", "test_y")],
             batch_size: 1,
-            metrics: vec![Metric { name: "bits".into(), output: "bits".into(), aggregate: Aggregate::Mean }],
+            metrics: vec![Metric {
+                name: "bits".into(),
+                output: "bits".into(),
+                aggregate: Aggregate::Mean,
+            }],
             every: Cadence::Steps(100),
         }),
         // In order: the streams go on from batch to batch.

@@ -62,8 +62,15 @@ const STAGES: [&[f64]; 6] = [
     &[35.0 / 384.0, 0.0, 500.0 / 1113.0, 125.0 / 192.0, -2187.0 / 6784.0, 11.0 / 84.0],
 ];
 /// The weights of the solution less those of the embedded one.
-const ERROR: [f64; 7] =
-    [71.0 / 57600.0, 0.0, -71.0 / 16695.0, 71.0 / 1920.0, -17253.0 / 339_200.0, 22.0 / 525.0, -1.0 / 40.0];
+const ERROR: [f64; 7] = [
+    71.0 / 57600.0,
+    0.0,
+    -71.0 / 16695.0,
+    71.0 / 1920.0,
+    -17253.0 / 339_200.0,
+    22.0 / 525.0,
+    -1.0 / 40.0,
+];
 
 fn weighted(weights: &[f64], slopes: &[Tensor]) -> Tensor {
     let terms = weights.iter().zip(slopes).filter(|(w, _)| **w != 0.0).map(|(w, slope)| slope * *w);
@@ -122,7 +129,9 @@ pub fn solve<F: Field>(
         let step = |point: &Point| advance(field, point, gap, tolerance);
         let end = match memory {
             Memory::Tape(steps) => control::while_at_most(steps, &begin, on_the_way, step),
-            Memory::Checkpoints(count) => control::while_checkpointed(count, &begin, on_the_way, step),
+            Memory::Checkpoints(count) => {
+                control::while_checkpointed(count, &begin, on_the_way, step)
+            }
         };
         (end.clone(), end.u)
     });
@@ -140,7 +149,9 @@ pub struct LotkaVolterra {
 
 impl Field for LotkaVolterra {
     fn slope(&self, u: &Tensor) -> Tensor {
-        let signs = Tensor::constant(Literal::from_vec(&[2], vec![1.0, -1.0]).expect("two numbers fill [2]"));
+        let signs = Tensor::constant(
+            Literal::from_vec(&[2], vec![1.0, -1.0]).expect("two numbers fill [2]"),
+        );
         let other = u.reverse(&[u.rank() - 1]).exp();
         signs * (self.alone.exp() - self.together.exp() * other)
     }
@@ -170,7 +181,8 @@ pub struct Network {
 impl Network {
     /// With random weights.
     pub fn new(states: usize, width: usize) -> Self {
-        let network = Network { hidden: Linear::new(states, width), out: Linear::new(width, states) };
+        let network =
+            Network { hidden: Linear::new(states, width), out: Linear::new(width, states) };
         nn::with_dtype(&network, DType::F64)
     }
 }
@@ -182,7 +194,13 @@ impl Field for Network {
 }
 
 /// Mean square of the difference between solutions and what was seen.
-pub fn loss<F: Field>(field: &F, start: &Tensor, gaps: &Tensor, seen: &Tensor, memory: Memory) -> Tensor {
+pub fn loss<F: Field>(
+    field: &F,
+    start: &Tensor,
+    gaps: &Tensor,
+    seen: &Tensor,
+    memory: Memory,
+) -> Tensor {
     let (series, _) = solve(field, start, gaps, 1e-6, memory);
     (series - seen).square().mean()
 }
@@ -195,7 +213,8 @@ pub fn program<F: Field + Clone>(field: F, rate: optim::Rate, memory: Memory) ->
         let gaps = f.input("gaps", f64("K"));
         let seen = f.input("seen", f64("K,W,2"));
         let field = f.state("field", field.clone());
-        let (loss, gradient) = value_and_grad(&field, |field| loss(field, &start, &gaps, &seen, memory));
+        let (loss, gradient) =
+            value_and_grad(&field, |field| loss(field, &start, &gaps, &seen, memory));
         Adam::new(rate.clone()).step(f, &field, &gradient);
         f.output("loss", loss);
     })?;

@@ -40,7 +40,12 @@ impl Encoder {
     }
 
     /// A network of these settings, its weights as PyTorch has them. Of a text, the first 256 tokens count, or as many as there are positions.
-    pub fn new(settings: BertSettings, words: WordPiece, weights: &Arrays, device: Device) -> Result<Self> {
+    pub fn new(
+        settings: BertSettings,
+        words: WordPiece,
+        weights: &Arrays,
+        device: Device,
+    ) -> Result<Self> {
         let mut program = Program::new();
         program.function("embed", |f| {
             let (tokens, mask) = (f.input("tokens", i32("B,T")), f.input("mask", bool("B,T")));
@@ -68,12 +73,15 @@ impl Encoder {
             let (mut numbers, mut mask) = (Vec::new(), Vec::new());
             for text in batch {
                 let filling = length - tokens[*text].len();
-                numbers.extend(tokens[*text].iter().copied().chain(std::iter::repeat_n(0, filling)));
+                numbers
+                    .extend(tokens[*text].iter().copied().chain(std::iter::repeat_n(0, filling)));
                 mask.extend((0..length).map(|n| n < tokens[*text].len()));
             }
             let shape = [batch.len(), length];
-            let given =
-                [("tokens", Literal::from_vec(&shape, numbers)?), ("mask", Literal::from_vec(&shape, mask)?)];
+            let given = [
+                ("tokens", Literal::from_vec(&shape, numbers)?),
+                ("mask", Literal::from_vec(&shape, mask)?),
+            ];
             let binding = bind!(B = batch.len() as i64, T = length as i64);
             let run = self.session.compile(&self.program, "embed", binding)?.run(&given)?;
             let found = run.get("embedding")?.as_slice::<f32>().unwrap_or_default();

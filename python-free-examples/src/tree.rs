@@ -165,7 +165,8 @@ impl Evaluator {
     /// Logits of false and true for a tree in postfix order: kinds, `i32[T]`, and the leaves' values, `[T]`.
     pub fn postfix(&self, kinds: &Tensor, values: &Tensor) -> Tensor {
         let width = self.leaf.shape()[1].clone();
-        let stack = Tensor::zeros(&TensorType::new(self.leaf.dtype(), [STACK.into(), width.clone()]));
+        let stack =
+            Tensor::zeros(&TensorType::new(self.leaf.dtype(), [STACK.into(), width.clone()]));
         let begin = (stack, Tensor::constant(0));
         let nodes = (kinds.clone(), values.clone());
         let (stack, _) = control::fold(&begin, &nodes, |(stack, height), (kind, value)| {
@@ -213,7 +214,9 @@ pub fn program(width: usize) -> Result<Program> {
         let nodes = (f.input("kinds", i32("B,T")), f.input("values", f32("B,T")));
         let model = f.param("model", model.clone());
         let (probability, leaves) = vmap(&nodes, |(kinds, values)| {
-            value_and_grad(values, |values| model.postfix(kinds, values).softmax(0).slice_axis(0, 1, 2).sum())
+            value_and_grad(values, |values| {
+                model.postfix(kinds, values).softmax(0).slice_axis(0, 1, 2).sum()
+            })
         });
         f.output("probability", probability);
         f.output("leaves", leaves);

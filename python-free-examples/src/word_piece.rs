@@ -82,8 +82,9 @@ impl WordPiece {
 /// The words of a text: lower case, without accents, each punctuation mark and each Chinese character by itself.
 pub fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
-    let is_kept =
-        |c: &char| !matches!(*c, '\0' | char::REPLACEMENT_CHARACTER) && (is_space(*c) || !is_control(*c));
+    let is_kept = |c: &char| {
+        !matches!(*c, '\0' | char::REPLACEMENT_CHARACTER) && (is_space(*c) || !is_control(*c))
+    };
     let spread = text.chars().filter(is_kept).nfd();
     let bare = spread.filter(|c| c.general_category() != GeneralCategory::NonspacingMark);
     for c in bare.flat_map(char::to_lowercase) {

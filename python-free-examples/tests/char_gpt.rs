@@ -47,7 +47,8 @@ fn it_learns_and_writes() {
             losses.push(loss);
         }
     };
-    let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut observe).unwrap();
+    let report =
+        train(&mut session, &program, &recipe, &data, Options::default(), &mut observe).unwrap();
     // The initial loss is that of uniform guesses.
     let uniform = (characters as f64).ln();
     assert!((losses[0] - uniform).abs() < 0.3, "{losses:?}");
@@ -107,8 +108,11 @@ fn what_is_written_follows_from_the_window_before_it_and_from_nothing_else() {
     let mut seen = books.characters.numbers_of("ABC").unwrap().as_slice::<i32>().unwrap().to_vec();
     for next in written {
         let window = seen[seen.len().saturating_sub(16)..].to_vec();
-        let mut likeliest = session.compile(&program, "likeliest", bind!(T = window.len() as i64)).unwrap();
-        let run = likeliest.run(&[("x", Literal::from_vec(&[1, window.len()], window).unwrap())]).unwrap();
+        let mut likeliest =
+            session.compile(&program, "likeliest", bind!(T = window.len() as i64)).unwrap();
+        let run = likeliest
+            .run(&[("x", Literal::from_vec(&[1, window.len()], window).unwrap())])
+            .unwrap();
         let wanted = *run.get("next").unwrap().as_slice::<i32>().unwrap().last().unwrap();
         assert_eq!(next, wanted, "behind {seen:?}");
         seen.push(next);

@@ -8,12 +8,15 @@ use wengert::train::{Options, train};
 
 #[test]
 fn it_learns_to_read() {
-    let network = ConvnetSettings { features: [4, 8], width: 32, dropout: 0.1, ..ConvnetSettings::MNIST };
-    let settings = Settings { network, batch: 20, shift: 1, rate: 1e-2, steps: 120, evaluate: 1000 };
+    let network =
+        ConvnetSettings { features: [4, 8], width: 32, dropout: 0.1, ..ConvnetSettings::MNIST };
+    let settings =
+        Settings { network, batch: 20, shift: 1, rate: 1e-2, steps: 120, evaluate: 1000 };
     let (program, recipe) = (program(&settings).unwrap(), recipe(&settings));
     let mut session = Session::open(Device::Cpu).unwrap();
     let data = mnist().unwrap();
-    let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut |_| {}).unwrap();
+    let report =
+        train(&mut session, &program, &recipe, &data, Options::default(), &mut |_| {}).unwrap();
     let accuracy = report.metrics.iter().find(|(name, _)| name == "accuracy").unwrap().1;
     assert!(accuracy > 0.8, "{:?}", report.metrics);
 }
@@ -25,7 +28,11 @@ fn there_are_as_many_of_each_digit_and_none_is_learnt_and_tested() {
     assert_eq!(data["test_images"].shape(), [TEST, 784]);
     let mut counts = [0; 10];
     for name in ["train_labels", "test_labels"] {
-        data[name].as_slice::<u8>().unwrap().iter().for_each(|label| counts[usize::from(*label)] += 1);
+        data[name]
+            .as_slice::<u8>()
+            .unwrap()
+            .iter()
+            .for_each(|label| counts[usize::from(*label)] += 1);
     }
     assert_eq!(counts, [500; 10]);
     let images = |name: &str| data[name].as_slice::<u8>().unwrap().chunks(784);

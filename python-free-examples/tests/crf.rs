@@ -22,7 +22,8 @@ fn sums_over_paths_and_their_derivatives_are_those_of_enumeration() {
     let mut random = SplitMix64::new(7);
     let mut scores =
         |count: usize| -> Vec<f64> { (0..count).map(|_| random.unit_f64() * 4.0 - 2.0).collect() };
-    let (start, places, transitions) = (scores(KINDS), scores(LENGTH * KINDS), scores(KINDS * KINDS));
+    let (start, places, transitions) =
+        (scores(KINDS), scores(LENGTH * KINDS), scores(KINDS * KINDS));
 
     let ways: Vec<Vec<usize>> = (0..KINDS.pow(LENGTH as u32))
         .map(|number| (0..LENGTH).map(|t| number / KINDS.pow(t as u32) % KINDS).collect())
@@ -33,12 +34,15 @@ fn sums_over_paths_and_their_derivatives_are_those_of_enumeration() {
             + way.windows(2).map(|w| transitions[w[0] * KINDS + w[1]]).sum::<f64>()
     };
     let z: f64 = ways.iter().map(|way| score(way).exp()).sum();
-    let expectation =
-        |f: &dyn Fn(&[usize]) -> f64| -> f64 { ways.iter().map(|way| score(way).exp() / z * f(way)).sum() };
+    let expectation = |f: &dyn Fn(&[usize]) -> f64| -> f64 {
+        ways.iter().map(|way| score(way).exp() / z * f(way)).sum()
+    };
     let at = |i: usize| move |way: &[usize]| f64::from(u8::from(way[i / KINDS] == i % KINDS));
     let marginals: Vec<f64> = (0..LENGTH * KINDS).map(|i| expectation(&at(i))).collect();
     let pairs: Vec<f64> = (0..KINDS * KINDS)
-        .map(|i| expectation(&|way| way.windows(2).filter(|w| w[0] * KINDS + w[1] == i).count() as f64))
+        .map(|i| {
+            expectation(&|way| way.windows(2).filter(|w| w[0] * KINDS + w[1] == i).count() as f64)
+        })
         .collect();
     let covariances: Vec<f64> = (0..marginals.len() * marginals.len())
         .map(|n| {
@@ -102,10 +106,12 @@ fn it_learns_to_tag_as_well_as_the_grammar_itself() {
     let found = session.compile(&program, "tag", bind!(B = 500, T = 12)).unwrap();
     let found = { found }.run(&[("words", &words)]).unwrap();
     let accuracy = |found: &[usize]| {
-        let right = found.iter().zip(tags.scalars()).filter(|(a, b)| **a == b.to_f64() as usize).count();
+        let right =
+            found.iter().zip(tags.scalars()).filter(|(a, b)| **a == b.to_f64() as usize).count();
         right as f64 / tags.len() as f64
     };
-    let numbers = |l: &Literal| -> Vec<usize> { l.scalars().map(|s| s.to_f64() as usize).collect() };
+    let numbers =
+        |l: &Literal| -> Vec<usize> { l.scalars().map(|s| s.to_f64() as usize).collect() };
     let learnt = accuracy(&numbers(found.get("tags").unwrap()));
     let best = accuracy(&numbers(&words).chunks(12).flat_map(most_probable).collect::<Vec<_>>());
     println!("loss {} to {}, learnt {learnt}, grammar {best}", losses[0], losses[99]);

@@ -11,10 +11,18 @@ use wengert::core::graph::{Body, Equation, Program, ValueId};
 fn programs() -> Vec<(&'static str, usize, Program)> {
     let ode = |field, memory| neural_ode::program(field, 0.1.into(), memory).unwrap().into_inner();
     vec![
-        ("char_gpt", 2650, char_gpt::program(74, &char_gpt::Settings::default()).unwrap().into_inner()),
+        (
+            "char_gpt",
+            2650,
+            char_gpt::program(74, &char_gpt::Settings::default()).unwrap().into_inner(),
+        ),
         ("convnet", 400, convnet::program(&convnet::Settings::default()).unwrap().into_inner()),
         ("crf", 180, crf::program().unwrap().into_inner()),
-        ("deep_equilibrium", 420, deep_equilibrium::program(48, Depth::Infinite(1e-5)).unwrap().into_inner()),
+        (
+            "deep_equilibrium",
+            420,
+            deep_equilibrium::program(48, Depth::Infinite(1e-5)).unwrap().into_inner(),
+        ),
         (
             "graph_network",
             280,
@@ -32,9 +40,11 @@ fn programs() -> Vec<(&'static str, usize, Program)> {
 fn superfluous(body: &Body) -> (usize, usize) {
     let used: Vec<ValueId> =
         body.equations.iter().flat_map(|e| &e.operands).chain(&body.outputs).copied().collect();
-    let dead = body.equations.iter().filter(|e| !e.results.iter().any(|v| used.contains(v))).count();
+    let dead =
+        body.equations.iter().filter(|e| !e.results.iter().any(|v| used.contains(v))).count();
     let again = body.equations.iter().enumerate().filter(|(n, e)| {
-        let same = |o: &Equation| o.op == e.op && o.operands == e.operands && o.regions == e.regions;
+        let same =
+            |o: &Equation| o.op == e.op && o.operands == e.operands && o.regions == e.regions;
         body.equations[..*n].iter().any(same)
     });
     let own = (dead, again.count());

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use ndarray::{Array2, Axis, Ix2};
-use python_free_examples::graph_network::{Edges, GraphNetwork, MEMBERS, club, friendships, program, sides};
+use python_free_examples::graph_network::{
+    Edges, GraphNetwork, MEMBERS, club, friendships, program, sides,
+};
 use wengert::check::{Finding, derivatives};
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
@@ -54,9 +56,10 @@ fn session() -> Session {
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&network(), 4).unwrap();
     // Biases are initialised with zeros. Random ones make mistakes visible.
-    for (name, values) in
-        [("model.layers.0.bias", vec![0.3, -0.2, 0.5, 0.1]), ("model.layers.1.bias", vec![-0.4, 0.7])]
-    {
+    for (name, values) in [
+        ("model.layers.0.bias", vec![0.3, -0.2, 0.5, 0.1]),
+        ("model.layers.1.bias", vec![-0.4, 0.7]),
+    ] {
         session.set_variable(name, &Literal::from_vec(&[values.len()], values).unwrap()).unwrap();
     }
     session
@@ -79,12 +82,17 @@ fn messages_are_products_with_the_normalised_adjacency_matrix() {
     }
     // Degrees as in Zachary's paper.
     let degrees = adjacency.sum_axis(Axis(1));
-    assert_eq!([0, 1, 2, 32, 33].map(|member| degrees[member] - 1.0), [16.0, 9.0, 10.0, 12.0, 17.0]);
-    let normalised =
-        Array2::from_shape_fn(adjacency.dim(), |(i, j)| adjacency[[i, j]] / (degrees[i] * degrees[j]).sqrt());
+    assert_eq!(
+        [0, 1, 2, 32, 33].map(|member| degrees[member] - 1.0),
+        [16.0, 9.0, 10.0, 12.0, 17.0]
+    );
+    let normalised = Array2::from_shape_fn(adjacency.dim(), |(i, j)| {
+        adjacency[[i, j]] / (degrees[i] * degrees[j]).sqrt()
+    });
     let mut x = features.clone();
     for layer in 0..2 {
-        let variable = |what: &str| session.variable(&format!("model.layers.{layer}.{what}")).unwrap();
+        let variable =
+            |what: &str| session.variable(&format!("model.layers.{layer}.{what}")).unwrap();
         let bias = variable("bias");
         let linear = x.dot(&matrix(&variable("weight"))) + bias.as_array::<f64>().unwrap();
         x = normalised.dot(&linear.into_dimensionality::<Ix2>().unwrap());
@@ -100,7 +108,8 @@ fn it_does_not_matter_how_members_are_numbered() {
     let (mut session, edges, features) = (session(), friendships(), features(2));
     let y = run(&mut session, &features, &edges);
     let order = SplitMix64::new(5).permutation(MEMBERS);
-    let renumbered: Vec<(usize, usize)> = edges.iter().rev().map(|(a, b)| (order[*a], order[*b])).collect();
+    let renumbered: Vec<(usize, usize)> =
+        edges.iter().rev().map(|(a, b)| (order[*a], order[*b])).collect();
     let mut places = vec![0; MEMBERS];
     order.iter().enumerate().for_each(|(member, place)| places[*place] = member);
     let found = run(&mut session, &features.select(Axis(0), &places), &renumbered);
@@ -141,7 +150,8 @@ fn two_members_tell_the_sides_of_all() {
     inputs.push(("known", indices([0, 33].into_iter())));
     inputs.push(("sides", indices([0, 1].into_iter())));
     let mut step = session.compile(&program, "train_step", sizes.clone().with("K", 2)).unwrap();
-    let losses: Vec<f64> = (0..200).map(|_| step.run(&inputs).unwrap().scalar("loss").unwrap()).collect();
+    let losses: Vec<f64> =
+        (0..200).map(|_| step.run(&inputs).unwrap().scalar("loss").unwrap()).collect();
     assert!(losses[199] < 0.01, "{losses:?}");
     let found = session.compile(&program, "predict", sizes).unwrap().run(&club).unwrap();
     let probabilities = found.get("sides").unwrap();

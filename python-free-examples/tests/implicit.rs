@@ -42,7 +42,9 @@ fn the_gradient_of_an_equilibrium_is_that_of_very_many_layers() {
 /// Bytes of the arena of a training step.
 fn memory(depth: Depth) -> u64 {
     let program = deep_equilibrium::program(24, depth).unwrap();
-    compile(&program, "train_step", &bind!(B = 64), &Target::cpu(), &Options::default()).unwrap().arena
+    compile(&program, "train_step", &bind!(B = 64), &Target::cpu(), &Options::default())
+        .unwrap()
+        .arena
 }
 
 #[test]
@@ -61,7 +63,8 @@ fn an_equilibrium_learns_to_read() {
     session.initialize(&program, 1).unwrap();
     let (train, test) = (images("train", 600, DType::F32), images("test", 360, DType::F32));
     let mut step = session.compile(&program, "train_step", bind!(B = 600)).unwrap();
-    let losses: Vec<f64> = (0..80).map(|_| step.run(&train).unwrap().scalar("loss").unwrap()).collect();
+    let losses: Vec<f64> =
+        (0..80).map(|_| step.run(&train).unwrap().scalar("loss").unwrap()).collect();
     let mut accuracy = session.compile(&program, "accuracy", bind!(B = 360)).unwrap();
     let accuracy = accuracy.run(&test).unwrap().scalar("accuracy").unwrap();
     println!("loss {} to {}, test accuracy {accuracy}", losses[0], losses[79]);

@@ -8,7 +8,8 @@ use python_free_examples::kfac::{Mlp, factors, inverse, program};
 use wengert::prelude::*;
 
 fn matrix(literal: &Literal) -> Array2<f64> {
-    let view: ArrayView2<f32> = literal.as_array::<f32>().unwrap().into_dimensionality::<Ix2>().unwrap();
+    let view: ArrayView2<f32> =
+        literal.as_array::<f32>().unwrap().into_dimensionality::<Ix2>().unwrap();
     view.mapv(f64::from)
 }
 
@@ -27,7 +28,8 @@ fn near(found: &Literal, expected: &Array2<f64>) {
 fn by_loops(x: &Array2<f64>, layers: &[Array2<f64>; 2]) -> [Array2<f64>; 4] {
     let [first, second] = layers;
     let (hidden, classes) = (first.ncols(), second.ncols());
-    let mut results = [first.nrows(), hidden, second.nrows(), classes].map(|n| Array2::<f64>::zeros((n, n)));
+    let mut results =
+        [first.nrows(), hidden, second.nrows(), classes].map(|n| Array2::<f64>::zeros((n, n)));
     let mut add = |which: usize, v: &Array1<f64>, weight: f64| {
         for (i, a) in v.iter().enumerate() {
             for (j, b) in v.iter().enumerate() {
@@ -45,8 +47,9 @@ fn by_loops(x: &Array2<f64>, layers: &[Array2<f64>; 2]) -> [Array2<f64>; 4] {
         add(2, &inner, 1.0);
         for label in 0..classes {
             let slope = Array1::from_shape_fn(classes, |c| f64::from(u8::from(c == label)) - p[c]);
-            let slope_inner =
-                Array1::from_shape_fn(hidden, |h| second.row(h).dot(&slope) * (1.0 - inner[h] * inner[h]));
+            let slope_inner = Array1::from_shape_fn(hidden, |h| {
+                second.row(h).dot(&slope) * (1.0 - inner[h] * inner[h])
+            });
             add(1, &slope_inner, p[label]);
             add(3, &slope, p[label]);
         }
@@ -70,11 +73,19 @@ fn factors_are_those_of_loops() {
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&program, 3).unwrap();
     let [(_, images), _] = inputs(&digits().unwrap(), "test").unwrap();
-    let images = Literal::from_vec(&[40, 64], images.as_slice::<f32>().unwrap()[..40 * 64].to_vec()).unwrap();
-    let found = session.compile(&program, "factors", bind!(B = 40)).unwrap().run(&[("x", &images)]).unwrap();
-    let layers = ["model.layers.0", "model.layers.1"].map(|name| matrix(&session.variable(name).unwrap()));
+    let images =
+        Literal::from_vec(&[40, 64], images.as_slice::<f32>().unwrap()[..40 * 64].to_vec())
+            .unwrap();
+    let found = session
+        .compile(&program, "factors", bind!(B = 40))
+        .unwrap()
+        .run(&[("x", &images)])
+        .unwrap();
+    let layers =
+        ["model.layers.0", "model.layers.1"].map(|name| matrix(&session.variable(name).unwrap()));
     let expected = by_loops(&matrix(&images), &layers);
-    for (name, expected) in ["inputs.0", "sums.0", "inputs.1", "sums.1"].into_iter().zip(&expected) {
+    for (name, expected) in ["inputs.0", "sums.0", "inputs.1", "sums.1"].into_iter().zip(&expected)
+    {
         near(found.get(name).unwrap(), expected);
     }
 }
@@ -83,8 +94,9 @@ fn factors_are_those_of_loops() {
 fn inverses_are_as_exact_as_rounding_lets_them_be() {
     // 1/(i + j + 1), Hilbert's matrix, with 1e-3 added to the diagonal: its eigenvalues go from
     // 0.001 to 1.8.
-    let m =
-        Array2::from_shape_fn((20, 20), |(i, j)| 1.0 / (i + j + 1) as f32 + if i == j { 1e-3 } else { 0.0 });
+    let m = Array2::from_shape_fn((20, 20), |(i, j)| {
+        1.0 / (i + j + 1) as f32 + if i == j { 1e-3 } else { 0.0 }
+    });
     let mut program = Program::new();
     program
         .function("inverse", |f| {
@@ -109,7 +121,8 @@ fn a_few_steps_are_worth_many_of_gradient_descent() {
         let mut session = Session::open(Device::Cpu).unwrap();
         session.initialize(&program, 1).unwrap();
         let mut step = session.compile(&program, name, bind!(B = 1437)).unwrap();
-        let losses = (0..steps).map(|_| step.run(&train).unwrap().scalar("loss").unwrap()).collect();
+        let losses =
+            (0..steps).map(|_| step.run(&train).unwrap().scalar("loss").unwrap()).collect();
         let mut accuracy = session.compile(&program, "accuracy", bind!(B = 360)).unwrap();
         (losses, accuracy.run(&test).unwrap().scalar("accuracy").unwrap())
     };

@@ -37,7 +37,8 @@ fn it_learns_from_window_to_window_and_writes() {
             losses.push(loss);
         }
     };
-    let report = train(&mut session, &program, &recipe, &data, Options::default(), &mut observe).unwrap();
+    let report =
+        train(&mut session, &program, &recipe, &data, Options::default(), &mut observe).unwrap();
     // The initial loss is that of uniform guesses.
     let uniform = (play.alphabet.len() as f64).ln();
     assert!((losses[0] - uniform).abs() < 0.3, "{losses:?}");
@@ -51,7 +52,11 @@ fn it_learns_from_window_to_window_and_writes() {
     let mut sample = session.compile(&program, "sample", bind!(T = 8)).unwrap();
     let mut write = |key: u64, temperature: f32| {
         let temperature = Literal::full(&[], Scalar::of(temperature));
-        let given = [("prompt", prompt.clone()), ("temperature", temperature), ("key", recipe.key_for(key))];
+        let given = [
+            ("prompt", prompt.clone()),
+            ("temperature", temperature),
+            ("key", recipe.key_for(key)),
+        ];
         play.text(sample.run(&given).unwrap().get("text").unwrap())
     };
     let text = write(1, 0.7);
@@ -83,7 +88,10 @@ fn windows_of_a_stream_follow_each_other_from_batch_to_batch() {
     }
     assert_eq!([x[0][0], x[1][0], x[2][0]], [0, 50, 100]);
     assert_eq!(data["test_x"].shape(), [1, 19]);
-    assert_eq!((data["test_x"].get(0).to_i64(), data["test_y"].get(18).to_i64()), (Some(180), Some(199)));
+    assert_eq!(
+        (data["test_x"].get(0).to_i64(), data["test_y"].get(18).to_i64()),
+        (Some(180), Some(199))
+    );
 
     let error = characters.arrays(&Settings { streams: 100, ..settings }).unwrap_err();
     assert!(error.message.contains("200 characters are too few"), "{error}");

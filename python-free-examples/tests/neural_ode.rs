@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 use python_free_examples::neural_ode::{
-    Field, GAP, LotkaVolterra, Memory, Network, RATES, loss, observed, program, series, solve, windows,
+    Field, GAP, LotkaVolterra, Memory, Network, RATES, loss, observed, program, series, solve,
+    windows,
 };
 use wengert::prelude::*;
 
@@ -49,7 +50,10 @@ fn solutions_are_as_near_as_is_asked_for_and_of_order_five() {
         let series = numbers(found.get(&format!("series{i}")).unwrap());
         for (found, expected) in series.chunks(2).zip(&expected[1..]) {
             let error = (found[0] - expected[0]).abs().max((found[1] - expected[1]).abs());
-            assert!(error < 100.0 * tolerance, "{found:?} instead of {expected:?} with {tolerance}");
+            assert!(
+                error < 100.0 * tolerance,
+                "{found:?} instead of {expected:?} with {tolerance}"
+            );
         }
     }
     // Only the error limits the steps. Five more decimals, with a method of fifth order, take ten
@@ -66,11 +70,15 @@ fn gradients_are_differences_and_do_not_depend_on_how_steps_are_remembered() {
     let mut program = Program::new();
     program
         .function("gradients", |f| {
-            let [start, gaps, seen] = [("start", f64("1,2")), ("gaps", f64("12")), ("seen", f64("12,1,2"))]
-                .map(|(name, ty)| f.input(name, ty));
-            let field =
-                LotkaVolterra { alone: f.input("alone", f64("2")), together: f.input("together", f64("2")) };
-            let by = |memory| value_and_grad(&field, |field| loss(field, &start, &gaps, &seen, memory));
+            let [start, gaps, seen] =
+                [("start", f64("1,2")), ("gaps", f64("12")), ("seen", f64("12,1,2"))]
+                    .map(|(name, ty)| f.input(name, ty));
+            let field = LotkaVolterra {
+                alone: f.input("alone", f64("2")),
+                together: f.input("together", f64("2")),
+            };
+            let by =
+                |memory| value_and_grad(&field, |field| loss(field, &start, &gaps, &seen, memory));
             let (value, tape) = by(Memory::Tape(64));
             let (_, one) = by(Memory::Checkpoints(1));
             let (_, three) = by(Memory::Checkpoints(3));
@@ -79,7 +87,8 @@ fn gradients_are_differences_and_do_not_depend_on_how_steps_are_remembered() {
                 f.output(name, Tensor::concatenate(&[&gradient.alone, &gradient.together], 0));
             }
             // Forward mode stores no steps. It takes one direction for each number.
-            let forward = jacfwd(&field, |field| loss(field, &start, &gaps, &seen, Memory::Tape(64)));
+            let forward =
+                jacfwd(&field, |field| loss(field, &start, &gaps, &seen, Memory::Tape(64)));
             f.output("forward", Tensor::concatenate(&[&forward.alone, &forward.together], 0));
         })
         .unwrap();
@@ -102,13 +111,17 @@ fn gradients_are_differences_and_do_not_depend_on_how_steps_are_remembered() {
             run(at).scalar("loss").unwrap()
         };
         let h = 1e-4;
-        let difference = (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+        let difference =
+            (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
         assert!(
             (gradient - difference).abs() < 1e-7 * (1.0 + gradient.abs()),
             "{gradient} is not {difference}"
         );
         let forward = found.get("forward").unwrap().get(i).to_f64();
-        assert!((gradient - forward).abs() < 1e-12 * (1.0 + gradient.abs()), "{gradient} is not {forward}");
+        assert!(
+            (gradient - forward).abs() < 1e-12 * (1.0 + gradient.abs()),
+            "{gradient} is not {forward}"
+        );
     }
 }
 
@@ -119,14 +132,16 @@ fn trained<F: Field + Clone>(field: F, rate: f64, steps: usize) -> (Session, Pro
     let mut session = Session::open(Device::Cpu).unwrap();
     session.initialize(&program, 1).unwrap();
     let mut step = session.compile(&program, "train_step", bind!(W = 37, K = 4)).unwrap();
-    let losses: Vec<f64> = (0..steps).map(|_| step.run(&data).unwrap().scalar("loss").unwrap()).collect();
+    let losses: Vec<f64> =
+        (0..steps).map(|_| step.run(&data).unwrap().scalar("loss").unwrap()).collect();
     (session, program, losses[steps - 1])
 }
 
 #[test]
 fn the_rates_of_the_world_are_found() {
     let (session, _, loss) = trained(LotkaVolterra::new(), 0.1, 150);
-    let found = ["field.alone", "field.together"].map(|name| numbers(&session.variable(name).unwrap()));
+    let found =
+        ["field.alone", "field.together"].map(|name| numbers(&session.variable(name).unwrap()));
     for (found, world) in found.iter().flatten().zip(world().iter().flatten()) {
         let (found, world) = (found.exp(), world.exp());
         assert!((found / world - 1.0).abs() < 0.01, "{found} instead of {world}");

@@ -76,7 +76,8 @@ fn encoder() -> Encoder {
                 shape.reverse();
             }
             let count = shape.iter().product::<usize>();
-            let values: Vec<f32> = (0..count).map(|_| stream.unit_f64() as f32 * 2.0 - 1.0).collect();
+            let values: Vec<f32> =
+                (0..count).map(|_| stream.unit_f64() as f32 * 2.0 - 1.0).collect();
             (path.to_string(), Literal::from_vec(&shape, values).unwrap())
         })
         .collect();
@@ -90,7 +91,9 @@ fn a_text_has_its_vector_whatever_is_embedded_beside_it() {
     let letters = ["a", "b", "c", "d", "e", "f", "g"];
     // More than a batch, with texts of different lengths.
     let texts: Vec<String> = (0..20)
-        .map(|n| (0..1 + n * 7 % 36).map(|k| letters[(n + k * k) % 7]).collect::<Vec<_>>().join(" "))
+        .map(|n| {
+            (0..1 + n * 7 % 36).map(|k| letters[(n + k * k) % 7]).collect::<Vec<_>>().join(" ")
+        })
         .collect();
     let together = encoder.embed(&texts).unwrap();
     assert_eq!(together.shape(), [20, 8]);
@@ -99,13 +102,18 @@ fn a_text_has_its_vector_whatever_is_embedded_beside_it() {
         let alone = encoder.embed(&[text]).unwrap();
         let alone = alone.as_slice::<f32>().unwrap();
         assert!((alone.iter().map(|v| v * v).sum::<f32>() - 1.0).abs() < 1e-5);
-        assert!(alone.iter().zip(row).all(|(a, b)| (a - b).abs() < 1e-5), "{text}: {alone:?}, {row:?}");
+        assert!(
+            alone.iter().zip(row).all(|(a, b)| (a - b).abs() < 1e-5),
+            "{text}: {alone:?}, {row:?}"
+        );
     }
     // The nearest to a text is the text itself.
     let all = Literal::from_vec(&[20, 8], together).unwrap();
     let found = nearest(&all, &encoder.embed(&[&texts[13]]).unwrap(), 3);
     assert_eq!((found[0].0, found.len()), (13, 3));
-    assert!((found[0].1 - 1.0).abs() < 1e-5 && found[0].1 >= found[1].1 && found[1].1 >= found[2].1);
+    assert!(
+        (found[0].1 - 1.0).abs() < 1e-5 && found[0].1 >= found[1].1 && found[1].1 >= found[2].1
+    );
 }
 
 #[test]

@@ -46,7 +46,9 @@ fn one_graph_for_all_trees_has_the_gradients_of_recursion() {
 
                 let kinds = Tensor::constant(kinds.clone());
                 let (value, (by_model, by_leaves)) =
-                    value_and_grad(&(model, values), |(model, values)| loss(model.postfix(&kinds, values)));
+                    value_and_grad(&(model, values), |(model, values)| {
+                        loss(model.postfix(&kinds, values))
+                    });
                 f.output("machine.value", value);
                 outputs(f, "machine.model", &by_model);
                 f.output("machine.leaves", by_leaves);
@@ -54,12 +56,15 @@ fn one_graph_for_all_trees_has_the_gradients_of_recursion() {
             .unwrap();
         let mut session = Session::open(Device::Cpu).unwrap();
         session.initialize(&program, 5).unwrap();
-        let found = session.compile(&program, "both", bind!()).unwrap().run(&[("values", values)]).unwrap();
+        let found =
+            session.compile(&program, "both", bind!()).unwrap().run(&[("values", values)]).unwrap();
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-13, "{tree}: {a} instead of {b}");
-        let by_recursion =
-            |start: &'static str| found.iter().unwrap().filter(move |(name, _)| name.starts_with(start));
+        let by_recursion = |start: &'static str| {
+            found.iter().unwrap().filter(move |(name, _)| name.starts_with(start))
+        };
         let mut compared = 0;
-        for (name, value) in by_recursion("recursion.model").chain(by_recursion("recursion.value")) {
+        for (name, value) in by_recursion("recursion.model").chain(by_recursion("recursion.value"))
+        {
             let machine = found.get(&name.replace("recursion", "machine")).unwrap();
             machine.scalars().zip(value.scalars()).for_each(|(a, b)| near(a.to_f64(), b.to_f64()));
             compared += 1;
@@ -84,7 +89,8 @@ fn it_learns_what_is_true() {
     for i in 1..=160 {
         let data = batch(&forest(64, 1..=6, i)).unwrap();
         let length = data[0].1.shape()[1];
-        let mut step = session.compile(&program, "train_step", bind!(B = 64, T = length as i64)).unwrap();
+        let mut step =
+            session.compile(&program, "train_step", bind!(B = 64, T = length as i64)).unwrap();
         step.run(&data).unwrap();
     }
     let trees = forest(400, 7..=12, 0);
@@ -93,7 +99,9 @@ fn it_learns_what_is_true() {
     let mut evaluate = session.compile(&program, "evaluate", bind!(B = 400, T = length)).unwrap();
     let found = evaluate.run(&[kinds, values]).unwrap();
     let found = found.get("probability").unwrap().scalars().map(|p| p.to_f64() > 0.5);
-    let right =
-        found.zip(truth.1.scalars()).filter(|(p, truth)| f64::from(u8::from(*p)) == truth.to_f64()).count();
+    let right = found
+        .zip(truth.1.scalars())
+        .filter(|(p, truth)| f64::from(u8::from(*p)) == truth.to_f64())
+        .count();
     assert!(right >= 396, "{right} of 400");
 }

@@ -8,10 +8,16 @@ mod example;
 #[test]
 fn lists_are_printed_differentiated_and_run() {
     let text = example::report().unwrap();
-    let has = |line: &str| assert!(text.lines().any(|l| l.starts_with(line)), "no `{line}` in\n{text}");
-    for line in
-        ["x: f64[]", "v1: f64[] = mul x, x", "v2: f64[] = mul v1, x", "y = v2", "at 5: 75", "at 2: 12"]
-    {
+    let has =
+        |line: &str| assert!(text.lines().any(|l| l.starts_with(line)), "no `{line}` in\n{text}");
+    for line in [
+        "x: f64[]",
+        "v1: f64[] = mul x, x",
+        "v2: f64[] = mul v1, x",
+        "y = v2",
+        "at 5: 75",
+        "at 2: 12",
+    ] {
         has(line);
     }
     has("its own derivative, at 5: 30");

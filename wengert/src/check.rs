@@ -46,11 +46,14 @@ const ADJOINT_TOLERANCE: f64 = 1e-10;
 /// Errors: a function that cannot be differentiated or evaluated.
 pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result<Finding> {
     let is_float = |ty: &TensorType| ty.dtype.is_float() && ty.elements() != Some(0);
-    let floats: Vec<usize> = (0..inputs.len()).filter(|i| is_float(function.input_type(*i))).collect();
+    let floats: Vec<usize> =
+        (0..inputs.len()).filter(|i| is_float(function.input_type(*i))).collect();
     let outputs: Vec<usize> =
         (0..function.outputs.len()).filter(|i| is_float(function.output_type(*i))).collect();
     if floats.is_empty() || outputs.is_empty() {
-        return Ok(Finding::Skipped("no float goes in and comes out: nothing to differentiate".into()));
+        return Ok(Finding::Skipped(
+            "no float goes in and comes out: nothing to differentiate".into(),
+        ));
     }
     let wrt: Vec<&str> = floats.iter().map(|i| function.inputs[*i].name.as_str()).collect();
     let program = Program::from_functions(vec![function.clone()])?;
@@ -75,7 +78,9 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     let expected: Vec<f64> = tangents.iter().flat_map(|t| elements(t)).collect();
     let at = values(&results);
     if at.iter().chain(&expected).any(|v| !v.is_finite()) {
-        return Ok(Finding::Skipped("the function or its derivative is not finite at these inputs".into()));
+        return Ok(Finding::Skipped(
+            "the function or its derivative is not finite at these inputs".into(),
+        ));
     }
     if let Some(message) = differences(function, &x, &floats, &directions, &expected, values)? {
         return Ok(Finding::Bad(message));
@@ -96,10 +101,15 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         {
             continue;
         }
-        let backward =
-            grad(&program, &function.name, &Grad { of: Some(name), wrt: &wrt, value: false, seed: true })?;
-        let cotangent = Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?)?;
-        let gradients = evaluate(&backward.function, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
+        let backward = grad(
+            &program,
+            &function.name,
+            &Grad { of: Some(name), wrt: &wrt, value: false, seed: true },
+        )?;
+        let cotangent =
+            Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?)?;
+        let gradients =
+            evaluate(&backward.function, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
         add(&mut left, &cotangent, tangent);
         gradients.iter().zip(&directions).for_each(|(g, t)| add(&mut right, g, t));
     }
@@ -107,7 +117,9 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     if (left - right).abs() <= ADJOINT_TOLERANCE * scale.max(f64::MIN_POSITIVE) {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let (inputs, outputs) = (count(floats.len(), "input"), count(outputs.len(), "output"));
-        return Ok(Finding::Good(format!("forward, reverse and differences agree: {inputs}, {outputs}")));
+        return Ok(Finding::Good(format!(
+            "forward, reverse and differences agree: {inputs}, {outputs}"
+        )));
     }
     Ok(Finding::Bad(format!(
         "⟨c, J·t⟩ is {left:e}, ⟨Jᵀ·c, t⟩ is {right:e}: reverse mode is not the transpose of forward mode"
@@ -170,7 +182,11 @@ fn elements(array: &Array<Unrounded>) -> Vec<f64> {
     array.cells.iter().map(|cell| cell.real().0).collect()
 }
 
-fn shifted(x: &Array<Unrounded>, direction: &Array<Unrounded>, by: f64) -> Result<Array<Unrounded>> {
+fn shifted(
+    x: &Array<Unrounded>,
+    direction: &Array<Unrounded>,
+    by: f64,
+) -> Result<Array<Unrounded>> {
     let cells = x.cells.iter().zip(direction.cells.iter());
     let cells = cells.map(|(x, t)| interpret::Cell::Real(Unrounded(x.real().0 + by * t.real().0)));
     Ok(Array::new(x.dtype, x.shape.clone(), interpret::Cells::collect(cells)?))
@@ -186,7 +202,9 @@ pub fn indices(function: &Function, inputs: &[Literal]) -> Result<Option<Finding
     }
     let results = interpret::run(&checked, inputs)?;
     let reports = &results[results.len() - watched.len()..];
-    if let Some(fault) = watched.iter().zip(reports).find_map(|(watched, report)| watched.fault(report)) {
+    if let Some(fault) =
+        watched.iter().zip(reports).find_map(|(watched, report)| watched.fault(report))
+    {
         return Ok(Some(Finding::Bad(fault.to_string())));
     }
     let (count, s) = (watched.len(), if watched.len() == 1 { "" } else { "s" });
@@ -216,7 +234,9 @@ pub fn device(
         }
     }
     let results = compiled.run(&given)?;
-    available_memory::check(interpret::peak_bytes(&bound), || format!("@{function} in the interpreter"))?;
+    available_memory::check(interpret::peak_bytes(&bound), || {
+        format!("@{function} in the interpreter")
+    })?;
     let expected = interpret::run(&bound, inputs)?;
     for (output, expected) in bound.outputs.iter().zip(&expected) {
         let found = match output.role {
@@ -243,7 +263,11 @@ pub fn device(
 /// Error: the types differ.
 pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
     if found.ty() != expected.ty() {
-        return Err(Diagnostic::new(format!("the device gives {}, not {}", found.ty(), expected.ty())));
+        return Err(Diagnostic::new(format!(
+            "the device gives {}, not {}",
+            found.ty(),
+            expected.ty()
+        )));
     }
     let epsilon = match expected.dtype() {
         DType::F64 => f64::EPSILON,
@@ -252,7 +276,8 @@ pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, S
         DType::BF16 => 2f64.powi(-7),
         _ => 0.0,
     };
-    let greatest = expected.scalars().map(|s| s.to_f64().abs()).filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let greatest =
+        expected.scalars().map(|s| s.to_f64().abs()).filter(|v| v.is_finite()).fold(0.0, f64::max);
     let near = |a: Scalar, b: Scalar| {
         let (x, y) = (a.to_f64(), b.to_f64());
         a == b
@@ -304,29 +329,45 @@ mod tests {
             Finding::Bad(message) => message,
             other => panic!("{other:?}"),
         };
-        assert!(message.contains("in 1 of 2 elements; element 1: the derivative is 0e0"), "{message}");
+        assert!(
+            message.contains("in 1 of 2 elements; element 1: the derivative is 0e0"),
+            "{message}"
+        );
         assert!(matches!(derivatives(&function(text), &at(1.5), 1).unwrap(), Finding::Good(_)));
     }
 
     #[test]
     fn what_cannot_be_compared_is_skipped() {
         let log = function("func @f(%x: f32[]) -> (f32[]) {\n %0: f32[] = log %x\n return %0\n}");
-        assert!(matches!(derivatives(&log, &[Literal::from(-1.0f32)], 1).unwrap(), Finding::Skipped(_)));
+        assert!(matches!(
+            derivatives(&log, &[Literal::from(-1.0f32)], 1).unwrap(),
+            Finding::Skipped(_)
+        ));
         let integers = function("func @f(%x: i32[]) -> (i32[]) {\n return %x\n}");
-        assert!(matches!(derivatives(&integers, &[Literal::from(1i32)], 1).unwrap(), Finding::Skipped(_)));
+        assert!(matches!(
+            derivatives(&integers, &[Literal::from(1i32)], 1).unwrap(),
+            Finding::Skipped(_)
+        ));
     }
 
     #[test]
     fn the_interpreter_agrees_with_itself() {
         let program = parse_program(SMOOTH, "f.ir").unwrap();
-        let finding = device(Device::Interpreter, &program, "f", &Binding::new(), &values()).unwrap();
-        assert_eq!(finding, Finding::Good("interpreter agrees with the interpreter: 3 outputs".into()));
+        let finding =
+            device(Device::Interpreter, &program, "f", &Binding::new(), &values()).unwrap();
+        assert_eq!(
+            finding,
+            Finding::Good("interpreter agrees with the interpreter: 3 outputs".into())
+        );
     }
 
     #[test]
     fn deviations_are_found() {
         let floats = |v: &[f32]| Literal::from_vec(&[v.len()], v.to_vec()).unwrap();
-        assert_eq!(deviation(&floats(&[1.0, f32::NAN]), &floats(&[1.00001, f32::NAN])).unwrap(), None);
+        assert_eq!(
+            deviation(&floats(&[1.0, f32::NAN]), &floats(&[1.00001, f32::NAN])).unwrap(),
+            None
+        );
         assert_eq!(deviation(&floats(&[1.0, 2.1]), &floats(&[1.0, 2.0])).unwrap().unwrap().0, 1);
         assert!(deviation(&floats(&[1.0, f32::NAN]), &floats(&[1.0, 2.0])).unwrap().is_some());
         assert!(deviation(&Literal::from(1i32), &Literal::from(2i32)).unwrap().is_some());

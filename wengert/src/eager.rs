@@ -16,4 +16,6 @@
 //! # }
 //! ```
 
-pub use wengert_compiler::autodiff::eager::{Tracked, gradient, or_poison, pull_back, push_forward};
+pub use wengert_compiler::autodiff::eager::{
+    Tracked, gradient, or_poison, pull_back, push_forward,
+};

@@ -65,6 +65,6 @@ pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::graph::control;
 pub use wengert_core::{
-    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, NoDerivative, Result,
-    Scalar, Tensor, TensorType, VectorSpace,
+    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, NoDerivative,
+    Result, Scalar, Tensor, TensorType, VectorSpace,
 };

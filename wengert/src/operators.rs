@@ -20,13 +20,18 @@
 //! # }
 //! ```
 
-pub use wengert_compiler::autodiff::implicit::{Solver, TransposeSolve, custom_linear_solve, custom_root};
-pub use wengert_compiler::autodiff::operators::{
-    Differential, Outputs, Pullback, grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks, hvp, jacfwd,
-    jacrev, jet, jvp, linearize, nth_derivative, transpose, value_and_grad, value_and_grad_wrt,
-    value_and_jacfwd, value_and_jacrev, value_aux_and_grad, value_grad_and_hessian, vjp,
+pub use wengert_compiler::autodiff::implicit::{
+    Solver, TransposeSolve, custom_linear_solve, custom_root,
 };
-pub use wengert_compiler::autodiff::residuals::{Residual, ResidualKind, Residuals, saved_residuals};
+pub use wengert_compiler::autodiff::operators::{
+    Differential, Outputs, Pullback, grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks,
+    hvp, jacfwd, jacrev, jet, jvp, linearize, nth_derivative, transpose, value_and_grad,
+    value_and_grad_wrt, value_and_jacfwd, value_and_jacrev, value_aux_and_grad,
+    value_grad_and_hessian, vjp,
+};
+pub use wengert_compiler::autodiff::residuals::{
+    Residual, ResidualKind, Residuals, saved_residuals,
+};
 pub use wengert_compiler::autodiff::rules::{
     call, checkpoint, custom_jvp, custom_jvp_named, custom_vjp, opaque, with_derivative,
 };
@@ -45,7 +50,8 @@ pub fn print_saved_residuals<M: Differentiable, O: Differentiable>(
     f: impl FnOnce(&M) -> O,
 ) -> Result<()> {
     let residuals = saved_residuals(at, f)?;
-    let bytes = residuals.stored_bytes().map_or_else(|| "an unknown number of".into(), |n| n.to_string());
+    let bytes =
+        residuals.stored_bytes().map_or_else(|| "an unknown number of".into(), |n| n.to_string());
     eprint!("{residuals}");
     eprintln!("{} values stored, {bytes} bytes", residuals.stored().count());
     Ok(())

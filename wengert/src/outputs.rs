@@ -75,7 +75,11 @@ pub struct Probed {
 }
 
 impl Outputs {
-    pub(crate) fn new(names: Vec<(String, usize)>, returned: Arc<Returned>, probes: Vec<Probed>) -> Outputs {
+    pub(crate) fn new(
+        names: Vec<(String, usize)>,
+        returned: Arc<Returned>,
+        probes: Vec<Probed>,
+    ) -> Outputs {
         Outputs { names, returned, probes }
     }
 
@@ -104,9 +108,12 @@ impl Outputs {
         let literal = self.get(name)?;
         match literal.len() {
             1 => Ok(literal.get(0).to_f64()),
-            _ => Err(Diagnostic::new(format!("output `{name}` is {}, not a single number", literal.ty()))
-                .at(caller, "asked for here")
-                .help("take the whole array with `get`")),
+            _ => Err(Diagnostic::new(format!(
+                "output `{name}` is {}, not a single number",
+                literal.ty()
+            ))
+            .at(caller, "asked for here")
+            .help("take the whole array with `get`")),
         }
     }
 

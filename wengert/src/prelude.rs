@@ -4,10 +4,10 @@ pub use crate::eager::Tracked;
 pub use crate::list::{WengertList, trace};
 pub use crate::nn::{Activation, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lstm, LstmState};
 pub use crate::operators::{
-    Checkpoint, TransposeSolve, checkpoint, custom_jvp, custom_linear_solve, custom_root, custom_vjp, grad,
-    grad_wrt, gvp, hessian, hvp, jacfwd, jacrev, jet, jvp, linearize, nth_derivative, print_saved_residuals,
-    saved_residuals, transpose, value_and_grad, value_and_grad_wrt, value_aux_and_grad, vjp, vmap, vmap_axes,
-    with_derivative,
+    Checkpoint, TransposeSolve, checkpoint, custom_jvp, custom_linear_solve, custom_root,
+    custom_vjp, grad, grad_wrt, gvp, hessian, hvp, jacfwd, jacrev, jet, jvp, linearize,
+    nth_derivative, print_saved_residuals, saved_residuals, transpose, value_and_grad,
+    value_and_grad_wrt, value_aux_and_grad, vjp, vmap, vmap_axes, with_derivative,
 };
 pub use crate::optim::{Adam, AdamW, Muon, Sgd};
 pub use crate::program::Program;
@@ -17,6 +17,6 @@ pub use wengert_core::graph::build::FunctionBuilder;
 pub use wengert_core::graph::composite::cross_entropy;
 pub use wengert_core::graph::control;
 pub use wengert_core::{
-    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, NoDerivative, Result, Tensor,
-    TensorType, VectorSpace,
+    Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, NoDerivative, Result,
+    Tensor, TensorType, VectorSpace,
 };

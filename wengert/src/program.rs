@@ -30,7 +30,8 @@ use std::path::Path;
 use wengert_compiler::rewrite::tidy;
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{
-    DType, Diagnostic, Dim, Initializer, Literal, Location, Result, Scalar, Tensor, TensorType, graph,
+    DType, Diagnostic, Dim, Initializer, Literal, Location, Result, Scalar, Tensor, TensorType,
+    graph,
 };
 
 /// The name of the function that creates all variables.
@@ -75,7 +76,8 @@ impl Program {
         let known = self.variables.len();
         let added = variables.iter().try_for_each(|(path, tensor)| {
             let input = function.input_index(path).map(|i| function.inputs[i].location);
-            let location = input.map(|id| function.locations.origin(id).clone()).unwrap_or_default();
+            let location =
+                input.map(|id| function.locations.origin(id).clone()).unwrap_or_default();
             self.declare(path, tensor, location)
         });
         let added = added.map_err(|d| d.context(format!("@{name}"))).and_then(|()| {
@@ -109,7 +111,8 @@ impl Program {
                 ));
             }
         };
-        let Some(known) = self.positions.get(path).map(|position| &self.variables[*position]) else {
+        let Some(known) = self.positions.get(path).map(|position| &self.variables[*position])
+        else {
             self.positions.insert(path.into(), self.variables.len());
             self.variables.push(Variable {
                 path: path.into(),
@@ -125,7 +128,11 @@ impl Program {
         };
         if known.ty != *tensor.ty() {
             return differs(
-                format!("variable `{path}` has type {}, in an earlier function {}", tensor.ty(), known.ty),
+                format!(
+                    "variable `{path}` has type {}, in an earlier function {}",
+                    tensor.ty(),
+                    known.ty
+                ),
                 "variables of one key path are one variable: give one of them another name",
             );
         }
@@ -152,7 +159,8 @@ impl Program {
             let key = random.map(|first| first.location.attribute(|| f.key("key")));
             for Variable { path, ty, initializer, location } in &self.variables {
                 let _user = location.attributed();
-                let own = key.as_ref().filter(|_| is_random(initializer)).map(|key| fold(key, path));
+                let own =
+                    key.as_ref().filter(|_| is_random(initializer)).map(|key| fold(key, path));
                 f.create(path, &beginning(ty, initializer, own.as_ref()));
             }
         });

@@ -69,7 +69,8 @@ fn mix(mut z: u64) -> u64 {
 
 /// A hash of a name (FNV-1a), the same in every version.
 pub fn hash_name(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
+    name.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// The key number `number` of a seed: two words, `u32[2]`, for an input of role `key`. Different
@@ -113,7 +114,10 @@ mod tests {
         for _ in 0..6000 {
             *counts.entry(stream.permutation(3)).or_insert(0) += 1;
         }
-        assert!(counts.len() == 6 && counts.values().all(|c| (880..1120).contains(c)), "{counts:?}");
+        assert!(
+            counts.len() == 6 && counts.values().all(|c| (880..1120).contains(c)),
+            "{counts:?}"
+        );
     }
 
     #[test]

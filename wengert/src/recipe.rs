@@ -83,10 +83,11 @@ impl InputRecipe {
 
     /// Applies the transforms.
     pub fn apply(&self, batch: Literal) -> Result<Literal> {
-        self.transforms
-            .iter()
-            .try_fold(batch, |batch, transform| transform.apply(&batch))
-            .map_err(|error| error.context(format_args!("array `{}` for input `{}`", self.array, self.input)))
+        self.transforms.iter().try_fold(batch, |batch, transform| transform.apply(&batch)).map_err(
+            |error| {
+                error.context(format_args!("array `{}` for input `{}`", self.array, self.input))
+            },
+        )
     }
 }
 
@@ -211,7 +212,10 @@ impl Recipe {
         let distinct = |inputs: &[InputRecipe]| {
             inputs.iter().enumerate().try_for_each(|(i, input)| {
                 match inputs[..i].iter().any(|earlier| earlier.input == input.input) {
-                    true => Err(Diagnostic::new(format!("recipe: input `{}` is bound twice", input.input))),
+                    true => Err(Diagnostic::new(format!(
+                        "recipe: input `{}` is bound twice",
+                        input.input
+                    ))),
                     false => Ok(()),
                 }
             })
@@ -248,7 +252,11 @@ impl Recipe {
         if let Some(evaluate) = &self.evaluate {
             let function = program.get(&evaluate.function).map_err(context)?;
             inputs_are_bound(function, &evaluate.inputs).map_err(context)?;
-            evaluate.metrics.iter().try_for_each(|m| is_number(function, &m.output)).map_err(context)?;
+            evaluate
+                .metrics
+                .iter()
+                .try_for_each(|m| is_number(function, &m.output))
+                .map_err(context)?;
         }
         Ok(())
     }
@@ -256,11 +264,15 @@ impl Recipe {
 
 /// Checks that the inputs with arrays are exactly those with role `Input`, keys excepted.
 fn inputs_are_bound(function: &Function, inputs: &[InputRecipe]) -> Result<()> {
-    let data = || function.inputs.iter().filter(|i| i.role == InputRole::Input).map(|i| i.name.as_str());
+    let data =
+        || function.inputs.iter().filter(|i| i.role == InputRole::Input).map(|i| i.name.as_str());
     let names = || listed(&data().collect::<Vec<_>>());
     if let Some(extra) = inputs.iter().find(|input| !data().any(|name| name == input.input)) {
-        return Err(Diagnostic::new(format!("`@{}` has no data input `{}`", function.name, extra.input))
-            .help(format!("it has {}", names())));
+        return Err(Diagnostic::new(format!(
+            "`@{}` has no data input `{}`",
+            function.name, extra.input
+        ))
+        .help(format!("it has {}", names())));
     }
     match data().find(|name| !inputs.iter().any(|input| input.input == *name)) {
         Some(missing) => {
@@ -272,15 +284,22 @@ fn inputs_are_bound(function: &Function, inputs: &[InputRecipe]) -> Result<()> {
 
 fn is_number(function: &Function, output: &str) -> Result<()> {
     let index = function.output_index(output, OutputRole::Output).ok_or_else(|| {
-        let names: Vec<_> =
-            function.outputs.iter().filter(|o| o.role == OutputRole::Output).map(|o| &o.name).collect();
+        let names: Vec<_> = function
+            .outputs
+            .iter()
+            .filter(|o| o.role == OutputRole::Output)
+            .map(|o| &o.name)
+            .collect();
         Diagnostic::new(format!("`@{}` has no output `{output}`", function.name))
             .help(format!("it has {}", listed(&names)))
     })?;
     let ty = function.output_type(index);
     match ty.elements() {
         Some(1) => Ok(()),
-        _ => Err(Diagnostic::new(format!("output `{output}` of `@{}` is {ty}, not a number", function.name))),
+        _ => Err(Diagnostic::new(format!(
+            "output `{output}` of `@{}` is {ty}, not a number",
+            function.name
+        ))),
     }
 }
 
@@ -307,7 +326,11 @@ impl fmt::Display for Recipe {
         inputs(f, &self.step.inputs)?;
         if let Some(evaluate) = &self.evaluate {
             let every = evaluate.every;
-            writeln!(f, "evaluate @{}, batches of {}, {every}", evaluate.function, evaluate.batch_size)?;
+            writeln!(
+                f,
+                "evaluate @{}, batches of {}, {every}",
+                evaluate.function, evaluate.batch_size
+            )?;
             inputs(f, &evaluate.inputs)?;
             for metric in &evaluate.metrics {
                 let how = match metric.aggregate {
@@ -359,20 +382,28 @@ mod tests {
             .then(Transform::Offset(Scalar::of(-0.5f32)));
         let expected: Vec<f32> = [0.0f32, 3.0, 16.0].iter().map(|p| p * 0.1 + -0.5).collect();
         assert_eq!(input.apply(pixels.clone()).unwrap().as_slice::<f32>().unwrap(), expected);
-        let error = InputRecipe::new("x", "images").then(Transform::Scale(Scalar::of(0.1f32))).apply(pixels);
-        assert!(error.unwrap_err().message.contains("array `images` for input `x`: cannot scale u8"));
+        let error = InputRecipe::new("x", "images")
+            .then(Transform::Scale(Scalar::of(0.1f32)))
+            .apply(pixels);
+        assert!(
+            error.unwrap_err().message.contains("array `images` for input `x`: cannot scale u8")
+        );
     }
 
     #[test]
     fn every_sum_and_product_of_f32_is_rounded_as_f32_does() {
         let mut stream = crate::random::SplitMix64::new(5);
         for _ in 0..20_000 {
-            let (a, b) = (f32::from_bits(stream.next_u64() as u32), f32::from_bits(stream.next_u64() as u32));
+            let (a, b) = (
+                f32::from_bits(stream.next_u64() as u32),
+                f32::from_bits(stream.next_u64() as u32),
+            );
             if a.is_nan() || b.is_nan() {
                 continue;
             }
             let apply = |t: Transform| t.apply(&a.into()).unwrap().get(0);
-            let same = |x: Scalar, y: f32| x == Scalar::of(y) || (x.to_f64().is_nan() && y.is_nan());
+            let same =
+                |x: Scalar, y: f32| x == Scalar::of(y) || (x.to_f64().is_nan() && y.is_nan());
             assert!(same(apply(Transform::Scale(Scalar::of(b))), a * b), "{a} * {b}");
             assert!(same(apply(Transform::Offset(Scalar::of(b))), a + b), "{a} + {b}");
         }

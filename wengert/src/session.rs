@@ -89,7 +89,8 @@ impl Session {
     /// [`open`](Self::open) with options.
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let machine = Machine::open(device, options)?;
-        let (target, variables) = (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
+        let (target, variables) =
+            (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
         let DeviceOptions { memory_budget, check_indices, work_limit, .. } = *options;
         let compile = CompileOptions { memory_budget, check_indices };
         Ok(Session { device, machine, target, variables, compile, work_limit, cache: Vec::new() })
@@ -117,14 +118,18 @@ impl Session {
         binding: impl Borrow<Binding>,
     ) -> Result<Compiled> {
         let caller = Location::caller();
-        self.compiled(program, name, binding.borrow()).map_err(|error| error.within(&caller, "compiled here"))
+        self.compiled(program, name, binding.borrow())
+            .map_err(|error| error.within(&caller, "compiled here"))
     }
 
     fn compiled(&mut self, program: &Program, name: &str, binding: &Binding) -> Result<Compiled> {
         let function = program.get(name)?;
         let cached = self.cache.iter().find(|(f, b, _)| b == binding && f == function);
         if let Some((_, _, executable)) = cached {
-            return Ok(Compiled { executable: executable.clone(), variables: self.variables.clone() });
+            return Ok(Compiled {
+                executable: executable.clone(),
+                variables: self.variables.clone(),
+            });
         }
         let compiled = self.compile_anew(program, name, binding)?;
         self.cache.push((function.clone(), binding.clone(), compiled.executable.clone()));
@@ -142,13 +147,20 @@ impl Session {
         }
         if let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) {
             let unbound = function.bind(binding).err();
-            let error =
-                unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+            let error = unbound
+                .unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
             return Err(error.help(format!("bind it, e.g. by `bind!({name} = 32)`")));
         }
         let executable = {
             let variables = self.variables.lock();
-            Executable::compile(&self.machine, program, function, binding, self.compile, &variables)?
+            Executable::compile(
+                &self.machine,
+                program,
+                function,
+                binding,
+                self.compile,
+                &variables,
+            )?
         };
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
@@ -206,7 +218,8 @@ impl Session {
                 .help("give the program that it was compiled from: a .graph or .ir file"));
         }
         let variables = self.variables.lock();
-        let executable = Arc::new(Executable::load(&self.machine, plan, self.work_limit, &variables)?);
+        let executable =
+            Arc::new(Executable::load(&self.machine, plan, self.work_limit, &variables)?);
         drop(variables);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
@@ -229,12 +242,14 @@ impl Session {
         };
         let budget = self.compile.memory_budget.unwrap_or(u64::MAX);
         let has_room = |need: &Need| free.as_ref().is_none_or(|free| need.bytes() <= free.bytes);
-        let Some(chosen) = needs.iter().position(|need| need.total <= budget && has_room(need)) else {
+        let Some(chosen) = needs.iter().position(|need| need.total <= budget && has_room(need))
+        else {
             let (function, smallest) = (&plans[0].function, needs.last().expect("there is a plan"));
             let (text, enough) = match &free {
                 Some(free) if !has_room(smallest) => {
                     let needed = Bytes(smallest.bytes());
-                    let text = format!("no plan of @{function} fits: the smallest needs {needed}, {free}");
+                    let text =
+                        format!("no plan of @{function} fits: the smallest needs {needed}, {free}");
                     (text, smallest.budget(free).min(budget))
                 }
                 _ => {
@@ -250,7 +265,12 @@ impl Session {
                  `graphrun memory --frontier` says how little it can be"
             )));
         };
-        tracing::info!("plan {} of {} takes {}", chosen + 1, needs.len(), Bytes(needs[chosen].total));
+        tracing::info!(
+            "plan {} of {} takes {}",
+            chosen + 1,
+            needs.len(),
+            Bytes(needs[chosen].total)
+        );
         let plan = plans.into_iter().nth(chosen).expect("it is one of them");
         self.load_plan(plan)
     }
@@ -260,8 +280,9 @@ impl Session {
     pub fn variable(&self, path: &str) -> Result<Literal> {
         let variables = self.variables.lock();
         let caller = Location::caller();
-        let stored =
-            variables.get(path).ok_or_else(|| missing(path, &variables).at(caller, "asked for here"))?;
+        let stored = variables
+            .get(path)
+            .ok_or_else(|| missing(path, &variables).at(caller, "asked for here"))?;
         stored.to_literal()
     }
 
@@ -329,7 +350,8 @@ impl Session {
     /// The types of all variables by key path.
     pub fn variable_types(&self) -> BTreeMap<String, TensorType> {
         let store = self.variables.lock();
-        let types = store.paths().filter_map(|path| Some((path.to_owned(), store.get(path)?.ty().clone())));
+        let types =
+            store.paths().filter_map(|path| Some((path.to_owned(), store.get(path)?.ty().clone())));
         types.collect()
     }
 
@@ -343,12 +365,20 @@ impl Session {
     /// Writes all variables to a safetensors file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        safetensors::write(path, self.variables()?.iter().map(|(name, value)| (name.as_str(), value)))
+        safetensors::write(
+            path,
+            self.variables()?.iter().map(|(name, value)| (name.as_str(), value)),
+        )
     }
 
     /// Writes the variables that `@function` of `program` takes to a safetensors file, enough to
     /// run that function.
-    pub fn save_for(&self, path: impl AsRef<Path>, program: &Program, function: &str) -> Result<()> {
+    pub fn save_for(
+        &self,
+        path: impl AsRef<Path>,
+        program: &Program,
+        function: &str,
+    ) -> Result<()> {
         let path = path.as_ref();
         let function = program.get(function)?;
         let mut chosen = Vec::new();
@@ -410,7 +440,8 @@ impl Compiled {
         let signature = self.executable.signature();
         let context = |error: Diagnostic| error.context(format_args!("@{}", signature.name));
         self.check_names(inputs).map_err(context)?;
-        let found: BTreeMap<&str, &Literal> = inputs.iter().map(|(name, l)| (*name, l.borrow())).collect();
+        let found: BTreeMap<&str, &Literal> =
+            inputs.iter().map(|(name, l)| (*name, l.borrow())).collect();
         let mut variables = self.variables.lock();
         let mut given = Vec::with_capacity(inputs.len());
         for port in &signature.inputs {
@@ -424,7 +455,8 @@ impl Compiled {
                 }))
             };
             if port.is_variable() {
-                let stored = variables.get(name).ok_or_else(|| context(missing(name, &variables)))?;
+                let stored =
+                    variables.get(name).ok_or_else(|| context(missing(name, &variables)))?;
                 if stored.ty() != ty {
                     return Err(wrong("variable", stored.ty()));
                 }
@@ -477,7 +509,9 @@ impl Compiled {
             match kind {
                 ProbeKind::Print => tracing::info!("probe `{name}` ({location}): {value}"),
                 ProbeKind::Finite if value.get(0).to_f64() == 0.0 => {
-                    tracing::info!("probe `{name}` ({location}): the value has a NaN or an infinity");
+                    tracing::info!(
+                        "probe `{name}` ({location}): the value has a NaN or an infinity"
+                    );
                 }
                 ProbeKind::Finite => {}
             }
@@ -489,7 +523,8 @@ impl Compiled {
     /// Checks that every name in the argument is an input that is not a variable, and occurs
     /// once.
     fn check_names<L>(&self, inputs: &[(&str, L)]) -> Result<()> {
-        let wanted = self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
+        let wanted =
+            self.signature().inputs.iter().filter(|i| !i.is_variable()).map(|i| i.name.as_str());
         let wanted: Vec<&str> = wanted.collect();
         let known: BTreeSet<&str> = wanted.iter().copied().collect();
         let mut seen = BTreeSet::new();
@@ -499,9 +534,8 @@ impl Compiled {
                     .help(format!("inputs are {}", listed(&wanted))));
             }
             if !seen.insert(*name) {
-                return Err(
-                    Diagnostic::new(format!("input `{name}` is given twice")).help("give each input once")
-                );
+                return Err(Diagnostic::new(format!("input `{name}` is given twice"))
+                    .help("give each input once"));
             }
         }
         Ok(())

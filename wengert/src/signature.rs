@@ -62,7 +62,11 @@ impl Signature {
             role: output.role,
             ty: function.output_type(i).clone(),
         });
-        Signature { name: function.name.clone(), inputs: inputs.collect(), outputs: outputs.collect() }
+        Signature {
+            name: function.name.clone(),
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+        }
     }
 
     /// The signature of a verified plan: its inputs and the variables that it reads, in the
@@ -88,12 +92,13 @@ impl Signature {
             role: OutputRole::Output,
             ty: ty(dtype(output.value), &output.shape),
         });
-        let written =
-            plan.variables.iter().filter(|v| v.before != Some(v.after)).map(|variable| OutputPort {
+        let written = plan.variables.iter().filter(|v| v.before != Some(v.after)).map(|variable| {
+            OutputPort {
                 name: variable.name.clone(),
                 role: OutputRole::State,
                 ty: ty(variable.dtype, &variable.shape),
-            });
+            }
+        });
         Signature {
             name: plan.function.clone(),
             inputs: given.chain(read).collect(),

@@ -71,7 +71,8 @@ mod tests {
         }
         let unknown = target("sm_75").unwrap_err();
         assert!(
-            unknown.to_string().contains("targets are cpu") || unknown.to_string().contains("target is cpu")
+            unknown.to_string().contains("targets are cpu")
+                || unknown.to_string().contains("target is cpu")
         );
     }
 }

@@ -27,8 +27,11 @@ impl NameDifferences {
         variables: &BTreeMap<String, TensorType>,
         needed: impl IntoIterator<Item = &'a str>,
     ) -> NameDifferences {
-        let missing: Vec<String> =
-            needed.into_iter().filter(|name| !weights.contains_key(*name)).map(str::to_owned).collect();
+        let missing: Vec<String> = needed
+            .into_iter()
+            .filter(|name| !weights.contains_key(*name))
+            .map(str::to_owned)
+            .collect();
         let unknown = weights.keys().filter(|name| !variables.contains_key(*name)).map(|name| {
             // Missing variables are suggested first.
             let of = |names: &mut dyn Iterator<Item = &'_ String>| {
@@ -114,19 +117,27 @@ mod tests {
     #[test]
     fn names_are_listed_with_the_nearest() {
         let ty = TensorType::scalar(DType::F32);
-        let variables =
-            BTreeMap::from(["m.weight", "m.bias", "adam.m"].map(|name| (name.to_owned(), ty.clone())));
+        let variables = BTreeMap::from(
+            ["m.weight", "m.bias", "adam.m"].map(|name| (name.to_owned(), ty.clone())),
+        );
         let weights = |names: &[&str]| -> Arrays {
             names.iter().map(|name| (name.to_string(), Literal::from(1.0f32))).collect()
         };
-        let between =
-            |names: &[&str]| NameDifferences::between(&weights(names), &variables, ["m.weight", "m.bias"]);
+        let between = |names: &[&str]| {
+            NameDifferences::between(&weights(names), &variables, ["m.weight", "m.bias"])
+        };
         assert!(between(&["m.weight", "m.bias"]).is_empty());
         let one = between(&["m.wieght", "m.bias", "adam.m"]).error("`w`").unwrap().message;
-        assert!(one.contains("no variable has the name `m.wieght` (did you mean `m.weight`?)"), "{one}");
+        assert!(
+            one.contains("no variable has the name `m.wieght` (did you mean `m.weight`?)"),
+            "{one}"
+        );
         assert!(one.ends_with("variable `m.weight` has no value"), "{one}");
         let many = between(&["a", "encoder"]).to_string();
-        assert!(many.contains("these 2 names: `a`") && many.contains("2 variables have no value"), "{many}");
+        assert!(
+            many.contains("these 2 names: `a`") && many.contains("2 variables have no value"),
+            "{many}"
+        );
         let types = BTreeMap::from([("m.bias".to_owned(), TensorType::new(DType::F32, [2usize]))]);
         let error = check_types(&weights(&["m.bias"]), &types, "`w`").unwrap_err().message;
         assert!(error.contains("`m.bias` is f32[2], the weights in `w` have f32[]"), "{error}");

@@ -10,8 +10,8 @@ use wengert::core::plan::Account;
 use wengert::data::Arrays;
 use wengert::memory::Point;
 use wengert::models::{
-    Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings, Mlp, ResNet, ResNetSettings,
-    UNet, UNetSettings,
+    Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings, Mlp, ResNet,
+    ResNetSettings, UNet, UNetSettings,
 };
 use wengert::pipeline::{Options, compile, frontier};
 use wengert::prelude::*;
@@ -45,12 +45,20 @@ fn gpt() -> Program {
 
 fn mlp() -> Program {
     let (x, y) = (f32([64, 16]).unwrap(), i32([64]).unwrap());
-    step(Mlp::new(&[16, 24, 24, 24, 24, 3], Activation::Gelu), x, y, |m, x, y| cross_entropy(&m.call(x), y))
+    step(Mlp::new(&[16, 24, 24, 24, 24, 3], Activation::Gelu), x, y, |m, x, y| {
+        cross_entropy(&m.call(x), y)
+    })
 }
 
 fn convnet() -> Program {
-    let settings =
-        ConvnetSettings { image: [8, 8], channels: 2, features: [3, 5], width: 7, classes: 4, dropout: 0.0 };
+    let settings = ConvnetSettings {
+        image: [8, 8],
+        channels: 2,
+        features: [3, 5],
+        width: 7,
+        classes: 4,
+        dropout: 0.0,
+    };
     let (x, y) = (f32([4, 8, 8, 2]).unwrap(), i32([4]).unwrap());
     step(Convnet::new(&settings), x, y, |m, x, y| cross_entropy(&m.call(x, None), y))
 }
@@ -63,7 +71,8 @@ fn resnet() -> Program {
         let network = ResNet::new(&settings);
         let statistics = f.param("statistics", network.statistics());
         let model = f.state("model", network);
-        let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.train(&x, &statistics).0, &y));
+        let (loss, gradient) =
+            value_and_grad(&model, |m| cross_entropy(&m.train(&x, &statistics).0, &y));
         AdamW::new(0.01).step(f, &model, &gradient);
         f.output("loss", loss);
     };
@@ -78,7 +87,8 @@ fn unet() -> Program {
 }
 
 fn lstm() -> Program {
-    let settings = LstmModelSettings { vocabulary: 9, embedding: 5, width: 6, layers: 3, dropout: 0.0 };
+    let settings =
+        LstmModelSettings { vocabulary: 9, embedding: 5, width: 6, layers: 3, dropout: 0.0 };
     let (x, y) = (i32([6, 3]).unwrap(), i32([6, 3]).unwrap());
     step(LstmModel::new(&settings), x, y, |m, x, y| {
         cross_entropy(&m.call(x, &m.zero_state(3usize), None).0, y)
@@ -93,11 +103,17 @@ fn batch(program: &Program, run: usize) -> Vec<(String, Literal)> {
         let shape = ty.extents().unwrap();
         let count: usize = shape.iter().product();
         match ty.dtype {
-            DType::I32 => Literal::from_vec(&shape, (0..count).map(|_| stream.below(3) as i32).collect()),
-            _ => Literal::from_vec(&shape, (0..count).map(|_| stream.unit_f64() as f32 - 0.5).collect()),
+            DType::I32 => {
+                Literal::from_vec(&shape, (0..count).map(|_| stream.below(3) as i32).collect())
+            }
+            _ => Literal::from_vec(
+                &shape,
+                (0..count).map(|_| stream.unit_f64() as f32 - 0.5).collect(),
+            ),
         }
     };
-    let given = function.inputs.iter().enumerate().filter(|(_, input)| ["x", "y"].contains(&&*input.name));
+    let given =
+        function.inputs.iter().enumerate().filter(|(_, input)| ["x", "y"].contains(&&*input.name));
     given.map(|(n, input)| (input.name.clone(), literal(function.input_type(n)).unwrap())).collect()
 }
 
@@ -111,7 +127,8 @@ fn train(
     session.set_variables(begin).unwrap();
     let run = |n| {
         let batch = batch(program, n);
-        let given: Vec<(&str, &Literal)> = batch.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        let given: Vec<(&str, &Literal)> =
+            batch.iter().map(|(name, value)| (name.as_str(), value)).collect();
         step.run(&given).unwrap().get("loss").unwrap().clone()
     };
     let losses = (0..STEPS).map(run).collect();
@@ -213,7 +230,8 @@ fn layered(seed: u64) -> Program {
 fn monotone(program: &Program) -> std::result::Result<(), String> {
     let bytes = |budget: u64| {
         let options = Options { memory_budget: Some(budget), ..Options::default() };
-        compile(program, "f", &bind!(), &Target::cpu(), &options).map(|plan| Account::sizes(&plan).total())
+        compile(program, "f", &bind!(), &Target::cpu(), &options)
+            .map(|plan| Account::sizes(&plan).total())
     };
     let plans = frontier(program, "f", &bind!(), &Target::cpu(), &Options::default(), 4).unwrap();
     let points: Vec<u64> = plans.iter().map(|p| Account::sizes(&p.plan).total()).collect();
@@ -236,14 +254,17 @@ fn monotone(program: &Program) -> std::result::Result<(), String> {
 
 /// The number of cases: `few`, or the number that the deep tests set.
 fn cases(few: u64) -> u64 {
-    std::env::var("WENGERT_CASES").map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
+    std::env::var("WENGERT_CASES")
+        .map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
 }
 
 #[test]
 fn budgets_are_monotone() {
     let count = cases(12);
     let wrong: Vec<String> = (0..count)
-        .filter_map(|seed| monotone(&layered(seed)).err().map(|error| format!("seed {seed}: {error}")))
+        .filter_map(|seed| {
+            monotone(&layered(seed)).err().map(|error| format!("seed {seed}: {error}"))
+        })
         .collect();
     println!("{} passed, {} failed", count - wrong.len() as u64, wrong.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

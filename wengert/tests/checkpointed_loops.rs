@@ -86,12 +86,20 @@ fn the_executor_takes_the_steps_that_the_formula_says() {
             let mut executable = Executable::new(&plan(s, watches)).unwrap();
             let found = run(&mut executable, l);
             let expected = expected(l);
-            assert!((found - expected).abs() < 1e-9 * expected.abs(), "{l} steps: {found}, not {expected}");
+            assert!(
+                (found - expected).abs() < 1e-9 * expected.abs(),
+                "{l} steps: {found}, not {expected}"
+            );
             // Forward steps: t(l, s) reruns. If the condition reads x, one more pass counts the
             // steps.
             let learning = if watches { l as u64 } else { 0 };
             let forwards = launches(&executable, "mul_sin");
-            assert_eq!(forwards, again + learning, "{l} steps, {s} checkpoints\n{}", executable.plan());
+            assert_eq!(
+                forwards,
+                again + learning,
+                "{l} steps, {s} checkpoints\n{}",
+                executable.plan()
+            );
             // Backward steps: one for each step.
             assert_eq!(
                 launches(&executable, "mul_cos"),
@@ -112,6 +120,9 @@ fn the_arena_holds_the_checkpoints_and_four_more() {
     for (s, slack) in [(3, 2048), (10, 2048), (40, 2048)] {
         let arena = plan(s, false).arena;
         let needed = (s as u64 + 4) * carry;
-        assert!((needed..needed + slack).contains(&arena), "{s} checkpoints: {arena} bytes, {needed} needed");
+        assert!(
+            (needed..needed + slack).contains(&arena),
+            "{s} checkpoints: {arena} bytes, {needed} needed"
+        );
     }
 }

@@ -22,7 +22,11 @@ fn rows(f: &mut FunctionBuilder, dtype: DType) -> (Tensor, Tensor, Tensor) {
 }
 
 /// The loss, its gradients, and the derivatives of the gradients along the operands themselves.
-fn outputs(f: &mut FunctionBuilder, at: &(Tensor, Tensor), loss: impl Fn(&(Tensor, Tensor)) -> Tensor) {
+fn outputs(
+    f: &mut FunctionBuilder,
+    at: &(Tensor, Tensor),
+    loss: impl Fn(&(Tensor, Tensor)) -> Tensor,
+) {
     let (value, (hidden, weight)) = value_and_grad(at, |at| 3.0 * loss(at));
     f.output("loss", value);
     f.output("by_hidden", hidden);
@@ -67,7 +71,8 @@ fn results(device: Device, dtype: DType, name: &str) -> Vec<Vec<f64>> {
 }
 
 fn assert_close(device: Device, dtype: DType, tolerance: f64) {
-    let (whole, parts) = (results(device, dtype, "written_out"), results(device, dtype, "in_chunks"));
+    let (whole, parts) =
+        (results(device, dtype, "written_out"), results(device, dtype, "in_chunks"));
     for ((name, whole), parts) in RESULTS.iter().zip(&whole).zip(&parts) {
         assert_eq!(whole.len(), parts.len());
         let scale = whole.iter().fold(0.0f64, |max, x| max.max(x.abs()));
@@ -93,7 +98,8 @@ fn the_loss_in_chunks_is_the_loss_written_out_on_gpus() {
     assert_close(device, DType::BF16, 2e-2);
 }
 
-const SMALL: GptSettings = GptSettings { vocabulary: 96, positions: 16, width: 8, heads: 2, layers: 1 };
+const SMALL: GptSettings =
+    GptSettings { vocabulary: 96, positions: 16, width: 8, heads: 2, layers: 1 };
 
 /// A training step of a GPT on 4 · 16 tokens.
 fn training(program: &mut Program, chunks: Option<usize>) {
@@ -158,14 +164,18 @@ fn a_step_with_its_loss_in_chunks_is_the_step() {
         let tokens = |shift: i32| {
             Literal::from_vec(&[4, 16], (0..64).map(|n| (n * 37 + shift) % 96).collect()).unwrap()
         };
-        let losses_of_steps = (0..5)
-            .map(|_| stepper.run(&[("x", tokens(0)), ("y", tokens(37))]).unwrap().scalar("loss").unwrap());
+        let losses_of_steps = (0..5).map(|_| {
+            stepper.run(&[("x", tokens(0)), ("y", tokens(37))]).unwrap().scalar("loss").unwrap()
+        });
         losses.push(losses_of_steps.collect::<Vec<f64>>());
     }
     let [whole, one, eight] = &losses[..] else { unreachable!("three runs") };
     assert!(whole[4] < whole[0], "{whole:?}");
     for other in [one, eight] {
-        assert!(whole.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-5 * a), "{whole:?}, {other:?}");
+        assert!(
+            whole.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-5 * a),
+            "{whole:?}, {other:?}"
+        );
     }
 }
 
@@ -173,7 +183,8 @@ fn a_step_with_its_loss_in_chunks_is_the_step() {
 fn refusal(rows: &[usize], width: usize, labels: DType, chunks: usize) -> String {
     let mut program = Program::new();
     let made = program.function("loss", |f| {
-        let hidden = f.input("hidden", TensorType::new(DType::F32, rows.iter().copied().chain([4])));
+        let hidden =
+            f.input("hidden", TensorType::new(DType::F32, rows.iter().copied().chain([4])));
         let weight = f.input("weight", TensorType::new(DType::F32, [7, width]));
         let labels = f.input("labels", TensorType::new(labels, rows.iter().copied()));
         f.output("loss", linear_cross_entropy(&hidden, &weight, &labels, chunks));

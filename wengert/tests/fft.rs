@@ -13,7 +13,8 @@ const LENGTHS: [usize; 12] = [1, 2, 3, 4, 5, 8, 12, 17, 60, 97, 128, 131];
 
 fn random(shape: &[usize], dtype: DType, seed: u64) -> Literal {
     let mut random = SplitMix64::new(seed);
-    let values = (0..shape.iter().product()).map(|_| random.unit_f64() * 2.0 - 1.0).collect::<Vec<f64>>();
+    let values =
+        (0..shape.iter().product()).map(|_| random.unit_f64() * 2.0 - 1.0).collect::<Vec<f64>>();
     Literal::from_vec(shape, values).unwrap().convert(dtype)
 }
 
@@ -34,7 +35,12 @@ fn run(inputs: &[Literal], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Vec<Vec<
     let given: Vec<(&str, &Literal)> = names.iter().map(String::as_str).zip(inputs).collect();
     let mut session = Session::open(Device::Cpu).unwrap();
     let outputs = session.compile(&program, "f", bind!()).unwrap().run(&given).unwrap();
-    outputs.into_values().unwrap().iter().map(|l| l.scalars().map(|s| s.to_f64()).collect()).collect()
+    outputs
+        .into_values()
+        .unwrap()
+        .iter()
+        .map(|l| l.scalars().map(|s| s.to_f64()).collect())
+        .collect()
 }
 
 fn pair(x: &[Tensor]) -> Complex {
@@ -62,7 +68,8 @@ fn transforms_are_inverses_and_keep_the_norm() {
     for (dtype, tolerance) in [(DType::F64, 1e-14), (DType::F32, 3e-6)] {
         for n in LENGTHS {
             let x = [random(&[2, n], dtype, 1), random(&[2, n], dtype, 2)];
-            let given: Vec<Vec<f64>> = x.iter().map(|l| l.scalars().map(|s| s.to_f64()).collect()).collect();
+            let given: Vec<Vec<f64>> =
+                x.iter().map(|l| l.scalars().map(|s| s.to_f64()).collect()).collect();
             let found = run(&x, |x| {
                 let spectrum = fft(&pair(x));
                 let again = ifft(&spectrum);
@@ -74,7 +81,10 @@ fn transforms_are_inverses_and_keep_the_norm() {
             assert_close(&found[3], &given[1], tolerance, &what);
             assert_close(&found[4], &given[0], tolerance, &what);
             let parseval = norm(&found[..2]) / n as f64;
-            assert!((parseval - norm(&given)).abs() <= tolerance * 10.0 * norm(&given), "{what}: {parseval}");
+            assert!(
+                (parseval - norm(&given)).abs() <= tolerance * 10.0 * norm(&given),
+                "{what}: {parseval}"
+            );
         }
     }
 }
@@ -87,7 +97,8 @@ fn a_transform_is_the_sum_that_defines_it() {
         let part = |i: usize, j: usize| x[i].get(j).to_f64();
         let sum = |k: usize| {
             (0..n).fold((0.0, 0.0), |(re, im), j| {
-                let (s, c) = (-2.0 * std::f64::consts::PI * ((j * k % n) as f64 / n as f64)).sin_cos();
+                let (s, c) =
+                    (-2.0 * std::f64::consts::PI * ((j * k % n) as f64 / n as f64)).sin_cos();
                 (re + part(0, j) * c - part(1, j) * s, im + part(0, j) * s + part(1, j) * c)
             })
         };
@@ -121,8 +132,10 @@ fn a_derivative_costs_what_the_transform_costs_and_keeps_nothing() {
         let two = [ty.clone(), ty.clone()];
         let four = [two.clone(), two.clone()].concat();
         let forward = compiled(&build(&two, |x| tensors(fft(&pair(x)))).unwrap());
-        let tangent = compiled(&build(&four, |x| tensors(jvp(&pair(x), &pair(&x[2..]), fft).1)).unwrap());
-        let cotangent = compiled(&build(&four, |x| tensors(vjp(&pair(x), fft).1(&pair(&x[2..])))).unwrap());
+        let tangent =
+            compiled(&build(&four, |x| tensors(jvp(&pair(x), &pair(&x[2..]), fft).1)).unwrap());
+        let cotangent =
+            compiled(&build(&four, |x| tensors(vjp(&pair(x), fft).1(&pair(&x[2..])))).unwrap());
         for (what, derivative) in [("forward", &tangent), ("reverse", &cotangent)] {
             let what = format!("{what} mode of length {n}");
             assert_eq!(products(&derivative.body), products(&forward.body), "{what}");
@@ -138,7 +151,8 @@ fn a_derivative_costs_what_the_transform_costs_and_keeps_nothing() {
 fn work_grows_little_faster_than_the_length() {
     let work = |n: usize| {
         let ty = TensorType::new(DType::F64, [n]);
-        products(&build(&[ty.clone(), ty], |x| tensors(fft(&pair(x)))).unwrap().body) as f64 / n as f64
+        products(&build(&[ty.clone(), ty], |x| tensors(fft(&pair(x)))).unwrap().body) as f64
+            / n as f64
     };
     assert!(work(1 << 16) <= 4.0 * work(16), "{}", work(1 << 16));
     assert!(work(3 * 5 * 7 * 11 * 13) <= 5.0 * work(16), "{}", work(15015));
@@ -164,7 +178,8 @@ fn leading_axes_maps_and_variables_are_batches() {
             f.output("re", fft(&z).0);
         })
         .unwrap();
-    let flat = |l: &Literal| Literal::from_vec(&[6, 12], l.as_slice::<f64>().unwrap().to_vec()).unwrap();
+    let flat =
+        |l: &Literal| Literal::from_vec(&[6, 12], l.as_slice::<f64>().unwrap().to_vec()).unwrap();
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut f = session.compile(&program, "f", bind!(B = 6)).unwrap();
     let found = f.run(&[("re", flat(&x[0])), ("im", flat(&x[1]))]).unwrap();
@@ -186,8 +201,9 @@ fn per_example_gradients_go_through_a_transform() {
 
 #[test]
 fn mistakes_are_explained() {
-    let error =
-        |ty: TensorType, f: fn(&Tensor) -> Tensor| build(&[ty], |x| vec![f(&x[0])]).unwrap_err().to_string();
+    let error = |ty: TensorType, f: fn(&Tensor) -> Tensor| {
+        build(&[ty], |x| vec![f(&x[0])]).unwrap_err().to_string()
+    };
     let doubles = |shape: &[usize]| TensorType::new(DType::F64, shape.iter().copied());
     let text = error(TensorType::new(DType::F16, [4usize]), |x| rfft(x).0);
     assert!(text.contains("f16") && text.contains("f32 or f64"), "{text}");

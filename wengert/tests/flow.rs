@@ -58,7 +58,9 @@ fn check(device: Device, case: &Case, tolerance: f64) {
 fn samples() -> Vec<Case> {
     let mut cases = Vec::new();
     for entry in Op::catalogue() {
-        for (number, sample) in entry.samples.iter().enumerate().filter(|(_, s)| s.op.control().is_some()) {
+        for (number, sample) in
+            entry.samples.iter().enumerate().filter(|(_, s)| s.op.control().is_some())
+        {
             for dtype in [DType::F32, DType::BF16] {
                 let operands = sample.literals(dtype, number as u64 + 1);
                 let Some(function) = sample.function(&operands) else { continue };

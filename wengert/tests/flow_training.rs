@@ -70,8 +70,11 @@ fn conditional() -> Program {
             let projected = m.lstm.project(&rows);
             let part = |n: usize| projected.slice_axis(1, 5 * n, 5 * n + 5);
             let warm = rows.sum().gt(0.0);
-            let hidden =
-                control::cond(&warm, || part(0).tanh() * part(1).logistic(), || part(2).sin() + part(3));
+            let hidden = control::cond(
+                &warm,
+                || part(0).tanh() * part(1).logistic(),
+                || part(2).sin() + part(3),
+            );
             let loss = cross_entropy(&m.out.call(&hidden), &labels);
             control::cond(&loss.lt(0.9), || loss.square(), || &loss * 2.0 - 0.81)
         });
@@ -90,7 +93,8 @@ fn batch(run: u64) -> [(&'static str, Literal); 2] {
     let count = STEPS * BATCH;
     // Some batches are centred at 0.3, the others at −0.3.
     let middle = if run.is_multiple_of(2) { 0.3 } else { -0.3 };
-    let x: Vec<f32> = (0..4 * count).map(|_| (2.0 * stream.unit_f64() - 1.0 + middle) as f32).collect();
+    let x: Vec<f32> =
+        (0..4 * count).map(|_| (2.0 * stream.unit_f64() - 1.0 + middle) as f32).collect();
     let y: Vec<i32> = (0..count).map(|_| stream.below(3) as i32).collect();
     let x = Literal::from_vec(&[STEPS, BATCH, 4], x).unwrap();
     [("x", x), ("y", Literal::from_vec(&[STEPS, BATCH], y).unwrap())]
@@ -103,7 +107,8 @@ fn train(device: Device, plan: &Plan, begin: &Arrays) -> (Vec<f64>, Arrays) {
     let mut step = session.load_plan(plan.clone()).unwrap();
     let mut outputs = Vec::new();
     for run in 0..RUNS {
-        let found = step.run(&batch(run)).unwrap_or_else(|error| panic!("{device}: {error}\n{plan}"));
+        let found =
+            step.run(&batch(run)).unwrap_or_else(|error| panic!("{device}: {error}\n{plan}"));
         outputs.extend(found.iter().unwrap().map(|(_, value)| value.get(0).to_f64()));
     }
     (outputs, session.variables().unwrap())
@@ -120,7 +125,8 @@ fn agree(program: &Program, is_there: fn(&Step) -> bool) -> Vec<f64> {
     let key = Literal::from_vec(&[2], vec![1u32, 7]).unwrap();
     first.compile(program, "init", bind!()).unwrap().run(&[("key", key)]).unwrap();
     let begin = first.variables().unwrap();
-    let plan = |target: &Target| compile(program, "step", &bind!(), target, &Options::default()).unwrap();
+    let plan =
+        |target: &Target| compile(program, "step", &bind!(), target, &Options::default()).unwrap();
     let for_gpus = plan(&Target::cuda("sm_90"));
     assert!(for_gpus.steps.iter().any(is_there), "{for_gpus}");
     let emulated = train(Device::Emulator, &for_gpus, &begin);
@@ -150,7 +156,8 @@ fn a_conditional_training_step_is_emulated() {
     let outputs = agree(&conditional(), |step| matches!(step, Step::If { .. }));
     // Both branches of the loss and both branches around the update have been taken.
     let (losses, norms): (Vec<f64>, Vec<f64>) = outputs.chunks(2).map(|o| (o[0], o[1])).unzip();
-    let both =
-        |values: &[f64], bound: f64| values.iter().any(|v| *v < bound) && values.iter().any(|v| *v > bound);
+    let both = |values: &[f64], bound: f64| {
+        values.iter().any(|v| *v < bound) && values.iter().any(|v| *v > bound)
+    };
     assert!(both(&losses, 0.81) || both(&norms, 0.5), "{losses:?} {norms:?}");
 }

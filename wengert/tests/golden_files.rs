@@ -14,8 +14,8 @@ use wengert::core::plan::parse_plan;
 use wengert::format::plan;
 use wengert::pipeline::{Options, compile};
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
+    StepRecipe, Transform,
 };
 use wengert::{DType, GraphFile, Literal, Scalar, Weights, bind};
 
@@ -32,10 +32,15 @@ fn expected() -> GraphFile {
             .then(Transform::Scale(Scalar::of(0.0625f32)))
             .then(Transform::Offset(Scalar::of(-0.5f32))),
     ];
-    let metric = |name: &str, aggregate| Metric { name: name.into(), output: "total".into(), aggregate };
+    let metric =
+        |name: &str, aggregate| Metric { name: name.into(), output: "total".into(), aggregate };
     let recipe = Recipe {
         init: Some("init".into()),
-        step: StepRecipe { function: "train_step".into(), inputs: inputs.clone(), loss: "loss".into() },
+        step: StepRecipe {
+            function: "train_step".into(),
+            inputs: inputs.clone(),
+            loss: "loss".into(),
+        },
         evaluate: Some(EvaluateRecipe {
             function: "evaluate".into(),
             inputs,
@@ -86,7 +91,8 @@ fn version_1_of_plan_files_is_read() {
         if std::env::var_os("WENGERT_BLESS_GOLDEN").is_some() {
             let bindings = if name == "init" { bind!() } else { bind!(B = 2) };
             let made =
-                compile(&expected().program, name, &bindings, &Target::cpu(), &Options::default()).unwrap();
+                compile(&expected().program, name, &bindings, &Target::cpu(), &Options::default())
+                    .unwrap();
             std::fs::write(&text, made.to_string()).unwrap();
             plan::write(&path, &made).unwrap();
         }

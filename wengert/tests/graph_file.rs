@@ -12,8 +12,8 @@ use wengert::core::{Initializer, Tensor};
 use wengert::format::v1::{self, Node};
 use wengert::format::{GraphFile, Weights, codec, container};
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
+    StepRecipe, Transform,
 };
 use wengert::{DType, Literal, ProgramFile, Scalar, TensorType, control};
 
@@ -22,7 +22,8 @@ fn program() -> Program {
     let mut program = Program::new();
     program
         .function("train_step", |f| {
-            let x = f.input("x", TensorType::new(DType::F32, ["B".into(), wengert::Dim::from(3usize)]));
+            let x =
+                f.input("x", TensorType::new(DType::F32, ["B".into(), wengert::Dim::from(3usize)]));
             let _key = f.key("key");
             let w = f.state("model.w", model());
             let bias = Tensor::constant(Literal::from_vec(&[2], vec![-0.0f32, f32::NAN]).unwrap());
@@ -33,7 +34,8 @@ fn program() -> Program {
         .unwrap();
     program
         .function("predict", |f| {
-            let x = f.input("x", TensorType::new(DType::F32, ["B".into(), wengert::Dim::from(3usize)]));
+            let x =
+                f.input("x", TensorType::new(DType::F32, ["B".into(), wengert::Dim::from(3usize)]));
             let w = f.param("model.w", model());
             let y = x.dot(&w);
             f.output("total", y.sum());
@@ -59,7 +61,11 @@ fn recipe() -> Recipe {
             function: "predict".into(),
             inputs: vec![InputRecipe::new("x", "x_test")],
             batch_size: 10,
-            metrics: vec![Metric { name: "mean".into(), output: "total".into(), aggregate: Aggregate::Mean }],
+            metrics: vec![Metric {
+                name: "mean".into(),
+                output: "total".into(),
+                aggregate: Aggregate::Mean,
+            }],
             every: Cadence::Epochs(1),
         }),
         batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Drop },
@@ -88,7 +94,11 @@ fn round_trip_through_bytes_and_files() {
         let read = GraphFile::read(&path).unwrap();
         // Literals compare by bits, so a NaN among the constants equals itself.
         assert!(read == file);
-        assert_eq!(read.to_bytes().unwrap(), std::fs::read(&path).unwrap(), "writing is deterministic");
+        assert_eq!(
+            read.to_bytes().unwrap(),
+            std::fs::read(&path).unwrap(),
+            "writing is deterministic"
+        );
     }
     program().save(&path).unwrap();
     assert!(Program::load(&path).unwrap() == program());
@@ -109,7 +119,8 @@ fn random_programs_survive_the_file() {
     for seed in 0..150 {
         let file = GraphFile::new(programs::random_program(seed, 20));
         let bytes = file.to_bytes().unwrap();
-        let read = GraphFile::from_bytes(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let read =
+            GraphFile::from_bytes(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(read == file, "seed {seed}");
         // Equality of equations ignores locations; the printed text includes them.
         let located = |file: &GraphFile| print(&file.program, &PrintOptions { locations: true });
@@ -145,7 +156,13 @@ fn texts_hold_programs_alone() {
     let read = GraphFile::read(&path).unwrap();
     assert_eq!(read.program.to_string(), program().to_string());
     assert!(file().write(&path).unwrap_err().message.contains("no place for a recipe"));
-    assert!(program().save(folder.path().join("a.txt")).unwrap_err().to_string().contains(".graph or .ir"));
+    assert!(
+        program()
+            .save(folder.path().join("a.txt"))
+            .unwrap_err()
+            .to_string()
+            .contains(".graph or .ir")
+    );
     std::fs::write(&path, "func @f() -> () {\n  oops\n}\n").unwrap();
     let error = Program::load(&path).unwrap_err().to_string();
     assert!(error.contains("a.ir:2:3"), "{error}");
@@ -180,7 +197,8 @@ fn forged(change: impl FnOnce(&mut v1::Program, &mut Vec<u8>, &mut v1::Locations
         ("literals", literals),
         ("locations", codec::encode("locations", &locations).unwrap()),
     ];
-    let sections: Vec<_> = parts.iter().map(|(name, bytes)| container::Section { name, bytes }).collect();
+    let sections: Vec<_> =
+        parts.iter().map(|(name, bytes)| container::Section { name, bytes }).collect();
     container::write(container::Kind::Graph, v1::VERSION, &sections)
 }
 
@@ -193,7 +211,10 @@ fn records_that_cannot_be_right_are_refused() {
     };
     says("there is no value %9999", forged(|p, _, _| p.bodies[0].equations[1].operands[0] = 9999));
     says("there is no value %9999", forged(|p, _, _| p.bodies[0].outputs[0] = 9999));
-    says("unknown op `frobnicate`", forged(|p, _, _| p.bodies[0].equations[0].op = "frobnicate".into()));
+    says(
+        "unknown op `frobnicate`",
+        forged(|p, _, _| p.bodies[0].equations[0].op = "frobnicate".into()),
+    );
     says("there is no location", forged(|p, _, _| p.bodies[0].equations[0].location = 1 << 30));
     says("there is no location", forged(|p, _, _| p.functions[0].inputs[0].location = 1 << 30));
     says("body 1 is not there, or is used twice", forged(|p, _, _| p.functions[0].body = 1));
@@ -209,8 +230,14 @@ fn records_that_cannot_be_right_are_refused() {
     says("defined twice", forged(|p, _, _| p.functions[0].name = "predict".into()));
     says("unknown role `weird`", forged(|p, _, _| p.functions[0].inputs[0].role = "weird".into()));
     says("unknown dtype", forged(|p, _, _| p.bodies[0].values[0].dtype = "f31".into()));
-    says("normal form", forged(|p, _, _| p.bodies[0].values[0].shape[0].terms = vec![("B".into(), 0)]));
-    says("normal form", forged(|p, _, _| p.bodies[0].values[0].shape[0].terms = vec![("B C".into(), 1)]));
+    says(
+        "normal form",
+        forged(|p, _, _| p.bodies[0].values[0].shape[0].terms = vec![("B".into(), 0)]),
+    );
+    says(
+        "normal form",
+        forged(|p, _, _| p.bodies[0].values[0].shape[0].terms = vec![("B C".into(), 1)]),
+    );
     says("section `literals` has 1 bytes too many", forged(|_, l, _| l.push(0)));
     says("larger than what is left", forged(|_, l, _| l.truncate(l.len() - 1)));
     says("lists for 2 functions", forged(|_, _, l| l.functions.truncate(1)));
@@ -221,15 +248,21 @@ fn records_that_cannot_be_right_are_refused() {
             l.functions[0].remove(0);
         }),
     );
-    says("not before it", forged(|_, _, l| l.functions[0].push(v1::Location::Derived { of: 1000, rule: 0 })));
+    says(
+        "not before it",
+        forged(|_, _, l| l.functions[0].push(v1::Location::Derived { of: 1000, rule: 0 })),
+    );
 }
 
 #[test]
 fn attributes_that_cannot_be_right_are_refused() {
     let with = |nodes: Vec<Node>| {
         let bytes = forged(|p, _, _| {
-            let slice =
-                p.bodies[0].equations.iter_mut().find(|e| e.op == "slice").expect("the program slices");
+            let slice = p.bodies[0]
+                .equations
+                .iter_mut()
+                .find(|e| e.op == "slice")
+                .expect("the program slices");
             slice.attributes.retain(|(name, _)| name != "start");
             slice.attributes.push(("start".into(), nodes));
         });
@@ -243,8 +276,9 @@ fn attributes_that_cannot_be_right_are_refused() {
     assert!(with(vec![Node::Scalar { dtype: "u8".into(), bits: 256 }]).contains("not the bits"));
     let huge = Node::Literal { dtype: "f64".into(), shape: vec![u64::MAX, 2] };
     assert!(with(vec![huge]).contains("larger than what is left"));
-    let unknown =
-        forged(|p, _, _| p.bodies[0].equations[0].attributes.push(("colour".into(), vec![Node::Bool(true)])));
+    let unknown = forged(|p, _, _| {
+        p.bodies[0].equations[0].attributes.push(("colour".into(), vec![Node::Bool(true)]))
+    });
     assert!(GraphFile::from_bytes(&unknown).unwrap_err().to_string().contains("colour"));
 }
 

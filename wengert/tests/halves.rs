@@ -35,7 +35,8 @@ impl Digits {
         let mut program = Functions::new();
         let build = |f: &mut FunctionBuilder| {
             let (x, y) = (f.input("x", f32("B,64")), f.input("y", i32("B")));
-            let m = f.param("model", Mlp { hidden: Linear::kaiming(64, 32), out: Linear::new(32, 10) });
+            let m =
+                f.param("model", Mlp { hidden: Linear::kaiming(64, 32), out: Linear::new(32, 10) });
             let logits = m.out.call(&m.hidden.call(&x).tanh());
             f.output("loss", cross_entropy(&logits, &y));
             f.output("logits", logits);
@@ -59,7 +60,9 @@ impl Digits {
     fn stored(&self) -> Vec<&str> {
         let residuals = self.halves.residuals.0.iter();
         residuals
-            .filter_map(|r| if let ResidualKind::Stored(name) = &r.kind { Some(&**name) } else { None })
+            .filter_map(
+                |r| if let ResidualKind::Stored(name) = &r.kind { Some(&**name) } else { None },
+            )
             .collect()
     }
 
@@ -74,27 +77,33 @@ impl Digits {
         let mut stream = SplitMix64::new(11);
         let digits = self.program.get("digits").unwrap();
         for (i, input) in digits.inputs.iter().enumerate().skip(2) {
-            session.set_variable(&input.name, &values(digits.input_type(i), 0.125, &mut stream)).unwrap();
+            session
+                .set_variable(&input.name, &values(digits.input_type(i), 0.125, &mut stream))
+                .unwrap();
         }
         session
     }
 
     fn compile(&self, session: &mut Session, function: &str) -> Compiled {
-        session.compile(&self.program, function, bind!(B = COUNT as i64)).unwrap_or_else(|e| panic!("{e}"))
+        session
+            .compile(&self.program, function, bind!(B = COUNT as i64))
+            .unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// Compares the halves with the whole for each seed in turn, bit for bit.
     fn compare(&self, device: Device, seeds: &[Literal]) {
         let mut session = self.open(device);
         let [mut whole, mut forward, mut backward] =
-            ["digits_vjp", "digits_forward", "digits_backward"].map(|name| self.compile(&mut session, name));
+            ["digits_vjp", "digits_forward", "digits_backward"]
+                .map(|name| self.compile(&mut session, name));
         let (images, labels) = digits(COUNT, DType::F32);
         let data = [("x", &images), ("y", &labels)];
         let first = forward.run(&data).unwrap();
         let seed_name = format!("ct_{}", self.of);
         for seed in seeds {
             let seeded: Vec<_> = data.into_iter().chain([(seed_name.as_str(), seed)]).collect();
-            let takes = |f: &str, name: &str| self.program.get(f).unwrap().input_index(name).is_some();
+            let takes =
+                |f: &str, name: &str| self.program.get(f).unwrap().input_index(name).is_some();
             let given: Vec<_> =
                 seeded.iter().copied().filter(|(name, _)| takes("digits_vjp", name)).collect();
             let expected = whole.run(&given).unwrap();
@@ -127,7 +136,8 @@ fn the_seed_1_gives_the_bits_of_value_and_gradient() {
     let problem = Digits::of("loss");
     let mut session = problem.open(Device::Cpu);
     let [mut fused, mut forward, mut backward] =
-        ["digits_grad", "digits_forward", "digits_backward"].map(|f| problem.compile(&mut session, f));
+        ["digits_grad", "digits_forward", "digits_backward"]
+            .map(|f| problem.compile(&mut session, f));
     let (images, labels) = digits(COUNT, DType::F32);
     let fused = fused.run(&[("x", &images), ("y", &labels)]).unwrap();
     let first = forward.run(&[("x", &images), ("y", &labels)]).unwrap();
@@ -195,6 +205,7 @@ fn what_the_digits_hand_on_is_typed_and_printed() {
     // Bytes, once B is bound.
     let binding = Binding::new().with("B", COUNT as i64);
     let stored = residuals.0.iter().filter(|r| matches!(r.kind, ResidualKind::Stored(_)));
-    let bytes: i64 = stored.map(|r| r.bytes().unwrap().bind(&binding).unwrap().as_constant().unwrap()).sum();
+    let bytes: i64 =
+        stored.map(|r| r.bytes().unwrap().bind(&binding).unwrap().as_constant().unwrap()).sum();
     assert_eq!(bytes, (32 + 32 + 10) * 4 * COUNT as i64);
 }

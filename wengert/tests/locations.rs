@@ -44,7 +44,8 @@ fn differs(function: &Function, target: &Target) -> Option<String> {
 
 /// The number of cases: `few`, or the number that the deep tests set.
 fn cases(few: u64) -> u64 {
-    std::env::var("WENGERT_CASES").map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
+    std::env::var("WENGERT_CASES")
+        .map_or(few, |count| count.parse().expect("WENGERT_CASES is a number"))
 }
 
 #[test]
@@ -53,7 +54,9 @@ fn text_and_file_compile_to_one_plan() {
     let (mut passed, mut failed, mut first) = (0, 0, None);
     for seed in 0..cases(60) {
         // In some random functions an op does not accept its operands.
-        let Ok(function) = random::function(seed, 3 + (seed % 23) as usize, &samples) else { continue };
+        let Ok(function) = random::function(seed, 3 + (seed % 23) as usize, &samples) else {
+            continue;
+        };
         let target = if seed.is_multiple_of(4) { Target::cuda("sm_90") } else { Target::cpu() };
         match differs(&function, &target) {
             None => passed += 1,

@@ -39,7 +39,8 @@ fn step(settings: &GptSettings, batch: usize, dtype: DType, chunks: usize) -> Pr
 /// A plan with half of the arena has at most 15 % more operations, one with 30 % of it at most 30 %
 /// more.
 fn costs_little_in_less_memory(program: &Program) {
-    let plans = frontier(program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
+    let plans =
+        frontier(program, "step", &bind!(), &Target::cpu(), &Options::default(), 24).unwrap();
     let points: Vec<Point> = plans.iter().map(Point::of).collect();
     let whole = points.last().unwrap().arena as f64;
     for (share, more) in [(0.5, 0.15), (0.3, 0.3)] {
@@ -104,7 +105,8 @@ fn buffers_of_gpt2_lie_as_close_as_their_load() {
     for settings in [GptSettings::SMALL, GptSettings::XL] {
         let program = step(&GptSettings { positions: 128, ..settings }, 2, DType::F32, 1);
         let options = Options::default();
-        let (problem, names) = buffers(&program, "step", &bind!(), &Target::cpu(), &options).unwrap();
+        let (problem, names) =
+            buffers(&program, "step", &bind!(), &Target::cpu(), &options).unwrap();
         assert_eq!(problem.buffers.len(), names.len());
         for jitter in [0, 100, 100, 100] {
             let mut copy = Problem::default();
@@ -113,7 +115,11 @@ fn buffers_of_gpt2_lie_as_close_as_their_load() {
                 copy.push(Buffer::new(b.lower, b.upper, size.next_multiple_of(64)));
             }
             let Minimized { solution, bound } = minimize(&copy, 20_000);
-            assert!(solution.height * 100 <= bound * 101, "{jitter}: {} of {bound}", solution.height);
+            assert!(
+                solution.height * 100 <= bound * 101,
+                "{jitter}: {} of {bound}",
+                solution.height
+            );
         }
     }
 }

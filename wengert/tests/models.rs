@@ -26,7 +26,8 @@ impl Mlp {
 
     #[track_caller]
     fn call(&self, x: &Tensor) -> Tensor {
-        let hidden = self.hidden.iter().fold(x.clone(), |x, layer| self.activation.call(&layer.call(&x)));
+        let hidden =
+            self.hidden.iter().fold(x.clone(), |x, layer| self.activation.call(&layer.call(&x)));
         self.out.call(&hidden)
     }
 }
@@ -56,23 +57,33 @@ impl Block {
 
     /// Maps `[positions, width]` to the same shape.
     fn call(&self, x: &Tensor) -> Tensor {
-        let (length, width) = (x.shape()[0].as_extent().unwrap(), x.shape()[1].as_extent().unwrap());
-        let qkv = self.qkv.call(&self.norms[0].call(x)).reshape([length, 3, self.heads, width / self.heads]);
+        let (length, width) =
+            (x.shape()[0].as_extent().unwrap(), x.shape()[1].as_extent().unwrap());
+        let qkv = self.qkv.call(&self.norms[0].call(x)).reshape([
+            length,
+            3,
+            self.heads,
+            width / self.heads,
+        ]);
         // [heads, positions, …] of query, key and value.
         let part = |i: i64| {
-            let part = qkv.slice_axis(1, i, i + 1).reshape([length, self.heads, width / self.heads]);
+            let part =
+                qkv.slice_axis(1, i, i + 1).reshape([length, self.heads, width / self.heads]);
             part.permute(&[1, 0, 2])
         };
         let product = |a: &Tensor, b: &Tensor, axes: (usize, usize)| {
             let contract = (vec![axes.0], vec![axes.1]);
-            let dot = wengert::core::op::DotGeneral { contract, batch: (vec![0], vec![0]), result: None };
+            let dot =
+                wengert::core::op::DotGeneral { contract, batch: (vec![0], vec![0]), result: None };
             Tensor::apply(dot, &[a, b])
         };
-        let scores = product(&part(0), &part(1), (2, 2)) * (1.0 / ((width / self.heads) as f64).sqrt());
+        let scores =
+            product(&part(0), &part(1), (2, 2)) * (1.0 / ((width / self.heads) as f64).sqrt());
         let shape = [self.heads, length, length];
         let past = Tensor::iota(DType::I32, shape, 1).ge(Tensor::iota(DType::I32, shape, 2));
         let weights = past.select(&scores, &scores.full_like(f64::NEG_INFINITY)).softmax(2);
-        let mixed = product(&weights, &part(2), (2, 1)).permute(&[1, 0, 2]).reshape([length, width]);
+        let mixed =
+            product(&weights, &part(2), (2, 1)).permute(&[1, 0, 2]).reshape([length, width]);
         let x = x + self.project.call(&mixed);
         &x + self.mlp.call(&self.norms[1].call(&x))
     }
@@ -108,14 +119,18 @@ fn check_gradient<M: Differentiable<TangentVector = M>>(
         let along = |h: f64| {
             let mut moved = inputs.clone();
             for (value, t) in moved[1..].iter_mut().zip(&direction) {
-                let sum: Vec<f64> =
-                    value.scalars().zip(t.scalars()).map(|(v, t)| v.to_f64() + h * t.to_f64()).collect();
+                let sum: Vec<f64> = value
+                    .scalars()
+                    .zip(t.scalars())
+                    .map(|(v, t)| v.to_f64() + h * t.to_f64())
+                    .collect();
                 *value = Literal::from_vec(value.shape(), sum).unwrap();
             }
             at(&moved)[0].get(0).to_f64()
         };
         let h = 1e-3;
-        let slope = (8.0 * (along(h) - along(-h)) - (along(2.0 * h) - along(-2.0 * h))) / (12.0 * h);
+        let slope =
+            (8.0 * (along(h) - along(-h)) - (along(2.0 * h) - along(-2.0 * h))) / (12.0 * h);
         let dot = |a: &Literal, b: &Literal| -> f64 {
             a.scalars().zip(b.scalars()).map(|(a, b)| a.to_f64() * b.to_f64()).sum()
         };
@@ -142,15 +157,19 @@ fn the_gradient_of_an_mlp() {
 
 #[test]
 fn the_gradient_of_a_relu_network() {
-    check_gradient(Mlp::new(&[5, 7, 3], Activation::Relu), input(&[4, 5]), |m, x| m.call(x).square().mean());
+    check_gradient(Mlp::new(&[5, 7, 3], Activation::Relu), input(&[4, 5]), |m, x| {
+        m.call(x).square().mean()
+    });
 }
 
 #[test]
 fn the_gradient_of_layer_norm() {
     check_gradient(LayerNorm::new(6), input(&[3, 6]), |m, x| m.call(x).tanh().sum());
     // With respect to its input as well.
-    let norm =
-        (LayerNorm::new(6), Tensor::variable(TensorType::new(DType::F32, [3usize, 6]), Initializer::Zeros));
+    let norm = (
+        LayerNorm::new(6),
+        Tensor::variable(TensorType::new(DType::F32, [3usize, 6]), Initializer::Zeros),
+    );
     check_gradient(norm, input(&[3, 6]), |m, x| (m.0.call(&m.1) * x).sum());
 }
 
@@ -163,7 +182,8 @@ fn the_gradient_of_a_transformer_block() {
 fn the_gradient_of_a_convolutional_network() {
     #[derive(Differentiable)]
     struct Convolutional(Conv2d, Conv2d, Linear);
-    let layers = (Conv2d::new(2, 3, [3, 3]).same(), Conv2d::new(3, 4, [2, 3]).stride([2, 1]).without_bias());
+    let layers =
+        (Conv2d::new(2, 3, [3, 3]).same(), Conv2d::new(3, 4, [2, 3]).stride([2, 1]).without_bias());
     let model = Convolutional(layers.0, layers.1, Linear::new(4 * 2 * 2, 3));
     check_gradient(model, input(&[2, 4, 4, 2]), |m, x| {
         let features = m.1.call(&m.0.call(x).silu()).tanh();
@@ -233,10 +253,12 @@ fn a_program_makes_its_own_init() {
         .unwrap();
     let init = program.get("init").unwrap();
     let step = program.get("train_step").unwrap();
-    let mut made: Vec<(&str, &TensorType)> =
-        (0..init.outputs.len()).map(|i| (init.outputs[i].name.as_str(), init.output_type(i))).collect();
-    let mut wanted: Vec<(&str, &TensorType)> =
-        (2..step.inputs.len()).map(|i| (step.inputs[i].name.as_str(), step.input_type(i))).collect();
+    let mut made: Vec<(&str, &TensorType)> = (0..init.outputs.len())
+        .map(|i| (init.outputs[i].name.as_str(), init.output_type(i)))
+        .collect();
+    let mut wanted: Vec<(&str, &TensorType)> = (2..step.inputs.len())
+        .map(|i| (step.inputs[i].name.as_str(), step.input_type(i)))
+        .collect();
     made.sort();
     wanted.sort();
     assert_eq!(made, wanted);
@@ -295,10 +317,14 @@ fn normal_numbers_are_normal() {
     let mut session = Session::open(Device::Interpreter).unwrap();
     let key = Literal::from_vec(&[2], vec![5u32, 6]).unwrap();
     session.compile(&program, "init", bind!()).unwrap().run(&[("key", key)]).unwrap();
-    let values: Vec<f64> = session.variable("table.weight").unwrap().scalars().map(Scalar::to_f64).collect();
+    let values: Vec<f64> =
+        session.variable("table.weight").unwrap().scalars().map(Scalar::to_f64).collect();
     let mean = values.iter().sum::<f64>() / 5000.0;
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 5000.0;
-    assert!(mean.abs() < 0.001 && (variance.sqrt() - 0.02).abs() < 0.001, "mean {mean}, variance {variance}");
+    assert!(
+        mean.abs() < 0.001 && (variance.sqrt() - 0.02).abs() < 0.001,
+        "mean {mean}, variance {variance}"
+    );
 }
 
 #[test]
@@ -331,7 +357,9 @@ fn a_program_may_have_its_own_init() {
     let mut program = Program::new();
     program.function("train_step", train_step).unwrap();
     program
-        .function("init", |f| f.create("model.out.bias", &Tensor::constant(Literal::zeros(DType::F32, &[3]))))
+        .function("init", |f| {
+            f.create("model.out.bias", &Tensor::constant(Literal::zeros(DType::F32, &[3])))
+        })
         .unwrap();
     program
         .function("other", |f| {

@@ -25,7 +25,9 @@ use wengert::format::container::{self, Kind, Section};
 use wengert::format::{GraphFile, Weights, plan, v1};
 use wengert::pipeline::{Options, compile};
 use wengert::random::SplitMix64;
-use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform};
+use wengert::recipe::{
+    Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform,
+};
 use wengert::{Binding, DType, Dim, Literal, TensorType};
 
 const LARGEST: usize = 256 << 20;
@@ -93,7 +95,8 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut SplitMix64) {
                 bytes.splice(to..to, copy);
             }
             7 => {
-                let noise: Vec<u8> = (0..below(random, 12)).map(|_| random.next_u64() as u8).collect();
+                let noise: Vec<u8> =
+                    (0..below(random, 12)).map(|_| random.next_u64() as u8).collect();
                 bytes.splice(at..at, noise);
             }
             _ => bytes[at..end].fill(0xff),
@@ -169,7 +172,12 @@ fn extent() -> (u64, u64) {
 }
 
 /// Reads a mutant; true if it was accepted.
-fn survives((seed, case): (u64, u64), what: &str, bytes: &[u8], read: &dyn Fn(&[u8]) -> bool) -> bool {
+fn survives(
+    (seed, case): (u64, u64),
+    what: &str,
+    bytes: &[u8],
+    read: &dyn Fn(&[u8]) -> bool,
+) -> bool {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
     let began = Instant::now();
@@ -192,8 +200,9 @@ fn program() -> Program {
     program
         .function("init", |f| {
             let key = f.key("key");
-            let row =
-                Tensor::constant(Literal::from_vec(&[3, 4], (0..12).map(|i| i as f32).collect()).unwrap());
+            let row = Tensor::constant(
+                Literal::from_vec(&[3, 4], (0..12).map(|i| i as f32).collect()).unwrap(),
+            );
             f.create("model.w", &(&row * &key.convert(DType::F32).sum()));
         })
         .unwrap();
@@ -202,7 +211,8 @@ fn program() -> Program {
             let (x, w) = (f.input("x", x()), f.state("model.w", model()));
             let y = x.dot(&w);
             let part = y.slice_axis(1, 1usize, 3usize).sum_axes(&[0]);
-            let joined = Tensor::concatenate(&[&part, &part], 0).reshape([2usize, 2]).permute(&[1, 0]);
+            let joined =
+                Tensor::concatenate(&[&part, &part], 0).reshape([2usize, 2]).permute(&[1, 0]);
             f.update("model.w", &(&w - &(0.1f32 * &w)));
             f.output("loss", (&joined * &joined).sum());
         })
@@ -231,7 +241,8 @@ fn graph_file() -> Vec<u8> {
         key_seed: 3,
     };
     let weights = [("model.w".to_owned(), Literal::zeros(DType::F32, &[3, 4]))].into();
-    let file = GraphFile { program: program(), recipe: Some(recipe), weights: Weights::Inline(weights) };
+    let file =
+        GraphFile { program: program(), recipe: Some(recipe), weights: Weights::Inline(weights) };
     file.to_bytes().unwrap()
 }
 
@@ -257,7 +268,8 @@ fn plan_files(program: &Program) -> Vec<Vec<u8>> {
         let binding = function.variables().iter().fold(Binding::new(), |b, name| b.with(name, 2));
         function.bind(&binding).ok()?;
         let options = Options::default();
-        let compiled = compile(program, &function.name, &binding, &Target::cpu(), &options).unwrap();
+        let compiled =
+            compile(program, &function.name, &binding, &Target::cpu(), &options).unwrap();
         Some(plan::to_bytes(std::slice::from_ref(&compiled)).unwrap())
     });
     functions.collect()
@@ -292,8 +304,9 @@ fn mutants_neither_panic_nor_hang_nor_devour_memory() {
     for case in 0..cases {
         let mut random = SplitMix64::of(seed, &[case]);
         let id = (seed, case);
-        let pick =
-            |all: &[Vec<u8>], random: &mut SplitMix64| all[random.below(all.len() as u64) as usize].clone();
+        let pick = |all: &[Vec<u8>], random: &mut SplitMix64| {
+            all[random.below(all.len() as u64) as usize].clone()
+        };
         match case % 3 {
             0 => {
                 let mut bytes = pick(&graphs, &mut random);

@@ -6,13 +6,14 @@ mod inputs;
 use inputs::values;
 use wengert::core::{KeyPath, interpret};
 use wengert::models::{
-    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings, Mlp,
-    ResNet, ResNetSettings, UNet, UNetSettings,
+    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
+    Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
-const TINY: GptSettings = GptSettings { vocabulary: 11, positions: 6, width: 8, heads: 2, layers: 2 };
+const TINY: GptSettings =
+    GptSettings { vocabulary: 11, positions: 6, width: 8, heads: 2, layers: 2 };
 
 fn shapes<M: Differentiable>(model: &M) -> Vec<(String, usize)> {
     let mut found = Vec::new();
@@ -32,9 +33,13 @@ fn a_gpt_has_the_names_and_numbers_of_the_published_one() {
     assert_eq!(GptSettings::MEDIUM.parameters(), 354_823_168);
     assert_eq!(GptSettings::LARGE.parameters(), 774_030_080);
     assert_eq!(GptSettings::XL.parameters(), 1_557_611_200);
-    for name in
-        ["wte.weight", "wpe.weight", "h.11.ln_1.bias", "h.0.attn.c_attn.weight", "h.3.attn.c_proj.bias"]
-    {
+    for name in [
+        "wte.weight",
+        "wpe.weight",
+        "h.11.ln_1.bias",
+        "h.0.attn.c_attn.weight",
+        "h.3.attn.c_proj.bias",
+    ] {
         assert!(shapes.iter().any(|(found, _)| found == name), "{name}");
     }
     for name in ["h.5.ln_2.weight", "h.2.mlp.c_fc.weight", "h.2.mlp.c_proj.bias", "ln_f.weight"] {
@@ -86,7 +91,8 @@ fn a_resnet_has_the_names_and_numbers_of_the_published_ones() {
     assert_eq!(ResNetSettings::RESNET_50.parameters(), 25_557_032);
     assert_eq!(ResNetSettings::RESNET_101.parameters(), 44_549_160);
     assert_eq!(ResNetSettings::RESNET_152.parameters(), 60_192_808);
-    let names = ["bn1.running_mean", "layer2.0.downsample.1.running_var", "layer4.2.bn3.running_mean"];
+    let names =
+        ["bn1.running_mean", "layer2.0.downsample.1.running_var", "layer4.2.bn3.running_mean"];
     // Means and variances of 53 norms: as many numbers as the norms' weights and biases.
     assert_eq!((count(&model.statistics(), &names), model.statistics().len()), (53_120, 53));
 }
@@ -103,7 +109,8 @@ fn other_networks_have_as_many_numbers_as_they_say() {
     let widths = [784, 300, 10];
     let mlp = Mlp::new(&widths, Activation::Relu);
     assert_eq!((count(&mlp, &["layers.1.bias"]), Mlp::parameters(&widths)), (238_510, 238_510));
-    let settings = LstmModelSettings { vocabulary: 64, embedding: 32, width: 48, layers: 3, dropout: 0.0 };
+    let settings =
+        LstmModelSettings { vocabulary: 64, embedding: 32, width: 48, layers: 3, dropout: 0.0 };
     let lstm = LstmModel::new(&settings);
     assert_eq!(count(&lstm, &["lstm.2.recurrent", "out.weight"]), settings.parameters());
 }
@@ -169,7 +176,9 @@ fn logits(tokens: &[i32]) -> Vec<f64> {
     let function = program.get("logits").unwrap().bind(&bind!(T = tokens.len() as i64)).unwrap();
     let mut stream = SplitMix64::new(5);
     let mut given = vec![Literal::from_vec(&[1, tokens.len()], tokens.to_vec()).unwrap()];
-    given.extend((1..function.inputs.len()).map(|i| values(function.input_type(i), 0.5, &mut stream)));
+    given.extend(
+        (1..function.inputs.len()).map(|i| values(function.input_type(i), 0.5, &mut stream)),
+    );
     interpret::run(&function, &given).unwrap()[0].scalars().map(|s| s.to_f64()).collect()
 }
 
@@ -194,7 +203,8 @@ fn attention_says_what_it_takes() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("queries of attention have type f32[B,T,8]") && error.contains("networks.rs"),
+        error.contains("queries of attention have type f32[B,T,8]")
+            && error.contains("networks.rs"),
         "{error}"
     );
 }

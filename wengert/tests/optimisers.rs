@@ -15,7 +15,8 @@ fn step_program(step: impl FnOnce(&mut FunctionBuilder, &Tensor, &Tensor)) -> Pr
     let mut program = Program::new();
     program
         .function("step", |f| {
-            let p = f.state("p", Tensor::variable(TensorType::new(DType::F64, [N]), Initializer::Ones));
+            let p =
+                f.state("p", Tensor::variable(TensorType::new(DType::F64, [N]), Initializer::Ones));
             let gradient = grad(&p, |p: &Tensor| ((p - target()).square().square() * 0.25).sum());
             step(f, &p, &gradient);
         })
@@ -65,7 +66,8 @@ fn sgd() {
     assert_eq!(program.get("step").unwrap().inputs.len(), 1, "plain gradient descent has no state");
     assert_same(&run(&program, 5), &by_hand(5, |_, _, p, g| p - 0.01 * g));
 
-    let program = step_program(|f, p, g| Sgd::new(0.01).momentum(0.9).weight_decay(0.1).step(f, p, g));
+    let program =
+        step_program(|f, p, g| Sgd::new(0.01).momentum(0.9).weight_decay(0.1).step(f, p, g));
     let mut v = [0.0; N];
     let expected = by_hand(5, |_, i, p, g| {
         v[i] = 0.9 * v[i] + (g + 0.1 * p);
@@ -96,12 +98,14 @@ fn adam_by_hand(steps: usize, decay: f64) -> Vec<Vec<f64>> {
 #[test]
 fn adam_and_adamw() {
     let program = step_program(|f, p, g| Adam::new(0.02).step(f, p, g));
-    let names: Vec<&str> = program.get("step").unwrap().inputs.iter().map(|i| i.name.as_str()).collect();
+    let names: Vec<&str> =
+        program.get("step").unwrap().inputs.iter().map(|i| i.name.as_str()).collect();
     assert_eq!(names, ["p", "adam.step", "adam.m.p", "adam.v.p"]);
     assert_same(&run(&program, 20), &adam_by_hand(20, 0.0));
     let program = step_program(|f, p, g| AdamW::new(0.02).weight_decay(0.3).step(f, p, g));
     assert_same(&run(&program, 20), &adam_by_hand(20, 0.3));
-    let program = step_program(|f, p, g| AdamW::new(0.02).decay_where(|path, _| path != "p").step(f, p, g));
+    let program =
+        step_program(|f, p, g| AdamW::new(0.02).decay_where(|path, _| path != "p").step(f, p, g));
     assert_same(&run(&program, 20), &adam_by_hand(20, 0.0));
 }
 
@@ -161,7 +165,9 @@ fn gradients_are_clipped_by_their_common_norm() {
     let mut session = Session::open(Device::Interpreter).unwrap();
     let mut clip = session.compile(&program, "clip", bind!()).unwrap();
     let mut run = |x: [f64; 2], y: f64| {
-        let out = clip.run(&[("x", Literal::from_vec(&[2], x.to_vec()).unwrap()), ("y", y.into())]).unwrap();
+        let out = clip
+            .run(&[("x", Literal::from_vec(&[2], x.to_vec()).unwrap()), ("y", y.into())])
+            .unwrap();
         (
             out.get("a").unwrap().as_slice::<f64>().unwrap().to_vec(),
             out.scalar("b").unwrap(),
@@ -176,7 +182,8 @@ fn gradients_are_clipped_by_their_common_norm() {
 #[test]
 fn only_state_can_be_updated() {
     let error = Program::new().function("step", |f| {
-        let p = f.param("p", Tensor::variable(TensorType::new(DType::F32, [2usize]), Initializer::Ones));
+        let p = f
+            .param("p", Tensor::variable(TensorType::new(DType::F32, [2usize]), Initializer::Ones));
         let gradient = grad(&p, |p: &Tensor| p.square().sum());
         Sgd::new(0.1).step(f, &p, &gradient);
     });
@@ -186,8 +193,9 @@ fn only_state_can_be_updated() {
 
 /// `rows × inner` times `inner × columns`, by plain loops.
 fn product(a: &[f64], b: &[f64], [rows, inner, columns]: [usize; 3]) -> Vec<f64> {
-    let element =
-        |n: usize| (0..inner).map(|k| a[n / columns * inner + k] * b[k * columns + n % columns]).sum();
+    let element = |n: usize| {
+        (0..inner).map(|k| a[n / columns * inner + k] * b[k * columns + n % columns]).sum()
+    };
     (0..rows * columns).map(element).collect()
 }
 
@@ -196,7 +204,14 @@ fn transposed(a: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
 }
 
 /// The formulas of Muon with the given numbers. The matrix has no more rows than columns.
-fn muon_by_hand(p: &mut [f64], m: &mut [f64], g: &[f64], [rows, columns]: [usize; 2], rate: f64, decay: f64) {
+fn muon_by_hand(
+    p: &mut [f64],
+    m: &mut [f64],
+    g: &[f64],
+    [rows, columns]: [usize; 2],
+    rate: f64,
+    decay: f64,
+) {
     m.iter_mut().zip(g).for_each(|(m, g)| *m = 0.95 * *m + g);
     let u: Vec<f64> = m.iter().zip(g).map(|(m, g)| g + 0.95 * m).collect();
     let norm = u.iter().map(|u| u * u).sum::<f64>().sqrt() + 1e-7;
@@ -221,9 +236,13 @@ fn muon() {
     program
         .function("step", |f| {
             let [wide, tall] = shapes.map(|(name, shape)| {
-                f.state(name, Tensor::variable(TensorType::new(DType::F64, shape), Initializer::Zeros))
+                f.state(
+                    name,
+                    Tensor::variable(TensorType::new(DType::F64, shape), Initializer::Zeros),
+                )
             });
-            let p = f.state("p", Tensor::variable(TensorType::new(DType::F64, [N]), Initializer::Ones));
+            let p =
+                f.state("p", Tensor::variable(TensorType::new(DType::F64, [N]), Initializer::Ones));
             let model = (wide, (tall, p));
             let quartic = |t: &Tensor| (t.square().square() * 0.25).sum();
             let gradient = grad(&model, |(wide, (tall, p))| {
@@ -250,14 +269,16 @@ fn muon() {
             let g: Vec<f64> = p.iter().map(|p| p.powi(3)).collect();
             muon_by_hand(p, m, &g, [2, 3], 0.01, 0.1);
         }
-        let found = |name: &str| session.variable(name).unwrap().as_slice::<f64>().unwrap().to_vec();
+        let found =
+            |name: &str| session.variable(name).unwrap().as_slice::<f64>().unwrap().to_vec();
         assert_same(&[found("wide")], &[by_hand[0].0.clone()]);
         assert_same(&[transposed(&found("tall"), [3, 2])], &[by_hand[1].0.clone()]);
         assert_same(&[found("p")], std::slice::from_ref(vector));
     }
     let state = program.get("step").unwrap();
     let names: Vec<&str> = state.inputs.iter().map(|i| i.name.as_str()).collect();
-    for name in ["muon.step", "muon.momentum.wide", "muon.momentum.tall", "adamw.m.p", "adamw.v.p"] {
+    for name in ["muon.step", "muon.momentum.wide", "muon.momentum.tall", "adamw.m.p", "adamw.v.p"]
+    {
         assert!(names.contains(&name), "{names:?}");
     }
 }
@@ -269,5 +290,8 @@ fn steps_of_muon_are_nearly_orthogonal() {
     muon_by_hand(&mut p, &mut m, &[0.3, 2.0, -0.1, 1.0, 0.2, 0.7], [2, 3], 1.0, 0.0);
     let o: Vec<f64> = p.iter().map(|p| -p / (0.2 * 3f64.sqrt())).collect();
     let gram = product(&o, &transposed(&o, [2, 3]), [2, 3, 2]);
-    assert!(gram[1].abs() < 0.35 && (gram[0] - 1.0).abs() < 0.6 && (gram[3] - 1.0).abs() < 0.6, "{gram:?}");
+    assert!(
+        gram[1].abs() < 0.35 && (gram[0] - 1.0).abs() < 0.6 && (gram[3] - 1.0).abs() < 0.6,
+        "{gram:?}"
+    );
 }

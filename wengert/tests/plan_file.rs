@@ -51,11 +51,14 @@ fn plans() -> Vec<Plan> {
     for seed in 0..40 {
         let program = programs::random_program(seed, 8);
         for function in program.functions() {
-            let binding = function.variables().iter().fold(Binding::new(), |b, name| b.with(name, 3));
+            let binding =
+                function.variables().iter().fold(Binding::new(), |b, name| b.with(name, 3));
             // A binding may contradict a shape rule. All other functions compile.
             if function.bind(&binding).is_ok() {
                 let options = Options::default();
-                found.push(compile(&program, &function.name, &binding, &Target::cpu(), &options).unwrap());
+                found.push(
+                    compile(&program, &function.name, &binding, &Target::cpu(), &options).unwrap(),
+                );
             }
         }
     }
@@ -70,7 +73,10 @@ fn round_trip_through_bytes_and_files() {
         plan::write(&path, &original).unwrap();
         let read = plan::read(&path).unwrap();
         assert!(read == original, "@{}", original.function);
-        assert_eq!(plan::to_bytes(std::slice::from_ref(&read)).unwrap(), std::fs::read(&path).unwrap());
+        assert_eq!(
+            plan::to_bytes(std::slice::from_ref(&read)).unwrap(),
+            std::fs::read(&path).unwrap()
+        );
     }
 }
 
@@ -80,7 +86,9 @@ fn a_loaded_plan_runs_as_the_program_does() {
     let x = Literal::from_vec(&[2, 3], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
     let mut session = Session::open(Device::Interpreter).unwrap();
     let mut loaded = session.load_plans(plan::from_bytes(&bytes).unwrap()).unwrap();
-    assert!(loaded.run(&[("x", &x)]).unwrap_err().to_string().contains("variable `w` has no value"));
+    assert!(
+        loaded.run(&[("x", &x)]).unwrap_err().to_string().contains("variable `w` has no value")
+    );
     session.set_variable("w", &Literal::from_vec(&[3], vec![1.0f32, 1.0, 2.0]).unwrap()).unwrap();
     let y = loaded.run(&[("x", &x)]).unwrap();
     assert_eq!(y.get("y").unwrap().as_slice::<f32>().unwrap(), [5.0, 7.0, 18.0]);
@@ -118,7 +126,8 @@ fn plans_that_cannot_be_right_are_refused() {
         assert!(error.contains(message), "expected `{message}` in: {error}");
     };
     assert!(
-        plan::from_bytes(&sealed(&text, &constants, &literals)).unwrap() == std::slice::from_ref(&original)
+        plan::from_bytes(&sealed(&text, &constants, &literals)).unwrap()
+            == std::slice::from_ref(&original)
     );
     says(
         "section `literals` has 1 bytes too many",

@@ -193,7 +193,8 @@ fn probes_in_nested_control_flow_are_stacked_from_the_outside() {
         let step = |sum: &Tensor, x: &Tensor| {
             let inner = |i: &Tensor, y: &Tensor| {
                 // In the second round of each step, inside a call.
-                let other = || call("other", y, |y| watch(&(y * 10.0), "y").log().probe_finite("log"));
+                let other =
+                    || call("other", y, |y| watch(&(y * 10.0), "y").log().probe_finite("log"));
                 cond(&i.eq(1), other, || y - 1.0)
             };
             let y = fori(2usize, x, inner);
@@ -241,7 +242,8 @@ fn a_probe_whose_steps_have_no_bound_is_refused_with_its_line() {
     };
     let error = refused(&|x| while_loop(&x.sum(), |y| y.lt(5.0), |y| (y * 2.0).probe("y")));
     assert!(error.contains("no bound") && error.contains("probes.rs:"), "{error}");
-    let error = refused(&|x| while_at_most(4usize, &x.sum(), |y| y.probe("y").lt(5.0), |y| y * 2.0));
+    let error =
+        refused(&|x| while_at_most(4usize, &x.sum(), |y| y.probe("y").lt(5.0), |y| y * 2.0));
     assert!(error.contains("in the condition") && error.contains("probes.rs:"), "{error}");
 }
 
@@ -252,7 +254,8 @@ fn what_a_checkpoint_computes_again_is_reported_once() {
         let loss = |x: &Tensor| {
             let block = |x: &Tensor| watch(&x.sin(), "h").exp();
             let y = checkpoint(Checkpoint::nothing(), x, block);
-            let step = |sum: &Tensor, x: &Tensor| (sum * watch(&x.cos(), "step"), Vec::<Tensor>::new());
+            let step =
+                |sum: &Tensor, x: &Tensor| (sum * watch(&x.cos(), "step"), Vec::<Tensor>::new());
             scan_checkpointed(1, &y.sum(), x, step).0
         };
         let (loss, gradient) = value_and_grad(&x, loss);

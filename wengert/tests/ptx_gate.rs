@@ -23,7 +23,8 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 /// Assembles all modules and writes the tables.
 fn gate(collection: Collection, name: &str, least: usize) {
     let sources = collection.sources().unwrap();
-    let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap_or_else(|e| panic!("{e}"));
+    let report = assemble(&sources, &Allowed::of_the_repository().unwrap())
+        .unwrap_or_else(|e| panic!("{e}"));
     report.write(&target_directory().join(format!("gate-{name}"))).unwrap();
     assert!(report.passed(), "{} failures\n{}", report.failures.len(), report.failures.join("\n"));
     for architecture in Architecture::ALL {
@@ -47,8 +48,11 @@ fn every_op_and_sample_in_every_float_dtype() {
                 for architecture in share(&Architecture::ALL, cases) {
                     let name = format!("{} sample {number} in {dtype}", entry.name);
                     let target = Target::cuda(&architecture.name());
-                    let plan = compile(&program, "f", &Binding::new(), &target, &Options::default()).unwrap();
-                    let text = wengert::ptx(&plan).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));
+                    let plan =
+                        compile(&program, "f", &Binding::new(), &target, &Options::default())
+                            .unwrap();
+                    let text =
+                        wengert::ptx(&plan).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));
                     if text.contains(".entry") {
                         collection.add(&name, architecture, text);
                     }
@@ -76,7 +80,8 @@ fn every_plan_of_the_filetests() {
             for architecture in Architecture::ALL {
                 plan.target.name = architecture.name();
                 verify(&plan).unwrap();
-                let name = format!("{} @{}", path.file_stem().unwrap().to_string_lossy(), plan.function);
+                let name =
+                    format!("{} @{}", path.file_stem().unwrap().to_string_lossy(), plan.function);
                 let text = wengert::ptx(&plan).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));
                 if text.contains(".entry") {
                     collection.add(&name, architecture, text);

@@ -14,7 +14,9 @@ fn program() -> Program {
     let f32s = |dim: &'static str| TensorType::new(DType::F32, [dim]);
     let w = || Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Ones);
     let mut program = Program::new();
-    program.function("init", |f| f.create("w", &Tensor::constant(vector(&[1.0, 1.0, 1.0])))).unwrap();
+    program
+        .function("init", |f| f.create("w", &Tensor::constant(vector(&[1.0, 1.0, 1.0]))))
+        .unwrap();
     program
         .function("step", |f| {
             let x = f.input("x", TensorType::new(DType::F32, [3usize]));
@@ -52,20 +54,29 @@ fn state_is_shared_and_replaced() {
         let mut step = session.compile(&program, "step", bind!()).unwrap();
         let x = vector(&[2.0, 4.0, 6.0]);
         let error = step.run(&[("x", &x)]).unwrap_err().to_string();
-        assert!(error.contains("@step: variable `w` has no value") && error.contains("`init`"), "{error}");
+        assert!(
+            error.contains("@step: variable `w` has no value") && error.contains("`init`"),
+            "{error}"
+        );
 
         session.compile(&program, "init", bind!()).unwrap().run::<Literal>(&[]).unwrap();
         assert_eq!(session.variable("w").unwrap(), vector(&[1.0, 1.0, 1.0]));
         assert_eq!(step.run(&[("x", &x)]).unwrap().scalar("loss").unwrap(), 9.0);
         let mut read = session.compile(&program, "read", bind!()).unwrap();
-        assert_eq!(read.run(&[("x", &x)]).unwrap().scalar("y").unwrap(), 2.0 * 2.0 + 3.0 * 4.0 + 4.0 * 6.0);
+        assert_eq!(
+            read.run(&[("x", &x)]).unwrap().scalar("y").unwrap(),
+            2.0 * 2.0 + 3.0 * 4.0 + 4.0 * 6.0
+        );
 
         // A failed run changes no variable. Nor does a run that only reads.
         assert!(step.run(&[("x", &Literal::zeros(DType::F64, &[3]))]).is_err());
         assert_eq!(session.variable("w").unwrap(), vector(&[2.0, 3.0, 4.0]));
         session.set_variable("w", &vector(&[0.0])).unwrap();
         let error = step.run(&[("x", &x)]).unwrap_err().to_string();
-        assert!(error.contains("variable `w` is f32[3] here, the tensor given is f32[1]"), "{error}");
+        assert!(
+            error.contains("variable `w` is f32[3] here, the tensor given is f32[1]"),
+            "{error}"
+        );
     }
 }
 
@@ -90,11 +101,18 @@ fn inputs_are_checked_by_name_and_type() {
         assert!(outputs.scalar("y").unwrap_err().message.contains("not a single number"));
         assert_eq!(outputs.iter().unwrap().map(|(name, _)| name).collect::<Vec<_>>(), ["y"]);
 
-        let mut compile =
-            |binding: Binding| session.compile(&program, "double", binding).unwrap_err().to_string();
+        let mut compile = |binding: Binding| {
+            session.compile(&program, "double", binding).unwrap_err().to_string()
+        };
         assert!(compile(bind!()).contains("not bound"));
         assert!(compile(bind!(B = 2, C = 3)).contains("no dimension variable `C`"));
-        assert!(session.compile(&program, "triple", bind!()).unwrap_err().to_string().contains("@double"));
+        assert!(
+            session
+                .compile(&program, "triple", bind!())
+                .unwrap_err()
+                .to_string()
+                .contains("@double")
+        );
     }
 }
 
@@ -143,7 +161,10 @@ fn kernels_are_timed_where_that_is_asked_for() {
     step.measure().unwrap();
     (0..3).for_each(|_| drop(step.run(&[("x", &x)]).unwrap()));
     let profile = step.profile();
-    assert!(!profile.is_empty() && profile.iter().all(|k| k.runs == 3 && k.bytes > 0), "{profile:?}");
+    assert!(
+        !profile.is_empty() && profile.iter().all(|k| k.runs == 3 && k.bytes > 0),
+        "{profile:?}"
+    );
     assert!(profile.windows(2).all(|pair| pair[0].time >= pair[1].time), "{profile:?}");
     // `measure` discards the earlier measurements.
     step.measure().unwrap();

@@ -21,8 +21,13 @@ const BATCH: usize = 32;
 const STEPS: usize = 1024;
 
 fn kernels() -> wengert::kernels::Kernels {
-    let settings =
-        GptSettings { vocabulary: VOCABULARY, positions: STEPS, width: WIDTH, heads: 12, layers: LAYERS };
+    let settings = GptSettings {
+        vocabulary: VOCABULARY,
+        positions: STEPS,
+        width: WIDTH,
+        heads: 12,
+        layers: LAYERS,
+    };
     let mut program = Program::new();
     program
         .function("step", |f| {

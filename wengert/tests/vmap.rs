@@ -35,7 +35,10 @@ fn program<M: Differentiable<TangentVector = M>>(
         [("each", vec![Dim::variable("B")]), ("one", vec![]), ("mean", vec![Dim::variable("B")])]
     {
         let ty = |dtype, rest: &[i64]| {
-            TensorType::new(dtype, axes.iter().cloned().chain(rest.iter().map(|e| Dim::constant(*e))))
+            TensorType::new(
+                dtype,
+                axes.iter().cloned().chain(rest.iter().map(|e| Dim::constant(*e))),
+            )
         };
         program
             .function(name, |f| {
@@ -47,7 +50,8 @@ fn program<M: Differentiable<TangentVector = M>>(
                     "one" => grad(&model, |m| loss(m, &x, &y)),
                     _ => grad(&model, |m| vmap(&(x, y), |(x, y)| loss(m, x, y)).mean()),
                 };
-                gradient.visit_tensors(&KeyPath::root("d"), &mut |path, t| f.output(path.as_str(), t));
+                gradient
+                    .visit_tensors(&KeyPath::root("d"), &mut |path, t| f.output(path.as_str(), t));
             })
             .unwrap();
     }
@@ -58,7 +62,8 @@ fn program<M: Differentiable<TangentVector = M>>(
 fn interpreted(program: &Program) {
     let (images, labels) = digits(COUNT, DType::F64);
     let binding = Binding::new().with("B", COUNT as i64);
-    let [each, one, mean] = ["each", "one", "mean"].map(|f| program.get(f).unwrap().bind(&binding).unwrap());
+    let [each, one, mean] =
+        ["each", "one", "mean"].map(|f| program.get(f).unwrap().bind(&binding).unwrap());
     let mut stream = SplitMix64::new(7);
     let weights: Vec<Literal> =
         (2..one.inputs.len()).map(|i| values(one.input_type(i), 0.25, &mut stream)).collect();
@@ -187,7 +192,8 @@ fn attention() -> Attention {
 fn attention_logits(m: &Attention, x: &Tensor) -> Tensor {
     let rows = m.norm.call(&x.reshape([8i64, 8]));
     let heads = |t: Tensor| t.reshape([8i64, 2, 4]);
-    let (q, k, v) = (heads(m.query.call(&rows)), heads(m.key.call(&rows)), heads(m.value.call(&rows)));
+    let (q, k, v) =
+        (heads(m.query.call(&rows)), heads(m.key.call(&rows)), heads(m.value.call(&rows)));
     let product = |a: &Tensor, b: &Tensor, contract: (usize, usize), batch: (usize, usize)| {
         let contract = (vec![contract.0], vec![contract.1]);
         let op = DotGeneral { contract, batch: (vec![batch.0], vec![batch.1]), result: None };

@@ -39,7 +39,12 @@ fn attend(network: &Encoder, [q, k, v]: [&[f64]; 3], mask: &[bool]) -> Vec<f64> 
 
 /// A vector of length 1 for each sequence of the tokens `x`: the normalised mean over valid
 /// tokens.
-pub(super) fn embed(network: &Encoder, parameters: &[Vec<f64>], x: &[usize], mask: &[bool]) -> Vec<f64> {
+pub(super) fn embed(
+    network: &Encoder,
+    parameters: &[Vec<f64>],
+    x: &[usize],
+    mask: &[bool],
+) -> Vec<f64> {
     let Encoder { width, steps, .. } = *network;
     let [words, positions, types, gamma, beta] = &parameters[..OF_EMBEDDINGS] else {
         unreachable!("five of the embeddings")

@@ -29,7 +29,8 @@ pub enum Chain {
 }
 
 impl Chain {
-    const ALL: [Chain; 5] = [Chain::Copy, Chain::CopyPlain, Chain::MulAdd, Chain::Gelu, Chain::Eight];
+    const ALL: [Chain; 5] =
+        [Chain::Copy, Chain::CopyPlain, Chain::MulAdd, Chain::Gelu, Chain::Eight];
 
     /// Arrays that are read; one more is written.
     fn operands(self) -> &'static [&'static str] {
@@ -68,7 +69,10 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
 
 /// Every chain at some numbers of elements.
 pub(super) fn of_sizes(dtype: Float, sizes: &[usize]) -> Vec<Case> {
-    sizes.iter().flat_map(|elements| Chain::ALL.map(|chain| case(chain, dtype, *elements))).collect()
+    sizes
+        .iter()
+        .flat_map(|elements| Chain::ALL.map(|chain| case(chain, dtype, *elements)))
+        .collect()
 }
 
 /// One chain. Its work: each operand is read and the result is written, once.
@@ -80,7 +84,11 @@ fn case(chain: Chain, dtype: Float, elements: usize) -> Case {
         group: "memory".into(),
         kind: Kind::Chain { chain, elements },
         dtype,
-        work: Work { elements: elements as u64, bytes: arrays * dtype.bytes() * elements as u64, flops: 0 },
+        work: Work {
+            elements: elements as u64,
+            bytes: arrays * dtype.bytes() * elements as u64,
+            flops: 0,
+        },
         reference: Some(format!("copy {} {extent}", dtype.name())),
     }
 }
@@ -180,9 +188,12 @@ mod tests {
 
     #[test]
     fn erf_has_its_published_values() {
-        for (x, value) in
-            [(0.0, 0.0), (0.5, 0.5204998778130465), (1.0, 0.8427007929497149), (2.5, 0.999593047982555)]
-        {
+        for (x, value) in [
+            (0.0, 0.0),
+            (0.5, 0.5204998778130465),
+            (1.0, 0.8427007929497149),
+            (2.5, 0.999593047982555),
+        ] {
             assert!((erf(x) - value).abs() < 1e-15, "{x}");
             assert_eq!(erf(-x), -erf(x));
         }

@@ -65,9 +65,16 @@ impl Convolutional {
 }
 
 pub(super) fn cases(small: bool) -> Vec<Case> {
-    let mnist =
-        Convolutional { extent: 28, channels: 1, features: [16, 32], width: 128, classes: 10, batch: 64 };
-    let tiny = Convolutional { extent: 8, features: [3, 4], width: 6, classes: 5, batch: 3, ..mnist };
+    let mnist = Convolutional {
+        extent: 28,
+        channels: 1,
+        features: [16, 32],
+        width: 128,
+        classes: 10,
+        batch: 64,
+    };
+    let tiny =
+        Convolutional { extent: 8, features: [3, 4], width: 6, classes: 5, batch: 3, ..mnist };
     vec![case(if small { tiny } else { mnist })]
 }
 
@@ -75,7 +82,8 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
 /// layer its input's gradient. Parameters and two moments are read and written, the batch is
 /// read.
 fn case(network: Convolutional) -> Case {
-    let Convolutional { extent, channels, features: [first, second], width, classes, batch } = network;
+    let Convolutional { extent, channels, features: [first, second], width, classes, batch } =
+        network;
     let products = [
         extent * extent * 9 * channels * first,
         extent * extent / 4 * 9 * first * second,
@@ -134,7 +142,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
 fn windows(extent: usize, channels: usize, images: usize) -> impl Iterator<Item = Option<usize>> {
     let in_window = move |n: usize| {
         let (channel, tap, place) = (n % channels, n / channels % 9, n / channels / 9);
-        let (image, row, column) = (place / extent / extent, place / extent % extent, place % extent);
+        let (image, row, column) =
+            (place / extent / extent, place / extent % extent, place % extent);
         let (row, column) = ((row + tap / 3).checked_sub(1)?, (column + tap % 3).checked_sub(1)?);
         let is_inside = row < extent && column < extent;
         is_inside.then_some(((image * extent + row) * extent + column) * channels + channel)
@@ -146,7 +155,8 @@ fn windows(extent: usize, channels: usize, images: usize) -> impl Iterator<Item 
 fn convolve(x: &[f64], weight: &[f64], bias: &[f64], extent: usize) -> (Vec<f64>, Vec<f64>) {
     let channels = weight.len() / 9 / bias.len();
     let images = x.len() / (extent * extent * channels);
-    let cut: Vec<f64> = windows(extent, channels, images).map(|at| at.map_or(0.0, |at| x[at])).collect();
+    let cut: Vec<f64> =
+        windows(extent, channels, images).map(|at| at.map_or(0.0, |at| x[at])).collect();
     let y = linear(&cut, weight, bias);
     (cut, y)
 }
@@ -156,7 +166,8 @@ fn pool(x: &[f64], extent: usize, channels: usize) -> (Vec<f64>, Vec<usize>) {
     let half = extent / 2;
     let greatest = |n: usize| {
         let (channel, column, row) = (n % channels, n / channels % half, n / channels / half);
-        let at = |tap: usize| ((2 * row + tap / 2) * extent + 2 * column + tap % 2) * channels + channel;
+        let at =
+            |tap: usize| ((2 * row + tap / 2) * extent + 2 * column + tap % 2) * channels + channel;
         (0..4).map(at).fold(at(0), |best, at| if x[at] > x[best] { at } else { best })
     };
     let places: Vec<usize> = (0..x.len() / 4).map(greatest).collect();
@@ -214,10 +225,17 @@ mod tests {
 
     #[test]
     fn the_plain_step_is_right() {
-        let network =
-            Convolutional { extent: 4, channels: 2, features: [2, 3], width: 3, classes: 3, batch: 2 };
-        let values =
-            |(_, value): (String, Literal)| -> Vec<f64> { value.scalars().map(|s| s.to_f64()).collect() };
+        let network = Convolutional {
+            extent: 4,
+            channels: 2,
+            features: [2, 3],
+            width: 3,
+            classes: 3,
+            batch: 2,
+        };
+        let values = |(_, value): (String, Literal)| -> Vec<f64> {
+            value.scalars().map(|s| s.to_f64()).collect()
+        };
         let parameters = drawn(network.parameters()).unwrap().into_iter().map(values).collect();
         let x = values((String::new(), uniform("x", DType::F32, &[64], 0.0, 1.0).unwrap()));
         assert_gradient(parameters, 1e-8, |parameters| plain(&network, parameters, &x, &[2, 0]));

@@ -44,8 +44,13 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
-    const ALL: [Epilogue; 5] =
-        [Epilogue::None, Epilogue::Bias, Epilogue::BiasRelu, Epilogue::BiasGelu, Epilogue::Residual];
+    const ALL: [Epilogue; 5] = [
+        Epilogue::None,
+        Epilogue::Bias,
+        Epilogue::BiasRelu,
+        Epilogue::BiasGelu,
+        Epilogue::Residual,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -82,7 +87,11 @@ fn case(epilogue: Epilogue, dtype: Float, extent: usize) -> Case {
         group: format!("gemm {}", dtype.name()),
         kind: Kind::Gemm { extent, epilogue },
         dtype,
-        work: Work { elements: n * n, bytes: dtype.bytes() * (3 * n * n + operand), flops: 2 * n * n * n },
+        work: Work {
+            elements: n * n,
+            bytes: dtype.bytes() * (3 * n * n + operand),
+            flops: 2 * n * n * n,
+        },
         reference: None,
     }
 }
@@ -107,7 +116,9 @@ pub(super) fn make(epilogue: Epilogue, dtype: DType, extent: usize) -> Result<Ma
     }
     match epilogue {
         Epilogue::None => {}
-        Epilogue::Residual => variables.push(("r".into(), uniform("r", dtype, &square, -1.0, 1.0)?)),
+        Epilogue::Residual => {
+            variables.push(("r".into(), uniform("r", dtype, &square, -1.0, 1.0)?))
+        }
         _ => variables.push(("b".into(), uniform("b", dtype, &[extent], -1.0, 1.0)?)),
     }
     Ok(Made { program, variables, init: None, check })
@@ -135,7 +146,10 @@ pub(super) fn products(small: bool) -> Vec<Case> {
         ]
     };
     let of = |dtype, ([rows, inner, columns], transposed): &([usize; 3], bool)| {
-        product(dtype, Product { rows: *rows, inner: *inner, columns: *columns, transposed: *transposed })
+        product(
+            dtype,
+            Product { rows: *rows, inner: *inner, columns: *columns, transposed: *transposed },
+        )
     };
     Float::ALL.iter().flat_map(|dtype| sizes.iter().map(|size| of(*dtype, size))).collect()
 }
@@ -144,11 +158,19 @@ fn product(dtype: Float, product: Product) -> Case {
     let Product { rows, inner, columns, transposed } = product;
     let [m, k, n] = [rows, inner, columns].map(|n| n as u64);
     Case {
-        id: format!("gemm {} {m}x{k}x{n}{}", dtype.name(), if transposed { " transposed" } else { "" }),
+        id: format!(
+            "gemm {} {m}x{k}x{n}{}",
+            dtype.name(),
+            if transposed { " transposed" } else { "" }
+        ),
         group: format!("gemm {}", dtype.name()),
         kind: Kind::Product { product },
         dtype,
-        work: Work { elements: m * n, bytes: dtype.bytes() * (m * k + k * n + m * n), flops: 2 * m * k * n },
+        work: Work {
+            elements: m * n,
+            bytes: dtype.bytes() * (m * k + k * n + m * n),
+            flops: 2 * m * k * n,
+        },
         reference: None,
     }
 }
@@ -167,10 +189,16 @@ pub(super) fn make_product(dtype: DType, product: &Product) -> Result<Made> {
 }
 
 /// Compares as [`check`] does.
-fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
+fn check_product(
+    resident: &mut Resident,
+    case: &Case,
+    variables: &[(String, Literal)],
+) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
-    let Kind::Product { product } = case.kind else { unreachable!("this is the check of products") };
+    let Kind::Product { product } = case.kind else {
+        unreachable!("this is the check of products")
+    };
     let (x, w, y) = (first(variables, "x"), first(variables, "w"), resident.variable("y")?);
     let [_, stride] = product.of_w();
     let mut comparison = Comparison::default();
@@ -197,7 +225,9 @@ fn check_product(resident: &mut Resident, case: &Case, variables: &[(String, Lit
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
-    let Kind::Gemm { extent, epilogue } = case.kind else { unreachable!("this is the check of products") };
+    let Kind::Gemm { extent, epilogue } = case.kind else {
+        unreachable!("this is the check of products")
+    };
     let (x, w, y) = (first(variables, "x"), first(variables, "w"), resident.variable("y")?);
     let mut comparison = Comparison::default();
     for i in sampled(extent * extent, 256) {
@@ -244,7 +274,10 @@ mod tests {
         let work = case(Epilogue::Residual, Float::Bf16, 512).work;
         assert_eq!((work.flops, work.bytes), (268_435_456, 4 * 512 * 512 * 2));
         assert_eq!(case(Epilogue::Bias, Float::F32, 512).work.bytes, 3 * 512 * 512 * 4 + 2048);
-        let head = product(Float::F32, Product { rows: 256, inner: 768, columns: 50257, transposed: true });
+        let head = product(
+            Float::F32,
+            Product { rows: 256, inner: 768, columns: 50257, transposed: true },
+        );
         assert_eq!(head.id, "gemm f32 256x768x50257 transposed");
         assert_eq!(head.work.flops, 19_761_856_512);
         assert_eq!(head.work.bytes, 4 * (256 * 768 + 768 * 50257 + 256 * 50257));

@@ -5,8 +5,8 @@
 
 use super::Transformer;
 use super::plain::{
-    Norm, add, add_product, add_product_transposed, cross_entropy, linear, linear_back, norm, norm_back,
-    transposed,
+    Norm, add, add_product, add_product_transposed, cross_entropy, linear, linear_back, norm,
+    norm_back, transposed,
 };
 
 const EPSILON: f64 = 1e-5;
@@ -116,10 +116,15 @@ fn gelu_slope(x: f64) -> f64 {
 }
 
 /// The last norm's output, and the residuals of the blocks and of that norm.
-fn through(network: &Transformer, parameters: &[Vec<f64>], x: &[usize]) -> (Vec<f64>, Vec<Block>, Norm) {
+fn through(
+    network: &Transformer,
+    parameters: &[Vec<f64>],
+    x: &[usize],
+) -> (Vec<f64>, Vec<Block>, Norm) {
     let Transformer { width, steps, .. } = *network;
     let embedded = |(i, token): (usize, &usize)| {
-        let (token, position) = (&parameters[0][token * width..], &parameters[1][i % steps * width..]);
+        let (token, position) =
+            (&parameters[0][token * width..], &parameters[1][i % steps * width..]);
         token[..width].iter().zip(position).map(|(t, p)| t + p).collect::<Vec<_>>()
     };
     let mut stream: Vec<f64> = x.iter().enumerate().flat_map(embedded).collect();
@@ -214,7 +219,8 @@ mod tests {
     /// The plain gradient against differences of the plain loss.
     #[test]
     fn the_plain_gradient_is_right() {
-        let network = Transformer { layers: 2, width: 4, heads: 2, vocabulary: 5, batch: 2, steps: 3 };
+        let network =
+            Transformer { layers: 2, width: 4, heads: 2, vocabulary: 5, batch: 2, steps: 3 };
         let drawn = |(name, shape, _): (String, Vec<usize>, _)| -> Vec<f64> {
             let drawn = uniform(&name, DType::F32, &shape, -1.0, 1.0).unwrap();
             drawn.scalars().map(|s| s.to_f64()).collect()

@@ -4,7 +4,9 @@
 //! training steps.
 
 use super::training::parameters as of_layers;
-use super::{Case, Drawn, Float, Kind, Made, Transformer, bert, drawn, first, gpt, plain, program, read};
+use super::{
+    Case, Drawn, Float, Kind, Made, Transformer, bert, drawn, first, gpt, plain, program, read,
+};
 use crate::data::{labels, uniform};
 use crate::parity::{Comparison, Parity, digest};
 use crate::record::Work;
@@ -72,7 +74,11 @@ impl Encoder {
         let even = 0.02 * 3f64.sqrt();
         let mut found: Vec<Drawn> = Vec::new();
         for (name, rows) in [("word", vocabulary), ("position", positions), ("token_type", 2)] {
-            found.push((format!("embeddings.{name}_embeddings.weight"), vec![rows, c], [-even, even]));
+            found.push((
+                format!("embeddings.{name}_embeddings.weight"),
+                vec![rows, c],
+                [-even, even],
+            ));
         }
         let mut pair = |name: String, shape: &[usize], bounds: [f64; 2]| {
             found.push((format!("{name}.weight"), shape.into(), bounds));
@@ -157,8 +163,10 @@ impl Inference {
 }
 
 pub(super) fn cases(small: bool) -> Vec<Case> {
-    let gpt = Transformer { layers: 12, width: 768, heads: 12, vocabulary: 50257, batch: 1, steps: 128 };
-    let tiny_gpt = Transformer { layers: 2, width: 12, heads: 3, vocabulary: 11, batch: 1, steps: 5 };
+    let gpt =
+        Transformer { layers: 12, width: 768, heads: 12, vocabulary: 50257, batch: 1, steps: 128 };
+    let tiny_gpt =
+        Transformer { layers: 2, width: 12, heads: 3, vocabulary: 11, batch: 1, steps: 5 };
     let minilm = Encoder {
         layers: 6,
         width: 384,
@@ -207,7 +215,8 @@ fn case(network: Inference) -> Case {
             (id, Mlp::parameters(widths), matrices, *batch, 0, ends)
         }
         Inference::Gpt { network } => {
-            let Transformer { layers: l, width: c, heads, vocabulary: v, batch: b, steps: t } = *network;
+            let Transformer { layers: l, width: c, heads, vocabulary: v, batch: b, steps: t } =
+                *network;
             let id = format!("infer gpt L{l} C{c} H{heads} V{v} B{b} T{t}");
             let matrices = 12 * l * c * c + v * c;
             let ends = b * t * (1 + v) + t * c;
@@ -215,7 +224,14 @@ fn case(network: Inference) -> Case {
         }
         Inference::Bert { network } => {
             let Encoder {
-                layers: l, width: c, intermediate, heads, vocabulary: v, batch: b, steps: t, ..
+                layers: l,
+                width: c,
+                intermediate,
+                heads,
+                vocabulary: v,
+                batch: b,
+                steps: t,
+                ..
             } = *network;
             let id = format!("infer bert L{l} C{c} H{heads} V{v} B{b} T{t}");
             let matrices = l * (4 * c * c + 2 * c * intermediate);
@@ -246,20 +262,28 @@ pub(super) fn make(network: &Inference) -> Result<Made> {
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
-    let Kind::Inference { network } = &case.kind else { unreachable!("this is the check of inference") };
-    let values = |name: &str| -> Vec<f64> { first(variables, name).scalars().map(|s| s.to_f64()).collect() };
+    let Kind::Inference { network } = &case.kind else {
+        unreachable!("this is the check of inference")
+    };
+    let values =
+        |name: &str| -> Vec<f64> { first(variables, name).scalars().map(|s| s.to_f64()).collect() };
     let tokens = || -> Vec<usize> { values("x").iter().map(|v| *v as usize).collect() };
     let parameters: Vec<Vec<f64>> =
         network.parameters().iter().map(|(name, ..)| values(&format!("model.{name}"))).collect();
     let expected = match network {
         Inference::Mlp { .. } => affine(&parameters, values("x")),
         Inference::Gpt { network } => gpt::logits(network, &parameters, &tokens()),
-        Inference::Bert { network } => bert::embed(network, &parameters, &tokens(), &network.mask()),
+        Inference::Bert { network } => {
+            bert::embed(network, &parameters, &tokens(), &network.mask())
+        }
     };
     let found: Vec<f64> = resident.variable("y")?.scalars().map(|s| s.to_f64()).collect();
     let greatest = expected.iter().fold(0.0f64, |a, v| a.max(v.abs()));
     let mut comparison = Comparison::default();
-    found.iter().zip(&expected).for_each(|(found, expected)| comparison.add(*found, *expected, greatest));
+    found
+        .iter()
+        .zip(&expected)
+        .for_each(|(found, expected)| comparison.add(*found, *expected, greatest));
     Ok(Parity { losses: Some(digest(&found)), ..comparison.finish(2e-5)? })
 }
 
@@ -292,8 +316,11 @@ mod tests {
     fn parameters_are_the_networks() {
         for case in cases(true) {
             let Kind::Inference { network } = case.kind else { panic!("inference") };
-            let drawn: usize =
-                network.parameters().iter().map(|(_, shape, _)| shape.iter().product::<usize>()).sum();
+            let drawn: usize = network
+                .parameters()
+                .iter()
+                .map(|(_, shape, _)| shape.iter().product::<usize>())
+                .sum();
             assert_eq!(drawn as u64, case.work.elements, "{}", case.id);
         }
     }

@@ -238,8 +238,7 @@ pub fn catalogue(small: bool) -> Vec<Case> {
 /// costs has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
-    let is_product =
-        |kind: &Kind| matches!(kind, Kind::Gemm { epilogue: Epilogue::None, extent } if *extent <= LARGEST);
+    let is_product = |kind: &Kind| matches!(kind, Kind::Gemm { epilogue: Epilogue::None, extent } if *extent <= LARGEST);
     let mut cases = gemm::cases(small);
     cases.retain(|case| is_product(&case.kind));
     cases.extend(gemm::products(small));
@@ -248,7 +247,8 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     cases.extend(training::cases(small));
     cases.extend(convolutional::cases(small));
     // The unrolled form is compared with the loop only; it is no row of the table.
-    cases.extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
+    cases
+        .extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
     cases.extend(inference::cases(small));
     cases.extend(chain::cases(small).into_iter().filter(|case| matches!(case.kind, Kind::Empty)));
     for case in &mut cases {
@@ -280,7 +280,8 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
 pub fn catalogue_of_memory(small: bool) -> Vec<Case> {
     let mut cases = vec![transformer::case_of_memory(small)];
     cases.extend(convolutional::cases(small));
-    cases.extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
+    cases
+        .extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
     cases.extend(unet::cases(small));
     cases.extend(resnet::cases(small));
     for case in &mut cases {
@@ -315,7 +316,9 @@ impl Case {
         match &self.kind {
             Kind::Empty => chain::make(Chain::Copy, dtype, 1),
             Kind::Chain { chain, elements } => chain::make(*chain, dtype, *elements),
-            Kind::RandomChain { seed, number, elements } => random_chain::make(*seed, *number, *elements),
+            Kind::RandomChain { seed, number, elements } => {
+                random_chain::make(*seed, *number, *elements)
+            }
             Kind::Rows { kernel, rows, columns } => rows::make(*kernel, dtype, *rows, *columns),
             Kind::ColumnSum { rows, columns } => sums::make(dtype, &[*rows, *columns]),
             Kind::Sum { elements } => sums::make(dtype, &[*elements]),

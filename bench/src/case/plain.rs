@@ -8,7 +8,12 @@ use std::thread;
 const SHARED: usize = 1 << 22;
 
 /// Calls `rows(out, a)` on matching row blocks of `out`, `[m, n]`, and of `a`, `[m, k]`.
-fn share(out: &mut [f64], a: &[f64], [m, k, n]: [usize; 3], rows: impl Fn(&mut [f64], &[f64]) + Send + Sync) {
+fn share(
+    out: &mut [f64],
+    a: &[f64],
+    [m, k, n]: [usize; 3],
+    rows: impl Fn(&mut [f64], &[f64]) + Send + Sync,
+) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     if threads == 1 || m * k * n < SHARED {
         return rows(out, a);
@@ -91,11 +96,13 @@ pub(super) fn norm(x: &[f64], gamma: &[f64], beta: &[f64], epsilon: f64) -> (Vec
     for row in normal.chunks_exact_mut(width) {
         let mean = row.iter().sum::<f64>() / width as f64;
         row.iter_mut().for_each(|v| *v -= mean);
-        let factor = (row.iter().map(|v| v * v).sum::<f64>() / width as f64 + epsilon).sqrt().recip();
+        let factor =
+            (row.iter().map(|v| v * v).sum::<f64>() / width as f64 + epsilon).sqrt().recip();
         row.iter_mut().for_each(|v| *v *= factor);
         scale.push(factor);
     }
-    let y = normal.iter().enumerate().map(|(i, v)| v * gamma[i % width] + beta[i % width]).collect();
+    let y =
+        normal.iter().enumerate().map(|(i, v)| v * gamma[i % width] + beta[i % width]).collect();
     (y, Norm { normal, scale })
 }
 
@@ -118,7 +125,9 @@ pub(super) fn norm_back(
             mean += through / width as f64;
             slope += through * normal[i] / width as f64;
         }
-        back.extend((0..width).map(|i| scale * (cotangent[i] * gamma[i] - mean - normal[i] * slope)));
+        back.extend(
+            (0..width).map(|i| scale * (cotangent[i] * gamma[i] - mean - normal[i] * slope)),
+        );
     }
     back
 }
@@ -141,7 +150,12 @@ pub(super) fn linear_back(
 ) -> Vec<f64> {
     let outputs = gradients[1].len();
     let (inputs, rows) = (weight.len() / outputs, cotangent.len() / outputs);
-    add_product(&mut gradients[0], &transposed(x, [rows, inputs]), cotangent, [inputs, rows, outputs]);
+    add_product(
+        &mut gradients[0],
+        &transposed(x, [rows, inputs]),
+        cotangent,
+        [inputs, rows, outputs],
+    );
     add_product(&mut gradients[1], &vec![1.0; rows], cotangent, [1, rows, outputs]);
     let mut back = vec![0.0; rows * inputs];
     add_product_transposed(&mut back, cotangent, weight, [rows, outputs, inputs]);

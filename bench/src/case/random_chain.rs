@@ -217,7 +217,11 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
 
 /// Compares the result of a random chain, at up to 64K elements, with the chain of its operands
 /// among `variables`: they must be equal.
-pub fn compare_random_chain(case: &Case, y: &Literal, variables: &[(String, Literal)]) -> Result<Parity> {
+pub fn compare_random_chain(
+    case: &Case,
+    y: &Literal,
+    variables: &[(String, Literal)],
+) -> Result<Parity> {
     let Kind::RandomChain { seed, number, .. } = case.kind else {
         return Err(wengert::Diagnostic::new(format!("`{}` is no random chain", case.id)));
     };
@@ -252,9 +256,14 @@ mod tests {
     #[test]
     fn a_chain_is_what_it_says() {
         use Operation::*;
-        let chain = RandomChain(vec![Multiply(Operand::Array(1)), SubtractFrom(Operand::Number(-1.5)), Root]);
+        let chain = RandomChain(vec![
+            Multiply(Operand::Array(1)),
+            SubtractFrom(Operand::Number(-1.5)),
+            Root,
+        ]);
         assert_eq!(chain.element([2.0, 3.0, 0.0, 0.0]), 8.5f32.sqrt());
-        let text = "let v = x; let v = v * w; let v = -1.5f32 - v; let v = (v.abs() + 1.0).sqrt(); v";
+        let text =
+            "let v = x; let v = v * w; let v = -1.5f32 - v; let v = (v.abs() + 1.0).sqrt(); v";
         assert_eq!(chain.rust(), text);
         assert!(chain.reads(0) && chain.reads(1) && !chain.reads(2));
     }

@@ -51,7 +51,8 @@ struct Model {
 }
 
 /// Its variables, in the order of the operands and results of [`plain`].
-const PARAMETERS: [&str; 5] = ["lstm.input", "lstm.recurrent", "lstm.bias", "out.weight", "out.bias"];
+const PARAMETERS: [&str; 5] =
+    ["lstm.input", "lstm.recurrent", "lstm.bias", "out.weight", "out.bias"];
 
 impl Model {
     /// `[steps, batch, inputs]` to `[steps, batch, classes]`.
@@ -69,7 +70,8 @@ impl Model {
         let mut state = begin;
         let mut hidden = Vec::with_capacity(network.steps);
         for step in 0..network.steps {
-            let of_step = projected.slice_axis(0, step, step + 1).reshape([network.batch, 4 * network.width]);
+            let of_step =
+                projected.slice_axis(0, step, step + 1).reshape([network.batch, 4 * network.width]);
             state = self.lstm.step(&state, &of_step);
             hidden.push(state.hidden.reshape([1, network.batch, network.width]));
         }
@@ -78,7 +80,8 @@ impl Model {
 }
 
 pub(super) fn cases(small: bool) -> Vec<Case> {
-    let [inputs, width, classes, steps, batch] = if small { [5, 7, 4, 6, 3] } else { [64, 256, 68, 64, 32] };
+    let [inputs, width, classes, steps, batch] =
+        if small { [5, 7, 4, 6, 3] } else { [64, 256, 68, 64, 32] };
     let of = |form| case(Recurrent { inputs, width, classes, steps, batch, form });
     vec![of(Form::Scan), of(Form::Unrolled)]
 }
@@ -88,7 +91,8 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
 /// parameters and two moments are read and written, and the window is read.
 fn case(network: Recurrent) -> Case {
     let Recurrent { inputs, width, classes, steps, batch, form } = network;
-    let [inputs, width, classes, steps, batch] = [inputs, width, classes, steps, batch].map(|n| n as u64);
+    let [inputs, width, classes, steps, batch] =
+        [inputs, width, classes, steps, batch].map(|n| n as u64);
     let matrices = 4 * width * (inputs + width) + width * classes;
     let parameters = matrices + 4 * width + classes;
     let unrolled = if form == Form::Unrolled { " unrolled" } else { "" };
@@ -117,7 +121,11 @@ fn parameters(network: &Recurrent) -> Vec<Drawn> {
         vec![width, classes],
         vec![classes],
     ];
-    PARAMETERS.iter().zip(shapes).map(|(name, shape)| (name.to_string(), shape, [-bound, bound])).collect()
+    PARAMETERS
+        .iter()
+        .zip(shapes)
+        .map(|(name, shape)| (name.to_string(), shape, [-bound, bound]))
+        .collect()
 }
 
 pub(super) fn make(network: &Recurrent) -> Result<Made> {
@@ -125,8 +133,10 @@ pub(super) fn make(network: &Recurrent) -> Result<Made> {
     let program = program(|f| {
         let x = read(f, "x", DType::F32, &[steps, batch, inputs]);
         let y = read(f, "y", DType::I32, &[steps, batch]);
-        let model =
-            f.state("model", Model { lstm: Lstm::new(inputs, width), out: Linear::new(width, classes) });
+        let model = f.state(
+            "model",
+            Model { lstm: Lstm::new(inputs, width), out: Linear::new(width, classes) },
+        );
         let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.call(&x, network), &y));
         AdamW::new(super::training::RATE).step(f, &model, &gradient);
         f.create("loss", &loss);
@@ -143,10 +153,13 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     let Kind::Recurrent { network } = &case.kind else {
         unreachable!("this is the check of recurrent networks")
     };
-    let values = |name: &str| -> Vec<f64> { first(variables, name).scalars().map(|s| s.to_f64()).collect() };
+    let values =
+        |name: &str| -> Vec<f64> { first(variables, name).scalars().map(|s| s.to_f64()).collect() };
     let (x, y) = (values("x"), values("y"));
     let names = PARAMETERS.map(|name| format!("model.{name}"));
-    check_steps(resident, &names, Algorithm::AdamW, &|parameters| plain(network, parameters, &x, &y))
+    check_steps(resident, &names, Algorithm::AdamW, &|parameters| {
+        plain(network, parameters, &x, &y)
+    })
 }
 
 fn logistic(x: f64) -> f64 {
@@ -162,9 +175,16 @@ struct Remembered {
 }
 
 /// Loss and gradients of a step, parameters in the order of [`PARAMETERS`].
-fn plain(network: &Recurrent, parameters: &[Vec<f64>], x: &[f64], y: &[f64]) -> (f64, Vec<Vec<f64>>) {
+fn plain(
+    network: &Recurrent,
+    parameters: &[Vec<f64>],
+    x: &[f64],
+    y: &[f64],
+) -> (f64, Vec<Vec<f64>>) {
     let Recurrent { inputs, width, classes, steps, batch, .. } = *network;
-    let [input, recurrent, bias, weight, out_bias] = parameters else { unreachable!("five parameters") };
+    let [input, recurrent, bias, weight, out_bias] = parameters else {
+        unreachable!("five parameters")
+    };
     let of_step = |t: usize| &x[t * batch * inputs..(t + 1) * batch * inputs];
     let mut remembered: Vec<Remembered> = Vec::new();
     let mut state = [vec![0.0; batch * width], vec![0.0; batch * width]];
@@ -212,7 +232,8 @@ fn plain(network: &Recurrent, parameters: &[Vec<f64>], x: &[f64], y: &[f64]) -> 
         );
         add_product(&mut gradients[4], &vec![1.0; batch], &cotangents, [1, batch, classes]);
         add_product(&mut of_hidden, &cotangents, &weight_t, [batch, classes, width]);
-        let (mut of_gates, mut cell_before) = (vec![0.0; batch * 4 * width], vec![0.0; batch * width]);
+        let (mut of_gates, mut cell_before) =
+            (vec![0.0; batch * 4 * width], vec![0.0; batch * width]);
         for n in 0..batch * width {
             let at = |which: usize| n / width * 4 * width + which * width + n % width;
             let [i, f, g, o] = [0, 1, 2, 3].map(|which| step.gates[at(which)]);
@@ -247,7 +268,8 @@ mod tests {
 
     #[test]
     fn steps_are_counted_by_hand() {
-        let network = Recurrent { inputs: 3, width: 5, classes: 2, steps: 7, batch: 4, form: Form::Unrolled };
+        let network =
+            Recurrent { inputs: 3, width: 5, classes: 2, steps: 7, batch: 4, form: Form::Unrolled };
         let case = case(network);
         assert_eq!(case.id, "step lstm 3-5-2 T7 B4 unrolled");
         assert_eq!(case.work.elements, (3 + 5 + 1) * 20 + (5 + 1) * 2);
@@ -258,7 +280,8 @@ mod tests {
     /// The plain gradient against differences of the plain loss.
     #[test]
     fn the_plain_step_is_right() {
-        let network = Recurrent { inputs: 2, width: 3, classes: 3, steps: 4, batch: 2, form: Form::Scan };
+        let network =
+            Recurrent { inputs: 2, width: 3, classes: 3, steps: 4, batch: 2, form: Form::Scan };
         let values = |name: &str, count: usize| -> Vec<f64> {
             let drawn = uniform(name, DType::F32, &[count], -1.0, 1.0).unwrap();
             drawn.scalars().map(|s| s.to_f64()).collect()

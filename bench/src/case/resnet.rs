@@ -43,7 +43,8 @@ impl ResNet {
             let x = read(f, "x", DType::F32, &[batch, extent, extent, channels]);
             let y = read(f, "y", DType::I32, &[batch]);
             let model = Model::new(&self.settings());
-            let (statistics, model) = (f.state("model", model.statistics()), f.state("model", model));
+            let (statistics, model) =
+                (f.state("model", model.statistics()), f.state("model", model));
             let (loss, seen, gradient) = value_aux_and_grad(&model, |m| {
                 let (logits, seen) = m.train(&x, &statistics);
                 (cross_entropy(&logits, &y), seen)
@@ -88,9 +89,16 @@ impl ResNet {
 }
 
 pub(super) fn cases(small: bool) -> Vec<Case> {
-    let resnet_50 =
-        ResNet { extent: 224, channels: 3, width: 64, blocks: [3, 4, 6, 3], classes: 1000, batch: 16 };
-    let tiny = ResNet { extent: 32, width: 2, blocks: [1, 2, 1, 1], classes: 5, batch: 2, ..resnet_50 };
+    let resnet_50 = ResNet {
+        extent: 224,
+        channels: 3,
+        width: 64,
+        blocks: [3, 4, 6, 3],
+        classes: 1000,
+        batch: 16,
+    };
+    let tiny =
+        ResNet { extent: 32, width: 2, blocks: [1, 2, 1, 1], classes: 5, batch: 2, ..resnet_50 };
     vec![case(if small { tiny } else { resnet_50 })]
 }
 
@@ -111,7 +119,8 @@ fn case(network: ResNet) -> Case {
         dtype: Float::F32,
         work: Work {
             elements: parameters,
-            bytes: 16 * (parameters + norms) + 4 * images * ((extent * extent * channels) as u64 + 1),
+            bytes: 16 * (parameters + norms)
+                + 4 * images * ((extent * extent * channels) as u64 + 1),
             flops: 2 * images * (3 * products - first),
         },
         reference: None,

@@ -79,7 +79,11 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
                     group: "memory".into(),
                     kind: Kind::Rows { kernel, rows, columns },
                     dtype,
-                    work: Work { elements: r * c, bytes: kernel.bytes(dtype.bytes(), r, c), flops: 0 },
+                    work: Work {
+                        elements: r * c,
+                        bytes: kernel.bytes(dtype.bytes(), r, c),
+                        flops: 0,
+                    },
                     reference: copy_of_memory(dtype, small),
                 });
             }
@@ -138,7 +142,9 @@ pub(super) fn make(kernel: RowKernel, dtype: DType, rows: usize, columns: usize)
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
-    let Kind::Rows { kernel, rows, columns } = case.kind else { unreachable!("this is the check of rows") };
+    let Kind::Rows { kernel, rows, columns } = case.kind else {
+        unreachable!("this is the check of rows")
+    };
     let x = first(variables, "x");
     let row = |literal: &Literal, r: usize| -> Vec<f64> {
         (r * columns..(r + 1) * columns).map(|i| literal.get(i).to_f64()).collect()
@@ -165,14 +171,16 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
                 (row(first(variables, "norm.weight"), 0), row(first(variables, "norm.bias"), 0));
             for r in chosen {
                 let (normal, _) = normalised(&row(x, r));
-                let expected: Vec<f64> = (0..columns).map(|c| normal[c] * gamma[c] + beta[c]).collect();
+                let expected: Vec<f64> =
+                    (0..columns).map(|c| normal[c] * gamma[c] + beta[c]).collect();
                 compare(&y, r, &expected, 4.0);
             }
         }
         RowKernel::LayerNormBackward => {
             let (gamma, beta) =
                 (row(first(variables, "norm.weight"), 0), row(first(variables, "norm.bias"), 0));
-            let (y, dx, dy) = (resident.variable("y")?, resident.variable("dx")?, first(variables, "dy"));
+            let (y, dx, dy) =
+                (resident.variable("y")?, resident.variable("dx")?, first(variables, "dy"));
             let (mut dgamma, mut dbeta, mut sizes) =
                 (vec![0.0; columns], vec![0.0; columns], vec![0.0; columns]);
             let mut chosen = chosen.into_iter().peekable();
@@ -187,7 +195,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
                 if chosen.next_if_eq(&r).is_none() {
                     continue;
                 }
-                let expected: Vec<f64> = (0..columns).map(|c| normal[c] * gamma[c] + beta[c]).collect();
+                let expected: Vec<f64> =
+                    (0..columns).map(|c| normal[c] * gamma[c] + beta[c]).collect();
                 compare(&y, r, &expected, 4.0);
                 let n = columns as f64;
                 let dn: Vec<f64> = (0..columns).map(|c| dy[c] * gamma[c]).collect();
@@ -197,7 +206,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
                     (0..columns).map(|c| (dn[c] - mean - normal[c] * along) / deviation).collect();
                 compare(&dx, r, &expected, 4.0 / deviation);
             }
-            let (found_gamma, found_beta) = (resident.variable("dgamma")?, resident.variable("dbeta")?);
+            let (found_gamma, found_beta) =
+                (resident.variable("dgamma")?, resident.variable("dbeta")?);
             for c in 0..columns {
                 comparison.add(found_gamma.get(c).to_f64(), dgamma[c], sizes[c]);
                 comparison.add(found_beta.get(c).to_f64(), dbeta[c], sizes[c]);
@@ -216,13 +226,18 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
                 if chosen.next_if_eq(&r).is_none() {
                     continue;
                 }
-                let mut expected: Vec<f64> = softmax(&logits).iter().map(|p| p / rows as f64).collect();
+                let mut expected: Vec<f64> =
+                    softmax(&logits).iter().map(|p| p / rows as f64).collect();
                 expected[label] -= 1.0 / rows as f64;
                 for (c, expected) in expected.iter().enumerate() {
                     // At the label, 1 is subtracted; elsewhere probabilities are about 1 /
                     // columns.
                     let scale = if c == label { 1.0 } else { 4.0 / columns as f64 };
-                    comparison.add(dx.get(r * columns + c).to_f64(), *expected, scale / rows as f64);
+                    comparison.add(
+                        dx.get(r * columns + c).to_f64(),
+                        *expected,
+                        scale / rows as f64,
+                    );
                 }
             }
             let loss = loss / rows as f64;

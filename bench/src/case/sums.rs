@@ -22,7 +22,12 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
         };
         let kind = Kind::ColumnSum { rows, columns };
         add(format!("column sum {} {rows}x{columns}", dtype.name()), kind, rows * columns, columns);
-        add(format!("sum {} {}", dtype.name(), short(elements)), Kind::Sum { elements }, elements, 1);
+        add(
+            format!("sum {} {}", dtype.name(), short(elements)),
+            Kind::Sum { elements },
+            elements,
+            1,
+        );
     }
     cases
 }

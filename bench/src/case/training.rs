@@ -73,7 +73,8 @@ impl Mlp {
 
 pub(super) fn cases(small: bool) -> Vec<Case> {
     let digits = Network { widths: vec![64, 128, 10], batch: 64, algorithm: Algorithm::AdamW };
-    let (widths, batch) = if small { (vec![40, 24, 24, 10], 16) } else { (vec![784, 512, 512, 10], 128) };
+    let (widths, batch) =
+        if small { (vec![40, 24, 24, 10], 16) } else { (vec![784, 512, 512, 10], 128) };
     [digits, Network { widths, batch, algorithm: Algorithm::Adam }].map(case).into()
 }
 
@@ -133,7 +134,9 @@ pub(super) fn make(network: &Network) -> Result<Made> {
 }
 
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
-    let Kind::Training { network } = &case.kind else { unreachable!("this is the check of training steps") };
+    let Kind::Training { network } = &case.kind else {
+        unreachable!("this is the check of training steps")
+    };
     let (x, y) = (first(variables, "x"), first(variables, "y"));
     let names = parameters(&network.widths).into_iter().map(|(name, ..)| format!("model.{name}"));
     check_steps(resident, &names.collect::<Vec<_>>(), network.algorithm, &|parameters| {
@@ -164,7 +167,10 @@ pub(super) fn check_steps(
             names.iter().map(value).collect()
         };
         let moments = |resident: &Resident| -> Result<_> {
-            Ok((parameters(resident, &format!("{name}.m."))?, parameters(resident, &format!("{name}.v."))?))
+            Ok((
+                parameters(resident, &format!("{name}.m."))?,
+                parameters(resident, &format!("{name}.v."))?,
+            ))
         };
         let (before, (m, v)) = (parameters(resident, "")?, moments(resident)?);
         resident.run()?;
@@ -190,7 +196,12 @@ pub(super) fn check_steps(
 }
 
 /// Loss and gradients of a step, parameters in the order weight, bias of each layer.
-fn plain(network: &Network, parameters: &[Vec<f64>], x: &Literal, y: &Literal) -> (f64, Vec<Vec<f64>>) {
+fn plain(
+    network: &Network,
+    parameters: &[Vec<f64>],
+    x: &Literal,
+    y: &Literal,
+) -> (f64, Vec<Vec<f64>>) {
     let (widths, batch) = (&network.widths, network.batch);
     let layers = widths.len() - 1;
     // The input of each layer: the network's input, then the relu of the layer before.

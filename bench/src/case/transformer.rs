@@ -53,8 +53,9 @@ impl Transformer {
         let even = 0.02 * 3f64.sqrt();
         let added = even / ((2 * layers) as f64).sqrt();
         let mut found: Vec<Drawn> = Vec::new();
-        let mut put =
-            |name: String, shape: &[usize], low, high| found.push((name, shape.into(), [low, high]));
+        let mut put = |name: String, shape: &[usize], low, high| {
+            found.push((name, shape.into(), [low, high]))
+        };
         put("wte.weight".into(), &[vocabulary, c], -even, even);
         put("wpe.weight".into(), &[steps, c], -even, even);
         let mut pair = |name: String, shape: &[usize], [low, high]: [f64; 2]| {
@@ -104,8 +105,10 @@ impl Transformer {
 
 pub(super) fn cases(small: bool) -> Vec<Case> {
     let tiny = Transformer { layers: 2, width: 12, heads: 3, vocabulary: 11, batch: 2, steps: 5 };
-    let c3 = Transformer { layers: 6, width: 384, heads: 6, vocabulary: 4096, batch: 8, steps: 128 };
-    let c4 = Transformer { layers: 12, width: 768, heads: 12, vocabulary: 50257, batch: 2, steps: 128 };
+    let c3 =
+        Transformer { layers: 6, width: 384, heads: 6, vocabulary: 4096, batch: 8, steps: 128 };
+    let c4 =
+        Transformer { layers: 12, width: 768, heads: 12, vocabulary: 50257, batch: 2, steps: 128 };
     let networks = if small { vec![tiny] } else { vec![c3, c4] };
     networks.into_iter().map(case).collect()
 }
@@ -155,14 +158,19 @@ pub(super) fn make_fresh(network: &Transformer) -> Result<Made> {
 }
 
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
-    let Kind::Transformer { network } = &case.kind else { unreachable!("this is the check of transformers") };
-    let values = |literal: &Literal| -> Vec<f64> { literal.scalars().map(|s| s.to_f64()).collect() };
-    let tokens =
-        |name| -> Vec<usize> { values(first(variables, name)).iter().map(|v| *v as usize).collect() };
+    let Kind::Transformer { network } = &case.kind else {
+        unreachable!("this is the check of transformers")
+    };
+    let values =
+        |literal: &Literal| -> Vec<f64> { literal.scalars().map(|s| s.to_f64()).collect() };
+    let tokens = |name| -> Vec<usize> {
+        values(first(variables, name)).iter().map(|v| *v as usize).collect()
+    };
     let (x, y) = (tokens("x"), tokens("y"));
     let names: Vec<String> =
         network.parameters().into_iter().map(|(name, ..)| format!("model.{name}")).collect();
-    let mut parameters: Vec<Vec<f64>> = names.iter().map(|name| values(first(variables, name))).collect();
+    let mut parameters: Vec<Vec<f64>> =
+        names.iter().map(|name| values(first(variables, name))).collect();
     let is_small = case.work.elements <= SMALL;
     let mut moments: [Vec<Vec<f64>>; 2] = [vec![], vec![]];
     if is_small {
@@ -185,7 +193,9 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
         let corrections = BETAS.map(|beta| 1.0 - beta.powi(step as i32 + 1));
         for (p, name) in names.iter().enumerate() {
             let found = |prefix: &str| {
-                Ok::<_, wengert::Diagnostic>(values(&resident.variable(&format!("{prefix}{name}"))?))
+                Ok::<_, wengert::Diagnostic>(values(
+                    &resident.variable(&format!("{prefix}{name}"))?,
+                ))
             };
             let [found_m, found_v, after] = [found("adamw.m.")?, found("adamw.v.")?, found("")?];
             let largest = gradients[p].iter().fold(0.0f64, |a, g| a.max(g.abs()));
@@ -193,8 +203,13 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
                 let [m, v] = [&moments[0][p][i], &moments[1][p][i]];
                 // Deviations of gradients are relative to the array's largest element.
                 comparison.add(found_m[i], BETAS[0] * m + (1.0 - BETAS[0]) * g, largest);
-                comparison.add(found_v[i], BETAS[1] * v + (1.0 - BETAS[1]) * g * g, largest * largest);
-                let direction = found_m[i] / corrections[0] / ((found_v[i] / corrections[1]).sqrt() + 1e-8);
+                comparison.add(
+                    found_v[i],
+                    BETAS[1] * v + (1.0 - BETAS[1]) * g * g,
+                    largest * largest,
+                );
+                let direction =
+                    found_m[i] / corrections[0] / ((found_v[i] / corrections[1]).sqrt() + 1e-8);
                 let moved = parameters[p][i] * (1.0 - RATE * DECAY) - RATE * direction;
                 comparison.add(after[i], moved, 1.0);
             }
@@ -226,7 +241,9 @@ mod tests {
     /// The drawn parameters are exactly the program's.
     #[test]
     fn parameters_are_the_networks() {
-        let Kind::Transformer { network } = cases(true).remove(0).kind else { panic!("a transformer") };
+        let Kind::Transformer { network } = cases(true).remove(0).kind else {
+            panic!("a transformer")
+        };
         let count: usize =
             network.parameters().iter().map(|(_, shape, _)| shape.iter().product::<usize>()).sum();
         assert_eq!(count, network.settings().parameters());

@@ -35,7 +35,9 @@ pub(super) fn make(dtype: DType, extent: usize) -> Result<Made> {
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;
-    let Kind::Transpose { extent } = case.kind else { unreachable!("this is the check of transpositions") };
+    let Kind::Transpose { extent } = case.kind else {
+        unreachable!("this is the check of transpositions")
+    };
     let (x, y) = (first(variables, "x"), resident.variable("y")?);
     let mut comparison = Comparison::default();
     for i in sampled(y.len(), 1 << 16) {

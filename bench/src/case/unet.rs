@@ -55,7 +55,8 @@ impl UNet {
         let pair = |n: usize, inputs: usize| pixels(n) * 9 * (inputs + level(n)) * level(n);
         let down = (0..=depth).map(|n| pair(n, if n == 0 { channels } else { level(n - 1) }));
         // Each pixel of the smaller image contributes to four.
-        let up = (0..depth).map(|n| pixels(n + 1) * 4 * level(n + 1) * level(n) + pair(n, level(n + 1)));
+        let up =
+            (0..depth).map(|n| pixels(n + 1) * 4 * level(n + 1) * level(n) + pair(n, level(n + 1)));
         let all = down.chain(up).sum::<usize>() + pixels(0) * width * classes;
         [all, pixels(0) * 9 * channels * width].map(|n| n as u64)
     }
@@ -78,7 +79,9 @@ fn case(network: UNet) -> Case {
     let [products, first] = network.products();
     let (images, pixels) = (batch as u64, (extent * extent) as u64);
     Case {
-        id: format!("step unet {extent}x{extent}x{channels} C{width} D{depth} K{classes} adam B{batch}"),
+        id: format!(
+            "step unet {extent}x{extent}x{channels} C{width} D{depth} K{classes} adam B{batch}"
+        ),
         group: GROUP_OF_MEMORY.into(),
         dtype: Float::F32,
         work: Work {

@@ -34,8 +34,15 @@ struct Deep {
 
 impl Form {
     /// Every shape.
-    pub const ALL: [Form; 7] =
-        [Form::Chain, Form::Layers, Form::Training, Form::Sum, Form::Concatenation, Form::Loop, Form::Loops];
+    pub const ALL: [Form; 7] = [
+        Form::Chain,
+        Form::Layers,
+        Form::Training,
+        Form::Sum,
+        Form::Concatenation,
+        Form::Loop,
+        Form::Loops,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -58,7 +65,9 @@ impl Form {
             Form::Training => "a deep network's training step: forward, backward, AdamW",
             Form::Sum => "one sum of many terms",
             Form::Concatenation => "one concatenation of many parts",
-            Form::Loop => "a loop whose step is a long chain, with a captured parameter for each link",
+            Form::Loop => {
+                "a loop whose step is a long chain, with a captured parameter for each link"
+            }
             Form::Loops => "small loops one behind the other, each with numbers of its own",
         }
     }
@@ -110,7 +119,8 @@ impl Form {
             Form::Concatenation => {
                 let part = |_| Tensor::variable(vector(WIDTH), Initializer::Zeros);
                 let parts: Vec<Tensor> = f.param("parts", (0..units).map(part).collect());
-                let parts: Vec<Tensor> = parts.iter().map(|part| part.tanh().reverse(&[0])).collect();
+                let parts: Vec<Tensor> =
+                    parts.iter().map(|part| part.tanh().reverse(&[0])).collect();
                 f.output("y", Tensor::concatenate(&parts.iter().collect::<Vec<_>>(), 0));
             }
             Form::Loop => {

@@ -99,7 +99,8 @@ fn best(form: Form, size: usize, rounds: usize) -> Result<Compiled> {
 /// All figures of the shapes in Markdown.
 pub fn summary(all: &[Scaling]) -> String {
     let mut lines = vec![
-        "| graph | equations | traced, µs each | compiled, ms | µs each | greatest / least |".to_owned(),
+        "| graph | equations | traced, µs each | compiled, ms | µs each | greatest / least |"
+            .to_owned(),
         "|---|--:|--:|--:|--:|--:|".to_owned(),
     ];
     for scaling in all {

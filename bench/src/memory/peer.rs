@@ -55,7 +55,8 @@ pub fn ask(
     starter: &Starter,
     case: &Case,
 ) -> Result<std::result::Result<(Vec<Footprint>, BTreeMap<String, String>), String>> {
-    let failed = |what: &str| Diagnostic::new(format!("the process of `{}` {what}", starter.program));
+    let failed =
+        |what: &str| Diagnostic::new(format!("the process of `{}` {what}", starter.program));
     let mut command = Command::new(&starter.program);
     command.args(&starter.arguments).args(["--memory", &case.id]);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -74,7 +75,9 @@ pub fn ask(
     let Said { contender, device, libraries, parameters, state_bytes, ways } = said;
     if parameters != case.work.elements {
         let wanted = case.work.elements;
-        return Err(failed(&format!("compiled a network of {parameters} parameters, not {wanted}")));
+        return Err(failed(&format!(
+            "compiled a network of {parameters} parameters, not {wanted}"
+        )));
     }
     let footprint = |(way, needs): (String, Way)| Footprint {
         case: case.id.clone(),
@@ -107,7 +110,9 @@ mod tests {
         let case = catalogue_of_memory(true).remove(0);
         let said = |parameters: u64| {
             let way = |bytes| {
-                format!(r#"{{"temporary_bytes": {bytes}, "result_bytes": 4, "compile_seconds": 0.5}}"#)
+                format!(
+                    r#"{{"temporary_bytes": {bytes}, "result_bytes": 4, "compile_seconds": 0.5}}"#
+                )
             };
             format!(
                 r#"{{"contender": "script", "device": "cpu", "libraries": {{"sh": "1"}}, "parameters": {parameters},

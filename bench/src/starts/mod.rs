@@ -157,7 +157,11 @@ fn judge(case: &Case, loss: f64) -> Result<()> {
 ///
 /// Errors: it does not start, fails, or prints something else. `Ok(Err(why))` if it cannot take
 /// part.
-fn begin(starter: &Starter, case: &Case, cache: &Path) -> Result<std::result::Result<(f64, Told), String>> {
+fn begin(
+    starter: &Starter,
+    case: &Case,
+    cache: &Path,
+) -> Result<std::result::Result<(f64, Told), String>> {
     let failed = |what: &str| Diagnostic::new(format!("the start of `{}` {what}", starter.program));
     let mut command = Command::new(&starter.program);
     command.args(&starter.arguments).args(["--start", &case.id, "--cache"]).arg(cache);
@@ -167,7 +171,8 @@ fn begin(starter: &Starter, case: &Case, cache: &Path) -> Result<std::result::Re
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| failed(&format!("is not possible: {e}")))?;
-    let mut lines = BufReader::new(child.stdout.take().expect("the output was asked to be a pipe")).lines();
+    let mut lines =
+        BufReader::new(child.stdout.take().expect("the output was asked to be a pipe")).lines();
     let mut line = || lines.next().and_then(std::result::Result::ok);
     let first = line();
     let seconds = start.elapsed().as_secs_f64();
@@ -214,9 +219,15 @@ pub fn measure(
                 order.reverse();
             }
             for starter in order {
-                progress(&format!("{}: round {} of {rounds}, {}", case.id, round + 1, starter.shown()));
-                let folder = tempfile::tempdir()
-                    .map_err(|e| Diagnostic::new(format!("cannot make a folder for caches: {e}")))?;
+                progress(&format!(
+                    "{}: round {} of {rounds}, {}",
+                    case.id,
+                    round + 1,
+                    starter.shown()
+                ));
+                let folder = tempfile::tempdir().map_err(|e| {
+                    Diagnostic::new(format!("cannot make a folder for caches: {e}"))
+                })?;
                 match both(starter, case, folder.path(), &mut rows) {
                     Ok(Ok(libraries)) => found.libraries.extend(libraries),
                     Ok(Err(why)) => {
@@ -256,8 +267,9 @@ fn both(
 }
 
 fn add(rows: &mut Vec<Row>, case: &Case, warm: Option<bool>, seconds: f64, told: Told) {
-    let same =
-        |row: &&mut Row| row.case == case.id && row.told.contender == told.contender && row.warm == warm;
+    let same = |row: &&mut Row| {
+        row.case == case.id && row.told.contender == told.contender && row.warm == warm
+    };
     match rows.iter_mut().find(same) {
         Some(row) => {
             row.seconds.push(seconds);
@@ -278,9 +290,14 @@ impl Starter {
     /// The contender's name, if it has not told one.
     pub fn shown(&self) -> String {
         // The last argument distinguishes contenders of one program.
-        let name = self.arguments.windows(2).find(|pair| pair[0] == "--serve").map(|pair| pair[1].clone());
+        let name =
+            self.arguments.windows(2).find(|pair| pair[0] == "--serve").map(|pair| pair[1].clone());
         name.unwrap_or_else(|| {
-            if self.arguments.iter().any(|a| a == "serve") { "wengert".into() } else { self.program.clone() }
+            if self.arguments.iter().any(|a| a == "serve") {
+                "wengert".into()
+            } else {
+                self.program.clone()
+            }
         })
     }
 }

@@ -29,7 +29,13 @@ pub fn start(case: &Case, device: Device, out: &mut dyn Write) -> Result<()> {
         session.set_variable(path, value)?;
     }
     let compiling = Instant::now();
-    let plan = pipeline::compile(&made.program, FUNCTION, &bind!(), session.target(), &Options::default())?;
+    let plan = pipeline::compile(
+        &made.program,
+        FUNCTION,
+        &bind!(),
+        session.target(),
+        &Options::default(),
+    )?;
     let (arena, bound) = (plan.arena, plan.lower_bound);
     let mut compiled = session.load_plan(plan)?;
     let compile_seconds = (built + compiling.elapsed()).as_secs_f64();
@@ -66,8 +72,10 @@ pub fn start(case: &Case, device: Device, out: &mut dyn Write) -> Result<()> {
 fn peak() -> Result<u64> {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     of_status(&text).ok_or_else(|| {
-        Diagnostic::new("the memory of this process is unknown: there is no `VmHWM` in /proc/self/status")
-            .help("starts are measured on Linux")
+        Diagnostic::new(
+            "the memory of this process is unknown: there is no `VmHWM` in /proc/self/status",
+        )
+        .help("starts are measured on Linux")
     })
 }
 
@@ -95,7 +103,10 @@ mod tests {
         // Parameters, two moments, and up to 1000 bytes more: tokens and a counter.
         let state = 12 * case.work.elements;
         assert!((state..state + 1000).contains(&told.state_bytes), "{told:?}");
-        assert!(told.bound_bytes <= told.arena_bytes && told.peak_bytes > told.state_bytes, "{told:?}");
+        assert!(
+            told.bound_bytes <= told.arena_bytes && told.peak_bytes > told.state_bytes,
+            "{told:?}"
+        );
         assert!(told.compile_seconds.unwrap() > 0.0 && !told.caches);
     }
 

@@ -12,8 +12,10 @@ pub(super) fn markdown(records: &[Record]) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let others: Vec<&str> =
-        in_order(all.iter().map(|f| f.contender.as_str())).into_iter().filter(|n| !is_ours(n)).collect();
+    let others: Vec<&str> = in_order(all.iter().map(|f| f.contender.as_str()))
+        .into_iter()
+        .filter(|n| !is_ours(n))
+        .collect();
     let mut text = String::from(
         "\n| step | parameters | state | arena | bound | arena ÷ bound | naive order | arena ÷ naive | compiling | planning |",
     );
@@ -25,11 +27,17 @@ pub(super) fn markdown(records: &[Record]) -> String {
     _ = writeln!(text, "\n{rule}");
     for case in in_order(all.iter().map(|f| f.case.as_str())) {
         let least = |name: &str| {
-            all.iter().filter(|f| f.case == case && f.contender == name).min_by_key(|f| f.bytes()).copied()
+            all.iter()
+                .filter(|f| f.case == case && f.contender == name)
+                .min_by_key(|f| f.bytes())
+                .copied()
         };
         let ours = least(OURS);
-        let Some(any) = ours.or_else(|| all.iter().find(|f| f.case == case).copied()) else { continue };
-        let of_ours = |show: &dyn Fn(&Footprint) -> Option<String>| ours.and_then(show).unwrap_or_default();
+        let Some(any) = ours.or_else(|| all.iter().find(|f| f.case == case).copied()) else {
+            continue;
+        };
+        let of_ours =
+            |show: &dyn Fn(&Footprint) -> Option<String>| ours.and_then(show).unwrap_or_default();
         let by = |f: &Footprint, whole: Option<u64>| whole.map(|whole| ratio(f.arena_bytes, whole));
         _ = write!(text, "| {case} | {} | {} |", any.parameters, size(any.state_bytes));
         let cells = [
@@ -45,7 +53,8 @@ pub(super) fn markdown(records: &[Record]) -> String {
         for other in &others {
             let theirs = least(other);
             let shown = theirs.map_or(String::new(), |f| size(f.bytes()));
-            let compared = ours.zip(theirs).map_or(String::new(), |(a, b)| ratio(a.bytes(), b.bytes()));
+            let compared =
+                ours.zip(theirs).map_or(String::new(), |(a, b)| ratio(a.bytes(), b.bytes()));
             _ = write!(text, " {shown} | {compared} |");
         }
         text.push('\n');

@@ -68,10 +68,13 @@ pub(super) fn markdown(records: &[Record]) -> String {
             let of_case: Vec<&Start> = starts.iter().copied().filter(|s| s.case == *case).collect();
             let has_warm = of_case.iter().any(|s| s.warm == Some(true));
             // Memory is that of the cold start, which includes compiling.
-            for warm in [false, true].into_iter().filter(|warm| !*warm || figure.has_warmth && has_warm) {
+            for warm in
+                [false, true].into_iter().filter(|warm| !*warm || figure.has_warmth && has_warm)
+            {
                 // Contenders without a cache have the same figure in both rows.
                 let of_row = |name: &str| {
-                    let of_name = |s: &&&Start| s.contender == name && s.warm.is_none_or(|w| w == warm);
+                    let of_name =
+                        |s: &&&Start| s.contender == name && s.warm.is_none_or(|w| w == warm);
                     of_case.iter().find(of_name).copied()
                 };
                 let cache = match (figure.has_warmth, warm) {
@@ -84,14 +87,16 @@ pub(super) fn markdown(records: &[Record]) -> String {
                 let shown = floor.map_or(String::new(), figure.show);
                 _ = write!(text, "| {} | {case} | {cache} | {shown} |", figure.name);
                 for contender in &contenders {
-                    let value = of_row(contender).and_then(figure.of).map_or(String::new(), figure.show);
+                    let value =
+                        of_row(contender).and_then(figure.of).map_or(String::new(), figure.show);
                     _ = write!(text, " {value} |");
                 }
                 let beyond = |start: &Start| {
                     let state = if figure.has_warmth { 0.0 } else { start.state_bytes as f64 };
                     (figure.of)(start).map(|value| value - state)
                 };
-                let others = contenders.iter().filter(|name| !is_ours(name)).filter_map(|name| of_row(name));
+                let others =
+                    contenders.iter().filter(|name| !is_ours(name)).filter_map(|name| of_row(name));
                 let best = others.filter_map(beyond).min_by(f64::total_cmp);
                 let ratio = ours.and_then(beyond).zip(best).map(|(ours, best)| best / ours);
                 _ = writeln!(text, " {} |", ratio.map_or(String::new(), |r| format!("{r:.2}")));

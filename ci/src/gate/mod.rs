@@ -66,7 +66,8 @@ pub struct Collection {
 impl Collection {
     /// Adds the module of a plan for an architecture, under a name that identifies the plan.
     pub fn add(&mut self, name: &str, architecture: Architecture, text: String) {
-        let (_, architectures) = self.by_text.entry(text).or_insert_with(|| (name.to_string(), Vec::new()));
+        let (_, architectures) =
+            self.by_text.entry(text).or_insert_with(|| (name.to_string(), Vec::new()));
         if !architectures.contains(&architecture) {
             architectures.push(architecture);
         }
@@ -76,8 +77,9 @@ impl Collection {
     ///
     /// Errors: a line `// dynamic_shared` is malformed.
     pub fn sources(self) -> Result<Vec<Source>> {
-        let source =
-            |(text, (name, architectures))| Ok(Source { architectures, ..Source::parse(name, text)? });
+        let source = |(text, (name, architectures))| {
+            Ok(Source { architectures, ..Source::parse(name, text)? })
+        };
         let mut sources = self.by_text.into_iter().map(source).collect::<Result<Vec<Source>>>()?;
         sources.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(sources)
@@ -154,8 +156,9 @@ impl Source {
     ///
     /// Errors: the folder or a file cannot be read, or it has no such file.
     pub fn read_folder(folder: &Path) -> Result<Vec<Source>> {
-        let broken =
-            |path: &Path, e: std::io::Error| Diagnostic::new(format!("cannot read {}: {e}", path.display()));
+        let broken = |path: &Path, e: std::io::Error| {
+            Diagnostic::new(format!("cannot read {}: {e}", path.display()))
+        };
         let entries = fs::read_dir(folder).map_err(|e| broken(folder, e))?;
         let paths = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>();
         let mut paths = paths.map_err(|e| broken(folder, e))?;
@@ -208,12 +211,18 @@ pub fn assemble(sources: &[Source], allowed: &Allowed) -> Result<Report> {
         match words? {
             Ok(words) => report.add(source, architecture, &words, allowed)?,
             Err(words) => {
-                report.failures.push(format!("{} for {}: {words}", source.name, architecture.name()));
+                report.failures.push(format!(
+                    "{} for {}: {words}",
+                    source.name,
+                    architecture.name()
+                ));
             }
         }
     }
     for source in sources.iter().filter(|s| !Architecture::ALL.iter().any(|a| wanted(s, a))) {
-        report.failures.push(format!("{}: its `.target` is not one of our architectures", source.name));
+        report
+            .failures
+            .push(format!("{}: its `.target` is not one of our architectures", source.name));
     }
     Ok(report)
 }
@@ -225,7 +234,11 @@ fn admits(text: &str, architecture: Architecture) -> bool {
     let name = target.map_or("", |t| t.split(',').next().unwrap_or("").trim());
     let number = name.trim_start_matches("sm_").trim_end_matches(['a', 'f']);
     let Ok(number) = number.parse::<u32>() else { return false };
-    if name.ends_with(['a', 'f']) { architecture.number == number } else { architecture.number >= number }
+    if name.ends_with(['a', 'f']) {
+        architecture.number == number
+    } else {
+        architecture.number >= number
+    }
 }
 
 /// The arguments of `ptxas` that affect the code, for an architecture (`sm_90`): those of the
@@ -267,7 +280,8 @@ fn verbose_output(
     ptxas.arg("-o").arg(scratch.path().join("module.cubin")).arg(&source);
     let output = ptxas.output().map_err(|e| Diagnostic::new(format!("cannot run ptxas: {e}")))?;
     let words = [&output.stdout[..], &output.stderr[..]].concat();
-    let words = String::from_utf8_lossy(&words).replace(&source.display().to_string(), "module.ptx");
+    let words =
+        String::from_utf8_lossy(&words).replace(&source.display().to_string(), "module.ptx");
     if !output.status.success() {
         return Ok(Err(words.trim().to_string()));
     }

@@ -44,7 +44,12 @@ const RESERVED_SHARED: u32 = 1024;
 /// Source: the occupancy calculator of Nsight Compute, for compute capabilities 8.x and later.
 /// Registers are allocated per warp in units of 256, for four warps at a time. Shared memory is
 /// allocated per block in units of 128 bytes, with 1 KiB for the system.
-pub fn occupancy(architecture: Architecture, threads: u32, registers: u32, shared: u32) -> Option<Occupancy> {
+pub fn occupancy(
+    architecture: Architecture,
+    threads: u32,
+    registers: u32,
+    shared: u32,
+) -> Option<Occupancy> {
     if threads == 0 || threads > MAX_BLOCK || shared > architecture.shared_per_block {
         return None;
     }
@@ -54,13 +59,15 @@ pub fn occupancy(architecture: Architecture, threads: u32, registers: u32, share
     let limits = [
         (with_registers / warps, Limit::Registers),
         (
-            architecture.shared_per_multiprocessor / (shared + RESERVED_SHARED).next_multiple_of(128),
+            architecture.shared_per_multiprocessor
+                / (shared + RESERVED_SHARED).next_multiple_of(128),
             Limit::Shared,
         ),
         (architecture.threads_per_multiprocessor / WARP / warps, Limit::Threads),
         (architecture.blocks_per_multiprocessor, Limit::Blocks),
     ];
-    let (blocks, limit) = limits.into_iter().min_by_key(|(blocks, _)| *blocks).expect("there are four");
+    let (blocks, limit) =
+        limits.into_iter().min_by_key(|(blocks, _)| *blocks).expect("there are four");
     (blocks > 0).then_some(Occupancy {
         blocks,
         warps: blocks * warps,
@@ -75,7 +82,8 @@ mod tests {
 
     fn on(name: &str, threads: u32, registers: u32, shared: u32) -> Option<(u32, u32, Limit)> {
         let architecture = Architecture::from_name(name).unwrap();
-        occupancy(architecture, threads, registers, shared).map(|o| (o.blocks, o.percent(), o.limit))
+        occupancy(architecture, threads, registers, shared)
+            .map(|o| (o.blocks, o.percent(), o.limit))
     }
 
     #[test]

@@ -57,8 +57,9 @@ impl Report {
         // Each kernel once, on the architecture of its lowest occupancy.
         let mut seen = std::collections::BTreeSet::new();
         for m in rows.into_iter().filter(|m| seen.insert(&m.kernel)).take(SHOWN) {
-            let limit =
-                m.occupancy.map_or("does not fit".into(), |o| format!("{:?}", o.limit).to_lowercase());
+            let limit = m
+                .occupancy
+                .map_or("does not fit".into(), |o| format!("{:?}", o.limit).to_lowercase());
             writeln!(
                 text,
                 "| {} | {} | {} | {} | {} | {} | {} / {} | {} % | {limit} |",
@@ -77,7 +78,9 @@ impl Report {
         for (title, lines) in [("Failures", &self.failures), ("Allowed", &self.allowed)] {
             if !lines.is_empty() {
                 writeln!(text, "\n## {title}\n").expect("a string takes all text");
-                lines.iter().for_each(|line| text += &format!("- {}\n", line.replace('\n', "\n  ")));
+                lines
+                    .iter()
+                    .for_each(|line| text += &format!("- {}\n", line.replace('\n', "\n  ")));
             }
         }
         text

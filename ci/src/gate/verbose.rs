@@ -51,7 +51,10 @@ pub fn parse(words: &str) -> Result<Vec<Used>> {
         }
     }
     match found.iter().find(|u| u.registers == 0) {
-        Some(u) => Err(Diagnostic::new(format!("ptxas does not say how many registers `{}` uses", u.kernel))),
+        Some(u) => Err(Diagnostic::new(format!(
+            "ptxas does not say how many registers `{}` uses",
+            u.kernel
+        ))),
         None => Ok(found),
     }
 }
@@ -63,9 +66,9 @@ fn between<'a>(line: &'a str, start: &str, end: &str) -> Option<&'a str> {
 /// The number before `words` in a line.
 fn before(line: &str, words: &str) -> Result<u32> {
     let number = line.split_once(words).and_then(|(start, _)| start.rsplit([' ', '\t']).next());
-    number
-        .and_then(|n| n.parse().ok())
-        .ok_or_else(|| Diagnostic::new(format!("no number before `{}` in `{}`", words.trim(), line.trim())))
+    number.and_then(|n| n.parse().ok()).ok_or_else(|| {
+        Diagnostic::new(format!("no number before `{}` in `{}`", words.trim(), line.trim()))
+    })
 }
 
 /// The names of a module's kernels.
@@ -121,7 +124,13 @@ ptxas info    : Used 32 registers, used 1 barriers, 1200 bytes smem, 360 bytes c
     fn numbers_are_read_and_calls_are_counted() {
         let found = parse(WORDS).unwrap();
         let k2 = Used { kernel: "k2".into(), registers: 40, shared: 0, stack: 168, spills: (4, 8) };
-        let k = Used { kernel: "k".into(), registers: 32, shared: 1200, stack: 800, spills: (832, 1080) };
+        let k = Used {
+            kernel: "k".into(),
+            registers: 32,
+            shared: 1200,
+            stack: 800,
+            spills: (832, 1080),
+        };
         assert_eq!(found, [k2, k]);
     }
 

@@ -81,7 +81,10 @@ pub fn is_marked(attributes: &[Attribute]) -> Result<bool> {
                 ));
             }
             if marked {
-                return Err(Error::new_spanned(attribute, "the field is marked twice: remove one mark"));
+                return Err(Error::new_spanned(
+                    attribute,
+                    "the field is marked twice: remove one mark",
+                ));
             }
             marked = true;
         } else if attribute.path().is_ident("differentiable") {
@@ -97,7 +100,8 @@ pub fn is_marked(attributes: &[Attribute]) -> Result<bool> {
 /// Checks that a variant of an enum has no attributes of its own.
 pub fn check_variant(attributes: &[Attribute]) -> Result<()> {
     for attribute in attributes {
-        if attribute.path().is_ident("no_derivative") || attribute.path().is_ident("differentiable") {
+        if attribute.path().is_ident("no_derivative") || attribute.path().is_ident("differentiable")
+        {
             return Err(Error::new_spanned(
                 attribute,
                 "a variant has no derivative of its own: put `#[no_derivative]` on each of its fields",

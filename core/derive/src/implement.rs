@@ -154,7 +154,12 @@ fn path_of(root: &TokenStream, field: &Field) -> TokenStream {
 
 /// A field's tangent vector, converted to the field's type if the tangent vector is the type
 /// itself.
-fn itself(root: &TokenStream, field: &Field, form: &TangentForm, tangent: TokenStream) -> TokenStream {
+fn itself(
+    root: &TokenStream,
+    field: &Field,
+    form: &TangentForm,
+    tangent: TokenStream,
+) -> TokenStream {
     if !form.is_itself {
         return tangent;
     }
@@ -261,7 +266,8 @@ fn pairs(
 
 fn components_arm(model: &Model, variant: &Variant, form: &TangentForm) -> TokenStream {
     let gives = variant.varying().map(|f| {
-        let (of, binding, part) = (trait_of(&model.root, f), &f.binding, part(&model.root, f, form));
+        let (of, binding, part) =
+            (trait_of(&model.root, f), &f.binding, part(&model.root, f, form));
         quote!(#of::components(#binding, #part, give);)
     });
     quote!({ #(#gives)* })
@@ -269,7 +275,8 @@ fn components_arm(model: &Model, variant: &Variant, form: &TangentForm) -> Token
 
 fn move_arm(model: &Model, variant: &Variant, form: &TangentForm) -> TokenStream {
     rebuilt(variant, &quote!(Self), true, &|f| {
-        let (of, binding, part) = (trait_of(&model.root, f), &f.binding, part(&model.root, f, form));
+        let (of, binding, part) =
+            (trait_of(&model.root, f), &f.binding, part(&model.root, f, form));
         quote!(#of::move_along(#binding, #part))
     })
 }

@@ -6,7 +6,8 @@ use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
 use syn::spanned::Spanned;
 use syn::{
-    Data, DeriveInput, Error, Fields, GenericParam, Generics, Ident, Index, Member, Result, Type, Visibility,
+    Data, DeriveInput, Error, Fields, GenericParam, Generics, Ident, Index, Member, Result, Type,
+    Visibility,
 };
 
 /// A struct or an enum.
@@ -72,7 +73,8 @@ impl Model {
     /// The parameters that occur in fields with a derivative, and those that occur in the other
     /// fields only.
     pub fn occurrences(&self) -> (BTreeSet<String>, BTreeSet<String>) {
-        let parameters: BTreeSet<String> = self.generics.params.iter().map(parameter_name).collect();
+        let parameters: BTreeSet<String> =
+            self.generics.params.iter().map(parameter_name).collect();
         let (mut varying, mut fixed) = (BTreeSet::new(), BTreeSet::new());
         for field in self.variants.iter().flat_map(|v| &v.fields) {
             let found = if field.is_marked { &mut fixed } else { &mut varying };

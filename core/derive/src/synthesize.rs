@@ -15,7 +15,8 @@ pub fn kept_generics(model: &Model) -> Generics {
     let mut kept = model.generics.clone();
     let dropped: BTreeSet<String> =
         kept.params.iter().map(parameter_name).filter(|name| !varying.contains(name)).collect();
-    kept.params = kept.params.into_iter().filter(|p| varying.contains(&parameter_name(p))).collect();
+    kept.params =
+        kept.params.into_iter().filter(|p| varying.contains(&parameter_name(p))).collect();
     if kept.params.is_empty() {
         return Generics::default();
     }
@@ -31,7 +32,9 @@ pub fn kept_generics(model: &Model) -> Generics {
     let root = &model.root;
     let bounds = kept.make_where_clause();
     bounds.predicates.extend(
-        types.iter().map(|name| -> syn::WherePredicate { parse_quote!(#name: #root::Differentiable) }),
+        types
+            .iter()
+            .map(|name| -> syn::WherePredicate { parse_quote!(#name: #root::Differentiable) }),
     );
     // Defaults belong to the original type.
     for parameter in &mut kept.params {
@@ -76,7 +79,8 @@ pub fn synthesize(model: &Model, name: &Ident, input: &DeriveInput) -> TokenStre
             (false, false) => quote!(#visibility struct #name #generics #bounds #body),
         }
     };
-    let own = Model { root: root.clone(), name: name.clone(), generics: generics.clone(), variants };
+    let own =
+        Model { root: root.clone(), name: name.clone(), generics: generics.clone(), variants };
     let implementation = implementation(&own, &generics, &own_form());
     quote! {
         #[doc = #doc]

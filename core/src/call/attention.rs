@@ -163,18 +163,24 @@ impl Attention {
             &[3, self.batch, self.queries.max(self.keys), self.heads, self.width],
         )?;
         if self.packed && self.queries != self.keys {
-            return Err(Diagnostic::new(format!("{} queries beside {} keys", self.queries, self.keys)));
+            return Err(Diagnostic::new(format!(
+                "{} queries beside {} keys",
+                self.queries, self.keys
+            )));
         }
         let scores = self.scores_shape();
         fits("scores", &scores)?;
         let one_or = |axis: usize| self.bias[axis] == 1 || self.bias[axis] == scores[axis];
-        if !self.bias.is_empty() && (self.bias.len() != 4 || !(0..3).all(one_or) || self.bias[3] != self.keys)
+        if !self.bias.is_empty()
+            && (self.bias.len() != 4 || !(0..3).all(one_or) || self.bias[3] != self.keys)
         {
             return Err(Diagnostic::new(format!("scores {scores:?} with a bias {:?}", self.bias))
                 .help("an extent of the bias is that of the scores; but for that of the keys, it may be 1"));
         }
         if !self.dtype.is_float() {
-            return Err(Diagnostic::new(format!("attention of {}", self.dtype)).help("it is of floats"));
+            return Err(
+                Diagnostic::new(format!("attention of {}", self.dtype)).help("it is of floats")
+            );
         }
         if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
             return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
@@ -262,7 +268,8 @@ impl Attention {
         let (wide, scale) = (self.wide(), self.factor());
         let bias = (!self.bias.is_empty()).then(|| self.bias_rows([b, n]));
         let score = |s: usize| {
-            let (value, error) = self.dot(self.of(operands, 0, [b, n], t), self.of(operands, 1, [b, n], s));
+            let (value, error) =
+                self.dot(self.of(operands, 0, [b, n], t), self.of(operands, 1, [b, n], s));
             let value = value * scale;
             // The back end may multiply the scale into q, into the sums, or into their
             // differences.
@@ -291,7 +298,11 @@ impl Attention {
         let (whole, bare) = (weight.abs() + error, (weight.abs() + error) / factor.abs());
         match whole.max(bare) > greatest(self.dtype) {
             true => f64::INFINITY,
-            false => error + 2.0 * rounding(self.dtype, whole).max(rounding(self.dtype, bare) * factor.abs()),
+            false => {
+                error
+                    + 2.0
+                        * rounding(self.dtype, whole).max(rounding(self.dtype, bare) * factor.abs())
+            }
         }
     }
 
@@ -321,7 +332,8 @@ impl Attention {
         }
         let entry = &mut found[1][(b * self.heads + n) * self.queries + t];
         entry.add(max + sum.ln(), 0.0);
-        entry.error += greatest + sum_error(wide, scores.len() + 4) + 4.0 * unit * (1.0 + max.abs());
+        entry.error +=
+            greatest + sum_error(wide, scores.len() + 4) + 4.0 * unit * (1.0 + max.abs());
     }
 
     fn cotangents(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
@@ -335,13 +347,15 @@ impl Attention {
         for (s, (score, error)) in self.scores(operands, [b, n, t]).into_iter().enumerate() {
             let p = (score - l).exp();
             let hidden = score == f64::NEG_INFINITY;
-            let relative = if hidden { 0.0 } else { growth(error + unit * (8.0 + 4.0 * (score - l).abs())) };
+            let relative =
+                if hidden { 0.0 } else { growth(error + unit * (8.0 + 4.0 * (score - l).abs())) };
             let (slope, slope_error) = self.dot(c.iter().copied(), self.of(operands, 2, [b, n], s));
             let difference = slope - m;
             let ds = p * difference * scale;
-            let ds_error =
-                (p * scale).abs() * (slope_error + 2.0 * unit * (slope.abs() + m.abs())) * (1.0 + relative)
-                    + ds.abs() * (relative + 8.0 * unit);
+            let ds_error = (p * scale).abs()
+                * (slope_error + 2.0 * unit * (slope.abs() + m.abs()))
+                * (1.0 + relative)
+                + ds.abs() * (relative + 8.0 * unit);
             let ds_error = self.weight_error(ds, scale, ds_error);
             let p_error = self.weight_error(p, 1.0, p * relative);
             let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: Vec<f64>| {
@@ -355,8 +369,9 @@ impl Attention {
                     entry.error += error * x.abs() * (1.0 + order);
                 }
             };
-            let numbers =
-                |part: usize, t: usize| self.of(operands, part, [b, n], t).map(Scalar::to_f64).collect();
+            let numbers = |part: usize, t: usize| {
+                self.of(operands, part, [b, n], t).map(Scalar::to_f64).collect()
+            };
             give(0, t, ds, ds_error, numbers(1, s));
             give(1, s, ds, ds_error, numbers(0, t));
             give(2, s, p, p_error, c.iter().map(|c| c.to_f64()).collect());

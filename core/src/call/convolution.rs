@@ -69,7 +69,8 @@ pub enum Direction {
 
 impl Direction {
     /// Every direction.
-    pub const ALL: [Direction; 3] = [Direction::Forward, Direction::InputGradient, Direction::FilterGradient];
+    pub const ALL: [Direction; 3] =
+        [Direction::Forward, Direction::InputGradient, Direction::FilterGradient];
 
     /// Position of the computed tensor among input, filter, result.
     pub const fn computed(self) -> usize {
@@ -96,8 +97,9 @@ impl Field for Direction {
     }
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         let found = Direction::ALL.into_iter().find(|d| d.to_attribute() == attribute);
-        found
-            .ok_or_else(|| Diagnostic::new("expected \"forward\", \"input_gradient\" or \"filter_gradient\""))
+        found.ok_or_else(|| {
+            Diagnostic::new("expected \"forward\", \"input_gradient\" or \"filter_gradient\"")
+        })
     }
 }
 
@@ -114,8 +116,9 @@ impl Field for Window {
                 .help("[input, filter, output, stride, low, lhs_dilation, rhs_dilation]"));
         };
         let extent = |n: i64| {
-            usize::try_from(n)
-                .map_err(|_| Diagnostic::new(format!("{n} in a window: only `low` may be negative")))
+            usize::try_from(n).map_err(|_| {
+                Diagnostic::new(format!("{n} in a window: only `low` may be negative"))
+            })
         };
         Ok(Window {
             input: extent(input)?,
@@ -148,29 +151,44 @@ impl Convolution {
         };
         vec![
             ty(&[self.batch], spatial(|w| w.input), &[self.groups * self.input_channels]),
-            ty(&[], spatial(|w| w.filter), &[self.input_channels, self.groups * self.output_channels]),
+            ty(
+                &[],
+                spatial(|w| w.filter),
+                &[self.input_channels, self.groups * self.output_channels],
+            ),
             ty(&[self.batch], spatial(|w| w.output), &[self.groups * self.output_channels]),
         ]
     }
 
     pub(super) fn verify(&self) -> Result<()> {
         if !(1..=3).contains(&self.window.len()) {
-            return Err(Diagnostic::new(format!("convolution over {} spatial axes", self.window.len()))
-                .help("1 to 3 are possible"));
+            return Err(Diagnostic::new(format!(
+                "convolution over {} spatial axes",
+                self.window.len()
+            ))
+            .help("1 to 3 are possible"));
         }
         if !self.dtype.is_float() && !self.dtype.is_integer() {
             return Err(Diagnostic::new(format!("convolution of {}", self.dtype)));
         }
         if self.groups == 0
-            || self.window.iter().any(|w| w.stride == 0 || w.lhs_dilation == 0 || w.rhs_dilation == 0)
+            || self
+                .window
+                .iter()
+                .any(|w| w.stride == 0 || w.lhs_dilation == 0 || w.rhs_dilation == 0)
         {
-            return Err(Diagnostic::new("groups, strides and dilations of a convolution are at least 1"));
+            return Err(Diagnostic::new(
+                "groups, strides and dilations of a convolution are at least 1",
+            ));
         }
         let all = |f: fn(&Window) -> usize, rest: &[usize]| {
             self.window.iter().map(f).chain(rest.iter().copied()).collect::<Vec<_>>()
         };
         fits("input", &all(|w| w.input, &[self.batch, self.groups, self.input_channels]))?;
-        fits("filter", &all(|w| w.filter, &[self.input_channels, self.groups, self.output_channels]))?;
+        fits(
+            "filter",
+            &all(|w| w.filter, &[self.input_channels, self.groups, self.output_channels]),
+        )?;
         fits("result", &all(|w| w.output, &[self.batch, self.groups, self.output_channels]))?;
         for w in &self.window {
             fits("window", &[w.output.max(1), w.stride])?;
@@ -190,25 +208,33 @@ impl Convolution {
         let elements = types[computed].elements().expect("extents were verified");
         let mut sums: Vec<Sum> = (0..elements).map(|_| Sum::new(accumulate)).collect();
         let extents = |f: fn(&Window) -> usize| self.window.iter().map(f).collect::<Vec<_>>();
-        let (input, filter, output) = (extents(|w| w.input), extents(|w| w.filter), extents(|w| w.output));
-        let flat = |at: &[usize], extents: &[usize]| at.iter().zip(extents).fold(0, |n, (i, e)| n * e + i);
+        let (input, filter, output) =
+            (extents(|w| w.input), extents(|w| w.filter), extents(|w| w.output));
+        let flat =
+            |at: &[usize], extents: &[usize]| at.iter().zip(extents).fold(0, |n, (i, e)| n * e + i);
         let (cin, cout) = (self.input_channels, self.output_channels);
         each(&output, &mut |o| {
             each(&filter, &mut |k| {
-                let meets = self.window.iter().enumerate().map(|(axis, w)| w.position(o[axis], k[axis]));
+                let meets =
+                    self.window.iter().enumerate().map(|(axis, w)| w.position(o[axis], k[axis]));
                 let Some(p) = meets.collect::<Option<Vec<_>>>() else { return };
                 let volume = |e: &[usize]| e.iter().product::<usize>();
                 for b in 0..self.batch {
                     for g in 0..self.groups {
                         for (i, c) in (0..cin).flat_map(|i| (0..cout).map(move |c| (i, c))) {
                             let at = [
-                                (b * volume(&input) + flat(&p, &input)) * self.groups * cin + g * cin + i,
+                                (b * volume(&input) + flat(&p, &input)) * self.groups * cin
+                                    + g * cin
+                                    + i,
                                 (flat(k, &filter) * cin + i) * self.groups * cout + g * cout + c,
-                                (b * volume(&output) + flat(o, &output)) * self.groups * cout + g * cout + c,
+                                (b * volume(&output) + flat(o, &output)) * self.groups * cout
+                                    + g * cout
+                                    + c,
                             ];
                             let mut given = (0..3).filter(|t| *t != computed).zip(operands);
                             let mut next = || {
-                                let (tensor, literal) = given.next().expect("two of three tensors are given");
+                                let (tensor, literal) =
+                                    given.next().expect("two of three tensors are given");
                                 literal.get(at[tensor])
                             };
                             sums[at[computed]].add_product(next(), next());
@@ -239,7 +265,9 @@ pub(super) fn each(extents: &[usize], f: &mut dyn FnMut(&[usize])) {
     let mut index = vec![0; extents.len()];
     loop {
         f(&index);
-        let Some(axis) = (0..extents.len()).rev().find(|a| index[*a] + 1 < extents[*a]) else { return };
+        let Some(axis) = (0..extents.len()).rev().find(|a| index[*a] + 1 < extents[*a]) else {
+            return;
+        };
         index[axis] += 1;
         index[axis + 1..].fill(0);
     }

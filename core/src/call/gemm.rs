@@ -125,7 +125,9 @@ impl Field for Matrix {
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         match Vec::from_attribute(attribute)?.as_slice() {
             [batch, row, column] => Ok(Matrix { batch: *batch, row: *row, column: *column }),
-            _ => Err(Diagnostic::new("a matrix is `[batch, row, column]`, the distances of its elements")),
+            _ => Err(Diagnostic::new(
+                "a matrix is `[batch, row, column]`, the distances of its elements",
+            )),
         }
     }
 }
@@ -144,12 +146,17 @@ impl Field for Epilogue {
         };
         let Attribute::List(steps) = attribute else { return Err(wrong()) };
         let mut steps = steps.into_iter().peekable();
-        let mut next =
-            |wanted: &str| steps.next_if(|s| matches!(s, Attribute::Text(t) if t == wanted)).is_some();
+        let mut next = |wanted: &str| {
+            steps.next_if(|s| matches!(s, Attribute::Text(t) if t == wanted)).is_some()
+        };
         let bias = next("bias");
         let activation = Activation::ALL.into_iter().find(|a| next(a.name()));
         let residual = next("residual");
-        if steps.next().is_some() { Err(wrong()) } else { Ok(Epilogue { bias, activation, residual }) }
+        if steps.next().is_some() {
+            Err(wrong())
+        } else {
+            Ok(Epilogue { bias, activation, residual })
+        }
     }
 }
 
@@ -194,10 +201,16 @@ impl Gemm {
         fits("out", &[self.batch, self.m, self.n])?;
         let accumulate = if self.operand.is_half() { DType::F32 } else { self.operand };
         if self.operand == DType::Bool || self.accumulate != accumulate {
-            return Err(Diagnostic::new(format!("gemm of {} accumulates in {accumulate}", self.operand)));
+            return Err(Diagnostic::new(format!(
+                "gemm of {} accumulates in {accumulate}",
+                self.operand
+            )));
         }
         if self.result != self.operand && self.result != self.accumulate {
-            return Err(Diagnostic::new(format!("gemm of {} cannot give {}", self.operand, self.result)));
+            return Err(Diagnostic::new(format!(
+                "gemm of {} cannot give {}",
+                self.operand, self.result
+            )));
         }
         if self.epilogue.activation.is_some() && !self.result.is_float() {
             return Err(Diagnostic::new("an activation needs a float result"));
@@ -216,8 +229,10 @@ impl Gemm {
                 for j in 0..self.n {
                     let mut sum = Sum::new(self.accumulate);
                     for k in 0..self.k {
-                        let x = lhs.get(b * self.lhs.batch + i * self.lhs.row + k * self.lhs.column);
-                        let y = rhs.get(b * self.rhs.batch + k * self.rhs.row + j * self.rhs.column);
+                        let x =
+                            lhs.get(b * self.lhs.batch + i * self.lhs.row + k * self.lhs.column);
+                        let y =
+                            rhs.get(b * self.rhs.batch + k * self.rhs.row + j * self.rhs.column);
                         sum.add_product(x, y);
                     }
                     let (value, error) = sum.finish();

@@ -60,7 +60,12 @@ impl Call {
             Call::Gemm(g) => g.operands(),
             Call::Convolution(c) => {
                 let computed = c.direction.computed();
-                c.tensors().into_iter().enumerate().filter(|(i, _)| *i != computed).map(|(_, t)| t).collect()
+                c.tensors()
+                    .into_iter()
+                    .enumerate()
+                    .filter(|(i, _)| *i != computed)
+                    .map(|(_, t)| t)
+                    .collect()
             }
             Call::Scatter(s) => s.operands(),
             Call::Sort(s) => s.operands(),
@@ -119,13 +124,15 @@ impl Call {
 
     /// The product of the extents of its loops, each counted as at least `least`.
     fn count(&self, least: usize) -> u64 {
-        let product =
-            |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul((*e).max(least) as u64));
+        let product = |extents: &[usize]| {
+            extents.iter().fold(1u64, |n, e| n.saturating_mul((*e).max(least) as u64))
+        };
         match self {
             Call::Gemm(g) => product(&[2, g.batch, g.m, g.n, g.k]),
             Call::Convolution(c) => {
                 let window = c.window.iter().map(|w| product(&[w.filter, w.output]));
-                let channels = product(&[2, c.batch, c.groups, c.input_channels, c.output_channels]);
+                let channels =
+                    product(&[2, c.batch, c.groups, c.input_channels, c.output_channels]);
                 window.fold(channels, u64::saturating_mul)
             }
             Call::Scatter(s) => product(&s.updates),
@@ -163,9 +170,13 @@ impl Call {
         }
         for (n, (literal, ty)) in operands.iter().zip(&types).enumerate() {
             let elements = ty.elements().expect("verified extents fit");
-            let enough = literal.len() == elements || (literal.len() > elements && self.may_be_larger(n));
+            let enough =
+                literal.len() == elements || (literal.len() > elements && self.may_be_larger(n));
             if literal.dtype() != ty.dtype || !enough {
-                return Err(Diagnostic::new(format!("operand {n} is {ty}, {} is given", literal.ty())));
+                return Err(Diagnostic::new(format!(
+                    "operand {n} is {ty}, {} is given",
+                    literal.ty()
+                )));
             }
         }
         let one = match self {
@@ -209,7 +220,10 @@ impl Call {
 
     /// The call with that name and attributes. An error names the attribute that is unknown,
     /// missing or malformed; [`Call::verify`] checks the rest.
-    pub fn from_attributes(name: &str, mut attributes: BTreeMap<String, Attribute>) -> Result<Call> {
+    pub fn from_attributes(
+        name: &str,
+        mut attributes: BTreeMap<String, Attribute>,
+    ) -> Result<Call> {
         let Some(kind) = CallKind::ALL.into_iter().find(|k| k.name() == name) else {
             let names: Vec<_> = CallKind::ALL.iter().map(|k| k.name()).collect();
             return Err(Diagnostic::new(format!("unknown call `{name}`"))

@@ -35,8 +35,13 @@ pub enum ScatterKind {
 
 impl ScatterKind {
     /// Every kind.
-    pub const ALL: [ScatterKind; 5] =
-        [ScatterKind::Add, ScatterKind::Mul, ScatterKind::Min, ScatterKind::Max, ScatterKind::Replace];
+    pub const ALL: [ScatterKind; 5] = [
+        ScatterKind::Add,
+        ScatterKind::Mul,
+        ScatterKind::Min,
+        ScatterKind::Max,
+        ScatterKind::Replace,
+    ];
 
     /// Name of the call and of the op.
     pub const fn name(self) -> &'static str {
@@ -143,7 +148,10 @@ impl Scatter {
     }
 
     /// The scatter of a kind with these attributes, which are removed from the map.
-    pub(super) fn of_kind(kind: ScatterKind, map: &mut BTreeMap<String, Attribute>) -> Result<Self> {
+    pub(super) fn of_kind(
+        kind: ScatterKind,
+        map: &mut BTreeMap<String, Attribute>,
+    ) -> Result<Self> {
         let given = map.remove("kind");
         let scatter = Scatter { kind, ..Scatter::from_attributes(map)? };
         // The name gives the kind: a `kind` attribute stays in the map and is reported as
@@ -175,8 +183,9 @@ impl Scatter {
         if !self.kind.takes(self.dtype) {
             return wrong(format!("{} has neither sums nor products", self.dtype));
         }
-        let ascending =
-            |axes: &[usize], rank: usize| axes.is_sorted_by(|a, b| a < b) && axes.iter().all(|a| *a < rank);
+        let ascending = |axes: &[usize], rank: usize| {
+            axes.is_sorted_by(|a, b| a < b) && axes.iter().all(|a| *a < rank)
+        };
         if !ascending(&self.update_window_dims, self.updates.len())
             || !ascending(&self.inserted_window_dims, self.operand.len())
         {
@@ -200,7 +209,9 @@ impl Scatter {
             .map(|a| self.updates[a])
             .collect();
         if scatter != positions {
-            return wrong(format!("updates have scatter extents {scatter:?}, indices {positions:?}"));
+            return wrong(format!(
+                "updates have scatter extents {scatter:?}, indices {positions:?}"
+            ));
         }
         let window = (0..self.operand.len()).filter(|a| !self.inserted_window_dims.contains(a));
         for (axis, update) in window.zip(&self.update_window_dims) {
@@ -226,14 +237,19 @@ impl Scatter {
             let mut start = vec![0i64; self.operand.len()];
             for (component, axis) in self.scatter_dims_to_operand_dims.iter().enumerate() {
                 let index = indices.get(number * vector + component);
-                start[*axis] = start[*axis].saturating_add(index.to_i64().expect("indices are integers"));
+                start[*axis] =
+                    start[*axis].saturating_add(index.to_i64().expect("indices are integers"));
             }
             number += 1;
             // The extents of the window along all axes of the operand.
             let mut whole = vec![1i64; self.operand.len()];
-            window_dims.iter().zip(&window).for_each(|(axis, extent)| whole[*axis] = *extent as i64);
-            let inside = (0..start.len())
-                .all(|a| start[a] >= 0 && start[a].saturating_add(whole[a]) <= self.operand[a] as i64);
+            window_dims
+                .iter()
+                .zip(&window)
+                .for_each(|(axis, extent)| whole[*axis] = *extent as i64);
+            let inside = (0..start.len()).all(|a| {
+                start[a] >= 0 && start[a].saturating_add(whole[a]) <= self.operand[a] as i64
+            });
             if !inside {
                 return;
             }

@@ -62,7 +62,9 @@ pub fn compare(x: Scalar, y: Scalar) -> Ordering {
 /// Fails if the indices of a row do not fit i32.
 pub(super) fn countable(length: usize) -> Result<()> {
     if length > i32::MAX as usize {
-        return Err(Diagnostic::new(format!("rows of {length} elements have more than i32 can count")));
+        return Err(Diagnostic::new(format!(
+            "rows of {length} elements have more than i32 can count"
+        )));
     }
     Ok(())
 }
@@ -100,7 +102,8 @@ impl Sort {
                 // A stable sort.
                 order.sort_by(|x, y| {
                     let by_key = |key: &Literal| compare(key.get(at(*x)), key.get(at(*y)));
-                    let order = operands.iter().map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
+                    let order =
+                        operands.iter().map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
                     if self.descending { order.reverse() } else { order }
                 });
                 for (rank, position) in order.into_iter().enumerate() {

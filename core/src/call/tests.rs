@@ -46,8 +46,11 @@ fn products_are_those_of_the_op() {
     for sample in DotGeneral::entries().iter().flat_map(|e| &e.samples) {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::F16, DType::BF16] {
             let shapes = sample.literals(DType::F32, 0);
-            let literals: Vec<Literal> =
-                shapes.iter().enumerate().map(|(n, l)| numbers(dtype, l.shape(), n as u64 + 7)).collect();
+            let literals: Vec<Literal> = shapes
+                .iter()
+                .enumerate()
+                .map(|(n, l)| numbers(dtype, l.shape(), n as u64 + 7))
+                .collect();
             let types: Vec<TensorType> = literals.iter().map(Literal::ty).collect();
             // A sample with a result dtype of its own takes halves only.
             let Ok(results) = sample.infer(&types) else { continue };
@@ -55,9 +58,10 @@ fn products_are_those_of_the_op() {
             calls += 1;
             let arrays: Vec<interpret::Array<f64>> =
                 literals.iter().map(|l| interpret::Array::from_literal(l).unwrap()).collect();
-            let wanted = sample.op.evaluate(&arrays, &results, &interpret::Regions::of(&[])).unwrap()[0]
-                .to_literal()
-                .unwrap();
+            let wanted =
+                sample.op.evaluate(&arrays, &results, &interpret::Regions::of(&[])).unwrap()[0]
+                    .to_literal()
+                    .unwrap();
             let reference = call.reference(&literals).unwrap();
             let wanted = wanted.reshape(reference.literal().shape()).unwrap();
             // Multiples of ¼ of small integers: sums are exact in every order.
@@ -73,34 +77,44 @@ fn products_are_those_of_the_op() {
 #[test]
 fn attentions_are_those_of_the_op() {
     let mut calls = 0;
-    for (dtype, useful) in [(DType::F64, 1e-13), (DType::F32, 1e-4), (DType::F16, 0.1), (DType::BF16, 0.6)] {
+    for (dtype, useful) in
+        [(DType::F64, 1e-13), (DType::F32, 1e-4), (DType::F16, 0.1), (DType::BF16, 0.6)]
+    {
         for sample in op::Attention::entries().iter().flat_map(|e| &e.samples) {
             let literals = sample.literals(dtype, 3);
             let types: Vec<TensorType> = literals.iter().map(Literal::ty).collect();
             let results = sample.infer(&types).unwrap();
-            let Compute::CallOrDecompose(call, rule) = sample.op.compute(&types, &results, &[]) else {
+            let Compute::CallOrDecompose(call, rule) = sample.op.compute(&types, &results, &[])
+            else {
                 continue;
             };
             calls += 1;
             assert_eq!((call.operands(), call.results()), (types.clone(), results.clone()));
             let arrays: Vec<interpret::Array<f64>> =
                 literals.iter().map(|l| interpret::Array::from_literal(l).unwrap()).collect();
-            let wanted = sample.op.evaluate(&arrays, &results, &interpret::Regions::of(&[])).unwrap();
+            let wanted =
+                sample.op.evaluate(&arrays, &results, &interpret::Regions::of(&[])).unwrap();
             let mut b = FunctionBuilder::new("decomposed");
-            let operands: Vec<_> =
-                types.iter().enumerate().map(|(n, ty)| b.input(&format!("x{n}"), ty.clone())).collect();
+            let operands: Vec<_> = types
+                .iter()
+                .enumerate()
+                .map(|(n, ty)| b.input(&format!("x{n}"), ty.clone()))
+                .collect();
             let values = b.scope().enter(|| rule(&operands));
             for (n, value) in values.iter().enumerate() {
                 b.output(&format!("y{n}"), value);
             }
             let decomposed = interpret::run(&b.finish().unwrap(), &literals).unwrap();
             let references = call.references(&literals).unwrap();
-            for ((reference, wanted), decomposed) in references.iter().zip(wanted).zip(&decomposed) {
+            for ((reference, wanted), decomposed) in references.iter().zip(wanted).zip(&decomposed)
+            {
                 let greatest = wanted.cells.iter().map(|c| c.real().abs()).fold(0.0, f64::max);
                 let error = reference.errors().iter().fold(0f64, |most, e| most.max(*e));
                 assert!(error < useful, "{call:?}: a bound of {error}");
                 assert!(greatest > 0.01, "{call:?}: there is something to compare");
-                reference.check(&wanted.to_literal().unwrap()).unwrap_or_else(|e| panic!("{call:?}: {e}"));
+                reference
+                    .check(&wanted.to_literal().unwrap())
+                    .unwrap_or_else(|e| panic!("{call:?}: {e}"));
                 reference.check(decomposed).unwrap_or_else(|e| panic!("{call:?}, decomposed: {e}"));
             }
         }
@@ -126,7 +140,11 @@ fn weights_beyond_halves_have_no_bound() {
     };
     let given = |call: &Attention, l: f64| {
         let one = |ty: &TensorType, x: f64| {
-            Literal::from_scalars(ty.dtype, &ty.extents().unwrap(), &[Scalar::from_f64(ty.dtype, x)])
+            Literal::from_scalars(
+                ty.dtype,
+                &ty.extents().unwrap(),
+                &[Scalar::from_f64(ty.dtype, x)],
+            )
         };
         let types = Call::Attention(call.clone()).operands();
         let values = [1.0, 1.0, 1.0, l, 1.0, 0.0];
@@ -153,23 +171,30 @@ fn an_epilogue_is_what_its_ops_are() {
             let epilogue = Epilogue { bias: true, activation, residual: true };
             let call = Call::Gemm(Gemm { epilogue, ..gemm(1, 3, 5, 4, dtype) });
             let shapes: [&[usize]; 4] = [&[3, 4], &[4, 5], &[5], &[3, 5]];
-            let literals: Vec<Literal> = (0..4).map(|n| numbers(dtype, shapes[n], n as u64)).collect();
+            let literals: Vec<Literal> =
+                (0..4).map(|n| numbers(dtype, shapes[n], n as u64)).collect();
             let function = FunctionBuilder::build("f", |f| {
-                let [x, y, b, r] = [0, 1, 2, 3].map(|n| f.input(&format!("x{n}"), literals[n].ty()));
+                let [x, y, b, r] =
+                    [0, 1, 2, 3].map(|n| f.input(&format!("x{n}"), literals[n].ty()));
                 let sum = x.dot(&y) + b.broadcast_in_dim(vec![3usize.into(), 5usize.into()], &[1]);
                 let active = match activation {
                     None => sum,
                     Some(Relu) => sum.max(sum.zeros_like()),
                     Some(Tanh) => sum.tanh(),
                     Some(GeluTanh) => {
-                        let inner = (&sum + &sum * &sum * &sum * 0.044715) * 0.797_884_560_802_865_4;
+                        let inner =
+                            (&sum + &sum * &sum * &sum * 0.044715) * 0.797_884_560_802_865_4;
                         &sum * ((inner.tanh() + 1.0) * 0.5)
                     }
                 };
                 f.output("y", active + r);
             })
             .unwrap();
-            let wanted = interpret::run(&function, &literals).unwrap().remove(0).reshape(&[1, 3, 5]).unwrap();
+            let wanted = interpret::run(&function, &literals)
+                .unwrap()
+                .remove(0)
+                .reshape(&[1, 3, 5])
+                .unwrap();
             let reference = call.reference(&literals).unwrap();
             reference.check(&wanted).unwrap_or_else(|e| panic!("{call:?}: {e}"));
             let worst = reference.errors().iter().fold(0.0f64, |a, b| a.max(*b));
@@ -186,7 +211,8 @@ fn every_order_of_f32_is_within_the_bound_and_little_else() {
     let wild = |seed: u64| {
         let values = numbers(DType::I64, &[k], seed);
         let scaled = values.scalars().enumerate();
-        let scaled = scaled.map(|(i, v)| v.to_i64().unwrap() as f32 * 1.37f32.powi(i as i32 % 40 - 20));
+        let scaled =
+            scaled.map(|(i, v)| v.to_i64().unwrap() as f32 * 1.37f32.powi(i as i32 % 40 - 20));
         Literal::from_vec(&[k], scaled.collect()).unwrap()
     };
     let (x, y) = (wild(1), wild(2));
@@ -213,20 +239,36 @@ fn sums_that_are_not_finite() {
     };
     let scalar = |v: f32| Literal::from_vec(&[1, 1, 1], vec![v]).unwrap();
     let infinite = run([f32::INFINITY, 1.0], [1.0, 5.0]);
-    assert!(infinite.check(&scalar(f32::INFINITY)).is_ok() && infinite.check(&scalar(5.0)).is_err());
+    assert!(
+        infinite.check(&scalar(f32::INFINITY)).is_ok() && infinite.check(&scalar(5.0)).is_err()
+    );
     let nan = run([f32::INFINITY, 1.0], [1.0, f32::NEG_INFINITY]);
     assert!(nan.check(&scalar(f32::NAN)).is_ok() && nan.check(&scalar(0.0)).is_err());
     // An intermediate sum may overflow or not.
     let large = run([3e38, 3e38], [1.0, -1.0]);
     assert!(large.check(&scalar(0.0)).is_ok() && large.check(&scalar(f32::INFINITY)).is_ok());
     let empty = Call::Gemm(gemm(1, 1, 1, 0, DType::F32));
-    let zero =
-        empty.reference(&[Literal::zeros(DType::F32, &[0]), Literal::zeros(DType::F32, &[0])]).unwrap();
+    let zero = empty
+        .reference(&[Literal::zeros(DType::F32, &[0]), Literal::zeros(DType::F32, &[0])])
+        .unwrap();
     assert!(zero.check(&scalar(0.0)).is_ok() && zero.check(&scalar(1e-45)).is_err());
 }
 
-fn convolution(direction: Direction, window: Vec<Window>, groups: usize, dtype: DType) -> Convolution {
-    Convolution { direction, batch: 2, groups, input_channels: 3, output_channels: 2, window, dtype }
+fn convolution(
+    direction: Direction,
+    window: Vec<Window>,
+    groups: usize,
+    dtype: DType,
+) -> Convolution {
+    Convolution {
+        direction,
+        batch: 2,
+        groups,
+        input_channels: 3,
+        output_channels: 2,
+        window,
+        dtype,
+    }
 }
 
 /// The definition with explicit arrays: dilate, pad, then correlate. One spatial axis.
@@ -250,7 +292,8 @@ fn plain(c: &Convolution, input: &[i64], filter: &[i64]) -> Vec<i64> {
                 result[(b * w.output + o) * cout + channel] = (0..w.filter)
                     .flat_map(|k| (0..c.input_channels).map(move |i| (k, i)))
                     .map(|(k, i)| {
-                        let x = line[o * w.stride + k * w.rhs_dilation][group * c.input_channels + i];
+                        let x =
+                            line[o * w.stride + k * w.rhs_dilation][group * c.input_channels + i];
                         x * filter[(k * c.input_channels + i) * cout + channel]
                     })
                     .sum();
@@ -317,19 +360,20 @@ fn tensors(c: &Convolution, seed: u64) -> [Literal; 3] {
 
 fn calls() -> impl Strategy<Value = Call> {
     let dtype = (0..DType::ALL.len()).prop_map(|i| DType::ALL[i]);
-    let epilogue = (any::<bool>(), 0usize..4, any::<bool>()).prop_map(|(bias, activation, residual)| {
-        Epilogue { bias, activation: Activation::ALL.get(activation).copied(), residual }
-    });
+    let epilogue =
+        (any::<bool>(), 0usize..4, any::<bool>()).prop_map(|(bias, activation, residual)| {
+            Epilogue { bias, activation: Activation::ALL.get(activation).copied(), residual }
+        });
     let size = || 0usize..1 << 40;
-    let gemms = (size(), size(), size(), size(), [size(), size(), size()], dtype.clone(), epilogue).prop_map(
-        |(batch, m, n, k, [x, y, z], dtype, epilogue)| {
+    let gemms = (size(), size(), size(), size(), [size(), size(), size()], dtype.clone(), epilogue)
+        .prop_map(|(batch, m, n, k, [x, y, z], dtype, epilogue)| {
             let lhs = Matrix { batch: x, row: y, column: z };
             Call::Gemm(Gemm { lhs, epilogue, ..gemm(batch, m % 1000, n % 1000, k % 1000, dtype) })
-        },
-    );
-    let convolution = (0usize..3, prop::collection::vec(windows(), 0..4), 0usize..9, dtype.clone()).prop_map(
-        |(d, window, groups, dtype)| Call::Convolution(convolution(Direction::ALL[d], window, groups, dtype)),
-    );
+        });
+    let convolution = (0usize..3, prop::collection::vec(windows(), 0..4), 0usize..9, dtype.clone())
+        .prop_map(|(d, window, groups, dtype)| {
+            Call::Convolution(convolution(Direction::ALL[d], window, groups, dtype))
+        });
     let list = || prop::collection::vec(0usize..100, 0..4);
     let scatter = (list(), list(), list(), list(), dtype.clone(), 0usize..5).prop_map(
         |(operand, indices, updates, dims, dtype, kind)| {
@@ -347,32 +391,40 @@ fn calls() -> impl Strategy<Value = Call> {
         },
     );
     let keys = prop::collection::vec(dtype.clone(), 0..4);
-    let sorts =
-        (size(), size(), size(), keys, any::<bool>()).prop_map(|(outer, length, inner, keys, descending)| {
+    let sorts = (size(), size(), size(), keys, any::<bool>()).prop_map(
+        |(outer, length, inner, keys, descending)| {
             Call::Sort(Sort { outer, length, inner, keys, descending })
-        });
+        },
+    );
     let tops = (size(), size(), size(), dtype)
         .prop_map(|(outer, length, k, dtype)| Call::TopK(TopK { outer, length, k, dtype }));
     let bias = prop::collection::vec(size(), 0..5);
     let attentions =
-        (prop::array::uniform5(size()), prop::array::uniform3(any::<bool>()), any::<f64>(), bias).prop_map(
-            |([batch, queries, keys, heads, width], [packed, causal, backward], scale, bias)| {
-                let (scale, dtype) = (Scalar::of(scale), if backward { DType::BF16 } else { DType::F64 });
-                Call::Attention(Attention {
-                    batch,
-                    queries,
-                    keys,
-                    heads,
-                    width,
-                    packed,
-                    bias,
-                    causal,
-                    backward,
+        (prop::array::uniform5(size()), prop::array::uniform3(any::<bool>()), any::<f64>(), bias)
+            .prop_map(
+                |(
+                    [batch, queries, keys, heads, width],
+                    [packed, causal, backward],
                     scale,
-                    dtype,
-                })
-            },
-        );
+                    bias,
+                )| {
+                    let (scale, dtype) =
+                        (Scalar::of(scale), if backward { DType::BF16 } else { DType::F64 });
+                    Call::Attention(Attention {
+                        batch,
+                        queries,
+                        keys,
+                        heads,
+                        width,
+                        packed,
+                        bias,
+                        causal,
+                        backward,
+                        scale,
+                        dtype,
+                    })
+                },
+            );
     prop_oneof![gemms, convolution, scatter, sorts, tops, attentions]
 }
 
@@ -385,16 +437,24 @@ fn bad_attributes_are_named() {
         Call::from_attributes("gemm", map).unwrap_err().to_string()
     };
     assert!(error(&|m| drop(m.remove("lhs"))).contains("`lhs` is missing"));
-    assert!(error(&|m| drop(m.insert("x".into(), 1usize.to_attribute()))).contains("no attribute `x`"));
+    assert!(
+        error(&|m| drop(m.insert("x".into(), 1usize.to_attribute()))).contains("no attribute `x`")
+    );
     assert!(
         error(&|m| drop(m.insert("lhs".into(), vec![1usize].to_attribute())))
             .contains("[batch, row, column]")
     );
     let steps = |names: &[&str]| texts(names.iter().copied());
     assert!(
-        error(&|m| drop(m.insert("epilogue".into(), steps(&["relu", "bias"])))).contains("list of steps")
+        error(&|m| drop(m.insert("epilogue".into(), steps(&["relu", "bias"]))))
+            .contains("list of steps")
     );
-    assert!(Call::from_attributes("fft", BTreeMap::new()).unwrap_err().to_string().contains("scatter_add"));
+    assert!(
+        Call::from_attributes("fft", BTreeMap::new())
+            .unwrap_err()
+            .to_string()
+            .contains("scatter_add")
+    );
     // The kind of a scatter is its name, not an attribute.
     let call = Call::Scatter(scatter(&[1], &[1, 0], &[1]));
     assert!(!call.attributes().contains_key("kind"));
@@ -466,13 +526,15 @@ fn what_meets_an_element_comes_in_order() {
             dtype,
             ..scatter(&[1], &[values.len() - 1, 1], &[values.len() - 1])
         });
-        let literal = |values: &[Scalar]| Literal::from_scalars(dtype, &[values.len()], values).unwrap();
+        let literal =
+            |values: &[Scalar]| Literal::from_scalars(dtype, &[values.len()], values).unwrap();
         let indices = Literal::zeros(DType::I32, &[values.len() - 1, 1]);
         let operands = [literal(&values[..1]), indices, literal(&values[1..])];
         call.reference(&operands).map(|r| r.literal().get(0))
     };
     let floats = |values: &[f32]| values.iter().map(|v| Scalar::of(*v)).collect::<Vec<_>>();
-    let float = |kind, values: &[f32]| found(kind, DType::F32, &floats(values)).unwrap().get::<f32>();
+    let float =
+        |kind, values: &[f32]| found(kind, DType::F32, &floats(values)).unwrap().get::<f32>();
     // The order determines which products overflow.
     assert_eq!(float(ScatterKind::Mul, &[1e30, 1e30, 1e-30]), f32::INFINITY);
     assert_eq!(float(ScatterKind::Mul, &[1e30, 1e-30, 1e30]), 1e30f32 * 1e-30 * 1e30);
@@ -486,9 +548,15 @@ fn what_meets_an_element_comes_in_order() {
     assert_eq!(bools(ScatterKind::Min, [false, true]).unwrap(), Scalar::of(false));
     assert_eq!(bools(ScatterKind::Replace, [true, false]).unwrap(), Scalar::of(false));
     for kind in [ScatterKind::Add, ScatterKind::Mul] {
-        assert!(bools(kind, [true, true]).unwrap_err().to_string().contains("neither sums nor products"));
+        assert!(
+            bools(kind, [true, true])
+                .unwrap_err()
+                .to_string()
+                .contains("neither sums nor products")
+        );
     }
-    let greatest = found(ScatterKind::Max, DType::U64, &[Scalar::of(3u64), Scalar::of(u64::MAX)]).unwrap();
+    let greatest =
+        found(ScatterKind::Max, DType::U64, &[Scalar::of(3u64), Scalar::of(u64::MAX)]).unwrap();
     assert_eq!(greatest, Scalar::of(u64::MAX));
 }
 
@@ -505,7 +573,8 @@ fn additions_round_in_their_order() {
     };
     let indices = Literal::zeros(DType::I32, &[3, 1]);
     // 2048 + 1 rounds to 2048, twice. Adding the two ones first would give 2050.
-    let found = call.reference(&[halves(&[2048.0]), indices, halves(&[1.0, 1.0, 0.0])]).unwrap().literal();
+    let found =
+        call.reference(&[halves(&[2048.0]), indices, halves(&[1.0, 1.0, 0.0])]).unwrap().literal();
     assert_eq!(found.get(0).to_f64(), 2048.0);
 }
 
@@ -534,13 +603,15 @@ fn sort(length: usize, keys: &[DType], descending: bool) -> Sort {
 #[test]
 fn floats_are_sorted_with_equal_zeros_and_nans_last() {
     let negative_nan = f32::from_bits(0xffc0_0001);
-    let values = [f32::NAN, 0.0, -1.0, f32::INFINITY, -0.0, negative_nan, f32::NEG_INFINITY, 1e-45, 0.0];
+    let values =
+        [f32::NAN, 0.0, -1.0, f32::INFINITY, -0.0, negative_nan, f32::NEG_INFINITY, 1e-45, 0.0];
     let up = order_of(&Call::Sort(sort(9, &[DType::F32], false)), &values);
     assert_eq!(up, [6, 2, 1, 4, 8, 7, 3, 0, 5]);
     // Not the reverse: equal elements keep their order.
     let down = order_of(&Call::Sort(sort(9, &[DType::F32], true)), &values);
     assert_eq!(down, [0, 5, 3, 7, 1, 4, 8, 2, 6]);
-    let top = |k| order_of(&Call::TopK(TopK { outer: 1, length: 9, k, dtype: DType::F32 }), &values);
+    let top =
+        |k| order_of(&Call::TopK(TopK { outer: 1, length: 9, k, dtype: DType::F32 }), &values);
     assert_eq!(top(4), [0, 5, 3, 7]);
     assert_eq!(top(9), down);
     assert!(top(0).is_empty());
@@ -553,10 +624,19 @@ fn every_dtype_is_in_its_order() {
         call.reference(&[key]).unwrap().literal().as_slice::<i32>().unwrap().to_vec()
     };
     for dtype in DType::ALL {
-        let values = [Scalar::highest(dtype), Scalar::one(dtype), Scalar::lowest(dtype), Scalar::zero(dtype)];
+        let values = [
+            Scalar::highest(dtype),
+            Scalar::one(dtype),
+            Scalar::lowest(dtype),
+            Scalar::zero(dtype),
+        ];
         // The highest bool is one, the lowest unsigned integer zero.
         let wanted = if dtype == DType::Bool { [2, 3, 0, 1] } else { [2, 3, 1, 0] };
-        assert_eq!(up(dtype, Literal::from_scalars(dtype, &[4], &values).unwrap()), wanted, "{dtype}");
+        assert_eq!(
+            up(dtype, Literal::from_scalars(dtype, &[4], &values).unwrap()),
+            wanted,
+            "{dtype}"
+        );
     }
     // Differences below the precision of an f64 or the range of an i64.
     let large = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1];
@@ -579,7 +659,8 @@ fn later_keys_decide_where_earlier_ones_are_equal() {
 
 #[test]
 fn the_sorted_axis_may_be_in_the_middle() {
-    let call = Call::Sort(Sort { outer: 2, length: 3, inner: 2, keys: vec![DType::I8], descending: true });
+    let call =
+        Call::Sort(Sort { outer: 2, length: 3, inner: 2, keys: vec![DType::I8], descending: true });
     let key = Literal::from_vec(&[2, 3, 2], vec![1i8, 9, 3, 8, 2, 7, 0, 0, 0, 1, 5, 0]).unwrap();
     let found = call.reference(&[key]).unwrap().literal();
     assert_eq!(found.shape(), [2, 3, 2]);

@@ -44,7 +44,10 @@ impl TopK {
         fits("operand", &[self.outer, self.length])?;
         countable(self.length)?;
         if self.k > self.length {
-            return Err(Diagnostic::new(format!("top {} of rows of {} elements", self.k, self.length)));
+            return Err(Diagnostic::new(format!(
+                "top {} of rows of {} elements",
+                self.k, self.length
+            )));
         }
         Ok(())
     }

@@ -14,7 +14,11 @@ impl<T: Differentiable> Differentiable for Vec<T> {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         self.iter().enumerate().for_each(|(i, item)| item.visit_tensors(&path.child(i), visit));
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         self.iter().enumerate().map(|(i, item)| item.map_tensors(&path.child(i), map)).collect()
     }
     fn tangent(
@@ -63,7 +67,11 @@ impl<T: Differentiable, const N: usize> Differentiable for [T; N] {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         self.iter().enumerate().for_each(|(i, item)| item.visit_tensors(&path.child(i), visit));
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         std::array::from_fn(|i| self[i].map_tensors(&path.child(i), map))
     }
     fn tangent(
@@ -100,8 +108,14 @@ impl<T: Differentiable> Differentiable for BTreeMap<String, T> {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         self.iter().for_each(|(key, item)| item.visit_tensors(&path.child(key), visit));
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
-        self.iter().map(|(key, item)| (key.clone(), item.map_tensors(&path.child(key), map))).collect()
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
+        self.iter()
+            .map(|(key, item)| (key.clone(), item.map_tensors(&path.child(key), map)))
+            .collect()
     }
     fn tangent(
         &self,
@@ -140,7 +154,10 @@ impl<T: Differentiable> Differentiable for BTreeMap<String, T> {
     }
 }
 
-fn keys<'a>(tangent: impl Iterator<Item = &'a String>, value: impl Iterator<Item = &'a String>) -> String {
+fn keys<'a>(
+    tangent: impl Iterator<Item = &'a String>,
+    value: impl Iterator<Item = &'a String>,
+) -> String {
     let (tangent, value): (Vec<_>, Vec<_>) = (tangent.collect(), value.collect());
     format!("it has the keys {tangent:?}, the value has {value:?}")
 }
@@ -151,7 +168,11 @@ impl<T: Differentiable> Differentiable for Option<T> {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         self.iter().for_each(|item| item.visit_tensors(path, visit));
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         self.as_ref().map(|item| item.map_tensors(path, map))
     }
     fn tangent(
@@ -190,7 +211,11 @@ impl<T: Differentiable> Differentiable for Box<T> {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         (**self).visit_tensors(path, visit);
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         Box::new((**self).map_tensors(path, map))
     }
     fn tangent(

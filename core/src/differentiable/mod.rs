@@ -81,7 +81,11 @@ impl KeyPath {
     /// The path of a child.
     #[must_use]
     pub fn child(&self, name: impl fmt::Display) -> Self {
-        if self.0.is_empty() { KeyPath(name.to_string()) } else { KeyPath(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() {
+            KeyPath(name.to_string())
+        } else {
+            KeyPath(format!("{}.{name}", self.0))
+        }
     }
 
     /// As a string.
@@ -116,7 +120,8 @@ pub trait Differentiable: Sized {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor));
 
     /// The same value with every differentiable tensor replaced, in the same order.
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self;
+    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor)
+    -> Self;
 
     /// The tangent vector made of one component for each tensor of `self`, in the same order.
     fn tangent(
@@ -142,7 +147,8 @@ pub trait Differentiable: Sized {
         let (tensors, mut components) = (self.tensors(), Vec::new());
         self.components(direction, &mut |t| components.push(t.clone()));
         if tensors.len() != components.len() {
-            let what = format!("it has {} tensors, the value has {}", components.len(), tensors.len());
+            let what =
+                format!("it has {} tensors, the value has {}", components.len(), tensors.len());
             return mismatch(self, direction, &what);
         }
         // No closure, so that the equations have the caller's line as location.
@@ -187,7 +193,10 @@ pub trait Differentiable: Sized {
     /// Errors: a path does not exist or is given twice; a new tensor is poisoned or has another
     /// type.
     #[track_caller]
-    fn with_tensors<'a>(&self, replacements: impl IntoIterator<Item = (&'a str, Tensor)>) -> Result<Self> {
+    fn with_tensors<'a>(
+        &self,
+        replacements: impl IntoIterator<Item = (&'a str, Tensor)>,
+    ) -> Result<Self> {
         let mut replacements: Vec<(&str, Option<Tensor>)> =
             replacements.into_iter().map(|(path, tensor)| (path, Some(tensor))).collect();
         for (i, (path, tensor)) in replacements.iter().enumerate() {
@@ -215,7 +224,8 @@ pub trait Differentiable: Sized {
 }
 
 fn no_such_path(value: &impl Differentiable, path: &str) -> Diagnostic {
-    let mut paths: Vec<String> = value.tensors().iter().map(|(path, _)| format!("`{path}`")).collect();
+    let mut paths: Vec<String> =
+        value.tensors().iter().map(|(path, _)| format!("`{path}`")).collect();
     let hidden = paths.len().saturating_sub(12);
     paths.truncate(12);
     let paths = match (paths.is_empty(), hidden) {
@@ -267,7 +277,12 @@ fn refuse(tensors: &[&Tensor], error: Diagnostic) -> Tensor {
     Tensor::poisoned(error)
 }
 
-fn misfit(value: &impl Differentiable, tangent: &impl Differentiable, what: &str, at: Location) -> Tensor {
+fn misfit(
+    value: &impl Differentiable,
+    tangent: &impl Differentiable,
+    what: &str,
+    at: Location,
+) -> Tensor {
     let error = Diagnostic::new(format!("a tangent vector does not fit its value: {what}"))
         .at(at, "")
         .help("a tangent has the structure of its value: the same variants, and as many items");
@@ -302,7 +317,11 @@ impl Differentiable for Tensor {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         visit(path, self);
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         map(path, self)
     }
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Tensor {

@@ -25,7 +25,11 @@ pub struct NoDerivative<T>(pub T);
 impl<T: Clone> Differentiable for NoDerivative<T> {
     type TangentVector = ();
     fn visit_tensors(&self, _path: &KeyPath, _visit: &mut dyn FnMut(&KeyPath, &Tensor)) {}
-    fn map_tensors(&self, _path: &KeyPath, _map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        _path: &KeyPath,
+        _map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         self.clone()
     }
     fn tangent(&self, _path: &KeyPath, _make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) {}

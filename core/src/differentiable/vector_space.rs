@@ -63,7 +63,8 @@ pub trait VectorSpace: Differentiable<TangentVector = Self> {
     fn inner(&self, other: &Self) -> Tensor {
         let (mine, mut theirs) = (self.tensors(), Vec::new());
         self.components(other, &mut |t| theirs.push(t.clone()));
-        let wide = if mine.iter().any(|(_, t)| t.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
+        let wide =
+            if mine.iter().any(|(_, t)| t.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
         let mut sum: Option<Tensor> = None;
         for ((_, mine), theirs) in mine.iter().zip(&theirs) {
             if let Some(poison) = same_type(mine, theirs) {

@@ -62,8 +62,10 @@ impl<'a> Found<'a> {
 pub(super) fn check_extent(body: &Region) -> Result<()> {
     let extent = body.extent();
     if extent.depth >= MAX_DEPTH {
-        return Err(Diagnostic::new(format!("G7: functions call functions more than {MAX_DEPTH} deep"))
-            .help("repeat a step by `scan` or `fori`, which need no depth"));
+        return Err(Diagnostic::new(format!(
+            "G7: functions call functions more than {MAX_DEPTH} deep"
+        ))
+        .help("repeat a step by `scan` or `fori`, which need no depth"));
     }
     if extent.equations > MAX_EQUATIONS {
         return Err(Diagnostic::new(format!(
@@ -144,7 +146,9 @@ impl Names {
     /// The body with settled calls; `None` if nothing changes.
     fn within(&self, body: &Body) -> Result<Option<Body>> {
         let mut changed: Option<Body> = None;
-        for (i, equation) in body.equations.iter().enumerate().filter(|(_, e)| !e.regions.is_empty()) {
+        for (i, equation) in
+            body.equations.iter().enumerate().filter(|(_, e)| !e.regions.is_empty())
+        {
             let (mut op, mut regions) = (equation.op.clone(), equation.regions.clone());
             self.settle(&mut op, &mut regions)?;
             let same = |(a, b): (&Region, &Region)| a.is_same(b);

@@ -22,7 +22,9 @@ impl Tensor {
             return Tensor::poisoned(error.clone());
         }
         match dim.as_constant() {
-            Some(value) => Tensor::constant(crate::Literal::full(&[], Scalar::from_i64(dtype, value))),
+            Some(value) => {
+                Tensor::constant(crate::Literal::full(&[], Scalar::from_i64(dtype, value)))
+            }
             None => Tensor::apply(DimAsValue { dim, dtype }, &[]),
         }
     }
@@ -192,7 +194,8 @@ impl Tensor {
                     .help("classes are integers: convert it, e.g. by `.convert(DType::I32)`"),
             );
         }
-        let wide = if matches!(self.dtype(), DType::I8 | DType::U8) { DType::I32 } else { self.dtype() };
+        let wide =
+            if matches!(self.dtype(), DType::I8 | DType::U8) { DType::I32 } else { self.dtype() };
         let shape: Vec<Dim> = self.shape().iter().cloned().chain([Dim::from(classes)]).collect();
         let labels = self.convert(wide).restore_axes(&shape, &[self.rank()]);
         Tensor::iota(wide, shape, self.rank()).eq(labels).convert(dtype)
@@ -215,7 +218,8 @@ impl Tensor {
             _ => indices.clone(),
         };
         let op = Gather::rows(self.ty(), indices.rank());
-        let positions = indices.shape().iter().cloned().chain([Dim::constant(1)]).collect::<Vec<_>>();
+        let positions =
+            indices.shape().iter().cloned().chain([Dim::constant(1)]).collect::<Vec<_>>();
         Tensor::apply(op, &[self, &indices.reshape(positions)])
     }
 
@@ -223,7 +227,8 @@ impl Tensor {
     /// crop.
     #[track_caller]
     pub fn pad(&self, padding: &[(i64, i64)], value: impl Operand) -> Tensor {
-        let (low, high) = padding.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).unzip();
+        let (low, high) =
+            padding.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).unzip();
         let value = value.beside(&Tensor::zeros(&TensorType::scalar(self.dtype())));
         Tensor::apply(Pad { low, high, interior: vec![] }, &[self, &value])
     }
@@ -238,7 +243,8 @@ impl Tensor {
             return self.no_axis("flatten", axis);
         }
         let (kept, merged) = self.shape().split_at(axis);
-        let Some(product) = merged.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)) else {
+        let Some(product) = merged.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d))
+        else {
             let error = Diagnostic::new(format!(
                 "flatten: the product of the axes from {axis} on of {} is not linear in the dimension variables",
                 self.ty()

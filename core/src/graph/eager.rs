@@ -62,12 +62,14 @@ impl Values {
     ) -> Result<Option<Vec<Array<f64>>>> {
         let operands: Option<Vec<Array<f64>>> =
             equation.operands.iter().map(|v| self.known.get(v).cloned()).collect();
-        let Some(operands) = operands.filter(|_| results.iter().all(|ty| ty.extents().is_some())) else {
+        let Some(operands) = operands.filter(|_| results.iter().all(|ty| ty.extents().is_some()))
+        else {
             return Ok(None);
         };
         // A body with only this equation.
         let mut alone = Body::default();
-        alone.inputs = equation.operands.iter().map(|v| alone.values.push(body.ty(*v).clone())).collect();
+        alone.inputs =
+            equation.operands.iter().map(|v| alone.values.push(body.ty(*v).clone())).collect();
         alone.outputs = results.iter().map(|ty| alone.values.push(ty.clone())).collect();
         alone.equations.push(Equation {
             operands: alone.inputs.clone(),
@@ -146,8 +148,9 @@ impl Scope {
         let Taken { mut body, captured, .. } = taken;
         body.outputs = outputs;
         body.inputs.extend(captured.iter().map(|(_, value)| *value));
-        let captures =
-            captured.iter().map(|(outer, _)| Tensor::traced(self.clone(), *outer, source.ty(*outer).clone()));
+        let captures = captured
+            .iter()
+            .map(|(outer, _)| Tensor::traced(self.clone(), *outer, source.ty(*outer).clone()));
         let captures = captures.collect();
         Ok(Closure { body: body.renumber(), captures })
     }
@@ -210,8 +213,8 @@ mod tests {
         let symbolic = scope.child().input_at(x.ty().clone(), Location::Unknown);
         let error = (&symbolic + &x).item().unwrap_err();
         assert!(error.message.contains("has no value while the graph is being built"), "{error}");
-        let pair =
-            scope.input_with_value(&Literal::from_vec(&[2], vec![1.0, 2.0]).unwrap(), Location::Unknown);
+        let pair = scope
+            .input_with_value(&Literal::from_vec(&[2], vec![1.0, 2.0]).unwrap(), Location::Unknown);
         // Numbers are broadcast to the tensor's shape, even though no scope is entered.
         assert_eq!((&pair * 2.0).sum().item().unwrap(), 6.0);
         assert!(pair.item().unwrap_err().message.contains("2 elements"));
@@ -238,7 +241,8 @@ mod tests {
         assert_eq!((closure.body.equations.len(), closure.captures.len()), (4, 1));
         assert!(closure.captures[0].is_same(&a));
         // From an intermediate value: x is used too.
-        let closure = scope.between(std::slice::from_ref(&middle), std::slice::from_ref(&end)).unwrap();
+        let closure =
+            scope.between(std::slice::from_ref(&middle), std::slice::from_ref(&end)).unwrap();
         assert_eq!((closure.body.equations.len(), closure.captures.len()), (2, 1));
         assert!(closure.captures[0].is_same(&x));
     }

@@ -190,7 +190,12 @@ impl Tensor {
     /// [`dynamic_slice`](Self::dynamic_slice) of `size` elements along one axis and of all
     /// elements along the others.
     #[track_caller]
-    pub fn dynamic_slice_in_dim(&self, start: &Tensor, size: impl Into<Dim>, axis: usize) -> Tensor {
+    pub fn dynamic_slice_in_dim(
+        &self,
+        start: &Tensor,
+        size: impl Into<Dim>,
+        axis: usize,
+    ) -> Tensor {
         let mut sizes = self.shape().to_vec();
         let Some(along) = sizes.get_mut(axis) else { return self.no_axis("dynamic_slice", axis) };
         *along = size.into();
@@ -212,7 +217,12 @@ impl Tensor {
     /// [`dynamic_update_slice`](Self::dynamic_update_slice) that begins at 0 along all other
     /// axes.
     #[track_caller]
-    pub fn dynamic_update_slice_in_dim(&self, update: &Tensor, start: &Tensor, axis: usize) -> Tensor {
+    pub fn dynamic_update_slice_in_dim(
+        &self,
+        update: &Tensor,
+        start: &Tensor,
+        axis: usize,
+    ) -> Tensor {
         if axis >= self.rank() {
             return self.no_axis("dynamic_update_slice", axis);
         }
@@ -233,7 +243,9 @@ fn scalars(starts: &[&Tensor]) -> Vec<Tensor> {
         [vector] if vector.rank() == 1 => match vector.shape()[0].as_extent() {
             Some(count) => {
                 let _user = Location::caller().attributed();
-                (0..count as i64).map(|i| vector.slice_axis(0, i, i + 1).reshape(Vec::<Dim>::new())).collect()
+                (0..count as i64)
+                    .map(|i| vector.slice_axis(0, i, i + 1).reshape(Vec::<Dim>::new()))
+                    .collect()
             }
             None => vec![(*vector).clone()],
         },

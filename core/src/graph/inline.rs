@@ -25,7 +25,8 @@ pub fn inline(body: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     for equation in &body.equations {
         let operands: Vec<Tensor> = equation.operands.iter().map(|v| of(&values, *v)).collect();
         let location = scope.location(equation.location);
-        let results = Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
+        let results =
+            Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
         for (value, result) in equation.results.iter().zip(results) {
             values[*value] = Some(result);
         }

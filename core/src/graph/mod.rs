@@ -185,7 +185,8 @@ impl InputRole {
     }
 
     /// Every role.
-    pub const ALL: [InputRole; 4] = [InputRole::Input, InputRole::Param, InputRole::State, InputRole::Key];
+    pub const ALL: [InputRole; 4] =
+        [InputRole::Input, InputRole::Param, InputRole::State, InputRole::Key];
 }
 
 impl Program {
@@ -293,7 +294,8 @@ impl Body {
 
     /// For each value the index of the equation that defines it; `None` for inputs.
     pub fn definitions(&self) -> IdVec<ValueId, Option<usize>> {
-        let mut definitions: IdVec<ValueId, Option<usize>> = self.values.ids().map(|_| None).collect();
+        let mut definitions: IdVec<ValueId, Option<usize>> =
+            self.values.ids().map(|_| None).collect();
         for (i, equation) in self.equations.iter().enumerate() {
             for result in &equation.results {
                 definitions[*result] = Some(i);
@@ -346,7 +348,8 @@ impl Binder<'_> {
             for region in &mut equation.regions {
                 *region = self.region(region)?;
             }
-            let operands: Vec<_> = equation.operands.iter().map(|v| body.values[*v].clone()).collect();
+            let operands: Vec<_> =
+                equation.operands.iter().map(|v| body.values[*v].clone()).collect();
             let inferred = equation.op.infer(&operands, &equation.regions).map_err(at)?;
             for (result, ty) in equation.results.iter().zip(inferred) {
                 body.values[*result] = ty;
@@ -364,10 +367,14 @@ mod tests {
     #[test]
     fn a_linear_layer_is_built_and_interpreted() {
         let f = FunctionBuilder::build("linear", |f| {
-            let x = f.input("x", TensorType::new(DType::F32, [crate::Dim::variable("B"), 2i64.into()]));
+            let x =
+                f.input("x", TensorType::new(DType::F32, [crate::Dim::variable("B"), 2i64.into()]));
             let w = f.param(
                 "w",
-                Tensor::variable(TensorType::new(DType::F32, [2usize, 3]), crate::Initializer::Zeros),
+                Tensor::variable(
+                    TensorType::new(DType::F32, [2usize, 3]),
+                    crate::Initializer::Zeros,
+                ),
             );
             f.output("y", x.dot(&w) * 2.0 + 1.0);
         })

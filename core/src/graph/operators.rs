@@ -11,8 +11,8 @@ use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::location::Location;
 use crate::op::{
-    Binary, BroadcastInDim, Clamp, Compare, IntegerPow, NextAfter, Polygamma, ReducePrecision, Select,
-    SelectN, Unary,
+    Binary, BroadcastInDim, Clamp, Compare, IntegerPow, NextAfter, Polygamma, ReducePrecision,
+    Select, SelectN, Unary,
 };
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -83,7 +83,9 @@ impl Tensor {
                 self.rank(),
                 shape.len()
             ));
-            return self.fail(error.help("a shape to broadcast to has at least as many axes as the tensor"));
+            return self.fail(
+                error.help("a shape to broadcast to has at least as many axes as the tensor"),
+            );
         };
         let dims: Vec<usize> = (0..self.rank()).map(|i| i + offset).collect();
         self.broadcast_in_dim(shape.to_vec(), &dims)
@@ -108,7 +110,8 @@ impl Tensor {
         for operand in operands {
             error = error.operand(operand.defined_at(), operand.ty());
         }
-        let scope = operands.iter().find_map(|t| t.scope()).cloned().or_else(super::build::Scope::current);
+        let scope =
+            operands.iter().find_map(|t| t.scope()).cloned().or_else(super::build::Scope::current);
         if let Some(scope) = scope {
             scope.fail(&error);
         }
@@ -179,8 +182,11 @@ impl Tensor {
     #[track_caller]
     pub fn select(&self, on_true: &Tensor, on_false: &Tensor) -> Tensor {
         let (x, y) = on_true.align(on_false);
-        let pred =
-            if self.rank() == 0 || x.error().is_some() { self.clone() } else { self.broadcast_to(x.shape()) };
+        let pred = if self.rank() == 0 || x.error().is_some() {
+            self.clone()
+        } else {
+            self.broadcast_to(x.shape())
+        };
         Tensor::apply(Select {}, &[&pred, &x, &y])
     }
 

@@ -94,7 +94,9 @@ impl Printer {
         for (i, value) in body.outputs.iter().enumerate() {
             self.comma(i);
             match function.outputs.get(i) {
-                Some(output) if output.role == OutputRole::State => put!(self, "state {}: ", output.name),
+                Some(output) if output.role == OutputRole::State => {
+                    put!(self, "state {}: ", output.name)
+                }
                 Some(output) if output.name != i.to_string() => put!(self, "{}: ", output.name),
                 _ => {}
             }
@@ -162,7 +164,9 @@ impl Printer {
         self.location(equation.location);
         self.out.push('\n');
         // Callees are printed once, before the function.
-        for (k, region) in equation.regions.iter().enumerate().filter(|_| equation.op.callee().is_none()) {
+        for (k, region) in
+            equation.regions.iter().enumerate().filter(|_| equation.op.callee().is_none())
+        {
             self.indent(depth + 1);
             self.out.push_str("region ");
             self.closed(region, &self.inputs(equation, k, names), depth + 1);
@@ -194,10 +198,11 @@ impl Printer {
     fn inputs(&self, equation: &Equation, region: usize, names: &Names) -> Vec<Option<String>> {
         let mut taken = HashSet::new();
         let of = |i: usize| {
-            let (operand, suffix) = match equation.op.region_input(equation.operands.len(), region, i)? {
-                RegionInput::Operand(operand) => (operand, ""),
-                RegionInput::AtStep(operand) => (operand, ".t"),
-            };
+            let (operand, suffix) =
+                match equation.op.region_input(equation.operands.len(), region, i)? {
+                    RegionInput::Operand(operand) => (operand, ""),
+                    RegionInput::AtStep(operand) => (operand, ".t"),
+                };
             let name = name_of(names, equation.operands[operand]);
             let named = name[1..].starts_with(|c: char| c != '?' && !c.is_ascii_digit());
             Some(format!("{name}{suffix}")).filter(|name| named && taken.insert(name.clone()))

@@ -81,22 +81,29 @@ fn nothing_between(dtype: DType, low: &Tensor, high: &Tensor) -> Option<Diagnost
         Some(i) => l.shape()[i],
         None => 1,
     };
-    let pick = |axis| if extent(&low, axis) == 1 { extent(&high, axis) } else { extent(&low, axis) };
+    let pick =
+        |axis| if extent(&low, axis) == 1 { extent(&high, axis) } else { extent(&low, axis) };
     let shape: Vec<usize> = (0..rank).map(pick).collect();
     let (low, high) = (low.as_array::<f64>()?, high.as_array::<f64>()?);
     let (low, high) = (low.broadcast(shape.as_slice())?, high.broadcast(shape.as_slice())?);
     let room = |(a, b): &(&f64, &f64)| below(dtype, **b).to_f64() > **a;
     let (a, b) = low.iter().zip(&high).find(|pair| !room(pair))?;
     Some(
-        Diagnostic::new(format!("normal numbers of dtype {dtype} between {a} and {b}, where there are none"))
-            .help("the lower bound comes first, and a number of that dtype must lie between the two"),
+        Diagnostic::new(format!(
+            "normal numbers of dtype {dtype} between {a} and {b}, where there are none"
+        ))
+        .help("the lower bound comes first, and a number of that dtype must lie between the two"),
     )
 }
 
 impl Tensor {
     /// `random_bits` of a key `u32[2]` (`self`): u8, u32 or u64.
     #[track_caller]
-    pub fn random_bits<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+    pub fn random_bits<D: Into<Dim>>(
+        &self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = D>,
+    ) -> Tensor {
         Tensor::apply(RandomBits { dtype, shape: dims(shape) }, &[self])
     }
 
@@ -129,7 +136,8 @@ impl Tensor {
         }
         if !number.dtype().is_integer() || number.rank() != 0 {
             let error = Diagnostic::new(format!("fold_in: a number of type {}", number.ty()));
-            return self.fail(error.help("a number that is folded into a key is an integer scalar"));
+            return self
+                .fail(error.help("a number that is folded into a key is an integer scalar"));
         }
         let _user = Location::caller().attributed();
         // As 64 bits with sign extension, whatever the dtype.
@@ -144,7 +152,11 @@ impl Tensor {
     /// Floats uniform in [0, 1) from a key (`self`). Random bits become the mantissa of a number
     /// in [1, 2), from which 1 is subtracted.
     #[track_caller]
-    pub fn uniform<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+    pub fn uniform<D: Into<Dim>>(
+        &self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = D>,
+    ) -> Tensor {
         let shape = dims(shape);
         match dtype {
             DType::F64 => {
@@ -187,8 +199,10 @@ impl Tensor {
         let [first, limit] = [low, high].map(|v| Scalar::from_f64(dtype, v).to_f64());
         let length = Scalar::from_f64(dtype, limit - first).to_f64();
         if !first.is_finite() || !limit.is_finite() || !length.is_finite() || first >= limit {
-            let error = Diagnostic::new(format!("uniform numbers of dtype {dtype} from {low} to {high}"));
-            return self.fail(error.help("the lower bound is below the upper one, and both are finite"));
+            let error =
+                Diagnostic::new(format!("uniform numbers of dtype {dtype} from {low} to {high}"));
+            return self
+                .fail(error.help("the lower bound is below the upper one, and both are finite"));
         }
         // Rounding may reach the upper bound.
         (&u * length + first)
@@ -250,7 +264,8 @@ impl Tensor {
         let last = high.stop_gradient().nextafter(f64::NEG_INFINITY);
         let wide = wide(dtype);
         let _user = Location::caller().attributed();
-        let erf = |b: &Tensor| (b.convert(wide) / std::f64::consts::SQRT_2).erf().broadcast_to(&shape);
+        let erf =
+            |b: &Tensor| (b.convert(wide) / std::f64::consts::SQRT_2).erf().broadcast_to(&shape);
         let (from, to) = (erf(&low), erf(&high));
         // Rounding may exceed the upper value, and erf has no inverse beyond 1.
         let number = (uniform * (&to - &from) + from).min(&to).erf_inv() * std::f64::consts::SQRT_2;
@@ -259,7 +274,11 @@ impl Tensor {
 
     /// Exponentially distributed floats of mean 1 from a key (`self`): −log(1 − u).
     #[track_caller]
-    pub fn exponential<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
+    pub fn exponential<D: Into<Dim>>(
+        &self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = D>,
+    ) -> Tensor {
         (-(-self.uniform(wide(dtype), dims(shape))).log1p()).convert(dtype)
     }
 
@@ -273,7 +292,11 @@ impl Tensor {
     /// Bools from a key (`self`) that are true with probability `p`: a number, or a tensor of a
     /// float dtype that is a scalar or has the same shape.
     #[track_caller]
-    pub fn bernoulli<D: Into<Dim>>(&self, p: impl Operand, shape: impl IntoIterator<Item = D>) -> Tensor {
+    pub fn bernoulli<D: Into<Dim>>(
+        &self,
+        p: impl Operand,
+        shape: impl IntoIterator<Item = D>,
+    ) -> Tensor {
         let p = p.beside(&Tensor::zeros(&TensorType::scalar(DType::F32)));
         if p.error().is_some() {
             return p;
@@ -315,7 +338,11 @@ impl Tensor {
     /// The elements that dropout keeps (bools), from a key (`self`): false with probability
     /// `rate`, which is in 0..1.
     #[track_caller]
-    pub fn dropout_kept<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>, rate: f64) -> Tensor {
+    pub fn dropout_kept<D: Into<Dim>>(
+        &self,
+        shape: impl IntoIterator<Item = D>,
+        rate: f64,
+    ) -> Tensor {
         if !(0.0..1.0).contains(&rate) {
             let error = Diagnostic::new(format!("a dropout rate of {rate}"));
             return self.fail(error.help("it is at least 0 and below 1"));

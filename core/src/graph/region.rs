@@ -121,7 +121,8 @@ impl DerefMut for Region {
 
 impl PartialEq for Region {
     fn eq(&self, other: &Self) -> bool {
-        self.is_same(other) || (self.hash_value() == other.hash_value() && self.0.body == other.0.body)
+        self.is_same(other)
+            || (self.hash_value() == other.hash_value() && self.0.body == other.0.body)
     }
 }
 

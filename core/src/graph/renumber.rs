@@ -50,7 +50,8 @@ impl Body {
         let definitions = self.inputs.iter().chain(self.equations.iter().flat_map(|e| &e.results));
         let values = self.values.len();
         let in_order = |(value, next): (&ValueId, usize)| value.index() == next;
-        let regions = self.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
+        let regions =
+            self.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
         definitions.clone().count() == values
             && definitions.zip(0..).all(in_order)
             && regions.into_iter().all(Region::is_numbered)

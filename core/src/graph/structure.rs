@@ -5,8 +5,8 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
-    Argument, BitcastConvertType, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota, IsFinite,
-    Permute, Reduce, ReduceKind, Reshape, Reverse, Slice,
+    Argument, BitcastConvertType, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota,
+    IsFinite, Permute, Reduce, ReduceKind, Reshape, Reverse, Slice,
 };
 
 impl Tensor {
@@ -21,7 +21,8 @@ impl Tensor {
     #[track_caller]
     pub fn permute(&self, permutation: &[usize]) -> Tensor {
         if self.error().is_some()
-            || (permutation.len() == self.rank() && permutation.iter().enumerate().all(|(i, p)| i == *p))
+            || (permutation.len() == self.rank()
+                && permutation.iter().enumerate().all(|(i, p)| i == *p))
         {
             return self.clone();
         }
@@ -93,7 +94,11 @@ impl Tensor {
 
     /// `iota`: counts from 0 along `axis`.
     #[track_caller]
-    pub fn iota<D: Into<Dim>>(dtype: DType, shape: impl IntoIterator<Item = D>, axis: usize) -> Tensor {
+    pub fn iota<D: Into<Dim>>(
+        dtype: DType,
+        shape: impl IntoIterator<Item = D>,
+        axis: usize,
+    ) -> Tensor {
         Tensor::apply(Iota { dtype, shape: shape.into_iter().map(Into::into).collect(), axis }, &[])
     }
 
@@ -149,8 +154,11 @@ impl Tensor {
     #[track_caller]
     pub fn dot(&self, other: &Tensor) -> Tensor {
         if self.rank() == 0 || other.rank() == 0 {
-            let error =
-                Diagnostic::new(format!("dot of {} and {}: a scalar has no axis", self.ty(), other.ty()));
+            let error = Diagnostic::new(format!(
+                "dot of {} and {}: a scalar has no axis",
+                self.ty(),
+                other.ty()
+            ));
             return Tensor::fail_of(&[self, other], error.help("multiply by a scalar with `*`"));
         }
         Tensor::apply(DotGeneral::matmul(self.rank().max(1)), &[self, other])

@@ -91,7 +91,8 @@ impl Tensor {
     /// A poisoned tensor.
     pub fn poisoned(error: Diagnostic) -> Self {
         let error = Arc::new(error);
-        let ty = TensorType { dtype: DType::F32, shape: vec![Dim::poisoned(error.clone()); MAX_RANK] };
+        let ty =
+            TensorType { dtype: DType::F32, shape: vec![Dim::poisoned(error.clone()); MAX_RANK] };
         Tensor(Repr::Poisoned(Rc::new(Poison { error, ty })))
     }
 
@@ -190,9 +191,12 @@ impl Tensor {
         let literal = self.value()?;
         match literal.len() {
             1 => Ok(literal.get(0).to_f64()),
-            n => Err(Diagnostic::new(format!("a tensor of type {} has {n} elements, not one", self.ty()))
-                .at(self.defined_at().unwrap_or_default(), "it is made here")
-                .help("reduce it, e.g. with `.sum()`")),
+            n => Err(Diagnostic::new(format!(
+                "a tensor of type {} has {n} elements, not one",
+                self.ty()
+            ))
+            .at(self.defined_at().unwrap_or_default(), "it is made here")
+            .help("reduce it, e.g. with `.sum()`")),
         }
     }
 
@@ -262,7 +266,11 @@ impl Tensor {
 
     /// Applies an op that runs regions, as [`Tensor::apply_many`] does.
     #[track_caller]
-    pub fn apply_with(op: impl Into<Op>, operands: &[&Tensor], regions: Vec<Region>) -> Vec<Tensor> {
+    pub fn apply_with(
+        op: impl Into<Op>,
+        operands: &[&Tensor],
+        regions: Vec<Region>,
+    ) -> Vec<Tensor> {
         let caller = Location::caller();
         if let Some((poisoned, error)) = operands.iter().find_map(|t| Some((t, t.error()?))) {
             // The error may belong to another function or to none.

@@ -35,7 +35,9 @@ impl Padding {
             let total = match (shape[axis].as_constant(), stride) {
                 // All windows but the last advance by the stride. Elements missing from the last
                 // window are padding.
-                (Some(extent), _) => ((extent + stride - 1) / stride - 1) * stride + reach + 1 - extent,
+                (Some(extent), _) => {
+                    ((extent + stride - 1) / stride - 1) * stride + reach + 1 - extent
+                }
                 (None, 1) => reach,
                 (None, _) if reach == 0 => 0,
                 _ => {
@@ -54,9 +56,10 @@ impl Padding {
         match self {
             Padding::Valid => Ok(vec![]),
             Padding::Same => (0..shape.len()).map(same).collect(),
-            Padding::Explicit(pairs) => {
-                Ok(pairs.iter().map(|(low, high)| (Dim::constant(*low), Dim::constant(*high))).collect())
-            }
+            Padding::Explicit(pairs) => Ok(pairs
+                .iter()
+                .map(|(low, high)| (Dim::constant(*low), Dim::constant(*high)))
+                .collect()),
         }
     }
 }
@@ -69,7 +72,9 @@ impl Tensor {
             return self.clone();
         }
         match padding.of(&windows, self.shape()) {
-            Ok(padding) => Tensor::apply(ReduceWindow { kind, windows: windows.padded(padding) }, &[self]),
+            Ok(padding) => {
+                Tensor::apply(ReduceWindow { kind, windows: windows.padded(padding) }, &[self])
+            }
             Err(error) => self.fail(error),
         }
     }
@@ -78,7 +83,9 @@ impl Tensor {
     fn spatial(&self, window: &[usize], stride: &[usize], padding: &Padding) -> (Windows, Padding) {
         let around = |list: &[usize]| [&[1], list, &[1]].concat();
         let padding = match padding {
-            Padding::Explicit(pairs) => Padding::Explicit([&[(0, 0)], pairs.as_slice(), &[(0, 0)]].concat()),
+            Padding::Explicit(pairs) => {
+                Padding::Explicit([&[(0, 0)], pairs.as_slice(), &[(0, 0)]].concat())
+            }
             other => other.clone(),
         };
         (Windows::new(&around(window), &around(stride)), padding)
@@ -111,9 +118,11 @@ impl Tensor {
             return self.clone();
         }
         if !self.dtype().is_float() {
-            let error = Diagnostic::new(format!("avg_pool of {}, which is not of floats", self.ty()));
-            return self
-                .fail(error.help("convert it to a float dtype first, e.g. by `.convert(DType::F32)`"));
+            let error =
+                Diagnostic::new(format!("avg_pool of {}, which is not of floats", self.ty()));
+            return self.fail(
+                error.help("convert it to a float dtype first, e.g. by `.convert(DType::F32)`"),
+            );
         }
         let x = self.convert(if self.dtype().is_half() { DType::F32 } else { self.dtype() });
         let (windows, around) = self.spatial(window, stride, padding);
@@ -150,7 +159,8 @@ impl Tensor {
         if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
             return vec![(*poisoned).clone()];
         }
-        let Some(outer) = operands.iter().find_map(|t| t.scope()).cloned().or_else(Scope::current) else {
+        let Some(outer) = operands.iter().find_map(|t| t.scope()).cloned().or_else(Scope::current)
+        else {
             return vec![Tensor::fail_of(
                 operands,
                 Diagnostic::new("reduce: there is no function to put it in")
@@ -172,7 +182,9 @@ impl Tensor {
                     "a combiner uses {} of its surroundings",
                     closure.captures[0].ty()
                 ));
-                return vec![operands[0].fail(error.help("a combiner sees its own tuples and numbers only"))];
+                return vec![
+                    operands[0].fail(error.help("a combiner sees its own tuples and numbers only")),
+                ];
             }
             Err(error) => return vec![operands[0].fail(error)],
         };

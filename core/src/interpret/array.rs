@@ -26,7 +26,9 @@ impl<R: Real> Cell<R> {
     pub fn real(&self) -> &R {
         match self {
             Cell::Real(r) => r,
-            Cell::Bits(_) => panic!("a float element is asked of an integer array: infer admits none"),
+            Cell::Bits(_) => {
+                panic!("a float element is asked of an integer array: infer admits none")
+            }
         }
     }
 
@@ -34,7 +36,9 @@ impl<R: Real> Cell<R> {
     pub fn bits(&self) -> i64 {
         match self {
             Cell::Bits(b) => *b,
-            Cell::Real(_) => panic!("an integer element is asked of a float array: infer admits none"),
+            Cell::Real(_) => {
+                panic!("an integer element is asked of a float array: infer admits none")
+            }
         }
     }
 

@@ -74,7 +74,8 @@ pub(crate) fn reserved<T>(count: usize) -> Result<Vec<T>> {
     let mut vector = Vec::new();
     vector.try_reserve_exact(count).map_err(|_| {
         let bytes = (count as u128) * (size_of::<T>() as u128);
-        Diagnostic::of_device(format!("there is no memory for {bytes} bytes")).help("bind smaller dimensions")
+        Diagnostic::of_device(format!("there is no memory for {bytes} bytes"))
+            .help("bind smaller dimensions")
     })?;
     Ok(vector)
 }

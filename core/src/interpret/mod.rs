@@ -68,12 +68,15 @@ pub fn evaluate<R: Real>(
         let operands: Vec<Array<R>> = equation
             .operands
             .iter()
-            .map(|v| values[*v].clone().expect("the verifier found each value defined before its use"))
+            .map(|v| {
+                values[*v].clone().expect("the verifier found each value defined before its use")
+            })
             .collect();
         let types = body.types(&equation.results);
         let regions = Regions { bodies: &equation.regions, locations };
         let results = equation.op.evaluate(&operands, &types, &regions).map_err(|d| {
-            d.context(equation.op.name()).at(locations.origin(equation.location).clone(), equation.op.name())
+            d.context(equation.op.name())
+                .at(locations.origin(equation.location).clone(), equation.op.name())
         })?;
         for ((value, ty), mut array) in equation.results.iter().zip(&types).zip(results) {
             debug_assert_eq!(array.ty(), *ty, "{} gives what it infers", equation.op.name());

@@ -15,8 +15,11 @@ pub fn peak_bytes(function: &Function) -> u64 {
     let sum = |values: &[crate::graph::ValueId]| {
         values.iter().map(|v| cells(body.ty(*v))).fold(0, u64::saturating_add)
     };
-    let outputs = body.outputs.iter().map(|v| body.ty(*v).bytes().map_or(u64::MAX, |bytes| bytes as u64));
-    sum(&body.inputs).saturating_add(made(body)).saturating_add(outputs.fold(0, u64::saturating_add))
+    let outputs =
+        body.outputs.iter().map(|v| body.ty(*v).bytes().map_or(u64::MAX, |bytes| bytes as u64));
+    sum(&body.inputs)
+        .saturating_add(made(body))
+        .saturating_add(outputs.fold(0, u64::saturating_add))
 }
 
 /// The most bytes of live values defined by the equations of a body.
@@ -30,7 +33,8 @@ fn made(body: &Body) -> u64 {
     body.inputs.iter().for_each(|v| is_given[*v] = true);
     let (mut live, mut most) = (0u64, 0u64);
     for (i, equation) in body.equations.iter().enumerate() {
-        let results = equation.results.iter().map(|v| cells(body.ty(*v))).fold(0, u64::saturating_add);
+        let results =
+            equation.results.iter().map(|v| cells(body.ty(*v))).fold(0, u64::saturating_add);
         let inside = equation.regions.iter().map(|region| made(region)).max().unwrap_or(0);
         let scratch = if equation.op.traits().elementwise { 0 } else { results };
         live = live.saturating_add(results);
@@ -65,7 +69,8 @@ mod tests {
         assert_eq!(peak("return %x"), 20_000);
         assert_eq!(peak("%0: f32[1000] = exp %x\n return %0"), 36_000);
         // At most two values besides the input are live.
-        let chain = "%0: f32[1000] = exp %x\n %1: f32[1000] = exp %0\n %2: f32[1000] = exp %1\n return %2";
+        let chain =
+            "%0: f32[1000] = exp %x\n %1: f32[1000] = exp %0\n %2: f32[1000] = exp %1\n return %2";
         assert_eq!(peak(chain), 52_000);
         assert_eq!(peak("%0: f32[1000] = reverse %x {axes=[0]}\n return %0"), 52_000);
     }

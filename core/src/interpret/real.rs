@@ -98,7 +98,8 @@ impl Real for f64 {
 impl Real for BigRational {
     const ROUNDS: bool = false;
     fn from_f64(value: f64) -> Self {
-        BigRational::from_float(value).expect("rational interpretation is given finite numbers only")
+        BigRational::from_float(value)
+            .expect("rational interpretation is given finite numbers only")
     }
     fn from_i64(value: i64) -> Self {
         BigRational::from_integer(BigInt::from(value))

@@ -77,9 +77,11 @@ mod tests {
         let program = parse_program(text, "f.ir").unwrap();
         let f = &program.functions()[0];
         let x = Literal::from(half::bf16::from_f32(3.0));
-        let y = evaluate::<Unrounded>(&f.body, &f.locations, &[Array::from_literal(&x).unwrap()]).unwrap();
+        let y = evaluate::<Unrounded>(&f.body, &f.locations, &[Array::from_literal(&x).unwrap()])
+            .unwrap();
         assert_eq!(y[0].cells[0].real().0, 3.0f64.exp() / 3.0);
-        let rounded = evaluate::<f64>(&f.body, &f.locations, &[Array::from_literal(&x).unwrap()]).unwrap();
+        let rounded =
+            evaluate::<f64>(&f.body, &f.locations, &[Array::from_literal(&x).unwrap()]).unwrap();
         assert_eq!(*rounded[0].cells[0].real(), 6.71875);
     }
 }

@@ -68,7 +68,11 @@ fn error(got: f64, value: Exact) -> f64 {
     if got.is_nan() {
         return f64::INFINITY;
     }
-    let got = if got.is_infinite() { clamped(Exact::new(got.signum() as i64, 2000)) } else { Exact::of(got) };
+    let got = if got.is_infinite() {
+        clamped(Exact::new(got.signum() as i64, 2000))
+    } else {
+        Exact::of(got)
+    };
     let value = clamped(value);
     let binade = if value.is_zero() { -1022 } else { value.binade().clamp(-1022, 1023) };
     (got - value).abs().scaled(52 - binade).near()
@@ -264,7 +268,9 @@ fn powers() {
     }
     // Around 1, with results over the whole range; and around overflow, underflow, and the least
     // number.
-    for x in [1.0 + f64::EPSILON, 1.0 - f64::EPSILON / 2.0, 1.0 - f64::EPSILON, 1.0 + 3.0 * f64::EPSILON] {
+    for x in
+        [1.0 + f64::EPSILON, 1.0 - f64::EPSILON / 2.0, 1.0 - f64::EPSILON, 1.0 + 3.0 * f64::EPSILON]
+    {
         for z in [-745.2, -745.0, -709.0, -30.0, -1.0, 1e-3, 1.0, 700.0, 709.7, 709.79] {
             check(Pow, x, z / libm::log(x));
         }
@@ -367,7 +373,10 @@ fn special_values_are_those_of_c99() {
         ]) {
             let (got, wanted) = (run(op, x, 0.0), reference(x));
             // The least result may be rounded up or down.
-            assert!(agrees(got, wanted) || (got - wanted).abs() < 1e-323, "{op:?}({x:e}) = {got:e}");
+            assert!(
+                agrees(got, wanted) || (got - wanted).abs() < 1e-323,
+                "{op:?}({x:e}) = {got:e}"
+            );
         }
     }
 }
@@ -382,6 +391,9 @@ fn against_sixty_digits() {
         assert!(error <= bound, "{op:?}({x}, {y}) = {got}: {error} ULP, stated {bound}");
         // This also checks the reference of the other tests.
         let reference = value(op, x, y) - Exact::of(high) - Exact::of(low);
-        assert!(reference.is_zero() || reference.binade() < i64::from(exponent) - 100, "{op:?}({x}, {y})");
+        assert!(
+            reference.is_zero() || reference.binade() < i64::from(exponent) - 100,
+            "{op:?}({x}, {y})"
+        );
     }
 }

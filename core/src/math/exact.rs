@@ -96,7 +96,8 @@ impl Exact {
 impl Add for Exact {
     type Output = Exact;
     fn add(self, other: Exact) -> Exact {
-        let (low, high) = if self.exponent <= other.exponent { (self, other) } else { (other, self) };
+        let (low, high) =
+            if self.exponent <= other.exponent { (self, other) } else { (other, self) };
         if low.is_zero() {
             return high;
         }
@@ -126,8 +127,11 @@ impl Sub for Exact {
 impl Mul for Exact {
     type Output = Exact;
     fn mul(self, other: Exact) -> Exact {
-        Exact { significand: self.significand * other.significand, exponent: self.exponent + other.exponent }
-            .cut()
+        Exact {
+            significand: self.significand * other.significand,
+            exponent: self.exponent + other.exponent,
+        }
+        .cut()
     }
 }
 
@@ -262,7 +266,8 @@ pub(super) fn sine(x: Exact, shift: u32) -> Exact {
     let first = if of_sine { rest } else { Exact::integer(1) };
     let odd = i64::from(of_sine);
     let value = series(first, |term, k| {
-        let term = term.clone() * square.clone() / Exact::integer((2 * k + odd) * (2 * k + odd - 1));
+        let term =
+            term.clone() * square.clone() / Exact::integer((2 * k + odd) * (2 * k + odd - 1));
         (term.clone(), term)
     });
     if quadrant < 2 { value } else { -value }
@@ -283,8 +288,10 @@ pub(super) fn erf(x: Exact) -> Exact {
         let power = power.clone() * square.clone() / Exact::integer(k);
         (power.clone(), power / Exact::integer(2 * k + 1))
     });
-    let root =
-        Exact { significand: (PI.clone() << (PI_BITS % 2)).sqrt(), exponent: -(PI_BITS + PI_BITS % 2) / 2 };
+    let root = Exact {
+        significand: (PI.clone() << (PI_BITS % 2)).sqrt(),
+        exponent: -(PI_BITS + PI_BITS % 2) / 2,
+    };
     sum.scaled(1) / root.cut()
 }
 
@@ -299,7 +306,8 @@ pub(super) fn atan2(y: Exact, x: Exact) -> Exact {
         // tan(angle − guess) is small, and computed by the subtraction formula.
         let guess = Exact::of(libm::atan(ratio.near()));
         let (sine_of, cosine_of) = (sine(guess.clone(), 0), sine(guess.clone(), 1));
-        let tangent = (ratio.clone() * cosine_of.clone() - sine_of.clone()) / (cosine_of + ratio * sine_of);
+        let tangent =
+            (ratio.clone() * cosine_of.clone() - sine_of.clone()) / (cosine_of + ratio * sine_of);
         guess + inverse_tangent(tangent, true)
     };
     let angle = if steep { pi().scaled(-1) - angle } else { angle };

@@ -148,8 +148,8 @@ pub fn ulp_bound(op: ScalarOp, dtype: DType) -> Option<core::primitive::f64> {
         (Sin | Cos | Pow | Atan2, DType::F32) => 0.51,
         // The functions of f64, rounded once more.
         (
-            Log2 | Asin | Acos | Sinh | Cosh | Asinh | Acosh | Atanh | Cbrt | Erfc | ErfInv | Lgamma
-            | Digamma,
+            Log2 | Asin | Acos | Sinh | Cosh | Asinh | Acosh | Atanh | Cbrt | Erfc | ErfInv
+            | Lgamma | Digamma,
             DType::F32,
         ) => 0.51,
         (Log2 | Cbrt, _) => 0.51,

@@ -25,8 +25,10 @@ impl<'a> Machine<'a> {
         for instr in &program.body {
             match instr {
                 Instr::Scalar { result, op, operands } => {
-                    let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
-                    let function = evaluator(*op, &dtypes, program.registers[*result]).expect("well typed");
+                    let dtypes: Vec<DType> =
+                        operands.iter().map(|r| program.registers[*r]).collect();
+                    let function =
+                        evaluator(*op, &dtypes, program.registers[*result]).expect("well typed");
                     let mut places = [0; 3];
                     for (place, operand) in places.iter_mut().zip(operands) {
                         *place = crate::id::Id::index(*operand);
@@ -72,7 +74,8 @@ trait Sample: Native {
     fn seams() -> Vec<Self>;
 
     fn is_nan(bits: u64) -> bool {
-        bits & !(1 << (Self::MANTISSA + Self::EXPONENT)) > ((1 << Self::EXPONENT) - 1) << Self::MANTISSA
+        bits & !(1 << (Self::MANTISSA + Self::EXPONENT))
+            > ((1 << Self::EXPONENT) - 1) << Self::MANTISSA
     }
 
     /// Every exponent with several mantissas and both signs, and arguments around the seams.
@@ -81,7 +84,8 @@ trait Sample: Native {
         let mask = (1 << Self::MANTISSA) - 1;
         let mut all = Vec::new();
         for exponent in 0..1_u64 << Self::EXPONENT {
-            let mantissas = [0, 1, 2, mask, mask - 1, mask / 2, random(&mut state), random(&mut state)];
+            let mantissas =
+                [0, 1, 2, mask, mask - 1, mask / 2, random(&mut state), random(&mut state)];
             all.extend(mantissas.map(|m| (exponent << Self::MANTISSA) | (m & mask)));
         }
         for seam in Self::seams() {
@@ -161,7 +165,8 @@ fn unary<T: Sample>(op: ScalarOp, native: fn(T) -> T) {
 
 fn unary_of<T: Sample>(op: ScalarOp, native: fn(T) -> T, random_ones: u64) {
     let mut machine = Machine::new(program(op, T::DTYPE).expect("it has a program"));
-    let mut check = |bits: u64| same(op, &[bits], machine.run(&[bits]), native(T::from_bits64(bits)));
+    let mut check =
+        |bits: u64| same(op, &[bits], machine.run(&[bits]), native(T::from_bits64(bits)));
     T::arguments().into_iter().for_each(&mut check);
     let mut state = 2;
     for _ in 0..random_ones {
@@ -196,8 +201,9 @@ fn binary<T: Sample>(op: ScalarOp, native: fn(T, T) -> T) {
         let (x, y) = (random(&mut state), random(&mut state));
         // Half of them around 1 and 32, where a power is neither 0 nor infinite.
         let near = |bits: u64, exponent: i32| {
-            let unit =
-                <T as Native>::from_f64((f64::from((bits >> 33) as u32) / f64::powi(2.0, 31) - 0.5) * 2.0);
+            let unit = <T as Native>::from_f64(
+                (f64::from((bits >> 33) as u32) / f64::powi(2.0, 31) - 0.5) * 2.0,
+            );
             <T as Native>::from_f64(unit.to_f64() * f64::powi(2.0, exponent)).to_bits64()
         };
         if k % 2 == 0 { check(x, y) } else { check(near(x, 2), near(y, 5)) }
@@ -322,7 +328,11 @@ fn a_program_evaluates_itself() {
                 let operands: Vec<Scalar> =
                     [x, y].iter().take(op.arity()).map(|v| Scalar::from_f64(dtype, *v)).collect();
                 let bits: Vec<u64> = operands.iter().map(|s| s.bits()).collect();
-                assert_eq!(program.evaluate(&operands).bits(), machine.run(&bits), "{op:?} {dtype}");
+                assert_eq!(
+                    program.evaluate(&operands).bits(),
+                    machine.run(&bits),
+                    "{op:?} {dtype}"
+                );
             }
         }
     }
@@ -343,14 +353,18 @@ fn programs_are_exact_typed_and_without_waste() {
             for instr in &program.body {
                 if let Instr::Scalar { result, op, operands } = instr {
                     assert!(!op.is_approximate());
-                    let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
+                    let dtypes: Vec<DType> =
+                        operands.iter().map(|r| program.registers[*r]).collect();
                     op.check(&dtypes, program.registers[*result]).expect("well typed");
                 }
                 instr.visit_operands(&mut |r| defined[r] = true);
                 assert_eq!(instr.results(), [defined.push(false)], "registers in order");
             }
             defined[program.result] = true;
-            assert!(defined.iter().all(|(_, used)| *used), "{op:?} {dtype}: a register is of no use");
+            assert!(
+                defined.iter().all(|(_, used)| *used),
+                "{op:?} {dtype}: a register is of no use"
+            );
         }
     }
 }

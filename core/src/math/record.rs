@@ -132,8 +132,12 @@ impl Recorder {
                 Origin::Scalar(..) | Origin::Const(_) => {}
             }
         }
-        let mut program =
-            MathProgram { operands: 0, registers: IdVec::new(), body: Vec::new(), result: Reg::new(0) };
+        let mut program = MathProgram {
+            operands: 0,
+            registers: IdVec::new(),
+            body: Vec::new(),
+            result: Reg::new(0),
+        };
         let mut places = vec![Reg::new(0); tape.origins.len()];
         for (index, origin) in tape.origins.iter().enumerate().filter(|(index, _)| needed[*index]) {
             let result = Reg::new(program.registers.len());

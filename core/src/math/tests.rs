@@ -35,7 +35,10 @@ fn error(got: F32, exact: F64) -> F64 {
 fn check(op: ScalarOp, shown: &dyn std::fmt::Debug, got: F32, exact: F64) {
     let bound = ulp_bound(op, DType::F32).expect("defined on f32");
     let error = error(got, exact);
-    assert!(error <= bound, "{op:?}{shown:?} = {got:e}, exactly {exact:e}: {error} ULP, stated {bound}");
+    assert!(
+        error <= bound,
+        "{op:?}{shown:?} = {got:e}, exactly {exact:e}: {error} ULP, stated {bound}"
+    );
     // The sign of a zero counts.
     if exact == 0.0 && got == 0.0 {
         assert_eq!(got.is_sign_negative(), exact.is_sign_negative(), "sign of {op:?}{shown:?}");
@@ -102,8 +105,14 @@ fn f32_functions_keep_their_bounds_around_their_seams() {
     ];
     // Arguments closest to a multiple of π/2, and powers of two where the reduction switches to
     // other parts of 2/π.
-    let hard =
-        [1.681_916_3e38, 3.389_535_7e12, 105_032.87, 2.0_f32.powi(52), 2.0_f32.powi(79), 2.0_f32.powi(106)];
+    let hard = [
+        1.681_916_3e38,
+        3.389_535_7e12,
+        105_032.87,
+        2.0_f32.powi(52),
+        2.0_f32.powi(79),
+        2.0_f32.powi(106),
+    ];
     for center in multiples.chain(seams).chain(hard) {
         for offset in -40..=40_i32 {
             let x = F32::from_bits(center.to_bits().wrapping_add_signed(offset));
@@ -119,7 +128,8 @@ fn f32_functions_keep_their_bounds_around_their_seams() {
 fn f32_pow_and_atan2_keep_their_bounds() {
     let mut state = 7;
     for k in 0..400_000 {
-        let (mut x, mut y) = (F32::from_bits(random(&mut state)), F32::from_bits(random(&mut state)));
+        let (mut x, mut y) =
+            (F32::from_bits(random(&mut state)), F32::from_bits(random(&mut state)));
         if k % 2 == 0 {
             x = random(&mut state) as F32 / 2.0_f32.powi(30);
             y = (random(&mut state) as F32 / 2.0_f32.powi(31) - 1.0) * 100.0;

@@ -16,7 +16,10 @@ pub trait Value: Copy {
     /// The Rust type of its constants.
     type Literal: Copy;
     /// A condition.
-    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
+    type Mask: Copy
+        + BitAnd<Output = Self::Mask>
+        + BitOr<Output = Self::Mask>
+        + Not<Output = Self::Mask>;
 
     /// A constant of the same machine.
     fn literal(self, value: Self::Literal) -> Self;
@@ -75,7 +78,12 @@ pub trait Integer:
 
 /// An IEEE 754 float. Operations round to nearest even.
 pub trait Float:
-    Value + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+    Value
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
 {
     /// An integer of the same width.
     type Bits: Integer<Mask = Self::Mask>;

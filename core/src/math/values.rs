@@ -14,8 +14,11 @@ fn values() -> impl Iterator<Item = (&'static str, F64, F64, F64)> {
     include_str!("values.txt").lines().map(|line| {
         let mut words = line.split(' ');
         let name = words.next().expect("a name");
-        let mut number =
-            || F64::from_bits(u64::from_str_radix(words.next().expect("four words"), 16).expect("bits"));
+        let mut number = || {
+            F64::from_bits(
+                u64::from_str_radix(words.next().expect("four words"), 16).expect("bits"),
+            )
+        };
         (name, number(), number(), number())
     })
 }
@@ -58,7 +61,10 @@ fn the_functions_keep_their_bounds() {
         let got = function(x);
         let error = ((got - high) - low).abs() / unit(high).max(least);
         let bound = ulp_bound(op, DType::F64).expect("defined on f64");
-        assert!(error <= bound, "{name}({x:e}) = {got:e}, exactly {high:e}: {error} ULP, stated {bound}");
+        assert!(
+            error <= bound,
+            "{name}({x:e}) = {got:e}, exactly {high:e}: {error} ULP, stated {bound}"
+        );
         let worst = worst.entry(name).or_default();
         *worst = worst.max(error);
         // If the argument is exact in f32, the function of f32 is checked as well.
@@ -95,10 +101,16 @@ fn polygamma_keeps_its_bound() {
         let got = double::polygamma(n, x);
         // The term of the nearest pole, the first term of the sum left of ½.
         let r = x - x.round();
-        let pole =
-            if x < 0.5 { (1..=n).map(F64::from).fold(1.0 / r.abs(), |v, k| v * k / r.abs()) } else { 0.0 };
+        let pole = if x < 0.5 {
+            (1..=n).map(F64::from).fold(1.0 / r.abs(), |v, k| v * k / r.abs())
+        } else {
+            0.0
+        };
         let error = ((got - high) - low).abs() / unit(high.abs().max(pole));
-        assert!(error <= F64::from(2 * n + 6), "{name}({x:e}) = {got:e}, exactly {high:e}: {error} ULP");
+        assert!(
+            error <= F64::from(2 * n + 6),
+            "{name}({x:e}) = {got:e}, exactly {high:e}: {error} ULP"
+        );
         let narrow = F64::from(single::polygamma(n, x as F32));
         if F64::from(x as F32) == x && high.abs() < 1e38 && high.abs() > 1e-37 {
             assert!((narrow / high - 1.0).abs() < 1e-7, "{name}({x:e}) in f32 = {narrow:e}");
@@ -139,8 +151,16 @@ fn at_the_least_and_greatest_arguments() {
         near(double::polygamma(1, x), trigamma, &format!("polygamma1({x:e})"));
         near(double::polygamma(2, x), tetragamma, &format!("polygamma2({x:e})"));
         // The interpreter's own functions agree.
-        near(crate::interpret::special::digamma(x), digamma, &format!("interpreted digamma({x:e})"));
-        near(crate::interpret::special::polygamma(1, x), trigamma, &format!("interpreted polygamma1({x:e})"));
+        near(
+            crate::interpret::special::digamma(x),
+            digamma,
+            &format!("interpreted digamma({x:e})"),
+        );
+        near(
+            crate::interpret::special::polygamma(1, x),
+            trigamma,
+            &format!("interpreted polygamma1({x:e})"),
+        );
         near(
             crate::interpret::special::polygamma(2, x),
             tetragamma,
@@ -176,7 +196,10 @@ fn at_the_least_and_greatest_arguments() {
 fn at_the_poles_and_ends() {
     let (inf, nan) = (F64::INFINITY, F64::NAN);
     let same = |got: F64, wanted: F64| {
-        assert!(got.to_bits() == wanted.to_bits() || got.is_nan() && wanted.is_nan(), "{got}, not {wanted}");
+        assert!(
+            got.to_bits() == wanted.to_bits() || got.is_nan() && wanted.is_nan(),
+            "{got}, not {wanted}"
+        );
     };
     for pole in [0.0, -0.0, -1.0, -2.0, -17.0, -1e18] {
         same(double::lgamma(pole), inf);
@@ -185,14 +208,25 @@ fn at_the_poles_and_ends() {
             same(double::polygamma(n, pole), if n % 2 == 1 { inf } else { nan });
         }
     }
-    for function in
-        [double::lgamma, double::digamma, double::erfc, double::erf_inv, double::asinh, double::cosh]
-    {
+    for function in [
+        double::lgamma,
+        double::digamma,
+        double::erfc,
+        double::erf_inv,
+        double::asinh,
+        double::cosh,
+    ] {
         same(function(nan), nan);
     }
-    for function in
-        [double::acosh, double::atanh, double::asin, double::acos, double::cbrt, double::log2, double::sinh]
-    {
+    for function in [
+        double::acosh,
+        double::atanh,
+        double::asin,
+        double::acos,
+        double::cbrt,
+        double::log2,
+        double::sinh,
+    ] {
         same(function(nan), nan);
     }
     same(double::lgamma(inf), inf);

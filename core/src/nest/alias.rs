@@ -84,7 +84,10 @@ mod tests {
     #[test]
     fn other_shapes_and_roles_may_not() {
         assert!(!first_and_last(&elementwise("in %x: f32[4], out %y: f32[2,2]", "%x[2*i+j]")));
-        assert!(!first_and_last(&elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[i, j] clamp")));
+        assert!(!first_and_last(&elementwise(
+            "in %x: f32[2,2], out %y: f32[2,2]",
+            "%x[i, j] clamp"
+        )));
         let nest = elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[i, j]");
         let nest = parse_nests("test", &nest).unwrap().remove(0).0;
         let (x, y) = (BufferId::new(0), BufferId::new(1));
@@ -105,7 +108,10 @@ mod tests {
             )
         };
         assert!(first_and_last(&row("i, j")));
-        assert!(!first_and_last(&row("i, -j+2")), "another iteration of the storing phase reads it");
+        assert!(
+            !first_and_last(&row("i, -j+2")),
+            "another iteration of the storing phase reads it"
+        );
     }
 
     #[test]

@@ -103,10 +103,12 @@ impl<'a> Ranges<'a> {
                 }
                 let Some((factor, left)) = quotient(&rest, &guard.index) else { continue };
                 let passing = passing.scale(factor);
-                tested = Interval { low: tested.low + passing.low, high: tested.high + passing.high };
+                tested =
+                    Interval { low: tested.low + passing.low, high: tested.high + passing.high };
                 rest = left;
                 let left = self.sum(&rest);
-                let narrowed = Interval { low: tested.low + left.low, high: tested.high + left.high };
+                let narrowed =
+                    Interval { low: tested.low + left.low, high: tested.high + left.high };
                 if narrowed.fits() && !left.is_empty() {
                     result = result.intersect(narrowed);
                 }
@@ -136,7 +138,10 @@ impl<'a> Ranges<'a> {
                 return Some(range);
             }
             let range = range.scale(*factor);
-            sum = Interval { low: sum.low.checked_add(range.low)?, high: sum.high.checked_add(range.high)? };
+            sum = Interval {
+                low: sum.low.checked_add(range.low)?,
+                high: sum.high.checked_add(range.high)?,
+            };
         }
         Some(sum)
     }
@@ -148,7 +153,11 @@ impl<'a> Ranges<'a> {
         }
         let mut range = match term {
             Term::Axis(axis) => {
-                let extent = self.nest.axes.get(*axis).map_or(0, |a| a.extent.min(i64::MAX as usize) as i128);
+                let extent = self
+                    .nest
+                    .axes
+                    .get(*axis)
+                    .map_or(0, |a| a.extent.min(i64::MAX as usize) as i128);
                 Interval { low: 0, high: extent - 1 }
             }
             Term::Reg(reg) if self.nest.registers.get(*reg) == Some(&DType::I32) => {
@@ -202,8 +211,9 @@ fn remainders(expression: &Affine) -> impl Iterator<Item = Remainder> + '_ {
         }
         // Expressions wrap, and so does this arithmetic: the identity holds either way.
         let quotient = Affine { constant: 0, terms: vec![(term.clone(), 1)] };
-        let rest =
-            expression.add(&quotient.scale(by.wrapping_neg())).add(&inner.scale(factor.wrapping_neg()));
+        let rest = expression
+            .add(&quotient.scale(by.wrapping_neg()))
+            .add(&inner.scale(factor.wrapping_neg()));
         Some(Remainder { factor, modulus: Term::Mod(inner.clone(), *divisor), rest })
     })
 }
@@ -289,7 +299,8 @@ impl Agreement<'_> {
                     progress = true;
                 }
             }
-            let divisions: Vec<Term> = known.terms.iter().filter(|t| !opened.contains(t)).cloned().collect();
+            let divisions: Vec<Term> =
+                known.terms.iter().filter(|t| !opened.contains(t)).cloned().collect();
             for term in divisions {
                 let (Term::FloorDiv(inner, d) | Term::Mod(inner, d)) = &term else { continue };
                 if *d > 0
@@ -332,8 +343,9 @@ impl Agreement<'_> {
             || self.ranges.term(term).width() == 0
             || match term {
                 Term::FloorDiv(inner, _) | Term::Mod(inner, _) => self.determines(inner, known),
-                Term::Reg(reg) => (self.depends)(*reg)
-                    .is_some_and(|axes| axes.iter().all(|a| self.determines_term(&Term::Axis(*a), known))),
+                Term::Reg(reg) => (self.depends)(*reg).is_some_and(|axes| {
+                    axes.iter().all(|a| self.determines_term(&Term::Axis(*a), known))
+                }),
                 Term::Axis(_) => false,
             }
     }

@@ -28,8 +28,8 @@
 use super::bounds::Ranges;
 use super::fold::{Folded, fold};
 use super::{
-    Access, Affine, Axis, AxisId, Buffer, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase, Prefix,
-    Reduction, Reg, ScalarOp, Tree, verify,
+    Access, Affine, Axis, AxisId, Buffer, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase,
+    Prefix, Reduction, Reg, ScalarOp, Tree, verify,
 };
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -79,7 +79,13 @@ impl NestBuilder {
 
     /// Declares a buffer. Parameters are in the order of their declaration. A name already in use
     /// gets a number.
-    pub fn buffer(&mut self, role: BufferRole, name: &str, dtype: DType, shape: &[usize]) -> BufferId {
+    pub fn buffer(
+        &mut self,
+        role: BufferRole,
+        name: &str,
+        dtype: DType,
+        shape: &[usize],
+    ) -> BufferId {
         let name = self.free_name(sanitised(name));
         self.nest.buffers.push(Buffer { name, dtype, shape: shape.to_vec(), role })
     }
@@ -156,7 +162,11 @@ impl NestBuilder {
         for (name, extent) in axes {
             ids.push(self.axis(name, *extent, &ids));
         }
-        self.nest.phases.push(Phase { axes: ids.clone(), body: Vec::new(), reductions: Vec::new() });
+        self.nest.phases.push(Phase {
+            axes: ids.clone(),
+            body: Vec::new(),
+            reductions: Vec::new(),
+        });
         ids
     }
 
@@ -192,7 +202,9 @@ impl NestBuilder {
     /// Like [`NestBuilder::scalar`]. If the instruction does not take halves, they are converted
     /// to f32 and back.
     pub fn scalar_widened(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
-        let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else { return self.scalar(op, operands) };
+        let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else {
+            return self.scalar(op, operands);
+        };
         if op.class().contains(dtype) || !dtype.is_half() {
             return self.scalar(op, operands);
         }
@@ -206,12 +218,20 @@ impl NestBuilder {
 
     /// `convert`; emits nothing if the value already has the dtype.
     pub fn convert(&mut self, value: Reg, dtype: DType) -> Reg {
-        if self.dtype(value) == dtype { value } else { self.typed(ScalarOp::Convert, &[value], dtype) }
+        if self.dtype(value) == dtype {
+            value
+        } else {
+            self.typed(ScalarOp::Convert, &[value], dtype)
+        }
     }
 
     /// `bitcast`.
     pub fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
-        if self.dtype(value) == dtype { value } else { self.typed(ScalarOp::Bitcast, &[value], dtype) }
+        if self.dtype(value) == dtype {
+            value
+        } else {
+            self.typed(ScalarOp::Bitcast, &[value], dtype)
+        }
     }
 
     fn typed(&mut self, op: ScalarOp, operands: &[Reg], dtype: DType) -> Reg {
@@ -239,7 +259,9 @@ impl NestBuilder {
     pub fn index(&mut self, value: &Affine, dtype: DType) -> Reg {
         let value = self.simplify(value);
         match value.as_constant() {
-            Some(constant) if dtype.is_integer() => self.constant(Scalar::from_i64(dtype, constant)),
+            Some(constant) if dtype.is_integer() => {
+                self.constant(Scalar::from_i64(dtype, constant))
+            }
             _ => self.pure(Instr::Index { result: Reg(0), value }, dtype),
         }
     }
@@ -259,7 +281,13 @@ impl NestBuilder {
     }
 
     /// The element at `indices` where all guards hold, else `fill`.
-    pub fn load_guarded(&mut self, buffer: BufferId, indices: &[Affine], guards: &[Guard], fill: Reg) -> Reg {
+    pub fn load_guarded(
+        &mut self,
+        buffer: BufferId,
+        indices: &[Affine],
+        guards: &[Guard],
+        fill: Reg,
+    ) -> Reg {
         self.access_load(buffer, indices, guards, Some(fill), false)
     }
 
@@ -281,7 +309,11 @@ impl NestBuilder {
         let fill = fill.filter(|_| !access.guards.is_empty());
         let dtype = self.nest.buffers[buffer].dtype;
         let instr = Instr::Load { result: Reg(0), access, fill };
-        if self.stored.contains(&buffer) { self.emit(instr, &[dtype])[0] } else { self.pure(instr, dtype) }
+        if self.stored.contains(&buffer) {
+            self.emit(instr, &[dtype])[0]
+        } else {
+            self.pure(instr, dtype)
+        }
     }
 
     /// Stores `value` at `indices`.
@@ -290,15 +322,28 @@ impl NestBuilder {
     }
 
     /// Stores `value` at `indices` where all guards hold.
-    pub fn store_guarded(&mut self, buffer: BufferId, indices: &[Affine], guards: &[Guard], value: Reg) {
+    pub fn store_guarded(
+        &mut self,
+        buffer: BufferId,
+        indices: &[Affine],
+        guards: &[Guard],
+        value: Reg,
+    ) {
         let access = self.access(buffer, indices, guards, false);
         self.stored.insert(buffer);
-        self.known
-            .retain(|(instr, _), _| !matches!(instr, Instr::Load { access, .. } if access.buffer == buffer));
+        self.known.retain(
+            |(instr, _), _| !matches!(instr, Instr::Load { access, .. } if access.buffer == buffer),
+        );
         self.emit(Instr::Store { access, value }, &[]);
     }
 
-    fn access(&mut self, buffer: BufferId, indices: &[Affine], guards: &[Guard], clamp: bool) -> Access {
+    fn access(
+        &mut self,
+        buffer: BufferId,
+        indices: &[Affine],
+        guards: &[Guard],
+        clamp: bool,
+    ) -> Access {
         let indices = indices.iter().map(|i| self.simplify(i)).collect();
         Access { buffer, indices, guards: self.simplify_guards(guards), clamp }
     }
@@ -324,14 +369,21 @@ impl NestBuilder {
     /// Scans along the last inner axis.
     pub fn prefix(&mut self, values: &[Reg], combine: Combine, reverse: bool) -> Vec<Reg> {
         let dtypes = combine.dtypes();
-        let instr = Instr::Prefix(Prefix { results: Vec::new(), values: values.to_vec(), combine, reverse });
+        let instr = Instr::Prefix(Prefix {
+            results: Vec::new(),
+            values: values.to_vec(),
+            combine,
+            reverse,
+        });
         self.emit(instr, &dtypes)
     }
 
     /// Reduces over all inner axes. The results may be used in later phases.
     pub fn reduce(&mut self, values: &[Reg], combine: Combine, tree: Tree) -> Vec<Reg> {
-        let results: Vec<Reg> = combine.dtypes().into_iter().map(|d| self.nest.registers.push(d)).collect();
-        let reduction = Reduction { results: results.clone(), values: values.to_vec(), combine, tree };
+        let results: Vec<Reg> =
+            combine.dtypes().into_iter().map(|d| self.nest.registers.push(d)).collect();
+        let reduction =
+            Reduction { results: results.clone(), values: values.to_vec(), combine, tree };
         match self.nest.phases.last_mut() {
             Some(phase) => phase.reductions.push(reduction),
             None => self.fail("a reduction before the first phase"),

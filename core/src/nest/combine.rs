@@ -83,7 +83,8 @@ impl CombineBuilder {
 
     /// Appends an instruction whose result has the dtype that [`ScalarOp::result`] gives.
     pub fn emit(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
-        let dtypes: Vec<DType> = operands.iter().filter_map(|r| self.registers.get(*r).copied()).collect();
+        let dtypes: Vec<DType> =
+            operands.iter().filter_map(|r| self.registers.get(*r).copied()).collect();
         let result = self.registers.push(op.result(&dtypes));
         self.body.push(Instr::Scalar { result, op, operands: operands.to_vec() });
         result
@@ -92,7 +93,9 @@ impl CombineBuilder {
     /// Like [`CombineBuilder::emit`]. If the instruction does not take halves, they are converted
     /// to f32 and back.
     pub fn emit_widened(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
-        let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else { return self.emit(op, operands) };
+        let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else {
+            return self.emit(op, operands);
+        };
         if op.class().contains(dtype) || !dtype.is_half() {
             return self.emit(op, operands);
         }

@@ -34,7 +34,9 @@ pub(super) fn fold(
     }
     let truth = |k: usize| known[k].map(|value| value == Scalar::from(true));
     match op {
-        ScalarOp::Select => Some(Folded::Operand(if truth(0)? { operands[1] } else { operands[2] })),
+        ScalarOp::Select => {
+            Some(Folded::Operand(if truth(0)? { operands[1] } else { operands[2] }))
+        }
         ScalarOp::And | ScalarOp::Or if result == DType::Bool => {
             let (k, value) = match (truth(0), truth(1)) {
                 (Some(value), _) => (0, value),

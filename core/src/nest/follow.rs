@@ -13,21 +13,26 @@ use super::{Affine, BufferId, BufferRole, Instr, Nest, Term};
 pub fn follows(nest: &Nest, operand: BufferId) -> bool {
     let Some(buffer) = nest.buffers.get(operand) else { return false };
     let loops = nest.phases.iter().any(|phase| !phase.axes.is_empty());
-    if buffer.role != BufferRole::In || loops || buffer.shape.iter().product::<usize>() != nest.rows() {
+    if buffer.role != BufferRole::In
+        || loops
+        || buffer.shape.iter().product::<usize>() != nest.rows()
+    {
         return false;
     }
     let extents = nest.parallel.iter().map(|axis| nest.axes[*axis].extent);
     let own = position(extents.collect::<Vec<_>>().as_slice(), |n| Affine::axis(nest.parallel[n]));
     // An axis of one iteration adds nothing to any index.
     let simple = |index: Affine| {
-        let varies = |term: &Term| !matches!(term, Term::Axis(axis) if nest.axes[*axis].extent == 1);
+        let varies =
+            |term: &Term| !matches!(term, Term::Axis(axis) if nest.axes[*axis].extent == 1);
         Affine::from_terms(index.constant, index.terms.into_iter().filter(|(term, _)| varies(term)))
     };
     let own = simple(own);
-    let mut loads = nest.phases.iter().flat_map(|phase| &phase.body).filter_map(|instr| match instr {
-        Instr::Load { access, .. } if access.buffer == operand => Some(access),
-        _ => None,
-    });
+    let mut loads =
+        nest.phases.iter().flat_map(|phase| &phase.body).filter_map(|instr| match instr {
+            Instr::Load { access, .. } if access.buffer == operand => Some(access),
+            _ => None,
+        });
     loads.all(|access| {
         let flat = position(&buffer.shape, |n| access.indices[n].clone());
         access.guards.is_empty() && !access.clamp && simple(flat) == own
@@ -36,7 +41,8 @@ pub fn follows(nest: &Nest, operand: BufferId) -> bool {
 
 /// The row-major position of an index.
 fn position(extents: &[usize], index: impl Fn(usize) -> Affine) -> Affine {
-    (0..extents.len()).fold(Affine::constant(0), |sum, n| sum.scale(extents[n] as i64).add(&index(n)))
+    (0..extents.len())
+        .fold(Affine::constant(0), |sum, n| sum.scale(extents[n] as i64).add(&index(n)))
 }
 
 #[cfg(test)]

@@ -132,7 +132,8 @@ impl Affine {
 
     /// `self = divisor · outer + inner` with every multiple of the divisor in `outer`.
     fn split(&self, divisor: i64) -> (Affine, Affine) {
-        let (whole, part): (Vec<_>, Vec<_>) = self.terms.iter().cloned().partition(|(_, c)| c % divisor == 0);
+        let (whole, part): (Vec<_>, Vec<_>) =
+            self.terms.iter().cloned().partition(|(_, c)| c % divisor == 0);
         let outer = Affine::from_terms(
             self.constant.div_euclid(divisor),
             whole.into_iter().map(|(t, c)| (t, c / divisor)),
@@ -165,7 +166,11 @@ impl Affine {
 
     /// Replaces axes and registers by expressions.
     #[must_use]
-    pub fn substitute(&self, axis: &impl Fn(AxisId) -> Affine, reg: &impl Fn(Reg) -> Affine) -> Affine {
+    pub fn substitute(
+        &self,
+        axis: &impl Fn(AxisId) -> Affine,
+        reg: &impl Fn(Reg) -> Affine,
+    ) -> Affine {
         self.terms.iter().fold(Affine::constant(self.constant), |sum, (term, coefficient)| {
             let value = match term {
                 Term::Axis(a) => axis(*a),

@@ -4,8 +4,8 @@
 //! not exist print as `?`. A nest that the verifier accepts parses back unchanged.
 
 use super::{
-    Access, Affine, AxisId, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase, Prefix, Reduction, Reg,
-    Term, Tree,
+    Access, Affine, AxisId, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase, Prefix,
+    Reduction, Reg, Term, Tree,
 };
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
@@ -86,7 +86,12 @@ impl Nest {
         self.axes.get(id).map_or("?", |a| &a.name)
     }
 
-    fn write_buffer(&self, f: &mut fmt::Formatter<'_>, id: BufferId, role: BufferRole) -> fmt::Result {
+    fn write_buffer(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        id: BufferId,
+        role: BufferRole,
+    ) -> fmt::Result {
         let buffer = &self.buffers[id];
         write!(f, "{} %{}: {}[", role.name(), buffer.name, buffer.dtype)?;
         for (n, extent) in buffer.shape.iter().enumerate() {
@@ -120,7 +125,12 @@ impl Nest {
         f.write_str("  }\n")
     }
 
-    fn write_instr(&self, f: &mut fmt::Formatter<'_>, instr: &Instr, registers: &Registers) -> fmt::Result {
+    fn write_instr(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        instr: &Instr,
+        registers: &Registers,
+    ) -> fmt::Result {
         match instr {
             Instr::Scalar { result, op, operands } => {
                 write_results(f, &[*result], registers)?;
@@ -190,7 +200,13 @@ impl Nest {
         }
         f.write_str(" combine(")?;
         for (n, value) in combine.identity.iter().enumerate() {
-            write!(f, "{}{}: {} = {value}", if n > 0 { ", " } else { "" }, Reg::new(n), value.dtype())?;
+            write!(
+                f,
+                "{}{}: {} = {value}",
+                if n > 0 { ", " } else { "" },
+                Reg::new(n),
+                value.dtype()
+            )?;
         }
         let n = combine.identity.len();
         for k in n..2 * n {
@@ -261,7 +277,11 @@ impl Nest {
     }
 }
 
-fn write_results(f: &mut fmt::Formatter<'_>, results: &[Reg], registers: &Registers) -> fmt::Result {
+fn write_results(
+    f: &mut fmt::Formatter<'_>,
+    results: &[Reg],
+    registers: &Registers,
+) -> fmt::Result {
     for (n, result) in results.iter().enumerate() {
         f.write_str(if n > 0 { ", " } else { "" })?;
         match registers.get(*result) {

@@ -43,13 +43,15 @@ impl Nest {
             }
         }
         let parameters = self.buffers.iter().filter(|(_, b)| b.role != BufferRole::Row);
-        let rows = self.buffers.iter().filter(|(id, b)| b.role == BufferRole::Row && used[id.index()]);
+        let rows =
+            self.buffers.iter().filter(|(id, b)| b.role == BufferRole::Row && used[id.index()]);
         let (buffers, kept_buffers) = Map::new(
             self.buffers.len(),
             parameters.chain(rows).map(|(id, _)| id).collect::<Vec<_>>().into_iter(),
         );
         let loops = self.phases.iter().flat_map(|p| &p.axes);
-        let (axes, kept_axes) = Map::new(self.axes.len(), self.parallel.iter().chain(loops).copied());
+        let (axes, kept_axes) =
+            Map::new(self.axes.len(), self.parallel.iter().chain(loops).copied());
         let definitions = self.phases.iter().flat_map(|phase| {
             let body = phase.body.iter().flat_map(Instr::results);
             body.chain(phase.reductions.iter().flat_map(|r| &r.results)).copied()
@@ -66,7 +68,11 @@ impl Nest {
             phase.axes.iter_mut().for_each(|a| *a = names.axes.get(*a));
             phase.body.iter_mut().for_each(|i| names.instr(i));
             for reduction in &mut phase.reductions {
-                reduction.results.iter_mut().chain(&mut reduction.values).for_each(|r| names.reg(r));
+                reduction
+                    .results
+                    .iter_mut()
+                    .chain(&mut reduction.values)
+                    .for_each(|r| names.reg(r));
             }
         }
         nest

@@ -182,14 +182,22 @@ impl ScalarOp {
     /// The dtype of the result for operands of these dtypes: bool for comparisons, else that of
     /// the last operand. For conversions the caller chooses the dtype instead.
     pub fn result(self, operands: &[DType]) -> DType {
-        if self.is_comparison() { DType::Bool } else { operands.last().copied().unwrap_or(DType::Bool) }
+        if self.is_comparison() {
+            DType::Bool
+        } else {
+            operands.last().copied().unwrap_or(DType::Bool)
+        }
     }
 
     /// Checks that the instruction exists for these dtypes. The error names the dtypes it takes.
     pub fn check(self, operands: &[DType], result: DType) -> Result<(), String> {
         let name = self.name();
         if operands.len() != self.arity() {
-            return Err(format!("`{name}` takes {} operands, not {}", self.arity(), operands.len()));
+            return Err(format!(
+                "`{name}` takes {} operands, not {}",
+                self.arity(),
+                operands.len()
+            ));
         }
         let last = operands[operands.len() - 1];
         if !self.class().contains(last) {
@@ -210,7 +218,10 @@ impl ScalarOp {
                 };
             }
             ScalarOp::Select if operands[0] != DType::Bool => {
-                return Err(format!("the first operand of `select` is a bool, not {}", operands[0]));
+                return Err(format!(
+                    "the first operand of `select` is a bool, not {}",
+                    operands[0]
+                ));
             }
             ScalarOp::Select => &operands[1..],
             _ => operands,

@@ -33,10 +33,14 @@ impl Ranges<'_> {
             return (value.floor_div(divisor), value.modulo(divisor));
         }
         let range = self.of(value);
-        let (low, high) = (range.low.div_euclid(divisor.into()), range.high.div_euclid(divisor.into()));
+        let (low, high) =
+            (range.low.div_euclid(divisor.into()), range.high.div_euclid(divisor.into()));
         if low == high && !range.is_empty() {
             let quotient = i64::try_from(low).expect("a quotient of a 64-bit integer");
-            return (Affine::constant(quotient), value.offset(divisor.wrapping_mul(quotient.wrapping_neg())));
+            return (
+                Affine::constant(quotient),
+                value.offset(divisor.wrapping_mul(quotient.wrapping_neg())),
+            );
         }
         // value = step · coarse + fine with 0 <= fine < step, where the step divides the divisor.
         // The fine part affects neither the quotient nor the coarse part of the remainder.

@@ -54,7 +54,9 @@ pub(super) fn check_axis(x: &TensorType, axis: usize) -> Result<()> {
             .help("only tensors with axes are sorted"));
     };
     if extent.as_constant().is_some_and(|e| e > i32::MAX.into()) {
-        return Err(Diagnostic::new(format!("axis {axis} of {x} has more elements than i32 can count")));
+        return Err(Diagnostic::new(format!(
+            "axis {axis} of {x} has more elements than i32 can count"
+        )));
     }
     Ok(())
 }
@@ -65,8 +67,9 @@ pub(super) fn rows(shape: &[usize], axis: usize) -> impl Iterator<Item = Vec<usi
     let empty = shape.contains(&0);
     let product = |extents: &[usize]| if empty { 0 } else { extents.iter().product::<usize>() };
     let (length, inner) = (shape[axis], product(&shape[axis + 1..]));
-    (0..product(&shape[..axis]) * inner)
-        .map(move |row| (0..length).map(|i| (row / inner * length + i) * inner + row % inner).collect())
+    (0..product(&shape[..axis]) * inner).map(move |row| {
+        (0..length).map(|i| (row / inner * length + i) * inner + row % inner).collect()
+    })
 }
 
 impl Operation for Argsort {
@@ -74,7 +77,10 @@ impl Operation for Argsort {
 
     fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         if !(1..=MAX_KEYS).contains(&operands.len()) {
-            return Err(Diagnostic::new(format!("takes 1 to {MAX_KEYS} keys, found {}", operands.len())));
+            return Err(Diagnostic::new(format!(
+                "takes 1 to {MAX_KEYS} keys, found {}",
+                operands.len()
+            )));
         }
         let first = &operands[0];
         if let Some(other) = operands.iter().find(|o| o.shape != first.shape) {
@@ -96,8 +102,10 @@ impl Operation for Argsort {
         for row in rows(&shape, self.axis) {
             let mut positions: Vec<usize> = (0..row.len()).collect();
             positions.sort_by(|a, b| {
-                let by_key = |key: &Array<R>| order(&key.cells[row[*a]], &key.cells[row[*b]], key.dtype);
-                let order = operands.iter().map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
+                let by_key =
+                    |key: &Array<R>| order(&key.cells[row[*a]], &key.cells[row[*b]], key.dtype);
+                let order =
+                    operands.iter().map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
                 if self.descending { order.reverse() } else { order }
             });
             for (rank, position) in positions.into_iter().enumerate() {
@@ -136,7 +144,8 @@ impl Operation for Argsort {
     }
 
     fn entries() -> Vec<Entry> {
-        let sample = |axis, descending, operands| Sample::new(Argsort { axis, descending }, operands);
+        let sample =
+            |axis, descending, operands| Sample::new(Argsort { axis, descending }, operands);
         let nan = f32::NAN;
         vec![Entry {
             name: "argsort",
@@ -148,9 +157,17 @@ impl Operation for Argsort {
                 sample(0, false, vec![floats(&[7], -2.0, 2.0)]),
                 sample(1, false, vec![floats(&[2, 5, 3], -2.0, 2.0)]),
                 sample(0, true, vec![floats(&[5, 2], -2.0, 2.0)]),
-                sample(0, false, vec![values(&[7], [0.0f32, nan, -0.0, f32::INFINITY, -nan, -1.0, 0.0])]),
+                sample(
+                    0,
+                    false,
+                    vec![values(&[7], [0.0f32, nan, -0.0, f32::INFINITY, -nan, -1.0, 0.0])],
+                ),
                 sample(0, true, vec![values(&[5], [3i32, -7, 3, i32::MIN, 9])]),
-                sample(0, false, vec![values(&[4], [true, false, true, false]), floats(&[4], -1.0, 1.0)]),
+                sample(
+                    0,
+                    false,
+                    vec![values(&[4], [true, false, true, false]), floats(&[4], -1.0, 1.0)],
+                ),
                 sample(
                     1,
                     false,

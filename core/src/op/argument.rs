@@ -85,9 +85,8 @@ impl Operation for Argument {
         let x = &operands[0];
         has_axis(x, self.axis)?;
         if !self.index.is_integer() {
-            return Err(
-                Diagnostic::new(format!("an index of dtype {}", self.index)).help("indices are integers")
-            );
+            return Err(Diagnostic::new(format!("an index of dtype {}", self.index))
+                .help("indices are integers"));
         }
         let extent = &x.shape[self.axis];
         if extent.as_constant() == Some(0) {
@@ -205,8 +204,9 @@ impl Operation for Argument {
 
     fn entries() -> Vec<Entry> {
         let entry = |extremum: Extremum| {
-            let sample =
-                |axis, index, operand| Sample::new(Argument { extremum, axis, index }, vec![operand]);
+            let sample = |axis, index, operand| {
+                Sample::new(Argument { extremum, axis, index }, vec![operand])
+            };
             let nan = f32::NAN;
             Entry {
                 name: extremum.name(),
@@ -222,7 +222,10 @@ impl Operation for Argument {
                     sample(
                         1,
                         DType::I32,
-                        values(&[2, 3], [f32::INFINITY, f32::INFINITY, 1.0, -f32::INFINITY, -1.0, 0.0]),
+                        values(
+                            &[2, 3],
+                            [f32::INFINITY, f32::INFINITY, 1.0, -f32::INFINITY, -1.0, 0.0],
+                        ),
                     ),
                     sample(0, DType::I32, values(&[3], [f32::NEG_INFINITY; 3])),
                     sample(0, DType::I32, values(&[2], [-0.0f32, 0.0])),

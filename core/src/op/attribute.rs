@@ -100,7 +100,9 @@ impl Field for i64 {
     }
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         match &attribute {
-            Attribute::Dim(d) => d.as_constant().map_or_else(|| expected("an integer", &attribute), Ok),
+            Attribute::Dim(d) => {
+                d.as_constant().map_or_else(|| expected("an integer", &attribute), Ok)
+            }
             other => expected("an integer", other),
         }
     }
@@ -112,8 +114,9 @@ impl Field for usize {
     }
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         let value = i64::from_attribute(attribute)?;
-        usize::try_from(value)
-            .map_err(|_| Diagnostic::new(format!("expected an integer of at least 0, found {value}")))
+        usize::try_from(value).map_err(|_| {
+            Diagnostic::new(format!("expected an integer of at least 0, found {value}"))
+        })
     }
 }
 
@@ -241,7 +244,8 @@ macro_rules! named {
             name: &str,
             attributes: &mut std::collections::BTreeMap<String, $crate::op::attribute::Attribute>,
         ) -> Option<$crate::Result<Self>> {
-            (name == $name).then(|| $crate::op::attribute::AttributeStruct::from_attributes(attributes))
+            (name == $name)
+                .then(|| $crate::op::attribute::AttributeStruct::from_attributes(attributes))
         }
 
         fn visit_dims(&self, visit: &mut dyn FnMut(&$crate::Dim)) {

@@ -146,9 +146,15 @@ impl Batch<'_> {
     }
 
     /// `op` on the operands as they are, with mapped regions; all its results are batched.
-    pub(super) fn with_regions(&self, op: impl Into<Op>, regions: Result<Vec<Region>>) -> Vec<Tensor> {
+    pub(super) fn with_regions(
+        &self,
+        op: impl Into<Op>,
+        regions: Result<Vec<Region>>,
+    ) -> Vec<Tensor> {
         match regions {
-            Ok(regions) => Tensor::apply_with(op, &self.operands.iter().collect::<Vec<_>>(), regions),
+            Ok(regions) => {
+                Tensor::apply_with(op, &self.operands.iter().collect::<Vec<_>>(), regions)
+            }
             Err(error) => self.fail(error),
         }
     }

@@ -41,8 +41,11 @@ impl Operation for BitcastConvertType {
         operand_count(operands, 1)?;
         let x = &operands[0];
         if (x.dtype == DType::Bool) != (self.dtype == DType::Bool) {
-            return Err(Diagnostic::new(format!("the bits of {} are not those of {}", x.dtype, self.dtype))
-                .help("bool is no other dtype's bits: convert it to u8, or compare with 0"));
+            return Err(Diagnostic::new(format!(
+                "the bits of {} are not those of {}",
+                x.dtype, self.dtype
+            ))
+            .help("bool is no other dtype's bits: convert it to u8, or compare with 0"));
         }
         let (from, to) = (x.dtype.size(), self.dtype.size());
         let mut shape = x.shape.clone();
@@ -50,10 +53,10 @@ impl Operation for BitcastConvertType {
             shape.push(Dim::from(from / to));
         }
         if from < to && shape.pop() != Some(Dim::from(to / from)) {
-            let error = format!("an element of {} has the bits of {} of {x}", self.dtype, to / from);
-            return Err(
-                Diagnostic::new(error).help(format!("give the operand a last axis of extent {}", to / from))
-            );
+            let error =
+                format!("an element of {} has the bits of {} of {x}", self.dtype, to / from);
+            return Err(Diagnostic::new(error)
+                .help(format!("give the operand a last axis of extent {}", to / from)));
         }
         Ok(vec![TensorType { dtype: self.dtype, shape }])
     }
@@ -70,7 +73,11 @@ impl Operation for BitcastConvertType {
         }
         let (from, to) = (x.dtype.size(), self.dtype.size());
         let canonical = |s: Scalar| {
-            if from != to && s.to_f64().is_nan() { canonical_nan(s.dtype()).unwrap_or(s) } else { s }
+            if from != to && s.to_f64().is_nan() {
+                canonical_nan(s.dtype()).unwrap_or(s)
+            } else {
+                s
+            }
         };
         let bits = |cell: &Cell<R>| canonical(cell.to_scalar(x.dtype)).bits();
         let cell = |bits: u64| Cell::from_scalar(canonical(Scalar::from_bits(self.dtype, bits)));
@@ -229,10 +236,18 @@ fn samples() -> Vec<Sample> {
     let sample = |dtype, operand| Sample::new(BitcastConvertType { dtype }, vec![operand]);
     // Zeros, a subnormal number, the least and the greatest normal ones, an infinity, and NaNs
     // with a sign and a payload.
-    let f16s =
-        || [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c01, 0xfbff, 0x7c00, 0xfc00, 0x7e01, 0xfd00, 0x4248];
-    let bf16s =
-        || [0x0000, 0x8000, 0x0001, 0x807f, 0x0080, 0x3f81, 0xff7f, 0x7f80, 0xff80, 0x7fc1, 0xffa0, 0x4049];
+    let f16s = || {
+        [
+            0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c01, 0xfbff, 0x7c00, 0xfc00, 0x7e01, 0xfd00,
+            0x4248,
+        ]
+    };
+    let bf16s = || {
+        [
+            0x0000, 0x8000, 0x0001, 0x807f, 0x0080, 0x3f81, 0xff7f, 0x7f80, 0xff80, 0x7fc1, 0xffa0,
+            0x4049,
+        ]
+    };
     let f16 = |shape: &[usize]| values(shape, f16s().map(half::f16::from_bits));
     let bf16 = |shape: &[usize]| values(shape, bf16s().map(half::bf16::from_bits));
     let bytes: [u8; 16] =
@@ -246,11 +261,17 @@ fn samples() -> Vec<Sample> {
         sample(DType::U8, values(&[3], [-1i8, 0, 7])),
         sample(DType::I32, values(&[2], [u32::MAX, 5])),
         sample(DType::U64, values(&[2], [-1i64, 5])),
-        sample(DType::BF16, values(&[2], [half::f16::from_bits(0x3c00), half::f16::from_bits(0x4200)])),
+        sample(
+            DType::BF16,
+            values(&[2], [half::f16::from_bits(0x3c00), half::f16::from_bits(0x4200)]),
+        ),
         // Parts of an element: of 4, 8 and 2 bytes; of scalars, several axes and no elements.
         sample(DType::U8, values(&[3], [1.5f32, -0.0, f32::NEG_INFINITY])),
         sample(DType::I8, values(&[], [0x80ff_7f01u32])),
-        sample(DType::U8, values(&[2, 3], [1.5f64, -0.0, 5e-324, f64::MAX, -std::f64::consts::PI, 0.1])),
+        sample(
+            DType::U8,
+            values(&[2, 3], [1.5f64, -0.0, 5e-324, f64::MAX, -std::f64::consts::PI, 0.1]),
+        ),
         sample(DType::I32, values(&[2], [i64::MIN + 7, 0x0123_4567_89ab_cdef])),
         sample(DType::F32, values(&[3], [1.5f64, -2.25, 1e300])),
         sample(DType::F16, values(&[3], [0x7c00_3c00u32, 0x8001_fbff, 0x0400_83ff])),

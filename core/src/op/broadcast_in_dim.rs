@@ -77,8 +77,12 @@ impl Operation for BroadcastInDim {
     ) -> Result<Vec<Array<R>>> {
         let x = &operands[0];
         Ok(vec![Array::from_fn(&results[0], |index| {
-            let at: Vec<usize> =
-                self.dims.iter().zip(&x.shape).map(|(d, e)| if *e == 1 { 0 } else { index[*d] }).collect();
+            let at: Vec<usize> = self
+                .dims
+                .iter()
+                .zip(&x.shape)
+                .map(|(d, e)| if *e == 1 { 0 } else { index[*d] })
+                .collect();
             x.at(&at).clone()
         })?])
     }
@@ -106,11 +110,14 @@ impl Operation for BroadcastInDim {
 
     fn derivative(&self) -> Derivative {
         Derivative::Linear(|t| {
-            let super::Op::BroadcastInDim(op) = t.op else { unreachable!("the rule of broadcast_in_dim") };
+            let super::Op::BroadcastInDim(op) = t.op else {
+                unreachable!("the rule of broadcast_in_dim")
+            };
             let operand = t.operands[0].ty();
             let axes = op.repeated(operand);
             let summed = t.cotangents[0].as_ref().map(|ct| {
-                Tensor::apply(Reduce { kind: ReduceKind::Sum, axes }, &[ct]).reshape(operand.shape.clone())
+                Tensor::apply(Reduce { kind: ReduceKind::Sum, axes }, &[ct])
+                    .reshape(operand.shape.clone())
             });
             vec![summed]
         })
@@ -127,7 +134,10 @@ impl Operation for BroadcastInDim {
     fn entries() -> Vec<Entry> {
         let sample = |shape: &[i64], dims: &[usize], operand: &[usize]| {
             let shape = shape.iter().map(|e| Dim::constant(*e)).collect();
-            Sample::new(BroadcastInDim { shape, dims: dims.to_vec() }, vec![floats(operand, -2.0, 2.0)])
+            Sample::new(
+                BroadcastInDim { shape, dims: dims.to_vec() },
+                vec![floats(operand, -2.0, 2.0)],
+            )
         };
         vec![Entry {
             name: "broadcast_in_dim",
@@ -142,7 +152,10 @@ impl Operation for BroadcastInDim {
                 sample(&[2, 0, 3], &[0, 2], &[2, 3]),
                 sample(&[0, 3], &[0, 1], &[1, 3]),
                 Sample::new(
-                    BroadcastInDim { shape: vec![Dim::constant(2), Dim::constant(2)], dims: vec![0] },
+                    BroadcastInDim {
+                        shape: vec![Dim::constant(2), Dim::constant(2)],
+                        dims: vec![0],
+                    },
                     vec![values(&[2], [true, false])],
                 ),
             ],

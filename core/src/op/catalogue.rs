@@ -25,7 +25,8 @@ pub fn markdown() -> String {
          |---|---|---|---|---|\n",
     );
     for entry in Op::catalogue() {
-        let meaning: Vec<&str> = entry.doc.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        let meaning: Vec<&str> =
+            entry.doc.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
         let attributes: Vec<String> = attributes(&entry).iter().map(|a| format!("`{a}`")).collect();
         let row = [
             format!("`{}`", entry.name),
@@ -63,9 +64,11 @@ fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
 fn dtypes(entry: &Entry) -> String {
     let accepts = |dtype: DType| {
         entry.samples.iter().any(|sample| {
-            let types: Vec<TensorType> = sample.literals(DType::F32, 0).iter().map(|l| l.ty()).collect();
+            let types: Vec<TensorType> =
+                sample.literals(DType::F32, 0).iter().map(|l| l.ty()).collect();
             let Some(first) = types.first().map(|t| t.dtype) else { return false };
-            let change = |t: &TensorType| if t.dtype == first { t.with_dtype(dtype) } else { t.clone() };
+            let change =
+                |t: &TensorType| if t.dtype == first { t.with_dtype(dtype) } else { t.clone() };
             sample.infer(&types.iter().map(change).collect::<Vec<_>>()).is_ok()
         })
     };

@@ -125,7 +125,9 @@ impl Operation for Compare {
         Compute::Element {
             rule: Box::new(move |c, index| {
                 let (x, y) = (c.operand(0, index), c.operand(1, index));
-                widened(c, &[x, y], |c, o| c.scalar(op, &if swapped { [o[1], o[0]] } else { [o[0], o[1]] }))
+                widened(c, &[x, y], |c, o| {
+                    c.scalar(op, &if swapped { [o[1], o[0]] } else { [o[0], o[1]] })
+                })
             }),
             indirect: vec![],
         }
@@ -168,7 +170,10 @@ impl Operation for Compare {
                             values(&[2, 3], [1i32, 3, 2, -4, -5, 6]),
                         ],
                     ),
-                    Sample::new(op, vec![values(&[3], [u64::MAX, 0, 3]), values(&[3], [1u64, 1, 3])]),
+                    Sample::new(
+                        op,
+                        vec![values(&[3], [u64::MAX, 0, 3]), values(&[3], [1u64, 1, 3])],
+                    ),
                     Sample::new(op, vec![values(&[2], [false, true]), values(&[2], [true, true])]),
                     Sample::new(
                         op,

@@ -118,7 +118,8 @@ impl Operation for Concatenate {
                 .iter()
                 .map(|operand| {
                     let shape = &operand.ty().shape;
-                    let end = start.checked_add(&shape[op.axis]).expect("infer has added these extents");
+                    let end =
+                        start.checked_add(&shape[op.axis]).expect("infer has added these extents");
                     let mut from = vec![Dim::constant(0); shape.len()];
                     let mut limit = shape.clone();
                     from[op.axis] = std::mem::replace(&mut start, end.clone());
@@ -153,7 +154,10 @@ impl Operation for Concatenate {
                 sample(1, &[&[2, 0], &[2, 3], &[2, 0], &[2, 1]]),
                 sample(0, &[&[0, 2], &[0, 2]]),
                 sample(2, &[&[1, 2, 1], &[1, 2, 2]]),
-                Sample::new(Concatenate { axis: 0 }, vec![values(&[2], [true, false]), values(&[1], [true])]),
+                Sample::new(
+                    Concatenate { axis: 0 },
+                    vec![values(&[2], [true, false]), values(&[1], [true])],
+                ),
                 Sample::new(
                     Concatenate { axis: 0 },
                     vec![values(&[2], [1u64, u64::MAX]), values(&[1], [7u64])],

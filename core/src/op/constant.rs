@@ -66,7 +66,8 @@ impl Operation for Constant {
     }
 
     fn entries() -> Vec<Entry> {
-        let value = Literal::from_vec(&[2, 2], vec![1.0f32, 2.0, 3.0, 4.0]).expect("four elements fill 2x2");
+        let value = Literal::from_vec(&[2, 2], vec![1.0f32, 2.0, 3.0, 4.0])
+            .expect("four elements fill 2x2");
         vec![Entry {
             name: "constant",
             doc: "A literal.",

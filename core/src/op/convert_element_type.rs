@@ -32,7 +32,8 @@ fn rounded(value: i128, dtype: DType) -> f64 {
             // last remaining one.
             let cut = (128 - value.unsigned_abs().leading_zeros()).saturating_sub(40);
             let sticky = (value & ((1 << cut) - 1) != 0) as i128;
-            Scalar::from_f64(dtype, ((value >> cut) | sticky) as f64 * f64::from(cut).exp2()).to_f64()
+            Scalar::from_f64(dtype, ((value >> cut) | sticky) as f64 * f64::from(cut).exp2())
+                .to_f64()
         }
     }
 }
@@ -56,18 +57,25 @@ impl Operation for ConvertElementType {
             Cell::Real(r) if self.dtype.is_float() => Cell::Real(r.clone()),
             Cell::Real(r) => Cell::from_scalar(Scalar::from_f64(self.dtype, r.to_f64())),
             Cell::Bits(b) if self.dtype.is_float() && R::ROUNDS => {
-                let value = if x.dtype == DType::U64 { i128::from(*b as u64) } else { i128::from(*b) };
+                let value =
+                    if x.dtype == DType::U64 { i128::from(*b as u64) } else { i128::from(*b) };
                 Cell::Real(R::from_f64(rounded(value, self.dtype)))
             }
             Cell::Bits(b) if self.dtype.is_float() => Cell::Real(match x.dtype {
                 // Converts the upper 63 bits and the lowest one, since an exact number is made
                 // from an i64.
-                DType::U64 => R::from_i64(b >> 1 & i64::MAX).mul(&R::from_i64(2)).add(&R::from_i64(b & 1)),
+                DType::U64 => {
+                    R::from_i64(b >> 1 & i64::MAX).mul(&R::from_i64(2)).add(&R::from_i64(b & 1))
+                }
                 _ => R::from_i64(*b),
             }),
             Cell::Bits(b) => Cell::from_scalar(Scalar::from_i64(self.dtype, *b)),
         };
-        Ok(vec![Array::new(self.dtype, x.shape.clone(), Cells::collect(x.cells.iter().map(convert))?)])
+        Ok(vec![Array::new(
+            self.dtype,
+            x.shape.clone(),
+            Cells::collect(x.cells.iter().map(convert))?,
+        )])
     }
 
     fn compute<'a>(
@@ -90,7 +98,9 @@ impl Operation for ConvertElementType {
             return Derivative::Zero;
         }
         // An integer operand has no tangent, so the rule applies between floats only.
-        Derivative::Linear(|t| vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))])
+        Derivative::Linear(|t| {
+            vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))]
+        })
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
@@ -111,7 +121,10 @@ impl Operation for ConvertElementType {
                     sample(floats(&[3, 5], -3.0, 3.0)),
                     // Saturating, NaN to 0, truncated towards 0; halves and singles overflow and
                     // round to nearest even.
-                    sample(values(&[9], [f64::NAN, inf, -inf, -0.0, -0.9, 300.5, -1e10, 1e20, 65520.0])),
+                    sample(values(
+                        &[9],
+                        [f64::NAN, inf, -inf, -0.0, -0.9, 300.5, -1e10, 1e20, 65520.0],
+                    )),
                     sample(values(&[5], [i64::MIN, -1, 255, (1 << 24) + 1, i64::MAX])),
                     sample(values(&[3], [u64::MAX, (1 << 53) + 1, 2])),
                     sample(values(&[2], [true, false])),

@@ -186,9 +186,14 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let x = &j.operands[0];
     let Some(extent) = x.shape()[op.axis].as_constant() else {
+        let error = format!(
+            "the derivative of {} along axis {} of {} needs its extent",
+            op.name(),
+            op.axis,
+            x.ty()
+        );
         let error =
-            format!("the derivative of {} along axis {} of {} needs its extent", op.name(), op.axis, x.ty());
-        let error = Diagnostic::new(error).help("give the axis a number instead of dimension variables");
+            Diagnostic::new(error).help("give the axis a number instead of dimension variables");
         return vec![Some(x.fail(error))];
     };
     let (mut value, mut tangent) = (x.clone(), tangent.clone());
@@ -217,7 +222,8 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
             false => Tensor::concatenate(&[&finished, &new], op.axis),
             true => Tensor::concatenate(&[&new, &finished], op.axis),
         };
-        (value, tangent) = (join(part(&value, rest), combined), join(part(&tangent, rest), derivative));
+        (value, tangent) =
+            (join(part(&value, rest), combined), join(part(&tangent, rest), derivative));
         distance *= 2;
     }
     vec![Some(tangent)]
@@ -266,13 +272,19 @@ impl Operation for Cumulative {
     ) -> Compute<'a> {
         let dtype = operands[0].dtype;
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
-        Compute::Prefix { axis: self.axis, reverse: self.reverse, combine: self.kind.program(carried) }
+        Compute::Prefix {
+            axis: self.axis,
+            reverse: self.reverse,
+            combine: self.kind.program(carried),
+        }
     }
 
     fn derivative(&self) -> Derivative {
         match self.kind {
             CumulativeKind::Sum => Derivative::Linear(|t| {
-                let Op::Cumulative(op) = t.op else { unreachable!("the rule of the running reductions") };
+                let Op::Cumulative(op) = t.op else {
+                    unreachable!("the rule of the running reductions")
+                };
                 let op = Cumulative { reverse: !op.reverse, ..op.clone() };
                 vec![t.cotangents[0].as_ref().map(|ct| Tensor::apply(op, &[ct]))]
             }),
@@ -300,8 +312,9 @@ impl Operation for Cumulative {
 
     fn entries() -> Vec<Entry> {
         let entry = |kind: CumulativeKind| {
-            let sample =
-                |axis, reverse, operand| Sample::new(Cumulative { kind, axis, reverse }, vec![operand]);
+            let sample = |axis, reverse, operand| {
+                Sample::new(Cumulative { kind, axis, reverse }, vec![operand])
+            };
             Entry {
                 name: kind.name(),
                 doc: kind.doc(),

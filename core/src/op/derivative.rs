@@ -134,7 +134,9 @@ impl Derivative {
 
 /// The transpose rule of signed sums: each term gets the cotangent with its sign.
 fn transpose_signed_sum(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
-    let Derivative::SignedSum(signs) = t.op.derivative() else { unreachable!("the rule of signed sums") };
+    let Derivative::SignedSum(signs) = t.op.derivative() else {
+        unreachable!("the rule of signed sums")
+    };
     let ct = t.cotangents[0].as_ref().expect("a transpose rule is called with a cotangent");
     let of = |(operand, sign): (&TransposeOperand, &Sign)| match (operand.is_linear(), sign) {
         (false, _) => None,

@@ -31,7 +31,9 @@ impl Operation for DimAsValue {
     fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 0)?;
         if self.dtype == DType::Bool {
-            return Err(Diagnostic::new("bool does not count").help("use an integer or float dtype"));
+            return Err(
+                Diagnostic::new("bool does not count").help("use an integer or float dtype")
+            );
         }
         Ok(vec![TensorType::scalar(self.dtype)])
     }

@@ -5,7 +5,9 @@ use super::batch::{in_front, shifted, to_front};
 use super::compute::Compute;
 use super::derivative::{Derivative, Transpose};
 use super::sample::{Sample, SampleOperand, floats, values};
-use super::{Batch, ConvertElementType, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count};
+use super::{
+    Batch, ConvertElementType, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count,
+};
 use crate::call::{Call, Epilogue, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -35,7 +37,11 @@ attributes! {
 impl DotGeneral {
     /// Matrix product of the last axis of `a` with the first of `b`.
     pub fn matmul(lhs_rank: usize) -> Self {
-        DotGeneral { contract: (vec![lhs_rank - 1], vec![0]), batch: (vec![], vec![]), result: None }
+        DotGeneral {
+            contract: (vec![lhs_rank - 1], vec![0]),
+            batch: (vec![], vec![]),
+            result: None,
+        }
     }
 
     /// Axes that are neither contracted nor batched.
@@ -98,8 +104,9 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         if !t.operands[this].is_linear() {
             return None;
         }
-        let pick =
-            |pair: &(Vec<usize>, Vec<usize>), i: usize| if i == 0 { pair.0.clone() } else { pair.1.clone() };
+        let pick = |pair: &(Vec<usize>, Vec<usize>), i: usize| {
+            if i == 0 { pair.0.clone() } else { pair.1.clone() }
+        };
         let other = 1 - this;
         let (x, y) = (t.operands[this].ty(), t.operands[other].known());
         let (contract, batch) = (pick(&op.contract, this), pick(&op.batch, this));
@@ -107,11 +114,17 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         let free = DotGeneral::free(&contract, &batch, x.rank());
         let free_y = DotGeneral::free(&contract_y, &batch_y, y.rank());
         // The axes of the cotangent are batch, then free of lhs, then free of rhs.
-        let free_ct =
-            |count: usize, skip: usize| (batch.len() + skip..batch.len() + skip + count).collect::<Vec<_>>();
-        let ct_y = if this == 0 { free_ct(free_y.len(), free.len()) } else { free_ct(free_y.len(), 0) };
+        let free_ct = |count: usize, skip: usize| {
+            (batch.len() + skip..batch.len() + skip + count).collect::<Vec<_>>()
+        };
+        let ct_y =
+            if this == 0 { free_ct(free_y.len(), free.len()) } else { free_ct(free_y.len(), 0) };
         let ct_batch: Vec<usize> = (0..batch.len()).collect();
-        let dot = DotGeneral { contract: (ct_y, free_y), batch: (ct_batch, batch_y.clone()), result: None };
+        let dot = DotGeneral {
+            contract: (ct_y, free_y),
+            batch: (ct_batch, batch_y.clone()),
+            result: None,
+        };
         // A wider result has a wider cotangent: widen the known operand, narrow the product.
         let y = y.convert(ct.dtype());
         let product = Tensor::apply(dot, &[ct, &y]);
@@ -119,8 +132,12 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         let mut sorted: Vec<(usize, usize)> =
             contract_y.iter().copied().zip(contract.iter().copied()).collect();
         sorted.sort();
-        let axes: Vec<usize> =
-            batch.iter().chain(&free).copied().chain(sorted.into_iter().map(|(_, axis)| axis)).collect();
+        let axes: Vec<usize> = batch
+            .iter()
+            .chain(&free)
+            .copied()
+            .chain(sorted.into_iter().map(|(_, axis)| axis))
+            .collect();
         let mut permutation = vec![0; axes.len()];
         axes.iter().enumerate().for_each(|(i, axis)| permutation[*axis] = i);
         Some(product.permute(&permutation).convert(x.dtype))
@@ -162,8 +179,16 @@ impl Operation for DotGeneral {
             }
         }
         let join = |p: &[usize], q: &[usize]| p.iter().chain(q).copied().collect::<Vec<_>>();
-        distinct_axes("axes of the first operand", &join(&self.contract.0, &self.batch.0), a.rank())?;
-        distinct_axes("axes of the second operand", &join(&self.contract.1, &self.batch.1), b.rank())?;
+        distinct_axes(
+            "axes of the first operand",
+            &join(&self.contract.0, &self.batch.0),
+            a.rank(),
+        )?;
+        distinct_axes(
+            "axes of the second operand",
+            &join(&self.contract.1, &self.batch.1),
+            b.rank(),
+        )?;
         let result = self.result.unwrap_or(a.dtype);
         check_result(a.dtype, result)?;
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.rank());
@@ -193,8 +218,12 @@ impl Operation for DotGeneral {
                 let value = rest.next().expect("the result has the batch axes");
                 (at_a[*i], at_b[*j]) = (value, value);
             }
-            free_a.iter().for_each(|i| at_a[*i] = rest.next().expect("the result has the free axes"));
-            free_b.iter().for_each(|j| at_b[*j] = rest.next().expect("the result has the free axes"));
+            free_a
+                .iter()
+                .for_each(|i| at_a[*i] = rest.next().expect("the result has the free axes"));
+            free_b
+                .iter()
+                .for_each(|j| at_b[*j] = rest.next().expect("the result has the free axes"));
             let (mut real, mut bits) = (R::from_i64(0), 0i64);
             for k in 0..count {
                 let mut k = k;
@@ -234,10 +263,14 @@ impl Operation for DotGeneral {
             let wide = if result.is_half() { DType::F32 } else { result };
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, y] = [0, 1].map(|i| tensors[i].convert(wide));
-                vec![Tensor::apply(DotGeneral { result: None, ..self.clone() }, &[&x, &y]).convert(result)]
+                vec![
+                    Tensor::apply(DotGeneral { result: None, ..self.clone() }, &[&x, &y])
+                        .convert(result),
+                ]
             }));
         }
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (a, b) = (extents(&operands[0]), extents(&operands[1]));
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.len());
         let free_b = Self::free(&self.contract.1, &self.batch.1, b.len());
@@ -248,7 +281,8 @@ impl Operation for DotGeneral {
                 column: merged_stride(extents, column)?,
             })
         };
-        let product = |extents: &[usize], axes: &[usize]| axes.iter().map(|i| extents[*i]).product::<usize>();
+        let product =
+            |extents: &[usize], axes: &[usize]| axes.iter().map(|i| extents[*i]).product::<usize>();
         let lhs = matrix(&a, &self.batch.0, &free_a, &self.contract.0);
         let rhs = matrix(&b, &self.batch.1, &self.contract.1, &free_b);
         if let (Some(lhs), Some(rhs)) = (lhs, rhs) {
@@ -276,7 +310,10 @@ impl Operation for DotGeneral {
             let y = tensors[1].permute(&order(&self.batch.1, &self.contract.1, &free_b));
             let batch: Vec<usize> = (0..nb).collect();
             let dot = DotGeneral {
-                contract: ((nb + free_a.len()..nb + free_a.len() + nc).collect(), (nb..nb + nc).collect()),
+                contract: (
+                    (nb + free_a.len()..nb + free_a.len() + nc).collect(),
+                    (nb..nb + nc).collect(),
+                ),
                 batch: (batch.clone(), batch),
                 result: self.result,
             };
@@ -290,7 +327,8 @@ impl Operation for DotGeneral {
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let (contract, batch) = (&self.contract, &self.batch);
-        let on = |i: usize, axes: &[usize]| if b.batched[i] { shifted(axes) } else { axes.to_vec() };
+        let on =
+            |i: usize, axes: &[usize]| if b.batched[i] { shifted(axes) } else { axes.to_vec() };
         let mut op = DotGeneral {
             contract: (on(0, &contract.0), on(1, &contract.1)),
             batch: (on(0, &batch.0), on(1, &batch.1)),
@@ -323,7 +361,10 @@ impl Operation for DotGeneral {
         };
         // Results of a dtype other than the operands'.
         let to = |result, operands: [SampleOperand; 2]| {
-            Sample::new(DotGeneral { result: Some(result), ..DotGeneral::matmul(2) }, operands.to_vec())
+            Sample::new(
+                DotGeneral { result: Some(result), ..DotGeneral::matmul(2) },
+                operands.to_vec(),
+            )
         };
         let of = |dtype: DType| {
             [&[2usize, 3][..], &[3, 4]]
@@ -355,7 +396,10 @@ impl Operation for DotGeneral {
                 to(DType::F16, of(DType::BF16)),
                 to(DType::F64, of(DType::F16)),
                 to(DType::F64, of(DType::F32)),
-                to(DType::I32, [values(&[1, 3], [127i8, -128, 5]), values(&[3, 1], [127i8, -128, 1])]),
+                to(
+                    DType::I32,
+                    [values(&[1, 3], [127i8, -128, 5]), values(&[3, 1], [127i8, -128, 1])],
+                ),
                 to(DType::I64, [values(&[1, 2], [i32::MAX, -7]), values(&[2, 1], [i32::MAX, 9])]),
                 to(DType::I32, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [255u8, 9])]),
                 // A result of another sign; products that wrap in the wider integer.
@@ -363,17 +407,35 @@ impl Operation for DotGeneral {
                 to(DType::U32, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [3u32, 9])]),
                 to(DType::U64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
                 // Integers as floats: exact, rounded, and beyond the range of f16.
-                to(DType::F32, [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 2], [127i8, -128, 1, 0])]),
+                to(
+                    DType::F32,
+                    [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 2], [127i8, -128, 1, 0])],
+                ),
                 to(DType::BF16, [values(&[1, 3], [255u8, 7, 129]), values(&[3, 1], [255u8, 9, 3])]),
-                to(DType::F16, [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 1], [127i8, -128])]),
+                to(
+                    DType::F16,
+                    [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 1], [127i8, -128])],
+                ),
                 to(DType::F16, [values(&[1, 2], [255u8, 255]), values(&[2, 1], [255u8, 255])]),
-                to(DType::F32, [values(&[1, 2], [i32::MAX, 16_777_217]), values(&[2, 1], [3i32, 1])]),
+                to(
+                    DType::F32,
+                    [values(&[1, 2], [i32::MAX, 16_777_217]), values(&[2, 1], [3i32, 1])],
+                ),
                 to(DType::F64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
-                to(DType::F64, [values(&[1, 2], [i64::MAX, (1 << 53) + 1]), values(&[2, 1], [3i64, 1])]),
+                to(
+                    DType::F64,
+                    [values(&[1, 2], [i64::MAX, (1 << 53) + 1]), values(&[2, 1], [3i64, 1])],
+                ),
                 to(DType::F64, [values(&[1, 2], [u64::MAX, 5]), values(&[2, 1], [3u64, 1])]),
                 // Bools as numbers: the number of true pairs.
-                to(DType::I32, [values(&[1, 3], [true, true, false]), values(&[3, 1], [true, true, true])]),
-                to(DType::U8, [values(&[1, 2], [true, true]), values(&[2, 2], [true, true, false, true])]),
+                to(
+                    DType::I32,
+                    [values(&[1, 3], [true, true, false]), values(&[3, 1], [true, true, true])],
+                ),
+                to(
+                    DType::U8,
+                    [values(&[1, 2], [true, true]), values(&[2, 2], [true, true, false, true])],
+                ),
                 to(DType::F16, [values(&[1, 2], [true, true]), values(&[2, 1], [true, true])]),
                 to(DType::F64, [values(&[1, 0], [true; 0]), values(&[0, 2], [true; 0])]),
                 // Batched, and with axes in another order.

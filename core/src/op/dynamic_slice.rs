@@ -33,13 +33,19 @@ attributes! {
 /// Checks that there is an integer scalar for each axis of `x`.
 pub(super) fn check_starts(x: &TensorType, starts: &[TensorType]) -> Result<()> {
     if starts.len() != x.rank() {
-        return Err(Diagnostic::new(format!("takes {} starts for {x}, found {}", x.rank(), starts.len()))
-            .help("there is one start for each axis"));
+        return Err(Diagnostic::new(format!(
+            "takes {} starts for {x}, found {}",
+            x.rank(),
+            starts.len()
+        ))
+        .help("there is one start for each axis"));
     }
     for start in starts {
         starts::check_dtype(start)?;
         if start.rank() != 0 {
-            return Err(Diagnostic::new(format!("a start of type {start}")).help("each start is a scalar"));
+            return Err(
+                Diagnostic::new(format!("a start of type {start}")).help("each start is a scalar")
+            );
         }
     }
     Ok(())
@@ -80,8 +86,10 @@ impl Operation for DynamicSlice {
         }
         for (axis, size) in self.slice_sizes.iter().enumerate() {
             if !size.at_least(0) || !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!("a slice of extent {size} along axis {axis} of {x}"))
-                    .help("a slice is not larger than the operand"));
+                return Err(Diagnostic::new(format!(
+                    "a slice of extent {size} along axis {axis} of {x}"
+                ))
+                .help("a slice is not larger than the operand"));
             }
         }
         Ok(vec![x.with_shape(self.slice_sizes.clone())])
@@ -107,7 +115,8 @@ impl Operation for DynamicSlice {
         results: &[TensorType],
         _regions: &'a [Region],
     ) -> Compute<'a> {
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (x, sizes) = (extents(&operands[0]), extents(&results[0]));
         let zero = crate::Scalar::zero(operands[0].dtype);
         Compute::Element {
@@ -148,7 +157,8 @@ impl Operation for DynamicSlice {
             // Each slice covers all examples.
             let zero = Tensor::constant(0i32);
             let starts = b.operands[1..].iter();
-            let operands: Vec<&Tensor> = [&b.operands[0], &zero].into_iter().chain(starts).collect();
+            let operands: Vec<&Tensor> =
+                [&b.operands[0], &zero].into_iter().chain(starts).collect();
             let slice_sizes = prepended(b.size.clone(), &self.slice_sizes, false);
             return vec![Tensor::apply(DynamicSlice { slice_sizes }, &operands)];
         }
@@ -181,7 +191,10 @@ impl Operation for DynamicSlice {
 
     fn entries() -> Vec<Entry> {
         let sample = |sizes: &[usize], operands: Vec<SampleOperand>| {
-            Sample::new(DynamicSlice { slice_sizes: sizes.iter().map(|s| Dim::from(*s)).collect() }, operands)
+            Sample::new(
+                DynamicSlice { slice_sizes: sizes.iter().map(|s| Dim::from(*s)).collect() },
+                operands,
+            )
         };
         let x = || floats(&[5, 7], -2.0, 2.0);
         vec![Entry {
@@ -196,15 +209,24 @@ impl Operation for DynamicSlice {
                 sample(&[1, 7], vec![x(), values(&[], [u64::MAX]), values(&[], [0u8])]),
                 sample(&[1, 2], vec![x(), values(&[], [i8::MIN]), values(&[], [3u32])]),
                 sample(&[0, 2], vec![x(), values(&[], [9i32]), values(&[], [3i32])]),
-                sample(&[0, 2], vec![floats(&[0, 3], -2.0, 2.0), values(&[], [1i32]), values(&[], [1i32])]),
+                sample(
+                    &[0, 2],
+                    vec![floats(&[0, 3], -2.0, 2.0), values(&[], [1i32]), values(&[], [1i32])],
+                ),
                 sample(&[], vec![floats(&[], -2.0, 2.0)]),
                 sample(&[2], vec![values(&[4], [3i8, -5, 9, 1]), values(&[], [2i32])]),
-                sample(&[2], vec![values(&[4], [true, false, true, true]), values(&[], [i64::MIN])]),
+                sample(
+                    &[2],
+                    vec![values(&[4], [true, false, true, true]), values(&[], [i64::MIN])],
+                ),
                 // An extent larger than the index dtype can count.
                 sample(
                     &[3],
                     vec![
-                        SampleOperand::Values(Literal::full(&[300], crate::Scalar::one(DType::I32))),
+                        SampleOperand::Values(Literal::full(
+                            &[300],
+                            crate::Scalar::one(DType::I32),
+                        )),
                         values(&[], [255u8]),
                     ],
                 ),

@@ -32,13 +32,17 @@ impl Operation for DynamicUpdateSlice {
         };
         check_starts(x, starts)?;
         if update.dtype != x.dtype || update.rank() != x.rank() {
-            return Err(Diagnostic::new(format!("an update of type {update} for an operand of type {x}"))
-                .help("both have one dtype and one rank"));
+            return Err(Diagnostic::new(format!(
+                "an update of type {update} for an operand of type {x}"
+            ))
+            .help("both have one dtype and one rank"));
         }
         for (axis, size) in update.shape.iter().enumerate() {
             if !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!("an update of extent {size} along axis {axis} of {x}"))
-                    .help("an update is not larger than the operand"));
+                return Err(Diagnostic::new(format!(
+                    "an update of extent {size} along axis {axis} of {x}"
+                ))
+                .help("an update is not larger than the operand"));
             }
         }
         Ok(vec![x.clone()])
@@ -50,7 +54,9 @@ impl Operation for DynamicUpdateSlice {
         results: &[TensorType],
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
-        let [x, update, starts @ ..] = operands else { unreachable!("infer admits two operands and starts") };
+        let [x, update, starts @ ..] = operands else {
+            unreachable!("infer admits two operands and starts")
+        };
         let start = starts_of(x, &update.shape, starts);
         Ok(vec![Array::from_fn(&results[0], |index| {
             let at = index.iter().zip(&start).zip(&update.shape);
@@ -69,7 +75,8 @@ impl Operation for DynamicUpdateSlice {
         _results: &[TensorType],
         _regions: &'a [Region],
     ) -> Compute<'a> {
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (x, sizes) = (extents(&operands[0]), extents(&operands[1]));
         Compute::Element {
             rule: Box::new(move |c, index| {
@@ -82,7 +89,11 @@ impl Operation for DynamicUpdateSlice {
                     let start = c.operand(2 + axis, &[]);
                     let start = starts::clamped(c, start, (x[axis] - sizes[axis]) as i64);
                     at[axis] = at[axis].add(&Affine::reg(start).scale(-1));
-                    guards.push(Guard { index: at[axis].clone(), low: 0, high: sizes[axis] as i64 });
+                    guards.push(Guard {
+                        index: at[axis].clone(),
+                        low: 0,
+                        high: sizes[axis] as i64,
+                    });
                 }
                 if guards.is_empty() {
                     return c.operand(1, index);
@@ -102,7 +113,8 @@ impl Operation for DynamicUpdateSlice {
             let starts: Vec<&Tensor> = t.operands[2..].iter().map(|o| o.known()).collect();
             if t.operands[0].is_linear() {
                 let zeros = Tensor::zeros(update);
-                let operands: Vec<&Tensor> = [ct, &zeros].into_iter().chain(starts.iter().copied()).collect();
+                let operands: Vec<&Tensor> =
+                    [ct, &zeros].into_iter().chain(starts.iter().copied()).collect();
                 cotangents[0] = Some(Tensor::apply(DynamicUpdateSlice {}, &operands));
             }
             if t.operands[1].is_linear() {
@@ -159,7 +171,11 @@ impl Operation for DynamicUpdateSlice {
                 sample(vec![x(), update(&[0, 2]), values(&[], [9i32]), values(&[], [3i32])]),
                 sample(vec![x(), update(&[5, 7]), values(&[], [9i32]), values(&[], [3i32])]),
                 sample(vec![update(&[]), update(&[])]),
-                sample(vec![values(&[4], [3i8, -5, 9, 1]), values(&[2], [7i8, 8]), values(&[], [1i32])]),
+                sample(vec![
+                    values(&[4], [3i8, -5, 9, 1]),
+                    values(&[2], [7i8, 8]),
+                    values(&[], [1i32]),
+                ]),
                 sample(vec![
                     values(&[3], [true, false, true]),
                     values(&[1], [true]),

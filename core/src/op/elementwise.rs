@@ -70,8 +70,10 @@ pub(super) fn widened(
     if !dtype.is_half() {
         return f(c, operands);
     }
-    let wide: Vec<Reg> =
-        operands.iter().map(|x| if c.dtype(*x).is_half() { c.convert(*x, DType::F32) } else { *x }).collect();
+    let wide: Vec<Reg> = operands
+        .iter()
+        .map(|x| if c.dtype(*x).is_half() { c.convert(*x, DType::F32) } else { *x })
+        .collect();
     let result = f(c, &wide);
     if c.dtype(result) == DType::F32 { c.convert(result, dtype) } else { result }
 }

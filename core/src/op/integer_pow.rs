@@ -81,7 +81,9 @@ impl Operation for IntegerPow {
                     let power = power(x.clone(), size, R::mul);
                     Cell::Real(if self.exponent < 0 { R::from_i64(1).div(&power)? } else { power })
                 }
-                Cell::Bits(bits) => Cell::Bits(wrap(power(*bits, size, |a, b| a.wrapping_mul(*b)), x.dtype)),
+                Cell::Bits(bits) => {
+                    Cell::Bits(wrap(power(*bits, size, |a, b| a.wrapping_mul(*b)), x.dtype))
+                }
             })
         };
         let cells = Cells::try_collect(x.cells.iter().map(cell))?;
@@ -113,7 +115,9 @@ impl Operation for IntegerPow {
 
     fn derivative(&self) -> Derivative {
         Derivative::Nonlinear(|j| {
-            let Op::IntegerPow(IntegerPow { exponent }) = j.op else { unreachable!("this op's own rule") };
+            let Op::IntegerPow(IntegerPow { exponent }) = j.op else {
+                unreachable!("this op's own rule")
+            };
             let (x, tangent) = (&j.operands[0], j.tangents[0].as_ref());
             let coefficient = || match exponent {
                 1 => x.ones_like(),

@@ -35,7 +35,10 @@ impl Operation for Iota {
             return Err(Diagnostic::new("bool does not count").help("use an integer dtype"));
         }
         if self.axis >= result.rank() {
-            return Err(Diagnostic::new(format!("axis {} of a result of type {result}", self.axis)));
+            return Err(Diagnostic::new(format!(
+                "axis {} of a result of type {result}",
+                self.axis
+            )));
         }
         Ok(vec![result])
     }
@@ -89,10 +92,16 @@ impl Operation for Iota {
 
     fn entries() -> Vec<Entry> {
         let sample = |dtype, shape: &[usize], axis| {
-            Sample::new(Iota { dtype, shape: shape.iter().map(|e| Dim::from(*e)).collect(), axis }, vec![])
+            Sample::new(
+                Iota { dtype, shape: shape.iter().map(|e| Dim::from(*e)).collect(), axis },
+                vec![],
+            )
         };
-        let mut samples: Vec<Sample> =
-            DType::ALL.into_iter().filter(|d| *d != DType::Bool).map(|d| sample(d, &[3, 4], 1)).collect();
+        let mut samples: Vec<Sample> = DType::ALL
+            .into_iter()
+            .filter(|d| *d != DType::Bool)
+            .map(|d| sample(d, &[3, 4], 1))
+            .collect();
         samples.extend([
             sample(DType::I32, &[2, 3, 2], 0),
             sample(DType::I8, &[300], 0),

@@ -38,7 +38,11 @@ impl Operation for IsFinite {
         let x = &operands[0];
         // An exact number is finite, even if the nearest f64 is not.
         let finite = |c: &Cell<R>| Cell::Bits((!R::ROUNDS || c.real().to_f64().is_finite()) as i64);
-        Ok(vec![Array::new(DType::Bool, x.shape.clone(), Cells::collect(x.cells.iter().map(finite))?)])
+        Ok(vec![Array::new(
+            DType::Bool,
+            x.shape.clone(),
+            Cells::collect(x.cells.iter().map(finite))?,
+        )])
     }
 
     fn compute<'a>(

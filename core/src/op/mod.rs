@@ -91,8 +91,8 @@ pub use conv_general_dilated::ConvGeneralDilated;
 pub use convert_element_type::ConvertElementType;
 pub use cumulative::{Cumulative, CumulativeKind};
 pub use custom::{
-    Checkpoint, CheckpointName, CustomJvp, CustomLinearSolve, CustomVjp, FunctionCall, FunctionName, Keep,
-    OptimizationBarrier, Transposed,
+    Checkpoint, CheckpointName, CustomJvp, CustomLinearSolve, CustomVjp, FunctionCall,
+    FunctionName, Keep, OptimizationBarrier, Transposed,
 };
 pub use derivative::Derivative;
 pub use dim_as_value::DimAsValue;
@@ -128,7 +128,9 @@ pub use take_along_axis::TakeAlongAxis;
 pub use top_k::{TopK, TopKIndices};
 pub use triangular_solve::TriangularSolve;
 pub use unary::Unary;
-pub use window::{ReduceWindow, WindowArgument, WindowGather, WindowKind, WindowScatterAdd, Windows};
+pub use window::{
+    ReduceWindow, WindowArgument, WindowGather, WindowKind, WindowScatterAdd, Windows,
+};
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
@@ -419,7 +421,9 @@ impl Op {
 fn unknown(name: &str) -> Diagnostic {
     let mut names: Vec<_> = Op::catalogue().iter().map(|e| e.name).collect();
     // The closest names first: those with the longest common prefix.
-    names.sort_by_key(|n| std::cmp::Reverse(n.chars().zip(name.chars()).take_while(|(a, b)| a == b).count()));
+    names.sort_by_key(|n| {
+        std::cmp::Reverse(n.chars().zip(name.chars()).take_while(|(a, b)| a == b).count())
+    });
     names.truncate(3);
     Diagnostic::new(format!("unknown op `{name}`"))
         .help(format!("did you mean {}? `graphrun ops` lists all", names.join(", ")))
@@ -458,13 +462,14 @@ pub(crate) fn axes_of(rank: usize) -> String {
 pub(crate) fn distinct_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {
     for (i, axis) in axes.iter().enumerate() {
         if *axis >= rank {
-            return Err(Diagnostic::new(format!("{what}: axis {axis} of an operand of rank {rank}"))
-                .help(axes_of(rank)));
+            return Err(Diagnostic::new(format!(
+                "{what}: axis {axis} of an operand of rank {rank}"
+            ))
+            .help(axes_of(rank)));
         }
         if axes[..i].contains(axis) {
-            return Err(
-                Diagnostic::new(format!("{what}: axis {axis} occurs twice")).help("name each axis once")
-            );
+            return Err(Diagnostic::new(format!("{what}: axis {axis} occurs twice"))
+                .help("name each axis once"));
         }
     }
     Ok(())

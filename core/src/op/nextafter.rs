@@ -129,8 +129,11 @@ impl Operation for NextAfter {
     fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 2)?;
         if operands[0] != operands[1] {
-            return Err(Diagnostic::new(format!("operands have types {} and {}", operands[0], operands[1]))
-                .help("give them one dtype and one shape"));
+            return Err(Diagnostic::new(format!(
+                "operands have types {} and {}",
+                operands[0], operands[1]
+            ))
+            .help("give them one dtype and one shape"));
         }
         Domain::Float.check(operands[0].dtype)?;
         Ok(vec![operands[0].clone()])
@@ -144,7 +147,8 @@ impl Operation for NextAfter {
     ) -> Result<Vec<Array<R>>> {
         let (x, y) = (&operands[0], &operands[1]);
         let next = |(x_cell, y_cell): (&Cell<R>, &Cell<R>)| {
-            let next = x_cell.real().apply2(y_cell.real(), "nextafter", |a, b| neighbour(x.dtype, a, b));
+            let next =
+                x_cell.real().apply2(y_cell.real(), "nextafter", |a, b| neighbour(x.dtype, a, b));
             next.map(Cell::Real)
         };
         let cells = Cells::try_collect(x.cells.iter().zip(y.cells.iter()).map(next))?;
@@ -187,9 +191,22 @@ impl Operation for NextAfter {
     fn entries() -> Vec<Entry> {
         use half::{bf16, f16};
         let (infinity, nan) = (f32::INFINITY, f32::NAN);
-        let ends: [f32; 12] =
-            [0.0, -0.0, 0.0, 1.0, 1.0, -1.0, f32::MAX, infinity, -infinity, nan, 1.0, f32::MIN_POSITIVE];
-        let towards: [f32; 12] = [1.0, -1.0, -0.0, 2.0, 0.0, 0.0, infinity, 0.0, infinity, 1.0, nan, 0.0];
+        let ends: [f32; 12] = [
+            0.0,
+            -0.0,
+            0.0,
+            1.0,
+            1.0,
+            -1.0,
+            f32::MAX,
+            infinity,
+            -infinity,
+            nan,
+            1.0,
+            f32::MIN_POSITIVE,
+        ];
+        let towards: [f32; 12] =
+            [1.0, -1.0, -0.0, 2.0, 0.0, 0.0, infinity, 0.0, infinity, 1.0, nan, 0.0];
         // For halves, the values where the spacing changes: 2⁻¹⁴, the greatest number, infinity.
         let halves: [f64; 12] = [
             0.0,
@@ -212,7 +229,10 @@ impl Operation for NextAfter {
                   with respect to x is 1.",
             derivative: "nonlinear",
             samples: vec![
-                Sample::new(NextAfter {}, vec![floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)]),
+                Sample::new(
+                    NextAfter {},
+                    vec![floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)],
+                ),
                 Sample::new(NextAfter {}, vec![values(&[12], ends), values(&[12], towards)]),
                 Sample::new(
                     NextAfter {},
@@ -220,11 +240,17 @@ impl Operation for NextAfter {
                 ),
                 Sample::new(
                     NextAfter {},
-                    vec![values(&[12], halves.map(f16::from_f64)), values(&[12], others.map(f16::from_f64))],
+                    vec![
+                        values(&[12], halves.map(f16::from_f64)),
+                        values(&[12], others.map(f16::from_f64)),
+                    ],
                 ),
                 Sample::new(
                     NextAfter {},
-                    vec![values(&[12], ends.map(bf16::from_f32)), values(&[12], towards.map(bf16::from_f32))],
+                    vec![
+                        values(&[12], ends.map(bf16::from_f32)),
+                        values(&[12], towards.map(bf16::from_f32)),
+                    ],
                 ),
             ],
         }]

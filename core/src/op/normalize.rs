@@ -57,7 +57,9 @@ impl NormalizeKind {
                 "(x − mean x) / √(mean (x − mean x)² + ε) along `axis`; `epsilon` is a finite f64 \
                  of at least 0."
             }
-            NormalizeKind::Rms => "x / √(mean x² + ε) along `axis`; `epsilon` is a finite f64 of at least 0.",
+            NormalizeKind::Rms => {
+                "x / √(mean x² + ε) along `axis`; `epsilon` is a finite f64 of at least 0."
+            }
         }
     }
 }

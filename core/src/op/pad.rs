@@ -63,21 +63,28 @@ impl Operation for Pad {
         for axis in 0..x.rank() {
             let step = self.step(axis);
             if step < 1 {
-                return Err(Diagnostic::new(format!("interior padding {} of axis {axis}", step - 1))
-                    .help("interior padding is at least 0"));
+                return Err(Diagnostic::new(format!(
+                    "interior padding {} of axis {axis}",
+                    step - 1
+                ))
+                .help("interior padding is at least 0"));
             }
             let inner = if x.shape[axis].as_constant() == Some(0) {
                 Some(Dim::constant(0))
             } else {
-                x.shape[axis].checked_scale(step).and_then(|d| d.checked_add(&Dim::constant(1 - step)))
+                x.shape[axis]
+                    .checked_scale(step)
+                    .and_then(|d| d.checked_add(&Dim::constant(1 - step)))
             };
             let extent = inner
                 .and_then(|d| d.checked_add(&self.low[axis]))
                 .and_then(|d| d.checked_add(&self.high[axis]));
             let extent = extent.ok_or_else(|| Diagnostic::new("the extents of a pad overflow"))?;
             if !extent.at_least(0) {
-                return Err(Diagnostic::new(format!("axis {axis} of {x} would have extent {extent}"))
-                    .help("crop no more than there is"));
+                return Err(Diagnostic::new(format!(
+                    "axis {axis} of {x} would have extent {extent}"
+                ))
+                .help("crop no more than there is"));
             }
             shape.push(extent);
         }
@@ -118,7 +125,8 @@ impl Operation for Pad {
                 let mut at: Vec<Affine> = Vec::with_capacity(index.len());
                 let mut guards = Vec::new();
                 for (axis, i) in index.iter().enumerate() {
-                    let (low, step, extent) = (self.low_of(axis), self.step(axis), from[axis] as i64);
+                    let (low, step, extent) =
+                        (self.low_of(axis), self.step(axis), from[axis] as i64);
                     let offset = i.offset(-low);
                     let span = (extent - 1) * step + 1;
                     // Without padding on either side every index is in bounds and needs no guard.
@@ -184,7 +192,10 @@ impl Operation for Pad {
         let x = &b.operands[0];
         let constant = |s: Scalar| Tensor::constant(crate::Literal::full(&[], s));
         let no = constant(Scalar::of(false));
-        let inside = Tensor::full(&TensorType { dtype: DType::Bool, shape: example(x, 0) }, Scalar::of(true));
+        let inside = Tensor::full(
+            &TensorType { dtype: DType::Bool, shape: example(x, 0) },
+            Scalar::of(true),
+        );
         let inside = b.repeat(&Tensor::apply(self.clone(), &[&inside, &no]));
         let padded = Tensor::apply(
             if b.batched[0] { op } else { self.clone() },

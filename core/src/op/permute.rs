@@ -94,7 +94,10 @@ impl Operation for Permute {
 
     fn entries() -> Vec<Entry> {
         let sample = |permutation: &[usize], shape: &[usize]| {
-            Sample::new(Permute { permutation: permutation.to_vec() }, vec![floats(shape, -2.0, 2.0)])
+            Sample::new(
+                Permute { permutation: permutation.to_vec() },
+                vec![floats(shape, -2.0, 2.0)],
+            )
         };
         vec![Entry {
             name: "permute",
@@ -106,7 +109,10 @@ impl Operation for Permute {
                 sample(&[], &[]),
                 sample(&[0, 1], &[2, 3]),
                 sample(&[1, 2, 0], &[2, 0, 3]),
-                Sample::new(Permute { permutation: vec![1, 0] }, vec![values(&[2, 3], [1u8, 2, 3, 4, 5, 6])]),
+                Sample::new(
+                    Permute { permutation: vec![1, 0] },
+                    vec![values(&[2, 3], [1u8, 2, 3, 4, 5, 6])],
+                ),
             ],
         }]
     }

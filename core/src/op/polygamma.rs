@@ -83,7 +83,9 @@ impl Operation for Polygamma {
 
     fn derivative(&self) -> Derivative {
         Derivative::Nonlinear(|j| {
-            let Op::Polygamma(Polygamma { order }) = j.op else { unreachable!("this op's own rule") };
+            let Op::Polygamma(Polygamma { order }) = j.op else {
+                unreachable!("this op's own rule")
+            };
             let slope = || j.operands[0].polygamma(order + 1);
             vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&slope()))]
         })

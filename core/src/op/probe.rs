@@ -44,7 +44,9 @@ impl Field for ProbeKind {
             Attribute::Text(text) => ProbeKind::ALL.into_iter().find(|kind| kind.name() == text),
             _ => None,
         };
-        found.ok_or_else(|| Diagnostic::new(format!("expected \"print\" or \"finite\", found {attribute:?}")))
+        found.ok_or_else(|| {
+            Diagnostic::new(format!("expected \"print\" or \"finite\", found {attribute:?}"))
+        })
     }
 }
 

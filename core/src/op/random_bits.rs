@@ -77,8 +77,11 @@ fn emit(c: &mut dyn ElementContext, low: Reg, high: Reg, key: [Reg; 2]) -> [Reg;
         };
         let (first, second) = half(1, counter[1], keys[0]);
         // The last round's words 2 and 3 are not used.
-        let (third, fourth) =
-            if round + 1 < ROUNDS { half(0, counter[3], keys[1]) } else { (counter[2], counter[3]) };
+        let (third, fourth) = if round + 1 < ROUNDS {
+            half(0, counter[3], keys[1])
+        } else {
+            (counter[2], counter[3])
+        };
         counter = [first, second, third, fourth];
     }
     [counter[0], counter[1]]
@@ -90,7 +93,9 @@ impl Operation for RandomBits {
     fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
         operand_count(operands, 1)?;
         let (key, two) = (&operands[0], Dim::constant(2));
-        let Some(keys) = key.shape.split_last().filter(|(n, _)| key.dtype == DType::U32 && **n == two) else {
+        let Some(keys) =
+            key.shape.split_last().filter(|(n, _)| key.dtype == DType::U32 && **n == two)
+        else {
             return Err(Diagnostic::new(format!("a key of type {key}"))
                 .help("a key is u32[2]; the last axis of several keys has extent 2"));
         };
@@ -129,15 +134,16 @@ impl Operation for RandomBits {
         _regions: &'a [Region],
     ) -> Compute<'a> {
         let keys = operands[0].rank() - 1;
-        let extents = results[0].extents().expect("compute is asked for bound types only")[keys..].to_vec();
+        let extents =
+            results[0].extents().expect("compute is asked for bound types only")[keys..].to_vec();
         let large = extents.iter().product::<usize>() > u32::MAX as usize;
         Compute::Element {
             rule: Box::new(move |c, index| {
                 let (key, index) = index.split_at(keys);
-                let flat = index
-                    .iter()
-                    .zip(&extents)
-                    .fold(Affine::constant(0), |flat, (i, extent)| flat.scale(*extent as i64).add(i));
+                let flat =
+                    index.iter().zip(&extents).fold(Affine::constant(0), |flat, (i, extent)| {
+                        flat.scale(*extent as i64).add(i)
+                    });
                 let low = c.index(&flat, DType::U32);
                 let high = if large {
                     c.index(&flat.floor_div(1 << 32), DType::U32)
@@ -190,7 +196,10 @@ impl Operation for RandomBits {
                 sample(DType::U8, &[2, 2, 2], [u32::MAX, u32::MAX]),
                 sample(DType::U32, &[], [1, 2]),
                 Sample::new(
-                    RandomBits { dtype: DType::U64, shape: vec![Dim::from(2usize), Dim::from(3usize)] },
+                    RandomBits {
+                        dtype: DType::U64,
+                        shape: vec![Dim::from(2usize), Dim::from(3usize)],
+                    },
                     vec![values(&[2, 1, 2], [7u32, 8, 9, u32::MAX])],
                 ),
             ],

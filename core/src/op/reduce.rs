@@ -150,7 +150,9 @@ impl ReduceKind {
         match (self, a, b) {
             (ReduceKind::Sum, Cell::Real(a), Cell::Real(b)) => Cell::Real(a.add(b)),
             (ReduceKind::Prod, Cell::Real(a), Cell::Real(b)) => Cell::Real(a.mul(b)),
-            (ReduceKind::Max, Cell::Real(x), Cell::Real(y)) => pick(x.compare(y), Ordering::Greater),
+            (ReduceKind::Max, Cell::Real(x), Cell::Real(y)) => {
+                pick(x.compare(y), Ordering::Greater)
+            }
             (ReduceKind::Min, Cell::Real(x), Cell::Real(y)) => pick(x.compare(y), Ordering::Less),
             (kind, a, b) => {
                 let (x, y) = (a.bits(), b.bits());
@@ -214,7 +216,8 @@ fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let chosen = x.eq(op.restore(&j.results[0], x.ty()));
     // A half holds consecutive integers only up to a small bound, so counts are f32.
     let counter = if x.dtype().is_half() { DType::F32 } else { x.dtype() };
-    let sum = |t: &Tensor| Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[t]);
+    let sum =
+        |t: &Tensor| Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[t]);
     let share = sum(&chosen.convert(counter)).reciprocal().convert(x.dtype());
     vec![Some(sum(&chosen.select(tangent, &tangent.zeros_like())).scaled_by(&share))]
 }
@@ -227,7 +230,8 @@ fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     // Bring the reduced axes to the front as one axis.
     let kept = op.kept(x.rank());
     let order: Vec<usize> = op.axes.iter().chain(&kept).copied().collect();
-    let count = op.axes.iter().try_fold(crate::Dim::constant(1), |n, a| n.checked_mul(&x.shape()[*a]));
+    let count =
+        op.axes.iter().try_fold(crate::Dim::constant(1), |n, a| n.checked_mul(&x.shape()[*a]));
     let Some(n) = count.as_ref().and_then(crate::Dim::as_extent) else {
         return vec![Some(
             x.fail(
@@ -240,8 +244,9 @@ fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
             ),
         )];
     };
-    let shape: Vec<crate::Dim> =
-        std::iter::once(crate::Dim::from(n)).chain(kept.iter().map(|a| x.shape()[*a].clone())).collect();
+    let shape: Vec<crate::Dim> = std::iter::once(crate::Dim::from(n))
+        .chain(kept.iter().map(|a| x.shape()[*a].clone()))
+        .collect();
     let mut p = x.permute(&order).reshape(shape.clone());
     let mut t = tangent.permute(&order).reshape(shape);
     let mut length = n;
@@ -277,7 +282,9 @@ impl Operation for Reduce {
         if !self.axes.is_sorted() {
             return Err(crate::Diagnostic::new("axes must ascend"));
         }
-        Ok(vec![x.with_shape(self.kept(x.rank()).into_iter().map(|a| x.shape[a].clone()).collect())])
+        Ok(vec![
+            x.with_shape(self.kept(x.rank()).into_iter().map(|a| x.shape[a].clone()).collect()),
+        ])
     }
 
     fn evaluate<R: Real>(
@@ -363,7 +370,10 @@ impl Operation for Reduce {
 
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
         let kind = ReduceKind::ALL.into_iter().find(|k| k.name() == name)?;
-        Some(attribute_struct::Axes::from_attributes(attributes).map(|a| Reduce { kind, axes: a.axes }))
+        Some(
+            attribute_struct::Axes::from_attributes(attributes)
+                .map(|a| Reduce { kind, axes: a.axes }),
+        )
     }
 
     fn entries() -> Vec<Entry> {
@@ -374,7 +384,9 @@ impl Operation for Reduce {
                     Domain::Bits => super::SampleOperand::Values(
                         crate::Literal::from_vec(
                             shape,
-                            (0..shape.iter().product::<usize>() as i32).map(|i| (i * 7) ^ 5).collect(),
+                            (0..shape.iter().product::<usize>() as i32)
+                                .map(|i| (i * 7) ^ 5)
+                                .collect(),
                         )
                         .expect("as many elements as the shape says"),
                     ),

@@ -62,7 +62,8 @@ impl ReducePrecision {
         }
         if (self.exponent_bits as u64) < u64::from(exponent_bits) {
             // The exponents of numbers that are normal in both formats.
-            let (bias, reduced) = ((1 << (exponent_bits - 1)) - 1, (1 << (self.exponent_bits - 1)) - 1);
+            let (bias, reduced) =
+                ((1 << (exponent_bits - 1)) - 1, (1 << (self.exponent_bits - 1)) - 1);
             let exponent = size >> mantissa_bits;
             if exponent > bias + reduced {
                 size = infinity;
@@ -79,7 +80,8 @@ impl ReducePrecision {
         let bits = if wide == DType::F64 { DType::U64 } else { DType::U32 };
         let ((exponent_bits, mantissa_bits), (_, wide_mantissa)) = (format(dtype), format(wide));
         let number = |c: &mut dyn ElementContext, value| c.constant(Scalar::from_f64(wide, value));
-        let integer = |c: &mut dyn ElementContext, value: u64| c.constant(Scalar::from_bits(bits, value));
+        let integer =
+            |c: &mut dyn ElementContext, value: u64| c.constant(Scalar::from_bits(bits, value));
         let size = c.scalar(ScalarOp::Abs, &[x]);
         let mut result = size;
         if (self.mantissa_bits as u64) < u64::from(mantissa_bits) {
@@ -109,7 +111,8 @@ impl ReducePrecision {
         }
         if (self.exponent_bits as u64) < u64::from(exponent_bits) {
             let reduced = (1i32 << (self.exponent_bits - 1)) - 1;
-            let (over, under) = (number(c, 2f64.powi(reduced + 1)), number(c, 2f64.powi(1 - reduced)));
+            let (over, under) =
+                (number(c, 2f64.powi(reduced + 1)), number(c, 2f64.powi(1 - reduced)));
             let (zero, infinity) = (number(c, 0.0), number(c, f64::INFINITY));
             let overflows = c.scalar(ScalarOp::Le, &[over, result]);
             let underflows = c.scalar(ScalarOp::Lt, &[result, under]);
@@ -134,7 +137,9 @@ impl Operation for ReducePrecision {
         operand_count(operands, 1)?;
         Domain::Float.check(operands[0].dtype)?;
         if self.exponent_bits == 0 {
-            return Err(Diagnostic::new("a format without exponent").help("`exponent_bits` is at least 1"));
+            return Err(
+                Diagnostic::new("a format without exponent").help("`exponent_bits` is at least 1")
+            );
         }
         Ok(vec![operands[0].clone()])
     }
@@ -196,8 +201,18 @@ impl Operation for ReducePrecision {
         let sample = |exponent_bits, mantissa_bits, operand| {
             Sample::new(ReducePrecision { exponent_bits, mantissa_bits }, vec![operand])
         };
-        let formats =
-            [(5, 10), (8, 7), (4, 3), (5, 2), (1, 0), (8, 23), (11, 52), (20, 60), (11, 5), (3, 40)];
+        let formats = [
+            (5, 10),
+            (8, 7),
+            (4, 3),
+            (5, 2),
+            (1, 0),
+            (8, 23),
+            (11, 52),
+            (20, 60),
+            (11, 5),
+            (3, 40),
+        ];
         // Ties, both sides of the limits of small formats, subnormal numbers, infinities and NaN.
         let edges: [f64; 16] = [
             0.0,
@@ -217,7 +232,8 @@ impl Operation for ReducePrecision {
             f64::NEG_INFINITY,
             f64::NAN,
         ];
-        let halves = [0x0180, 0x8181, 0x0001, 0x03ff, 0x0400, 0x7bff, 0x7c00, 0xfbf0].map(f16::from_bits);
+        let halves =
+            [0x0180, 0x8181, 0x0001, 0x03ff, 0x0400, 0x7bff, 0x7c00, 0xfbf0].map(f16::from_bits);
         let mut samples: Vec<Sample> =
             formats.iter().map(|(e, m)| sample(*e, *m, floats(&[3, 5], -3.0, 3.0))).collect();
         samples.extend([

@@ -58,8 +58,9 @@ impl ReduceWith {
         let twice: Vec<TensorType> = wanted.iter().chain(&wanted).cloned().collect();
         let (inputs, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
         if inputs != twice || outputs != wanted {
-            let list =
-                |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+            let list = |types: &[TensorType]| {
+                types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+            };
             return Err(Diagnostic::new(format!(
                 "the combiner takes ({}) and gives ({})",
                 list(&inputs),
@@ -96,17 +97,21 @@ impl ReduceWith {
 
     /// Checks that the identity combined with itself is the identity.
     fn check_identity(&self, region: &Region) -> Result<()> {
-        let cell = |s: &Scalar| Ok(Array::new(s.dtype(), vec![], Cells::filled(Cell::from_scalar(*s), 1)?));
+        let cell = |s: &Scalar| {
+            Ok(Array::new(s.dtype(), vec![], Cells::filled(Cell::from_scalar(*s), 1)?))
+        };
         let identity = self.init.iter().map(cell).collect::<Result<Vec<Array<f64>>>>()?;
         let twice: Vec<Array<f64>> = identity.iter().chain(&identity).cloned().collect();
         let regions = std::slice::from_ref(region);
         let combined = Regions::of(regions).run(0, &twice)?;
-        let combined: Vec<Scalar> = combined.iter().map(|a| a.cells[0].to_scalar(a.dtype)).collect();
+        let combined: Vec<Scalar> =
+            combined.iter().map(|a| a.cells[0].to_scalar(a.dtype)).collect();
         if combined == self.init {
             return Ok(());
         }
-        Err(Diagnostic::new(format!("{:?} combined with itself is {combined:?}", self.init))
-            .help("`init` is the identity of the combiner: what changes nothing, such as 0 for sums"))
+        Err(Diagnostic::new(format!("{:?} combined with itself is {combined:?}", self.init)).help(
+            "`init` is the identity of the combiner: what changes nothing, such as 0 for sums",
+        ))
     }
 
     /// The region as the combine program of a reduction. Halves are carried in f32, which holds
@@ -164,7 +169,13 @@ impl ElementContext for Context<'_> {
     fn operand(&mut self, operand: usize, _index: &[Affine]) -> Reg {
         self.operands[operand]
     }
-    fn guarded(&mut self, _operand: usize, _index: &[Affine], _guards: Vec<Guard>, _fill: Reg) -> Reg {
+    fn guarded(
+        &mut self,
+        _operand: usize,
+        _index: &[Affine],
+        _guards: Vec<Guard>,
+        _fill: Reg,
+    ) -> Reg {
         unreachable!("elementwise ops access their operands without guards")
     }
     fn clamped(&mut self, _operand: usize, _index: &[Affine]) -> Reg {
@@ -213,7 +224,8 @@ fn elementwise(region: &Body, operands: &[Tensor], shape: &[Dim]) -> Vec<Tensor>
         };
         tensors[equation.results[0].index()] = Some(result);
     }
-    let output = |v: &crate::graph::ValueId| tensors[v.index()].clone().expect("a body defines its outputs");
+    let output =
+        |v: &crate::graph::ValueId| tensors[v.index()].clone().expect("a body defines its outputs");
     region.outputs.iter().map(output).collect()
 }
 
@@ -252,12 +264,17 @@ fn decompose(op: &Op, regions: &[Region], operands: &[Tensor]) -> Vec<Tensor> {
             let pairs = t.slice_axis(0, 0, 2 * half as i64).reshape(with(&[half, 2]));
             pairs.slice_axis(1, which, which + 1).reshape(with(&[half]))
         };
-        let pairs: Vec<Tensor> =
-            [0, 1].into_iter().flat_map(|which| tuple.iter().map(move |t| neighbour(t, which))).collect();
+        let pairs: Vec<Tensor> = [0, 1]
+            .into_iter()
+            .flat_map(|which| tuple.iter().map(move |t| neighbour(t, which)))
+            .collect();
         let mut combined = elementwise(&regions[0], &pairs, &with(&[half]));
         if length % 2 == 1 {
             for (part, t) in combined.iter_mut().zip(&tuple) {
-                *part = Tensor::concatenate(&[part, &t.slice_axis(0, length as i64 - 1, length as i64)], 0);
+                *part = Tensor::concatenate(
+                    &[part, &t.slice_axis(0, length as i64 - 1, length as i64)],
+                    0,
+                );
             }
         }
         (tuple, length) = (combined, half + length % 2);
@@ -283,15 +300,22 @@ impl Operation for ReduceWith {
         let dtypes: Vec<DType> = operands.iter().map(|o| o.dtype).collect();
         let given: Vec<DType> = self.init.iter().map(|s| s.dtype()).collect();
         if given != dtypes {
-            return Err(Diagnostic::new(format!("init {:?} for operands of dtypes {dtypes:?}", self.init))
-                .help("give the identity of the combiner, an element of its dtype for each operand"));
+            return Err(Diagnostic::new(format!(
+                "init {:?} for operands of dtypes {dtypes:?}",
+                self.init
+            ))
+            .help("give the identity of the combiner, an element of its dtype for each operand"));
         }
         let [region] = regions else {
-            return Err(Diagnostic::new(format!("takes one region, the combiner, found {}", regions.len())));
+            return Err(Diagnostic::new(format!(
+                "takes one region, the combiner, found {}",
+                regions.len()
+            )));
         };
         self.check_region(region, &dtypes)?;
         self.check_identity(region)?;
-        let shape: Vec<Dim> = self.kept(first.rank()).iter().map(|a| first.shape[*a].clone()).collect();
+        let shape: Vec<Dim> =
+            self.kept(first.rank()).iter().map(|a| first.shape[*a].clone()).collect();
         Ok(operands.iter().map(|o| o.with_shape(shape.clone())).collect())
     }
 
@@ -304,7 +328,8 @@ impl Operation for ReduceWith {
         let x = &operands[0];
         let kept = self.kept(x.shape.len());
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        let scalar = |dtype, cell: &Cell<R>| Ok(Array::new(dtype, vec![], Cells::filled(cell.clone(), 1)?));
+        let scalar =
+            |dtype, cell: &Cell<R>| Ok(Array::new(dtype, vec![], Cells::filled(cell.clone(), 1)?));
         let identity = self.init.iter().map(|s| scalar(s.dtype(), &Cell::try_from_scalar(*s)?));
         let identity: Vec<Array<R>> = identity.collect::<Result<_>>()?;
         let count = shape.iter().product();
@@ -384,7 +409,8 @@ impl Operation for ReduceWith {
 fn samples() -> Vec<Sample> {
     let op = |axes: &[usize], init: Vec<Scalar>| ReduceWith { axes: axes.to_vec(), init };
     // a + b + a·b = (1 + a)(1 + b) − 1
-    let compound: RegionRule = |types| vec![region(&twice(types), |x| vec![&x[0] + &x[1] + &x[0] * &x[1]])];
+    let compound: RegionRule =
+        |types| vec![region(&twice(types), |x| vec![&x[0] + &x[1] + &x[0] * &x[1]])];
     // Products of numbers a + b·ε with ε² = −1/2: scaled complex numbers.
     let complex: RegionRule = |types| {
         vec![region(&twice(types), |x| {
@@ -403,7 +429,9 @@ fn samples() -> Vec<Sample> {
     let bits: RegionRule = |types| vec![region(&twice(types), |x| vec![x[0].xor(&x[1])])];
     let mut samples = Vec::new();
     for d in DType::ALL.into_iter().filter(|d| d.is_float()) {
-        let given = |shape: &[usize], seed| SampleOperand::Values(floats(shape, 0.25, 1.0).literal(d, seed));
+        let given = |shape: &[usize], seed| {
+            SampleOperand::Values(floats(shape, 0.25, 1.0).literal(d, seed))
+        };
         let number = |v| Scalar::from_f64(d, v);
         let add = |axes: &[usize], shape: &[usize]| {
             Sample::with_regions(op(axes, vec![number(0.0)]), vec![given(shape, 1)], compound)
@@ -422,7 +450,8 @@ fn samples() -> Vec<Sample> {
         if !d.is_half() {
             samples.push(pair(&[1], &[2, 18]));
         }
-        let labels = Literal::from_vec(&[2, 4], vec![3i32, 1, 0, 2, 5, 6, 7, 4]).expect("eight labels");
+        let labels =
+            Literal::from_vec(&[2, 4], vec![3i32, 1, 0, 2, 5, 6, 7, 4]).expect("eight labels");
         samples.push(Sample::with_regions(
             op(&[1], vec![number(f64::NEG_INFINITY), Scalar::of(i32::MAX)]),
             vec![given(&[2, 4], 4), SampleOperand::Values(labels)],

@@ -124,7 +124,11 @@ impl Operation for Reshape {
                 let mut at = vec![Affine::constant(0); from.len()];
                 for (source, target) in groups(&from, &to) {
                     let flat = target.clone().fold(Affine::constant(0), |flat, axis| {
-                        if to[axis] == 1 { flat } else { flat.scale(to[axis] as i64).add(&index[axis]) }
+                        if to[axis] == 1 {
+                            flat
+                        } else {
+                            flat.scale(to[axis] as i64).add(&index[axis])
+                        }
                     });
                     let mut stride = 1i64;
                     let wide: Vec<usize> = source.filter(|axis| from[*axis] != 1).collect();
@@ -132,7 +136,8 @@ impl Operation for Reshape {
                         let quotient = flat.floor_div(stride);
                         // The outermost axis of a group needs no remainder: the quotient is
                         // within its extent.
-                        at[*axis] = if i == 0 { quotient } else { quotient.modulo(from[*axis] as i64) };
+                        at[*axis] =
+                            if i == 0 { quotient } else { quotient.modulo(from[*axis] as i64) };
                         stride *= from[*axis] as i64;
                     }
                 }

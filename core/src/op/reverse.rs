@@ -54,7 +54,9 @@ impl Operation for Reverse {
         Compute::Element {
             rule: Box::new(move |c, index| {
                 let mut at: Vec<Affine> = index.to_vec();
-                self.axes.iter().for_each(|a| at[*a] = index[*a].scale(-1).offset(extents[*a] as i64 - 1));
+                self.axes
+                    .iter()
+                    .for_each(|a| at[*a] = index[*a].scale(-1).offset(extents[*a] as i64 - 1));
                 c.operand(0, &at)
             }),
             indirect: vec![],
@@ -77,8 +79,9 @@ impl Operation for Reverse {
     }
 
     fn entries() -> Vec<Entry> {
-        let sample =
-            |axes: &[usize]| Sample::new(Reverse { axes: axes.to_vec() }, vec![floats(&[3, 4], -2.0, 2.0)]);
+        let sample = |axes: &[usize]| {
+            Sample::new(Reverse { axes: axes.to_vec() }, vec![floats(&[3, 4], -2.0, 2.0)])
+        };
         vec![Entry {
             name: "reverse",
             doc: "x reversed along `axes`.",
@@ -90,7 +93,10 @@ impl Operation for Reverse {
                 Sample::new(Reverse { axes: vec![] }, vec![floats(&[], -2.0, 2.0)]),
                 Sample::new(Reverse { axes: vec![0, 2] }, vec![floats(&[2, 0, 3], -2.0, 2.0)]),
                 Sample::new(Reverse { axes: vec![0] }, vec![values(&[3], [true, false, false])]),
-                Sample::new(Reverse { axes: vec![1] }, vec![values(&[2, 3], [1i8, 2, 3, -4, 5, 6])]),
+                Sample::new(
+                    Reverse { axes: vec![1] },
+                    vec![values(&[2, 3], [1i8, 2, 3, -4, 5, 6])],
+                ),
             ],
         }]
     }

@@ -29,8 +29,11 @@ pub type RegionRule = fn(&[TensorType]) -> Vec<Region>;
 /// the region is an empty body, which no op takes.
 pub fn region(inputs: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Region {
     let built = FunctionBuilder::build("region", |b| {
-        let inputs: Vec<Tensor> =
-            inputs.iter().enumerate().map(|(i, ty)| b.input(&format!("x{i}"), ty.clone())).collect();
+        let inputs: Vec<Tensor> = inputs
+            .iter()
+            .enumerate()
+            .map(|(i, ty)| b.input(&format!("x{i}"), ty.clone()))
+            .collect();
         for (i, result) in f(&inputs).iter().enumerate() {
             b.output(&format!("y{i}"), result);
         }
@@ -82,7 +85,11 @@ impl Sample {
     }
 
     /// A sample of an op with regions, which are made for the types of the operands.
-    pub fn with_regions(op: impl Into<Op>, operands: Vec<SampleOperand>, regions: RegionRule) -> Self {
+    pub fn with_regions(
+        op: impl Into<Op>,
+        operands: Vec<SampleOperand>,
+        regions: RegionRule,
+    ) -> Self {
         Sample { op: op.into(), operands, regions }
     }
 
@@ -98,7 +105,11 @@ impl Sample {
 
     /// The operands, with `dtype` for the floats.
     pub fn literals(&self, dtype: DType, seed: u64) -> Vec<Literal> {
-        self.operands.iter().enumerate().map(|(i, o)| o.literal(dtype, seed ^ (i as u64) << 32)).collect()
+        self.operands
+            .iter()
+            .enumerate()
+            .map(|(i, o)| o.literal(dtype, seed ^ (i as u64) << 32))
+            .collect()
     }
 }
 
@@ -110,9 +121,11 @@ impl Sample {
         let regions = self.regions(&types);
         self.op.infer(&types, &regions).ok()?;
         let built = FunctionBuilder::build("f", |f| {
-            let inputs = types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone()));
+            let inputs =
+                types.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone()));
             let inputs: Vec<Tensor> = inputs.collect();
-            let results = Tensor::apply_with(self.op.clone(), &inputs.iter().collect::<Vec<_>>(), regions);
+            let results =
+                Tensor::apply_with(self.op.clone(), &inputs.iter().collect::<Vec<_>>(), regions);
             for (i, result) in results.iter().enumerate() {
                 f.output(&format!("y{i}"), result);
             }
@@ -161,7 +174,8 @@ fn batch(samples: &[(String, Sample, Vec<Literal>)]) -> Batch {
     let built = FunctionBuilder::build("f", |f| {
         for (n, (_, sample, operands)) in samples.iter().enumerate() {
             let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
-            let inputs = types.iter().enumerate().map(|(i, ty)| f.input(&format!("s{n}.x{i}"), ty.clone()));
+            let inputs =
+                types.iter().enumerate().map(|(i, ty)| f.input(&format!("s{n}.x{i}"), ty.clone()));
             let inputs: Vec<Tensor> = inputs.collect();
             let inputs: Vec<&Tensor> = inputs.iter().collect();
             let results = Tensor::apply_with(sample.op.clone(), &inputs, sample.regions(&types));
@@ -218,10 +232,14 @@ impl SampleOperand {
                     .into_iter()
                     .map(|i| {
                         let jitter = (next() >> 11) as f64 / (1u64 << 53) as f64 * 0.5 + 0.25;
-                        Scalar::from_f64(dtype, low + (high - low) * (i as f64 + jitter) / count as f64)
+                        Scalar::from_f64(
+                            dtype,
+                            low + (high - low) * (i as f64 + jitter) / count as f64,
+                        )
                     })
                     .collect();
-                Literal::from_scalars(dtype, shape, &values).expect("every value was made with the dtype")
+                Literal::from_scalars(dtype, shape, &values)
+                    .expect("every value was made with the dtype")
             }
         }
     }

@@ -48,7 +48,8 @@ impl Operation for Select {
                 .help("a condition is bool, a scalar or of the choices' shape"));
         }
         if x != y {
-            return Err(Diagnostic::new(format!("choices have types {x} and {y}")).help("give them one type"));
+            return Err(Diagnostic::new(format!("choices have types {x} and {y}"))
+                .help("give them one type"));
         }
         Ok(vec![x.clone()])
     }
@@ -115,7 +116,11 @@ impl Operation for Select {
                 sample(values(&[], [false])),
                 Sample::new(
                     Select {},
-                    vec![values(&[2], [true, false]), values(&[2], [3i8, 4]), values(&[2], [5i8, 6])],
+                    vec![
+                        values(&[2], [true, false]),
+                        values(&[2], [3i8, 4]),
+                        values(&[2], [5i8, 6]),
+                    ],
                 ),
             ],
         }]
@@ -131,8 +136,10 @@ impl Operation for Clamp {
         Domain::Number.check(x.dtype)?;
         for bound in [&operands[0], &operands[2]] {
             if bound.dtype != x.dtype || !(bound.rank() == 0 || bound.shape == x.shape) {
-                return Err(Diagnostic::new(format!("a bound of type {bound} for an operand of type {x}"))
-                    .help("a bound is a scalar or of the operand's shape, and has its dtype"));
+                return Err(Diagnostic::new(format!(
+                    "a bound of type {bound} for an operand of type {x}"
+                ))
+                .help("a bound is a scalar or of the operand's shape, and has its dtype"));
             }
         }
         Ok(vec![x.clone()])
@@ -205,8 +212,11 @@ impl Operation for Clamp {
 
     fn entries() -> Vec<Entry> {
         let sample = |bound: &[usize]| {
-            let operands =
-                vec![floats(bound, -0.9, -0.6), floats(&[3, 5], -2.0, 2.0), floats(bound, 0.7, 0.9)];
+            let operands = vec![
+                floats(bound, -0.9, -0.6),
+                floats(&[3, 5], -2.0, 2.0),
+                floats(bound, 0.7, 0.9),
+            ];
             Sample::new(Clamp {}, operands)
         };
         vec![Entry {

@@ -42,9 +42,8 @@ impl Operation for SelectN {
         let [which, cases @ ..] = operands else { return Err(no_case()) };
         let Some(first) = cases.first() else { return Err(no_case()) };
         if let Some(other) = cases.iter().find(|c| *c != first) {
-            return Err(
-                Diagnostic::new(format!("cases have types {first} and {other}")).help("give them one type")
-            );
+            return Err(Diagnostic::new(format!("cases have types {first} and {other}"))
+                .help("give them one type"));
         }
         if !matches!(which.dtype, DType::Bool | DType::I32)
             || !(which.rank() == 0 || which.shape == first.shape)
@@ -53,8 +52,11 @@ impl Operation for SelectN {
                 .help("`which` is bool or i32, a scalar or of the cases' shape"));
         }
         if which.dtype == DType::Bool && cases.len() > 2 {
-            return Err(Diagnostic::new(format!("a bool selects from two cases, not {}", cases.len()))
-                .help("convert `which` to i32"));
+            return Err(Diagnostic::new(format!(
+                "a bool selects from two cases, not {}",
+                cases.len()
+            ))
+            .help("convert `which` to i32"));
         }
         Ok(vec![first.clone()])
     }
@@ -81,7 +83,8 @@ impl Operation for SelectN {
         _results: &[TensorType],
         _regions: &'a [Region],
     ) -> Compute<'a> {
-        let (scalar, dtype, count) = (operands[0].rank() == 0, operands[0].dtype, operands.len() - 1);
+        let (scalar, dtype, count) =
+            (operands[0].rank() == 0, operands[0].dtype, operands.len() - 1);
         Compute::Element {
             rule: Box::new(move |c, index| {
                 let mut result = c.operand(1, index);

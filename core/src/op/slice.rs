@@ -63,14 +63,15 @@ impl Operation for Slice {
         for axis in 0..x.rank() {
             let (start, limit, step) = (&self.start[axis], &self.limit[axis], self.step(axis));
             if step < 1 {
-                return Err(
-                    Diagnostic::new(format!("stride {step} of axis {axis}")).help("a stride is at least 1")
-                );
+                return Err(Diagnostic::new(format!("stride {step} of axis {axis}"))
+                    .help("a stride is at least 1"));
             }
             if !start.at_least(0) || !start.at_most(limit) || !limit.at_most(&x.shape[axis]) {
-                let symbolic = [start, limit, &x.shape[axis]].into_iter().any(|d| d.as_constant().is_none());
-                let error =
-                    Diagnostic::new(format!("{start}..{limit} does not lie within axis {axis} of {x}"));
+                let symbolic =
+                    [start, limit, &x.shape[axis]].into_iter().any(|d| d.as_constant().is_none());
+                let error = Diagnostic::new(format!(
+                    "{start}..{limit} does not lie within axis {axis} of {x}"
+                ));
                 return Err(error.help(match symbolic {
                     true => "bounds hold for every value from 1 on that a dimension variable may have; if they do not, give the axis a number".into(),
                     false => format!("bounds lie within 0..{}, the first not above the second", x.shape[axis]),
@@ -81,8 +82,10 @@ impl Operation for Slice {
                 .and_then(|d| d.checked_add(&Dim::constant(step - 1)))
                 .and_then(|d| d.checked_floor_div(step));
             shape.push(extent.ok_or_else(|| {
-                Diagnostic::new(format!("the extent of {start}..{limit} in steps of {step} is not linear"))
-                    .help("give the axis a number instead of dimension variables")
+                Diagnostic::new(format!(
+                    "the extent of {start}..{limit} in steps of {step} is not linear"
+                ))
+                .help("give the axis a number instead of dimension variables")
             })?);
         }
         Ok(vec![x.with_shape(shape)])
@@ -96,8 +99,11 @@ impl Operation for Slice {
     ) -> Result<Vec<Array<R>>> {
         let start: Vec<usize> = self.start.iter().map(|d| d.as_extent().expect("bound")).collect();
         Ok(vec![Array::from_fn(&results[0], |index| {
-            let at: Vec<usize> =
-                index.iter().enumerate().map(|(a, i)| start[a] + i * self.step(a) as usize).collect();
+            let at: Vec<usize> = index
+                .iter()
+                .enumerate()
+                .map(|(a, i)| start[a] + i * self.step(a) as usize)
+                .collect();
             operands[0].at(&at).clone()
         })?])
     }
@@ -114,8 +120,9 @@ impl Operation for Slice {
                     .iter()
                     .enumerate()
                     .map(|(a, i)| {
-                        let start =
-                            self.start[a].as_constant().expect("compute is asked for bound types only");
+                        let start = self.start[a]
+                            .as_constant()
+                            .expect("compute is asked for bound types only");
                         i.scale(self.step(a)).offset(start)
                     })
                     .collect();
@@ -134,7 +141,8 @@ impl Operation for Slice {
             // variables.
             let high: Option<Vec<Dim>> = (0..operand.rank())
                 .map(|a| {
-                    let span = ct.shape()[a].checked_add(&Dim::constant(-1))?.checked_scale(op.step(a))?;
+                    let span =
+                        ct.shape()[a].checked_add(&Dim::constant(-1))?.checked_scale(op.step(a))?;
                     operand.shape[a]
                         .checked_sub(&op.start[a])?
                         .checked_sub(&span)?
@@ -142,7 +150,9 @@ impl Operation for Slice {
                 })
                 .collect();
             let Some(high) = high else {
-                return vec![Some(Tensor::poisoned(Diagnostic::new("the extents of a slice overflow")))];
+                return vec![Some(Tensor::poisoned(Diagnostic::new(
+                    "the extents of a slice overflow",
+                )))];
             };
             let interior = (0..operand.rank()).map(|a| op.step(a) - 1).collect();
             let zero = Tensor::constant(crate::Literal::full(&[], Scalar::zero(operand.dtype)));

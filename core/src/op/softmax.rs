@@ -37,7 +37,8 @@ pub enum SoftmaxKind {
 
 impl SoftmaxKind {
     /// Every kind.
-    pub const ALL: [SoftmaxKind; 3] = [SoftmaxKind::Softmax, SoftmaxKind::LogSoftmax, SoftmaxKind::LogSumExp];
+    pub const ALL: [SoftmaxKind; 3] =
+        [SoftmaxKind::Softmax, SoftmaxKind::LogSoftmax, SoftmaxKind::LogSumExp];
 
     const fn name(self) -> &'static str {
         match self {
@@ -118,7 +119,8 @@ impl Shifted {
 pub(super) fn shifted_row<R: Real>(row: &[R]) -> Result<(R, Vec<R>, R)> {
     let max = row.iter().cloned().reduce(|a, b| extremum(&a, &b, Ordering::Greater));
     let max = max.filter(|m| m.to_f64().is_finite()).unwrap_or(R::from_i64(0));
-    let exponentials = row.iter().map(|x| x.sub(&max).apply("exp", libm::exp)).collect::<Result<Vec<R>>>()?;
+    let exponentials =
+        row.iter().map(|x| x.sub(&max).apply("exp", libm::exp)).collect::<Result<Vec<R>>>()?;
     let sum = exponentials.iter().fold(R::from_i64(0), |s, e| s.add(e));
     Ok((max, exponentials, sum))
 }

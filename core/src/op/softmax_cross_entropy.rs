@@ -41,7 +41,8 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let (logits, axis) = (&j.operands[0], j.operands[0].rank() - 1);
     let dtype = wide(logits.dtype());
-    let coefficient = logits.convert(dtype).softmax(axis) - mask(logits, &j.operands[1]).1.convert(dtype);
+    let coefficient =
+        logits.convert(dtype).softmax(axis) - mask(logits, &j.operands[1]).1.convert(dtype);
     vec![Some(tangent.convert(dtype).scaled_by(&coefficient).sum_axes(&[axis]))]
 }
 
@@ -57,9 +58,12 @@ impl Operation for SoftmaxCrossEntropy {
                 .help("labels are the numbers of classes: an integer dtype"));
         }
         match logits.shape.split_last() {
-            Some((_, rest)) if *rest == labels.shape => Ok(vec![labels.with_dtype(wide(logits.dtype))]),
-            _ => Err(Diagnostic::new(format!("logits have type {logits}, labels {labels}"))
-                .help("logits have the labels' shape and a last axis with one entry for each class")),
+            Some((_, rest)) if *rest == labels.shape => {
+                Ok(vec![labels.with_dtype(wide(logits.dtype))])
+            }
+            _ => Err(Diagnostic::new(format!("logits have type {logits}, labels {labels}")).help(
+                "logits have the labels' shape and a last axis with one entry for each class",
+            )),
         }
     }
 

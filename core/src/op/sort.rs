@@ -42,8 +42,12 @@ impl Operation for Sort {
         }
         check_axis(first, self.axis)?;
         if !(1..=operands.len()).contains(&self.num_keys) {
-            return Err(Diagnostic::new(format!("{} keys among {} operands", self.num_keys, operands.len()))
-                .help("the keys are the first operands, at least one"));
+            return Err(Diagnostic::new(format!(
+                "{} keys among {} operands",
+                self.num_keys,
+                operands.len()
+            ))
+            .help("the keys are the first operands, at least one"));
         }
         // Checks the number of keys, as the call does.
         let argsort = Argsort { axis: self.axis, descending: false };
@@ -57,7 +61,8 @@ impl Operation for Sort {
         _results: &[TensorType],
         _regions: &Regions<'_>,
     ) -> Result<Vec<Array<R>>> {
-        let mut sorted = operands.iter().map(|o| Cells::copied(&o.cells)).collect::<Result<Vec<_>>>()?;
+        let mut sorted =
+            operands.iter().map(|o| Cells::copied(&o.cells)).collect::<Result<Vec<_>>>()?;
         for row in rows(&operands[0].shape, self.axis) {
             let mut from = row.clone();
             from.sort_by(|a, b| {
@@ -66,7 +71,9 @@ impl Operation for Sort {
                 keys.map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
             });
             for (cells, operand) in sorted.iter_mut().zip(operands) {
-                from.iter().zip(&row).for_each(|(from, to)| cells[*to] = operand.cells[*from].clone());
+                from.iter()
+                    .zip(&row)
+                    .for_each(|(from, to)| cells[*to] = operand.cells[*from].clone());
             }
         }
         let arrays = operands.iter().zip(sorted);
@@ -120,7 +127,11 @@ impl Operation for Sort {
                         values(&[2, 4], [true, false, false, true, true, true, false, false]),
                     ],
                 ),
-                sample(0, 1, vec![values(&[6], [f32::NAN, 1.0, -0.0, 0.0, f32::NEG_INFINITY, 1.0])]),
+                sample(
+                    0,
+                    1,
+                    vec![values(&[6], [f32::NAN, 1.0, -0.0, 0.0, f32::NEG_INFINITY, 1.0])],
+                ),
                 sample(0, 1, vec![floats(&[0, 2], -1.0, 1.0), floats(&[0, 2], -1.0, 1.0)]),
             ],
         }]

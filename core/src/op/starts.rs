@@ -14,7 +14,8 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 
 /// Traits of ops that read elements at indices from data.
-pub(super) const LOOKUP: Traits = Traits { cost: Cost::Cheap, elementwise: false, commutative: false };
+pub(super) const LOOKUP: Traits =
+    Traits { cost: Cost::Cheap, elementwise: false, commutative: false };
 
 /// Checks that axes ascend and exist.
 pub(super) fn ascending_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {
@@ -27,12 +28,18 @@ pub(super) fn check_dtype(indices: &TensorType) -> Result<()> {
     if indices.dtype.is_integer() {
         return Ok(());
     }
-    Err(Diagnostic::new(format!("indices of type {indices}")).help("indices are integers: convert them"))
+    Err(Diagnostic::new(format!("indices of type {indices}"))
+        .help("indices are integers: convert them"))
 }
 
 /// Checks index vectors, which are along the last axis, against the operand's axes of their
 /// components.
-pub(super) fn check_indices(what: &str, indices: &TensorType, map: &[usize], rank: usize) -> Result<()> {
+pub(super) fn check_indices(
+    what: &str,
+    indices: &TensorType,
+    map: &[usize],
+    rank: usize,
+) -> Result<()> {
     check_dtype(indices)?;
     distinct_axes(what, map, rank)?;
     if indices.shape.last().and_then(Dim::as_extent) != Some(map.len()) {
@@ -40,7 +47,9 @@ pub(super) fn check_indices(what: &str, indices: &TensorType, map: &[usize], ran
             "indices of type {indices} for {} entries of {what}",
             map.len()
         ))
-        .help("the last axis of the indices is the index vector, with one component for each entry"));
+        .help(
+            "the last axis of the indices is the index vector, with one component for each entry",
+        ));
     }
     Ok(())
 }

@@ -73,7 +73,11 @@ impl Operation for TakeAlongAxis {
         starts::check_dtype(indices)?;
         let fits = indices.rank() == x.rank()
             && (0..x.rank()).all(|a| {
-                if a == self.axis && !self.permutation { true } else { indices.shape[a] == x.shape[a] }
+                if a == self.axis && !self.permutation {
+                    true
+                } else {
+                    indices.shape[a] == x.shape[a]
+                }
             });
         if !fits {
             return Err(Diagnostic::new(format!(
@@ -82,7 +86,9 @@ impl Operation for TakeAlongAxis {
             ))
             .help("the indices have the operand's shape but along the axis"));
         }
-        if x.shape[self.axis].as_constant() == Some(0) && indices.shape[self.axis].as_constant() != Some(0) {
+        if x.shape[self.axis].as_constant() == Some(0)
+            && indices.shape[self.axis].as_constant() != Some(0)
+        {
             return Err(Diagnostic::new(format!("axis {} of {x} is empty", self.axis))
                 .help("nothing can be taken from it"));
         }
@@ -99,7 +105,8 @@ impl Operation for TakeAlongAxis {
         let last = x.shape[self.axis] as i64 - 1;
         Ok(vec![Array::from_fn(&results[0], |index| {
             let mut at = index.to_vec();
-            at[self.axis] = starts::number(indices.at(index).bits(), indices.dtype).clamp(0, last) as usize;
+            at[self.axis] =
+                starts::number(indices.at(index).bits(), indices.dtype).clamp(0, last) as usize;
             x.at(&at).clone()
         })?])
     }
@@ -163,12 +170,30 @@ impl Operation for TakeAlongAxis {
                     ],
                 ),
                 Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[3], [4i64, 1, 1])]),
-                Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[4], [u32::MAX, 4, 0, 1])]),
-                Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[4], [u64::MAX, 1 << 63, 0, 3])]),
-                Sample::new(take(0), vec![floats(&[200], -2.0, 2.0), values(&[3], [u8::MAX, 199, 128])]),
-                Sample::new(take(0), vec![floats(&[3], -2.0, 2.0), values(&[3], [i8::MIN, 1, i8::MAX])]),
-                Sample::new(take(0), vec![floats(&[3, 2], -2.0, 2.0), values::<i32, 0>(&[0, 2], [])]),
-                Sample::new(take(0), vec![values(&[3], [true, false, true]), values(&[2], [2i32, 1])]),
+                Sample::new(
+                    take(0),
+                    vec![floats(&[5], -2.0, 2.0), values(&[4], [u32::MAX, 4, 0, 1])],
+                ),
+                Sample::new(
+                    take(0),
+                    vec![floats(&[5], -2.0, 2.0), values(&[4], [u64::MAX, 1 << 63, 0, 3])],
+                ),
+                Sample::new(
+                    take(0),
+                    vec![floats(&[200], -2.0, 2.0), values(&[3], [u8::MAX, 199, 128])],
+                ),
+                Sample::new(
+                    take(0),
+                    vec![floats(&[3], -2.0, 2.0), values(&[3], [i8::MIN, 1, i8::MAX])],
+                ),
+                Sample::new(
+                    take(0),
+                    vec![floats(&[3, 2], -2.0, 2.0), values::<i32, 0>(&[0, 2], [])],
+                ),
+                Sample::new(
+                    take(0),
+                    vec![values(&[3], [true, false, true]), values(&[2], [2i32, 1])],
+                ),
                 Sample::new(
                     permute(0),
                     vec![floats(&[3, 2], -2.0, 2.0), values(&[3, 2], [1i32, 0, 2, 2, 0, 1])],

@@ -86,7 +86,8 @@ impl Operation for TopKIndices {
         let x = &operands[0];
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
         let top = greatest(x, x.shape.len() - 1, self.k)?;
-        let cells = Cells::collect(top.into_iter().map(|(_, position)| Cell::Bits(position as i64)))?;
+        let cells =
+            Cells::collect(top.into_iter().map(|(_, position)| Cell::Bits(position as i64)))?;
         Ok(vec![Array::new(DType::I32, shape, cells)])
     }
 
@@ -179,7 +180,8 @@ impl Operation for TopK {
             let last = x.rank() - 1;
             let mut order: Vec<usize> = (0..x.rank()).collect();
             order.swap(self.axis, last);
-            let swapped = |t: &Tensor| if self.axis == last { t.clone() } else { t.permute(&order) };
+            let swapped =
+                |t: &Tensor| if self.axis == last { t.clone() } else { t.permute(&order) };
             let indices = swapped(&Tensor::apply(TopKIndices { k: self.k }, &[&swapped(x)]));
             let take = TakeAlongAxis { axis: self.axis, permutation: false };
             vec![Tensor::apply(take, &[x, &indices]), indices]

@@ -67,8 +67,11 @@ fn only(mask: &Tensor, x: &Tensor) -> Tensor {
 /// A product of matrices along the given axes, batched over the leading axes.
 fn product(x: &Tensor, along_x: usize, y: &Tensor, along_y: usize) -> Tensor {
     let batch: Vec<usize> = (0..x.rank() - 2).collect();
-    let dot =
-        DotGeneral { contract: (vec![along_x], vec![along_y]), batch: (batch.clone(), batch), result: None };
+    let dot = DotGeneral {
+        contract: (vec![along_x], vec![along_y]),
+        batch: (batch.clone(), batch),
+        result: None,
+    };
     Tensor::apply(dot, &[x, y])
 }
 
@@ -159,7 +162,8 @@ fn blocks(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
     // The last block is padded with rows of the unit matrix and right-hand sides of 0.
     let more = (n.next_multiple_of(BLOCK) - n) as i64;
     let padded = |x: &Tensor, axes: &[usize], value: f64| {
-        let padding: Vec<_> = (0..x.rank()).map(|a| (0, if axes.contains(&a) { more } else { 0 })).collect();
+        let padding: Vec<_> =
+            (0..x.rank()).map(|a| (0, if axes.contains(&a) { more } else { 0 })).collect();
         x.pad(&padding, value)
     };
     let l = padded(l, &[first, second], 0.0);
@@ -218,8 +222,12 @@ impl Operation for TriangularSolve {
                 .help("the last two axes of a are those of a square matrix"));
         }
         let n = &a.shape[rank - 1];
-        if b.rank() != rank || a.shape[..rank - 2] != b.shape[..rank - 2] || b.shape[self.axis(rank)] != *n {
-            let wanted = if self.left_side { format!("[…, {n}, m]") } else { format!("[…, m, {n}]") };
+        if b.rank() != rank
+            || a.shape[..rank - 2] != b.shape[..rank - 2]
+            || b.shape[self.axis(rank)] != *n
+        {
+            let wanted =
+                if self.left_side { format!("[…, {n}, m]") } else { format!("[…, m, {n}]") };
             return Err(Diagnostic::new(format!("a has type {a}, b has type {b}"))
                 .help(format!("b has the leading axes of a, then {wanted}")));
         }
@@ -318,7 +326,10 @@ impl Operation for TriangularSolve {
         let right = TriangularSolve { transpose_a: true, ..Default::default() };
         samples.extend([
             Sample::new(left, vec![floats(&[2, 3, 3], 0.5, 1.5), floats(&[2, 3, 1], -1.0, 1.0)]),
-            Sample::new(right, vec![floats(&[2, 1, 2, 2], 0.5, 1.5), floats(&[2, 1, 3, 2], -1.0, 1.0)]),
+            Sample::new(
+                right,
+                vec![floats(&[2, 1, 2, 2], 0.5, 1.5), floats(&[2, 1, 3, 2], -1.0, 1.0)],
+            ),
             Sample::new(left, vec![floats(&[1, 1], 0.5, 1.5), floats(&[1, 1], -1.0, 1.0)]),
             Sample::new(left, vec![floats(&[0, 0], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),
             Sample::new(right, vec![floats(&[2, 2], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),

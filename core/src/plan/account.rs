@@ -43,7 +43,8 @@ impl Account {
         let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
         let value = |v: ValueId| plan.values[v].bytes();
         let variables = |read_only: bool| {
-            let chosen = plan.variables.iter().filter(move |v| (v.before == Some(v.after)) == read_only);
+            let chosen =
+                plan.variables.iter().filter(move |v| (v.before == Some(v.after)) == read_only);
             sum(&mut chosen.map(|v| value(v.after)))
         };
         Account {
@@ -60,7 +61,8 @@ impl Account {
 
     /// Sum of all memories of the plan.
     pub fn total(&self) -> u64 {
-        let all = [self.inputs, self.outputs, self.parameters, self.state, self.constants, self.arena];
+        let all =
+            [self.inputs, self.outputs, self.parameters, self.state, self.constants, self.arena];
         all.into_iter().fold(0, u64::saturating_add)
     }
 }
@@ -159,7 +161,9 @@ impl<'a> Walk<'a> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         match step {
             Step::Nest { nest, arguments } => {
-                for (argument, (_, buffer)) in arguments.iter().zip(self.plan.nests[*nest].parameters()) {
+                for (argument, (_, buffer)) in
+                    arguments.iter().zip(self.plan.nests[*nest].parameters())
+                {
                     let list = if buffer.role == BufferRole::In { &mut reads } else { &mut writes };
                     list.extend(self.span(argument.value, &argument.at));
                 }
@@ -170,7 +174,10 @@ impl<'a> Walk<'a> {
                 writes.extend(results.iter().filter_map(|a| self.span(a.value, &a.at)));
                 let scratch = workspace.as_ref().filter(|w| w.1 > 0);
                 writes.extend(scratch.map(|(at, bytes)| {
-                    (Span { memory: 0, start: at.offset, end: at.offset.saturating_add(*bytes) }, SCRATCH)
+                    (
+                        Span { memory: 0, start: at.offset, end: at.offset.saturating_add(*bytes) },
+                        SCRATCH,
+                    )
                 }));
             }
             Step::Copy { value, from, to } => {
@@ -194,7 +201,8 @@ impl<'a> Walk<'a> {
                     writes.extend(self.span(s.whole, &s.at));
                 }
             }
-            Step::If { predicate: tested, merges, .. } | Step::Switch { index: tested, merges, .. } => {
+            Step::If { predicate: tested, merges, .. }
+            | Step::Switch { index: tested, merges, .. } => {
                 reads.extend(self.span(tested.value, &tested.at));
                 writes.extend(merges.iter().filter_map(|m| self.span(m.result, &m.at)));
             }
@@ -236,7 +244,9 @@ impl<'a> Walk<'a> {
                 if matches!(step, Step::Loop(_)) {
                     // Bytes that the loop itself uses, such as carries, are among its reads and
                     // writes.
-                    inner.retain(|(span, _)| !writes.iter().chain(&reads).any(|(w, _)| w.meets(span)));
+                    inner.retain(|(span, _)| {
+                        !writes.iter().chain(&reads).any(|(w, _)| w.meets(span))
+                    });
                 }
                 reads.extend(inner);
             }
@@ -316,7 +326,10 @@ impl<'a> Walk<'a> {
     }
 
     fn record(&mut self, step: usize) {
-        if self.best.is_none_or(|(load, first)| self.load > load || (self.load == load && step < first)) {
+        if self
+            .best
+            .is_none_or(|(load, first)| self.load > load || (self.load == load && step < first))
+        {
             self.best = Some((self.load, step));
         }
         if self.capture == Some(step) && self.best.is_some_and(|(load, _)| load == self.load) {
@@ -368,7 +381,8 @@ impl fmt::Display for AccountText<'_> {
             writeln!(f, "  {what:<18} {:>14}  {:>12}", bytes, Bytes(bytes).to_string())?;
         }
         let bound = account.peak.bytes;
-        let gap = if bound == 0 { 0.0 } else { (account.arena as f64 / bound as f64 - 1.0) * 100.0 };
+        let gap =
+            if bound == 0 { 0.0 } else { (account.arena as f64 / bound as f64 - 1.0) * 100.0 };
         writeln!(
             f,
             "  {:<18} {:>14}  {:>12}",
@@ -376,7 +390,12 @@ impl fmt::Display for AccountText<'_> {
             account.total(),
             Bytes(account.total()).to_string()
         )?;
-        writeln!(f, "  {:<18} {bound:>14}  {:>12}  gap {gap:.2} %", "lower bound", Bytes(bound).to_string())?;
+        writeln!(
+            f,
+            "  {:<18} {bound:>14}  {:>12}  gap {gap:.2} %",
+            "lower bound",
+            Bytes(bound).to_string()
+        )?;
         if account.peak.living.is_empty() {
             return Ok(());
         }
@@ -387,7 +406,9 @@ impl fmt::Display for AccountText<'_> {
         let mut living = account.peak.living.clone();
         living.sort_by_key(|l| (std::cmp::Reverse(l.bytes), l.offset));
         for one in living {
-            let what = one.value.map_or("workspace".into(), |v| super::print::ValueText(plan, v).to_string());
+            let what = one
+                .value
+                .map_or("workspace".into(), |v| super::print::ValueText(plan, v).to_string());
             writeln!(
                 f,
                 "    {:>14}  {:>12}  at arena+{:<12} {what}",

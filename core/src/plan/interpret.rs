@@ -8,7 +8,9 @@
 
 use super::print::StepText;
 use super::work::STEP;
-use super::{Address, Allowance, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, Work, verify};
+use super::{
+    Address, Allowance, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, Work, verify,
+};
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::id::Id;
@@ -61,7 +63,8 @@ pub fn interpret_within(
     let work = Work::of(plan);
     let allowance = Allowance::new(limit);
     allowance.covers(work.least(plan, &plan.steps))?;
-    let mut machine = Machine { plan, memories: Memories::default(), counters: Vec::new(), work, allowance };
+    let mut machine =
+        Machine { plan, memories: Memories::default(), counters: Vec::new(), work, allowance };
     machine.begin(inputs, variables)?;
     machine.block(&plan.steps)?;
     machine.end()
@@ -102,21 +105,33 @@ impl Machine<'_> {
         let plan = self.plan;
         self.memories.arena = fresh(plan.arena)?;
         for (input, literal) in plan.inputs.iter().zip(inputs) {
-            self.memories.inputs.push(given("input", &input.name, &plan.values[input.value], literal)?);
+            self.memories.inputs.push(given(
+                "input",
+                &input.name,
+                &plan.values[input.value],
+                literal,
+            )?);
         }
         for output in &plan.outputs {
             self.memories.outputs.push(fresh(plan.values[output.value].bytes())?);
         }
         for (variable, literal) in plan.variables.iter().zip(variables) {
-            let ty = Value { name: String::new(), dtype: variable.dtype, shape: variable.shape.clone() };
+            let ty =
+                Value { name: String::new(), dtype: variable.dtype, shape: variable.shape.clone() };
             self.memories.variables.push(match (variable.before, literal) {
                 (Some(_), Some(literal)) => given("variable", &variable.name, &ty, literal)?,
                 (None, None) => fresh(ty.bytes())?,
                 (Some(_), None) => {
-                    return Err(Diagnostic::new(format!("variable `{}` has no value", variable.name)));
+                    return Err(Diagnostic::new(format!(
+                        "variable `{}` has no value",
+                        variable.name
+                    )));
                 }
                 (None, Some(_)) => {
-                    return Err(Diagnostic::new(format!("variable `{}` is made by the plan", variable.name)));
+                    return Err(Diagnostic::new(format!(
+                        "variable `{}` is made by the plan",
+                        variable.name
+                    )));
                 }
             });
         }
@@ -128,11 +143,14 @@ impl Machine<'_> {
     fn end(&mut self) -> Result<Run> {
         let plan = self.plan;
         let outputs = plan.outputs.iter().zip(&self.memories.outputs);
-        let outputs =
-            outputs.map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes));
+        let outputs = outputs
+            .map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes));
         let variables = plan.variables.iter().zip(&self.memories.variables);
         let variables = variables.map(|(v, bytes)| Literal::from_bytes(v.dtype, &v.shape, bytes));
-        Ok(Run { outputs: outputs.collect::<Result<_>>()?, variables: variables.collect::<Result<_>>()? })
+        Ok(Run {
+            outputs: outputs.collect::<Result<_>>()?,
+            variables: variables.collect::<Result<_>>()?,
+        })
     }
 
     /// The bytes at an address, for the current counters.
@@ -178,9 +196,11 @@ impl Machine<'_> {
             Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
         })?;
         match step {
-            Step::Nest { nest, arguments } => self
-                .nest(&plan.nests[*nest], arguments)
-                .map_err(|d| d.context(format!("plan @{}, `{}`", plan.function, StepText(plan, step)))),
+            Step::Nest { nest, arguments } => {
+                self.nest(&plan.nests[*nest], arguments).map_err(|d| {
+                    d.context(format!("plan @{}, `{}`", plan.function, StepText(plan, step)))
+                })
+            }
             Step::Call { call, arguments, workspace } => self.call(call, arguments, workspace),
             Step::Copy { value, from, to } => {
                 let bytes = plan.values[*value].bytes();
@@ -204,7 +224,8 @@ impl Machine<'_> {
 
     fn nest(&mut self, nest: &Nest, arguments: &[Argument]) -> Result<()> {
         let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
-        let with = |role: BufferRole| (0..roles.len()).filter(move |n| roles.get(*n) == Some(&role));
+        let with =
+            |role: BufferRole| (0..roles.len()).filter(move |n| roles.get(*n) == Some(&role));
         let operands: Vec<usize> = with.clone()(BufferRole::In).collect();
         let results: Vec<usize> = with(BufferRole::Out).collect();
         let id = nest::BufferId::new;
@@ -217,8 +238,9 @@ impl Machine<'_> {
             };
             pairs.extend(operands.iter().filter(shares).map(|n| (id(*n), id(*m))));
         }
-        let merged = nest::alias::in_place(nest, &pairs)
-            .ok_or_else(|| Diagnostic::new("operand and result of one address are of different types"))?;
+        let merged = nest::alias::in_place(nest, &pairs).ok_or_else(|| {
+            Diagnostic::new("operand and result of one address are of different types")
+        })?;
         let mut inputs = Vec::new();
         for (argument, (_, buffer)) in arguments.iter().zip(merged.parameters()) {
             if buffer.role != BufferRole::Out {
@@ -313,7 +335,8 @@ fn bytes_of(literal: &Literal) -> Result<Vec<u8>> {
 /// the largest step takes.
 pub fn peak_bytes(plan: &Plan) -> u64 {
     let account = super::Account::sizes(plan);
-    let given_back = account.outputs.saturating_add(account.parameters).saturating_add(account.state);
+    let given_back =
+        account.outputs.saturating_add(account.parameters).saturating_add(account.state);
     account.total().saturating_add(given_back).saturating_add(largest(plan, &plan.steps))
 }
 

@@ -49,9 +49,11 @@ impl Intervals {
     /// The values that overlap the bytes, last first.
     pub fn overlapping(&self, span: Span) -> impl Iterator<Item = (Span, ValueId)> + '_ {
         let before_end = self.memories[span.memory].range(..span.end).rev();
-        before_end.take_while(move |(_, (end, _))| *end > span.start).map(move |(start, (end, value))| {
-            (Span { memory: span.memory, start: *start, end: *end }, *value)
-        })
+        before_end.take_while(move |(_, (end, _))| *end > span.start).map(
+            move |(start, (end, value))| {
+                (Span { memory: span.memory, start: *start, end: *end }, *value)
+            },
+        )
     }
 
     /// Removes all values that overlap the bytes.

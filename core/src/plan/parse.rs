@@ -4,8 +4,8 @@
 //! through [`Places`].
 
 use super::{
-    Address, Argument, Carry, Constant, Input, Loop, LoopId, Merge, NestId, Output, Plan, Slice, Space,
-    Stack, Step, Trip, Value, ValueId, Variable,
+    Address, Argument, Carry, Constant, Input, Loop, LoopId, Merge, NestId, Output, Plan, Slice,
+    Space, Stack, Step, Trip, Value, ValueId, Variable,
 };
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
@@ -197,20 +197,25 @@ fn at(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
 fn number<T: std::str::FromStr>(text: &str, prefix: &str) -> Option<T> {
     let digits = text.strip_prefix(prefix)?;
     // Each number has one spelling.
-    let plain = digits == "0" || (!digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit()));
+    let plain =
+        digits == "0" || (!digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit()));
     if plain { digits.parse().ok() } else { None }
 }
 
 fn read_value(c: &mut Cursor<'_>) -> Result<ValueId> {
     let token = c.peek();
     let name = c.expect_value("a value, `%0`")?;
-    number(name, "").map(ValueId).ok_or_else(|| c.error(token, "a value of a plan is a number, `%0`"))
+    number(name, "")
+        .map(ValueId)
+        .ok_or_else(|| c.error(token, "a value of a plan is a number, `%0`"))
 }
 
 fn read_loop_id(c: &mut Cursor<'_>) -> Result<LoopId> {
     let token = c.peek();
     let name = c.expect_name("a loop, `l0`")?;
-    number(name, "l").map(LoopId).ok_or_else(|| c.error(token, "a loop of a plan is a number, `l0`"))
+    number(name, "l")
+        .map(LoopId)
+        .ok_or_else(|| c.error(token, "a loop of a plan is a number, `l0`"))
 }
 
 fn read_address(c: &mut Cursor<'_>) -> Result<Address> {
@@ -238,7 +243,9 @@ fn read_address(c: &mut Cursor<'_>) -> Result<Address> {
         } else if first {
             address.offset = bytes;
         } else {
-            return Err(c.error(token, "only the first number is an offset; the others are `bytes*loop`"));
+            return Err(
+                c.error(token, "only the first number is an offset; the others are `bytes*loop`")
+            );
         }
         first = false;
     }
@@ -278,7 +285,8 @@ impl<'a> Reader<'a> {
             };
             self.plan.values.push(Value { name, dtype, shape });
         }
-        while let Some(role) = [InputRole::Input, InputRole::Key].into_iter().find(|r| c.is_keyword(r.name()))
+        while let Some(role) =
+            [InputRole::Input, InputRole::Key].into_iter().find(|r| c.is_keyword(r.name()))
         {
             self.places.inputs.push(keyword(c));
             let name = read_name(c, "the name of an input")?;
@@ -353,7 +361,8 @@ impl<'a> Reader<'a> {
                 let token = c.peek();
                 let name = c.expect_function("the name of a nest, `@name`")?;
                 let nest = self.nests.get(name).copied();
-                let nest = nest.ok_or_else(|| c.error(token, format!("there is no nest `@{name}`")))?;
+                let nest =
+                    nest.ok_or_else(|| c.error(token, format!("there is no nest `@{name}`")))?;
                 Step::Nest { nest, arguments: c.list("(", ")", read_argument)? }
             }
             "call" => {
@@ -423,7 +432,15 @@ impl<'a> Reader<'a> {
         };
         let reverse = c.eat_keyword("reverse");
         c.expect("{")?;
-        let mut l = Loop { id, trip, reverse, carries: vec![], slices: vec![], stacks: vec![], body: vec![] };
+        let mut l = Loop {
+            id,
+            trip,
+            reverse,
+            carries: vec![],
+            slices: vec![],
+            stacks: vec![],
+            body: vec![],
+        };
         while c.is_keyword("carry") {
             let location = keyword(c);
             self.places.steps[step].carries.push(location);

@@ -243,7 +243,15 @@ impl Printer<'_> {
         put!(self, " {{\n");
         for c in &l.carries {
             self.indent(depth + 1);
-            put!(self, "carry {} -> {}, {} -> {} at {}\n", c.initial, c.input, c.output, c.result, c.at);
+            put!(
+                self,
+                "carry {} -> {}, {} -> {} at {}\n",
+                c.initial,
+                c.input,
+                c.output,
+                c.result,
+                c.at
+            );
         }
         for s in &l.slices {
             self.indent(depth + 1);

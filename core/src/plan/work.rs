@@ -29,7 +29,9 @@ pub struct Work {
 impl Work {
     /// Counts the operations of each nest.
     pub fn of(plan: &Plan) -> Work {
-        Work { nests: plan.nests.iter().map(|(_, nest)| STEP.saturating_add(of_nest(nest))).collect() }
+        Work {
+            nests: plan.nests.iter().map(|(_, nest)| STEP.saturating_add(of_nest(nest))).collect(),
+        }
     }
 
     /// Operations of one run of a nest.
@@ -83,8 +85,9 @@ impl Work {
 /// Upper bound of the number of passes that a call makes over its operands.
 fn passes(call: &Call) -> u64 {
     // Sorting compares each key once for each bit of the number of keys.
-    let sorted =
-        |length: usize, keys: usize| u64::from(length.max(2).ilog2() + 1).saturating_mul(keys as u64);
+    let sorted = |length: usize, keys: usize| {
+        u64::from(length.max(2).ilog2() + 1).saturating_mul(keys as u64)
+    };
     match call {
         Call::Sort(s) => sorted(s.length, s.keys.len()),
         Call::TopK(t) => sorted(t.length, 1),
@@ -102,9 +105,11 @@ fn of_nest(nest: &Nest) -> u64 {
             _ => 1,
         });
         let reductions = phase.reductions.iter().map(|r| r.combine.body.len() as u64);
-        let iterations = product(&phase.axes).saturating_mul(1 + prefixes.chain(reductions).sum::<u64>());
+        let iterations =
+            product(&phase.axes).saturating_mul(1 + prefixes.chain(reductions).sum::<u64>());
         // At the end of a row the lanes of each tree are combined.
-        let lanes = phase.reductions.iter().map(|r| u64::from(r.tree.lanes) * r.combine.body.len() as u64);
+        let lanes =
+            phase.reductions.iter().map(|r| u64::from(r.tree.lanes) * r.combine.body.len() as u64);
         iterations.saturating_add(lanes.sum())
     };
     // An empty phase still costs an operation for each row.
@@ -196,7 +201,10 @@ mod tests {
         // of them a result.
         assert_eq!(work.nest(NestId(0)), STEP + 2 * (1 + 1 + 3) + 2);
         let copies = 2 * (STEP + 1);
-        assert_eq!(work.least(&plan, &plan.steps), ((STEP + work.nest(NestId(0))) << 31) + STEP + copies);
+        assert_eq!(
+            work.least(&plan, &plan.steps),
+            ((STEP + work.nest(NestId(0))) << 31) + STEP + copies
+        );
     }
 
     #[test]

@@ -51,7 +51,11 @@ impl<'a> Cursor<'a> {
 
     /// An error about `token`, with place and excerpt.
     pub fn error(&self, token: Token<'_>, message: impl Into<String>) -> Diagnostic {
-        Diagnostic::new(message).at(self.location(token), "").excerpt(self.text, token.line, token.column)
+        Diagnostic::new(message).at(self.location(token), "").excerpt(
+            self.text,
+            token.line,
+            token.column,
+        )
     }
 
     /// An error that names the `wanted` item and the next token.
@@ -95,7 +99,11 @@ impl<'a> Cursor<'a> {
 
     /// Consumes this punctuation.
     pub fn expect(&mut self, punct: &str) -> Result<Token<'a>> {
-        if self.is(punct) { Ok(self.advance()) } else { Err(self.unexpected(&format!("`{punct}`"))) }
+        if self.is(punct) {
+            Ok(self.advance())
+        } else {
+            Err(self.unexpected(&format!("`{punct}`")))
+        }
     }
 
     /// Consumes this name.
@@ -148,7 +156,8 @@ impl<'a> Cursor<'a> {
             Some(hex) => u64::from_str_radix(hex, 16),
             None => digits.parse(),
         };
-        let magnitude = i128::from(magnitude.map_err(|_| self.error(token, "integer is beyond 64 bits"))?);
+        let magnitude =
+            i128::from(magnitude.map_err(|_| self.error(token, "integer is beyond 64 bits"))?);
         let value = if negative { -magnitude } else { magnitude };
         if value < i128::from(i64::MIN) {
             return Err(self.error(token, "integer is beyond 64 bits"));
@@ -161,7 +170,8 @@ impl<'a> Cursor<'a> {
     pub fn expect_integer<T: TryFrom<i128>>(&mut self, what: &str) -> Result<T> {
         let token = self.ahead;
         let value = self.expect_wide_integer(what)?;
-        T::try_from(value).map_err(|_| self.error(token, format!("{value} is out of range for {what}")))
+        T::try_from(value)
+            .map_err(|_| self.error(token, format!("{value} is out of range for {what}")))
     }
 
     /// Parses `open item, item, … close`. The list may be empty; there is no comma after the last
@@ -207,7 +217,10 @@ impl<'a> Cursor<'a> {
                 Ok(())
             }
             None => Err(self
-                .error(token, format!("the splat literals of this text are over {MAX_SPLAT_BYTES} bytes"))
+                .error(
+                    token,
+                    format!("the splat literals of this text are over {MAX_SPLAT_BYTES} bytes"),
+                )
                 .help("broadcast a scalar instead")),
         }
     }

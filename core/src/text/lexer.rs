@@ -116,7 +116,8 @@ impl<'a> Lexer<'a> {
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
-        self.column = self.column.saturating_add(taken.chars().count().try_into().unwrap_or(u32::MAX));
+        self.column =
+            self.column.saturating_add(taken.chars().count().try_into().unwrap_or(u32::MAX));
         taken
     }
 
@@ -131,7 +132,9 @@ impl<'a> Lexer<'a> {
             let blanks = if self.rest.starts_with("//") {
                 self.rest.find('\n').unwrap_or(self.rest.len())
             } else {
-                self.rest.find(|c: char| c == '\n' || !c.is_ascii_whitespace()).unwrap_or(self.rest.len())
+                self.rest
+                    .find(|c: char| c == '\n' || !c.is_ascii_whitespace())
+                    .unwrap_or(self.rest.len())
             };
             if blanks == 0 {
                 return;
@@ -333,7 +336,18 @@ mod tests {
 
     #[test]
     fn names() {
-        assert!(is_name("layers.0.w") && is_name("_") && !is_name("0") && !is_name("a.") && !is_name("a..b"));
-        assert!(is_sigil_name("0") && !is_sigil_name("") && !is_sigil_name("a b") && !is_sigil_name(".a"));
+        assert!(
+            is_name("layers.0.w")
+                && is_name("_")
+                && !is_name("0")
+                && !is_name("a.")
+                && !is_name("a..b")
+        );
+        assert!(
+            is_sigil_name("0")
+                && !is_sigil_name("")
+                && !is_sigil_name("a b")
+                && !is_sigil_name(".a")
+        );
     }
 }

@@ -51,7 +51,8 @@ impl Cursor<'_> {
                 if self.eat("*") {
                     terms.push((self.expect_name("the name of a dimension")?.into(), value));
                 } else {
-                    constant = constant.checked_add(value).ok_or_else(|| self.error(token, overflow))?;
+                    constant =
+                        constant.checked_add(value).ok_or_else(|| self.error(token, overflow))?;
                 }
             }
             minus = self.is("-");
@@ -149,7 +150,9 @@ impl Cursor<'_> {
         self.expect(")")?;
         let scalar = Scalar::from_bits(dtype, bits);
         if scalar.bits() != bits || !scalar.to_f64().is_nan() {
-            return Err(self.error(token, format!("{bits:#x} are not the bits of a NaN of {dtype}")));
+            return Err(
+                self.error(token, format!("{bits:#x} are not the bits of a NaN of {dtype}"))
+            );
         }
         Ok(scalar)
     }
@@ -159,9 +162,12 @@ impl Cursor<'_> {
         let token = self.peek();
         // The nonzero extents of an empty array must have a valid size too, since ndarray relies
         // on it.
-        let size = shape.iter().filter(|e| **e > 0).try_fold(dtype.size(), |n, e| n.checked_mul(*e));
+        let size =
+            shape.iter().filter(|e| **e > 0).try_fold(dtype.size(), |n, e| n.checked_mul(*e));
         let Some(bytes) = size.filter(|n| isize::try_from(*n).is_ok()) else {
-            return Err(self.error(token, format!("a literal of shape {shape:?} is beyond any memory")));
+            return Err(
+                self.error(token, format!("a literal of shape {shape:?} is beyond any memory"))
+            );
         };
         if shape.contains(&0) {
             self.expect("[")?;
@@ -189,9 +195,9 @@ impl Cursor<'_> {
             c.expect("[")?;
             for i in 0..extent {
                 if i > 0 && !c.eat(",") {
-                    return Err(
-                        c.unexpected(&format!("`,`: {extent} elements are wanted here, these are {i}"))
-                    );
+                    return Err(c.unexpected(&format!(
+                        "`,`: {extent} elements are wanted here, these are {i}"
+                    )));
                 }
                 c.rows(dtype, inner, push)?;
             }
@@ -285,7 +291,9 @@ mod tests {
         }
         assert_eq!(whole("f32[B,784]", Cursor::tensor_type).unwrap().to_string(), "f32[B,784]");
         assert_eq!(whole("bool[]", Cursor::tensor_type).unwrap(), TensorType::scalar(DType::Bool));
-        for bad in ["f33[]", "f32", "f32[B", "f32[,]", "f32[9223372036854775808]", "f32[2*2]", "f32[B,]"] {
+        for bad in
+            ["f33[]", "f32", "f32[B", "f32[,]", "f32[9223372036854775808]", "f32[2*2]", "f32[B,]"]
+        {
             assert!(whole(bad, Cursor::tensor_type).is_err(), "{bad}");
         }
     }
@@ -315,18 +323,29 @@ mod tests {
         ] {
             assert!(whole(text, |c| c.scalar(dtype)).is_err(), "{dtype} {text}");
         }
-        assert_eq!(whole("-9223372036854775808", |c| c.scalar(DType::I64)).unwrap(), Scalar::of(i64::MIN));
+        assert_eq!(
+            whole("-9223372036854775808", |c| c.scalar(DType::I64)).unwrap(),
+            Scalar::of(i64::MIN)
+        );
         assert_eq!(whole("3", |c| c.scalar(DType::F32)).unwrap(), Scalar::of(3.0f32));
     }
 
     #[test]
     fn literals_must_fill_their_shape() {
-        for bad in
-            ["[[1, 2], [3]]", "[1, 2, 3, 4]", "[[1, 2], [3, 4, 5]]", "[[1, 2]]", "[[1, 2], [3, 4]", "[]"]
-        {
+        for bad in [
+            "[[1, 2], [3]]",
+            "[1, 2, 3, 4]",
+            "[[1, 2], [3, 4, 5]]",
+            "[[1, 2]]",
+            "[[1, 2], [3, 4]",
+            "[]",
+        ] {
             assert!(whole(bad, |c| c.literal(DType::I32, &[2, 2])).is_err(), "{bad}");
         }
-        assert_eq!(whole("[]", |c| c.literal(DType::I32, &[1 << 40, 0])).unwrap().shape(), [1 << 40, 0]);
+        assert_eq!(
+            whole("[]", |c| c.literal(DType::I32, &[1 << 40, 0])).unwrap().shape(),
+            [1 << 40, 0]
+        );
         assert_eq!(
             whole("7", |c| c.literal(DType::I32, &[2, 2])).unwrap().as_slice::<i32>().unwrap(),
             [7; 4]
@@ -347,12 +366,15 @@ mod tests {
     #[test]
     fn large_literals_round_trip() {
         let wide: Vec<f32> = (0..100_000).map(|i| i as f32 * 0.37).collect();
-        for literal in
-            [Literal::from_vec(&[100, 1000], wide).unwrap(), Literal::full(&[300_000], Scalar::of(1.5f32))]
-        {
+        for literal in [
+            Literal::from_vec(&[100, 1000], wide).unwrap(),
+            Literal::full(&[300_000], Scalar::of(1.5f32)),
+        ] {
             let mut text = String::new();
             print_literal(&mut text, &literal);
-            assert!(whole(&text, |c| c.literal(literal.dtype(), literal.shape())).unwrap() == literal);
+            assert!(
+                whole(&text, |c| c.literal(literal.dtype(), literal.shape())).unwrap() == literal
+            );
         }
     }
 

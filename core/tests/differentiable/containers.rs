@@ -24,7 +24,12 @@ fn items_have_their_index_or_key_as_path() {
 fn a_container_moves_item_by_item() {
     let moved = elements(|| {
         let value = (vec![vector(&[1.0])], [vector(&[2.0])], Some(vector(&[3.0])), maps(&[]));
-        value.move_along(&(vec![vector(&[10.0])], [vector(&[20.0])], Some(vector(&[30.0])), maps(&[])))
+        value.move_along(&(
+            vec![vector(&[10.0])],
+            [vector(&[20.0])],
+            Some(vector(&[30.0])),
+            maps(&[]),
+        ))
     });
     assert_eq!(moved, [11.0, 22.0, 33.0]);
     let components = run(|| {
@@ -63,7 +68,8 @@ fn a_tangent_of_another_structure_is_an_error() {
     }
     // Components are poison where the value and the tangent have different structures.
     let mut poisoned = 0;
-    vec![tensor(1), tensor(2)].components(&vec![], &mut |t| poisoned += t.error().is_some() as usize);
+    vec![tensor(1), tensor(2)]
+        .components(&vec![], &mut |t| poisoned += t.error().is_some() as usize);
     Some(tensor(1)).components(&None, &mut |t| poisoned += t.error().is_some() as usize);
     maps(&["a"]).components(&maps(&[]), &mut |t| poisoned += t.error().is_some() as usize);
     assert_eq!(poisoned, 4);
@@ -87,15 +93,20 @@ fn tensors_are_read_and_written_by_key_path() {
         error.contains("no differentiable tensor `0.2`") && error.contains("`0.0`, `0.1`, `1`"),
         "{error}"
     );
-    let changed = model.with_tensors([("1", vector(&[5.0, 6.0])), ("0.0", vector(&[7.0]))]).unwrap();
+    let changed =
+        model.with_tensors([("1", vector(&[5.0, 6.0])), ("0.0", vector(&[7.0]))]).unwrap();
     assert_eq!(elements(|| changed), [7.0, 2.0, 5.0, 6.0]);
-    let wrong = |replacements: Vec<(&str, Tensor)>| model.with_tensors(replacements).unwrap_err().to_string();
+    let wrong = |replacements: Vec<(&str, Tensor)>| {
+        model.with_tensors(replacements).unwrap_err().to_string()
+    };
     assert!(wrong(vec![("2", tensor(1))]).contains("no differentiable tensor `2`"));
     assert!(
         wrong(vec![("1", tensor(1))])
             .contains("`1` has type f64[2], the tensor to replace it has type f32[1]")
     );
-    assert!(wrong(vec![("0.0", vector(&[1.0])), ("0.0", vector(&[2.0]))]).contains("replaced twice"));
+    assert!(
+        wrong(vec![("0.0", vector(&[1.0])), ("0.0", vector(&[2.0]))]).contains("replaced twice")
+    );
     // Maps all tensors at once, as the step of a user's optimiser does.
     let doubled = elements(|| map(&model, |path, t| if path == "1" { t * 2.0 } else { t.clone() }));
     assert_eq!(doubled, [1.0, 2.0, 6.0, 8.0]);

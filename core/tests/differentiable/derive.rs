@@ -7,7 +7,8 @@ use wengert_core::{Differentiable, KeyPath, Tensor};
 /// Replaces each tensor by one that is longer by 100. Asserts that `map_tensors` and `tangent` give
 /// the same key paths and extents.
 fn grow<T: Differentiable<TangentVector = T>>(value: &T) -> T {
-    let longer = |t: &Tensor| tensor(100 + t.shape()[0].as_extent().expect("the extents here are numbers"));
+    let longer =
+        |t: &Tensor| tensor(100 + t.shape()[0].as_extent().expect("the extents here are numbers"));
     let mapped = value.map_tensors(&KeyPath::default(), &mut |_, t| longer(t));
     let tangent = value.tangent(&KeyPath::default(), &mut |_, t| longer(t));
     assert_eq!(paths(&mapped), paths(&tangent));
@@ -126,7 +127,11 @@ impl Differentiable for Turn {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         visit(&path.child("turn"), &self.0);
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         Turn(map(&path.child("turn"), &self.0))
     }
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Turn {
@@ -139,7 +144,11 @@ impl Differentiable for Heading {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         visit(path, &self.0);
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         Heading(map(path, &self.0))
     }
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Turn {
@@ -207,7 +216,8 @@ fn ship() -> Ship<Tensor, 2> {
 fn a_tangent_vector_is_made_where_a_field_is_not_its_own() {
     let all = run(|| {
         let ship = ship();
-        let tangent: ShipTangent<Tensor, 2> = ship.tangent(&KeyPath::default(), &mut |_, t| t * 100.0);
+        let tangent: ShipTangent<Tensor, 2> =
+            ship.tangent(&KeyPath::default(), &mut |_, t| t * 100.0);
         ship.move_along(&tangent)
     });
     let expected = [
@@ -259,8 +269,12 @@ fn variants_have_tangents_of_the_same_variant() {
         all.unwrap(),
         [("2.1".into(), vec![3.0]), ("3.by".into(), vec![4.0]), ("3.to".into(), vec![9.0])]
     );
-    let error = run(|| Move::Turn("port", heading(1.0)).move_along(&MoveTangent::Rest)).unwrap_err();
-    assert!(error.contains("of another variant of the enum") && error.contains("derive.rs:"), "{error}");
+    let error =
+        run(|| Move::Turn("port", heading(1.0)).move_along(&MoveTangent::Rest)).unwrap_err();
+    assert!(
+        error.contains("of another variant of the enum") && error.contains("derive.rs:"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -39,14 +39,19 @@ impl Differentiable for Rotation {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         visit(path, &self.0);
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         Rotation(map(path, &self.0))
     }
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Turn {
         let component = make(path, &self.0);
         let component = [0, 1, 2, 3].map(|i| component.slice_axis(0, i, i + 1));
         let frame = self.frame();
-        let column = |j: usize| (0..4).map(|i| &frame[i][j] * &component[i]).reduce(|a, b| a + b).unwrap();
+        let column =
+            |j: usize| (0..4).map(|i| &frame[i][j] * &component[i]).reduce(|a, b| a + b).unwrap();
         let columns = [0, 1, 2].map(column);
         Turn(Tensor::concatenate(&columns.iter().collect::<Vec<_>>(), 0))
     }
@@ -74,7 +79,10 @@ fn a_tangent_is_taken_apart_and_put_together_again() {
         q.components(&Turn(vector(&[1.0, 2.0, 3.0])), &mut |t| components.push(t.clone()));
         q.tangent(&KeyPath::default(), &mut |_, _| components[0].clone())
     });
-    again.iter().zip([1.0, 2.0, 3.0]).for_each(|(a, b)| assert!((a - b).abs() < 1e-15, "{again:?}"));
+    again
+        .iter()
+        .zip([1.0, 2.0, 3.0])
+        .for_each(|(a, b)| assert!((a - b).abs() < 1e-15, "{again:?}"));
 }
 
 #[derive(Differentiable)]

@@ -1,7 +1,9 @@
 //! Constructors of tensors, and their elements after a run.
 
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::{DType, Differentiable, Initializer, KeyPath, Literal, Tensor, TensorType, interpret};
+use wengert_core::{
+    DType, Differentiable, Initializer, KeyPath, Literal, Tensor, TensorType, interpret,
+};
 
 /// A tensor that is built before its function.
 pub fn tensor(n: usize) -> Tensor {

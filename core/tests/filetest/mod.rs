@@ -56,17 +56,26 @@ pub fn check_all(folder: &str, least: usize, check: impl Fn(&Case<'_>) -> Result
             }
         }
     }
-    assert!(failures.is_empty(), "{} of {count} cases fail\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {count} cases fail\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     assert!(count > least, "the files are there");
 }
 
 /// Compares a result with the error that `// error: TEXT` in the case expects on its line. Returns
 /// the value if the case expects no error and there is none. Returns `None` if the error is the
 /// expected one.
-pub fn unless_blamed<T>(case: &Case<'_>, result: Result<T, Diagnostic>) -> Result<Option<T>, String> {
+pub fn unless_blamed<T>(
+    case: &Case<'_>,
+    result: Result<T, Diagnostic>,
+) -> Result<Option<T>, String> {
     let lines = case.text.lines().zip(1..);
-    let expected: Vec<(u32, &str)> =
-        lines.filter_map(|(line, number)| Some((number, line.split_once("// error: ")?.1.trim()))).collect();
+    let expected: Vec<(u32, &str)> = lines
+        .filter_map(|(line, number)| Some((number, line.split_once("// error: ")?.1.trim())))
+        .collect();
     match (expected.as_slice(), result) {
         ([], Ok(value)) => Ok(Some(value)),
         ([], Err(error)) => Err(format!("unexpected error: {error}")),
@@ -75,7 +84,9 @@ pub fn unless_blamed<T>(case: &Case<'_>, result: Result<T, Diagnostic>) -> Resul
             let found = line_of(&error);
             match found == Some(*line) && shown.contains(text) {
                 true => Ok(None),
-                false => Err(format!("expected `{text}` on line {line}, found on {found:?}: {shown}")),
+                false => {
+                    Err(format!("expected `{text}` on line {line}, found on {found:?}: {shown}"))
+                }
             }
         }
         ([(line, text)], Ok(_)) => Err(format!("line {line}: no error where `{text}` is expected")),

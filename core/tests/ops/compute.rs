@@ -22,7 +22,8 @@ use wengert_core::{DType, Literal, TensorType};
 fn meaning(op: &Op, regions: &[Region], operands: &[Literal]) -> Vec<Array<f64>> {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, regions).unwrap();
-    let operands: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+    let operands: Vec<Array<f64>> =
+        operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
     op.evaluate(&operands, &results, &Regions::of(regions)).unwrap()
 }
 
@@ -34,7 +35,13 @@ fn magnitudes(operands: &[Literal]) -> (f64, f64) {
 }
 
 /// The tolerance for one result whose exact value is `expected`, by the bounds above.
-fn tolerance(op: &Op, regions: &[Region], operands: &[Literal], result: &TensorType, expected: f64) -> f64 {
+fn tolerance(
+    op: &Op,
+    regions: &[Region],
+    operands: &[Literal],
+    result: &TensorType,
+    expected: f64,
+) -> f64 {
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let dtype = result.dtype;
     let (max, sum) = magnitudes(operands);
@@ -43,7 +50,8 @@ fn tolerance(op: &Op, regions: &[Region], operands: &[Literal], result: &TensorT
             let bound = error_bound(&nest, dtype);
             let reduces = nest.phases.iter().any(|p| !p.axes.is_empty());
             // The reference has an error of its own where f64 approximates a function.
-            let slack = if dtype == DType::F64 && bound > 0.5 { bound + 1.0 } else { bound * (1.0 + 1e-6) };
+            let slack =
+                if dtype == DType::F64 && bound > 0.5 { bound + 1.0 } else { bound * (1.0 + 1e-6) };
             if reduces {
                 let count = operands[0].len() as f64;
                 slack * count * ulp(expected.abs().max(sum), dtype)
@@ -54,7 +62,8 @@ fn tolerance(op: &Op, regions: &[Region], operands: &[Literal], result: &TensorT
             }
         }
         Lowered::Call(call) => {
-            let terms = 1.0 + call.flops() as f64 / (2.0 * result.elements().unwrap().max(1) as f64);
+            let terms =
+                1.0 + call.flops() as f64 / (2.0 * result.elements().unwrap().max(1) as f64);
             terms * ulp(expected.abs().max(max * max).max(max), dtype)
         }
         Lowered::Body(_) => 16.0 * ulp(expected.abs().max(max), dtype),
@@ -87,7 +96,9 @@ fn compare(what: &str, sample: &Sample, operands: &[Literal], tree: Tree) {
 
 /// True if a body contains loops or branches.
 fn has_control(body: &Body) -> bool {
-    body.equations.iter().any(|e| e.op.control().is_some() || e.regions.iter().any(|r| has_control(r)))
+    body.equations
+        .iter()
+        .any(|e| e.op.control().is_some() || e.regions.iter().any(|r| has_control(r)))
 }
 
 #[test]
@@ -114,7 +125,12 @@ fn commutative_ops_commute_to_the_bit() {
         if sample.op.traits().commutative {
             let swapped = [operands[1].clone(), operands[0].clone()];
             let there = execute(&sample.op, &[], &operands, Tree::SEQUENTIAL);
-            assert_eq!(there, execute(&sample.op, &[], &swapped, Tree::SEQUENTIAL), "{}", entry.name);
+            assert_eq!(
+                there,
+                execute(&sample.op, &[], &swapped, Tree::SEQUENTIAL),
+                "{}",
+                entry.name
+            );
             compared += 1;
         }
     }

@@ -35,7 +35,8 @@ fn run(shapes: &[&[usize]], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Vec<Arr
         }
     })
     .unwrap();
-    let inputs: Vec<_> = shapes.iter().enumerate().map(|(i, s)| fractions(s, i as i64 * 3 + 1)).collect();
+    let inputs: Vec<_> =
+        shapes.iter().enumerate().map(|(i, s)| fractions(s, i as i64 * 3 + 1)).collect();
     evaluate(&function.body, &function.locations, &inputs).unwrap()
 }
 
@@ -82,7 +83,10 @@ fn reductions_products_and_scans_agree() {
             last(&a.cumsum(1)),
             a.sum_axes(&[1]),
             last(&a.cumprod(1)),
-            (0..4).map(|i| a.slice_axis(1, i, i + 1).reshape([3usize])).reduce(|p, q| p * q).unwrap(),
+            (0..4)
+                .map(|i| a.slice_axis(1, i, i + 1).reshape([3usize]))
+                .reduce(|p, q| p * q)
+                .unwrap(),
             last(&a.cummax(1)),
             a.max_axes(&[1]),
             a.mean_axes(&[0]) * 3.0,
@@ -97,14 +101,17 @@ fn reductions_products_and_scans_agree() {
 #[test]
 fn what_a_triangular_solve_gives_solves_the_equations() {
     for bits in 0..16 {
-        let [left_side, lower, transpose_a, unit_diagonal] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        let [left_side, lower, transpose_a, unit_diagonal] =
+            [1, 2, 4, 8].map(|bit| bits & bit != 0);
         let op = TriangularSolve { left_side, lower, transpose_a, unit_diagonal };
         assert_same(&run(&[&[3, 3], if left_side { &[3, 2] } else { &[2, 3] }], |x| {
             let (a, b) = (&x[0] + 100.0, &x[1]);
             let along = |axis| Tensor::iota(DType::I32, [3usize, 3], axis);
             let (row, column) = (along(0), along(1));
-            let triangle = if lower { row.ge(&column) } else { row.le(&column) }.select(&a, &a.zeros_like());
-            let on_diagonal = row.eq(&column).and(Tensor::constant(unit_diagonal).broadcast_to(a.shape()));
+            let triangle =
+                if lower { row.ge(&column) } else { row.le(&column) }.select(&a, &a.zeros_like());
+            let on_diagonal =
+                row.eq(&column).and(Tensor::constant(unit_diagonal).broadcast_to(a.shape()));
             let read = on_diagonal.select(&a.ones_like(), &triangle);
             let read = if transpose_a { read.matrix_transpose() } else { read };
             let solution = Tensor::apply(op, &[&a, b]);
@@ -120,7 +127,8 @@ fn a_convolution_is_a_product_of_polynomials() {
     let (n, m) = (5usize, 3usize);
     let product = run(&[&[1, n, 1], &[m, 1, 1]], |x| {
         let pad = wengert_core::Dim::from(m - 1);
-        let conv = ConvGeneralDilated { padding: vec![(pad.clone(), pad)], ..ConvGeneralDilated::new(1) };
+        let conv =
+            ConvGeneralDilated { padding: vec![(pad.clone(), pad)], ..ConvGeneralDilated::new(1) };
         vec![Tensor::apply(conv, &[&x[0], &x[1].reverse(&[0])])]
     });
     let (a, b) = (fractions(&[n], 1), fractions(&[m], 4));
@@ -147,7 +155,8 @@ fn f64_is_near_the_exact_meaning_and_what_is_not_rational_says_so() {
         let regions = sample.regions(&types);
         let rationals: Vec<Array<BigRational>> =
             operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
-        let floats: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+        let floats: Vec<Array<f64>> =
+            operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
         let meaning = match sample.op.evaluate(&rationals, &results, &Regions::of(&regions)) {
             Ok(meaning) => meaning,
             Err(error) => {
@@ -164,8 +173,12 @@ fn f64_is_near_the_exact_meaning_and_what_is_not_rational_says_so() {
         exact += 1;
         let scale: f64 =
             operands.iter().flat_map(Literal::scalars).map(|s| s.to_f64().abs().max(1.0)).product();
-        for (f, r) in
-            sample.op.evaluate(&floats, &results, &Regions::of(&regions)).unwrap().iter().zip(meaning)
+        for (f, r) in sample
+            .op
+            .evaluate(&floats, &results, &Regions::of(&regions))
+            .unwrap()
+            .iter()
+            .zip(meaning)
         {
             for (f, r) in f.cells.iter().zip(r.cells.iter()) {
                 match (f, r) {

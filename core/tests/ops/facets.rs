@@ -29,7 +29,8 @@ fn the_interpreter_gives_what_infer_says() {
     for (entry, sample, operands) in cases() {
         let regions = sample.regions(&types(&operands));
         let inferred = sample.infer(&types(&operands)).unwrap_or_else(|e| panic!("{e}"));
-        let operands: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+        let operands: Vec<Array<f64>> =
+            operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
         let results = sample.op.evaluate(&operands, &inferred, &Regions::of(&regions)).unwrap();
         let given: Vec<TensorType> = results.iter().map(Array::ty).collect();
         assert_eq!(given, inferred, "{}", entry.name);
@@ -58,8 +59,8 @@ fn what_is_elementwise_has_operands_of_the_results_shape() {
         let results = sample.infer(&types(&operands)).unwrap();
         // A bitcast to another size adds or removes an axis of parts, so it is recognised by the
         // rank.
-        let parts =
-            matches!(sample.op, Op::BitcastConvertType(_)) && results[0].rank() != operands[0].shape().len();
+        let parts = matches!(sample.op, Op::BitcastConvertType(_))
+            && results[0].rank() != operands[0].shape().len();
         if sample.op.traits().elementwise && !parts {
             for operand in types(&operands) {
                 let fits = operand.rank() == 0 || operand.shape == results[0].shape;

@@ -45,8 +45,11 @@ impl Random {
     fn dim(&mut self) -> Dim {
         match self.below(5) {
             0 => Dim::variable("B"),
-            1 => Dim::linear(self.number(), [("B".into(), self.number()), ("T".into(), self.number())])
-                .unwrap(),
+            1 => Dim::linear(
+                self.number(),
+                [("B".into(), self.number()), ("T".into(), self.number())],
+            )
+            .unwrap(),
             _ => Dim::constant(self.number()),
         }
     }
@@ -148,7 +151,10 @@ fn infer_never_panics_and_what_it_accepts_runs() {
         let Ok(results) = op.infer(&types, &[]) else { continue };
         accepted += 1;
         for ty in &results {
-            assert!(ty.shape.iter().all(|d| d.as_constant().is_none_or(|c| c >= 0)), "{op:?} gives {ty}");
+            assert!(
+                ty.shape.iter().all(|d| d.as_constant().is_none_or(|c| c >= 0)),
+                "{op:?} gives {ty}"
+            );
         }
         let bound = types.iter().chain(&results).all(|ty| ty.extents().is_some());
         let mut variables = std::collections::BTreeSet::new();
@@ -157,14 +163,18 @@ fn infer_never_panics_and_what_it_accepts_runs() {
             continue;
         }
         run += 1;
-        let operands: Vec<Literal> = types.iter().map(|ty| random_literal(&mut random, ty)).collect();
-        let arrays: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
-        let evaluated =
-            op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        let operands: Vec<Literal> =
+            types.iter().map(|ty| random_literal(&mut random, ty)).collect();
+        let arrays: Vec<Array<f64>> =
+            operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+        let evaluated = op
+            .evaluate(&arrays, &results, &Regions::of(&[]))
+            .unwrap_or_else(|e| panic!("{op:?}: {e}"));
         assert_eq!(evaluated.iter().map(Array::ty).collect::<Vec<_>>(), results, "{op:?}");
         // The interpreter of nests iterates over the rows of an empty result; a device launches
         // nothing for it. Such results are left out if their extents are large.
-        let countable = types.iter().chain(&results).flat_map(|ty| ty.extents().unwrap()).all(|e| e <= 2000);
+        let countable =
+            types.iter().chain(&results).flat_map(|ty| ty.extents().unwrap()).all(|e| e <= 2000);
         if countable && !matches!(op, Op::Constant(_)) {
             lower(&op, &[], &types, &results, Tree::SEQUENTIAL);
             let computed = execute(&op, &[], &operands, Tree::SEQUENTIAL);
@@ -187,7 +197,8 @@ fn infer_never_panics_and_what_it_accepts_runs() {
 fn wrong_operands_are_refused_with_the_ops_name() {
     for entry in Op::catalogue() {
         for sample in &entry.samples {
-            let types: Vec<TensorType> = sample.literals(DType::F32, 1).iter().map(Literal::ty).collect();
+            let types: Vec<TensorType> =
+                sample.literals(DType::F32, 1).iter().map(Literal::ty).collect();
             let regions = sample.regions(&types);
             // The minimum number of operands of each variadic op.
             let least = match entry.name {
@@ -216,7 +227,10 @@ fn wrong_operands_are_refused_with_the_ops_name() {
             }
             // The two operands of an op have the same dtype, except where one contains indices,
             // labels or conditions, and except for `argsort` and `sort`.
-            if types.len() == 2 && types[0] == types[1] && !["argsort", "sort"].contains(&entry.name) {
+            if types.len() == 2
+                && types[0] == types[1]
+                && !["argsort", "sort"].contains(&entry.name)
+            {
                 let other = if types[0].dtype == DType::Bool { DType::F32 } else { DType::Bool };
                 refused(&[types[0].clone(), types[1].with_dtype(other)], "dtype");
             }

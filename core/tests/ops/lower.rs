@@ -66,11 +66,16 @@ fn affine(axes: &[AxisId]) -> Vec<Affine> {
 }
 
 /// One buffer for each operand and result of an op, in its full shape.
-fn buffers(b: &mut NestBuilder, operands: &[TensorType], results: &[TensorType]) -> [Vec<BufferId>; 2] {
+fn buffers(
+    b: &mut NestBuilder,
+    operands: &[TensorType],
+    results: &[TensorType],
+) -> [Vec<BufferId>; 2] {
     let inputs = operands.iter().enumerate();
     let inputs = inputs.map(|(i, ty)| b.input(&format!("x{i}"), ty.dtype, &extents(ty))).collect();
     let outputs = results.iter().enumerate();
-    let outputs = outputs.map(|(i, ty)| b.output(&format!("y{i}"), ty.dtype, &extents(ty))).collect();
+    let outputs =
+        outputs.map(|(i, ty)| b.output(&format!("y{i}"), ty.dtype, &extents(ty))).collect();
     [inputs, outputs]
 }
 
@@ -91,7 +96,8 @@ pub fn lower(
         Compute::Control => panic!("{}: loops and branches run by plans only", op.name()),
         Compute::Element { rule, .. } => {
             let [inputs, outputs] = buffers(&mut b, operands, results);
-            let axes: Vec<AxisId> = extents(&results[0]).iter().map(|e| b.parallel("i", *e)).collect();
+            let axes: Vec<AxisId> =
+                extents(&results[0]).iter().map(|e| b.parallel("i", *e)).collect();
             b.phase([]);
             let value = rule(&mut Context { builder: &mut b, operands: &inputs }, &affine(&axes));
             b.store(outputs[0], &affine(&axes), value);
@@ -135,8 +141,11 @@ pub fn lower(
 /// A body over inputs of these types, built by a function of tensors.
 fn body(operands: &[TensorType], rule: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Body {
     let function = FunctionBuilder::build("composite", |f| {
-        let inputs: Vec<Tensor> =
-            operands.iter().enumerate().map(|(i, ty)| f.input(&format!("x{i}"), ty.clone())).collect();
+        let inputs: Vec<Tensor> = operands
+            .iter()
+            .enumerate()
+            .map(|(i, ty)| f.input(&format!("x{i}"), ty.clone()))
+            .collect();
         for (i, result) in rule(&inputs).into_iter().enumerate() {
             f.output(&format!("y{i}"), result);
         }
@@ -155,7 +164,8 @@ pub fn execute(op: &Op, regions: &[Region], operands: &[Literal], tree: Tree) ->
     if op.control().is_some() {
         // Loops and branches within a composite are evaluated. Other tests compare the execution of
         // regions with the interpreter.
-        let operands: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+        let operands: Vec<Array<f64>> =
+            operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
         let given = op.evaluate(&operands, &results, &Regions::of(regions));
         return given
             .unwrap_or_else(|e| panic!("{}: {e}", op.name()))
@@ -182,7 +192,12 @@ fn run(body: &Body, inputs: &[Literal], tree: Tree) -> Vec<Literal> {
             equation.operands.iter().map(|v| values[at(v)].clone().unwrap()).collect();
         let results = execute(&equation.op, &equation.regions, &operands, tree);
         for (v, result) in equation.results.iter().zip(results) {
-            assert_eq!(result.ty(), body.values[*v], "{} computes what it infers", equation.op.name());
+            assert_eq!(
+                result.ty(),
+                body.values[*v],
+                "{} computes what it infers",
+                equation.op.name()
+            );
             values[at(v)] = Some(result);
         }
     }
@@ -237,6 +252,7 @@ pub fn ulp(value: f64, dtype: DType) -> f64 {
         DType::BF16 | DType::F32 => -126,
         _ => -1022,
     };
-    let exponent = if value == 0.0 { least } else { (value.abs().log2().floor() as i32).max(least) };
+    let exponent =
+        if value == 0.0 { least } else { (value.abs().log2().floor() as i32).max(least) };
     2f64.powi(exponent - digits(dtype) + 1)
 }

@@ -5,16 +5,25 @@ use wengert_core::graph::indexing::{
     GatherDimensionNumbers, GatherMode, ScatterDimensionNumbers, ScatterMode, ScatterOptions,
 };
 use wengert_core::op::{BitcastConvertType, ConvGeneralDilated, DotGeneral};
-use wengert_core::{Binding, DType, Dim, Literal, Op, Tensor, TensorType, cross_entropy, interpret};
+use wengert_core::{
+    Binding, DType, Dim, Literal, Op, Tensor, TensorType, cross_entropy, interpret,
+};
 
 /// Runs a function of one input, which may have dimension variables.
-fn run(ty: TensorType, binding: &Binding, x: &Literal, f: impl FnOnce(&Tensor) -> Tensor) -> Literal {
+fn run(
+    ty: TensorType,
+    binding: &Binding,
+    x: &Literal,
+    f: impl FnOnce(&Tensor) -> Tensor,
+) -> Literal {
     let function = FunctionBuilder::build("f", |b| {
         let x = b.input("x", ty);
         b.output("y", f(&x));
     })
     .unwrap();
-    interpret::run(&function.bind(binding).unwrap(), std::slice::from_ref(x)).unwrap().swap_remove(0)
+    interpret::run(&function.bind(binding).unwrap(), std::slice::from_ref(x))
+        .unwrap()
+        .swap_remove(0)
 }
 
 fn plain(x: &Literal, f: impl FnOnce(&Tensor) -> Tensor) -> Literal {
@@ -27,7 +36,10 @@ fn matrix(rows: usize, values: &[f32]) -> Literal {
 
 #[test]
 fn means_count_variable_extents() {
-    let ty = TensorType::new(DType::F32, [Dim::variable("B"), Dim::linear(1, [("T".into(), 2)]).unwrap()]);
+    let ty = TensorType::new(
+        DType::F32,
+        [Dim::variable("B"), Dim::linear(1, [("T".into(), 2)]).unwrap()],
+    );
     let binding = Binding::new().with("B", 2).with("T", 1);
     let x = matrix(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 9.0]);
     assert_eq!(run(ty.clone(), &binding, &x, Tensor::mean), Literal::from(4.0f32));
@@ -72,8 +84,9 @@ fn shapes() {
 #[test]
 fn lookups_and_classes() {
     let x = matrix(3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let rows =
-        plain(&x, |x| x.gather_rows(&Tensor::constant(Literal::from_vec(&[2, 1], vec![2u8, 0]).unwrap())));
+    let rows = plain(&x, |x| {
+        x.gather_rows(&Tensor::constant(Literal::from_vec(&[2, 1], vec![2u8, 0]).unwrap()))
+    });
     assert_eq!(rows.shape(), [2, 1, 2]);
     assert_eq!(rows.as_slice::<f32>().unwrap(), [5.0, 6.0, 1.0, 2.0]);
     let labels = Literal::from_vec(&[3], vec![1i8, 0, 5]).unwrap();
@@ -93,11 +106,14 @@ fn constant<T: wengert_core::Element>(shape: &[usize], values: Vec<T>) -> Tensor
 #[test]
 fn dynamic_slices_clamp_their_starts() {
     let x = matrix(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let at = |i: i32, j: i32| plain(&x, |x| x.dynamic_slice(&[&constant(&[2], vec![i, j])], [1usize, 2]));
+    let at = |i: i32, j: i32| {
+        plain(&x, |x| x.dynamic_slice(&[&constant(&[2], vec![i, j])], [1usize, 2]))
+    };
     assert_eq!(at(1, 1), matrix(1, &[5.0, 6.0]));
     assert_eq!(at(-1, 9), matrix(1, &[2.0, 3.0]));
-    let scalars =
-        |x: &Tensor| x.dynamic_slice(&[&Tensor::constant(1u64), &Tensor::constant(-7i8)], [1usize, 2]);
+    let scalars = |x: &Tensor| {
+        x.dynamic_slice(&[&Tensor::constant(1u64), &Tensor::constant(-7i8)], [1usize, 2])
+    };
     assert_eq!(plain(&x, scalars), matrix(1, &[4.0, 5.0]));
     let column = plain(&x, |x| x.dynamic_slice_in_dim(&Tensor::constant(2i64), 1usize, 1));
     assert_eq!(column, matrix(2, &[3.0, 6.0]));
@@ -108,7 +124,8 @@ fn dynamic_slices_clamp_their_starts() {
     let updated = plain(&x, |x| x.dynamic_update_slice(&update, &[&zero, &Tensor::constant(2i32)]));
     assert_eq!(updated, matrix(2, &[1.0, 8.0, 9.0, 4.0, 5.0, 6.0]));
     let column = constant(&[2, 1], vec![8.0f32, 9.0]);
-    let updated = plain(&x, |x| x.dynamic_update_slice_in_dim(&column, &Tensor::constant(-3i32), 1));
+    let updated =
+        plain(&x, |x| x.dynamic_update_slice_in_dim(&column, &Tensor::constant(-3i32), 1));
     assert_eq!(updated, matrix(2, &[8.0, 2.0, 3.0, 9.0, 5.0, 6.0]));
 }
 
@@ -128,7 +145,8 @@ fn gathers_fill_what_lies_outside() {
     }
     let filled = rows(&x, GatherMode::FillWith(7.0f32.into()));
     assert_eq!(filled, matrix(3, &[5.0, 6.0, 7.0, 7.0, 1.0, 2.0]));
-    let filled: Vec<bool> = rows(&x, GatherMode::Fill).scalars().map(|s| s.to_f64().is_nan()).collect();
+    let filled: Vec<bool> =
+        rows(&x, GatherMode::Fill).scalars().map(|s| s.to_f64().is_nan()).collect();
     assert_eq!(filled, [false, false, true, true, false, false]);
     let outside = |x: Literal| rows(&x, GatherMode::Fill).get(2);
     assert_eq!(outside(Literal::zeros(DType::I32, &[3, 2])), i32::MIN.into());
@@ -219,7 +237,8 @@ fn new_keys_differ_from_one_another() {
 fn mistakes_are_explained() {
     let message = |f: &dyn Fn(&Tensor) -> Tensor| {
         let built = FunctionBuilder::build("f", |b| {
-            let x = b.input("x", TensorType::new(DType::I32, [Dim::variable("B"), Dim::variable("T")]));
+            let x =
+                b.input("x", TensorType::new(DType::I32, [Dim::variable("B"), Dim::variable("T")]));
             b.output("y", f(&x));
         });
         built.unwrap_err().to_string()
@@ -235,8 +254,9 @@ fn mistakes_are_explained() {
 
 #[test]
 fn results_that_a_product_cannot_give_are_explained() {
-    let types =
-        |dtype: DType, shapes: [&[usize]; 2]| shapes.map(|s| TensorType::new(dtype, s.iter().copied()));
+    let types = |dtype: DType, shapes: [&[usize]; 2]| {
+        shapes.map(|s| TensorType::new(dtype, s.iter().copied()))
+    };
     let dot = |operand, result| {
         let op = DotGeneral { result: Some(result), ..DotGeneral::matmul(2) };
         Op::from(op).infer(&types(operand, [&[2, 3], &[3, 4]]), &[])
@@ -253,7 +273,9 @@ fn results_that_a_product_cannot_give_are_explained() {
                 (DType::Bool, _) => true,
                 (_, DType::Bool) => false,
                 _ if operand.is_float() => result.is_float(),
-                _ => result.is_float() || !operand.is_signed_integer() || result.is_signed_integer(),
+                _ => {
+                    result.is_float() || !operand.is_signed_integer() || result.is_signed_integer()
+                }
             };
             let takes = kind && result.size() >= operand.size();
             let found = dot(operand, result);
@@ -268,7 +290,8 @@ fn results_that_a_product_cannot_give_are_explained() {
     }
     let error = dot(DType::I64, DType::F32).unwrap_err().to_string();
     assert!(
-        error.contains("a product of i64 cannot give f32") && error.contains("convert_element_type"),
+        error.contains("a product of i64 cannot give f32")
+            && error.contains("convert_element_type"),
         "{error}"
     );
     let error = conv(DType::Bool, None).unwrap_err().to_string();
@@ -285,12 +308,21 @@ fn bytes(literal: &Literal) -> Vec<u8> {
 fn bits_of_other_sizes_are_parts_along_a_last_axis() {
     // 8192 numbers of each half format, none of them NaN. Their bits give numbers of all other
     // dtypes.
-    let halves: Vec<half::f16> =
-        (0..=u16::MAX).map(half::f16::from_bits).filter(|h| !h.is_nan()).step_by(5).take(8192).collect();
-    let bfloats: Vec<half::bf16> =
-        (0..=u16::MAX).map(half::bf16::from_bits).filter(|h| !h.is_nan()).step_by(7).take(8192).collect();
+    let halves: Vec<half::f16> = (0..=u16::MAX)
+        .map(half::f16::from_bits)
+        .filter(|h| !h.is_nan())
+        .step_by(5)
+        .take(8192)
+        .collect();
+    let bfloats: Vec<half::bf16> = (0..=u16::MAX)
+        .map(half::bf16::from_bits)
+        .filter(|h| !h.is_nan())
+        .step_by(7)
+        .take(8192)
+        .collect();
     let wide: Vec<f64> = (0..512).map(|i| (f64::from(i) - 250.5) * 1.37e-3).collect();
-    let integers: Vec<i64> = (0..512i64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15u64 as i64)).collect();
+    let integers: Vec<i64> =
+        (0..512i64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15u64 as i64)).collect();
     let small: Vec<i8> = (0..512).map(|i| (i * 7) as i8).collect();
     let literals = [
         Literal::from_vec(&[halves.len()], halves).unwrap(),
@@ -303,10 +335,14 @@ fn bits_of_other_sizes_are_parts_along_a_last_axis() {
     for x in literals {
         for dtype in DType::ALL.into_iter().filter(|d| *d != DType::Bool) {
             let (from, to) = (x.dtype().size(), dtype.size());
-            let operand =
-                if to > from { x.reshape(&[x.len() * from / to, to / from]).unwrap() } else { x.clone() };
+            let operand = if to > from {
+                x.reshape(&[x.len() * from / to, to / from]).unwrap()
+            } else {
+                x.clone()
+            };
             let there = plain(&operand, |x| x.bitcast(dtype));
-            let extents = if to < from { vec![x.len(), from / to] } else { vec![x.len() * from / to] };
+            let extents =
+                if to < from { vec![x.len(), from / to] } else { vec![x.len() * from / to] };
             assert_eq!(
                 (there.dtype(), there.shape()),
                 (dtype, extents.as_slice()),

@@ -73,11 +73,20 @@ fn below(x: f64) -> f64 {
 fn truncated_normal_numbers_have_their_distribution_and_moments() {
     let inf = f64::INFINITY;
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-        for (low, high) in
-            [(-2.0, 2.0), (-0.5, 3.0), (1.0, 2.5), (-3.0, -2.0), (-inf, 0.25), (0.5, inf), (-inf, inf)]
-        {
+        for (low, high) in [
+            (-2.0, 2.0),
+            (-0.5, 3.0),
+            (1.0, 2.5),
+            (-3.0, -2.0),
+            (-inf, 0.25),
+            (0.5, inf),
+            (-inf, inf),
+        ] {
             let x = one(|k| k.truncated_normal(dtype, [COUNT], low, high));
-            assert!(x.iter().all(|v| low < *v && *v < high && v.is_finite()), "{dtype} {low} {high}");
+            assert!(
+                x.iter().all(|v| low < *v && *v < high && v.is_finite()),
+                "{dtype} {low} {high}"
+            );
             let mass = below(high) - below(low);
             // The contribution of a tail of φ. At infinity it is zero, although the product is NaN.
             let edge = |x: f64| if x.is_finite() { x * density(x) } else { 0.0 };
@@ -85,8 +94,10 @@ fn truncated_normal_numbers_have_their_distribution_and_moments() {
             let variance = 1.0 + (edge(low) - edge(high)) / mass - expected * expected;
             // Six standard errors. The variance of the squares is at most twice the square of a
             // normal distribution's. A half is rounded once.
-            let (tolerance, squares) =
-                (6.0 * (variance / COUNT as f64).sqrt(), 6.0 * variance * (2.0 / COUNT as f64).sqrt());
+            let (tolerance, squares) = (
+                6.0 * (variance / COUNT as f64).sqrt(),
+                6.0 * variance * (2.0 / COUNT as f64).sqrt(),
+            );
             let rounding = if dtype.is_half() { 1.0 / 256.0 } else { 0.0 };
             let found = mean(&x);
             assert!(
@@ -124,7 +135,9 @@ fn truncated_normal_numbers_of_the_far_tails_are_within_the_bounds() {
         different(&tail)
     );
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-        for (low, high) in [(9.0, 9.5), (-9.5, -9.0), (20.0, f64::INFINITY), (-1e-3, 1e-3), (1.0, 1.02)] {
+        for (low, high) in
+            [(9.0, 9.5), (-9.5, -9.0), (20.0, f64::INFINITY), (-1e-3, 1e-3), (1.0, 1.02)]
+        {
             let x = one(|k| k.truncated_normal(dtype, [1000], low, high));
             assert!(x.iter().all(|v| low < *v && *v < high), "{dtype} {low} {high}: {x:?}");
         }
@@ -152,7 +165,8 @@ fn halves_have_the_moments_of_their_distributions() {
 
 #[test]
 fn events_have_their_probabilities() {
-    let close = |found: f64, p: f64| (found - p).abs() < 4.0 * (p * (1.0 - p) / COUNT as f64).sqrt();
+    let close =
+        |found: f64, p: f64| (found - p).abs() < 4.0 * (p * (1.0 - p) / COUNT as f64).sqrt();
     for p in [0.0, 0.1, 0.75, 1.0] {
         let found = mean(&one(|k| k.bernoulli(p, [COUNT])));
         assert!(close(found, p) || found == p, "{p}: {found}");
@@ -185,7 +199,8 @@ fn permutations_are_orders_and_all_are_alike() {
     // All 6 orders of 3 elements occur equally often.
     let keys = 3000;
     let mut seen = std::collections::BTreeMap::new();
-    let orders = draw([5, 9], |k| k.split_key(keys).iter().map(|k| k.permutation(3usize)).collect());
+    let orders =
+        draw([5, 9], |k| k.split_key(keys).iter().map(|k| k.permutation(3usize)).collect());
     for order in orders {
         *seen.entry(format!("{order:?}")).or_insert(0) += 1;
     }
@@ -211,7 +226,12 @@ fn new_keys_are_independent_of_each_other_and_of_the_old() {
     };
     let streams = draw([1, 2], |key| {
         let mut keys = key.split_key(3);
-        keys.extend([key.fold_in(0), key.fold_in(1), key.fold_in(1i64 << 32), key.fold_in(7).fold_in(1)]);
+        keys.extend([
+            key.fold_in(0),
+            key.fold_in(1),
+            key.fold_in(1i64 << 32),
+            key.fold_in(7).fold_in(1),
+        ]);
         keys.iter().map(|k| k.uniform(DType::F64, [4000usize])).collect()
     });
     for (i, a) in streams.iter().enumerate() {
@@ -225,10 +245,16 @@ fn new_keys_are_independent_of_each_other_and_of_the_old() {
     let keys = draw([1, 2], |key| {
         let number = |dtype: DType| {
             Tensor::constant(
-                Literal::from_scalars(dtype, &[], &[wengert_core::Scalar::from_i64(dtype, 9)]).unwrap(),
+                Literal::from_scalars(dtype, &[], &[wengert_core::Scalar::from_i64(dtype, 9)])
+                    .unwrap(),
             )
         };
-        vec![key.fold_in(9), key.fold_in(number(DType::I64)), key.fold_in(number(DType::U8)), key.fold_in(10)]
+        vec![
+            key.fold_in(9),
+            key.fold_in(number(DType::I64)),
+            key.fold_in(number(DType::U8)),
+            key.fold_in(10),
+        ]
     });
     assert!(keys[0] == keys[1] && keys[0] == keys[2] && keys[0] != keys[3]);
 }
@@ -242,21 +268,31 @@ fn what_is_no_distribution_is_refused() {
         });
         built.unwrap_err().to_string()
     };
-    assert!(message(&|k| k.uniform_between(DType::F32, [2usize], 1.0, 1.0)).contains("lower bound"));
+    assert!(
+        message(&|k| k.uniform_between(DType::F32, [2usize], 1.0, 1.0)).contains("lower bound")
+    );
     assert!(message(&|k| k.uniform_between(DType::F16, [2usize], 0.0, 1e6)).contains("finite"));
     assert!(message(&|k| k.dropout_mask(DType::F32, [2usize], 1.0)).contains("below 1"));
     assert!(message(&|k| k.normal(DType::I32, [2usize])).contains("float"));
-    let truncated =
-        |low: f64, high: f64| message(&move |k| k.truncated_normal(DType::F32, [2usize], low, high));
-    assert!(truncated(1.0, 1.0).contains("between 1 and 1") && truncated(2.0, -2.0).contains("comes first"));
+    let truncated = |low: f64, high: f64| {
+        message(&move |k| k.truncated_normal(DType::F32, [2usize], low, high))
+    };
     assert!(
-        truncated(f64::NAN, 1.0).contains("NaN") && truncated(1.0, 1.0 + 1e-7).contains("must lie between")
+        truncated(1.0, 1.0).contains("between 1 and 1")
+            && truncated(2.0, -2.0).contains("comes first")
+    );
+    assert!(
+        truncated(f64::NAN, 1.0).contains("NaN")
+            && truncated(1.0, 1.0 + 1e-7).contains("must lie between")
     );
     let rows = || Tensor::constant(Literal::from_vec(&[2, 1], vec![0.0f64, 2.0]).unwrap());
     assert!(
-        message(&|k| k.truncated_normal(DType::F64, [2usize, 3], rows(), 1.0)).contains("between 2 and 1")
+        message(&|k| k.truncated_normal(DType::F64, [2usize, 3], rows(), 1.0))
+            .contains("between 2 and 1")
     );
     assert!(message(&|k| k.truncated_normal(DType::I32, [2usize], 0.0, 1.0)).contains("float"));
-    assert!(message(&|k| k.truncated_normal(DType::F32, [3usize], rows(), 4.0)).contains("broadcast"));
+    assert!(
+        message(&|k| k.truncated_normal(DType::F32, [3usize], rows(), 4.0)).contains("broadcast")
+    );
     assert!(message(&|k| k.fold_in(Tensor::constant(1.5f32))).contains("integer scalar"));
 }

@@ -5,9 +5,9 @@ use wengert_core::call::ScatterKind;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{
-    Argument, Binary, BitcastConvertType, Clamp, ConvGeneralDilated, ConvertElementType, DotGeneral,
-    Extremum, Gather, NextAfter, Normalize, NormalizeKind, Operation, ReducePrecision, Scatter, Softmax,
-    SoftmaxCrossEntropy, SoftmaxKind, Unary,
+    Argument, Binary, BitcastConvertType, Clamp, ConvGeneralDilated, ConvertElementType,
+    DotGeneral, Extremum, Gather, NextAfter, Normalize, NormalizeKind, Operation, ReducePrecision,
+    Scatter, Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
 };
 use wengert_core::{DType, Element, Literal, Op, Scalar, TensorType};
 
@@ -20,8 +20,10 @@ fn both(op: impl Into<Op>, operands: &[Literal]) -> Literal {
     let op = op.into();
     let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
     let results = op.infer(&types, &[]).unwrap();
-    let arrays: Vec<Array<f64>> = operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
-    let meaning = op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap()[0].to_literal().unwrap();
+    let arrays: Vec<Array<f64>> =
+        operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
+    let meaning =
+        op.evaluate(&arrays, &results, &Regions::of(&[])).unwrap()[0].to_literal().unwrap();
     let computed = execute(&op, &[], operands, Tree::SEQUENTIAL).swap_remove(0);
     let canonical = |l: &Literal| {
         l.scalars()
@@ -38,7 +40,10 @@ fn one(op: impl Into<Op>, x: &Literal) -> Literal {
 }
 
 fn floats(literal: &Literal) -> Vec<String> {
-    literal.scalars().map(|s| if s.to_f64().is_nan() { "nan".into() } else { s.to_string() }).collect()
+    literal
+        .scalars()
+        .map(|s| if s.to_f64().is_nan() { "nan".into() } else { s.to_string() })
+        .collect()
 }
 
 const NAN: f32 = f32::NAN;
@@ -47,32 +52,56 @@ const INF: f32 = f32::INFINITY;
 #[test]
 fn extrema_of_not_numbers_and_zeros() {
     let (x, y) = (vector(&[NAN, 1.0, 0.0, -0.0, -INF]), vector(&[1.0, NAN, -0.0, 0.0, 3.0]));
-    assert_eq!(floats(&both(Binary::Max, &[x.clone(), y.clone()])), ["nan", "nan", "0.0", "0.0", "3.0"]);
+    assert_eq!(
+        floats(&both(Binary::Max, &[x.clone(), y.clone()])),
+        ["nan", "nan", "0.0", "0.0", "3.0"]
+    );
     assert_eq!(floats(&both(Binary::Min, &[x, y])), ["nan", "nan", "-0.0", "-0.0", "-inf"]);
 }
 
 #[test]
 fn signs_and_roundings_keep_signed_zeros() {
     let x = vector(&[-0.0f32, 0.0, -0.4, 0.5, 1.5, -2.5, NAN, -INF]);
-    assert_eq!(floats(&one(Unary::Round, &x)), ["-0.0", "0.0", "-0.0", "0.0", "2.0", "-2.0", "nan", "-inf"]);
-    assert_eq!(floats(&one(Unary::Ceil, &x)), ["-0.0", "0.0", "-0.0", "1.0", "2.0", "-2.0", "nan", "-inf"]);
-    assert_eq!(floats(&one(Unary::Floor, &x)), ["-0.0", "0.0", "-1.0", "0.0", "1.0", "-3.0", "nan", "-inf"]);
-    assert_eq!(floats(&one(Unary::Sign, &x)), ["-0.0", "0.0", "-1.0", "1.0", "1.0", "-1.0", "nan", "-1.0"]);
-    assert_eq!(floats(&both(Unary::Abs, &[x])), ["0.0", "0.0", "0.4", "0.5", "1.5", "2.5", "nan", "inf"]);
+    assert_eq!(
+        floats(&one(Unary::Round, &x)),
+        ["-0.0", "0.0", "-0.0", "0.0", "2.0", "-2.0", "nan", "-inf"]
+    );
+    assert_eq!(
+        floats(&one(Unary::Ceil, &x)),
+        ["-0.0", "0.0", "-0.0", "1.0", "2.0", "-2.0", "nan", "-inf"]
+    );
+    assert_eq!(
+        floats(&one(Unary::Floor, &x)),
+        ["-0.0", "0.0", "-1.0", "0.0", "1.0", "-3.0", "nan", "-inf"]
+    );
+    assert_eq!(
+        floats(&one(Unary::Sign, &x)),
+        ["-0.0", "0.0", "-1.0", "1.0", "1.0", "-1.0", "nan", "-1.0"]
+    );
+    assert_eq!(
+        floats(&both(Unary::Abs, &[x])),
+        ["0.0", "0.0", "0.4", "0.5", "1.5", "2.5", "nan", "inf"]
+    );
 }
 
 #[test]
 fn the_strong_product_is_zero_against_anything() {
     let coefficient = vector(&[INF, NAN, -3.0, INF, 0.0]);
     let tangent = vector(&[0.0, -0.0, -0.0, 2.0, INF]);
-    assert_eq!(floats(&both(Binary::MulZero, &[coefficient, tangent])), ["0.0", "0.0", "0.0", "inf", "nan"]);
+    assert_eq!(
+        floats(&both(Binary::MulZero, &[coefficient, tangent])),
+        ["0.0", "0.0", "0.0", "inf", "nan"]
+    );
 }
 
 #[test]
 fn powers() {
     let x = vector(&[0.0f32, 0.0, -2.0, -2.0, 1.0, INF, -0.0]);
     let y = vector(&[0.0f32, -1.0, 3.0, 0.5, NAN, -1.0, 3.0]);
-    assert_eq!(floats(&both(Binary::Pow, &[x, y])), ["1.0", "inf", "-8.0", "nan", "1.0", "0.0", "-0.0"]);
+    assert_eq!(
+        floats(&both(Binary::Pow, &[x, y])),
+        ["1.0", "inf", "-8.0", "nan", "1.0", "0.0", "-0.0"]
+    );
 }
 
 #[test]
@@ -89,14 +118,20 @@ fn integers_divide_by_zero_and_wrap() {
     assert_eq!(both(Binary::Div, &[x.clone(), y.clone()]), vector(&[-1, -3, i32::MIN, -1]));
     assert_eq!(both(Binary::Rem, &[x, y]), vector(&[7, -1, 0, 2]));
     let large = vector(&[u64::MAX, 3]);
-    assert_eq!(both(Binary::Div, &[large.clone(), vector(&[2u64, 0])]), vector(&[u64::MAX / 2, u64::MAX]));
+    assert_eq!(
+        both(Binary::Div, &[large.clone(), vector(&[2u64, 0])]),
+        vector(&[u64::MAX / 2, u64::MAX])
+    );
     assert_eq!(both(Binary::Mul, &[vector(&[200u8]), vector(&[2u8])]), vector(&[144u8]));
 }
 
 #[test]
 fn conversions_truncate_saturate_and_wrap() {
     let x = vector(&[-1.9f32, 300.7, NAN, INF, -INF, 0.0]);
-    assert_eq!(one(ConvertElementType { dtype: DType::I8 }, &x), vector(&[-1i8, 127, 0, 127, -128, 0]));
+    assert_eq!(
+        one(ConvertElementType { dtype: DType::I8 }, &x),
+        vector(&[-1i8, 127, 0, 127, -128, 0])
+    );
     assert_eq!(one(ConvertElementType { dtype: DType::U8 }, &x), vector(&[0u8, 255, 0, 255, 0, 0]));
     let bools = vector(&[true, true, true, true, true, false]);
     assert_eq!(both(ConvertElementType { dtype: DType::Bool }, &[x]), bools);
@@ -109,12 +144,15 @@ fn conversions_truncate_saturate_and_wrap() {
     // Beyond 2⁵³ a conversion by way of f64 would round twice. This number is just above the tie of
     // two f32.
     let beside_a_tie = (1i64 << 60) + (1 << 36) + 1;
-    let f = both(ConvertElementType { dtype: DType::F32 }, &[vector(&[beside_a_tie, -beside_a_tie])]);
+    let f =
+        both(ConvertElementType { dtype: DType::F32 }, &[vector(&[beside_a_tie, -beside_a_tie])]);
     let up = ((1i64 << 60) + (1 << 37)) as f32;
-    let half = both(ConvertElementType { dtype: DType::BF16 }, &[vector(&[(1i64 << 60) + (1 << 52) + 1])]);
+    let half =
+        both(ConvertElementType { dtype: DType::BF16 }, &[vector(&[(1i64 << 60) + (1 << 52) + 1])]);
     assert_eq!(
         half,
-        Literal::from_vec(&[1], vec![half::bf16::from_f32((1u64 << 60) as f32 * 1.0078125)]).unwrap()
+        Literal::from_vec(&[1], vec![half::bf16::from_f32((1u64 << 60) as f32 * 1.0078125)])
+            .unwrap()
     );
     assert_eq!(f, vector(&[up, -up]));
     let f = both(ConvertElementType { dtype: DType::F32 }, &[vector(&[beside_a_tie as u64 * 8])]);
@@ -136,8 +174,10 @@ fn the_first_of_equals_and_the_first_not_a_number() {
 
 #[test]
 fn bounds_that_cross_give_the_upper_one() {
-    let clamp =
-        both(Clamp {}, &[Literal::from(5.0f32), vector(&[0.0f32, 4.0, 9.0, NAN]), Literal::from(3.0f32)]);
+    let clamp = both(
+        Clamp {},
+        &[Literal::from(5.0f32), vector(&[0.0f32, 4.0, 9.0, NAN]), Literal::from(3.0f32)],
+    );
     assert_eq!(floats(&clamp), ["3.0", "3.0", "3.0", "nan"]);
 }
 
@@ -216,7 +256,8 @@ fn normalizing_rows_without_size() {
     // ε must be a finite, non-negative f64.
     let x = [TensorType::new(DType::F32, [2usize])];
     for epsilon in [Scalar::of(-1e-5), Scalar::of(f64::NAN), Scalar::of(1e-5f32)] {
-        let error = Normalize { kind: rms, axis: 0, epsilon }.infer(&x, &[]).unwrap_err().to_string();
+        let error =
+            Normalize { kind: rms, axis: 0, epsilon }.infer(&x, &[]).unwrap_err().to_string();
         assert!(error.contains("a finite f64 of at least 0"), "{error}");
     }
 }
@@ -229,8 +270,9 @@ fn the_loss_of_a_label_that_is_no_class_is_not_a_number() {
     assert_eq!(floats(&loss), [ln2.as_str(), "nan", "nan", ln2.as_str()]);
     // Labels may have a dtype that is too narrow to count the classes.
     let wide = Literal::from_vec(&[1, 300], (0..300).map(|i| i as f32 / 100.0).collect()).unwrap();
-    let loss =
-        |labels| execute(&SoftmaxCrossEntropy {}.into(), &[], &[wide.clone(), labels], Tree::SEQUENTIAL);
+    let loss = |labels| {
+        execute(&SoftmaxCrossEntropy {}.into(), &[], &[wide.clone(), labels], Tree::SEQUENTIAL)
+    };
     assert_eq!(loss(vector(&[44u8])), loss(vector(&[44i64])));
     assert!((loss(vector(&[44u8]))[0].get(0).to_f64() - 7.109).abs() < 1e-3);
 }
@@ -266,7 +308,10 @@ fn roundings_to_known_formats_are_those_of_the_formats() {
     let found = one(ReducePrecision { exponent_bits: 8, mantissa_bits: 7 }, &vector(&x));
     for (x, found) in x.iter().zip(found.as_slice::<f32>().unwrap()) {
         let wanted = half::bf16::from_f32(*x).to_f32();
-        assert!(found.to_bits() == wanted.to_bits() || x.is_nan() && found.is_nan(), "{x}: {found}");
+        assert!(
+            found.to_bits() == wanted.to_bits() || x.is_nan() && found.is_nan(),
+            "{x}: {found}"
+        );
     }
 }
 
@@ -277,7 +322,8 @@ fn every_half_has_its_neighbours() {
         let y = Literal::full(x.shape(), Scalar::from_f64(x.dtype(), y.into()));
         both(NextAfter {}, &[x.clone(), y])
     };
-    let finite: Vec<half::f16> = (0..=u16::MAX).map(half::f16::from_bits).filter(|x| x.is_finite()).collect();
+    let finite: Vec<half::f16> =
+        (0..=u16::MAX).map(half::f16::from_bits).filter(|x| x.is_finite()).collect();
     let next = up(&vector(&finite), INF);
     for (x, next) in finite.iter().zip(next.as_slice::<half::f16>().unwrap()) {
         let least = half::f16::from_bits(1);
@@ -300,7 +346,11 @@ fn every_half_has_its_neighbours() {
 #[test]
 fn products_of_integers_in_the_dtype_that_is_asked_for() {
     let dot = |result, x: Literal, y: Literal| {
-        let op = DotGeneral { contract: (vec![0], vec![0]), batch: (vec![], vec![]), result: Some(result) };
+        let op = DotGeneral {
+            contract: (vec![0], vec![0]),
+            batch: (vec![], vec![]),
+            result: Some(result),
+        };
         both(op, &[x, y])
     };
     let bytes = || vector(&[127i8, -128]);
@@ -312,11 +362,17 @@ fn products_of_integers_in_the_dtype_that_is_asked_for() {
     assert_eq!(dot(DType::F64, vector(&[u64::MAX]), vector(&[1u64])), Literal::from(2f64.powi(64)));
     // Integers wrap as in the result's dtype. True is 1.
     assert_eq!(dot(DType::I8, vector(&[200u8]), vector(&[1u8])), Literal::from(-56i8));
-    assert_eq!(dot(DType::I32, vector(&[true; 3]), vector(&[true, false, true])), Literal::from(2i32));
+    assert_eq!(
+        dot(DType::I32, vector(&[true; 3]), vector(&[true, false, true])),
+        Literal::from(2i32)
+    );
     let count = ConvGeneralDilated { result: Some(DType::I32), ..ConvGeneralDilated::new(1) };
     let pairs = Literal::from_vec(&[1, 4, 1], vec![true, true, false, true]).unwrap();
     let window = Literal::from_vec(&[2, 1, 1], vec![true, true]).unwrap();
-    assert_eq!(both(count, &[pairs, window]), Literal::from_vec(&[1, 3, 1], vec![2i32, 1, 1]).unwrap());
+    assert_eq!(
+        both(count, &[pairs, window]),
+        Literal::from_vec(&[1, 3, 1], vec![2i32, 1, 1]).unwrap()
+    );
 }
 
 /// Part 0 contains the lowest bits, on every machine.
@@ -333,5 +389,8 @@ fn bits_are_little_endian() {
     let nans = vector(&[half::f16::from_bits(0xfe03), half::f16::from_bits(0x7d00)]);
     assert_eq!(both(to(DType::U32), &[nans]), Literal::from(0x7e00_7e00u32));
     let nan = vector(&[half::bf16::from_bits(0xffa1)]);
-    assert_eq!(both(to(DType::U8), &[nan]), Literal::from_vec(&[1, 2], vec![0xc0u8, 0x7f]).unwrap());
+    assert_eq!(
+        both(to(DType::U8), &[nan]),
+        Literal::from_vec(&[1, 2], vec![0xc0u8, 0x7f]).unwrap()
+    );
 }

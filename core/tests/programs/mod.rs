@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 use wengert_core::graph::{
-    Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify_program,
+    Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId,
+    verify_program,
 };
 use wengert_core::op::Sample;
 use wengert_core::{DType, Dim, Id, Literal, Location, LocationId, LocationTable, Op, TensorType};
@@ -40,7 +41,8 @@ impl Random {
 pub fn random_program(seed: u64, size: usize) -> Program {
     let mut random = Random(seed);
     let samples: Vec<Sample> = Op::catalogue().into_iter().flat_map(|e| e.samples).collect();
-    let functions = (0..1 + random.below(3)).map(|i| function(&mut random, i, size, &samples)).collect();
+    let functions =
+        (0..1 + random.below(3)).map(|i| function(&mut random, i, size, &samples)).collect();
     let program = Program::from_functions(functions).expect("names differ");
     verify_program(&program).expect("equations were inferred");
     program
@@ -54,8 +56,12 @@ struct Builder<'r> {
 }
 
 fn function(random: &mut Random, index: usize, size: usize, samples: &[Sample]) -> Function {
-    let mut builder =
-        Builder { random, body: Body::default(), inputs: vec![], locations: LocationTable::default() };
+    let mut builder = Builder {
+        random,
+        body: Body::default(),
+        inputs: vec![],
+        locations: LocationTable::default(),
+    };
     for variables in ["B", "T"] {
         if builder.random.below(2) == 0 {
             let dims = [
@@ -70,7 +76,11 @@ fn function(random: &mut Random, index: usize, size: usize, samples: &[Sample]) 
     }
     while builder.body.equations.len() < size {
         let sample = builder.random.pick(samples);
-        if builder.random.below(3) == 0 { builder.try_any(&sample.op) } else { builder.sample(sample) }
+        if builder.random.below(3) == 0 {
+            builder.try_any(&sample.op)
+        } else {
+            builder.sample(sample)
+        }
     }
     builder.finish(format!("f{index}"))
 }
@@ -153,7 +163,8 @@ impl Builder<'_> {
         let types = op.infer(&self.body.types(&operands), &[]).expect("the caller has inferred it");
         let results: Vec<ValueId> = types.into_iter().map(|ty| self.body.values.push(ty)).collect();
         let location = self.location();
-        let equation = Equation { op, operands, results: results.clone(), regions: vec![], location };
+        let equation =
+            Equation { op, operands, results: results.clone(), regions: vec![], location };
         self.body.equations.push(equation);
         results
     }

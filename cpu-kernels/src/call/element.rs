@@ -262,7 +262,9 @@ pub(super) unsafe fn plain_product<T: Number>(
 macro_rules! with_element {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {
-            wengert_core::DType::Bool => unreachable!("no call computes with bool: it was verified"),
+            wengert_core::DType::Bool => {
+                unreachable!("no call computes with bool: it was verified")
+            }
             wengert_core::DType::U8 => {
                 type $t = u8;
                 $body

@@ -89,7 +89,13 @@ unsafe fn row<R: Element>(
             );
         }
         for j in whole..columns {
-            chunk::<1, R>(epilogue, sums.add(j), out.add(j), bias.wrapping_add(j), residual.wrapping_add(j));
+            chunk::<1, R>(
+                epilogue,
+                sums.add(j),
+                out.add(j),
+                bias.wrapping_add(j),
+                residual.wrapping_add(j),
+            );
         }
     }
 }

@@ -73,8 +73,11 @@ impl CompiledCall {
         if let Call::Attention(attention) = call
             && attention.dtype.is_half()
         {
-            return Err(Diagnostic::new(format!("call `{}`: there is no attention of halves", call.name()))
-                .help("compile for a target that decomposes it"));
+            return Err(Diagnostic::new(format!(
+                "call `{}`: there is no attention of halves",
+                call.name()
+            ))
+            .help("compile for a target that decomposes it"));
         }
         let in_place = call.in_place();
         let operands = call.operands();
@@ -84,10 +87,10 @@ impl CompiledCall {
             ..Parameter::new(format!("operand {k}"), ty)
         });
         let results = call.results();
-        let results = results
-            .iter()
-            .enumerate()
-            .map(|(k, ty)| Parameter { written: true, ..Parameter::new(format!("result {k}"), ty) });
+        let results = results.iter().enumerate().map(|(k, ty)| Parameter {
+            written: true,
+            ..Parameter::new(format!("result {k}"), ty)
+        });
         Ok(CompiledCall {
             name: call.name(),
             parameters: parameters.chain(results).collect(),
@@ -223,20 +226,30 @@ impl CompiledCall {
         }
         let bytes = follower.map_or(self.scratch_bytes(), |f| self.scratch_followed(f.scratch()));
         if workspace.room() < bytes {
-            return Err(Diagnostic::new(format!("the workspace has less scratch memory than {bytes} bytes"))
-                .help("reserve `scratch_bytes()` first"));
+            return Err(Diagnostic::new(format!(
+                "the workspace has less scratch memory than {bytes} bytes"
+            ))
+            .help("reserve `scratch_bytes()` first"));
         }
         for (buffer, parameter) in buffers.iter().zip(&self.parameters) {
-            let bytes = if parameter.larger { parameter.bytes.max(buffer.bytes()) } else { parameter.bytes };
+            let bytes = if parameter.larger {
+                parameter.bytes.max(buffer.bytes())
+            } else {
+                parameter.bytes
+            };
             buffer.check(&parameter.name, bytes, parameter.dtype.size(), parameter.written)?;
         }
-        for (k, result) in self.parameters.iter().enumerate().filter(|(_, p)| p.written && p.bytes > 0) {
+        for (k, result) in
+            self.parameters.iter().enumerate().filter(|(_, p)| p.written && p.bytes > 0)
+        {
             let out = &buffers[k];
             for (other, buffer) in self.parameters.iter().zip(buffers).take(k) {
                 let same = other.in_place && std::ptr::eq(buffer.pointer(), out.pointer());
                 if buffer.bytes() > 0 && buffer.overlaps(out) && !same {
                     let (other, result) = (&other.name, &result.name);
-                    return Err(Diagnostic::new(format!("the buffers of {other} and of {result} overlap")));
+                    return Err(Diagnostic::new(format!(
+                        "the buffers of {other} and of {result} overlap"
+                    )));
                 }
             }
         }

@@ -140,7 +140,8 @@ pub(super) unsafe fn transposed<T: Element>(
     destination: *mut T,
 ) -> View<T> {
     assert_eq!(source.row, 1, "chosen when the call was compiled");
-    let squares = cfg!(target_arch = "x86_64") && size_of::<T>() == size_of::<f32>() && simd >= Simd::Avx2;
+    let squares =
+        cfg!(target_arch = "x86_64") && size_of::<T>() == size_of::<f32>() && simd >= Simd::Avx2;
     let whole = |extent: usize| if squares { extent / SIDE * SIDE } else { 0 };
     let (whole_rows, whole_columns) = (whole(rows), whole(columns));
     // SAFETY: a square of SIDE × SIDE within the whole rows and columns exists, and the indices

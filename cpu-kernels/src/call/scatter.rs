@@ -82,8 +82,8 @@ impl CompiledScatter {
 
     fn divide(&mut self) {
         let elements: usize = self.shape.iter().product();
-        let updates: usize =
-            self.window.iter().product::<usize>() * self.positions.iter().map(|p| p.0).product::<usize>();
+        let updates: usize = self.window.iter().product::<usize>()
+            * self.positions.iter().map(|p| p.0).product::<usize>();
         let tasks = ((elements / 4).saturating_add(updates) / TASK).min(16);
         if tasks < 2 {
             return;
@@ -93,8 +93,8 @@ impl CompiledScatter {
             let least = RUN.div_ceil(self.strides[*axis].max(1)).max(1);
             (self.shape[*axis] / least).min(tasks)
         };
-        let free =
-            (0..self.shape.len()).filter(|a| !self.moved.contains(a) && self.window[*a] == self.shape[*a]);
+        let free = (0..self.shape.len())
+            .filter(|a| !self.moved.contains(a) && self.window[*a] == self.shape[*a]);
         let longest = free.max_by_key(parts).filter(|a| parts(a) > 1).map(|a| (a, parts(&a)));
         // Each task reads all indices, which takes as long as combining half a run.
         let by_index = || {
@@ -135,7 +135,10 @@ impl CompiledScatter {
                 self.combine::<T, I>(arguments, &owned);
             }
         };
-        workspace.pool().parallel_for(extent.div_ceil(part), task).map_err(|e| Diagnostic::new(e.to_string()))
+        workspace
+            .pool()
+            .parallel_for(extent.div_ceil(part), task)
+            .map_err(|e| Diagnostic::new(e.to_string()))
     }
 
     /// Copies the owned part of the operand to the result, unless both are the same memory.
@@ -259,7 +262,13 @@ impl CompiledScatter {
     ///
     /// The elements of the window exist in the updates and in the result; no other thread uses
     /// the owned ones.
-    unsafe fn window<T: Element>(&self, from: *const T, to: *mut T, axis: usize, owned: Range<usize>) {
+    unsafe fn window<T: Element>(
+        &self,
+        from: *const T,
+        to: *mut T,
+        axis: usize,
+        owned: Range<usize>,
+    ) {
         let Some(extent) = self.window.get(axis) else {
             // SAFETY: all axes are fixed: these are elements of the window.
             unsafe { combine_run(self.kind, from, to, 1) };
@@ -270,11 +279,21 @@ impl CompiledScatter {
         // SAFETY: `along` is within the window.
         unsafe {
             if axis + 1 == self.window.len() && (from_stride == 1 || along.len() == 1) {
-                combine_run(self.kind, from.add(along.start * from_stride), to.add(along.start), along.len());
+                combine_run(
+                    self.kind,
+                    from.add(along.start * from_stride),
+                    to.add(along.start),
+                    along.len(),
+                );
                 return;
             }
             for i in along {
-                self.window(from.add(i * from_stride), to.add(i * to_stride), axis + 1, owned.clone());
+                self.window(
+                    from.add(i * from_stride),
+                    to.add(i * to_stride),
+                    axis + 1,
+                    owned.clone(),
+                );
             }
         }
     }
@@ -289,8 +308,9 @@ impl CompiledScatter {
 #[inline]
 unsafe fn combine_run<T: Element>(kind: ScatterKind, from: *const T, to: *mut T, count: usize) {
     // SAFETY: the caller guarantees the elements.
-    let (elements, updates) =
-        unsafe { (std::slice::from_raw_parts_mut(to, count), std::slice::from_raw_parts(from, count)) };
+    let (elements, updates) = unsafe {
+        (std::slice::from_raw_parts_mut(to, count), std::slice::from_raw_parts(from, count))
+    };
     // One loop for each kind, so that each is vectorised.
     match kind {
         ScatterKind::Add => elements.iter_mut().zip(updates).for_each(|(x, u)| *x = x.plus(*u)),

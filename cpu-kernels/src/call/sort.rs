@@ -94,7 +94,11 @@ impl CompiledSort {
         }
     }
 
-    fn run_with<E: Entry>(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+    fn run_with<E: Entry>(
+        &self,
+        workspace: &Workspace,
+        arguments: &Arguments<'_>,
+    ) -> Result<(), Diagnostic> {
         if self.k == 0 || self.outer == 0 || self.inner == 0 {
             return Ok(());
         }
@@ -109,7 +113,10 @@ impl CompiledSort {
                 unsafe { self.row(arguments, entries, row) };
             }
         };
-        workspace.pool().parallel_for(rows.div_ceil(group), task).map_err(|e| Diagnostic::new(e.to_string()))
+        workspace
+            .pool()
+            .parallel_for(rows.div_ceil(group), task)
+            .map_err(|e| Diagnostic::new(e.to_string()))
     }
 
     /// Sorts one row.
@@ -124,7 +131,10 @@ impl CompiledSort {
         entries.iter_mut().zip(0..).for_each(|(entry, at)| *entry = E::new(at, at));
         for (number, round) in self.rounds.iter().enumerate() {
             if number > 0 {
-                entries.iter_mut().zip(0..).for_each(|(entry, rank)| *entry = E::new(rank, entry.index()));
+                entries
+                    .iter_mut()
+                    .zip(0..)
+                    .for_each(|(entry, rank)| *entry = E::new(rank, entry.index()));
             }
             for part in round {
                 // A bool is a byte, 0 or 1.
@@ -244,9 +254,11 @@ mod tests {
     #[test]
     fn codes_have_the_order_of_elements() {
         for dtype in DType::ALL {
+            let bits = (0..64).flat_map(|n| {
+                [1u64 << n, (1 << n) - 1, !0 << n, (3 << n) ^ 0x5555, 0xabcd_ef01 << n]
+            });
             let bits =
-                (0..64).flat_map(|n| [1u64 << n, (1 << n) - 1, !0 << n, (3 << n) ^ 0x5555, 0xabcd_ef01 << n]);
-            let bits = bits.chain([0x7f80_0000, 0xff80_0000, 0x7c00, 0x7f80, 0x7ff << 52, 0xfff << 52]);
+                bits.chain([0x7f80_0000, 0xff80_0000, 0x7c00, 0x7f80, 0x7ff << 52, 0xfff << 52]);
             let scalars: Vec<Scalar> = bits.map(|b| Scalar::from_bits(dtype, b)).collect();
             let code_of = |s: Scalar| with_native!(dtype, T => code(s.get::<T>()));
             for x in &scalars {

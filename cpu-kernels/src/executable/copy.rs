@@ -63,7 +63,8 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     // them before all later accesses.
     unsafe {
         from.copy_to_nonoverlapping(to, before);
-        let (source, destination) = (from.add(before).cast::<__m128i>(), to.add(before).cast::<__m128i>());
+        let (source, destination) =
+            (from.add(before).cast::<__m128i>(), to.add(before).cast::<__m128i>());
         for k in 0..vectors {
             _mm_stream_si128(destination.add(k), _mm_loadu_si128(source.add(k)));
         }

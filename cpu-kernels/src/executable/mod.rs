@@ -221,7 +221,12 @@ impl Executable {
         }
         for (variable, buffer) in plan.variables.iter().zip(&*memory.variables) {
             let written = variable.before != Some(variable.after);
-            buffer.span().check(&variable.name, bytes(variable.after), variable.dtype.size(), written)?;
+            buffer.span().check(
+                &variable.name,
+                bytes(variable.after),
+                variable.dtype.size(),
+                written,
+            )?;
         }
         Ok(())
     }

@@ -10,13 +10,19 @@ use wengert_core::{DType, Diagnostic, Id};
 
 pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executable, Diagnostic> {
     if plan.target.name != "cpu" {
-        return Err(Diagnostic::new(format!("the plan of @{} is for `{}`", plan.function, plan.target.name))
-            .help("compile the function for the CPU"));
+        return Err(Diagnostic::new(format!(
+            "the plan of @{} is for `{}`",
+            plan.function, plan.target.name
+        ))
+        .help("compile the function for the CPU"));
     }
     plan::verify(plan).map_err(|e| e.context(format!("the plan of @{}", plan.function)))?;
     let simd = workspace.simd();
-    let nests: Vec<CompiledNest> =
-        plan.nests.iter().map(|(_, nest)| CompiledNest::new(nest, simd)).collect::<Result<_, _>>()?;
+    let nests: Vec<CompiledNest> = plan
+        .nests
+        .iter()
+        .map(|(_, nest)| CompiledNest::new(nest, simd))
+        .collect::<Result<_, _>>()?;
     let mut preparing = Preparing {
         plan,
         nests: &nests,
@@ -29,8 +35,10 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
     };
     let actions = preparing.steps(&plan.steps)?;
     let Preparing { calls, work, work_of_calls, most, loops, scratch, .. } = preparing;
-    let alone =
-        nests.iter().map(CompiledNest::scratch_bytes).chain(calls.iter().map(CompiledCall::scratch_bytes));
+    let alone = nests
+        .iter()
+        .map(CompiledNest::scratch_bytes)
+        .chain(calls.iter().map(CompiledCall::scratch_bytes));
     workspace.reserve(alone.max().unwrap_or(0).max(scratch))?;
     let mut constants = Vec::new();
     for constant in &plan.constants {
@@ -82,13 +90,15 @@ impl Preparing<'_> {
             rest = behind;
             let action = self.step(step)?;
             actions.push(match behind {
-                [Step::Nest { nest, arguments }, after @ ..] => match self.follow(action, *nest, arguments) {
-                    Ok(followed) => {
-                        rest = after;
-                        followed
+                [Step::Nest { nest, arguments }, after @ ..] => {
+                    match self.follow(action, *nest, arguments) {
+                        Ok(followed) => {
+                            rest = after;
+                            followed
+                        }
+                        Err(alone) => alone,
                     }
-                    Err(alone) => alone,
-                },
+                }
                 _ => action,
             });
         }
@@ -101,7 +111,12 @@ impl Preparing<'_> {
     /// Otherwise returns the call alone.
     ///
     /// The planner arranges for such pairs; the plan is correct either way.
-    fn follow(&mut self, call: Action, nest: NestId, of_nest: &[Argument]) -> Result<Action, Action> {
+    fn follow(
+        &mut self,
+        call: Action,
+        nest: NestId,
+        of_nest: &[Argument],
+    ) -> Result<Action, Action> {
         let Action::Call { call: number, arguments } = call else { return Err(call) };
         let alone = |arguments| Err(Action::Call { call: number, arguments });
         let Some((result, operands)) = arguments.split_last() else { return alone(arguments) };
@@ -109,15 +124,19 @@ impl Preparing<'_> {
         let roles = nest_of.parameters().map(|(_, b)| b.role != BufferRole::In);
         let places: Vec<Place> =
             of_nest.iter().zip(roles).map(|(a, written)| self.place(a, written)).collect();
-        let reads = || (0..places.len()).filter(|n| !places[*n].written && places[*n].meets(result));
+        let reads =
+            || (0..places.len()).filter(|n| !places[*n].written && places[*n].meets(result));
         let mut made = reads();
         let follows = match (made.next(), made.next()) {
-            (Some(n), None) => places[n].is_same(result) && nest::follows(nest_of, nest::BufferId::new(n)),
+            (Some(n), None) => {
+                places[n].is_same(result) && nest::follows(nest_of, nest::BufferId::new(n))
+            }
             _ => false,
         };
         let writes = || places.iter().filter(|p| p.written);
-        let apart =
-            writes().all(|w| !operands.iter().any(|o| o.meets(w)) && (!w.meets(result) || w.is_same(result)));
+        let apart = writes().all(|w| {
+            !operands.iter().any(|o| o.meets(w)) && (!w.meets(result) || w.is_same(result))
+        });
         if !self.calls[number].may_be_followed() || !follows || !apart {
             return alone(arguments);
         }
@@ -130,9 +149,13 @@ impl Preparing<'_> {
     fn step(&mut self, step: &Step) -> Result<Action, Diagnostic> {
         Ok(match step {
             Step::Nest { nest, arguments } => {
-                let roles = self.plan.nests[*nest].parameters().map(|(_, b)| b.role != BufferRole::In);
-                let arguments =
-                    arguments.iter().zip(roles).map(|(a, written)| self.place(a, written)).collect();
+                let roles =
+                    self.plan.nests[*nest].parameters().map(|(_, b)| b.role != BufferRole::In);
+                let arguments = arguments
+                    .iter()
+                    .zip(roles)
+                    .map(|(a, written)| self.place(a, written))
+                    .collect();
                 self.with(Action::Nest { nest: nest.index(), arguments })
             }
             Step::Call { call, arguments, .. } => {
@@ -140,7 +163,8 @@ impl Preparing<'_> {
                 self.work_of_calls.push(Work::call(call));
                 let (operands, results) = call.split(arguments);
                 let operands = operands.iter().map(|a| self.place(a, false));
-                let arguments = operands.chain(results.iter().map(|a| self.place(a, true))).collect();
+                let arguments =
+                    operands.chain(results.iter().map(|a| self.place(a, true))).collect();
                 self.with(Action::Call { call: self.calls.len() - 1, arguments })
             }
             Step::Copy { value, from, to } => {
@@ -162,7 +186,13 @@ impl Preparing<'_> {
                     }
                 };
                 let least = self.work.least(self.plan, &l.body);
-                Action::Loop { counter, least, trip, reverse: l.reverse, body: self.steps(&l.body)? }
+                Action::Loop {
+                    counter,
+                    least,
+                    trip,
+                    reverse: l.reverse,
+                    body: self.steps(&l.body)?,
+                }
             }
             Step::If { predicate, then, otherwise, .. } => Action::If {
                 predicate: self.place(predicate, false),
@@ -192,7 +222,8 @@ impl Preparing<'_> {
     }
 
     fn at(&self, value: ValueId, at: &Address, written: bool) -> Place {
-        let size = |n: u64| usize::try_from(n).expect("the verifier found every address within its space");
+        let size =
+            |n: u64| usize::try_from(n).expect("the verifier found every address within its space");
         Place {
             space: at.space,
             offset: size(at.offset),

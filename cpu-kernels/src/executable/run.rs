@@ -94,7 +94,9 @@ impl Runner<'_> {
                 // SAFETY: each span is in a memory of this run (see `span`), and no other step
                 // runs now. If two of them overlap, the plan's verifier has checked that the nest
                 // may run in place.
-                unsafe { self.nests[*nest].run_on(self.workspace, &self.spans[..arguments.len()])? };
+                unsafe {
+                    self.nests[*nest].run_on(self.workspace, &self.spans[..arguments.len()])?
+                };
                 self.spent(since, |profile| &mut profile.nests[*nest]);
                 Ok(())
             }
@@ -103,7 +105,13 @@ impl Runner<'_> {
                 self.gather(arguments);
                 let since = self.since();
                 // SAFETY: each span is in a memory of this run, and no other step runs now.
-                unsafe { self.calls[*call].run_on(self.workspace, &self.spans[..arguments.len()], None)? };
+                unsafe {
+                    self.calls[*call].run_on(
+                        self.workspace,
+                        &self.spans[..arguments.len()],
+                        None,
+                    )?
+                };
                 self.spent(since, |profile| &mut profile.calls[*call]);
                 Ok(())
             }
@@ -114,7 +122,8 @@ impl Runner<'_> {
                 self.gather(arguments);
                 let since = self.since();
                 let call_of = &self.calls[*call];
-                let (of_call, of_nest) = self.spans[..arguments.len()].split_at(call_of.arguments());
+                let (of_call, of_nest) =
+                    self.spans[..arguments.len()].split_at(call_of.arguments());
                 let follower = self.nests[*nest].follower(self.workspace, of_nest)?;
                 // SAFETY: each span is in a memory of this run, and no other step runs now. The
                 // two were paired because the nest reads only its own elements of the call's
@@ -127,7 +136,10 @@ impl Runner<'_> {
                 self.allowance.spend(*work)?;
                 let (from, to) = (self.span(from), self.span(to));
                 assert!(from.bytes() == to.bytes(), "both places hold the same value");
-                assert!(to.is_writable(), "the plan's verifier lets nothing be written that is only read");
+                assert!(
+                    to.is_writable(),
+                    "the plan's verifier lets nothing be written that is only read"
+                );
                 let since = self.since();
                 // SAFETY: both are valid for their bytes, and have the same number of them. `to`
                 // may be written. No other step runs now.

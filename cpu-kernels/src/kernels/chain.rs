@@ -32,7 +32,8 @@ pub(crate) enum Link {
 /// As for [`super::Kernel`]: the count is a multiple of [`CHUNK`]. There is one more operand than
 /// the chain has links; each is the destination, or does not overlap it, or is repeated where its
 /// bit is set. The machine has the vector instructions.
-pub(crate) type Chain = unsafe fn(destination: *mut u8, operands: *const *mut u8, count: usize, repeat: u32);
+pub(crate) type Chain =
+    unsafe fn(destination: *mut u8, operands: *const *mut u8, count: usize, repeat: u32);
 
 const NONE: u8 = 0;
 const ADD: u8 = 1;
@@ -66,8 +67,13 @@ unsafe fn chunk<const C: usize, const L0: u8, const L1: u8, const L2: u8, const 
         let read = |n: usize, there: bool| {
             if there { operands[n].cast::<[f32; C]>().read_unaligned() } else { [0.0; C] }
         };
-        let values =
-            [read(0, true), read(1, true), read(2, L1 != NONE), read(3, L2 != NONE), read(4, L3 != NONE)];
+        let values = [
+            read(0, true),
+            read(1, true),
+            read(2, L1 != NONE),
+            read(3, L2 != NONE),
+            read(4, L3 != NONE),
+        ];
         let mut out = MaybeUninit::<[f32; C]>::uninit();
         #[allow(clippy::needless_range_loop)] // Five arrays run together.
         for i in 0..C {

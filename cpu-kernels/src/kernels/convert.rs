@@ -53,7 +53,11 @@ impl Cast<i32> for f32 {
 macro_rules! odd {
     ($x:expr, $shift:literal) => {{
         let cut = ($x >> $shift) | (($x & ((1 << $shift) - 1) != 0) as Self);
-        if $x >> 52 == 0 || $x >> 52 == !0 { $x as f64 } else { cut as f64 * (1_u64 << $shift) as f64 }
+        if $x >> 52 == 0 || $x >> 52 == !0 {
+            $x as f64
+        } else {
+            cut as f64 * (1_u64 << $shift) as f64
+        }
     }};
 }
 

@@ -3,8 +3,8 @@
 
 use super::CHUNK;
 use std::arch::x86_64::{
-    __m128i, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph,
-    _mm256_loadu_ps, _mm256_storeu_ps,
+    __m128i, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps,
+    _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_storeu_ps,
 };
 
 /// f16 to f32.

@@ -131,7 +131,8 @@ pub(super) unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
     repeat: u32,
 ) {
     let masks = [mask(repeat, 0), mask(repeat, 1), mask(repeat, 2)];
-    let (destination, a, b, c) = (destination.cast::<T>(), a.cast::<A>(), b.cast::<T>(), c.cast::<T>());
+    let (destination, a, b, c) =
+        (destination.cast::<T>(), a.cast::<A>(), b.cast::<T>(), c.cast::<T>());
     #[inline(always)]
     unsafe fn chunk<const C: usize, O: Ternary<A, T>, A: Copy, T: Copy>(
         destination: *mut T,
@@ -196,7 +197,8 @@ pub(super) unsafe fn scan<O: Binary<T, Result = T>, T: Copy>(
     count: usize,
     reverse: bool,
 ) {
-    let (destination, values, state) = (destination.cast::<T>(), values.cast::<T>(), state.cast::<T>());
+    let (destination, values, state) =
+        (destination.cast::<T>(), values.cast::<T>(), state.cast::<T>());
     // SAFETY: k is below the count, to which both blocks are valid, and the state is one element.
     unsafe {
         let mut running = state.read();

@@ -40,8 +40,14 @@ pub(crate) const TURN: usize = 4 * CHUNK;
 /// and is valid to read or write. A block that is read is the written one or does not overlap it,
 /// unless the count is [`CHUNK`]. The machine has the vector instructions that the kernel was
 /// looked up for.
-pub(crate) type Kernel =
-    unsafe fn(destination: *mut u8, a: *const u8, b: *const u8, c: *const u8, count: usize, repeat: u32);
+pub(crate) type Kernel = unsafe fn(
+    destination: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    c: *const u8,
+    count: usize,
+    repeat: u32,
+);
 
 /// `accumulators[k % CHUNK] = combine(accumulators[k % CHUNK], values[k])` for k in `0..count`,
 /// in order.

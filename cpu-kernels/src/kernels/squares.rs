@@ -40,7 +40,12 @@ pub(crate) unsafe fn square(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 #[inline]
-unsafe fn quarter(source: *const f32, source_row: usize, destination: *mut f32, destination_row: usize) {
+unsafe fn quarter(
+    source: *const f32,
+    source_row: usize,
+    destination: *mut f32,
+    destination_row: usize,
+) {
     use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps};
     // SAFETY: the caller guarantees the eight rows.
     let rows = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(source.add(i * source_row)) });
@@ -59,8 +64,9 @@ pub(crate) fn exchanged(rows: [std::arch::x86_64::__m256; 8]) -> [std::arch::x86
         _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
     };
     // Interleaves pairs of rows, then pairs of pairs, then exchanges the halves.
-    let pair =
-        |i: usize| (_mm256_unpacklo_ps(rows[i], rows[i + 1]), _mm256_unpackhi_ps(rows[i], rows[i + 1]));
+    let pair = |i: usize| {
+        (_mm256_unpacklo_ps(rows[i], rows[i + 1]), _mm256_unpackhi_ps(rows[i], rows[i + 1]))
+    };
     let four = |i: usize| {
         let ((low, high), (next_low, next_high)) = (pair(i), pair(i + 2));
         [

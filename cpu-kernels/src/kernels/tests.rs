@@ -51,7 +51,8 @@ fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
 
 fn to_bytes(dtype: DType, bits: &[u64]) -> Vec<u64> {
     // Kept in u64 so that the memory is aligned for every dtype.
-    let mut bytes: Vec<u8> = bits.iter().flat_map(|b| b.to_le_bytes()[..dtype.size()].to_vec()).collect();
+    let mut bytes: Vec<u8> =
+        bits.iter().flat_map(|b| b.to_le_bytes()[..dtype.size()].to_vec()).collect();
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes"))).collect()
 }
@@ -75,10 +76,15 @@ const COUNT: usize = 5 * CHUNK;
 fn check(kernel: Kernel, op: ScalarOp, operands: &[DType], result: DType, what: &str) {
     let define = evaluator(op, operands, result).expect("the instruction exists");
     for seed in 0..6 {
-        let blocks: Vec<Vec<u64>> =
-            operands.iter().enumerate().map(|(k, d)| elements(*d, COUNT, seed * 77 + k as u64 * 5)).collect();
-        let memory: Vec<Vec<u64>> = blocks.iter().zip(operands).map(|(b, d)| to_bytes(*d, b)).collect();
-        let pointer = |k: usize| memory.get(k).map_or(std::ptr::null(), |m| m.as_ptr().cast::<u8>());
+        let blocks: Vec<Vec<u64>> = operands
+            .iter()
+            .enumerate()
+            .map(|(k, d)| elements(*d, COUNT, seed * 77 + k as u64 * 5))
+            .collect();
+        let memory: Vec<Vec<u64>> =
+            blocks.iter().zip(operands).map(|(b, d)| to_bytes(*d, b)).collect();
+        let pointer =
+            |k: usize| memory.get(k).map_or(std::ptr::null(), |m| m.as_ptr().cast::<u8>());
         let mut out = to_bytes(result, &vec![0; COUNT]);
         // SAFETY: the blocks have COUNT elements, a multiple of CHUNK, and only available sets
         // are tested.
@@ -105,9 +111,13 @@ fn every_kernel_computes_what_its_instruction_says() {
                     operands[0] = DType::Bool;
                 }
                 let result = op.result(&operands);
-                if matches!(op, ScalarOp::Convert | ScalarOp::Bitcast) || op.check(&operands, result).is_err()
+                if matches!(op, ScalarOp::Convert | ScalarOp::Bitcast)
+                    || op.check(&operands, result).is_err()
                 {
-                    assert!(op == ScalarOp::Select || scalar(op, dtype, simd).is_none(), "{op:?} {dtype}");
+                    assert!(
+                        op == ScalarOp::Select || scalar(op, dtype, simd).is_none(),
+                        "{op:?} {dtype}"
+                    );
                     continue;
                 }
                 let kernel = scalar(op, dtype, simd).expect("every instruction has a kernel");
@@ -160,7 +170,10 @@ fn every_half_and_its_neighbourhood_converts() {
             }
             for (bits, got) in floats.iter().zip(&out) {
                 let want = define([u64::from(*bits), 0, 0]);
-                assert!(same(to, u64::from(*got), want), "{bits:#x} to {to}: {got:#x}, not {want:#x}");
+                assert!(
+                    same(to, u64::from(*got), want),
+                    "{bits:#x} to {to}: {got:#x}, not {want:#x}"
+                );
             }
         }
     }
@@ -203,7 +216,15 @@ fn folds_and_scans_combine_in_order() {
                     let function = lane_fold(op, dtype).expect("frequent");
                     // SAFETY: the blocks have the stated number of elements, and only available
                     // sets are tested.
-                    unsafe { function(sums.as_mut_ptr().cast(), memory.as_ptr().cast(), COUNT, lane, lanes) };
+                    unsafe {
+                        function(
+                            sums.as_mut_ptr().cast(),
+                            memory.as_ptr().cast(),
+                            COUNT,
+                            lane,
+                            lanes,
+                        )
+                    };
                     check(&sums, &folded(lanes, lane));
                 }
                 for reverse in [false, true] {
@@ -240,7 +261,8 @@ fn chains_round_after_every_link() {
     let blocks: Vec<Vec<u64>> =
         (0..=LONGEST as u64).map(|k| elements(DType::F32, COUNT, k * 31 + 2)).collect();
     let memory: Vec<Vec<u64>> = blocks.iter().map(|b| to_bytes(DType::F32, b)).collect();
-    let pointers: Vec<*mut u8> = memory.iter().map(|m| m.as_ptr().cast::<u8>().cast_mut()).collect();
+    let pointers: Vec<*mut u8> =
+        memory.iter().map(|m| m.as_ptr().cast::<u8>().cast_mut()).collect();
     let apply = |link: Link, value: u64, operand: u64| {
         let (op, operands) = match link {
             Link::Add => (ScalarOp::Add, [value, operand, 0]),
@@ -272,7 +294,10 @@ fn chains_round_after_every_link() {
                 let rest = links[1..].iter().zip(&blocks[2..]);
                 let want = rest.fold(first, |value, (link, block)| apply(*link, value, block[k]));
                 let got = at(DType::F32, &out, k);
-                assert!(same(DType::F32, got, want), "{simd:?} {links:?} {k}: {got:#x}, not {want:#x}");
+                assert!(
+                    same(DType::F32, got, want),
+                    "{simd:?} {links:?} {k}: {got:#x}, not {want:#x}"
+                );
             }
         }
     }
@@ -302,7 +327,8 @@ fn repeated_operands_are_read_again_and_again() {
         // SAFETY: as above.
         let left = run(&|out| unsafe { sub(out, fixed, varying, null, COUNT, 0b01) });
         // SAFETY: as above.
-        let chosen = run(&|out| unsafe { select(out, mask.as_ptr().cast(), varying, fixed, COUNT, 0b101) });
+        let chosen =
+            run(&|out| unsafe { select(out, mask.as_ptr().cast(), varying, fixed, COUNT, 0b101) });
         let operands = [varying, fixed, varying].map(<*const u8>::cast_mut);
         // SAFETY: as above.
         let chained = run(&|out| unsafe { links(out, operands.as_ptr(), COUNT, 0b010) });

@@ -42,14 +42,16 @@ impl<'a> Buffer<'a> {
     /// Elements that are only read.
     pub fn reading<T: bytemuck::NoUninit>(elements: &'a [T]) -> Self {
         let bytes: &[u8] = bytemuck::cast_slice(elements);
-        let span = Span { pointer: NonNull::from_ref(bytes).cast(), bytes: bytes.len(), writable: false };
+        let span =
+            Span { pointer: NonNull::from_ref(bytes).cast(), bytes: bytes.len(), writable: false };
         Buffer { span, borrow: PhantomData }
     }
 
     /// Elements that may be read and written.
     pub fn writing<T: bytemuck::NoUninit + bytemuck::AnyBitPattern>(elements: &'a mut [T]) -> Self {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(elements);
-        let span = Span { bytes: bytes.len(), pointer: NonNull::from_mut(bytes).cast(), writable: true };
+        let span =
+            Span { bytes: bytes.len(), pointer: NonNull::from_mut(bytes).cast(), writable: true };
         Buffer { span, borrow: PhantomData }
     }
 
@@ -105,12 +107,23 @@ impl Span {
     }
 
     /// Checks that the span meets the requirements of a run for `name`.
-    pub fn check(&self, name: &str, bytes: usize, align: usize, write: bool) -> Result<(), Diagnostic> {
+    pub fn check(
+        &self,
+        name: &str,
+        bytes: usize,
+        align: usize,
+        write: bool,
+    ) -> Result<(), Diagnostic> {
         if self.bytes != bytes {
-            return Err(Diagnostic::new(format!("`{name}` has {bytes} bytes, the buffer {}", self.bytes)));
+            return Err(Diagnostic::new(format!(
+                "`{name}` has {bytes} bytes, the buffer {}",
+                self.bytes
+            )));
         }
         if !self.pointer.addr().get().is_multiple_of(align) && bytes > 0 {
-            return Err(Diagnostic::new(format!("the buffer of `{name}` is not aligned to its elements")));
+            return Err(Diagnostic::new(format!(
+                "the buffer of `{name}` is not aligned to its elements"
+            )));
         }
         if write && !self.writable {
             return Err(Diagnostic::new(format!(

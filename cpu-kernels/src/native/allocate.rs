@@ -69,7 +69,8 @@ pub(super) fn write(
             vectors[usize::from(*register)] = Holder::Pinned;
         }
     });
-    let masks = (0..8).map(|k| if MASKS.contains(&k) { Holder::Free } else { Holder::Pinned }).collect();
+    let masks =
+        (0..8).map(|k| if MASKS.contains(&k) { Holder::Free } else { Holder::Pinned }).collect();
     let mut writer = Writer {
         assembler,
         around,
@@ -181,7 +182,11 @@ impl Writer<'_> {
                     }
                     let next = self.next_use(other).unwrap_or(usize::MAX - 1);
                     // Reading an invariant again costs less than spilling another value.
-                    if self.is_invariant(other) { next.saturating_mul(2).min(usize::MAX - 1) } else { next }
+                    if self.is_invariant(other) {
+                        next.saturating_mul(2).min(usize::MAX - 1)
+                    } else {
+                        next
+                    }
                 }
             };
             if chosen.is_none_or(|(best, _)| distance > best) {
@@ -209,9 +214,18 @@ impl Writer<'_> {
         self.slots[value as usize] = Some(slot);
         let address = self.slot(slot);
         match self.class(value) {
-            Class::Vector => self.plain(MOVE_OUT_WIDE, Width::Zmm, register, Place::Memory(address, 64)),
+            Class::Vector => {
+                self.plain(MOVE_OUT_WIDE, Width::Zmm, register, Place::Memory(address, 64))
+            }
             Class::Mask => {
-                self.assembler.mask(MASK_MOVE_OUT, false, register, 0, Place::Memory(address, 1), None);
+                self.assembler.mask(
+                    MASK_MOVE_OUT,
+                    false,
+                    register,
+                    0,
+                    Place::Memory(address, 1),
+                    None,
+                );
             }
         }
     }
@@ -248,11 +262,13 @@ impl Writer<'_> {
                 spread(self.assembler, invariant.lane, register, address);
             }
             None => {
-                let slot =
-                    self.slots[value as usize].expect("a value that lost its register is on the stack");
+                let slot = self.slots[value as usize]
+                    .expect("a value that lost its register is on the stack");
                 let address = self.slot(slot);
                 match class {
-                    Class::Vector => self.plain(MOVE_WIDE, Width::Zmm, register, Place::Memory(address, 64)),
+                    Class::Vector => {
+                        self.plain(MOVE_WIDE, Width::Zmm, register, Place::Memory(address, 64))
+                    }
                     Class::Mask => {
                         let place = Place::Memory(address, 1);
                         self.assembler.mask(MASK_MOVE, false, register, 0, place, None);
@@ -291,8 +307,8 @@ impl Writer<'_> {
                 Place::Broadcast(self.around.elements[&value], bytes)
             }
             None => {
-                let slot =
-                    self.slots[value as usize].expect("a value that lost its register is on the stack");
+                let slot = self.slots[value as usize]
+                    .expect("a value that lost its register is on the stack");
                 let unit = match width {
                     Width::Xmm => 16,
                     Width::Ymm => 32,
@@ -410,7 +426,16 @@ impl Writer<'_> {
                 self.release(instruction);
                 let place = Place::Register(self.result(instruction));
                 let second = 0;
-                self.assembler.vector(Vector { code, width, reg, second, place, mask, zeroing, immediate });
+                self.assembler.vector(Vector {
+                    code,
+                    width,
+                    reg,
+                    second,
+                    place,
+                    mask,
+                    zeroing,
+                    immediate,
+                });
             }
             Form::Unary | Form::FromMask => {
                 let place = Place::Register(self.source(a));
@@ -418,7 +443,16 @@ impl Writer<'_> {
                 self.release(instruction);
                 let reg = self.result(instruction);
                 let second = 0;
-                self.assembler.vector(Vector { code, width, reg, second, place, mask, zeroing, immediate });
+                self.assembler.vector(Vector {
+                    code,
+                    width,
+                    reg,
+                    second,
+                    place,
+                    mask,
+                    zeroing,
+                    immediate,
+                });
             }
             Form::Binary { commutes } | Form::Compare { commutes } => {
                 let swap = commutes && self.in_memory(a, width) && !self.in_memory(b, width);
@@ -431,7 +465,16 @@ impl Writer<'_> {
                 let (mask, zeroing) = self.masking(instruction);
                 self.release(instruction);
                 let reg = self.result(instruction);
-                self.assembler.vector(Vector { code, width, reg, second, place, mask, zeroing, immediate });
+                self.assembler.vector(Vector {
+                    code,
+                    width,
+                    reg,
+                    second,
+                    place,
+                    mask,
+                    zeroing,
+                    immediate,
+                });
             }
         }
     }
@@ -450,10 +493,13 @@ impl Writer<'_> {
         let Instruction { code, width, .. } = *instruction;
         // A candidate is in a register, has no later use and is no invariant.
         let dies = |w: &Self, value: Value| {
-            w.registers[value as usize].is_some() && !w.is_invariant(value) && w.next_use(value).is_none()
+            w.registers[value as usize].is_some()
+                && !w.is_invariant(value)
+                && w.next_use(value).is_none()
         };
         let (mask, _) = self.masking(instruction);
-        let carried = instruction.result.is_some_and(|r| self.around.carried.contains_key(&r) && r == c);
+        let carried =
+            instruction.result.is_some_and(|r| self.around.carried.contains_key(&r) && r == c);
         let write = |w: &mut Self, byte: u8, reg: u8, second: u8, place: Place| {
             let code = Code { byte, ..code };
             w.assembler.vector(Vector {

@@ -180,8 +180,12 @@ impl Assembler {
     pub fn vector(&mut self, v: Vector) {
         let (index, base, broadcast, unit) = match v.place {
             Place::Register(r) => (r >> 4, r >> 3, false, 1),
-            Place::Memory(address, unit) => (address.index() >> 3, address.base() >> 3, false, unit),
-            Place::Broadcast(address, unit) => (address.index() >> 3, address.base() >> 3, true, unit),
+            Place::Memory(address, unit) => {
+                (address.index() >> 3, address.base() >> 3, false, unit)
+            }
+            Place::Broadcast(address, unit) => {
+                (address.index() >> 3, address.base() >> 3, true, unit)
+            }
         };
         let not = |bit: u8| !bit & 1;
         let Code { prefix, map, wide, byte } = v.code;
@@ -191,7 +195,9 @@ impl Assembler {
             Width::Zmm => 2u8,
         };
         self.code.push(0x62);
-        self.code.push(not(v.reg >> 3) << 7 | not(index) << 6 | not(base) << 5 | not(v.reg >> 4) << 4 | map);
+        self.code.push(
+            not(v.reg >> 3) << 7 | not(index) << 6 | not(base) << 5 | not(v.reg >> 4) << 4 | map,
+        );
         self.code.push(u8::from(wide) << 7 | (!v.second & 15) << 3 | 4 | prefix);
         self.code.push(
             u8::from(v.zeroing) << 7
@@ -205,7 +211,15 @@ impl Assembler {
     }
 
     /// An instruction on masks: VEX, the two-byte form for map `0F` without W.
-    pub fn mask(&mut self, code: Code, long: bool, reg: u8, second: u8, place: Place, immediate: Option<u8>) {
+    pub fn mask(
+        &mut self,
+        code: Code,
+        long: bool,
+        reg: u8,
+        second: u8,
+        place: Place,
+        immediate: Option<u8>,
+    ) {
         let last = (!second & 15) << 3 | u8::from(long) << 2 | code.prefix;
         if code.map == 1 && !code.wide {
             self.code.extend([0xc5, 0x80 | last]);
@@ -221,7 +235,8 @@ impl Assembler {
         let mut patch = None;
         match place {
             Place::Register(r) => self.code.push(0xc0 | reg | (r & 7)),
-            Place::Memory(Address::Constant(offset), _) | Place::Broadcast(Address::Constant(offset), _) => {
+            Place::Memory(Address::Constant(offset), _)
+            | Place::Broadcast(Address::Constant(offset), _) => {
                 self.code.push(reg | 5);
                 patch = Some((self.code.len(), offset));
                 self.code.extend([0; 4]);
@@ -237,7 +252,10 @@ impl Assembler {
                 };
                 match index {
                     Some((index, scale)) => {
-                        self.code.extend([mode << 6 | reg | 4, scale << 6 | (index as u8 & 7) << 3 | base]);
+                        self.code.extend([
+                            mode << 6 | reg | 4,
+                            scale << 6 | (index as u8 & 7) << 3 | base,
+                        ]);
                     }
                     None if base == 4 => self.code.extend([mode << 6 | reg | 4, 0x24]),
                     None => self.code.push(mode << 6 | reg | base),

@@ -2,7 +2,8 @@
 //! a masked tail.
 
 use super::allocate::{
-    INDEX, SCRATCH, Surroundings, TAIL, TAIL_UPPER, VECTORS, in_table, on_stack, pressure, spread, write,
+    INDEX, SCRATCH, Surroundings, TAIL, TAIL_UPPER, VECTORS, in_table, on_stack, pressure, spread,
+    write,
 };
 use super::encode::{Address, Assembler, Condition, Gpr, Place, Vector, Width};
 use super::instruction::*;
@@ -175,13 +176,16 @@ impl Program {
                 || self.carried.iter().any(|(_, accumulator)| accumulator.value == value)
         };
         let renamed = |instruction: &Instruction, turn: usize| {
-            let name = |value: Value| if shared(value) { value } else { value + (turn * values) as Value };
+            let name =
+                |value: Value| if shared(value) { value } else { value + (turn * values) as Value };
             let mut renamed = *instruction;
             renamed.sources = renamed.sources.map(name);
             renamed.result = renamed.result.map(name);
             renamed.mask = renamed.mask.map(name);
             match &mut renamed.form {
-                Form::Load(stream) | Form::Store(stream) => stream.offset += turn * 16 * stream.size,
+                Form::Load(stream) | Form::Store(stream) => {
+                    stream.offset += turn * 16 * stream.size
+                }
                 _ => {}
             }
             renamed
@@ -234,7 +238,8 @@ impl Program {
 
         a.push(Gpr::Rbp);
         a.copy(Gpr::Rbp, Gpr::Rsp);
-        let saved: Vec<Gpr> = SAVED.into_iter().filter(|r| around.pointers.contains(&Some(*r))).collect();
+        let saved: Vec<Gpr> =
+            SAVED.into_iter().filter(|r| around.pointers.contains(&Some(*r))).collect();
         saved.iter().for_each(|r| a.push(*r));
         a.and(Gpr::Rsp, -64);
         let stack = a.reserve(Gpr::Rsp);
@@ -277,7 +282,10 @@ impl Program {
         around.stack += 64 * slots.max(tail_slots) as i32;
         a.fill(stack, -around.stack);
         let saved_bytes = saved.len() as i32 * 8;
-        a.address(Gpr::Rsp, Address::Based { base: Gpr::Rbp, index: None, displacement: -saved_bytes });
+        a.address(
+            Gpr::Rsp,
+            Address::Based { base: Gpr::Rbp, index: None, displacement: -saved_bytes },
+        );
         saved.iter().rev().for_each(|r| a.pop(*r));
         a.pop(Gpr::Rbp);
         a.return_clean();
@@ -286,7 +294,12 @@ impl Program {
 
     /// Decides which registers are pinned for the whole loop, and the addresses of the
     /// invariants' elements.
-    fn surroundings(&self, a: &mut Assembler, main: &[Instruction], classes: &[Class]) -> Surroundings {
+    fn surroundings(
+        &self,
+        a: &mut Assembler,
+        main: &[Instruction],
+        classes: &[Class],
+    ) -> Surroundings {
         let builder = &self.builder;
         let values = builder.classes.len() as Value;
         let mut pinned = BTreeMap::new();
@@ -338,7 +351,8 @@ impl Program {
         for (pointer, register) in streams.into_iter().zip(POINTERS) {
             pointers[pointer] = Some(register);
         }
-        let carried = self.carried.iter().map(|(_, accumulator)| (accumulator.value, accumulator.upper));
+        let carried =
+            self.carried.iter().map(|(_, accumulator)| (accumulator.value, accumulator.upper));
         Surroundings {
             pinned,
             carried: carried.collect(),
@@ -363,7 +377,8 @@ impl Program {
                 (Source::Uniform(pointer), lane) => {
                     a.load(SCRATCH, in_table(pointer));
                     let element = Address::Based { base: SCRATCH, index: None, displacement: 0 };
-                    let whole = matches!(lane, Lane::Narrow { bytes: 4, .. } | Lane::Wide | Lane::Half);
+                    let whole =
+                        matches!(lane, Lane::Narrow { bytes: 4, .. } | Lane::Wide | Lane::Half);
                     if let Some(register) = around.pinned.get(value).filter(|_| whole) {
                         spread(a, lane, *register, element);
                         continue;
@@ -417,7 +432,10 @@ impl Program {
                 width: Width::Zmm,
                 reg: around.pinned[&accumulator.value],
                 second: 0,
-                place: Place::Memory(Address::Based { base: SCRATCH, index: None, displacement }, 64),
+                place: Place::Memory(
+                    Address::Based { base: SCRATCH, index: None, displacement },
+                    64,
+                ),
                 mask: 0,
                 zeroing: false,
                 immediate: None,

@@ -180,7 +180,8 @@ impl Builder {
 
     /// The masks of the two halves of wide lanes.
     fn halves(&mut self, mask: Value) -> [Value; 2] {
-        let upper = self.push(Form::MaskUnary { long: false }, MASK_SHIFT_RIGHT, Class::Mask, &[mask]);
+        let upper =
+            self.push(Form::MaskUnary { long: false }, MASK_SHIFT_RIGHT, Class::Mask, &[mask]);
         self.last().immediate = Some(8);
         [mask, upper]
     }
@@ -202,7 +203,10 @@ impl Builder {
             DType::F64 | DType::I64 | DType::U64 => {
                 let half = Stream { bytes: 64, ..stream };
                 let lower = load(MOVE_WIDE, Width::Zmm, half);
-                Lanes::Two([lower, load(MOVE_WIDE, Width::Zmm, Stream { offset: 64, upper: true, ..half })])
+                Lanes::Two([
+                    lower,
+                    load(MOVE_WIDE, Width::Zmm, Stream { offset: 64, upper: true, ..half }),
+                ])
             }
             DType::F32 | DType::I32 | DType::U32 => Lanes::One(load(MOVE, Width::Zmm, stream)),
             DType::BF16 => Lanes::One(load(ZERO_EXTEND_HALVES, Width::Zmm, stream)),
@@ -235,7 +239,9 @@ impl Builder {
             }
             (Lanes::One(value), DType::BF16) => store(TRUNCATE_HALVES, Width::Zmm, stream, value),
             (Lanes::One(value), DType::F16) => store(MOVE_HALVES_OUT, Width::Ymm, stream, value),
-            (Lanes::One(value), DType::U8 | DType::I8) => store(TRUNCATE_BYTES, Width::Zmm, stream, value),
+            (Lanes::One(value), DType::U8 | DType::I8) => {
+                store(TRUNCATE_BYTES, Width::Zmm, stream, value)
+            }
             (Lanes::One(value), _) => store(MOVE_OUT, Width::Zmm, stream, value),
             (Lanes::Mask(mask), _) => {
                 let bytes = self.push(Form::FromMask, BYTES_OF_MASK, Class::Vector, &[mask]);
@@ -251,7 +257,13 @@ impl Builder {
     }
 
     /// A scalar instruction; `None` if it has no rule.
-    pub fn scalar(&mut self, op: ScalarOp, x: &[Lanes], dtypes: &[DType], result: DType) -> Option<Lanes> {
+    pub fn scalar(
+        &mut self,
+        op: ScalarOp,
+        x: &[Lanes],
+        dtypes: &[DType],
+        result: DType,
+    ) -> Option<Lanes> {
         let dtype = *dtypes.last()?;
         match op {
             ScalarOp::Convert => return self.convert(x[0], dtype, result),
@@ -312,11 +324,14 @@ impl Builder {
                 Instr::Scalar { result, op, operands } => {
                     let lanes: Vec<Lanes> =
                         operands.iter().map(|r| values[r.index()]).collect::<Option<_>>()?;
-                    let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
+                    let dtypes: Vec<DType> =
+                        operands.iter().map(|r| program.registers[*r]).collect();
                     values[result.index()] =
                         Some(self.scalar(*op, &lanes, &dtypes, program.registers[*result])?);
                 }
-                Instr::Const { result, value } => values[result.index()] = Some(self.constant(*value)),
+                Instr::Const { result, value } => {
+                    values[result.index()] = Some(self.constant(*value))
+                }
                 _ => unreachable!("the recorder makes no other instructions"),
             }
         }
@@ -402,7 +417,9 @@ impl Builder {
                 let zero = self.number(0, wide);
                 self.binary(integer(if wide { 0xfb } else { 0xfa }, wide), zero, x)
             }
-            ScalarOp::Abs if is_signed(dtype) => self.unary(second(if wide { 0x1f } else { 0x1e }, wide), x),
+            ScalarOp::Abs if is_signed(dtype) => {
+                self.unary(second(if wide { 0x1f } else { 0x1e }, wide), x)
+            }
             ScalarOp::Abs => return Some(x),
             ScalarOp::Not => {
                 let ones = self.number(if wide { u64::MAX } else { u64::from(u32::MAX) }, wide);
@@ -414,13 +431,19 @@ impl Builder {
             ScalarOp::And => self.commuting(integer(0xdb, wide), x, y),
             ScalarOp::Or => self.commuting(integer(0xeb, wide), x, y),
             ScalarOp::Xor => self.commuting(integer(0xef, wide), x, y),
-            ScalarOp::Min => self.commuting(second(if is_signed(dtype) { 0x39 } else { 0x3b }, wide), x, y),
-            ScalarOp::Max => self.commuting(second(if is_signed(dtype) { 0x3d } else { 0x3f }, wide), x, y),
+            ScalarOp::Min => {
+                self.commuting(second(if is_signed(dtype) { 0x39 } else { 0x3b }, wide), x, y)
+            }
+            ScalarOp::Max => {
+                self.commuting(second(if is_signed(dtype) { 0x3d } else { 0x3f }, wide), x, y)
+            }
             // Distances beyond the width, negative ones included, shift everything out, as
             // required.
             ScalarOp::ShiftLeft if !is_byte(dtype) => self.binary(second(0x47, wide), x, y),
             ScalarOp::ShiftRightLogical if !is_byte(dtype) => self.binary(second(0x45, wide), x, y),
-            ScalarOp::ShiftRightArithmetic if !is_byte(dtype) => self.binary(second(0x46, wide), x, y),
+            ScalarOp::ShiftRightArithmetic if !is_byte(dtype) => {
+                self.binary(second(0x46, wide), x, y)
+            }
             ScalarOp::Eq | ScalarOp::Ne | ScalarOp::Lt | ScalarOp::Le => {
                 let code = third(if is_signed(dtype) { 0x1f } else { 0x1e }, wide);
                 return Some(self.compare(code, x, y, Some(predicate(op))));
@@ -530,7 +553,12 @@ impl Builder {
             DType::Bool => {
                 let zero = self.number(0, false);
                 let code = float(0xc2, false);
-                return Some(Lanes::Mask(self.compare(code, x, zero, Some(predicate(ScalarOp::Ne)))));
+                return Some(Lanes::Mask(self.compare(
+                    code,
+                    x,
+                    zero,
+                    Some(predicate(ScalarOp::Ne)),
+                )));
             }
             DType::F64 => return Some(Lanes::Two(self.widened(x, F32_TO_F64))),
             DType::I64 | DType::U64 => {
@@ -547,7 +575,8 @@ impl Builder {
             DType::U8 | DType::I8 => {
                 let whole = self.float_to_signed(x, false);
                 let (low, high) = if to == DType::U8 { (0, 255) } else { (-128, 127) };
-                let (low, high) = (self.number(u64::from(low as u32), false), self.number(high, false));
+                let (low, high) =
+                    (self.number(u64::from(low as u32), false), self.number(high, false));
                 let whole = self.commuting(second(0x3d, false), whole, low);
                 self.commuting(second(0x39, false), whole, high)
             }
@@ -614,10 +643,14 @@ impl Builder {
             DType::Bool => return Some(Lanes::Mask(self.compare(second(0x27, false), x, x, None))),
             DType::F32 => self.unary(if signed { I32_TO_F32 } else { U32_TO_F32 }, x),
             DType::F64 => {
-                return Some(Lanes::Two(self.widened(x, if signed { I32_TO_F64 } else { U32_TO_F64 })));
+                return Some(Lanes::Two(
+                    self.widened(x, if signed { I32_TO_F64 } else { U32_TO_F64 }),
+                ));
             }
             DType::I64 | DType::U64 => {
-                return Some(Lanes::Two(self.widened(x, if signed { SIGN_EXTEND } else { ZERO_EXTEND })));
+                return Some(Lanes::Two(
+                    self.widened(x, if signed { SIGN_EXTEND } else { ZERO_EXTEND }),
+                ));
             }
             DType::I32 | DType::U32 => x,
             DType::U8 | DType::I8 => self.normal(x, to),
@@ -645,7 +678,9 @@ impl Builder {
                     x.map(|x| self.unary(if signed { I64_TO_F64 } else { U64_TO_F64 }, x)),
                 ));
             }
-            DType::F32 => self.narrowed(x, if signed { I64_TO_F32 } else { U64_TO_F32 }, Form::Unary),
+            DType::F32 => {
+                self.narrowed(x, if signed { I64_TO_F32 } else { U64_TO_F32 }, Form::Unary)
+            }
             DType::I64 | DType::U64 => return Some(Lanes::Two(x)),
             DType::I32 | DType::U32 => self.narrowed(x, TRUNCATE, Form::Reversed),
             DType::U8 | DType::I8 => {

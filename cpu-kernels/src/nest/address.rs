@@ -170,10 +170,14 @@ impl Offset {
     pub fn stride(&self, axis: u32) -> Option<i64> {
         let steady = self.terms.iter().all(|part| match &part.term {
             PartTerm::Register(..) => true,
-            PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => e.stride(axis) == Some(0),
+            PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => {
+                e.stride(axis) == Some(0)
+            }
         });
         let of_axis = self.counters.iter().filter(|(counter, _)| *counter == axis);
-        steady.then(|| of_axis.map(|(_, coefficient)| coefficient).fold(0i64, |sum, c| sum.wrapping_add(*c)))
+        steady.then(|| {
+            of_axis.map(|(_, coefficient)| coefficient).fold(0i64, |sum, c| sum.wrapping_add(*c))
+        })
     }
 
     /// Number of index vectors that the evaluation needs, its own result included.
@@ -265,7 +269,8 @@ impl Offset {
     /// Quotients or remainders of all lanes.
     fn divide(&self, frame: &mut Frame<'_>, level: usize, divisor: i64, quotient: bool) {
         let base = self.base(frame);
-        let wraps = self.step.checked_mul(frame.count as i64).and_then(|s| base.checked_add(s)).is_none();
+        let wraps =
+            self.step.checked_mul(frame.count as i64).and_then(|s| base.checked_add(s)).is_none();
         if self.is_linear() && divisor.count_ones() != 1 && !wraps {
             // From lane to lane, quotient and remainder grow by those of the step, with a carry
             // of at most 1.

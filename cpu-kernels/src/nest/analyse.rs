@@ -52,7 +52,11 @@ impl<'a, 'n> Analysis<'a, 'n> {
         let registers = vec![Register::default(); nest.nest.registers.len()];
         let stored = nest.phases.iter().map(|phase| {
             let mut stored = vec![false; nest.nest.buffers.len()];
-            phase.body.iter().flat_map(Op::stored).for_each(|place| stored[place.buffer.index()] = true);
+            phase
+                .body
+                .iter()
+                .flat_map(Op::stored)
+                .for_each(|place| stored[place.buffer.index()] = true);
             stored
         });
         let stored = stored.collect();
@@ -89,7 +93,8 @@ impl<'a, 'n> Analysis<'a, 'n> {
 
     /// Number of the innermost level of a phase.
     pub fn innermost(&self, phase: usize) -> usize {
-        self.loops(phase).len() + usize::from(!self.by_rows() && !self.vector(phase).axes.is_empty())
+        self.loops(phase).len()
+            + usize::from(!self.by_rows() && !self.vector(phase).axes.is_empty())
     }
 
     /// The dtype of a register.
@@ -105,8 +110,13 @@ impl<'a, 'n> Analysis<'a, 'n> {
                 let (uniform, level) = self.nature(p, op);
                 for reg in op.results() {
                     let register = &mut self.registers[reg.index()];
-                    *register =
-                        Register { uniform, level, defined: (p, at), used: (p, at), ..Register::default() };
+                    *register = Register {
+                        uniform,
+                        level,
+                        defined: (p, at),
+                        used: (p, at),
+                        ..Register::default()
+                    };
                 }
                 self.note_uses(op, (p, at), uniform);
             }

@@ -79,7 +79,9 @@ impl Program {
                     program.steps.push((kernel, result.index(), arguments));
                 }
                 Instr::Const { result, value } => program.constants.push((result.index(), *value)),
-                _ => unreachable!("a verified combine program has scalar instructions and constants only"),
+                _ => unreachable!(
+                    "a verified combine program has scalar instructions and constants only"
+                ),
             }
         }
         // A result that is an operand is copied first: writing another result may clobber it.
@@ -88,7 +90,11 @@ impl Program {
             if result < 2 * tuple && result != k {
                 let size = dtypes[result].size();
                 program.homes.push(layout.block(size, lanes));
-                program.steps.push((kernels::copy(size, simd), program.homes.len() - 1, [result, 0, 0]));
+                program.steps.push((
+                    kernels::copy(size, simd),
+                    program.homes.len() - 1,
+                    [result, 0, 0],
+                ));
                 program.results[k] = program.homes.len() - 1;
             }
         }
@@ -174,7 +180,8 @@ pub(super) fn kernel(
     match op {
         ScalarOp::Convert => kernels::convert(last, dtype(result), simd),
         ScalarOp::Bitcast => kernels::copy(last.size(), simd),
-        _ => kernels::scalar(op, last, simd).expect("the verifier accepts only instructions that exist"),
+        _ => kernels::scalar(op, last, simd)
+            .expect("the verifier accepts only instructions that exist"),
     }
 }
 
@@ -236,13 +243,21 @@ impl Reduction {
         layout: &mut Layout,
     ) -> Self {
         let tree = reduction.tree;
-        let program = Program::new(&reduction.combine, lanes.max(tree.lanes as usize), simd, layout);
-        let width =
-            if rows { (tree.lanes as usize).saturating_mul(lanes) } else { tree.lanes as usize + CHUNK };
+        let program =
+            Program::new(&reduction.combine, lanes.max(tree.lanes as usize), simd, layout);
+        let width = if rows {
+            (tree.lanes as usize).saturating_mul(lanes)
+        } else {
+            tree.lanes as usize + CHUNK
+        };
         let accumulators = program.sizes.iter().map(|size| layout.block(*size, width)).collect();
-        let totals =
-            program.sizes.iter().map(|size| layout.block(*size, if rows { lanes } else { CHUNK })).collect();
-        let spare = program.sizes.iter().map(|size| [(); 2].map(|()| layout.block(*size, CHUNK))).collect();
+        let totals = program
+            .sizes
+            .iter()
+            .map(|size| layout.block(*size, if rows { lanes } else { CHUNK }))
+            .collect();
+        let spare =
+            program.sizes.iter().map(|size| [(); 2].map(|()| layout.block(*size, CHUNK))).collect();
         Reduction {
             values: reduction.values.iter().map(|r| r.0).collect(),
             results: reduction.results.iter().map(|r| r.0).collect(),
@@ -277,7 +292,11 @@ impl Reduction {
                         self.program.identity(self.accumulator(frame, k, lane), k, frame.padded);
                     }
                 } else {
-                    self.program.identity(self.accumulator(frame, k, 0), k, self.tree_lanes() + CHUNK);
+                    self.program.identity(
+                        self.accumulator(frame, k, 0),
+                        k,
+                        self.tree_lanes() + CHUNK,
+                    );
                 }
             }
         }
@@ -318,7 +337,8 @@ impl Reduction {
             let lane = progress.elements % self.tree_lanes();
             // SAFETY: accumulators and values have as many lanes as the frame's block, padded.
             unsafe {
-                self.program.combine(frame, frame.padded, |k| (self.accumulator(frame, k, lane), value(k)));
+                self.program
+                    .combine(frame, frame.padded, |k| (self.accumulator(frame, k, lane), value(k)));
             }
             self.advance(frame, progress, 1, block);
             return;
@@ -336,7 +356,13 @@ impl Reduction {
 
     /// Combines as many of `rest` values as one step can; the first goes to `lane`. Returns their
     /// number.
-    fn take(&self, frame: &Frame<'_>, lane: usize, rest: usize, at: &dyn Fn(usize) -> *const u8) -> usize {
+    fn take(
+        &self,
+        frame: &Frame<'_>,
+        lane: usize,
+        rest: usize,
+        at: &dyn Fn(usize) -> *const u8,
+    ) -> usize {
         let lanes = self.tree_lanes();
         let whole = rest / CHUNK * CHUNK;
         if let (Some(fold), CHUNK, 0, 1..) = (self.program.fold, lanes, lane, whole) {
@@ -344,8 +370,10 @@ impl Reduction {
             unsafe { fold(self.accumulator(frame, 0, 0), at(0), whole) };
             return whole;
         }
-        if let Some(fold) =
-            self.program.lane_fold.filter(|_| lanes < CHUNK || !lane.is_multiple_of(CHUNK) || whole == 0)
+        if let Some(fold) = self
+            .program
+            .lane_fold
+            .filter(|_| lanes < CHUNK || !lane.is_multiple_of(CHUNK) || whole == 0)
         {
             // SAFETY: there are `lanes` accumulators, a power of two, and `rest` values are left.
             unsafe { fold(self.accumulator(frame, 0, 0), at(0), rest, lane, lanes) };
@@ -365,7 +393,11 @@ impl Reduction {
         unsafe {
             for k in 0..self.program.tuple() {
                 let (size, [left, right]) = (self.program.sizes[k], self.spare[k]);
-                std::ptr::copy_nonoverlapping(self.accumulator(frame, k, lane), frame.at(left), count * size);
+                std::ptr::copy_nonoverlapping(
+                    self.accumulator(frame, k, lane),
+                    frame.at(left),
+                    count * size,
+                );
                 std::ptr::copy_nonoverlapping(at(k), frame.at(right), count * size);
             }
             self.program.combine(frame, CHUNK, |k| {
@@ -403,7 +435,10 @@ impl Reduction {
                 if self.rows {
                     for lane in 0..half {
                         self.program.combine(frame, width, |k| {
-                            (self.accumulator(frame, k, lane), self.accumulator(frame, k, lane + half))
+                            (
+                                self.accumulator(frame, k, lane),
+                                self.accumulator(frame, k, lane + half),
+                            )
                         });
                     }
                 } else {
@@ -411,7 +446,10 @@ impl Reduction {
                     while lane < half {
                         let count = (half - lane).next_multiple_of(CHUNK).min(self.program.lanes);
                         self.program.combine(frame, count, |k| {
-                            (self.accumulator(frame, k, lane), self.accumulator(frame, k, lane + half))
+                            (
+                                self.accumulator(frame, k, lane),
+                                self.accumulator(frame, k, lane + half),
+                            )
                         });
                         lane += count;
                     }
@@ -428,8 +466,9 @@ impl Reduction {
                     );
                 }
             } else {
-                self.program
-                    .combine(frame, width, |k| (frame.at(self.totals[k]), self.accumulator(frame, k, 0)));
+                self.program.combine(frame, width, |k| {
+                    (frame.at(self.totals[k]), self.accumulator(frame, k, 0))
+                });
             }
         }
         progress.elements = 0;

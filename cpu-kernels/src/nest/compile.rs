@@ -10,7 +10,9 @@ use super::group::{self, Entry, Group};
 use super::layout::Layout;
 use super::lower::{Guard, Lowered, Op, Place};
 use super::product;
-use super::program::{Direct, Load, Loop, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
+use super::program::{
+    Direct, Load, Loop, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store,
+};
 use super::repeat::Repeat;
 use super::schedule::{Schedule, plain};
 use super::sum::Sum;
@@ -67,7 +69,9 @@ pub(super) fn compile(
         let chosen = Schedule::choose(lowered, lanes, ROW_LIMIT, native);
         let all = Schedule::both(lowered);
         match schedule {
-            Some(rows) => all.into_iter().find(|s| matches!(s, Schedule::Rows(_)) == rows).unwrap_or(chosen),
+            Some(rows) => {
+                all.into_iter().find(|s| matches!(s, Schedule::Rows(_)) == rows).unwrap_or(chosen)
+            }
             None => chosen,
         }
     };
@@ -80,7 +84,9 @@ pub(super) fn compile(
         let rows = is_rows(&schedule);
         let positions = match &schedule {
             Schedule::Rows(vector) => vector.positions(),
-            Schedule::Elements(vectors) => vectors.iter().map(VectorAxes::positions).max().unwrap_or(1),
+            Schedule::Elements(vectors) => {
+                vectors.iter().map(VectorAxes::positions).max().unwrap_or(1)
+            }
         };
         if most > LANES[0] && (rows != usual || (rows && positions < BLOCKS * most)) {
             continue;
@@ -140,13 +146,15 @@ impl<'a, 'n> Compiler<'a, 'n> {
     fn compile(mut self) -> (Compiled, usize) {
         self.place_registers();
         let mut registers = self.layout.end().unwrap_or(usize::MAX);
-        for (id, buffer) in self.analysis.nest.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row)
+        for (id, buffer) in
+            self.analysis.nest.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row)
         {
             let copies = if self.analysis.by_rows() { self.lanes } else { 1 };
             let extents = buffer.shape.iter().copied().chain([copies, buffer.dtype.size()]);
             self.rows[id.index()] = self.layout.array(extents);
         }
-        let phases: Vec<PhaseProgram> = (0..self.analysis.nest.phases.len()).map(|p| self.phase(p)).collect();
+        let phases: Vec<PhaseProgram> =
+            (0..self.analysis.nest.phases.len()).map(|p| self.phase(p)).collect();
         // A stream normally uses the memory of its buffer; its own block serves only the rest of
         // an axis.
         for step in phases.iter().flat_map(|phase| &phase.levels).flatten() {
@@ -159,7 +167,8 @@ impl<'a, 'n> Compiler<'a, 'n> {
             Schedule::Rows(vector) => vector,
             Schedule::Elements(_) => &no_axes,
         };
-        let outer = plain(&self.analysis.nest.parallel, vector).map(|a| self.loop_over(a, false)).collect();
+        let outer =
+            plain(&self.analysis.nest.parallel, vector).map(|a| self.loop_over(a, false)).collect();
         let rows = self.analysis.by_rows_of().cloned();
         let compiled = Compiled {
             phases,
@@ -252,7 +261,11 @@ impl<'a, 'n> Compiler<'a, 'n> {
         let last = loops.len().wrapping_sub(1);
         let backwards = |d: usize| self.analysis.by_rows() && phase.reverse && d == last;
         let mut program = PhaseProgram {
-            loops: loops.iter().enumerate().map(|(d, a)| self.loop_over(*a, backwards(d))).collect(),
+            loops: loops
+                .iter()
+                .enumerate()
+                .map(|(d, a)| self.loop_over(*a, backwards(d)))
+                .collect(),
             vector: (!self.analysis.by_rows() && !self.analysis.vector(p).axes.is_empty())
                 .then(|| self.analysis.vector(p).clone()),
             reverse: phase.reverse,
@@ -262,12 +275,15 @@ impl<'a, 'n> Compiler<'a, 'n> {
             runs: phase.axes.iter().all(|a| self.analysis.nest.extent(*a) > 0),
             repeat: None,
         };
-        let contiguous: Vec<bool> = phase.body.iter().map(|op| self.stores_contiguously(p, op)).collect();
+        let contiguous: Vec<bool> =
+            phase.body.iter().map(|op| self.stores_contiguously(p, op)).collect();
         let forwarded = Forwarded::new(&self.analysis, p, &contiguous);
         let overwritten = Overwritten::new(&self.analysis, p, &forwarded);
         for (at, op) in phase.body.iter().enumerate() {
             if let Some((store, direct)) = forwarded.store_of(at) {
-                let Op::Store { place, value } = &phase.body[store] else { unreachable!("found as a store") };
+                let Op::Store { place, value } = &phase.body[store] else {
+                    unreachable!("found as a store")
+                };
                 let mut store = self.store(p, place, *value);
                 store.direct = direct;
                 program.levels[self.analysis.innermost(p)].push(Step::Bind(Box::new(store)));
@@ -279,9 +295,12 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 _ => program.levels[level].append(&mut steps),
             }
         }
-        let groups =
-            phase.body.iter().filter_map(|op| if let Op::Group(group) = op { Some(group) } else { None });
-        let folded: BTreeSet<usize> = groups.flat_map(|group| group.folds.iter().copied()).collect();
+        let groups = phase
+            .body
+            .iter()
+            .filter_map(|op| if let Op::Group(group) = op { Some(group) } else { None });
+        let folded: BTreeSet<usize> =
+            groups.flat_map(|group| group.folds.iter().copied()).collect();
         for (k, reduction) in phase.reductions.iter().enumerate() {
             let mut compiled = Reduction::new(
                 reduction,
@@ -291,7 +310,8 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 self.simd,
                 &mut self.layout,
             );
-            compiled.spread = reduction.results.iter().map(|reg| self.uniform_spread(*reg)).collect();
+            compiled.spread =
+                reduction.results.iter().map(|reg| self.uniform_spread(*reg)).collect();
             self.reductions += 1;
             program.reductions.push(compiled);
             if !folded.contains(&k) {
@@ -303,13 +323,20 @@ impl<'a, 'n> Compiler<'a, 'n> {
     }
 
     /// The steps of an instruction; `stored` is when a store is superfluous.
-    fn steps(&mut self, p: usize, op: &Op<'_>, stored: Direct, overwritten: &Overwritten) -> Vec<Step> {
+    fn steps(
+        &mut self,
+        p: usize,
+        op: &Op<'_>,
+        stored: Direct,
+        overwritten: &Overwritten,
+    ) -> Vec<Step> {
         match op {
             Op::Const { result, value } => {
                 vec![Step::Const { result: result.0, value: *value, lanes: self.spread(*result) }]
             }
             Op::Scalar { result, op, operands } => {
-                let kernel = combine::kernel(*op, operands, *result, &|r| self.analysis.dtype(r), self.simd);
+                let kernel =
+                    combine::kernel(*op, operands, *result, &|r| self.analysis.dtype(r), self.simd);
                 self.kernel(kernel, *result, operands)
             }
             Op::Product { result, operands } => {
@@ -340,10 +367,19 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 let register = self.analysis.registers[result.index()];
                 let direct = overwritten.load(&self.analysis, p, register, place);
                 if let Memory::Parameter(k) = memory
-                    && (place.guards.is_empty() && spread == 0 && offset.is_linear() && offset.step == 1)
+                    && (place.guards.is_empty()
+                        && spread == 0
+                        && offset.is_linear()
+                        && offset.step == 1)
                 {
                     let (parameter, size) = (k as u32, size as u32);
-                    return vec![Step::Stream { result: result.0, parameter, size, direct, offset }];
+                    return vec![Step::Stream {
+                        result: result.0,
+                        parameter,
+                        size,
+                        direct,
+                        offset,
+                    }];
                 }
                 vec![Step::Load(Box::new(Load {
                     result: result.0,
@@ -362,7 +398,8 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 vec![Step::Store(Box::new(store))]
             }
             Op::Prefix(prefix) => {
-                let program = combine::Program::new(&prefix.combine, self.lanes, self.simd, &mut self.layout);
+                let program =
+                    combine::Program::new(&prefix.combine, self.lanes, self.simd, &mut self.layout);
                 let lanes = if self.analysis.by_rows() { self.lanes } else { CHUNK };
                 let states = program.sizes.iter().map(|s| self.layout.block(*s, lanes)).collect();
                 let spare = program.sizes.iter().map(|s| self.layout.block(*s, CHUNK)).collect();
@@ -421,7 +458,16 @@ impl<'a, 'n> Compiler<'a, 'n> {
         };
         let single = offset.is_uniform() && conditions.iter().all(Condition::is_uniform);
         let size = self.analysis.dtype(value).size();
-        Store { value: value.0, memory, row, offset, conditions, size, single, direct: Direct::Never }
+        Store {
+            value: value.0,
+            memory,
+            row,
+            offset,
+            conditions,
+            size,
+            single,
+            direct: Direct::Never,
+        }
     }
 
     fn memory(&mut self, p: usize, place: &Place) -> (Memory, Offset) {

@@ -26,7 +26,8 @@ impl Forwarded {
     pub fn new(analysis: &Analysis<'_, '_>, p: usize, contiguous: &[bool]) -> Self {
         let body = &analysis.nest.phases[p].body;
         let loads = Loads::new(body, analysis.nest.nest.buffers.len());
-        let mut forwarded = Forwarded { stores: vec![None; body.len()], kernels: vec![None; body.len()] };
+        let mut forwarded =
+            Forwarded { stores: vec![None; body.len()], kernels: vec![None; body.len()] };
         for (at, op) in body.iter().enumerate() {
             let Op::Store { place, value } = op else { continue };
             let register = analysis.registers[value.index()];
@@ -102,8 +103,10 @@ pub(super) struct Overwritten {
 impl Overwritten {
     /// By a phase with these forwarded stores.
     pub fn new(analysis: &Analysis<'_, '_>, p: usize, forwarded: &Forwarded) -> Self {
-        let mut found = Overwritten { last: vec![None; analysis.nest.nest.buffers.len()], outside: None };
-        let earlier = |slot: &mut Option<i64>, at: i64| *slot = Some(slot.map_or(at, |known| known.min(at)));
+        let mut found =
+            Overwritten { last: vec![None; analysis.nest.nest.buffers.len()], outside: None };
+        let earlier =
+            |slot: &mut Option<i64>, at: i64| *slot = Some(slot.map_or(at, |known| known.min(at)));
         for (at, op) in analysis.nest.phases[p].body.iter().enumerate() {
             // A group may read what it is given after it has stored something; other stores read first.
             let grouped = i64::from(matches!(op, Op::Group(_)));
@@ -120,12 +123,19 @@ impl Overwritten {
     }
 
     /// Whether the block of a register that is loaded in the phase `p` may be the memory itself.
-    pub fn load(&self, analysis: &Analysis<'_, '_>, p: usize, register: Register, place: &Place) -> Direct {
+    pub fn load(
+        &self,
+        analysis: &Analysis<'_, '_>,
+        p: usize,
+        register: Register,
+        place: &Place,
+    ) -> Direct {
         if register.used.0 != p {
             return Direct::Never;
         }
-        let conflicts =
-            |last: Option<i64>| last.is_some_and(|last| !register.reusable || register.used.1 as i64 > last);
+        let conflicts = |last: Option<i64>| {
+            last.is_some_and(|last| !register.reusable || register.used.1 as i64 > last)
+        };
         if conflicts(self.last[place.buffer.index()]) {
             Direct::Never
         } else if !analysis.is_row(place.buffer) && conflicts(self.outside) {

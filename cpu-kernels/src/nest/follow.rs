@@ -38,7 +38,8 @@ impl CompiledNest {
         workspace: &Workspace,
         spans: &'a [Span],
     ) -> Result<Follower<'a>, Diagnostic> {
-        let aliased = self.check(workspace, spans).map_err(|e| e.context(format!("nest @{}", self.name)))?;
+        let aliased =
+            self.check(workspace, spans).map_err(|e| e.context(format!("nest @{}", self.name)))?;
         Ok(Follower { nest: self, spans, aliased })
     }
 }

@@ -40,9 +40,12 @@ pub(super) fn chains<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Lowered<'n>
                 .into_iter()
                 .filter_map(|side| {
                     let reg = operands[side];
-                    let once = analysis.registers[reg.index()].uses == 1 && operands[1 - side] != reg;
-                    let at =
-                        body.iter().rposition(|op| op.results() == [reg]).filter(|_| once && fits(reg))?;
+                    let once =
+                        analysis.registers[reg.index()].uses == 1 && operands[1 - side] != reg;
+                    let at = body
+                        .iter()
+                        .rposition(|op| op.results() == [reg])
+                        .filter(|_| once && fits(reg))?;
                     let Op::Chain { links, .. } = &body[at] else { return None };
                     (links.len() < LONGEST).then_some((links.len(), at, side))
                 })
@@ -56,7 +59,9 @@ pub(super) fn chains<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Lowered<'n>
                     all.push(operands[1 - side]);
                     Op::Chain { result: *result, links, operands: all }
                 }
-                None => Op::Chain { result: *result, links: vec![link], operands: operands.to_vec() },
+                None => {
+                    Op::Chain { result: *result, links: vec![link], operands: operands.to_vec() }
+                }
             };
             body.push(chain);
         }

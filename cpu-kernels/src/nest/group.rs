@@ -85,7 +85,10 @@ const PAST: usize = 1 << 10;
 /// The nest with its groups formed.
 ///
 /// Error: there is no memory for code.
-pub(super) fn groups<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Result<Lowered<'n>, Diagnostic> {
+pub(super) fn groups<'n>(
+    nest: &Lowered<'n>,
+    schedule: &Schedule,
+) -> Result<Lowered<'n>, Diagnostic> {
     let analysis = Analysis::new(nest, schedule);
     let mut constants = BTreeMap::new();
     for op in nest.phases.iter().flat_map(|phase| &phase.body) {
@@ -95,7 +98,8 @@ pub(super) fn groups<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Result<Lowe
     }
     let mut grouped = nest.clone();
     for p in 0..nest.phases.len() {
-        let former = Former { analysis: &analysis, constants: &constants, p, body: vec![], open: None };
+        let former =
+            Former { analysis: &analysis, constants: &constants, p, body: vec![], open: None };
         grouped.phases[p].body = former.form()?;
     }
     Ok(grouped)
@@ -275,8 +279,8 @@ impl<'n> Former<'_, 'n> {
             else {
                 continue;
             };
-            let plain =
-                operands[..] == [Reg::new(0), Reg::new(1)] && reduction.combine.results[..] == [*result];
+            let plain = operands[..] == [Reg::new(0), Reg::new(1)]
+                && reduction.combine.results[..] == [*result];
             let defined = self.open.as_ref().is_some_and(|open| open.defined.contains(value));
             if !plain || !defined || reduction.tree.block != 0 {
                 continue;
@@ -286,9 +290,11 @@ impl<'n> Former<'_, 'n> {
                 self.fold_rows(*op, dtype, *value)
             } else {
                 // Every block must begin with the tree's first lane.
-                let whole =
-                    vector.positions().is_multiple_of(CHUNK) || self.analysis.loops(self.p).is_empty();
-                reduction.tree.lanes as usize == CHUNK && whole && self.fold_elements(*op, dtype, *value)
+                let whole = vector.positions().is_multiple_of(CHUNK)
+                    || self.analysis.loops(self.p).is_empty();
+                reduction.tree.lanes as usize == CHUNK
+                    && whole
+                    && self.fold_elements(*op, dtype, *value)
             };
             if taken {
                 let open = self.open();
@@ -332,7 +338,8 @@ impl<'n> Former<'_, 'n> {
             }
             // A block that is in memory costs nothing, so the group need not copy it, unless the
             // group might write there.
-            let load = body.iter().find(|op| matches!(op, Op::Load { result, .. } if result == reg));
+            let load =
+                body.iter().find(|op| matches!(op, Op::Load { result, .. } if result == reg));
             match load.filter(|_| open.written.is_empty()) {
                 Some(load) => self.body.push(load.clone()),
                 None => {

@@ -154,9 +154,9 @@ impl<'n> Lowered<'n> {
             loop {
                 let phase = &self.phases[at];
                 let end = phase.axes.len() - usize::from(phase.prefix);
-                let Some(k) = (1..end)
-                    .find(|k| self.mergeable(phase.axes[k - 1], phase.axes[*k], std::iter::once(phase)))
-                else {
+                let Some(k) = (1..end).find(|k| {
+                    self.mergeable(phase.axes[k - 1], phase.axes[*k], std::iter::once(phase))
+                }) else {
                     break;
                 };
                 let phase = &mut self.phases[at];
@@ -169,14 +169,21 @@ impl<'n> Lowered<'n> {
     }
 
     /// True if the two appear everywhere as `outer · extent + inner`.
-    fn mergeable<'a>(&self, outer: AxisId, inner: AxisId, phases: impl Iterator<Item = &'a Phase<'n>>) -> bool
+    fn mergeable<'a>(
+        &self,
+        outer: AxisId,
+        inner: AxisId,
+        phases: impl Iterator<Item = &'a Phase<'n>>,
+    ) -> bool
     where
         'n: 'a,
     {
         let extent = self.extent(inner) as i64;
         let mut all = true;
         for sum in phases.flat_map(|phase| &phase.body).flat_map(Op::sums) {
-            sum.visit(&mut |s| all &= s.coefficient(outer) == s.coefficient(inner).wrapping_mul(extent));
+            sum.visit(&mut |s| {
+                all &= s.coefficient(outer) == s.coefficient(inner).wrapping_mul(extent)
+            });
         }
         all
     }
@@ -196,9 +203,9 @@ impl Op<'_> {
         match self {
             Op::Index { value, .. } => Box::new(std::iter::once(value)),
             Op::Test { guards, .. } => Box::new(guards.iter().map(|g| &g.value)),
-            Op::Load { place, .. } | Op::Store { place, .. } => {
-                Box::new(std::iter::once(&place.offset).chain(place.guards.iter().map(|g| &g.value)))
-            }
+            Op::Load { place, .. } | Op::Store { place, .. } => Box::new(
+                std::iter::once(&place.offset).chain(place.guards.iter().map(|g| &g.value)),
+            ),
             Op::Group(group) => Box::new(group.places().map(|(place, _)| &place.offset)),
             _ => Box::new(std::iter::empty()),
         }
@@ -209,7 +216,8 @@ impl Op<'_> {
             Op::Index { value, .. } => Box::new(std::iter::once(value)),
             Op::Test { guards, .. } => Box::new(guards.iter_mut().map(|g| &mut g.value)),
             Op::Load { place, .. } | Op::Store { place, .. } => Box::new(
-                std::iter::once(&mut place.offset).chain(place.guards.iter_mut().map(|g| &mut g.value)),
+                std::iter::once(&mut place.offset)
+                    .chain(place.guards.iter_mut().map(|g| &mut g.value)),
             ),
             Op::Group(group) => Box::new(group.places_mut().map(|place| &mut place.offset)),
             _ => Box::new(std::iter::empty()),

@@ -233,8 +233,13 @@ impl CompiledNest {
     /// No other code writes it, nor reads it if the nest writes it. Parameters share a span only
     /// if the nest reads each element before it writes it, in the same iteration
     /// ([`wengert_core::nest::may_alias`]).
-    pub(crate) unsafe fn run_on(&self, workspace: &Workspace, spans: &[Span]) -> Result<(), Diagnostic> {
-        let aliased = self.check(workspace, spans).map_err(|e| e.context(format!("nest @{}", self.name)))?;
+    pub(crate) unsafe fn run_on(
+        &self,
+        workspace: &Workspace,
+        spans: &[Span],
+    ) -> Result<(), Diagnostic> {
+        let aliased =
+            self.check(workspace, spans).map_err(|e| e.context(format!("nest @{}", self.name)))?;
         if self.units == 0 {
             return Ok(());
         }
@@ -247,7 +252,9 @@ impl CompiledNest {
                 let [source, result] = [source, result].map(|k| spans[k].pointer());
                 // SAFETY: the nest was verified, the spans are checked and share no memory, and
                 // each part belongs to one task.
-                unsafe { transposition.run(source, result, task * grain..parts.min((task + 1) * grain)) };
+                unsafe {
+                    transposition.run(source, result, task * grain..parts.min((task + 1) * grain))
+                };
             };
             return workspace.pool().parallel_for(parts.div_ceil(grain), run).map_err(failed);
         }
@@ -294,17 +301,24 @@ impl CompiledNest {
                 }
                 let same = buffer.pointer() == other.pointer() && buffer.bytes() == other.bytes();
                 if of.written || !same {
-                    let text = format!("the buffers of `{}` and `{}` overlap", parameter.name, of.name);
+                    let text =
+                        format!("the buffers of `{}` and `{}` overlap", parameter.name, of.name);
                     return Err(Diagnostic::new(text));
                 }
-                aliased |= 1u64.checked_shl(k as u32).unwrap_or(0) | 1u64.checked_shl(j as u32).unwrap_or(0);
+                aliased |= 1u64.checked_shl(k as u32).unwrap_or(0)
+                    | 1u64.checked_shl(j as u32).unwrap_or(0);
             }
         }
         Ok(aliased)
     }
 
     /// A thread's view of its scratch memory.
-    fn runner<'a>(&'a self, scratch: &'a mut [u8], spans: &'a [Span], aliased: u64) -> run::Runner<'a> {
+    fn runner<'a>(
+        &'a self,
+        scratch: &'a mut [u8],
+        spans: &'a [Span],
+        aliased: u64,
+    ) -> run::Runner<'a> {
         let base = scratch.as_mut_ptr();
         let fits = scratch.len() >= self.scratch && base.addr().is_multiple_of(ALIGNMENT);
         assert!(fits, "checked before the run");

@@ -55,12 +55,16 @@ fn parts(
     uses: &[usize],
     constant: &dyn Fn(Reg) -> Option<Scalar>,
 ) -> Option<[Reg; 3]> {
-    let Op::Scalar { result, op: ScalarOp::Select, operands: [condition, zero, product] } = selection else {
+    let Op::Scalar { result, op: ScalarOp::Select, operands: [condition, zero, product] } =
+        selection
+    else {
         return None;
     };
     let found = |reg: &Reg, wanted: ScalarOp| {
         body.iter().rev().find_map(|op| match op {
-            Op::Scalar { result, op, operands } if result == reg && *op == wanted => Some(*operands),
+            Op::Scalar { result, op, operands } if result == reg && *op == wanted => {
+                Some(*operands)
+            }
             _ => None,
         })
     };
@@ -98,8 +102,7 @@ mod tests {
 
     #[test]
     fn three_instructions_are_one() {
-        let found =
-            "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4";
+        let found = "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4";
         assert_eq!(counts(&format!("{found} store %y[i], %5")), (5, 1));
         // The comparison stays if another instruction reads it.
         let both = format!("{found} %6: f32 = select %3, %1, %5 store %y[i], %6");

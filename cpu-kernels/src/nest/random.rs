@@ -120,8 +120,11 @@ impl Writer<'_> {
             for _ in 0..self.random.below(3) {
                 let (values, combine) = self.tuple();
                 let lanes = 1 << self.random.below(7);
-                let block =
-                    if self.random.chance(40) { lanes * (1 + self.random.below(4) as u32) } else { 0 };
+                let block = if self.random.chance(40) {
+                    lanes * (1 + self.random.below(4) as u32)
+                } else {
+                    0
+                };
                 results.extend(self.b.reduce(&values, combine, Tree { lanes, block }));
             }
         }
@@ -145,7 +148,8 @@ impl Writer<'_> {
 
     /// A register of the dtype.
     fn operand(&mut self, dtype: DType) -> Reg {
-        let fitting: Vec<Reg> = self.visible.iter().copied().filter(|r| self.b.dtype(*r) == dtype).collect();
+        let fitting: Vec<Reg> =
+            self.visible.iter().copied().filter(|r| self.b.dtype(*r) == dtype).collect();
         let reg = if !fitting.is_empty() && self.random.chance(90) {
             self.random.pick(&fitting)
         } else if !self.visible.is_empty() && self.random.chance(50) {
@@ -161,7 +165,8 @@ impl Writer<'_> {
 
     /// A combine program, and its operands.
     fn tuple(&mut self) -> (Vec<Reg>, Combine) {
-        let number = self.random.pick(&[DType::F32, DType::F32, DType::F64, DType::I32, DType::I64]);
+        let number =
+            self.random.pick(&[DType::F32, DType::F32, DType::F64, DType::I32, DType::I64]);
         match self.random.below(8) {
             0 => (vec![self.operand(number)], Combine::prod(number)),
             1 => (vec![self.operand(number)], Combine::max(number)),
@@ -276,7 +281,8 @@ impl Writer<'_> {
         if matches!(op, ScalarOp::Convert | ScalarOp::Bitcast) {
             return;
         }
-        let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|d| op.class().contains(*d)).collect();
+        let dtypes: Vec<DType> =
+            DType::ALL.into_iter().filter(|d| op.class().contains(*d)).collect();
         let dtype = if op.class().contains(DType::F32) && self.random.chance(60) {
             DType::F32
         } else {
@@ -352,12 +358,17 @@ impl Writer<'_> {
             }
             1 => {
                 let shift = self.random.below(5) as i64 - 2;
-                let shape: Vec<usize> = indices.iter().map(|(_, high)| *high as usize + 1).collect();
+                let shape: Vec<usize> =
+                    indices.iter().map(|(_, high)| *high as usize + 1).collect();
                 let moved: Vec<Affine> = indices.iter().map(|(e, _)| e.offset(shift)).collect();
                 let mut guards: Vec<Guard> = moved
                     .iter()
                     .zip(&shape)
-                    .map(|(index, extent)| Guard { index: index.clone(), low: 0, high: *extent as i64 })
+                    .map(|(index, extent)| Guard {
+                        index: index.clone(),
+                        low: 0,
+                        high: *extent as i64,
+                    })
                     .collect();
                 if self.random.chance(50) {
                     guards.extend(self.guards(1));
@@ -367,8 +378,10 @@ impl Writer<'_> {
                 self.b.load_guarded(buffer, &moved, &guards, fill)
             }
             _ => {
-                let shape: Vec<usize> =
-                    indices.iter().map(|(_, high)| *high as usize + 1 + self.random.below(2)).collect();
+                let shape: Vec<usize> = indices
+                    .iter()
+                    .map(|(_, high)| *high as usize + 1 + self.random.below(2))
+                    .collect();
                 let known = self.inputs.iter().find(|(_, s, d)| *s == shape && *d == dtype);
                 let buffer = match known {
                     Some((buffer, ..)) => *buffer,
@@ -386,7 +399,8 @@ impl Writer<'_> {
     fn dense(&mut self) -> (Vec<usize>, Vec<Affine>) {
         let mut axes = self.axes();
         if self.random.chance(30) {
-            let (a, b) = (self.random.below(axes.len().max(1)), self.random.below(axes.len().max(1)));
+            let (a, b) =
+                (self.random.below(axes.len().max(1)), self.random.below(axes.len().max(1)));
             if !axes.is_empty() {
                 axes.swap(a, b);
             }
@@ -403,7 +417,8 @@ impl Writer<'_> {
     fn store_output(&mut self) {
         for _ in 0..1 + self.random.below(2) {
             let dtype = self.random.pick(&DType::ALL);
-            let value = if self.random.chance(60) { self.operand(DType::F32) } else { self.operand(dtype) };
+            let value =
+                if self.random.chance(60) { self.operand(DType::F32) } else { self.operand(dtype) };
             let dtype = self.b.dtype(value);
             let (shape, indices) = self.dense();
             let buffer = self.b.output("y", dtype, &shape);
@@ -449,7 +464,10 @@ pub(super) fn literal(random: &mut Random, dtype: DType, shape: &[usize]) -> Lit
     let count: usize = shape.iter().product();
     let values: Vec<Scalar> = (0..count)
         .map(|_| match random.below(40) {
-            0 => Scalar::from_f64(dtype, random.pick(&[0.0, -0.0, f64::INFINITY, f64::NAN, 1e-41, -3e38])),
+            0 => Scalar::from_f64(
+                dtype,
+                random.pick(&[0.0, -0.0, f64::INFINITY, f64::NAN, 1e-41, -3e38]),
+            ),
             1..10 => Scalar::from_i64(dtype, random.below(7) as i64 - 2),
             _ => Scalar::from_f64(dtype, random.below(1 << 20) as f64 / f64::from(1 << 17) - 4.0),
         })

@@ -31,10 +31,15 @@ impl Repeat {
     /// The last loop over rows, if a block spans all rows of an iteration.
     pub fn of_rows(nest: &CompiledNest) -> Option<Repeat> {
         let whole = nest.rows.as_ref().is_some_and(|rows| rows.positions() <= nest.lanes);
-        let ([phase], Some(axis)) = (nest.phases.as_slice(), nest.outer.last()) else { return None };
+        let ([phase], Some(axis)) = (nest.phases.as_slice(), nest.outer.last()) else {
+            return None;
+        };
         let native = nest.only_step()?;
-        let fits =
-            whole && phase.runs && phase.loops.is_empty() && phase.reductions.is_empty() && !axis.reverse;
+        let fits = whole
+            && phase.runs
+            && phase.loops.is_empty()
+            && phase.reductions.is_empty()
+            && !axis.reverse;
         Repeat::of(native, axis).filter(|_| fits)
     }
 
@@ -49,7 +54,9 @@ impl Repeat {
             }
         };
         let strides: Vec<isize> = native.entries.iter().map(stride).collect::<Option<_>>()?;
-        Some(Repeat { strides: strides.into_iter().enumerate().filter(|(_, stride)| *stride != 0).collect() })
+        Some(Repeat {
+            strides: strides.into_iter().enumerate().filter(|(_, stride)| *stride != 0).collect(),
+        })
     }
 }
 
@@ -85,7 +92,9 @@ impl Runner<'_> {
     /// Runs some units of a nest whose rows have one step.
     pub(super) fn repeat_rows(&mut self, units: Range<usize>, repeat: &Repeat) {
         let nest = self.nest;
-        let (Some(rows), Some(native), Some(axis)) = (&nest.rows, nest.only_step(), nest.outer.last()) else {
+        let (Some(rows), Some(native), Some(axis)) =
+            (&nest.rows, nest.only_step(), nest.outer.last())
+        else {
             return;
         };
         let mut unit = units.start;

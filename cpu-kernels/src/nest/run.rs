@@ -195,7 +195,9 @@ impl Runner<'_> {
                     // only for whole chunks of valid elements. Blocks are identical or disjoint:
                     // homes of live registers are distinct, and memory is written early only if
                     // no other instruction reads it.
-                    unsafe { kernel(self.frame.pointers[*result as usize], a, b, c, count, *repeat) };
+                    unsafe {
+                        kernel(self.frame.pointers[*result as usize], a, b, c, count, *repeat)
+                    };
                 }
                 Step::Chain { chain, result, arguments, repeat } => {
                     let operands = arguments.map(|reg| self.frame.pointers[reg as usize]);
@@ -228,7 +230,9 @@ impl Runner<'_> {
                         let base = value.base(&self.frame);
                         // SAFETY: the home has a block's lanes; integers wrap by dropping high
                         // bytes.
-                        unsafe { moves::ramp(home, base, value.step, dtype.size(), self.frame.count) };
+                        unsafe {
+                            moves::ramp(home, base, value.step, dtype.size(), self.frame.count)
+                        };
                     } else {
                         value.fill(&mut self.frame, 0);
                         // SAFETY: the home has a block's lanes.
@@ -262,8 +266,10 @@ impl Runner<'_> {
                     let (count, first) = (self.frame.count, offset.base(&self.frame));
                     self.assert_inside(Some(k), first, size);
                     self.assert_inside(Some(k), first + count as i64 - 1, size);
-                    let source = self.frame.buffers[k].pointer().wrapping_add(first as usize * size);
-                    let pointer = if count.is_multiple_of(CHUNK) && self.is_direct(*direct, Some(k)) {
+                    let source =
+                        self.frame.buffers[k].pointer().wrapping_add(first as usize * size);
+                    let pointer = if count.is_multiple_of(CHUNK) && self.is_direct(*direct, Some(k))
+                    {
                         source
                     } else {
                         let home = self.home(*result);
@@ -337,7 +343,9 @@ impl Runner<'_> {
     fn is_direct(&self, direct: Direct, parameter: Option<usize>) -> bool {
         match direct {
             Direct::Always => true,
-            Direct::Unaliased => parameter.is_none_or(|k| k < 64 && self.frame.aliased & (1 << k) == 0),
+            Direct::Unaliased => {
+                parameter.is_none_or(|k| k < 64 && self.frame.aliased & (1 << k) == 0)
+            }
             Direct::Never => false,
         }
     }
@@ -399,12 +407,20 @@ impl Runner<'_> {
         let target = home.wrapping_add(lanes.from * size);
         if load.offset.is_linear() && !lanes.masked {
             let step = load.offset.step;
-            let first = load.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
+            let first =
+                load.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
             self.assert_inside(parameter, first, size);
-            self.assert_inside(parameter, first.wrapping_add(step.wrapping_mul(taken as i64 - 1)), size);
+            self.assert_inside(
+                parameter,
+                first.wrapping_add(step.wrapping_mul(taken as i64 - 1)),
+                size,
+            );
             let source = element(first);
             if step == 1 {
-                if taken == count && count.is_multiple_of(CHUNK) && self.is_direct(load.direct, parameter) {
+                if taken == count
+                    && count.is_multiple_of(CHUNK)
+                    && self.is_direct(load.direct, parameter)
+                {
                     self.frame.pointers[load.result as usize] = source;
                 } else {
                     // SAFETY: the lanes' elements are in bounds, as the verifier proved; the home
@@ -422,7 +438,9 @@ impl Runner<'_> {
         let offsets = &offsets[lanes.from..lanes.to];
         if lanes.masked {
             // SAFETY: where the mask is not 0, the guards hold, and the element is in bounds.
-            unsafe { moves::gather_masked(target, memory, offsets, &mask[lanes.from..lanes.to], size) };
+            unsafe {
+                moves::gather_masked(target, memory, offsets, &mask[lanes.from..lanes.to], size)
+            };
         } else {
             // SAFETY: all lanes' elements are in bounds, as the verifier proved, or clamped.
             unsafe { moves::gather(target, memory, offsets, size) };
@@ -440,7 +458,8 @@ impl Runner<'_> {
     /// Binds the stored register to memory: its next definition writes there.
     fn bind(&mut self, store: &Store) {
         let (memory, parameter) = self.place(store);
-        let direct = self.frame.count.is_multiple_of(CHUNK) && self.is_direct(store.direct, parameter);
+        let direct =
+            self.frame.count.is_multiple_of(CHUNK) && self.is_direct(store.direct, parameter);
         self.frame.pointers[store.value as usize] = if direct {
             let first = store.offset.base(&self.frame);
             self.assert_inside(parameter, first, store.size);
@@ -464,16 +483,22 @@ impl Runner<'_> {
         } else {
             passing(&store.conditions, &mut self.frame)
         };
-        let taken = if store.single { (lanes.to - lanes.from).min(1) } else { lanes.to - lanes.from };
+        let taken =
+            if store.single { (lanes.to - lanes.from).min(1) } else { lanes.to - lanes.from };
         if taken == 0 {
             return;
         }
         let source = value.wrapping_add(if store.single { 0 } else { lanes.from * size });
         if store.offset.is_linear() && !lanes.masked {
             let step = store.offset.step;
-            let first = store.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
+            let first =
+                store.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
             self.assert_inside(parameter, first, size);
-            self.assert_inside(parameter, first.wrapping_add(step.wrapping_mul(taken as i64 - 1)), size);
+            self.assert_inside(
+                parameter,
+                first.wrapping_add(step.wrapping_mul(taken as i64 - 1)),
+                size,
+            );
             let target = memory.wrapping_offset(first.wrapping_mul(size as i64) as isize);
             // SAFETY: the lanes' elements are in bounds, as the verifier proved, and no other row
             // writes them. The register has a block's lanes, or one if a single element is
@@ -494,7 +519,9 @@ impl Runner<'_> {
         let (offsets, mask) = self.frame.index_and_mask();
         let range = lanes.from..lanes.to;
         // SAFETY: as above, where the mask is not 0.
-        unsafe { moves::scatter_masked(memory, source, &offsets[range.clone()], &mask[range], size) };
+        unsafe {
+            moves::scatter_masked(memory, source, &offsets[range.clone()], &mask[range], size)
+        };
     }
 
     fn prefix(&mut self, prefix: &Prefix) {
@@ -504,10 +531,16 @@ impl Runner<'_> {
         if self.nest.rows.is_some() {
             // SAFETY: values, results and states have a block's lanes, of the tuple's dtypes.
             unsafe {
-                program.combine(frame, frame.padded, |k| (frame.at(prefix.states[k]), value(k).cast_const()));
+                program.combine(frame, frame.padded, |k| {
+                    (frame.at(prefix.states[k]), value(k).cast_const())
+                });
                 for (k, result) in prefix.results.iter().enumerate() {
                     let bytes = frame.padded * program.sizes[k];
-                    std::ptr::copy_nonoverlapping(frame.at(prefix.states[k]), self.home(*result), bytes);
+                    std::ptr::copy_nonoverlapping(
+                        frame.at(prefix.states[k]),
+                        self.home(*result),
+                        bytes,
+                    );
                 }
             }
         } else if let Some(scan) = program.scan {

@@ -79,10 +79,13 @@ impl Schedule {
     /// where several are short but an access does not step through them as through one axis.
     fn rows(nest: &Lowered<'_>, lanes: usize, native: bool) -> VectorAxes {
         let several = last_axes(nest, &nest.parallel, false);
-        let Some(last) = several.axes.last().filter(|_| several.axes.len() > 1) else { return several };
+        let Some(last) = several.axes.last().filter(|_| several.axes.len() > 1) else {
+            return several;
+        };
         let alone = VectorAxes { axes: vec![*last], extents: vec![nest.extent(*last)] };
-        let each =
-            |rows: &VectorAxes| of_rows(nest, rows, lanes, native) / rows.positions().clamp(1, lanes) as f64;
+        let each = |rows: &VectorAxes| {
+            of_rows(nest, rows, lanes, native) / rows.positions().clamp(1, lanes) as f64
+        };
         if alone.positions() >= CHUNK && each(&alone) < each(&several) { alone } else { several }
     }
 }
@@ -108,7 +111,9 @@ fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize, native: bool) ->
 fn last_axes(nest: &Lowered<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes {
     let mut vector = VectorAxes::default();
     for axis in axes.iter().rev() {
-        if !vector.axes.is_empty() && (only_last || vector.positions() >= FEW || vector.positions() == 0) {
+        if !vector.axes.is_empty()
+            && (only_last || vector.positions() >= FEW || vector.positions() == 0)
+        {
             break;
         }
         vector.axes.insert(0, *axis);
@@ -119,15 +124,24 @@ fn last_axes(nest: &Lowered<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes
 
 /// Cost of a phase, in nanoseconds, roughly: for one row if the vector axes are inner ones, else
 /// for `rows` rows.
-fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize, lanes: usize) -> f64 {
+fn cost(
+    nest: &Lowered<'_>,
+    phase: &Phase<'_>,
+    vector: &VectorAxes,
+    rows: usize,
+    lanes: usize,
+) -> f64 {
     let inner: usize = phase.axes.iter().map(|a| nest.extent(*a)).product();
     let is_inner = vector.axes.first().is_some_and(|a| phase.axes.contains(a));
     let along = if is_inner { vector.positions() } else { rows };
     let count = along.clamp(1, lanes);
     let blocks = if is_inner { inner.div_ceil(count.max(1)) } else { inner };
     // A loop that only runs native code computes its pointers once.
-    let step =
-        if !is_inner && inner > 1 && phase.body.iter().all(|op| steady(vector, op)) { 0.35 } else { 1.0 };
+    let step = if !is_inner && inner > 1 && phase.body.iter().all(|op| steady(vector, op)) {
+        0.35
+    } else {
+        1.0
+    };
     let block = |cost: f64, lane: f64| step * cost + lane * count.next_multiple_of(16) as f64;
     let mut sum = 0.0;
     for op in &phase.body {
@@ -138,7 +152,9 @@ fn cost(nest: &Lowered<'_>, phase: &Phase<'_>, vector: &VectorAxes, rows: usize,
             Op::Const { .. } => 0.0,
             Op::Index { value, .. } => block(5.0, if vector.constant(value) { 0.0 } else { 1.0 }),
             Op::Test { .. } => block(8.0, 0.1),
-            Op::Load { place, .. } | Op::Store { place, .. } => block(6.0, access_cost(vector, place)),
+            Op::Load { place, .. } | Op::Store { place, .. } => {
+                block(6.0, access_cost(vector, place))
+            }
             Op::Prefix(_) if is_inner => block(10.0, 2.0),
             Op::Prefix(_) => block(5.0, 0.1),
             // Groups are formed only after a schedule is chosen.
@@ -200,13 +216,16 @@ fn steady(vector: &VectorAxes, op: &Op) -> bool {
 fn linear(vector: &VectorAxes, sum: &Sum) -> bool {
     sum.terms.iter().all(|(term, _)| match term {
         super::sum::Term::Register(_) => true,
-        super::sum::Term::Div(e, _) | super::sum::Term::Mod(e, _) | super::sum::Term::Clamp(e, _) => {
-            vector.constant(e)
-        }
+        super::sum::Term::Div(e, _)
+        | super::sum::Term::Mod(e, _)
+        | super::sum::Term::Clamp(e, _) => vector.constant(e),
     })
 }
 
 /// The axes of a phase that are not vectorised.
-pub(super) fn plain<'a>(axes: &'a [AxisId], vector: &'a VectorAxes) -> impl Iterator<Item = AxisId> + 'a {
+pub(super) fn plain<'a>(
+    axes: &'a [AxisId],
+    vector: &'a VectorAxes,
+) -> impl Iterator<Item = AxisId> + 'a {
     axes.iter().copied().filter(|a| !vector.axes.iter().any(|v| v.index() == a.index()))
 }

@@ -35,7 +35,9 @@ impl From<&Affine> for Sum {
                 nest::Term::FloorDiv(inner, d) => {
                     sum.terms.push((Term::Div((&**inner).into(), *d), *coefficient))
                 }
-                nest::Term::Mod(inner, d) => sum.terms.push((Term::Mod((&**inner).into(), *d), *coefficient)),
+                nest::Term::Mod(inner, d) => {
+                    sum.terms.push((Term::Mod((&**inner).into(), *d), *coefficient))
+                }
             }
         }
         sum

@@ -18,8 +18,9 @@ impl Machines {
     fn new() -> Self {
         let pool = |threads| Arc::new(Pool::new(threads).expect("threads start"));
         let best = Simd::available().last().expect("one is there");
-        let mut all: Vec<Workspace> =
-            Simd::available().map(|simd| Workspace::new(pool(1), simd).expect("available")).collect();
+        let mut all: Vec<Workspace> = Simd::available()
+            .map(|simd| Workspace::new(pool(1), simd).expect("available"))
+            .collect();
         all.extend([2, 3].map(|threads| Workspace::new(pool(threads), best).expect("available")));
         Machines(all)
     }
@@ -56,7 +57,8 @@ fn execute(
     }
     let spans: Vec<Span> = (0..memories.len())
         .map(|k| {
-            let at = aliased.iter().find(|(operand, _)| *operand == k).map_or(k, |(_, result)| *result);
+            let at =
+                aliased.iter().find(|(operand, _)| *operand == k).map_or(k, |(_, result)| *result);
             let memory = &mut memories[at];
             Span::new(NonNull::new(memory.as_mut_ptr()).expect("not null"), memory.len(), true)
         })
@@ -68,7 +70,9 @@ fn execute(
         .parameters()
         .zip(&memories)
         .filter(|((_, b), _)| matches!(b.role, BufferRole::Out | BufferRole::InOut))
-        .map(|((_, b), memory)| Literal::from_bytes(b.dtype, &b.shape, memory).expect("as many bytes"))
+        .map(|((_, b), memory)| {
+            Literal::from_bytes(b.dtype, &b.shape, memory).expect("as many bytes")
+        })
         .collect())
 }
 
@@ -78,7 +82,8 @@ fn same(a: Scalar, b: Scalar) -> bool {
 }
 
 fn compare(nest: &Nest, wanted: &[Literal], got: &[Literal], what: &str) {
-    let written = nest.parameters().filter(|(_, b)| matches!(b.role, BufferRole::Out | BufferRole::InOut));
+    let written =
+        nest.parameters().filter(|(_, b)| matches!(b.role, BufferRole::Out | BufferRole::InOut));
     for (((_, buffer), want), got) in written.zip(wanted).zip(got) {
         let name = &buffer.name;
         for k in 0..want.len() {
@@ -95,15 +100,18 @@ fn check(nest: &Nest, inputs: &[Literal], machines: &mut Machines) -> bool {
     for workspace in &mut machines.0 {
         let simd = workspace.simd();
         let code = [false, true].into_iter().filter(|native| !native || simd >= Simd::Avx512);
-        for (native, schedule) in code.flat_map(|n| [None, Some(true), Some(false)].map(|s| (n, s))) {
-            let compiled =
-                CompiledNest::with_options(nest, simd, schedule, native).expect("a verified nest compiles");
+        for (native, schedule) in code.flat_map(|n| [None, Some(true), Some(false)].map(|s| (n, s)))
+        {
+            let compiled = CompiledNest::with_options(nest, simd, schedule, native)
+                .expect("a verified nest compiles");
             let threads = workspace.pool().threads();
-            let what = format!("{simd:?}, {threads} threads, by rows {schedule:?}, native {native}");
+            let what =
+                format!("{simd:?}, {threads} threads, by rows {schedule:?}, native {native}");
             let got = execute(&compiled, nest, workspace, inputs, &[]).expect("runs");
             compare(nest, &wanted, &got, &what);
             for (operand, result, wanted) in aliases(nest, inputs) {
-                let got = execute(&compiled, nest, workspace, inputs, &[(operand, result)]).expect("runs");
+                let got = execute(&compiled, nest, workspace, inputs, &[(operand, result)])
+                    .expect("runs");
                 compare(nest, &wanted, &got, &format!("{what}, {operand} over {result}"));
             }
         }
@@ -113,13 +121,18 @@ fn check(nest: &Nest, inputs: &[Literal], machines: &mut Machines) -> bool {
 
 /// Pairs of parameters that may share memory, and the results of the nest (the same).
 fn aliases(nest: &Nest, inputs: &[Literal]) -> Vec<(usize, usize, Vec<Literal>)> {
-    let of =
-        |role| nest.parameters().filter(move |(_, b)| b.role == role).map(|(id, _)| id).collect::<Vec<_>>();
+    let of = |role| {
+        nest.parameters().filter(move |(_, b)| b.role == role).map(|(id, _)| id).collect::<Vec<_>>()
+    };
     let mut pairs = vec![];
     for operand in of(BufferRole::In) {
         for result in of(BufferRole::Out) {
             if may_alias(nest, &[(operand, result)]) {
-                pairs.push((operand.index(), result.index(), interpret(nest, inputs).expect("did before")));
+                pairs.push((
+                    operand.index(),
+                    result.index(),
+                    interpret(nest, inputs).expect("did before"),
+                ));
             }
         }
     }
@@ -298,7 +311,12 @@ fn axes_are_exchanged() {
         let nests = [
             text(dtype, ["64,48", "48,64"], "i: 48, j: 64", ["j, i", "i, j"]),
             text(dtype, ["37,21", "21,37"], "i: 21, j: 37", ["j, i", "i, j"]),
-            text(dtype, ["3,20,5,16", "3,5,16,20"], "a: 3, c: 5, i: 16, j: 20", ["a, j, c, i", "a, c, i, j"]),
+            text(
+                dtype,
+                ["3,20,5,16", "3,5,16,20"],
+                "a: 3, c: 5, i: 16, j: 20",
+                ["a, j, c, i", "a, c, i, j"],
+            ),
             text(dtype, ["9,40,8", "8,40,9"], "i: 8, a: 40, j: 9", ["j, a, i", "i, a, j"]),
             text(dtype, ["40,60", "17,18"], "i: 17, j: 18", ["j+3, i+30", "i, j"]),
         ];
@@ -334,9 +352,12 @@ fn runs_refuse_wrong_buffers() {
     workspace.reserve(compiled.scratch_bytes()).expect("little");
     assert!(run(&workspace, &mut [Buffer::reading(&x)]).contains("takes 2 buffers, not 1"));
     assert!(
-        run(&workspace, &mut [Buffer::reading(&x), Buffer::writing(&mut short)]).contains("`y` has 16 bytes")
+        run(&workspace, &mut [Buffer::reading(&x), Buffer::writing(&mut short)])
+            .contains("`y` has 16 bytes")
     );
-    assert!(run(&workspace, &mut [Buffer::reading(&x), Buffer::reading(&y)]).contains("`y` is written"));
+    assert!(
+        run(&workspace, &mut [Buffer::reading(&x), Buffer::reading(&y)]).contains("`y` is written")
+    );
     let mut bytes = AlignedBytes::new(32).expect("little");
     let (_, odd) = bytes.split_at_mut(1);
     let error = run(&workspace, &mut [Buffer::reading(&odd[..16]), Buffer::writing(&mut y)]);

@@ -48,8 +48,10 @@ impl Transposition {
     /// The transposition of a nest, if the nest is one.
     pub fn of(nest: &Lowered<'_>, simd: Simd) -> Option<Transposition> {
         let [phase] = nest.phases.as_slice() else { return None };
-        let [Op::Load { result: value, place: from, fill: None }, Op::Store { place: to, value: stored }] =
-            phase.body.as_slice()
+        let [
+            Op::Load { result: value, place: from, fill: None },
+            Op::Store { place: to, value: stored },
+        ] = phase.body.as_slice()
         else {
             return None;
         };
@@ -62,7 +64,8 @@ impl Transposition {
         if !(alone && roles && value == stored && plain(from) && plain(to)) {
             return None;
         }
-        let distance = |place: &Place, axis: AxisId| usize::try_from(place.offset.coefficient(axis)).ok();
+        let distance =
+            |place: &Place, axis: AxisId| usize::try_from(place.offset.coefficient(axis)).ok();
         let axis = |id: &AxisId| {
             let (from, to) = (distance(from, *id)?, distance(to, *id)?);
             Some(Axis { extent: nest.extent(*id), from, to })
@@ -125,7 +128,8 @@ impl Transposition {
         let strips = self.run.extent.div_ceil(SIDE);
         for part in parts {
             let (mut rest, first) = (part / strips, part % strips * SIDE);
-            let (mut from, mut to) = (self.from + first * self.run.from, self.to + first * self.run.to);
+            let (mut from, mut to) =
+                (self.from + first * self.run.from, self.to + first * self.run.to);
             for axis in self.outer.iter().rev() {
                 let at = rest % axis.extent;
                 rest /= axis.extent;
@@ -135,8 +139,10 @@ impl Transposition {
             let width = SIDE.min(self.run.extent - first);
             for line in (0..self.line.extent).step_by(SIDE) {
                 let height = SIDE.min(self.line.extent - line);
-                let (from, to) =
-                    (source.wrapping_add(from + line * self.line.from), result.wrapping_add(to + line));
+                let (from, to) = (
+                    source.wrapping_add(from + line * self.line.from),
+                    result.wrapping_add(to + line),
+                );
                 // SAFETY: the elements of the square are positions of all axes, and so the
                 // nest's. If there are squares, elements have 4 bytes and the machine AVX2.
                 unsafe {
@@ -148,7 +154,8 @@ impl Transposition {
                     }
                     for i in 0..width {
                         for j in 0..height {
-                            to.add(i * self.run.to + j).write(from.add(j * self.line.from + i).read());
+                            to.add(i * self.run.to + j)
+                                .write(from.add(j * self.line.from + i).read());
                         }
                     }
                 }

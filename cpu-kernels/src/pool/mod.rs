@@ -155,10 +155,12 @@ impl Pool {
             return Ok(pool);
         }
         let threads = match std::env::var("WENGERT_THREADS") {
-            Ok(text) => text.trim().parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(|| {
-                Diagnostic::new(format!("WENGERT_THREADS is `{text}`"))
-                    .help("set it to the number of threads, from 1 to 4096, or unset it")
-            })?,
+            Ok(text) => {
+                text.trim().parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(|| {
+                    Diagnostic::new(format!("WENGERT_THREADS is `{text}`"))
+                        .help("set it to the number of threads, from 1 to 4096, or unset it")
+                })?
+            }
             Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
         };
         let pool = Arc::new(Pool::new(threads)?);
@@ -193,17 +195,25 @@ impl Pool {
     /// threads; returns when all are done.
     ///
     /// Error: a task panicked; then some of the tasks may not have run.
-    pub fn parallel_for(&self, tasks: usize, body: impl Fn(usize, usize) + Sync) -> Result<(), TaskPanicked> {
+    pub fn parallel_for(
+        &self,
+        tasks: usize,
+        body: impl Fn(usize, usize) + Sync,
+    ) -> Result<(), TaskPanicked> {
         self.run(tasks, &body)
     }
 
     fn run(&self, tasks: usize, body: &Body<'_>) -> Result<(), TaskPanicked> {
-        let within =
-            WITHIN.get().filter(|(pool, _)| *pool == self.shared.address()).map(|(_, thread)| thread);
+        let within = WITHIN
+            .get()
+            .filter(|(pool, _)| *pool == self.shared.address())
+            .map(|(_, thread)| thread);
         if tasks <= 1 || self.workers.is_empty() || within.is_some() {
             let thread = within.unwrap_or(0);
-            return catch_unwind(AssertUnwindSafe(|| (0..tasks).for_each(|task| body(thread, task))))
-                .map_err(|payload| TaskPanicked(message(payload.as_ref())));
+            return catch_unwind(AssertUnwindSafe(|| {
+                (0..tasks).for_each(|task| body(thread, task))
+            }))
+            .map_err(|payload| TaskPanicked(message(payload.as_ref())));
         }
         let shared = &*self.shared;
         let submitting = lock(&shared.submit);
@@ -420,5 +430,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| s.to_string());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
 }

@@ -192,12 +192,14 @@ mod tests {
         }
         for mine in processors {
             with_sleeper(mine, &usual, |sleepers, worker| {
-                sched_setaffinity(None, &only(mine)).expect("it is one of the processors that there are");
+                sched_setaffinity(None, &only(mine))
+                    .expect("it is one of the processors that there are");
                 assert_eq!(settle(sleepers), 1);
                 let bound = sched_getaffinity(Some(worker)).expect("the system tells");
                 assert_eq!(bound.count(), 1);
                 assert!(
-                    !bound.is_set(mine) && (0..CpuSet::MAX_CPU).all(|p| !bound.is_set(p) || usual.is_set(p))
+                    !bound.is_set(mine)
+                        && (0..CpuSet::MAX_CPU).all(|p| !bound.is_set(p) || usual.is_set(p))
                 );
                 release(sleepers);
                 assert_eq!(sched_getaffinity(Some(worker)).expect("the system tells"), usual);
@@ -212,7 +214,8 @@ mod tests {
         let processors = processors(&usual);
         if let [mine, other, ..] = processors[..] {
             with_sleeper(other, &usual, |sleepers, worker| {
-                sched_setaffinity(None, &only(mine)).expect("it is one of the processors that there are");
+                sched_setaffinity(None, &only(mine))
+                    .expect("it is one of the processors that there are");
                 assert_eq!(settle(sleepers), 1);
                 assert_eq!(sched_getaffinity(Some(worker)).expect("the system tells"), usual);
                 sched_setaffinity(None, &usual).expect("it was so before");

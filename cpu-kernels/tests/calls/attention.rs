@@ -25,7 +25,13 @@ fn operands(call: &Attention, seed: u64) -> Vec<Literal> {
     operands
 }
 
-fn attention(extents: [usize; 5], packed: bool, causal: bool, backward: bool, dtype: DType) -> Attention {
+fn attention(
+    extents: [usize; 5],
+    packed: bool,
+    causal: bool,
+    backward: bool,
+    dtype: DType,
+) -> Attention {
     let [batch, queries, keys, heads, width] = extents;
     let keys = if packed { queries } else { keys };
     let scale = Scalar::of(1.0 / (width as f64).sqrt());
@@ -68,7 +74,8 @@ proptest! {
 fn many_blocks() {
     for (queries, keys) in [(131, 131), (200, 70), (70, 200), (64, 128), (1, 300), (300, 1)] {
         for (causal, backward) in [(false, false), (false, true), (true, false), (true, true)] {
-            let call = attention([1, queries, keys, 2, 9], queries == keys, causal, backward, DType::F32);
+            let call =
+                attention([1, queries, keys, 2, 9], queries == keys, causal, backward, DType::F32);
             checked(call.clone(), 7).unwrap();
             checked(biased(call.clone(), [true, false, false]), 8).unwrap();
             checked(biased(call, [false, true, true]), 9).unwrap();
@@ -91,11 +98,13 @@ fn halves_are_refused() {
 fn a_bias_hides_keys() {
     let shape = [2, 70, 150, 2, 5];
     for backward in [false, true] {
-        let call = biased(attention(shape, false, false, backward, DType::F32), [false, true, true]);
+        let call =
+            biased(attention(shape, false, false, backward, DType::F32), [false, true, true]);
         let mut operands = operands(&call, 3);
         let hidden = |s: usize, example: usize| s >= [90, 131][example];
-        let bias: Vec<f32> =
-            (0..300).map(|at| if hidden(at % 150, at / 150) { f32::NEG_INFINITY } else { 0.0 }).collect();
+        let bias: Vec<f32> = (0..300)
+            .map(|at| if hidden(at % 150, at / 150) { f32::NEG_INFINITY } else { 0.0 })
+            .collect();
         operands[3] = Literal::from_vec(&[2, 1, 1, 150], bias).unwrap();
         if backward {
             let forward = Call::Attention(Attention { backward: false, ..call.clone() });
@@ -125,8 +134,13 @@ fn special_scores() {
         keys[2 * 150] = special;
         let k = Literal::from_vec(&[1, 200, 1, 2], keys).unwrap();
         let v = Literal::from_vec(&[1, 200, 1, 2], vec![2.0f32; 400]).unwrap();
-        let results =
-            run_all(&Call::Attention(call.clone()), &[q.clone(), k, v], &POOLS[0], Simd::Portable, None);
+        let results = run_all(
+            &Call::Attention(call.clone()),
+            &[q.clone(), k, v],
+            &POOLS[0],
+            Simd::Portable,
+            None,
+        );
         let out: Vec<f64> = results[0].scalars().map(|x| x.to_f64()).collect();
         assert!(out[..4].iter().all(|x| x.is_nan()), "{special}: {out:?}");
         // 0 times infinity is NaN as well.
@@ -137,7 +151,8 @@ fn special_scores() {
     let mut keys = vec![f32::NEG_INFINITY; 400];
     keys[398..].fill(-400.0);
     let k = Literal::from_vec(&[1, 200, 1, 2], keys).unwrap();
-    let v = Literal::from_vec(&[1, 200, 1, 2], (0..400).map(|n| n as f32).collect::<Vec<_>>()).unwrap();
+    let v =
+        Literal::from_vec(&[1, 200, 1, 2], (0..400).map(|n| n as f32).collect::<Vec<_>>()).unwrap();
     let results = run_all(&Call::Attention(call), &[q, k, v], &POOLS[1], Simd::Portable, None);
     let out: Vec<f64> = results[0].scalars().map(|x| x.to_f64()).collect();
     assert_eq!(out, [398.0, 399.0].repeat(3));

@@ -19,7 +19,9 @@ fn windows(most: usize) -> impl Strategy<Value = Window> {
 
 fn operands(call: &Call, seed: u64) -> Vec<Literal> {
     let types = call.operands().into_iter().enumerate();
-    types.map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50)).collect()
+    types
+        .map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50))
+        .collect()
 }
 
 fn small() -> impl Strategy<Value = Call> {
@@ -28,8 +30,8 @@ fn small() -> impl Strategy<Value = Call> {
         prop::collection::vec(windows(6), 2..3),
         prop::collection::vec(windows(4), 3..4),
     ];
-    (0usize..3, 0usize..3, 1usize..4, [0usize..5, 0usize..5], window, 0usize..DTYPES.len()).prop_map(
-        |(direction, batch, groups, [input_channels, output_channels], window, dtype)| {
+    (0usize..3, 0usize..3, 1usize..4, [0usize..5, 0usize..5], window, 0usize..DTYPES.len())
+        .prop_map(|(direction, batch, groups, [input_channels, output_channels], window, dtype)| {
             Call::Convolution(Convolution {
                 direction: Direction::ALL[direction],
                 batch,
@@ -39,8 +41,7 @@ fn small() -> impl Strategy<Value = Call> {
                 window,
                 dtype: DTYPES[dtype],
             })
-        },
-    )
+        })
 }
 
 /// Images that the kernel reads without packing them: they have enough positions, and a vector of
@@ -60,28 +61,40 @@ fn lying() -> impl Strategy<Value = Call> {
     let channels = prop_oneof![Just(8usize), Just(16), Just(32), Just(48), 1usize..5];
     let few = prop_oneof![Just(16usize), Just(48), 1usize..5];
     let window = prop::collection::vec(axis, 1..3);
-    (0usize..3, 0usize..4, 1usize..3, channels, few, window, any::<bool>(), 0usize..DTYPES.len()).prop_map(
-        |(direction, batch, groups, output_channels, input_channels, mut window, unit, dtype)| {
-            let direction = Direction::ALL[direction];
-            window.iter_mut().for_each(|w| {
-                w.stride = if unit || direction == Direction::InputGradient { 1 } else { w.stride };
-                w.input = if direction == Direction::InputGradient { w.output } else { w.input };
-            });
-            if window.len() == 1 {
-                window[0].output *= 3;
-                window[0].input = 40;
-            }
-            Call::Convolution(Convolution {
+    (0usize..3, 0usize..4, 1usize..3, channels, few, window, any::<bool>(), 0usize..DTYPES.len())
+        .prop_map(
+            |(
                 direction,
                 batch,
                 groups,
-                input_channels,
                 output_channels,
-                window,
-                dtype: DTYPES[dtype],
-            })
-        },
-    )
+                input_channels,
+                mut window,
+                unit,
+                dtype,
+            )| {
+                let direction = Direction::ALL[direction];
+                window.iter_mut().for_each(|w| {
+                    w.stride =
+                        if unit || direction == Direction::InputGradient { 1 } else { w.stride };
+                    w.input =
+                        if direction == Direction::InputGradient { w.output } else { w.input };
+                });
+                if window.len() == 1 {
+                    window[0].output *= 3;
+                    window[0].input = 40;
+                }
+                Call::Convolution(Convolution {
+                    direction,
+                    batch,
+                    groups,
+                    input_channels,
+                    output_channels,
+                    window,
+                    dtype: DTYPES[dtype],
+                })
+            },
+        )
 }
 
 proptest! {
@@ -111,7 +124,13 @@ fn same(extent: usize, filter: usize, stride: usize) -> Window {
     }
 }
 
-fn all_directions(batch: usize, groups: usize, channels: [usize; 2], window: Vec<Window>, dtype: DType) {
+fn all_directions(
+    batch: usize,
+    groups: usize,
+    channels: [usize; 2],
+    window: Vec<Window>,
+    dtype: DType,
+) {
     for direction in Direction::ALL {
         let call = Call::Convolution(Convolution {
             direction,
@@ -188,7 +207,10 @@ fn threads_do_not_matter() {
         let simd = Simd::choose().unwrap();
         let one = run(&call, &operands, &POOLS[0], simd, None);
         for pool in &POOLS[1..] {
-            assert!(run(&call, &operands, pool, simd, None).to_bytes() == one.to_bytes(), "{direction:?}");
+            assert!(
+                run(&call, &operands, pool, simd, None).to_bytes() == one.to_bytes(),
+                "{direction:?}"
+            );
         }
     }
 }

@@ -32,21 +32,32 @@ fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
 
 fn operands(call: &Call, seed: u64) -> Vec<Literal> {
     let types = call.operands().into_iter().enumerate();
-    types.map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50)).collect()
+    types
+        .map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50))
+        .collect()
 }
 
 fn epilogues(float: bool) -> impl Strategy<Value = Epilogue> {
     let activations = if float { Activation::ALL.len() + 1 } else { 1 };
-    (any::<bool>(), 0..activations, any::<bool>()).prop_map(|(bias, activation, residual)| Epilogue {
-        bias,
-        activation: activation.checked_sub(1).map(|k| Activation::ALL[k]),
-        residual,
+    (any::<bool>(), 0..activations, any::<bool>()).prop_map(|(bias, activation, residual)| {
+        Epilogue {
+            bias,
+            activation: activation.checked_sub(1).map(|k| Activation::ALL[k]),
+            residual,
+        }
     })
 }
 
 fn small() -> impl Strategy<Value = Call> {
     let extent = || prop_oneof![Just(1usize), 0usize..4, 4usize..40];
-    (0usize..DTYPES.len(), any::<bool>(), 0usize..4, [extent(), extent(), extent()], 0usize..5, 0usize..5)
+    (
+        0usize..DTYPES.len(),
+        any::<bool>(),
+        0usize..4,
+        [extent(), extent(), extent()],
+        0usize..5,
+        0usize..5,
+    )
         .prop_flat_map(|(dtype, wide, batch, extents, left, right)| {
             let operand = DTYPES[dtype];
             let result = if wide && operand.is_half() { DType::F32 } else { operand };
@@ -83,12 +94,14 @@ fn large_products() {
     for (n, (batch, extents)) in shapes.into_iter().enumerate() {
         let [m, columns, k] = extents;
         for order in 0..3 {
-            let dtype = [DType::F32, DType::BF16, DType::F32, DType::F64, DType::I32][(n + order) % 5];
+            let dtype =
+                [DType::F32, DType::BF16, DType::F32, DType::F64, DType::I32][(n + order) % 5];
             let activation = [None, Some(Activation::GeluTanh), Some(Activation::Relu)][order];
             let activation = if dtype.is_float() { activation } else { None };
             let epilogue = Epilogue { bias: order != 0, activation, residual: order != 1 };
             let (lhs, rhs) = (lay_out(order, m, k), lay_out(order / 2 + n % 2, k, columns));
-            let call = Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(batch, extents, dtype, dtype) });
+            let call =
+                Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(batch, extents, dtype, dtype) });
             check(&call, &operands(&call, n as u64)).unwrap();
         }
     }
@@ -111,7 +124,12 @@ fn threads_do_not_matter() {
     for (m, n, k, left, right) in shapes {
         let (lhs, rhs) = (lay_out(left, m, k), lay_out(right, k, n));
         let epilogue = Epilogue { residual: true, ..Epilogue::default() };
-        let call = Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(1, [m, n, k], DType::F32, DType::F32) });
+        let call = Call::Gemm(Gemm {
+            lhs,
+            rhs,
+            epilogue,
+            ..product(1, [m, n, k], DType::F32, DType::F32)
+        });
         let operands = operands(&call, 5);
         let one = run(&call, &operands, &POOLS[0], Simd::choose().unwrap(), None);
         for pool in &POOLS[1..] {
@@ -150,7 +168,8 @@ fn epilogues_have_the_bits_of_their_ops() {
                 let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
                 Scalar::from_f64(dtype, if row % 7 == 3 { 0.0 } else { x.to_f64() * scale })
             });
-            operands[0] = Literal::from_scalars(dtype, &[37 * 8], &scaled.collect::<Vec<_>>()).unwrap();
+            operands[0] =
+                Literal::from_scalars(dtype, &[37 * 8], &scaled.collect::<Vec<_>>()).unwrap();
             let simd = Simd::choose().unwrap();
             let sums = run(&Call::Gemm(plain), &operands[..2], &POOLS[1], simd, None);
             let found = run(&call, &operands, &POOLS[1], simd, None);
@@ -171,7 +190,11 @@ fn epilogues_have_the_bits_of_their_ops() {
                 let wanted = op(ScalarOp::Add, &[x, operands[3].get(at)]);
                 let same = found.get(at).bits() == wanted.bits()
                     || (found.get(at).to_f64().is_nan() && wanted.to_f64().is_nan());
-                assert!(same, "{dtype} {activation:?} at {at}: {} instead of {wanted}", found.get(at));
+                assert!(
+                    same,
+                    "{dtype} {activation:?} at {at}: {} instead of {wanted}",
+                    found.get(at)
+                );
             }
         }
     }
@@ -184,7 +207,8 @@ fn halves_are_summed_in_f32() {
     // would stay 256.
     let call = Call::Gemm(product(1, [1, 1, 3], DType::BF16, DType::BF16));
     let of = |values: [f64; 3]| {
-        Literal::from_scalars(DType::BF16, &[3], &values.map(|v| Scalar::from_f64(DType::BF16, v))).unwrap()
+        Literal::from_scalars(DType::BF16, &[3], &values.map(|v| Scalar::from_f64(DType::BF16, v)))
+            .unwrap()
     };
     let found = run(&call, &[of([256.0, 1.0, 1.0]), of([1.0; 3])], &POOLS[0], Simd::Portable, None);
     assert_eq!(found.get(0).to_f64(), 258.0);

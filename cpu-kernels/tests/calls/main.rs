@@ -95,7 +95,13 @@ fn run_all(
 }
 
 /// The result of a call that has one.
-fn run(call: &Call, operands: &[Literal], pool: &Arc<Pool>, simd: Simd, over: Option<usize>) -> Literal {
+fn run(
+    call: &Call,
+    operands: &[Literal],
+    pool: &Arc<Pool>,
+    simd: Simd,
+    over: Option<usize>,
+) -> Literal {
     run_all(call, operands, pool, simd, over).remove(0)
 }
 
@@ -103,8 +109,11 @@ fn run(call: &Call, operands: &[Literal], pool: &Arc<Pool>, simd: Simd, over: Op
 /// Compares it with its reference.
 fn check(call: &Call, operands: &[Literal]) -> Result<(), TestCaseError> {
     let first = run_all(call, operands, &POOLS[0], Simd::Portable, None);
-    for (n, (reference, found)) in call.references(operands).unwrap().iter().zip(&first).enumerate() {
-        reference.check(found).map_err(|e| TestCaseError::fail(format!("{call:?}, result {n}: {e}")))?;
+    for (n, (reference, found)) in call.references(operands).unwrap().iter().zip(&first).enumerate()
+    {
+        reference
+            .check(found)
+            .map_err(|e| TestCaseError::fail(format!("{call:?}, result {n}: {e}")))?;
     }
     let bytes = |results: &[Literal]| results.iter().map(Literal::to_bytes).collect::<Vec<_>>();
     for pool in POOLS.iter() {

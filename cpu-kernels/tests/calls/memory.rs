@@ -33,11 +33,17 @@ fn buffers_are_checked() {
     assert!(error(&workspace, &mut all).contains("scratch"));
     workspace.reserve(compiled.scratch_bytes()).unwrap();
     assert!(error(&workspace, &mut all[1..]).contains("4 buffers"));
-    assert!(error(&workspace, &mut [given(), given(), given(), residual()]).contains("lent for reading"));
+    assert!(
+        error(&workspace, &mut [given(), given(), given(), residual()])
+            .contains("lent for reading")
+    );
     all[1] = Buffer::reading(&x[..3]);
     assert!(error(&workspace, &mut all).contains("12"));
     // An operand's buffer may be larger than the operand. A result's buffer may not.
-    assert!(error(&workspace, &mut [given(), given(), residual(), Buffer::writing(&mut y)]).contains("20"));
+    assert!(
+        error(&workspace, &mut [given(), given(), residual(), Buffer::writing(&mut y)])
+            .contains("20")
+    );
     let mut all = [Buffer::writing(&mut y), given(), residual(), Buffer::writing(&mut z)];
     compiled.run(&workspace, &mut all).unwrap();
     assert_eq!(z, [10.0, 20.0, 30.0, 40.0]);

@@ -75,7 +75,9 @@ fn many_and_long_rows() {
         let operands = operands(&sort, 11);
         check(&Call::Sort(sort), &operands).unwrap();
     }
-    for (outer, length, k, dtype) in [(500, 100, 3, F16), (2, 30_000, 100, F32), (1, 9000, 8999, I64)] {
+    for (outer, length, k, dtype) in
+        [(500, 100, 3, F16), (2, 30_000, 100, F32), (1, 9000, 8999, I64)]
+    {
         let operand = keys(dtype, &[outer, length], 5, 1000);
         check(&Call::TopK(TopK { outer, length, k, dtype }), &[operand]).unwrap();
     }

@@ -82,7 +82,14 @@ unsafe impl GlobalAlloc for Guarded {
         let inner = pages(layout);
         // SAFETY: the mapping is new, and its inner pages are made accessible.
         unsafe {
-            let whole = mmap(std::ptr::null_mut(), inner + 2 * PAGE, NO_ACCESS, PRIVATE_AND_ANONYMOUS, -1, 0);
+            let whole = mmap(
+                std::ptr::null_mut(),
+                inner + 2 * PAGE,
+                NO_ACCESS,
+                PRIVATE_AND_ANONYMOUS,
+                -1,
+                0,
+            );
             if whole.addr() == usize::MAX {
                 return std::ptr::null_mut();
             }

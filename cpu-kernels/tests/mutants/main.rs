@@ -42,7 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STANDSTILL: Duration = Duration::from_secs(1200);
 
 fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
 /// Memory of the given size, filled with numbers of all kinds.
@@ -73,7 +74,9 @@ enum Fate {
 }
 
 fn execute(plan: &Plan, pool: &Arc<Pool>, simd: Simd, random: &mut mutate::Random) -> Fate {
-    let Ok(mut executable) = Executable::on(plan, pool.clone(), simd) else { return Fate::TooLarge };
+    let Ok(mut executable) = Executable::on(plan, pool.clone(), simd) else {
+        return Fate::TooLarge;
+    };
     executable.limit(number("WENGERT_FUZZ_OPERATIONS", OPERATIONS));
     if Account::sizes(plan).total() > LARGEST || executable.bytes() as u64 > LARGEST {
         return Fate::TooLarge;
@@ -87,10 +90,15 @@ fn execute(plan: &Plan, pool: &Arc<Pool>, simd: Simd, random: &mut mutate::Rando
     let mut variables: Vec<AlignedBytes> = plan.variables.iter().map(|v| memory(v.after)).collect();
     for _ in 0..2 {
         let inputs: Vec<Buffer<'_>> = inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
-        let mut outputs: Vec<Buffer<'_>> = outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
-        let mut variables: Vec<Buffer<'_>> = variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
-        let run =
-            executable.run(Memory { inputs: &inputs, outputs: &mut outputs, variables: &mut variables });
+        let mut outputs: Vec<Buffer<'_>> =
+            outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+        let mut variables: Vec<Buffer<'_>> =
+            variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+        let run = executable.run(Memory {
+            inputs: &inputs,
+            outputs: &mut outputs,
+            variables: &mut variables,
+        });
         if let Err(error) = run {
             let text = error.to_string();
             assert!(text.contains("operations that it may take"), "an accepted plan fails: {text}");
@@ -155,6 +163,10 @@ fn accepted_mutants_touch_nothing_but_their_memory() {
         }
     }
     current.store(u64::MAX, Ordering::Relaxed);
-    eprintln!("{} mutants: {refused} refused, {large} too large, {ran} executed with {}", cases, simd.name());
+    eprintln!(
+        "{} mutants: {refused} refused, {large} too large, {ran} executed with {}",
+        cases,
+        simd.name()
+    );
     assert!(ran > cases / 8 || cases < 200, "of {cases} mutants {ran} ran");
 }

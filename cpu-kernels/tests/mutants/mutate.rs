@@ -6,7 +6,8 @@ use std::path::Path;
 use wengert_core::graph::InputRole;
 use wengert_core::nest::{BufferRole, Nest, parse_nests};
 use wengert_core::plan::{
-    Address, Argument, Input, NestId, Output, Plan, Space, Step, Value, ValueId, account, parse_plan, verify,
+    Address, Argument, Input, NestId, Output, Plan, Space, Step, Value, ValueId, account,
+    parse_plan, verify,
 };
 use wengert_core::{Binding, Id, Target};
 
@@ -43,7 +44,8 @@ pub struct Mutator {
     nests: Vec<String>,
 }
 
-const SMALL: [&str; 14] = ["0", "1", "2", "3", "4", "5", "7", "8", "15", "16", "17", "31", "33", "64"];
+const SMALL: [&str; 14] =
+    ["0", "1", "2", "3", "4", "5", "7", "8", "15", "16", "17", "31", "33", "64"];
 const MIDDLE: [&str; 8] = ["65", "100", "127", "255", "256", "257", "1000", "1025"];
 const EXTREME: [&str; 12] = [
     "65536",
@@ -59,7 +61,8 @@ const EXTREME: [&str; 12] = [
     "-1",
     "-9223372036854775808",
 ];
-const DTYPES: [&str; 11] = ["f32", "f64", "f16", "bf16", "i32", "i64", "u8", "i8", "u32", "u64", "bool"];
+const DTYPES: [&str; 11] =
+    ["f32", "f64", "f16", "bf16", "i32", "i64", "u8", "i8", "u32", "u64", "bool"];
 const BINARY: [&str; 6] = ["add", "sub", "mul", "min", "max", "div"];
 const UNARY: [&str; 5] = ["neg", "abs", "exp", "sqrt", "floor"];
 
@@ -74,7 +77,9 @@ fn texts(folder: &Path, keyword: &str) -> Vec<String> {
         let mut case: Option<String> = None;
         for line in text.lines().chain([keyword]) {
             if line.starts_with(keyword) {
-                found.extend(case.take().filter(|c| !c.contains("// error:") && !c.contains("// fault:")));
+                found.extend(
+                    case.take().filter(|c| !c.contains("// error:") && !c.contains("// fault:")),
+                );
                 case = Some(String::new());
             }
             if let Some(case) = case.as_mut().filter(|_| !line.starts_with("//")) {
@@ -88,11 +93,20 @@ fn texts(folder: &Path, keyword: &str) -> Vec<String> {
 
 impl Mutator {
     pub fn of(folder: &Path) -> Mutator {
-        let right = |text: &String| parse_plan("plan", text).is_ok_and(|(plan, _)| accepted(plan).is_some());
-        let plans: Vec<String> = texts(&folder.join("plan"), "plan ").into_iter().filter(right).collect();
+        let right = |text: &String| {
+            parse_plan("plan", text).is_ok_and(|(plan, _)| accepted(plan).is_some())
+        };
+        let plans: Vec<String> =
+            texts(&folder.join("plan"), "plan ").into_iter().filter(right).collect();
         let right = |text: &String| nest(text).is_some();
-        let nests: Vec<String> = texts(&folder.join("nest"), "nest ").into_iter().filter(right).collect();
-        assert!(plans.len() > 10 && nests.len() > 25, "{} plans and {} nests", plans.len(), nests.len());
+        let nests: Vec<String> =
+            texts(&folder.join("nest"), "nest ").into_iter().filter(right).collect();
+        assert!(
+            plans.len() > 10 && nests.len() > 25,
+            "{} plans and {} nests",
+            plans.len(),
+            nests.len()
+        );
         Mutator { plans, nests }
     }
 
@@ -183,12 +197,15 @@ fn change(text: &mut String, random: &mut Random) {
         }
         // Unused row buffers.
         9 => {
-            let Some(head) = text.find("nest @").and_then(|at| Some(at + text[at..].find("{\n")? + 2)) else {
+            let Some(head) =
+                text.find("nest @").and_then(|at| Some(at + text[at..].find("{\n")? + 2))
+            else {
                 return;
             };
             let (rows, extent) = (1 + random.below(4), pick(random));
             let dtype = random.of_list(&DTYPES);
-            let lines: String = (0..rows).map(|n| format!("  row %extra{n}: {dtype}[{extent}]\n")).collect();
+            let lines: String =
+                (0..rows).map(|n| format!("  row %extra{n}: {dtype}[{extent}]\n")).collect();
             text.insert_str(head, &lines);
         }
         kind => {
@@ -250,7 +267,11 @@ fn around(nest: Nest) -> Option<Plan> {
     for (n, (_, buffer)) in nest.parameters().enumerate() {
         let (name, shape) = (format!("x{n}"), buffer.shape.clone());
         let value = ValueId::new(n);
-        let _ = plan.values.push(Value { name: name.clone(), dtype: buffer.dtype, shape: shape.clone() });
+        let _ = plan.values.push(Value {
+            name: name.clone(),
+            dtype: buffer.dtype,
+            shape: shape.clone(),
+        });
         let space = match buffer.role {
             BufferRole::In => {
                 plan.inputs.push(Input { name, role: InputRole::Input, value });

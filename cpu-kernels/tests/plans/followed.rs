@@ -90,7 +90,8 @@ fn of_elements([m, n, _]: [usize; 3]) -> String {
 fn run(plan: &Plan, follows: bool) {
     for simd in Simd::available() {
         for threads in [1, 2] {
-            let mut executable = Executable::on(plan, Arc::new(Pool::new(threads).unwrap()), simd).unwrap();
+            let mut executable =
+                Executable::on(plan, Arc::new(Pool::new(threads).unwrap()), simd).unwrap();
             assert_eq!(executable.followed(), usize::from(follows), "{plan}");
             let mut state = 5;
             let inputs: Vec<Literal> = plan
@@ -106,8 +107,15 @@ fn run(plan: &Plan, follows: bool) {
 }
 
 /// Extents with one and with several blocks of rows, columns and depth, and extents of 1.
-const EXTENTS: [[usize; 3]; 7] =
-    [[37, 600, 20], [5, 33, 7], [130, 70, 300], [1, 100, 40], [64, 1, 33], [3, 1030, 5], [200, 16, 0]];
+const EXTENTS: [[usize; 3]; 7] = [
+    [37, 600, 20],
+    [5, 33, 7],
+    [130, 70, 300],
+    [1, 100, 40],
+    [64, 1, 33],
+    [3, 1030, 5],
+    [200, 16, 0],
+];
 
 #[test]
 fn parts_are_the_whole() {

@@ -51,10 +51,12 @@ fn many_instructions_take_linear_time() {
     for stores_last in [false, true] {
         let plan = parse_plan("long", &plan(128 * WIDTH, stores_last)).unwrap().0;
         verify(&plan).unwrap();
-        let x: Literal = random(wengert_core::DType::F32, &plan.values[plan.inputs[0].value].shape, &mut 7);
+        let x: Literal =
+            random(wengert_core::DType::F32, &plan.values[plan.inputs[0].value].shape, &mut 7);
         let expected = interpret(&plan, std::slice::from_ref(&x), &[]).unwrap();
         for simd in Simd::available() {
-            let mut executable = Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), simd).unwrap();
+            let mut executable =
+                Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), simd).unwrap();
             compare(&mut executable, std::slice::from_ref(&x), &[], &expected);
         }
     }

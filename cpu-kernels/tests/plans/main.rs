@@ -51,7 +51,8 @@ fn corpus() -> Vec<Plan> {
     for path in paths {
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        let starts: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
+        let starts: Vec<usize> =
+            (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
         for (i, start) in starts.iter().enumerate() {
             let end = starts.get(i + 1).copied().unwrap_or(lines.len());
             let case = lines[*start..end].join("\n");
@@ -73,7 +74,11 @@ fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
         .map(|_| {
             *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let small = (*state >> 60) as i64 - 3;
-            if dtype == DType::Bool { Scalar::of(small > 4) } else { Scalar::from_i64(dtype, small) }
+            if dtype == DType::Bool {
+                Scalar::of(small > 4)
+            } else {
+                Scalar::from_i64(dtype, small)
+            }
         })
         .collect();
     Literal::from_scalars(dtype, shape, &values).unwrap()
@@ -101,8 +106,10 @@ impl Host {
                 .iter()
                 .zip(variables)
                 .map(|(v, l)| {
-                    l.as_ref()
-                        .map_or_else(|| undefined(plan.values[v.after].bytes()), |l| copy(&l.to_bytes()))
+                    l.as_ref().map_or_else(
+                        || undefined(plan.values[v.after].bytes()),
+                        |l| copy(&l.to_bytes()),
+                    )
                 })
                 .collect(),
         }
@@ -120,12 +127,15 @@ fn compare(
     let plan = executable.plan().clone();
     let mut host = Host::new(&plan, inputs, variables);
     let read: Vec<Buffer<'_>> = host.inputs.iter().map(|m| Buffer::reading::<u8>(m)).collect();
-    let mut outputs: Vec<Buffer<'_>> = host.outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
-    let mut held: Vec<Buffer<'_>> = host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+    let mut outputs: Vec<Buffer<'_>> =
+        host.outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
+    let mut held: Vec<Buffer<'_>> =
+        host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     executable.run(Memory { inputs: &read, outputs: &mut outputs, variables: &mut held }).unwrap();
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-    let found = |m: &AlignedBytes, l: &Literal| Literal::from_bytes(l.dtype(), l.shape(), m).unwrap();
+    let found =
+        |m: &AlignedBytes, l: &Literal| Literal::from_bytes(l.dtype(), l.shape(), m).unwrap();
     for (memory, literal) in host.outputs.iter().zip(&expected.outputs) {
         assert_eq!(found(memory, literal), *literal, "{plan}");
     }
@@ -223,7 +233,8 @@ fn a_run_takes_no_more_than_its_limit() {
 ";
     let run = |count: &str, limit: u64| {
         let plan = parse_plan("long", &text.replace("COUNT", count)).unwrap().0;
-        let mut executable = Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
+        let mut executable =
+            Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
         executable.limit(limit);
         let (x, mut y) = ([3i32], [0i32]);
         let mut outputs = [Buffer::writing(&mut y)];
@@ -242,8 +253,10 @@ fn a_run_takes_no_more_than_its_limit() {
 
 #[test]
 fn wrong_memory_is_refused() {
-    let plan = corpus().into_iter().find(|p| !p.inputs.is_empty() && !p.outputs.is_empty()).unwrap();
-    let mut executable = Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
+    let plan =
+        corpus().into_iter().find(|p| !p.inputs.is_empty() && !p.outputs.is_empty()).unwrap();
+    let mut executable =
+        Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
     let none = Memory { inputs: &[], outputs: &mut [], variables: &mut [] };
     assert!(executable.run(none).unwrap_err().message.contains("wanted"));
     let mut other = plan;

@@ -127,7 +127,8 @@ fn main() {
             dynamic_shared: 0,
             arguments,
         };
-        for (name, sanitize) in [("without checks", Sanitize::NONE), ("all checks", Sanitize::ALL)] {
+        for (name, sanitize) in [("without checks", Sanitize::NONE), ("all checks", Sanitize::ALL)]
+        {
             let emulator = Emulator::new(Options { sanitize, ..Options::default() });
             let mut best = f64::INFINITY;
             let mut instructions = 0;

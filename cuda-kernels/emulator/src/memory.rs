@@ -161,7 +161,9 @@ impl Allocation {
     pub(crate) fn is_written(&self, offset: u64, bytes: u32) -> bool {
         let first = (offset / 4) as usize;
         if bytes.is_multiple_of(4) {
-            self.written[first..][..(bytes / 4) as usize].iter().all(|word| word.load(Relaxed) == 15)
+            self.written[first..][..(bytes / 4) as usize]
+                .iter()
+                .all(|word| word.load(Relaxed) == 15)
         } else {
             let part = Self::part(offset, bytes);
             self.written[first].load(Relaxed) & part == part
@@ -198,7 +200,11 @@ impl Allocation {
             }
             let mut mixed = self.mixed.lock().expect("no holder of the lock panics");
             let old = labels[index].load(Relaxed);
-            let parts = if old == MIXED { mixed.get(&index).copied().unwrap_or_default() } else { [old; 4] };
+            let parts = if old == MIXED {
+                mixed.get(&index).copied().unwrap_or_default()
+            } else {
+                [old; 4]
+            };
             let mut parts = parts;
             parts[(byte % 4) as usize] = label;
             if parts == [label; 4] {
@@ -214,7 +220,9 @@ impl Allocation {
     /// A label other than `wanted` that one of the bytes has.
     #[inline(always)]
     pub(crate) fn other_label(&self, offset: u64, bytes: u32, wanted: u32) -> Option<u32> {
-        let Some(labels) = self.labels.get() else { return if wanted == 0 { None } else { Some(0) } };
+        let Some(labels) = self.labels.get() else {
+            return if wanted == 0 { None } else { Some(0) };
+        };
         let first = (offset / 4) as usize;
         for word in 0..bytes.div_ceil(4) as usize {
             let found = labels[first + word].load(Relaxed);
@@ -278,7 +286,11 @@ impl Memory {
     }
 
     /// The allocation of a range, and its offset there.
-    pub(crate) fn range(&self, address: u64, bytes: u64) -> Result<(&Allocation, u64), MemoryError> {
+    pub(crate) fn range(
+        &self,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(&Allocation, u64), MemoryError> {
         let error = MemoryError::OutOfBounds { address, bytes };
         let index = self.allocations.partition_point(|a| a.base <= address).checked_sub(1);
         let allocation = &self.allocations[index.ok_or_else(|| error.clone())?];
@@ -324,13 +336,22 @@ impl Memory {
     }
 
     /// The offset of the first of these bytes that is uninitialised.
-    pub fn first_uninitialised(&self, address: u64, bytes: u64) -> Result<Option<u64>, MemoryError> {
+    pub fn first_uninitialised(
+        &self,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Option<u64>, MemoryError> {
         let (allocation, offset) = self.range(address, bytes)?;
         Ok((0..bytes).find(|&byte| !allocation.byte_is_written(offset + byte)))
     }
 
     /// Sets the label of bytes, as a launch with `makes` does.
-    pub fn label(&mut self, address: u64, bytes: u64, label: Option<u32>) -> Result<(), MemoryError> {
+    pub fn label(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        label: Option<u32>,
+    ) -> Result<(), MemoryError> {
         let (allocation, offset) = self.range(address, bytes)?;
         pieces(offset, bytes, |at, count| allocation.set_label(at, count, stored_label(label)));
         Ok(())

@@ -2,8 +2,8 @@
 //! launch on them.
 
 use wengert_emulator::{
-    Access, Argument, Emulator, Fault, FaultKind, Launch, Memory, MemoryError, Module, Options, Sanitize,
-    Space,
+    Access, Argument, Emulator, Fault, FaultKind, Launch, Memory, MemoryError, Module, Options,
+    Sanitize, Space,
 };
 
 /// Adds 1 to the halfwords of `x` and writes them to `y`, one a thread.
@@ -28,7 +28,13 @@ const TEXT: &str = "
     ret;
 }";
 
-fn buffer(address: u64, bytes: u64, access: Access, expects: Option<u32>, makes: Option<u32>) -> Argument {
+fn buffer(
+    address: u64,
+    bytes: u64,
+    access: Access,
+    expects: Option<u32>,
+    makes: Option<u32>,
+) -> Argument {
     Argument::Buffer { address, bytes, name: format!("{access:?}"), access, expects, makes }
 }
 
@@ -46,7 +52,9 @@ fn run(
         dynamic_shared: 0,
         arguments,
     };
-    Emulator::new(Options { sanitize, ..Options::default() }).run(&module, &launch, memory).map(|_| ())
+    Emulator::new(Options { sanitize, ..Options::default() })
+        .run(&module, &launch, memory)
+        .map(|_| ())
 }
 
 #[test]
@@ -66,7 +74,10 @@ fn allocations_are_apart_and_know_what_is_written() {
     assert_eq!(memory.read(a + 8, 3), Err(out.clone()));
     assert_eq!(memory.write(a + 8, &[0; 3]), Err(out));
     for bytes in [u64::MAX, 1 << 46, 1 << 45] {
-        assert!(matches!(memory.allocate("huge", bytes), Err(MemoryError::OutOfMemory { .. })), "{bytes}");
+        assert!(
+            matches!(memory.allocate("huge", bytes), Err(MemoryError::OutOfMemory { .. })),
+            "{bytes}"
+        );
     }
     memory.free(a).unwrap();
     assert!(memory.read(a, 1).is_err());
@@ -78,7 +89,9 @@ fn buffers_share_an_arena_without_seeing_each_other() {
     let mut memory = Memory::new();
     let arena = memory.allocate("arena", 64).unwrap();
     memory.write(arena, &[7; 64]).unwrap();
-    let two = |x, y| vec![buffer(x, 8, Access::Read, None, None), buffer(y, 8, Access::Write, None, None)];
+    let two = |x, y| {
+        vec![buffer(x, 8, Access::Read, None, None), buffer(y, 8, Access::Write, None, None)]
+    };
     run(&mut memory, 4, two(arena, arena + 8), Sanitize::ALL).unwrap();
     assert_eq!(memory.read(arena + 8, 2).unwrap(), 0x0708u16.to_le_bytes());
     // A fifth thread would read bytes of the other buffer.

@@ -53,7 +53,15 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = in_input(|w| (w.filter, w.rhs_dilation as i64));
             depth.push(by(cin, 1));
             let meetings = meetings(call, inputs, |w| (-w.low, w.lhs_dilation, w.input));
-            lhs = Gather { number, batch: cin as i64, base: 0, outer, depth, meetings, alignment: ALIGNMENT };
+            lhs = Gather {
+                number,
+                batch: cin as i64,
+                base: 0,
+                outer,
+                depth,
+                meetings,
+                alignment: ALIGNMENT,
+            };
             rhs = plain(cout, by(cout, 1), vec![by(filter * cin, outputs)]);
             arguments = [0, 1];
             out = Out { batch: cout as i64, row: outputs };
@@ -65,9 +73,17 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = in_input(|w| (w.filter, -(w.rhs_dilation as i64)));
             depth.push(by(cout, 1));
             let meetings = meetings(call, outputs, |w| (w.low, w.stride, w.output));
-            lhs =
-                Gather { number, batch: cout as i64, base: 0, outer, depth, meetings, alignment: ALIGNMENT };
-            rhs = plain(cout, by(cin, outputs), vec![by(filter, cin as i64 * outputs), by(cout, 1)]);
+            lhs = Gather {
+                number,
+                batch: cout as i64,
+                base: 0,
+                outer,
+                depth,
+                meetings,
+                alignment: ALIGNMENT,
+            };
+            rhs =
+                plain(cout, by(cin, outputs), vec![by(filter, cin as i64 * outputs), by(cout, 1)]);
             arguments = [1, 0];
             out = Out { batch: cin as i64, row: inputs };
             [m, n, k] = [call.batch * input, cin, filter * cout];
@@ -78,7 +94,15 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = vec![by(call.batch, input as i64 * inputs)];
             depth.extend(in_input(|w| (w.output, w.stride as i64)));
             let meetings = meetings(call, inputs, |w| (-w.low, w.lhs_dilation, w.input));
-            lhs = Gather { number, batch: cin as i64, base: 0, outer, depth, meetings, alignment: ALIGNMENT };
+            lhs = Gather {
+                number,
+                batch: cin as i64,
+                base: 0,
+                outer,
+                depth,
+                meetings,
+                alignment: ALIGNMENT,
+            };
             rhs = plain(cout, by(cout, 1), vec![by(call.batch * output, outputs)]);
             arguments = [0, 1];
             out = Out { batch: cout as i64, row: outputs };
@@ -118,7 +142,11 @@ fn meet(call: &Convolution, factor: fn(&Window) -> (usize, i64)) -> Vec<Digit> {
 }
 
 /// Offset, divisor and extent along each axis of a source with `channels` channels.
-fn meetings(call: &Convolution, channels: i64, axis: fn(&Window) -> (i64, usize, usize)) -> Vec<Meeting> {
+fn meetings(
+    call: &Convolution,
+    channels: i64,
+    axis: fn(&Window) -> (i64, usize, usize),
+) -> Vec<Meeting> {
     let mut stride = channels;
     let mut found: Vec<Meeting> = vec![];
     for w in call.window.iter().rev() {

@@ -44,18 +44,25 @@ impl Default for Options {
 ///
 /// Errors: the call breaks a rule ([`Call::verify`]), an extent is beyond 2³¹, or there is no
 /// kernel for it.
-pub fn compile(call: &Call, architecture: Architecture, in_place: Option<usize>) -> Result<Compiled> {
+pub fn compile(
+    call: &Call,
+    architecture: Architecture,
+    in_place: Option<usize>,
+) -> Result<Compiled> {
     compile_with(call, architecture, Options { in_place, ..Options::default() })
 }
 
 /// [`compile`] with options.
 pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -> Result<Compiled> {
     let Options { in_place, tf32, alignment } = options;
-    let alignment = usize::try_from(alignment).unwrap_or(product::ALIGNMENT).min(product::ALIGNMENT);
+    let alignment =
+        usize::try_from(alignment).unwrap_or(product::ALIGNMENT).min(product::ALIGNMENT);
     let compile = || {
         call.verify()?;
         if let Some(operand) = in_place.filter(|n| !call.in_place().contains(n)) {
-            return Err(Diagnostic::new(format!("the result cannot be in the place of operand {operand}")));
+            return Err(Diagnostic::new(format!(
+                "the result cannot be in the place of operand {operand}"
+            )));
         }
         let workspace = Target::cuda(&architecture.name()).workspace(call);
         let compiled = match call {
@@ -73,13 +80,20 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
             Call::Attention(a) => {
                 let target = Target::cuda(&architecture.name());
                 if !target.claims(call) {
-                    return Err(Diagnostic::new(format!("heads of width {} are too wide for it", a.width))
-                        .help(format!("compile for `{}`, which decomposes it", target.name)));
+                    return Err(Diagnostic::new(format!(
+                        "heads of width {} are too wide for it",
+                        a.width
+                    ))
+                    .help(format!("compile for `{}`, which decomposes it", target.name)));
                 }
                 attention::compile(a, alignment)?
             }
         };
-        assert!(compiled.workspace <= workspace, "stages keep within the workspace of `{}`", call.name());
+        assert!(
+            compiled.workspace <= workspace,
+            "stages keep within the workspace of `{}`",
+            call.name()
+        );
         Ok(compiled)
     };
     compile().map_err(|e: Diagnostic| e.context(format!("call `{}`", call.name())))

@@ -4,7 +4,9 @@
 //! Integers of 8 bits are computed in 32 bits, and the lower 8 are stored, which is correct for
 //! wrapping arithmetic. Every other dtype is computed as it is.
 
-use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width};
+use crate::ptx::{
+    Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type, Width,
+};
 use wengert_core::{DType, Scalar};
 
 /// A dtype, with its representation in kernels.
@@ -110,7 +112,8 @@ impl Number {
 
     /// The minimum (`least`) or the maximum; NaN if either operand is; −0 is below +0.
     pub fn extremum(self, code: &mut Code, least: bool, x: Reg, y: Reg) -> Reg {
-        let (plain, nan) = if least { (Binary::Min, Binary::MinNan) } else { (Binary::Max, Binary::MaxNan) };
+        let (plain, nan) =
+            if least { (Binary::Min, Binary::MinNan) } else { (Binary::Max, Binary::MaxNan) };
         match self.0 {
             DType::F16 | DType::BF16 | DType::F32 => code.binary(nan, Type::F32, x, y),
             // PTX has no such instruction of 64 bits.
@@ -168,7 +171,14 @@ impl Number {
     pub fn store(self, code: &mut Code, space: Space, to: Place, values: &[Reg]) {
         let values = values.iter().map(Operand::from).collect();
         let (base, offset) = (to.address.into(), to.offset);
-        let store = Inst::Store { space, cache: Default::default(), ty: self.memory(), base, offset, values };
+        let store = Inst::Store {
+            space,
+            cache: Default::default(),
+            ty: self.memory(),
+            base,
+            offset,
+            values,
+        };
         match to.valid {
             None => code.push(store),
             Some(valid) => code.push_if(valid, store),

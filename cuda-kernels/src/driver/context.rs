@@ -63,7 +63,8 @@ impl Device {
     pub fn open(ordinal: u32) -> Result<Device> {
         static PRIMARIES: Primaries = Primaries::none();
         let opening = || format!("opening `cuda:{ordinal}`");
-        let opened = probe::guarded(|| Device::in_context(PRIMARIES.get(&probe::driver()?, ordinal)?));
+        let opened =
+            probe::guarded(|| Device::in_context(PRIMARIES.get(&probe::driver()?, ordinal)?));
         opened.unwrap_or_else(|why| Err(DeviceError::refused(opening(), why, "please report it")))
     }
 
@@ -172,7 +173,8 @@ impl Context {
         if self.capturing().is_none() {
             return Ok(());
         }
-        let help = "end the capture first; a CUDA graph holds launches and copies on the device only";
+        let help =
+            "end the capture first; a CUDA graph holds launches and copies on the device only";
         Err(DeviceError::refused(what, "the stream is being captured into a CUDA graph", help))
     }
 
@@ -252,8 +254,9 @@ impl Event {
         context.enter()?;
         let mut milliseconds = 0.0;
         // SAFETY: the pointer is valid for a write, both events live.
-        let code =
-            unsafe { context.driver.api.cuEventElapsedTime(&mut milliseconds, start.handle, self.handle) };
+        let code = unsafe {
+            context.driver.api.cuEventElapsedTime(&mut milliseconds, start.handle, self.handle)
+        };
         context.check(code, || "measuring time".into())?;
         Ok(milliseconds)
     }
@@ -307,7 +310,12 @@ mod tests {
             fake.nothing_left();
         }
         let fake = Fake::new();
-        assert!(Device::open_with(fake.driver(), 9).unwrap_err().to_string().contains("there are 2 GPUs"));
+        assert!(
+            Device::open_with(fake.driver(), 9)
+                .unwrap_err()
+                .to_string()
+                .contains("there are 2 GPUs")
+        );
     }
 
     #[test]

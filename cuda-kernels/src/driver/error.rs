@@ -66,7 +66,11 @@ impl DeviceError {
     }
 
     /// An error of an operation that was not attempted.
-    pub fn refused(doing: impl Into<String>, why: impl Into<String>, help: impl Into<String>) -> Self {
+    pub fn refused(
+        doing: impl Into<String>,
+        why: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
         DeviceError::new(doing, Cause::Refused { why: why.into(), help: help.into() })
     }
 
@@ -124,7 +128,9 @@ fn mend(code: u32) -> Option<&'static str> {
         2 => {
             "use a smaller batch or a memory budget, or end other programs on this GPU (`nvidia-smi` lists them)"
         }
-        3 => "the driver is not initialised or is shutting down; do not use the device from exit handlers",
+        3 => {
+            "the driver is not initialised or is shutting down; do not use the device from exit handlers"
+        }
         46 => {
             "another process holds this GPU in exclusive mode; end it, or let the administrator change the compute mode"
         }
@@ -153,7 +159,9 @@ fn mend(code: u32) -> Option<&'static str> {
         900..=908 => {
             "something was done during a capture that a CUDA graph cannot hold; run with capture off to go on"
         }
-        999 => "the driver does not say; `dmesg` may (Xid messages); restarting the machine often helps",
+        999 => {
+            "the driver does not say; `dmesg` may (Xid messages); restarting the machine often helps"
+        }
         code if STICKY.contains(&code) => {
             "a kernel launched before this call faulted; run with CUDA_LAUNCH_BLOCKING=1 (and capture off) to see which, or on \
              `--device emulator` to see why. The context is lost: start again, from a checkpoint if there is one"
@@ -209,7 +217,9 @@ impl From<DeviceError> for Diagnostic {
             );
             diagnostic.help = first.help.or(diagnostic.help);
         } else if sticky {
-            diagnostic.message.push_str(" (faults show late: the guilty kernel may be an earlier one)");
+            diagnostic
+                .message
+                .push_str(" (faults show late: the guilty kernel may be an earlier one)");
         }
         diagnostic
     }
@@ -234,14 +244,22 @@ mod tests {
     #[test]
     fn an_error_names_call_code_text_and_mend() {
         let text = fault().context("step 7, `%12` at model.rs:30").to_string();
-        for part in
-            ["step 7", "model.rs:30", "cuStreamSynchronize", "700", "illegal memory", "show late", "emulator"]
-        {
+        for part in [
+            "step 7",
+            "model.rs:30",
+            "cuStreamSynchronize",
+            "700",
+            "illegal memory",
+            "show late",
+            "emulator",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(fault().is_sticky());
-        let later =
-            DeviceError { earlier: Some(Box::new(fault())), ..DeviceError::refused("copying", "no", "x") };
+        let later = DeviceError {
+            earlier: Some(Box::new(fault())),
+            ..DeviceError::refused("copying", "no", "x")
+        };
         assert!(later.to_string().contains("the first fault: waiting for the device"), "{later}");
     }
 
@@ -254,11 +272,16 @@ mod tests {
 
     #[test]
     fn memory_is_told_in_units_that_are_read() {
-        let error =
-            DeviceError::new("the arena", Cause::Memory { wanted: 3 << 30, free: 1 << 29, total: 1 << 31 });
+        let error = DeviceError::new(
+            "the arena",
+            Cause::Memory { wanted: 3 << 30, free: 1 << 29, total: 1 << 31 },
+        );
         let text = error.to_string();
         assert!(text.contains("the arena needs 3.0 GiB (3221225472 bytes)"), "{text}");
-        assert!(text.contains("512.0 MiB of 2.0 GiB are free") && text.contains("--memory-budget"), "{text}");
+        assert!(
+            text.contains("512.0 MiB of 2.0 GiB are free") && text.contains("--memory-budget"),
+            "{text}"
+        );
         assert_eq!(size_text(1023), "1023 bytes");
     }
 }

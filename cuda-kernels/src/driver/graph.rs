@@ -16,7 +16,9 @@
 use super::context::{Device, Freed};
 use super::error::{DeviceError, Result};
 use super::module::Module;
-use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUstreamCaptureMode_enum};
+use cudarc::driver::sys::{
+    CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUstreamCaptureMode_enum,
+};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
@@ -99,8 +101,11 @@ impl Device {
         // SAFETY: the stream lives and is not the legacy default stream.
         let code = unsafe { context.driver.api.cuStreamBeginCapture_v2(context.stream, mode) };
         context.check(code, || doing.into())?;
-        *capturing =
-            Some(Capturing { thread: std::thread::current().id(), modules: Vec::new(), freed: Vec::new() });
+        *capturing = Some(Capturing {
+            thread: std::thread::current().id(),
+            modules: Vec::new(),
+            freed: Vec::new(),
+        });
         drop(capturing);
         Ok(Capture { device: self, ended: false, not_send: PhantomData })
     }
@@ -115,7 +120,8 @@ impl<'a> Capture<'a> {
         let ended = context.enter().and_then(|()| {
             // SAFETY: the pointer is valid for a write; this is the thread that began, since a
             // capture is not `Send`.
-            let code = unsafe { context.driver.api.cuStreamEndCapture(context.stream, &mut graph.handle) };
+            let code =
+                unsafe { context.driver.api.cuStreamEndCapture(context.stream, &mut graph.handle) };
             context.check(code, || "ending a capture".into())
         });
         // A statement of its own, so that the lock is released.
@@ -214,8 +220,9 @@ impl Graph {
         context.check(code, doing)?;
         // SAFETY: the pointer is valid for a write; the result is destroyed in `drop`, and does
         // not need the description any more.
-        let code =
-            unsafe { context.driver.api.cuGraphInstantiateWithFlags(&mut self.handle, graph.handle, 0) };
+        let code = unsafe {
+            context.driver.api.cuGraphInstantiateWithFlags(&mut self.handle, graph.handle, 0)
+        };
         context.check(code, doing)?;
         // SAFETY: the graph was just made. Uploading it now saves the first replay that time.
         let code = unsafe { context.driver.api.cuGraphUpload(self.handle, context.stream) };
@@ -350,7 +357,8 @@ mod tests {
         let other = b.device.allocate(16, "another's arena").unwrap();
         // Submitted before the capture begins.
         // SAFETY: the fake's launches are only recorded.
-        unsafe { b.device.launch(&b.scale, [1; 3], [32, 1, 1], 0, &[other.address().0, 0, 1]) }.unwrap();
+        unsafe { b.device.launch(&b.scale, [1; 3], [32, 1, 1], 0, &[other.address().0, 0, 1]) }
+            .unwrap();
         let sm80 = Architecture::from_name("sm_80").unwrap();
         let module = b.device.load_module(PTX, sm80).unwrap();
         let capture = b.device.begin_capture().unwrap();
@@ -373,8 +381,12 @@ mod tests {
         let capture = b.device.begin_capture().unwrap();
         b.scale_by(2).unwrap();
         drop(capture);
-        for call in ["cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphGetNodes", "cuStreamEndCapture"]
-        {
+        for call in [
+            "cuGraphInstantiateWithFlags",
+            "cuGraphUpload",
+            "cuGraphGetNodes",
+            "cuStreamEndCapture",
+        ] {
             let capture = b.device.begin_capture().unwrap();
             b.scale_by(2).unwrap();
             b.fake.fail(call, 999);

@@ -55,7 +55,8 @@ impl Device {
     ) -> Result<()> {
         let name = function.name();
         let refused = |why: String| {
-            let help = "this is a fault of the plan's kernels: please report it with the kernel's name";
+            let help =
+                "this is a fault of the plan's kernels: please report it with the kernel's name";
             Err(DeviceError::refused(format!("launching `{name}`"), why, help))
         };
         if arguments.len() != function.parameters() {
@@ -67,7 +68,10 @@ impl Device {
         }
         let threads = block.iter().try_fold(1u32, |n, b| n.checked_mul(*b)).unwrap_or(u32::MAX);
         if threads == 0 || threads > function.max_threads() {
-            return refused(format!("blocks of {block:?} threads, and 1 to {} fit", function.max_threads()));
+            return refused(format!(
+                "blocks of {block:?} threads, and 1 to {} fit",
+                function.max_threads()
+            ));
         }
         if grid.iter().zip(MAX_GRID).any(|(g, max)| *g > max) {
             return refused(format!("a grid of {grid:?} blocks, and {MAX_GRID:?} fit"));
@@ -117,16 +121,22 @@ impl Device {
         }
         let most = self.found().shared_per_block.saturating_sub(function.static_shared());
         if shared > most {
-            let why =
-                format!("it needs {shared} bytes of dynamic shared memory, and a block may have {most}");
+            let why = format!(
+                "it needs {shared} bytes of dynamic shared memory, and a block may have {most}"
+            );
             let help = "the plan was made for another GPU: compile it for this one";
-            return Err(DeviceError::refused(format!("launching `{}`", function.name()), why, help));
+            return Err(DeviceError::refused(
+                format!("launching `{}`", function.name()),
+                why,
+                help,
+            ));
         }
         let context = &*self.context;
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function lives; the value is within the device's bound.
-        let code =
-            unsafe { context.driver.api.cuFuncSetAttribute(function.handle(), attribute, shared as i32) };
+        let code = unsafe {
+            context.driver.api.cuFuncSetAttribute(function.handle(), attribute, shared as i32)
+        };
         context.check(code, || {
             format!("asking for {shared} bytes of shared memory for `{}`", function.name())
         })?;
@@ -156,7 +166,8 @@ mod tests {
         fake.kernel("scale", |grid, block, _, arguments| {
             assert_eq!(arguments.len(), 3);
             for n in 0..(grid[0] * block[0]) as usize {
-                bytes_at(arguments[1], 16)[8 + n] = bytes_at(arguments[0], 16)[n] * arguments[2] as u8;
+                bytes_at(arguments[1], 16)[8 + n] =
+                    bytes_at(arguments[0], 16)[n] * arguments[2] as u8;
             }
         });
         let at = memory.address().0;
@@ -201,9 +212,13 @@ mod tests {
             ([1, 65_536, 1], [32, 1, 1], 0, 3, "a grid of"),
             ([1, 1, 1], [32, 1, 1], 227 << 10, 3, "a block may have 231424"),
         ] {
-            let error =
-                device.launch_verified(&scale, grid, block, shared, &[0; 3][..arguments]).unwrap_err();
-            assert!(error.to_string().contains(says) && error.to_string().contains("`scale`"), "{error}");
+            let error = device
+                .launch_verified(&scale, grid, block, shared, &[0; 3][..arguments])
+                .unwrap_err();
+            assert!(
+                error.to_string().contains(says) && error.to_string().contains("`scale`"),
+                "{error}"
+            );
         }
         device.launch_verified(&scale, [0, 1, 1], [32, 1, 1], 0, &[0; 3]).unwrap();
         assert_eq!(fake.count("cuLaunchKernel"), 0);

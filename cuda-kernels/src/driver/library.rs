@@ -25,7 +25,8 @@ pub const FOLDERS_VARIABLE: &str = "WENGERT_CUDA_LIBS";
 
 /// Names of the driver's library, best first. The second is the path in containers that mount it.
 /// The third is for WSL and embedded systems where the first has no link.
-pub const DRIVER_NAMES: [&str; 3] = ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "libcuda.so"];
+pub const DRIVER_NAMES: [&str; 3] =
+    ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "libcuda.so"];
 
 /// Reads an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -61,8 +62,8 @@ pub unsafe fn open(candidates: &[String]) -> Result<(Library, String), Vec<Tried
             Ok(library) => return Ok((library, name.clone())),
             Err(error) => {
                 // The source of the error has the loader's message.
-                let why =
-                    std::error::Error::source(&error).map_or_else(|| error.to_string(), |e| e.to_string());
+                let why = std::error::Error::source(&error)
+                    .map_or_else(|| error.to_string(), |e| e.to_string());
                 tried.push(Tried { name: name.clone(), why });
             }
         }
@@ -135,8 +136,10 @@ fn folders(environment: Environment) -> Vec<PathBuf> {
 }
 
 fn toolkit(root: &Path, found: &mut Vec<PathBuf>) {
-    found
-        .extend(["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"].map(|f| root.join(f)));
+    found.extend(
+        ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"]
+            .map(|f| root.join(f)),
+    );
 }
 
 fn listed(environment: Environment, variable: &str) -> Vec<PathBuf> {
@@ -147,7 +150,8 @@ fn listed(environment: Environment, variable: &str) -> Vec<PathBuf> {
 /// Folders in `folder` whose name begins with `prefix`, in order of their names.
 fn children(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let begins = |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(prefix));
+    let begins =
+        |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(prefix));
     let mut found: Vec<_> = entries.flatten().map(|e| e.path()).filter(begins).collect();
     found.sort();
     found
@@ -166,8 +170,10 @@ mod tests {
     fn packages_of_python_and_listed_folders_are_searched() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
-        let torch13 = root.join("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
-        let torch12 = root.join("venv/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12");
+        let torch13 =
+            root.join("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
+        let torch12 =
+            root.join("venv/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12");
         let mine = root.join("mine/libcublasLt.so.12");
         let toolkit = root.join("cuda/lib64/libcublasLt.so.13");
         for path in [&torch13, &torch12, &mine, &toolkit] {
@@ -211,8 +217,10 @@ mod tests {
         let root = root.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("bin")).unwrap();
         library(&root.join("real/bin/python3"));
-        std::os::unix::fs::symlink(root.join("real/bin/python3"), root.join("bin/python3")).unwrap();
-        let package = root.join("real/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
+        std::os::unix::fs::symlink(root.join("real/bin/python3"), root.join("bin/python3"))
+            .unwrap();
+        let package =
+            root.join("real/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
         library(&package);
         let path = OsString::from(root.join("bin"));
         let environment = |variable: &str| (variable == "PATH").then(|| path.clone());
@@ -226,8 +234,9 @@ mod tests {
         let path = folder.path().join("libcublasLt.so.13");
         library(&path);
         // SAFETY: neither candidate is a library.
-        let tried =
-            unsafe { open(&[path.to_str().unwrap().into(), "libnone-such.so.7".into()]) }.err().unwrap();
+        let tried = unsafe { open(&[path.to_str().unwrap().into(), "libnone-such.so.7".into()]) }
+            .err()
+            .unwrap();
         assert_eq!(tried.len(), 2);
         assert!(tried[0].is_there() && !tried[1].is_there(), "{tried:?}");
         assert!(tried[1].why.contains("libnone-such.so.7"), "{tried:?}");

@@ -100,8 +100,9 @@ impl Device {
             return Ok(memory);
         }
         let (free, total) = self.memory_info()?;
-        let too_much =
-            |what: &str, free| Err(DeviceError::new(what, Cause::Memory { wanted: bytes, free, total }));
+        let too_much = |what: &str, free| {
+            Err(DeviceError::new(what, Cause::Memory { wanted: bytes, free, total }))
+        };
         let Ok(size) = usize::try_from(bytes) else { return too_much(what, free) };
         if bytes > free {
             return too_much(what, free);
@@ -127,8 +128,13 @@ impl Device {
         if self.context.regions().of(address, bytes).is_some() {
             return Ok(());
         }
-        let why = format!("{bytes} bytes at {address:?} are not in one allocation of {}", self.name());
-        Err(DeviceError::refused(what, why, "this is a fault of the plan or its executor: please report it"))
+        let why =
+            format!("{bytes} bytes at {address:?} are not in one allocation of {}", self.name());
+        Err(DeviceError::refused(
+            what,
+            why,
+            "this is a fault of the plan or its executor: please report it",
+        ))
     }
 
     /// Enqueues a copy on the device. The ranges are equal or disjoint. May be captured.
@@ -147,8 +153,9 @@ impl Device {
         context.submitting("copying on the device")?;
         context.enter()?;
         // SAFETY: both ranges lie in allocations of this device and are disjoint.
-        let code =
-            unsafe { context.driver.api.cuMemcpyDtoDAsync_v2(to.0, from.0, bytes as usize, context.stream) };
+        let code = unsafe {
+            context.driver.api.cuMemcpyDtoDAsync_v2(to.0, from.0, bytes as usize, context.stream)
+        };
         context.check(code, || format!("copying {bytes} bytes on the device"))
     }
 
@@ -162,7 +169,9 @@ impl Device {
         context.submitting("filling")?;
         context.enter()?;
         // SAFETY: the range lies in an allocation of this device.
-        let code = unsafe { context.driver.api.cuMemsetD8Async(to.0, byte, bytes as usize, context.stream) };
+        let code = unsafe {
+            context.driver.api.cuMemsetD8Async(to.0, byte, bytes as usize, context.stream)
+        };
         context.check(code, || format!("filling {bytes} bytes"))
     }
 
@@ -284,7 +293,8 @@ mod tests {
         assert_eq!(fake.count("cuMemAlloc_v2"), before);
         let text = error.to_string();
         assert!(
-            text.contains("the arena needs 10.0 MiB") && text.contains("4.0 MiB of 64.0 MiB are free"),
+            text.contains("the arena needs 10.0 MiB")
+                && text.contains("4.0 MiB of 64.0 MiB are free"),
             "{text}"
         );
         // The driver may refuse memory that it reported as free.

@@ -77,8 +77,10 @@ impl Module {
         let loaded = &*self.loaded;
         let doing = || format!("looking for kernel `{name}`");
         let Some(parameters) = loaded.kernels.get(name) else {
-            let why =
-                format!("the module has {}", loaded.kernels.keys().cloned().collect::<Vec<_>>().join(", "));
+            let why = format!(
+                "the module has {}",
+                loaded.kernels.keys().cloned().collect::<Vec<_>>().join(", ")
+            );
             return Err(DeviceError::refused(doing(), why, "please report it"));
         };
         let c_name = CString::new(name).expect("a name found in PTX holds no zero");
@@ -88,15 +90,17 @@ impl Module {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write, the module is loaded, the name ends with a
         // zero.
-        let code =
-            unsafe { context.driver.api.cuModuleGetFunction(&mut handle, loaded.handle, c_name.as_ptr()) };
+        let code = unsafe {
+            context.driver.api.cuModuleGetFunction(&mut handle, loaded.handle, c_name.as_ptr())
+        };
         context.check(code, doing)?;
         // The query also loads the function, which the driver would otherwise do at the first
         // launch.
         let ask = |attribute: CUfunction_attribute| -> Result<u32> {
             let mut value = 0;
             // SAFETY: the pointer is valid for a write, the function was just found.
-            let code = unsafe { context.driver.api.cuFuncGetAttribute(&mut value, attribute, handle) };
+            let code =
+                unsafe { context.driver.api.cuFuncGetAttribute(&mut value, attribute, handle) };
             context.check(code, || format!("asking what kernel `{name}` takes"))?;
             Ok(value.max(0) as u32)
         };
@@ -106,7 +110,8 @@ impl Module {
             local: ask(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             max_threads: ask(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         };
-        let allowed_shared = ask(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?.into();
+        let allowed_shared =
+            ask(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?.into();
         let (name, parameters) = (name.to_string(), *parameters);
         Ok(Function { module: self.clone(), handle, name, parameters, resources, allowed_shared })
     }
@@ -235,7 +240,8 @@ impl JitOptions {
         let mut error = vec![0; Self::LOG];
         // The API passes numbers as pointers.
         let number = std::ptr::without_provenance_mut::<c_void>;
-        let mut names = vec![Option::CU_JIT_ERROR_LOG_BUFFER, Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut names =
+            vec![Option::CU_JIT_ERROR_LOG_BUFFER, Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         let mut values = vec![error.as_mut_ptr().cast(), number(Self::LOG)];
         for setting in SETTINGS {
             let (name, value) = match setting {
@@ -272,7 +278,9 @@ fn kernels(ptx: &str) -> Result<BTreeMap<String, usize>, String> {
     for part in text.split(".entry").skip(1) {
         let end = part.find(['(', '{', ';']).ok_or("an `.entry` without a body")?;
         let name = part[..end].trim();
-        if name.is_empty() || name.contains(|c: char| !(c.is_ascii_alphanumeric() || "_$%".contains(c))) {
+        if name.is_empty()
+            || name.contains(|c: char| !(c.is_ascii_alphanumeric() || "_$%".contains(c)))
+        {
             // `.entry name .maxntid …` has no parameters; any other form is not understood.
             return Err(format!("an `.entry` named `{name}`"));
         }
@@ -282,15 +290,19 @@ fn kernels(ptx: &str) -> Result<BTreeMap<String, usize>, String> {
         };
         let parameters: Vec<_> = list.split(',').map(str::trim).filter(|p| !p.is_empty()).collect();
         const TYPES: [&str; 16] = [
-            "b8", "b16", "b32", "b64", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f16", "bf16",
-            "f32", "f64",
+            "b8", "b16", "b32", "b64", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f16",
+            "bf16", "f32", "f64",
         ];
         for parameter in &parameters {
             let scalar = parameter.starts_with(".param")
                 && !parameter.contains('[')
-                && parameter.split_whitespace().any(|w| TYPES.iter().any(|t| w.strip_prefix('.') == Some(t)));
+                && parameter
+                    .split_whitespace()
+                    .any(|w| TYPES.iter().any(|t| w.strip_prefix('.') == Some(t)));
             if !scalar {
-                return Err(format!("kernel `{name}` has a parameter that is no number: `{parameter}`"));
+                return Err(format!(
+                    "kernel `{name}` has a parameter that is no number: `{parameter}`"
+                ));
             }
         }
         found.insert(name.to_string(), parameters.len());
@@ -331,7 +343,10 @@ pub(super) mod tests {
     #[test]
     fn kernels_and_their_parameters_are_read_from_the_text() {
         let found = kernels(PTX).unwrap();
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), [("nothing".into(), 0), ("scale".into(), 3)]);
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            [("nothing".into(), 0), ("scale".into(), 3)]
+        );
         for (bad, says) in [
             (".entry f(.param .align 8 .b8 x[16])", "`.param .align 8 .b8 x[16]`"),
             (".entry f(.u64 x)", "`.u64 x`"),
@@ -365,7 +380,9 @@ pub(super) mod tests {
         let functions = stages.iter().flat_map(|s| s.functions.clone()).collect();
         let mut module = crate::ptx::Module { functions, kernels: Vec::new() };
         for (n, stage) in stages.iter().enumerate() {
-            module.kernels.push(crate::ptx::Kernel { name: format!("stage_{n}"), ..stage.kernel.clone() });
+            module
+                .kernels
+                .push(crate::ptx::Kernel { name: format!("stage_{n}"), ..stage.kernel.clone() });
         }
         let found = kernels(&module.to_string()).unwrap();
         assert_eq!(found.len(), stages.len());
@@ -381,7 +398,8 @@ pub(super) mod tests {
         let module = device.load_module(PTX, sm(80)).unwrap();
         let scale = module.function("scale").unwrap();
         assert_eq!(scale.parameters(), 3);
-        let expected = Resources { registers: 32, static_shared: 1024, local: 0, max_threads: 1024 };
+        let expected =
+            Resources { registers: 32, static_shared: 1024, local: 0, max_threads: 1024 };
         assert_eq!(scale.resources(), expected);
         assert_eq!(scale.blocks_per_multiprocessor(256, 0).unwrap(), 8);
         assert_eq!(module.kernels().collect::<Vec<_>>(), ["nothing", "scale"]);
@@ -432,7 +450,9 @@ pub(super) mod tests {
                 use CUjit_option_enum as O;
                 match option {
                     O::CU_JIT_OPTIMIZATION_LEVEL => format!("-O{value}"),
-                    other => panic!("{other:?} is not known to this test: which option of ptxas is it?"),
+                    other => {
+                        panic!("{other:?} is not known to this test: which option of ptxas is it?")
+                    }
                 }
             })
             .collect();
@@ -445,7 +465,8 @@ pub(super) mod tests {
         assert!(
             !expected
                 .iter()
-                .any(|word| ["-c", "--compile-only"].contains(&word.as_str()) || word.contains("rdc"))
+                .any(|word| ["-c", "--compile-only"].contains(&word.as_str())
+                    || word.contains("rdc"))
         );
         drop((module, device));
         fake.nothing_left();

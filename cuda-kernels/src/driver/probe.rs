@@ -91,10 +91,15 @@ impl Missing {
 impl From<Missing> for DeviceError {
     fn from(missing: Missing) -> DeviceError {
         // A reason is given only for files that exist.
-        let word = |t: &Tried| if t.is_there() { format!("{} ({})", t.name, t.why) } else { t.name.clone() };
+        let word = |t: &Tried| {
+            if t.is_there() { format!("{} ({})", t.name, t.why) } else { t.name.clone() }
+        };
         let tried: Vec<_> = missing.tried.iter().map(word).collect();
-        let tried =
-            if tried.is_empty() { String::new() } else { format!(" (looked for {})", tried.join(", ")) };
+        let tried = if tried.is_empty() {
+            String::new()
+        } else {
+            format!(" (looked for {})", tried.join(", "))
+        };
         let why = format!("{}{tried}", missing.why);
         DeviceError::refused(format!("looking for {}", missing.library), why, missing.help)
     }
@@ -131,7 +136,10 @@ fn open_driver() -> Result<Arc<Driver>, Missing> {
                 continue;
             }
         };
-        match opened.map_err(|why| no_driver(name, why)).and_then(|d| new_enough(d.version).map(|()| d)) {
+        match opened
+            .map_err(|why| no_driver(name, why))
+            .and_then(|d| new_enough(d.version).map(|()| d))
+        {
             Ok(driver) => return Ok(Arc::new(driver)),
             Err(missing) => unusable = unusable.or(Some(missing)),
         }
@@ -174,8 +182,9 @@ pub fn first_gpu() -> Result<bool> {
         Err(missing) if missing.is_absent() => return Ok(false),
         Err(missing) => return Err(missing.into()),
     };
-    guarded(|| usable(&driver))
-        .unwrap_or_else(|why| Err(DeviceError::refused("looking for a GPU", why, "please report it")))
+    guarded(|| usable(&driver)).unwrap_or_else(|why| {
+        Err(DeviceError::refused("looking for a GPU", why, "please report it"))
+    })
 }
 
 fn usable(driver: &Driver) -> Result<bool> {
@@ -218,9 +227,9 @@ pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String
 pub fn probe() -> Probe {
     let driver = driver();
     let cublas_lt = match &driver {
-        Ok(driver) => {
-            driver.cublas_lt().map(|lt| LibraryFound { path: lt.path.clone(), version: lt.version_text() })
-        }
+        Ok(driver) => driver
+            .cublas_lt()
+            .map(|lt| LibraryFound { path: lt.path.clone(), version: lt.version_text() }),
         Err(_) => Err(Missing {
             library: "cuBLASLt",
             why: "without the driver it is of no use, and was not looked for".into(),
@@ -233,8 +242,9 @@ pub fn probe() -> Probe {
             path: driver.path.clone(),
             version: format!("CUDA {}", version_text(driver.version)),
         },
-        devices: guarded(|| devices(&driver))
-            .unwrap_or_else(|why| Err(DeviceError::refused("listing the GPUs", why, "please report it"))),
+        devices: guarded(|| devices(&driver)).unwrap_or_else(|why| {
+            Err(DeviceError::refused("listing the GPUs", why, "please report it"))
+        }),
     });
     Probe { driver, cublas_lt }
 }
@@ -250,7 +260,8 @@ pub(super) fn device_count(driver: &Driver) -> Result<u32> {
     driver.check(unsafe { driver.api.cuInit(0) }, || "starting the NVIDIA driver".into())?;
     let mut count = 0;
     // SAFETY: the pointer is valid for a write.
-    driver.check(unsafe { driver.api.cuDeviceGetCount(&mut count) }, || "counting the GPUs".into())?;
+    driver
+        .check(unsafe { driver.api.cuDeviceGetCount(&mut count) }, || "counting the GPUs".into())?;
     Ok(u32::try_from(count).unwrap_or(0))
 }
 
@@ -305,7 +316,9 @@ pub(super) fn device(driver: &Driver, ordinal: u32) -> Result<DeviceFound> {
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         memory: memory as u64,
         free: free_memory(driver, device, ordinal),
-        shared_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        shared_per_block: attribute(
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        )?,
     })
 }
 
@@ -320,7 +333,8 @@ fn free_memory(driver: &Driver, device: CUdevice, ordinal: u32) -> Result<u64> {
     // left without a context, as every entry of this crate sets its own.
     let code = unsafe {
         let set = driver.api.cuCtxSetCurrent(context);
-        let code = if set.code == 0 { driver.api.cuMemGetInfo_v2(&mut free, &mut total) } else { set };
+        let code =
+            if set.code == 0 { driver.api.cuMemGetInfo_v2(&mut free, &mut total) } else { set };
         let _ = driver.api.cuCtxSetCurrent(std::ptr::null_mut());
         let _ = driver.api.cuDevicePrimaryCtxRelease_v2(device);
         code
@@ -372,7 +386,10 @@ mod tests {
         let fake = Fake::new();
         let devices = devices(&fake.driver()).unwrap();
         let text = devices[0].to_string();
-        assert_eq!(text, "cuda:0: Fake GPU, sm_90, 132 multiprocessors, 64.0 MiB memory, 64.0 MiB free");
+        assert_eq!(
+            text,
+            "cuda:0: Fake GPU, sm_90, 132 multiprocessors, 64.0 MiB memory, 64.0 MiB free"
+        );
         assert_eq!(devices.len(), 2);
         fake.nothing_left();
     }
@@ -393,14 +410,19 @@ mod tests {
         fake.fail("cuInit", 100);
         let error = devices(&fake.driver()).unwrap_err().to_string();
         assert!(
-            error.contains("starting the NVIDIA driver: cuInit failed with CUDA_ERROR_NO_DEVICE (100)"),
+            error.contains(
+                "starting the NVIDIA driver: cuInit failed with CUDA_ERROR_NO_DEVICE (100)"
+            ),
             "{error}"
         );
         assert!(error.contains("CUDA_VISIBLE_DEVICES"), "{error}");
         let error = handle(&fake.driver(), 7).unwrap_err().to_string();
         assert!(error.contains("`cuda:0` to `cuda:1`"), "{error}");
         let old = Diagnostic::from(new_enough(11_040).unwrap_err()).to_string();
-        assert!(old.contains("it implements CUDA 11.4, and 12.0 is needed") && old.contains("525"), "{old}");
+        assert!(
+            old.contains("it implements CUDA 11.4, and 12.0 is needed") && old.contains("525"),
+            "{old}"
+        );
         new_enough(13_000).unwrap();
     }
 

@@ -114,15 +114,21 @@ impl Pinned {
             return Ok(pinned);
         }
         let too_much = |why: &str| {
-            DeviceError::refused(doing(), why, "use a smaller batch, or raise the limit of locked memory")
+            DeviceError::refused(
+                doing(),
+                why,
+                "use a smaller batch, or raise the limit of locked memory",
+            )
         };
-        let size = isize::try_from(bytes).map_err(|_| too_much("there is no such memory"))? as usize;
+        let size =
+            isize::try_from(bytes).map_err(|_| too_much("there is no such memory"))? as usize;
         context.enter()?;
         let mut memory = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write, the size is not 0, the context is current.
         let code = unsafe { context.driver.api.cuMemHostAlloc(&mut memory, size, flags) };
         context.check(code, doing)?;
-        pinned.memory = NonNull::new(memory.cast()).ok_or_else(|| too_much("the driver gave none"))?;
+        pinned.memory =
+            NonNull::new(memory.cast()).ok_or_else(|| too_much("the driver gave none"))?;
         pinned.bytes = size;
         // SAFETY: the driver has just allocated that many bytes, which are not shared yet.
         // Zeroing them makes slices of them initialised.
@@ -163,7 +169,11 @@ impl Slot {
     }
 
     /// Enqueues copies, and the event after them. `copy` gets each part and a pointer to it.
-    fn copy(&mut self, parts: &[Part], mut copy: impl FnMut(&Part, *mut u8) -> Result<()>) -> Result<()> {
+    fn copy(
+        &mut self,
+        parts: &[Part],
+        mut copy: impl FnMut(&Part, *mut u8) -> Result<()>,
+    ) -> Result<()> {
         for part in parts {
             let end = part.offset.checked_add(part.bytes);
             if end.is_none_or(|end| end > self.pinned.bytes as u64) {
@@ -231,7 +241,8 @@ impl Filling<'_> {
         device.context.not_capturing("sending inputs")?;
         // SAFETY: the memory is not written or freed before `copied` is done (`Slot::wait` in
         // `begin` and `drop`).
-        let copy = |part: &Part, from: *mut u8| unsafe { device.send(part.address, from, part.bytes) };
+        let copy =
+            |part: &Part, from: *mut u8| unsafe { device.send(part.address, from, part.bytes) };
         let result = slots[*next].copy(parts, copy);
         *next = 1 - *next;
         result
@@ -257,7 +268,8 @@ impl Download {
         let device = &self.device;
         // SAFETY: the memory is not read or freed before `copied` is done (`Slot::wait` in
         // `put_aside` and `drop`).
-        let copy = |part: &Part, to: *mut u8| unsafe { device.receive(part.address, to, part.bytes) };
+        let copy =
+            |part: &Part, to: *mut u8| unsafe { device.receive(part.address, to, part.bytes) };
         buffers.slots[slot].copy(parts, copy)?;
         let outputs = Arc::new(Outputs::new());
         buffers.holders[slot] = Arc::downgrade(&outputs);
@@ -280,7 +292,8 @@ impl Buffers {
         let bytes = slot.wait().map(|()| {
             // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made;
             // `slot` is borrowed meanwhile. Memory of no bytes is a dangling, aligned pointer.
-            unsafe { std::slice::from_raw_parts(slot.pinned.memory.as_ptr(), slot.pinned.bytes) }.into()
+            unsafe { std::slice::from_raw_parts(slot.pinned.memory.as_ptr(), slot.pinned.bytes) }
+                .into()
         });
         outputs
             .set(bytes)
@@ -294,7 +307,8 @@ impl Received {
     pub fn wait(&self) -> Result<&[u8]> {
         if self.outputs.get().is_none() {
             let mut buffers = lock(&self.buffers);
-            let holds = |holder: &Weak<Outputs>| std::ptr::eq(holder.as_ptr(), Arc::as_ptr(&self.outputs));
+            let holds =
+                |holder: &Weak<Outputs>| std::ptr::eq(holder.as_ptr(), Arc::as_ptr(&self.outputs));
             if let Some(slot) = buffers.holders.iter().position(holds) {
                 buffers.put_aside(slot);
             }
@@ -441,7 +455,13 @@ mod tests {
         assert_eq!((back[0], back[16]), (1, 2));
         for bad in [Part { offset: 60, ..part(0) }, Part { bytes: u64::MAX, ..part(8) }] {
             assert!(
-                upload.begin().unwrap().send(&[bad]).unwrap_err().to_string().contains("are not in a buffer")
+                upload
+                    .begin()
+                    .unwrap()
+                    .send(&[bad])
+                    .unwrap_err()
+                    .to_string()
+                    .contains("are not in a buffer")
             );
         }
         drop((upload, memory, device));

@@ -44,7 +44,12 @@ impl Machine for Spaces<'_> {
             .map_err(|e| e.context(format!("kernel `{}` of {}", facts.name, facts.origin)).into())
     }
 
-    fn library(&mut self, call: usize, arguments: &[Bound], workspace: Option<Bound>) -> Result<()> {
+    fn library(
+        &mut self,
+        call: usize,
+        arguments: &[Bound],
+        workspace: Option<Bound>,
+    ) -> Result<()> {
         let addresses: Vec<Address> = arguments.iter().map(|a| self.address(a)).collect();
         let workspace = workspace.map_or(Address::default(), |w| self.address(&w));
         self.executable.products.execute(call, &addresses, workspace)

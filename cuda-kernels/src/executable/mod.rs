@@ -162,7 +162,11 @@ impl Executable {
             true => Vec::new(),
             false => {
                 let module = device.load_module(&lowered.ptx, lowered.architecture)?;
-                lowered.kernels.iter().map(|k| module.function(&k.name)).collect::<Result<_, _>>()?
+                lowered
+                    .kernels
+                    .iter()
+                    .map(|k| module.function(&k.name))
+                    .collect::<Result<_, _>>()?
             }
         };
         let value = |v| plan.values[v].bytes();
@@ -274,7 +278,8 @@ impl Executable {
 
     /// Enqueues the steps, one by one or as a graph.
     fn steps(&mut self, variables: &[Address], of: &Run) -> Result<(), StepError> {
-        let outside = |error: DeviceError| StepError { step: usize::MAX, error: error.context(of).into() };
+        let outside =
+            |error: DeviceError| StepError { step: usize::MAX, error: error.context(of).into() };
         let is_first = self.runs == 0;
         let limit = self.limit;
         if !self.capture || !self.lowered.is_straight() || (is_first && !self.repeats) {
@@ -326,7 +331,9 @@ impl Executable {
             let wanted = plan.values[input.value].bytes();
             if bytes.len() as u64 != wanted {
                 let (name, given) = (&input.name, bytes.len());
-                return Err(Diagnostic::new(format!("input `{name}` has {wanted} bytes, {given} are given")));
+                return Err(Diagnostic::new(format!(
+                    "input `{name}` has {wanted} bytes, {given} are given"
+                )));
             }
         }
         // Running kernels cannot be checked, so an address that is not the session's must not
@@ -334,7 +341,11 @@ impl Executable {
         for (variable, address) in plan.variables.iter().zip(variables) {
             let bytes = plan.values[variable.after].bytes();
             if bytes > 0 {
-                self.device.within(&format!("running with variable `{}`", variable.name), *address, bytes)?;
+                self.device.within(
+                    &format!("running with variable `{}`", variable.name),
+                    *address,
+                    bytes,
+                )?;
             }
         }
         Ok(())
@@ -345,7 +356,11 @@ impl Executable {
 fn parts(addresses: &[Address], sizes: impl Iterator<Item = u64>) -> Vec<Part> {
     let sizes: Vec<u64> = sizes.collect();
     let (offsets, _) = offsets(sizes.iter().copied());
-    let part = |((offset, address), bytes): ((u64, &Address), u64)| Part { offset, address: *address, bytes };
+    let part = |((offset, address), bytes): ((u64, &Address), u64)| Part {
+        offset,
+        address: *address,
+        bytes,
+    };
     offsets.into_iter().zip(addresses).zip(sizes).map(part).collect()
 }
 

@@ -57,9 +57,18 @@ impl Products {
             None => self.blas.insert(self.device.blas()?),
         };
         let aligned = u32::try_from(question.alignment).expect("at most 256");
-        let alignment = Alignment { lhs: aligned, rhs: aligned, out: aligned, bias: aligned, aux: aligned };
+        let alignment =
+            Alignment { lhs: aligned, rhs: aligned, out: aligned, bias: aligned, aux: aligned };
         if self.autotune {
-            measure(&self.device, blas, gemm, &form, &alignment, question.workspace, &mut self.tuning)?;
+            measure(
+                &self.device,
+                blas,
+                gemm,
+                &form,
+                &alignment,
+                question.workspace,
+                &mut self.tuning,
+            )?;
         }
         match blas.prepare(&form, in_place, &alignment, question.workspace, &self.tuning)? {
             Err(why) => Ok(Choice::Kernels(why.to_string())),

@@ -25,8 +25,10 @@ fn emulate(ptx: &str, launched: &Launched) {
         })
         .collect();
     let argument = |address: &u64| {
-        let inside = |(start, bytes): &(u64, usize)| (*start..=*start + *bytes as u64).contains(address);
-        let n = allocations.iter().rposition(inside).expect("arguments are addresses of allocations");
+        let inside =
+            |(start, bytes): &(u64, usize)| (*start..=*start + *bytes as u64).contains(address);
+        let n =
+            allocations.iter().rposition(inside).expect("arguments are addresses of allocations");
         let offset = address - allocations[n].0;
         emulator::Argument::Buffer {
             address: copies[n] + offset,
@@ -58,7 +60,8 @@ fn corpus() -> Vec<Plan> {
     for name in ["straight.plan", "loops.plan", "control.plan", "rare.plan"] {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        let starts: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
+        let starts: Vec<usize> =
+            (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
         for (i, start) in starts.iter().enumerate() {
             let end = starts.get(i + 1).copied().unwrap_or(lines.len());
             let mut plan = parse_plan("file", &lines[*start..end].join("\n")).unwrap().0;
@@ -90,7 +93,8 @@ fn compiled(text: &str) -> Plan {
     let program = wengert_core::graph::parse_program(text, "test.ir").unwrap();
     let (binding, target) = (wengert_core::Binding::new(), wengert_core::Target::cuda("sm_90"));
     let name = &program.functions()[0].name;
-    wengert_compiler::pipeline::compile(&program, name, &binding, &target, &Default::default()).unwrap()
+    wengert_compiler::pipeline::compile(&program, name, &binding, &target, &Default::default())
+        .unwrap()
 }
 
 fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
@@ -98,7 +102,11 @@ fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
         .map(|_| {
             *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let small = (*state >> 60) as i64 - 3;
-            if dtype == DType::Bool { Scalar::of(small > 4) } else { Scalar::from_i64(dtype, small) }
+            if dtype == DType::Bool {
+                Scalar::of(small > 4)
+            } else {
+                Scalar::from_i64(dtype, small)
+            }
         })
         .collect();
     Literal::from_scalars(dtype, shape, &values).unwrap()
@@ -109,7 +117,8 @@ fn runs(device: &Device, plan: &Plan, capture: bool) {
     let mut executable =
         Executable::new(device, plan, &mut Options { capture, ..Options::default() }).unwrap();
     let place = |name: &str| {
-        let allocate = |v: &wengert_core::plan::Variable| device.allocate(plan.values[v.after].bytes(), name);
+        let allocate =
+            |v: &wengert_core::plan::Variable| device.allocate(plan.values[v.after].bytes(), name);
         plan.variables.iter().map(allocate).collect::<Result<Vec<_>, _>>().unwrap()
     };
     let (here, there) = (place("variables"), place("variables elsewhere"));
@@ -117,8 +126,9 @@ fn runs(device: &Device, plan: &Plan, capture: bool) {
         let mut state = seed;
         let values = plan.inputs.iter().map(|i| &plan.values[i.value]);
         let inputs: Vec<Literal> = values.map(|v| random(v.dtype, &v.shape, &mut state)).collect();
-        let before =
-            |v: &wengert_core::plan::Variable| v.before.map(|_| random(v.dtype, &v.shape, &mut state));
+        let before = |v: &wengert_core::plan::Variable| {
+            v.before.map(|_| random(v.dtype, &v.shape, &mut state))
+        };
         let variables: Vec<Option<Literal>> = plan.variables.iter().map(before).collect();
         let expected = interpret(plan, &inputs, &variables).unwrap();
         let memories = if seed < 5 { &here } else { &there };
@@ -130,7 +140,8 @@ fn runs(device: &Device, plan: &Plan, capture: bool) {
         let bytes: Vec<Vec<u8>> = inputs.iter().map(Literal::to_bytes).collect();
         let bytes: Vec<&[u8]> = bytes.iter().map(|b| &b[..]).collect();
         let addresses: Vec<Address> = memories.iter().map(Memory::address).collect();
-        let found = executable.run(&bytes, &addresses).unwrap_or_else(|e| panic!("{}\n{plan}", e.error));
+        let found =
+            executable.run(&bytes, &addresses).unwrap_or_else(|e| panic!("{}\n{plan}", e.error));
         for (found, expected) in found.wait().unwrap().into_iter().zip(&expected.outputs) {
             assert_eq!(found, expected.to_bytes(), "capture {capture}, run {seed}\n{plan}");
         }
@@ -154,14 +165,20 @@ fn runs_give_the_bits_of_the_interpreter_with_and_without_capture() {
             if capture {
                 let captured = fake.count("cuGraphLaunch");
                 straight += usize::from(captured > 0);
-                assert!(captured == 0 || captured == 4, "the first run is not captured, the others are");
+                assert!(
+                    captured == 0 || captured == 4,
+                    "the first run is not captured, the others are"
+                );
             }
             products += fake.count("cublasLtMatmul");
             drop(device);
             fake.nothing_left();
         }
     }
-    assert!(straight >= 5 && products > 0, "{straight} captured plans, {products} products by the library");
+    assert!(
+        straight >= 5 && products > 0,
+        "{straight} captured plans, {products} products by the library"
+    );
 }
 
 /// A function of one input and a variable, which it replaces.
@@ -316,7 +333,8 @@ fn cublas_is_started_for_products_only() {
     counting.close();
     let fake = Fake::new();
     let device = fake.device();
-    let made = [(); 2].map(|()| Executable::new(&device, &compiled(LAYER), &mut Options::default()).unwrap());
+    let made = [(); 2]
+        .map(|()| Executable::new(&device, &compiled(LAYER), &mut Options::default()).unwrap());
     assert_eq!(fake.count("cublasLtCreate"), 1);
     drop((made, device));
     fake.nothing_left();
@@ -335,8 +353,11 @@ fn what_fails_says_so_and_leaves_nothing() {
     let zeros: Vec<Vec<u8>> =
         plan.inputs.iter().map(|i| vec![0; plan.values[i.value].bytes() as usize]).collect();
     let zeros: Vec<&[u8]> = zeros.iter().map(|z| &z[..]).collect();
-    let memories: Vec<Memory> =
-        plan.variables.iter().map(|v| device.allocate(plan.values[v.after].bytes(), "v").unwrap()).collect();
+    let memories: Vec<Memory> = plan
+        .variables
+        .iter()
+        .map(|v| device.allocate(plan.values[v.after].bytes(), "v").unwrap())
+        .collect();
     let addresses: Vec<Address> = memories.iter().map(Memory::address).collect();
     // 719: a fault of a kernel.
     fake.fail("cuLaunchKernel", 719);
@@ -377,15 +398,22 @@ fn the_samples_of_all_ops_are_dozens_of_modules() {
     let compile = |function: &wengert_core::graph::Function| {
         let mut program = wengert_core::graph::Program::new();
         program.add(function.clone()).unwrap();
-        wengert_compiler::pipeline::compile(&program, "f", &binding, &target, &Default::default()).unwrap()
+        wengert_compiler::pipeline::compile(&program, "f", &binding, &target, &Default::default())
+            .unwrap()
     };
     let (mut modules, mut samples) = (0, 0);
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let has_calls = |function: &wengert_core::graph::Function| {
-            compile(function).steps.iter().any(|step| matches!(step, wengert_core::plan::Step::Call { .. }))
+            compile(function)
+                .steps
+                .iter()
+                .any(|step| matches!(step, wengert_core::plan::Step::Call { .. }))
         };
         for (_, batch) in batches(dtype, MOST, has_calls) {
-            drop(Executable::new(&device, &compile(&batch.function), &mut Options::default()).unwrap());
+            drop(
+                Executable::new(&device, &compile(&batch.function), &mut Options::default())
+                    .unwrap(),
+            );
             modules += 1;
             samples += batch.names.len();
             assert_eq!(fake.count("cuModuleLoadDataEx"), modules, "a batch is one module");
@@ -431,7 +459,8 @@ fn variables_that_lie_nowhere_are_refused() {
 
 #[test]
 fn a_run_takes_no_more_than_its_limit() {
-    let plan = corpus().into_iter().find(|p| p.variables.is_empty() && !p.nests.is_empty()).unwrap();
+    let plan =
+        corpus().into_iter().find(|p| p.variables.is_empty() && !p.nests.is_empty()).unwrap();
     let fake = Fake::new();
     fake.executor(emulate);
     let device = fake.device();

@@ -20,7 +20,8 @@ pub(super) fn epilogue(gemm: &Gemm, left: &Epilogue) -> (Nest, Vec<usize>) {
     });
     arguments.push(2 + usize::from(gemm.epilogue.bias) + usize::from(gemm.epilogue.residual));
     let out = nest.in_place("out", dtype, &shape);
-    let axes = [nest.parallel("b", gemm.batch), nest.parallel("i", gemm.m), nest.parallel("j", gemm.n)];
+    let axes =
+        [nest.parallel("b", gemm.batch), nest.parallel("i", gemm.m), nest.parallel("j", gemm.n)];
     let [] = nest.phase([]);
     let at = axes.map(Affine::axis);
     let mut value = nest.load(out, &at);
@@ -107,8 +108,12 @@ mod tests {
                     epilogue: epilogue_of_all,
                 };
                 let whole = Call::Gemm(gemm.clone());
-                let operands: Vec<Literal> =
-                    whole.operands().iter().enumerate().map(|(i, ty)| random(ty, i as u64 + 7)).collect();
+                let operands: Vec<Literal> = whole
+                    .operands()
+                    .iter()
+                    .enumerate()
+                    .map(|(i, ty)| random(ty, i as u64 + 7))
+                    .collect();
                 let plain = Call::Gemm(Gemm { epilogue: Epilogue::default(), ..gemm.clone() });
                 let product = plain.reference(&operands[..2]).unwrap().literal();
                 let (nest, arguments) = epilogue(&gemm, &epilogue_of_all);

@@ -65,7 +65,8 @@ impl Labels {
         for value in sources.chain(plan.variables.iter().filter_map(|v| v.before)) {
             before[self.root(value.index() as u32) as usize] = true;
         }
-        let label = |v: ValueId| Some(self.root(v.index() as u32)).filter(|root| !before[*root as usize]);
+        let label =
+            |v: ValueId| Some(self.root(v.index() as u32)).filter(|root| !before[*root as usize]);
         plan.values.ids().map(|v| (v, label(v))).collect()
     }
 }

@@ -211,7 +211,11 @@ impl Lowered {
     ///
     /// Errors: the plan is for another target; it breaks an invariant; a nest or call has no
     /// kernel on this architecture.
-    pub fn new(plan: &Plan, architecture: Architecture, choose: &mut Choose<'_>) -> Result<Lowered> {
+    pub fn new(
+        plan: &Plan,
+        architecture: Architecture,
+        choose: &mut Choose<'_>,
+    ) -> Result<Lowered> {
         prepare::prepare(plan, architecture, choose)
     }
 
@@ -241,7 +245,8 @@ impl Lowered {
 
     /// Adds the step in which an error happened to it.
     fn locate(&self, step: usize, error: Diagnostic) -> StepError {
-        let context = format!("plan @{}, step {step} `{}`", self.plan.function, self.step_text(step));
+        let context =
+            format!("plan @{}, step {step} `{}`", self.plan.function, self.step_text(step));
         StepError { step, error: error.context(context) }
     }
 }

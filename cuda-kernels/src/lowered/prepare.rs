@@ -2,7 +2,9 @@
 
 use super::epilogue::epilogue;
 use super::labels::Labels;
-use super::{Action, ActionKind, Choice, Choose, KernelFacts, Launch, Lowered, Place, Question, Trip};
+use super::{
+    Action, ActionKind, Choice, Choose, KernelFacts, Launch, Lowered, Place, Question, Trip,
+};
 use crate::architecture::Architecture;
 use crate::ptx::{Kernel, Module};
 use crate::stage::{Access, Compiled, Memory};
@@ -17,7 +19,11 @@ use wengert_core::{DType, Diagnostic, Id, Result};
 /// Alignment of buffers in memory: of allocations, and of values in the arena.
 const ALIGNMENT: u64 = 256;
 
-pub(super) fn prepare(plan: &Plan, architecture: Architecture, choose: &mut Choose<'_>) -> Result<Lowered> {
+pub(super) fn prepare(
+    plan: &Plan,
+    architecture: Architecture,
+    choose: &mut Choose<'_>,
+) -> Result<Lowered> {
     if plan.target.name != architecture.name() {
         let (function, target, name) = (&plan.function, &plan.target.name, architecture.name());
         return Err(Diagnostic::of_device(format!(
@@ -151,9 +157,10 @@ impl Preparing<'_, '_> {
                         wide: self.plan.values[count.value].dtype == DType::I64,
                         limit: *limit,
                     },
-                    plan::Trip::While { before, limit, .. } => {
-                        Trip::While { condition: self.argument(before, Access::Read), limit: *limit }
-                    }
+                    plan::Trip::While { before, limit, .. } => Trip::While {
+                        condition: self.argument(before, Access::Read),
+                        limit: *limit,
+                    },
                 };
                 let body = self.block(&l.body)?;
                 ActionKind::Loop { counter: l.id.index(), trip, reverse: l.reverse, body }
@@ -223,7 +230,8 @@ impl Preparing<'_, '_> {
     ) -> Result<()> {
         let last = arguments.len() - 1;
         let shares = |n: &usize| {
-            arguments[*n].at == arguments[last].at && self.plan.values[arguments[*n].value].bytes() > 0
+            arguments[*n].at == arguments[last].at
+                && self.plan.values[arguments[*n].value].bytes() > 0
         };
         let in_place = call.in_place().into_iter().find(shares);
         let access = |n: usize| if n == last { Access::Write } else { Access::Read };
@@ -233,8 +241,12 @@ impl Preparing<'_, '_> {
             return Ok(());
         }
         let reserved = workspace.as_ref().map_or(0, |w| w.bytes);
-        let question =
-            Question { call: call.clone(), in_place, alignment: alignment(&places), workspace: reserved };
+        let question = Question {
+            call: call.clone(),
+            in_place,
+            alignment: alignment(&places),
+            workspace: reserved,
+        };
         let done = match self.calls.get(&question) {
             Some(done) => done.clone(),
             None => {
@@ -274,8 +286,8 @@ impl Preparing<'_, '_> {
                 let (nest, arguments) = epilogue(gemm, &left);
                 let options = nest::Options { alignment: *alignment, ..nest::Options::default() };
                 let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
-                let mut placed =
-                    self.place(compiled, &format!("{origin}, the epilogue that the library leaves"));
+                let mut placed = self
+                    .place(compiled, &format!("{origin}, the epilogue that the library leaves"));
                 let stage = placed.stages.pop().expect("a result with elements has a kernel");
                 Ok(Done::Library(number, Some((stage, arguments))))
             }
@@ -286,8 +298,11 @@ impl Preparing<'_, '_> {
             (Choice::Kernels(reason), _) => {
                 tracing::debug!(call = call.name(), reason, "a call is done by kernels of our own");
                 self.own.push((question.clone(), reason));
-                let options =
-                    call::Options { in_place: *in_place, alignment: *alignment, ..call::Options::default() };
+                let options = call::Options {
+                    in_place: *in_place,
+                    alignment: *alignment,
+                    ..call::Options::default()
+                };
                 let compiled = call::compile_with(call, self.architecture, options)?;
                 Ok(Done::Kernels(self.place(compiled, &origin)))
             }
@@ -303,7 +318,8 @@ impl Preparing<'_, '_> {
                     self.module.functions.push(function);
                 }
             }
-            let (grid, dynamic_shared, arguments) = (stage.grid, stage.dynamic_shared, stage.arguments);
+            let (grid, dynamic_shared, arguments) =
+                (stage.grid, stage.dynamic_shared, stage.arguments);
             let kernel = self.kernel(stage.kernel, origin);
             let most = &mut self.facts[kernel].dynamic_shared;
             *most = dynamic_shared.max(*most);
@@ -321,7 +337,8 @@ impl Preparing<'_, '_> {
         let number = self.facts.len();
         self.known.insert(kernel.clone(), number);
         let wished = identifier(&wished);
-        kernel.name = if self.names.contains(&wished) { format!("{wished}_{number}") } else { wished };
+        kernel.name =
+            if self.names.contains(&wished) { format!("{wished}_{number}") } else { wished };
         // A proposed name may equal a generated one.
         while !self.names.insert(kernel.name.clone()) {
             kernel.name.push('x');
@@ -347,8 +364,10 @@ impl Preparing<'_, '_> {
     ) -> Result<()> {
         let reserved = workspace.as_ref().map_or(0, |w| w.bytes);
         if placed.workspace > reserved {
-            let message =
-                format!("its kernels use {} bytes of workspace, {reserved} are reserved", placed.workspace);
+            let message = format!(
+                "its kernels use {} bytes of workspace, {reserved} are reserved",
+                placed.workspace
+            );
             return Err(Diagnostic::new(message).help("compile the plan again with this version"));
         }
         for stage in &placed.stages {
@@ -378,7 +397,14 @@ impl Preparing<'_, '_> {
 
     fn memory(&self, at: &Address, bytes: u64) -> Place {
         let strides = at.strides.iter().map(|(l, stride)| (l.index(), *stride)).collect();
-        Place { space: at.space, offset: at.offset, strides, bytes, access: Access::ReadWrite, label: None }
+        Place {
+            space: at.space,
+            offset: at.offset,
+            strides,
+            bytes,
+            access: Access::ReadWrite,
+            label: None,
+        }
     }
 }
 
@@ -386,7 +412,10 @@ impl Preparing<'_, '_> {
 fn alignment(places: &[Place]) -> u64 {
     let parts = places.iter().filter(|p| p.bytes > 0);
     let parts = parts.flat_map(|p| p.strides.iter().map(|(_, s)| *s).chain([p.offset]));
-    parts.fold(ALIGNMENT, |all, part| if part == 0 { all } else { all.min(1 << part.trailing_zeros()) })
+    parts.fold(
+        ALIGNMENT,
+        |all, part| if part == 0 { all } else { all.min(1 << part.trailing_zeros()) },
+    )
 }
 
 /// A valid PTX name: letters, digits and `_`, beginning with a letter.

@@ -12,7 +12,8 @@ pub trait Machine {
     fn launch(&mut self, launch: &Launch, arguments: &[Bound]) -> Result<()>;
 
     /// Runs call number `call` of [`Lowered::library`] on the library.
-    fn library(&mut self, call: usize, arguments: &[Bound], workspace: Option<Bound>) -> Result<()>;
+    fn library(&mut self, call: usize, arguments: &[Bound], workspace: Option<Bound>)
+    -> Result<()>;
 
     /// Copies all bytes; the ranges have equal sizes, and are disjoint or the same.
     fn copy(&mut self, from: Bound, to: Bound) -> Result<()>;
@@ -168,7 +169,8 @@ impl<M: Machine> Runner<'_, M> {
     }
 
     fn place(&self, place: &Place) -> Bound {
-        let counted = place.strides.iter().map(|(counter, stride)| self.counters[*counter] * stride);
+        let counted =
+            place.strides.iter().map(|(counter, stride)| self.counters[*counter] * stride);
         let Place { space, bytes, access, label, .. } = *place;
         Bound { space, offset: place.offset + counted.sum::<u64>(), bytes, access, label }
     }

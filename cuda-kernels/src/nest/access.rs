@@ -122,8 +122,11 @@ impl Emit<'_> {
         let key = Key::Clamped(index.clone(), extent);
         let clamped = self.recall(&key).unwrap_or_else(|| {
             let narrow = self.is_narrow(index) && i32::try_from(extent).is_ok();
-            let (value, ty) =
-                if narrow { (self.narrow(index), Type::S32) } else { (self.wide(index), Type::S64) };
+            let (value, ty) = if narrow {
+                (self.narrow(index), Type::S32)
+            } else {
+                (self.wide(index), Type::S64)
+            };
             let value = self.code.binary(Binary::Max, ty, value, 0);
             let value = self.code.binary(Binary::Min, ty, value, extent as i64 - 1);
             self.remember(key, value);
@@ -269,9 +272,15 @@ impl Emit<'_> {
         let dtype = buffer.dtype;
         let storage = buffer.role == BufferRole::Row;
         let targets = self.targets(access, copies, false);
-        let fills: Vec<Option<Reg>> = (0..copies.len()).map(|c| fill.map(|f| self.value(c, f))).collect();
+        let fills: Vec<Option<Reg>> =
+            (0..copies.len()).map(|c| fill.map(|f| self.value(c, f))).collect();
         let key = |c: usize| {
-            Key::Element(access.buffer, targets.elements[c].clone(), targets.predicates[c], fills[c])
+            Key::Element(
+                access.buffer,
+                targets.elements[c].clone(),
+                targets.predicates[c],
+                fills[c],
+            )
         };
         let mut values = Vec::new();
         while values.len() < copies.len() {

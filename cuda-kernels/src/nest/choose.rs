@@ -54,7 +54,9 @@ pub enum Schedule {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Schedule::Row { threads, vector: 1 } => write!(f, "row: a thread a row, {threads} a block"),
+            Schedule::Row { threads, vector: 1 } => {
+                write!(f, "row: a thread a row, {threads} a block")
+            }
             Schedule::Row { threads, vector } => {
                 write!(f, "row: a thread for {vector} rows, {threads} a block")
             }
@@ -91,7 +93,8 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
             }
             // A thread that works alone makes the other teams of its warp wait.
             let alone = |p: &Phase| {
-                matches!(mode(nest, layout, p, &[]), Mode::Single | Mode::Lines) && !p.axes.is_empty()
+                matches!(mode(nest, layout, p, &[]), Mode::Single | Mode::Lines)
+                    && !p.axes.is_empty()
             };
             if layout.in_warp() && threads < WARP && nest.phases.iter().any(alone) {
                 return false;
@@ -119,7 +122,9 @@ fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
             continue;
         }
         let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(8);
-        while width > 1 && !(is_aligned(&element, &along.axes, width) && takes_vector(groups, width)) {
+        while width > 1
+            && !(is_aligned(&element, &along.axes, width) && takes_vector(groups, width))
+        {
             width /= 2;
         }
         vector = vector.max(width);
@@ -144,7 +149,8 @@ fn work(nest: &Nest) -> usize {
 
 /// Lanes for which every phase has work: those of the smallest tree.
 fn lanes(nest: &Nest) -> usize {
-    let trees = nest.phases.iter().flat_map(|p: &Phase| &p.reductions).map(|r| r.tree.lanes as usize);
+    let trees =
+        nest.phases.iter().flat_map(|p: &Phase| &p.reductions).map(|r| r.tree.lanes as usize);
     trees.min().unwrap_or(MAX_BLOCK as usize)
 }
 
@@ -168,13 +174,14 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         Schedule::Row { threads, vector }
     };
     let storage = storage_bytes(nest) > 256;
-    let transposed =
-        Tile::new(nest, &groups).map_or(0, |t| groups[t.across].extent.min(groups[groups.len() - 1].extent));
+    let transposed = Tile::new(nest, &groups)
+        .map_or(0, |t| groups[t.across].extent.min(groups[groups.len() - 1].extent));
     if transposed >= 16 && takes(nest, architecture, &Schedule::Tile) {
         return Schedule::Tile;
     }
-    let scanned =
-        |p: &Phase| scan::takes(WARP_TEAM, p) && p.axes.last().is_some_and(|a| nest.axes[*a].extent >= 64);
+    let scanned = |p: &Phase| {
+        scan::takes(WARP_TEAM, p) && p.axes.last().is_some_and(|a| nest.axes[*a].extent >= 64)
+    };
     if prefix && !by_rows && nest.phases.iter().any(scanned) {
         let rows = if rows < 1024 { 1 } else { 4 };
         return first_that_fits(
@@ -273,9 +280,15 @@ mod tests {
             "row: a thread for 4 rows, 128 a block"
         );
         // A broadcast keeps the lines apart, so they are not aligned.
-        assert_eq!(chosen(&elementwise("4096,101", "j", "101")), "row: a thread a row, 128 a block");
+        assert_eq!(
+            chosen(&elementwise("4096,101", "j", "101")),
+            "row: a thread a row, 128 a block"
+        );
         // Too few rows for a vector.
-        assert_eq!(chosen(&elementwise("64,64", "i, j", "64,64")), "row: a thread a row, 32 a block");
+        assert_eq!(
+            chosen(&elementwise("64,64", "i, j", "64,64")),
+            "row: a thread a row, 32 a block"
+        );
     }
 
     #[test]
@@ -295,9 +308,15 @@ mod tests {
 
     #[test]
     fn reductions_go_to_teams_as_long_as_the_row() {
-        assert_eq!(sum("9000,768", "i, j", 9000, 768, 1024), "team: 32 threads a row, 4 rows a block");
+        assert_eq!(
+            sum("9000,768", "i, j", 9000, 768, 1024),
+            "team: 32 threads a row, 4 rows a block"
+        );
         assert_eq!(sum("9000,40", "i, j", 9000, 40, 64), "team: 16 threads a row, 8 rows a block");
-        assert_eq!(sum("9,50257", "i, j", 9, 50257, 1024), "team: 256 threads a row, 1 rows a block");
+        assert_eq!(
+            sum("9,50257", "i, j", 9, 50257, 1024),
+            "team: 256 threads a row, 1 rows a block"
+        );
         assert!(sum("9000,5", "i, j", 9000, 5, 8).starts_with("row"));
     }
 
@@ -307,8 +326,14 @@ mod tests {
             sum("1024,8192", "j, i", 8192, 1024, 32),
             "column team: 32 threads a row, 32 rows a block"
         );
-        assert_eq!(sum("1024,768", "j, i", 768, 1024, 32), "column team: 32 threads a row, 8 rows a block");
-        assert!(sum("64,100000", "j, i", 100_000, 64, 32).starts_with("row"), "there are columns enough");
+        assert_eq!(
+            sum("1024,768", "j, i", 768, 1024, 32),
+            "column team: 32 threads a row, 8 rows a block"
+        );
+        assert!(
+            sum("64,100000", "j, i", 100_000, 64, 32).starts_with("row"),
+            "there are columns enough"
+        );
         assert!(sum("1024,768", "j, i", 768, 1024, 1).starts_with("row"), "the tree has one lane");
     }
 }

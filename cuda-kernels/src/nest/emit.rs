@@ -152,7 +152,12 @@ impl<'a> Emit<'a> {
     /// Loads the addresses of the parameters.
     pub fn parameters(&mut self, in_place: &[(usize, usize)]) {
         for (n, (_, buffer)) in self.nest.parameters().enumerate() {
-            let base = self.code.load(crate::ptx::Space::Param, Type::U64, Operand::Symbol(parameter(n)), 0);
+            let base = self.code.load(
+                crate::ptx::Space::Param,
+                Type::U64,
+                Operand::Symbol(parameter(n)),
+                0,
+            );
             let written = buffer.role != wengert_core::nest::BufferRole::In
                 || in_place.iter().any(|(operand, _)| *operand == n);
             self.places.push(Place::Global { base, written });
@@ -198,7 +203,11 @@ impl<'a> Emit<'a> {
     }
 
     /// Code under a predicate.
-    pub fn when(&mut self, predicate: Reg, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+    pub fn when(
+        &mut self,
+        predicate: Reg,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         let end = self.code.label();
         self.code.branch_unless(predicate, end);
         self.open();
@@ -291,9 +300,12 @@ impl<'a> Emit<'a> {
                 }
                 Instr::Scalar { result, op, operands } => {
                     for copy in 0..copies.len() {
-                        let given: Vec<Reg> = operands.iter().map(|r| self.value(copy, *r)).collect();
-                        let dtypes: Vec<DType> = operands.iter().map(|r| self.nest.registers[*r]).collect();
-                        let value = self.scalar(*op, &dtypes, self.nest.registers[*result], given)?;
+                        let given: Vec<Reg> =
+                            operands.iter().map(|r| self.value(copy, *r)).collect();
+                        let dtypes: Vec<DType> =
+                            operands.iter().map(|r| self.nest.registers[*r]).collect();
+                        let value =
+                            self.scalar(*op, &dtypes, self.nest.registers[*result], given)?;
                         self.define(copy, *result, value);
                     }
                 }
@@ -338,10 +350,12 @@ impl<'a> Emit<'a> {
                 Instr::Prefix(p) => {
                     for copy in 0..copies.len() {
                         let state = self.prefixes[prefix][copy].clone();
-                        let values: Vec<Reg> = p.values.iter().map(|r| self.value(copy, *r)).collect();
+                        let values: Vec<Reg> =
+                            p.values.iter().map(|r| self.value(copy, *r)).collect();
                         let mut next = self.combine(&p.combine, &state, &values)?;
                         let dtypes = p.combine.dtypes();
-                        for ((next, dtype), result) in next.iter_mut().zip(&dtypes).zip(&p.results) {
+                        for ((next, dtype), result) in next.iter_mut().zip(&dtypes).zip(&p.results)
+                        {
                             // An instruction that stays in the body must not depend on the state.
                             if state.contains(next) {
                                 *next = self.code.mov(value_type(*dtype), *next);

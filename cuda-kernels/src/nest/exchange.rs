@@ -5,7 +5,9 @@ use super::emit::Emit;
 use super::team::{Team, exchange_size};
 use super::vector::to_memory;
 use crate::architecture::WARP;
-use crate::ptx::{Code, Compare, Inst, Lanes, Operand, Reg, Rounding, Shuffle, Space, Ternary, Type, Width};
+use crate::ptx::{
+    Code, Compare, Inst, Lanes, Operand, Reg, Rounding, Shuffle, Space, Ternary, Type, Width,
+};
 use crate::scalar::{memory_type, value_type};
 use wengert_core::DType;
 use wengert_core::nest::Affine;
@@ -13,7 +15,13 @@ use wengert_core::nest::Affine;
 impl Team<'_> {
     /// Broadcasts the values of the first thread to the team. `settle`: the values of the last
     /// broadcast may not have been read by all threads yet.
-    pub fn tell(&mut self, emit: &mut Emit<'_>, dtypes: &[DType], values: &[Reg], settle: bool) -> Vec<Reg> {
+    pub fn tell(
+        &mut self,
+        emit: &mut Emit<'_>,
+        dtypes: &[DType],
+        values: &[Reg],
+        settle: bool,
+    ) -> Vec<Reg> {
         if self.layout.in_warp() {
             let from = Operand::Int(0);
             let tell = |(dtype, value): (&DType, &Reg)| {
@@ -35,14 +43,19 @@ impl Team<'_> {
         for dtype in dtypes {
             let size = exchange_size(*dtype);
             at = at.next_multiple_of(size);
-            slots.push((emit.code.ternary(Ternary::Mad, Type::S32, self.row, size as i64, base), at as i64));
+            slots.push((
+                emit.code.ternary(Ternary::Mad, Type::S32, self.row, size as i64, base),
+                at as i64,
+            ));
             at += size * rows;
         }
         for ((dtype, value), (slot, offset)) in dtypes.iter().zip(values).zip(&slots) {
             put(emit, *dtype, *value, *slot, *offset, Some(first));
         }
         self.wait(emit);
-        let get = |(dtype, (slot, offset)): (&DType, &(Reg, i64))| get(emit, *dtype, *slot, *offset, None);
+        let get = |(dtype, (slot, offset)): (&DType, &(Reg, i64))| {
+            get(emit, *dtype, *slot, *offset, None)
+        };
         let told = dtypes.iter().zip(&slots).map(get).collect();
         self.results = Some((base, used.max(at)));
         told
@@ -95,12 +108,24 @@ impl Team<'_> {
     }
 
     /// The value of another lane of the team.
-    fn shuffle(&self, emit: &mut Emit<'_>, dtype: DType, value: Reg, mode: Shuffle, lane: Operand) -> Reg {
+    fn shuffle(
+        &self,
+        emit: &mut Emit<'_>,
+        dtype: DType,
+        value: Reg,
+        mode: Shuffle,
+        lane: Operand,
+    ) -> Reg {
         // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits of the
         // segment's number.
         let segment = if self.layout.in_warp() { self.layout.threads } else { WARP };
         let clamp = ((WARP - segment) << 8) | 0x1f;
-        shuffle(&mut emit.code, dtype, value, &Lanes { mode, lane, clamp, members: self.members.clone() })
+        shuffle(
+            &mut emit.code,
+            dtype,
+            value,
+            &Lanes { mode, lane, clamp, members: self.members.clone() },
+        )
     }
 }
 
@@ -122,7 +147,14 @@ pub(super) fn shuffle(code: &mut Code, dtype: DType, value: Reg, from: &Lanes) -
 }
 
 /// Stores a value to shared memory, in 4 or 8 bytes.
-fn put(emit: &mut Emit<'_>, dtype: DType, value: Reg, base: Reg, offset: i64, predicate: Option<Reg>) {
+fn put(
+    emit: &mut Emit<'_>,
+    dtype: DType,
+    value: Reg,
+    base: Reg,
+    offset: i64,
+    predicate: Option<Reg>,
+) {
     let value = to_memory(&mut emit.code, dtype, value);
     let inst = Inst::Store {
         space: Space::Shared,

@@ -129,7 +129,8 @@ impl Emit<'_> {
     fn term(&mut self, term: &Term, wide: bool) -> Reg {
         match term {
             Term::Axis(axis) => {
-                let register = self.axis_registers[axis.index()].expect("the axis is one of a loop around");
+                let register =
+                    self.axis_registers[axis.index()].expect("the axis is one of a loop around");
                 // Counters are not negative.
                 self.resize(register, wide, Type::U32)
             }
@@ -230,7 +231,8 @@ impl Emit<'_> {
         if let Some(known) = self.recall(&key) {
             return Some(known);
         }
-        let all = others.iter().fold(*first, |all, p| self.code.binary(Binary::And, Type::Pred, all, *p));
+        let all =
+            others.iter().fold(*first, |all, p| self.code.binary(Binary::And, Type::Pred, all, *p));
         self.remember(key, all);
         Some(all)
     }

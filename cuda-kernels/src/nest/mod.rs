@@ -96,7 +96,10 @@ pub fn compile(
     let schedule = match &options.schedule {
         Some(schedule) if takes(nest, architecture, schedule) => schedule.clone(),
         Some(schedule) => {
-            return Err(Diagnostic::new(format!("nest @{} does not take schedule {schedule}", nest.name)));
+            return Err(Diagnostic::new(format!(
+                "nest @{} does not take schedule {schedule}",
+                nest.name
+            )));
         }
         None => choose(nest, architecture),
     };
@@ -120,7 +123,10 @@ pub fn compile(
             let (grid, dynamic) = team::kernel(&mut emit, layout, &groups, in_place, limit)?;
             if emit.drop_storage() {
                 // Its address may still be taken; the assembler removes that.
-                emit.shared.iter_mut().filter(|a| a.name == team::STORAGE).for_each(|a| a.bytes = 16);
+                emit.shared
+                    .iter_mut()
+                    .filter(|a| a.name == team::STORAGE)
+                    .for_each(|a| a.bytes = 16);
                 (grid, layout.block(), dynamic.min(16))
             } else {
                 (grid, layout.block(), dynamic)

@@ -42,7 +42,8 @@ impl<'r> Reducer<'r> {
                 if !many {
                     return Lanes::One(emit.identity(&reduction.combine));
                 }
-                let arrays = dtypes.iter().map(|d| emit.local_array("lanes", *d, tree.lanes as usize));
+                let arrays =
+                    dtypes.iter().map(|d| emit.local_array("lanes", *d, tree.lanes as usize));
                 Lanes::Many(arrays.collect())
             })
             .collect();
@@ -61,7 +62,9 @@ impl<'r> Reducer<'r> {
         for lanes in &self.lanes {
             match lanes {
                 Lanes::One(accumulator) => {
-                    for (register, value) in accumulator.iter().zip(&self.reduction.combine.identity) {
+                    for (register, value) in
+                        accumulator.iter().zip(&self.reduction.combine.identity)
+                    {
                         scalar::assign_constant(&mut emit.code, *register, *value);
                     }
                 }
@@ -85,8 +88,12 @@ impl<'r> Reducer<'r> {
     /// Adds the values of this iteration.
     pub fn push(&self, emit: &mut Emit<'_>) -> Result<()> {
         if let (Some(filled), Some(_)) = (self.filled, &self.totals) {
-            let full =
-                emit.code.compare(Compare::Eq, Type::S32, filled, i64::from(self.reduction.tree.block));
+            let full = emit.code.compare(
+                Compare::Eq,
+                Type::S32,
+                filled,
+                i64::from(self.reduction.tree.block),
+            );
             emit.when(full, |emit| {
                 self.close(emit)?;
                 self.reset(emit);
@@ -95,7 +102,8 @@ impl<'r> Reducer<'r> {
             })?;
         }
         for (copy, lanes) in self.lanes.iter().enumerate() {
-            let values: Vec<Reg> = self.reduction.values.iter().map(|r| emit.value(copy, *r)).collect();
+            let values: Vec<Reg> =
+                self.reduction.values.iter().map(|r| emit.value(copy, *r)).collect();
             match lanes {
                 Lanes::One(accumulator) => {
                     let next = emit.combine(&self.reduction.combine, accumulator, &values)?;
@@ -174,7 +182,8 @@ impl Emit<'_> {
     pub fn local_array(&mut self, name: &str, dtype: DType, elements: usize) -> Reg {
         let name = format!("{name}{}", self.local.len());
         let bytes = (elements * dtype.size()).next_multiple_of(16);
-        let bytes = u32::try_from(bytes).expect("arrays of the thread are bounded before they are made");
+        let bytes =
+            u32::try_from(bytes).expect("arrays of the thread are bounded before they are made");
         self.local.push(SharedArray { name: name.clone(), align: 16, bytes });
         self.code.mov(Type::B64, Operand::Symbol(name))
     }

@@ -105,7 +105,13 @@ impl Emit<'_> {
         let thread = self.code.mov(Type::U32, Special::TidX);
         if wide {
             let thread = self.code.convert(Rounding::Exact, Type::U64, Type::U32, thread);
-            return self.code.ternary(Ternary::MadWide, Type::U32, block, i64::from(threads), thread);
+            return self.code.ternary(
+                Ternary::MadWide,
+                Type::U32,
+                block,
+                i64::from(threads),
+                thread,
+            );
         }
         self.code.ternary(Ternary::Mad, Type::S32, block, i64::from(threads), thread)
     }
@@ -143,8 +149,9 @@ impl Emit<'_> {
     /// Arrays of the thread for row storage.
     pub fn local_storage(&mut self) -> Result<()> {
         let rows = self.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row);
-        let storages: Vec<_> =
-            rows.map(|(_, b)| (b.dtype, b.shape.iter().product::<usize>(), b.name.clone())).collect();
+        let storages: Vec<_> = rows
+            .map(|(_, b)| (b.dtype, b.shape.iter().product::<usize>(), b.name.clone()))
+            .collect();
         let bytes: usize = storages.iter().map(|(d, n, _)| n.saturating_mul(d.size())).sum();
         if bytes > LOCAL_BYTES / 2 {
             return Err(Diagnostic::new(format!(
@@ -192,7 +199,8 @@ impl Emit<'_> {
         let whole = (last.extent / rows.vector) as i64;
         let (short, end) = (self.code.label(), self.code.label());
         if whole > 0 {
-            let full = self.guard(&Affine::axis(axis), 0, whole).expect("the last one is cut short");
+            let full =
+                self.guard(&Affine::axis(axis), 0, whole).expect("the last one is cut short");
             self.code.branch_unless(full, short);
             self.open();
             self.copies_of_rows(copies.clone())?;
@@ -225,8 +233,10 @@ impl Emit<'_> {
         let groups = shape::inner(self.nest, phase);
         self.begin_body(rows.len());
         self.mark_outer();
-        let axes: Vec<AxisId> =
-            groups.iter().map(|g| self.axis(&self.nest.axes[g.axes[0]].name.clone(), g.extent)).collect();
+        let axes: Vec<AxisId> = groups
+            .iter()
+            .map(|g| self.axis(&self.nest.axes[g.axes[0]].name.clone(), g.extent))
+            .collect();
         let mut copies = rows.to_vec();
         for copy in &mut copies {
             for (group, axis) in groups.iter().zip(&axes) {

@@ -66,7 +66,8 @@ impl Team<'_> {
                 copy.active = emit.all(copy.active.into_iter().chain(there).collect());
                 place(&mut copy, others, &Affine::axis(line));
                 let innermost = last.axes.last().expect("no group is empty").index();
-                copy.axes[innermost] = if reverse { number.scale(-1).offset(extent - 1) } else { number };
+                copy.axes[innermost] =
+                    if reverse { number.scale(-1).offset(extent - 1) } else { number };
                 emit.scan = Some(Scan { lane: self.axis, members: self.members.clone() });
                 emit.begin_body(1);
                 emit.instructions(phase, &[copy])
@@ -81,12 +82,19 @@ impl Team<'_> {
 impl Emit<'_> {
     /// The results of a prefix in the lanes of the warp; lanes that are not active have the
     /// identity.
-    pub fn scan_prefix(&mut self, prefix: &Prefix, number: usize, active: Option<Reg>) -> Result<()> {
+    pub fn scan_prefix(
+        &mut self,
+        prefix: &Prefix,
+        number: usize,
+        active: Option<Reg>,
+    ) -> Result<()> {
         let scan = self.scan.clone().expect("called for phases that are scanned");
         let dtypes = prefix.combine.dtypes();
         let mut values: Vec<Reg> = prefix.values.iter().map(|r| self.value(0, *r)).collect();
         if let Some(active) = active {
-            for ((value, identity), dtype) in values.iter_mut().zip(&prefix.combine.identity).zip(&dtypes) {
+            for ((value, identity), dtype) in
+                values.iter_mut().zip(&prefix.combine.identity).zip(&dtypes)
+            {
                 let identity = self.constant(*identity);
                 *value = scalar::select(&mut self.code, *dtype, active, *value, identity);
             }
@@ -99,8 +107,11 @@ impl Emit<'_> {
                 clamp: 0,
                 members: scan.members.clone(),
             };
-            let before: Vec<Reg> =
-                dtypes.iter().zip(&values).map(|(d, v)| shuffle(&mut self.code, *d, *v, &below)).collect();
+            let before: Vec<Reg> = dtypes
+                .iter()
+                .zip(&values)
+                .map(|(d, v)| shuffle(&mut self.code, *d, *v, &below))
+                .collect();
             let both = self.combine(&prefix.combine, &before, &values)?;
             let takes = self.guard(&Affine::axis(scan.lane), distance.into(), WARP.into());
             let takes = takes.expect("the first lanes have nothing before them");
@@ -117,7 +128,8 @@ impl Emit<'_> {
             clamp: 0x1f,
             members: scan.members,
         };
-        for (((result, value), carry), dtype) in prefix.results.iter().zip(&results).zip(&carry).zip(&dtypes)
+        for (((result, value), carry), dtype) in
+            prefix.results.iter().zip(&results).zip(&carry).zip(&dtypes)
         {
             let last = shuffle(&mut self.code, *dtype, *value, &end);
             self.assign(&[*dtype], &[*carry], &[last]);

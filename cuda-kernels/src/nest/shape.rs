@@ -116,7 +116,9 @@ pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
     let mut sum = 0i128;
     for phase in &nest.phases {
         for instr in &phase.body {
-            let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
+            let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else {
+                continue;
+            };
             let buffer = &nest.buffers[access.buffer];
             if buffer.role == BufferRole::Row {
                 continue;
@@ -144,15 +146,18 @@ pub(super) fn contiguous(nest: &Nest, axes: &[AxisId]) -> Option<AxisId> {
 
 /// Estimated machine instructions of an iteration of a phase.
 pub(super) fn cost(nest: &Nest, phase: &Phase) -> usize {
-    let of = |instr: &Instr, dtypes: &wengert_core::IdVec<wengert_core::nest::Reg, DType>| match instr {
-        Instr::Scalar { op, operands, .. } => {
-            scalar::cost(*op, operands.last().map_or(DType::F32, |r| dtypes[*r]))
-        }
-        Instr::Const { .. } => 0,
-        _ => 1,
-    };
+    let of =
+        |instr: &Instr, dtypes: &wengert_core::IdVec<wengert_core::nest::Reg, DType>| match instr {
+            Instr::Scalar { op, operands, .. } => {
+                scalar::cost(*op, operands.last().map_or(DType::F32, |r| dtypes[*r]))
+            }
+            Instr::Const { .. } => 0,
+            _ => 1,
+        };
     let body: usize = phase.body.iter().map(|i| of(i, &nest.registers)).sum();
-    let combine =
-        phase.reductions.iter().flat_map(|r| r.combine.body.iter().map(|i| of(i, &r.combine.registers)));
+    let combine = phase
+        .reductions
+        .iter()
+        .flat_map(|r| r.combine.body.iter().map(|i| of(i, &r.combine.registers)));
     body + combine.sum::<usize>()
 }

@@ -89,7 +89,8 @@ fn alignable(nest: &Nest, phase: &Phase, inner: &[Group]) -> usize {
         }
         let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(VECTOR);
         let fits = |width| {
-            is_aligned(&element, &last.axes, width) && (inner.len() == 1 || last.extent.is_multiple_of(width))
+            is_aligned(&element, &last.axes, width)
+                && (inner.len() == 1 || last.extent.is_multiple_of(width))
         };
         while width > 1 && !fits(width) {
             width /= 2;
@@ -154,7 +155,13 @@ type Lanes = Vec<Vec<Reg>>;
 
 impl Team<'_> {
     /// A phase whose iterations are spread over the team; its results become registers of the row.
-    pub fn spread(&mut self, emit: &mut Emit<'_>, phase: &Phase, spread: &Spread, copy: &Copy) -> Result<()> {
+    pub fn spread(
+        &mut self,
+        emit: &mut Emit<'_>,
+        phase: &Phase,
+        spread: &Spread,
+        copy: &Copy,
+    ) -> Result<()> {
         let blocks = spread.count / spread.block.max(1);
         let rest = spread.count - blocks * spread.block;
         if blocks <= 1 && rest == 0 {
@@ -182,7 +189,13 @@ impl Team<'_> {
         self.define(emit, phase, &total)
     }
 
-    fn add(&self, emit: &mut Emit<'_>, phase: &Phase, total: &[Reg], results: &[Reg]) -> Result<()> {
+    fn add(
+        &self,
+        emit: &mut Emit<'_>,
+        phase: &Phase,
+        total: &[Reg],
+        results: &[Reg],
+    ) -> Result<()> {
         let sum = combine_all(emit, phase, total, results)?;
         emit.assign(&dtypes(phase), total, &sum);
         Ok(())
@@ -220,7 +233,8 @@ impl Team<'_> {
             let only: Vec<Copy> = all.iter().map(|(_, c)| c.clone()).collect();
             emit.instructions(phase, &only)?;
             for (n, (lane, c)) in all.iter().enumerate() {
-                accumulators[*lane] = self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
+                accumulators[*lane] =
+                    self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
             }
         } else {
             let whole = count / spread.step();
@@ -345,7 +359,11 @@ impl Team<'_> {
         let Some(active) = active else { return Ok(next) };
         let dtypes = dtypes(phase);
         let choose = next.iter().zip(accumulator).zip(&dtypes).map(|((next, old), dtype)| {
-            if next == old { *old } else { scalar::select(&mut emit.code, *dtype, active, *next, *old) }
+            if next == old {
+                *old
+            } else {
+                scalar::select(&mut emit.code, *dtype, active, *next, *old)
+            }
         });
         Ok(choose.collect())
     }
@@ -367,7 +385,8 @@ impl Team<'_> {
         debug_assert!(spread.groups.is_power_of_two() || spread.groups == 1);
         while half > 0 {
             for lane in 0..half * spread.vector {
-                lanes[lane] = combine_all(emit, phase, &lanes[lane], &lanes[lane + half * spread.vector])?;
+                lanes[lane] =
+                    combine_all(emit, phase, &lanes[lane], &lanes[lane + half * spread.vector])?;
             }
             half /= 2;
         }
@@ -401,7 +420,12 @@ fn dtypes(phase: &Phase) -> Vec<DType> {
 }
 
 /// Combines the tuples of each reduction.
-fn combine_all(emit: &mut Emit<'_>, phase: &Phase, left: &[Reg], right: &[Reg]) -> Result<Vec<Reg>> {
+fn combine_all(
+    emit: &mut Emit<'_>,
+    phase: &Phase,
+    left: &[Reg],
+    right: &[Reg],
+) -> Result<Vec<Reg>> {
     let mut results = Vec::new();
     for reduction in &phase.reductions {
         let part = results.len()..results.len() + reduction.results.len();

@@ -29,7 +29,8 @@ use super::shape::{self, Group};
 use super::spread::Spread;
 use crate::architecture::{STATIC_SHARED, WARP};
 use crate::ptx::{
-    Binary, Compare, Inst, Kernel, Operand, Reg, Rounding, SharedArray, Special, Ternary, Type, Width,
+    Binary, Compare, Inst, Kernel, Operand, Reg, Rounding, SharedArray, Special, Ternary, Type,
+    Width,
 };
 use crate::scalar;
 use std::collections::BTreeSet;
@@ -97,7 +98,8 @@ impl Layout {
 pub(super) fn storage_bytes(nest: &Nest) -> usize {
     let rows = nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row);
     rows.map(|(_, b)| {
-        b.shape.iter().product::<usize>().saturating_mul(b.dtype.size()).saturating_add(15) / 16 * 16
+        b.shape.iter().product::<usize>().saturating_mul(b.dtype.size()).saturating_add(15) / 16
+            * 16
     })
     .fold(0, usize::saturating_add)
 }
@@ -114,11 +116,15 @@ pub(super) fn exchange_bytes(nest: &Nest, layout: Layout) -> usize {
     }
     let of = |phase: &Phase| {
         let size = |d: DType| exchange_size(d).next_multiple_of(8);
-        let tuples: usize = phase.reductions.iter().flat_map(|r| r.combine.dtypes()).map(size).sum();
+        let tuples: usize =
+            phase.reductions.iter().flat_map(|r| r.combine.dtypes()).map(size).sum();
         match mode(nest, layout, phase, &[]) {
-            Mode::Spread(spread) => tuples * (spread.vector * layout.block() as usize + layout.rows as usize),
+            Mode::Spread(spread) => {
+                tuples * (spread.vector * layout.block() as usize + layout.rows as usize)
+            }
             _ => {
-                let body = phase.body.iter().flat_map(Instr::results).map(|r| size(nest.registers[*r]));
+                let body =
+                    phase.body.iter().flat_map(Instr::results).map(|r| size(nest.registers[*r]));
                 (tuples + body.sum::<usize>()) * layout.rows as usize
             }
         }
@@ -133,7 +139,11 @@ fn updates(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> bool {
 }
 
 /// The buffers that a phase loads and stores. A parameter in place counts as its result.
-fn touched(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> (BTreeSet<usize>, BTreeSet<usize>) {
+fn touched(
+    nest: &Nest,
+    phase: &Phase,
+    in_place: &[(usize, usize)],
+) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let (mut loads, mut stores) = (BTreeSet::new(), BTreeSet::new());
     if phase.iterations(nest) == 0 {
         return (loads, stores);
@@ -145,14 +155,20 @@ fn touched(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> (BTreeSet
             _ => continue,
         };
         let buffer = access.buffer.index();
-        let result = in_place.iter().find(|(operand, _)| *operand == buffer).map_or(buffer, |(_, r)| *r);
+        let result =
+            in_place.iter().find(|(operand, _)| *operand == buffer).map_or(buffer, |(_, r)| *r);
         set.insert(result);
     }
     (loads, stores)
 }
 
 /// The mode of a phase.
-pub(super) fn mode(nest: &Nest, layout: Layout, phase: &Phase, in_place: &[(usize, usize)]) -> Mode {
+pub(super) fn mode(
+    nest: &Nest,
+    layout: Layout,
+    phase: &Phase,
+    in_place: &[(usize, usize)],
+) -> Mode {
     let prefix = phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)));
     if phase.axes.is_empty() {
         let one = phase.reductions.is_empty() && !updates(nest, phase, in_place);
@@ -192,19 +208,31 @@ pub(super) fn kernel(
     let (thread, row) = if layout.columns { (high, low) } else { (low, high) };
     let axis = emit.axis_in("team", layout.threads as usize, thread);
     let members = if layout.in_warp() && layout.threads < WARP {
-        let lane = emit.code.binary(Binary::And, Type::B32, linear, i64::from(WARP - layout.threads));
+        let lane =
+            emit.code.binary(Binary::And, Type::B32, linear, i64::from(WARP - layout.threads));
         let mask = emit.code.mov(Type::B32, (1i64 << layout.threads) - 1);
         Operand::Reg(emit.code.binary(Binary::Shl, Type::B32, mask, lane))
     } else {
         Operand::Int(-1)
     };
-    let mut team =
-        Team { layout, nest, in_place, thread, axis, row, linear, members, exchange: None, results: None };
+    let mut team = Team {
+        layout,
+        nest,
+        in_place,
+        thread,
+        axis,
+        row,
+        linear,
+        members,
+        exchange: None,
+        results: None,
+    };
     let dynamic = team.arrays(emit);
     // With room for one step beyond the end.
     let wide = (needed + blocks).saturating_mul(layout.rows.into()) >= 1 << 31;
     let block = emit.code.mov(Type::U32, Special::CtaidX);
-    let first = if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
+    let first =
+        if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
     emit.stride(first, needed, blocks, |emit, block| {
         team.block(emit, block, total, groups)?;
         // The next row's storage overwrites this one's.
@@ -265,7 +293,13 @@ impl Team<'_> {
     }
 
     /// The rows of a block.
-    fn block(&mut self, emit: &mut Emit<'_>, block: Reg, total: u64, groups: &[Group]) -> Result<()> {
+    fn block(
+        &mut self,
+        emit: &mut Emit<'_>,
+        block: Reg,
+        total: u64,
+        groups: &[Group],
+    ) -> Result<()> {
         let rows = i64::from(self.layout.rows);
         let wide = block.width == Width::B64;
         let row = if rows == 1 {
@@ -293,7 +327,12 @@ impl Team<'_> {
         self.phases(emit, &origin, active)
     }
 
-    fn phases(&mut self, emit: &mut Emit<'_>, origin: &[Affine], active: Option<Reg>) -> Result<()> {
+    fn phases(
+        &mut self,
+        emit: &mut Emit<'_>,
+        origin: &[Affine],
+        active: Option<Reg>,
+    ) -> Result<()> {
         emit.row = vec![vec![None; self.nest.registers.len()]];
         for (number, phase) in self.nest.phases.iter().enumerate() {
             let copy = Copy { axes: origin.to_vec(), active, stores: None };
@@ -362,9 +401,16 @@ impl Team<'_> {
     }
 
     /// A phase by the first thread alone.
-    fn single(&mut self, emit: &mut Emit<'_>, number: usize, phase: &Phase, copy: &Copy) -> Result<()> {
+    fn single(
+        &mut self,
+        emit: &mut Emit<'_>,
+        number: usize,
+        phase: &Phase,
+        copy: &Copy,
+    ) -> Result<()> {
         let used = used_after(self.nest, number);
-        let results: Vec<NestReg> = row_registers(phase).into_iter().filter(|r| used.contains(r)).collect();
+        let results: Vec<NestReg> =
+            row_registers(phase).into_iter().filter(|r| used.contains(r)).collect();
         let dtypes: Vec<DType> = results.iter().map(|r| self.nest.registers[*r]).collect();
         let values: Vec<Reg> =
             dtypes.iter().map(|d| scalar::constant(&mut emit.code, Scalar::zero(*d))).collect();

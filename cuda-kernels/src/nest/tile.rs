@@ -110,14 +110,21 @@ fn square_bytes(dtype: DType) -> usize {
 }
 
 /// The whole kernel; returns the number of blocks.
-pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: u64) -> Result<u32> {
+pub(super) fn kernel(
+    emit: &mut Emit<'_>,
+    tile: &Tile,
+    groups: &[Group],
+    limit: u64,
+) -> Result<u32> {
     let nest = emit.nest;
     let last = groups.len() - 1;
     let side = SIDE as usize;
     let extents: Vec<usize> = groups
         .iter()
         .enumerate()
-        .map(|(n, g)| if n == last || n == tile.across { g.extent.div_ceil(side) } else { g.extent })
+        .map(
+            |(n, g)| if n == last || n == tile.across { g.extent.div_ceil(side) } else { g.extent },
+        )
         .collect();
     let total: u64 = extents.iter().map(|e| *e as u64).product();
     let blocks = total.min(limit).min(MAX_GRID);
@@ -142,7 +149,8 @@ pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: 
         squares.push((write, read, pitch * size * APART, size * APART, dtype));
     }
     let block = emit.code.mov(Type::U32, Special::CtaidX);
-    let first = if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
+    let first =
+        if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
     emit.stride(first, total, blocks, |emit, block| {
         let axes = emit.decompose(block, "tile", &extents);
         let copies = |emit: &mut Emit<'_>, along: usize, across: usize| -> Vec<Copy> {
@@ -188,7 +196,8 @@ pub(super) fn kernel(emit: &mut Emit<'_>, tile: &Tile, groups: &[Group], limit: 
         emit.code.push(Inst::Barrier);
         emit.transposed.clear();
         for (load, (_, read, _, step, dtype)) in tile.loads.iter().zip(&squares) {
-            let values = (0..COPIES).map(|k| element(&mut emit.code, *read, k * step, *dtype)).collect();
+            let values =
+                (0..COPIES).map(|k| element(&mut emit.code, *read, k * step, *dtype)).collect();
             emit.transposed.insert(*load, values);
         }
         let storing = copies(emit, last, tile.across);

@@ -8,7 +8,12 @@ use wengert_core::{DType, Id, Result, Scalar};
 
 impl Emit<'_> {
     /// Conversions of f32 to halves, two of them in one instruction.
-    pub fn convert_pairs(&mut self, result: NestReg, operand: NestReg, copies: usize) -> Result<()> {
+    pub fn convert_pairs(
+        &mut self,
+        result: NestReg,
+        operand: NestReg,
+        copies: usize,
+    ) -> Result<()> {
         let dtype = self.nest.registers[result];
         let key = |x: Reg| Key::Scalar(ScalarOp::Convert, DType::F32, dtype, vec![x]);
         let mut copy = 0;
@@ -16,7 +21,11 @@ impl Emit<'_> {
             let x = self.value(copy, operand);
             let y = (copy + 1 < copies).then(|| self.value(copy + 1, operand));
             match y {
-                Some(y) if x != y && self.recall(&key(x)).is_none() && self.recall(&key(y)).is_none() => {
+                Some(y)
+                    if x != y
+                        && self.recall(&key(x)).is_none()
+                        && self.recall(&key(y)).is_none() =>
+                {
                     let (low, high) = scalar::convert_pair(&mut self.code, dtype, x, y);
                     for (n, (from, to)) in [(x, low), (y, high)].into_iter().enumerate() {
                         self.remember(key(from), to);
@@ -47,8 +56,9 @@ impl Emit<'_> {
         if let Some(known) = self.recall(&key) {
             return Ok(known);
         }
-        let value = scalar::emit(&mut self.code, &mut self.functions, op, dtypes, result, &operands)
-            .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
+        let value =
+            scalar::emit(&mut self.code, &mut self.functions, op, dtypes, result, &operands)
+                .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
         self.remember(key, value);
         Ok(value)
     }
@@ -76,11 +86,18 @@ impl Emit<'_> {
             match instr {
                 Instr::Scalar { result, op, operands } => {
                     let given: Vec<Reg> = operands.iter().map(|r| of(&registers, r)).collect();
-                    let dtypes: Vec<DType> = operands.iter().map(|r| combine.registers[*r]).collect();
+                    let dtypes: Vec<DType> =
+                        operands.iter().map(|r| combine.registers[*r]).collect();
                     let dtype = combine.registers[*result];
-                    let value =
-                        scalar::emit(&mut self.code, &mut self.functions, *op, &dtypes, dtype, &given)
-                            .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
+                    let value = scalar::emit(
+                        &mut self.code,
+                        &mut self.functions,
+                        *op,
+                        &dtypes,
+                        dtype,
+                        &given,
+                    )
+                    .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
                     registers[result.index()] = Some(value);
                 }
                 Instr::Const { result, value } => {

@@ -23,9 +23,11 @@ impl Vector {
         let narrow = self.dtype.size() < 4;
         if count == 1 || !narrow {
             let ty = memory_type(self.dtype);
-            let registers: Vec<Reg> = fills.iter().map(|fill| self.start(code, ty, *fill)).collect();
+            let registers: Vec<Reg> =
+                fills.iter().map(|fill| self.start(code, ty, *fill)).collect();
             for part in registers.chunks((VECTOR_BYTES / self.dtype.size()).min(4)) {
-                let at = registers.iter().position(|r| r == &part[0]).unwrap_or(0) * self.dtype.size();
+                let at =
+                    registers.iter().position(|r| r == &part[0]).unwrap_or(0) * self.dtype.size();
                 self.access(code, ty, part, at);
             }
             return registers.into_iter().map(|r| self.unbox(code, r)).collect();
@@ -56,10 +58,18 @@ impl Vector {
         if self.predicate.is_some() {
             match fill {
                 Some(fill) if fill.width == Width::Pred => {
-                    code.push(Inst::Select(Type::B32, register, Operand::Int(1), Operand::Int(0), fill));
+                    code.push(Inst::Select(
+                        Type::B32,
+                        register,
+                        Operand::Int(1),
+                        Operand::Int(0),
+                        fill,
+                    ));
                 }
                 Some(fill) => code.assign(value_type(self.dtype), register, fill),
-                None => code.assign(if ty.width() == Width::B32 { Type::B32 } else { ty }, register, 0),
+                None => {
+                    code.assign(if ty.width() == Width::B32 { Type::B32 } else { ty }, register, 0)
+                }
             }
         }
         register
@@ -132,7 +142,8 @@ impl Vector {
             self.write(code, Type::B16, &[both], 0);
             return;
         }
-        let words: Vec<Reg> = values.chunks(4 / size).map(|part| pack(code, self.dtype, part)).collect();
+        let words: Vec<Reg> =
+            values.chunks(4 / size).map(|part| pack(code, self.dtype, part)).collect();
         self.write(code, Type::B32, &words, 0);
     }
 

@@ -101,7 +101,13 @@ impl Code {
     }
 
     /// `x op y`. A wide product is twice as wide as `ty`.
-    pub fn binary(&mut self, op: Binary, ty: Type, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
+    pub fn binary(
+        &mut self,
+        op: Binary,
+        ty: Type,
+        x: impl Into<Operand>,
+        y: impl Into<Operand>,
+    ) -> Reg {
         let result = self.reg(if op == Binary::MulWide { Width::B64 } else { ty.width() });
         self.push(Inst::Binary(op, ty, result, x.into(), y.into()));
         result
@@ -134,21 +140,39 @@ impl Code {
     }
 
     /// A comparison; the result is a predicate.
-    pub fn compare(&mut self, op: Compare, ty: Type, x: impl Into<Operand>, y: impl Into<Operand>) -> Reg {
+    pub fn compare(
+        &mut self,
+        op: Compare,
+        ty: Type,
+        x: impl Into<Operand>,
+        y: impl Into<Operand>,
+    ) -> Reg {
         let result = self.reg(Width::Pred);
         self.push(Inst::Compare(op, ty, result, x.into(), y.into()));
         result
     }
 
     /// `predicate ? x : y`.
-    pub fn select(&mut self, ty: Type, x: impl Into<Operand>, y: impl Into<Operand>, predicate: Reg) -> Reg {
+    pub fn select(
+        &mut self,
+        ty: Type,
+        x: impl Into<Operand>,
+        y: impl Into<Operand>,
+        predicate: Reg,
+    ) -> Reg {
         let result = self.reg_of(ty);
         self.push(Inst::Select(ty, result, x.into(), y.into(), predicate));
         result
     }
 
     /// A conversion.
-    pub fn convert(&mut self, rounding: Rounding, to: Type, from: Type, x: impl Into<Operand>) -> Reg {
+    pub fn convert(
+        &mut self,
+        rounding: Rounding,
+        to: Type,
+        from: Type,
+        x: impl Into<Operand>,
+    ) -> Reg {
         let result = self.reg_of(to);
         self.push(Inst::Convert { rounding, saturate: false, to, from, result, operand: x.into() });
         result

@@ -509,15 +509,29 @@ impl fmt::Display for Inst {
             Inst::Ternary(op, ty, d, a, b, c) => {
                 write!(f, "{}{} {d}, {a}, {b}, {c}", op.mnemonic(), ty.name())
             }
-            Inst::Compare(op, ty, d, a, b) => write!(f, "setp.{}{} {d}, {a}, {b}", op.mnemonic(), ty.name()),
-            Inst::Select(ty, d, a, b, p) => write!(f, "selp{} {d}, {a}, {b}, {p}", ty.bits().name()),
+            Inst::Compare(op, ty, d, a, b) => {
+                write!(f, "setp.{}{} {d}, {a}, {b}", op.mnemonic(), ty.name())
+            }
+            Inst::Select(ty, d, a, b, p) => {
+                write!(f, "selp{} {d}, {a}, {b}, {p}", ty.bits().name())
+            }
             Inst::Convert { rounding, saturate, to, from, result, operand } => {
                 let sat = if *saturate { ".sat" } else { "" };
-                write!(f, "cvt{}{sat}{}{} {result}, {operand}", rounding.suffix(), to.name(), from.name())
+                write!(
+                    f,
+                    "cvt{}{sat}{}{} {result}, {operand}",
+                    rounding.suffix(),
+                    to.name(),
+                    from.name()
+                )
             }
-            Inst::ConvertPair(to, d, high, low) => write!(f, "cvt.rn{}.f32 {d}, {high}, {low}", to.name()),
+            Inst::ConvertPair(to, d, high, low) => {
+                write!(f, "cvt.rn{}.f32 {d}, {high}, {low}", to.name())
+            }
             Inst::Pack(ty, d, parts) => write!(f, "mov{} {d}, {}", ty.bits().name(), braced(parts)),
-            Inst::Unpack(ty, parts, a) => write!(f, "mov{} {}, {a}", ty.bits().name(), braced(parts)),
+            Inst::Unpack(ty, parts, a) => {
+                write!(f, "mov{} {}, {a}", ty.bits().name(), braced(parts))
+            }
             Inst::Load { space, cache, ty, results, base, offset } => {
                 let cache = match cache {
                     Cache::All => "",
@@ -534,7 +548,11 @@ impl fmt::Display for Inst {
                 write!(f, "st{}{cache}{shape}{} {at}, {}", space.name(), ty.name(), vector(values))
             }
             Inst::Shuffle { mode, result, value, lane, clamp, members } => {
-                write!(f, "shfl.sync.{}.b32 {result}, {value}, {lane}, {clamp}, {members}", mode.mnemonic())
+                write!(
+                    f,
+                    "shfl.sync.{}.b32 {result}, {value}, {lane}, {clamp}, {members}",
+                    mode.mnemonic()
+                )
             }
             Inst::Ballot(d, p, members) => write!(f, "vote.sync.ballot.b32 {d}, {p}, {members}"),
             Inst::Barrier => f.write_str("bar.sync 0"),
@@ -584,7 +602,9 @@ impl fmt::Display for Inst {
 impl Inst {
     /// A call declares `.param` variables for its arguments and results.
     fn fmt_call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inst::Call { function, results, arguments } = self else { unreachable!("only calls come here") };
+        let Inst::Call { function, results, arguments } = self else {
+            unreachable!("only calls come here")
+        };
         f.write_str("{ ")?;
         for (n, (ty, operand)) in arguments.iter().enumerate() {
             let bits = ty.bits().name();

@@ -124,7 +124,12 @@ impl fmt::Display for Kernel {
             0 => format!(".param {} {}", p.ty.name(), p.name),
             align => format!(".param {} .ptr .global .align {align} {}", p.ty.name(), p.name),
         };
-        writeln!(f, ".visible .entry {}(\n    {}\n)", self.name, list(&self.parameters, parameter))?;
+        writeln!(
+            f,
+            ".visible .entry {}(\n    {}\n)",
+            self.name,
+            list(&self.parameters, parameter)
+        )?;
         writeln!(f, ".reqntid {}, 1, 1", self.threads)?;
         if self.resident > 0 {
             writeln!(f, ".minnctapersm {}", self.resident)?;
@@ -144,8 +149,9 @@ impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         remark(f, &self.remark)?;
         let of = |prefix: &str, regs: &[(Type, Reg)]| {
-            let one =
-                |(n, (ty, _)): (usize, &(Type, Reg))| format!(".param {} {prefix}{n}", ty.bits().name());
+            let one = |(n, (ty, _)): (usize, &(Type, Reg))| {
+                format!(".param {} {prefix}{n}", ty.bits().name())
+            };
             regs.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
         };
         let (results, parameters) = (of("result", &self.results), of("given", &self.parameters));
@@ -189,7 +195,12 @@ fn lines(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
                     Some((predicate, false)) => write!(f, "@{predicate} ")?,
                     None => {}
                 }
-                writeln!(f, "{}{}", statement.inst, if statement.inst.is_simple() { ";" } else { "" })?;
+                writeln!(
+                    f,
+                    "{}{}",
+                    statement.inst,
+                    if statement.inst.is_simple() { ";" } else { "" }
+                )?;
             }
         }
     }

@@ -131,7 +131,13 @@ impl Type {
     pub const fn is_float(self) -> bool {
         matches!(
             self,
-            Type::F16 | Type::BF16 | Type::F32 | Type::TF32 | Type::F64 | Type::F16x2 | Type::BF16x2
+            Type::F16
+                | Type::BF16
+                | Type::F32
+                | Type::TF32
+                | Type::F64
+                | Type::F16x2
+                | Type::BF16x2
         )
     }
 

@@ -148,8 +148,11 @@ pub(super) fn integer(code: &mut Code, op: ScalarOp, dtype: DType, operands: &[R
         }
         ScalarOp::ShiftRightArithmetic => {
             let by = distance(code, wide, y);
-            let extended =
-                if dtype == DType::U8 { code.convert(Rounding::Exact, Type::S32, Type::S8, x) } else { x };
+            let extended = if dtype == DType::U8 {
+                code.convert(Rounding::Exact, Type::S32, Type::S8, x)
+            } else {
+                x
+            };
             code.binary(Binary::Shr, signed_type, extended, by)
         }
         _ => unreachable!("{NOT_OF_THIS_CLASS}"),

@@ -59,7 +59,9 @@ fn between_integers(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
             wrap(code, to, low)
         }
         // The extension follows the source's dtype.
-        (false, true) if from.is_signed_integer() => code.convert(Rounding::Exact, Type::S64, Type::S32, x),
+        (false, true) if from.is_signed_integer() => {
+            code.convert(Rounding::Exact, Type::S64, Type::S32, x)
+        }
         (false, true) => code.convert(Rounding::Exact, Type::U64, Type::U32, x),
         (false, false) => wrap(code, to, x),
     }
@@ -91,8 +93,11 @@ fn odd(code: &mut Code, cut: Reg, lost: Reg) -> Reg {
 
 /// Truncates, saturates; 0 for NaN.
 fn to_integer(code: &mut Code, from: DType, to: DType, x: Reg) -> Reg {
-    let (from, x) =
-        if from.is_half() { (DType::F32, between_floats(code, from, DType::F32, x)) } else { (from, x) };
+    let (from, x) = if from.is_half() {
+        (DType::F32, between_floats(code, from, DType::F32, x))
+    } else {
+        (from, x)
+    };
     let (ty, float) = (value_type(to), value_type(from));
     match to.size() {
         1 => {

@@ -69,10 +69,13 @@ fn inline(
                     .map(|r| registers[r.index()].expect("a program is straight-line"))
                     .collect();
                 let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
-                let value = super::emit(code, functions, *op, &dtypes, program.registers[*result], &given)?;
+                let value =
+                    super::emit(code, functions, *op, &dtypes, program.registers[*result], &given)?;
                 registers[result.index()] = Some(value);
             }
-            Instr::Const { result, value } => registers[result.index()] = Some(constant(code, *value)),
+            Instr::Const { result, value } => {
+                registers[result.index()] = Some(constant(code, *value))
+            }
             _ => unreachable!("programs of functions have scalar instructions and constants only"),
         }
     }

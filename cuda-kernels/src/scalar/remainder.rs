@@ -10,7 +10,12 @@ use crate::ptx::{Binary, Code, Compare, Function, Inst, Reg, Rounding, Type, Una
 use wengert_core::DType;
 
 /// `x rem y`, with the sign of x.
-pub(super) fn emit(code: &mut Code, functions: &mut Functions, dtype: DType, operands: &[Reg]) -> Reg {
+pub(super) fn emit(
+    code: &mut Code,
+    functions: &mut Functions,
+    dtype: DType,
+    operands: &[Reg],
+) -> Reg {
     let ty = value_type(dtype);
     let name = format!("wengert_rem_{dtype}");
     functions.entry(name.clone()).or_insert_with(|| function(&name, dtype));
@@ -63,7 +68,8 @@ fn body(code: &mut Code, format: &Format, x: Reg, y: Reg, result: Reg) {
     let infinity = top << fraction;
 
     code.comment("0 / 0 where y is 0, x is infinite, or one is NaN");
-    let nan = if float == Type::F32 { code.mov(float, f32::NAN) } else { code.mov(float, f64::NAN) };
+    let nan =
+        if float == Type::F32 { code.mov(float, f32::NAN) } else { code.mov(float, f64::NAN) };
     code.assign(float, result, nan);
     // As integers, magnitudes have the same order as floats, with NaN above all.
     let no_y = code.binary(Binary::Sub, unsigned, y_size, 1);
@@ -93,7 +99,9 @@ fn body(code: &mut Code, format: &Format, x: Reg, y: Reg, result: Reg) {
     code.branch(begin);
     code.place(done);
 
-    code.comment("back to a float: the leading bit goes where it belongs, as far as the exponent allows");
+    code.comment(
+        "back to a float: the leading bit goes where it belongs, as far as the exponent allows",
+    );
     let zeros = code.unary(Unary::Clz, Type::B64, rest);
     let up = code.binary(Binary::Sub, Type::S32, zeros, 63 - fraction);
     let room = code.binary(Binary::Sub, Type::S32, q, 1);
@@ -106,8 +114,11 @@ fn body(code: &mut Code, format: &Format, x: Reg, y: Reg, result: Reg) {
     let exponent = code.binary(Binary::Shl, Type::B64, exponent, fraction);
     // The leading bit, if it is set, adds one to the exponent.
     let bits = code.binary(Binary::Add, Type::U64, placed, exponent);
-    let bits =
-        if unsigned == Type::U32 { code.convert(Rounding::Exact, Type::U32, Type::U64, bits) } else { bits };
+    let bits = if unsigned == Type::U32 {
+        code.convert(Rounding::Exact, Type::U32, Type::U64, bits)
+    } else {
+        bits
+    };
     let sign = code.binary(Binary::Xor, unsigned, x, x_size);
     code.binary_into(result, Binary::Or, unsigned, bits, sign);
     code.place(end);

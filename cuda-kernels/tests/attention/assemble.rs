@@ -15,7 +15,8 @@ use wengert_cuda::ptx::Module;
 fn forms() -> Vec<Attention> {
     let mut calls = vec![];
     for dtype in FLOATS {
-        let widths: &[usize] = if dtype == DType::F64 { &[32, 64, 128] } else { &[64, 80, 128, 256] };
+        let widths: &[usize] =
+            if dtype == DType::F64 { &[32, 64, 128] } else { &[64, 80, 128, 256] };
         for width in widths {
             for backward in [false, true] {
                 let kind = |packed, causal| Kind { packed, causal, backward };
@@ -36,10 +37,14 @@ fn forms() -> Vec<Attention> {
 fn every_form_assembles() {
     let mut sources = vec![];
     for call in forms() {
-        for stage in compile(&Call::Attention(call.clone()), Architecture::ALL[0], None).unwrap().stages {
-            let module = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] };
+        for stage in
+            compile(&Call::Attention(call.clone()), Architecture::ALL[0], None).unwrap().stages
+        {
+            let module =
+                Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] };
             let mut source = Source::new(stage.kernel.remark.clone(), module.to_string());
-            source.dynamic_shared = BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);
+            source.dynamic_shared =
+                BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);
             source.architectures = share(&Architecture::ALL, sources.len());
             sources.push(source);
         }
@@ -50,6 +55,7 @@ fn every_form_assembles() {
     // resident blocks.
     let most = |m: &&Measure| if m.threads == Some(128) { 255 } else { 128 };
     let f64s = |m: &&Measure| m.kernel.contains("f64");
-    let beyond: Vec<_> = report.measures.iter().filter(|m| !f64s(m) && m.registers > most(m)).collect();
+    let beyond: Vec<_> =
+        report.measures.iter().filter(|m| !f64s(m) && m.registers > most(m)).collect();
     assert!(beyond.is_empty(), "{beyond:?}");
 }

@@ -13,11 +13,27 @@ pub struct Kind {
     pub backward: bool,
 }
 
-pub fn attention([batch, queries, keys, heads, width]: [usize; 5], kind: Kind, dtype: DType) -> Attention {
+pub fn attention(
+    [batch, queries, keys, heads, width]: [usize; 5],
+    kind: Kind,
+    dtype: DType,
+) -> Attention {
     let Kind { packed, causal, backward } = kind;
     let keys = if packed { queries } else { keys };
     let scale = Scalar::of(1.0 / (width as f64).sqrt());
-    Attention { batch, queries, keys, heads, width, packed, bias: vec![], causal, backward, scale, dtype }
+    Attention {
+        batch,
+        queries,
+        keys,
+        heads,
+        width,
+        packed,
+        bias: vec![],
+        causal,
+        backward,
+        scale,
+        dtype,
+    }
 }
 
 /// The same call with a bias. `repeats` selects the axes (examples, heads, queries) along which the

@@ -19,19 +19,26 @@ fn sm_90() -> Architecture {
 }
 
 fn module(stage: &Stage) -> emulator::Module {
-    let text = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string();
+    let text = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }
+        .to_string();
     emulator::Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 /// Runs the stages of a call. `shift` gives for each dtype the offset of an argument from a
 /// multiple of 256 bytes.
-fn run(call: &Call, compiled: &Compiled, operands: &[Literal], shift: fn(DType) -> u64) -> Vec<Literal> {
+fn run(
+    call: &Call,
+    compiled: &Compiled,
+    operands: &[Literal],
+    shift: fn(DType) -> u64,
+) -> Vec<Literal> {
     assert_eq!(compiled.workspace, 0);
     let mut memory = emulator::Memory::new();
     let mut arguments = vec![];
     for (n, operand) in operands.iter().enumerate() {
         let (data, far) = (operand.to_bytes(), shift(operand.dtype()));
-        let address = memory.allocate(&format!("operand {n}"), data.len() as u64 + far).unwrap() + far;
+        let address =
+            memory.allocate(&format!("operand {n}"), data.len() as u64 + far).unwrap() + far;
         memory.write(address, &data).unwrap();
         arguments.push((address, data.len() as u64));
     }
@@ -42,17 +49,25 @@ fn run(call: &Call, compiled: &Compiled, operands: &[Literal], shift: fn(DType) 
     }
     let machine = emulator::Emulator::new(emulator::Options::default());
     for stage in &compiled.stages {
-        let given = stage.arguments.iter().zip(&stage.kernel.parameters).map(|(slot, parameter)| {
-            let Memory::Argument(n) = slot.memory else { panic!("{call:?}: {slot:?}") };
-            let (address, bytes) = arguments[n];
-            let access = match slot.access {
-                Access::Read => emulator::Access::Read,
-                Access::Write => emulator::Access::Write,
-                Access::ReadWrite => emulator::Access::ReadWrite,
-            };
-            let name = parameter.name.clone();
-            emulator::Argument::Buffer { address, bytes, name, access, expects: None, makes: None }
-        });
+        let given =
+            stage.arguments.iter().zip(&stage.kernel.parameters).map(|(slot, parameter)| {
+                let Memory::Argument(n) = slot.memory else { panic!("{call:?}: {slot:?}") };
+                let (address, bytes) = arguments[n];
+                let access = match slot.access {
+                    Access::Read => emulator::Access::Read,
+                    Access::Write => emulator::Access::Write,
+                    Access::ReadWrite => emulator::Access::ReadWrite,
+                };
+                let name = parameter.name.clone();
+                emulator::Argument::Buffer {
+                    address,
+                    bytes,
+                    name,
+                    access,
+                    expects: None,
+                    makes: None,
+                }
+            });
         let launch = emulator::Launch {
             kernel: stage.kernel.name.clone(),
             grid: stage.grid,
@@ -60,7 +75,9 @@ fn run(call: &Call, compiled: &Compiled, operands: &[Literal], shift: fn(DType) 
             dynamic_shared: stage.dynamic_shared,
             arguments: given.collect(),
         };
-        machine.run(&module(stage), &launch, &mut memory).unwrap_or_else(|fault| panic!("{call:?}: {fault}"));
+        machine
+            .run(&module(stage), &launch, &mut memory)
+            .unwrap_or_else(|fault| panic!("{call:?}: {fault}"));
     }
     let literal = |(ty, (result, bytes)): (&TensorType, &(u64, u64))| {
         let unwritten = memory.first_uninitialised(*result, *bytes).unwrap();
@@ -150,7 +167,11 @@ fn widths() {
 fn addresses_that_are_aligned_to_elements_only() {
     for dtype in FLOATS {
         for backward in [false, true] {
-            let call = attention([1, 40, 30, 2, 32], Kind { packed: false, causal: true, backward }, dtype);
+            let call = attention(
+                [1, 40, 30, 2, 32],
+                Kind { packed: false, causal: true, backward },
+                dtype,
+            );
             let options = Options { alignment: dtype.size() as u64, ..Options::default() };
             compared(&call, &attended(&call, 5), options, |dtype| dtype.size() as u64);
         }
@@ -167,8 +188,9 @@ fn a_bias_hides_keys() {
             let call = biased(attention([2, 70, 150, 2, 16], kind, dtype), [false, true, true]);
             let mut operands = attended(&call, 3);
             let hidden = |s: usize, example: usize| if example == 0 { s < 70 } else { s >= 131 };
-            let bias: Vec<f32> =
-                (0..300).map(|at| if hidden(at % 150, at / 150) { f32::NEG_INFINITY } else { 0.0 }).collect();
+            let bias: Vec<f32> = (0..300)
+                .map(|at| if hidden(at % 150, at / 150) { f32::NEG_INFINITY } else { 0.0 })
+                .collect();
             operands[3] = Literal::from_vec(&[2, 1, 1, 150], bias).unwrap();
             if backward {
                 let forward = Call::Attention(Attention { backward: false, ..call.clone() });

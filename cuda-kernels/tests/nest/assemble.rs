@@ -49,8 +49,12 @@ fn gate(name: &str, nests: &[(Nest, Options)], forced: bool) {
 fn the_table_of_scalar_instructions_assembles() {
     let table = sources::scalar_table().into_iter();
     let nests: Vec<_> = table
-        .filter(|(op, d, _)| !op.is_approximate() || math::program(*op, *d.last().unwrap()).is_some())
-        .map(|(op, operands, result)| (sources::scalar_nest(op, &operands, result, 1000), Options::default()))
+        .filter(|(op, d, _)| {
+            !op.is_approximate() || math::program(*op, *d.last().unwrap()).is_some()
+        })
+        .map(|(op, operands, result)| {
+            (sources::scalar_nest(op, &operands, result, 1000), Options::default())
+        })
         .collect();
     assert!(nests.len() > 250, "{}", nests.len());
     gate("scalar", &nests, false);
@@ -69,7 +73,9 @@ fn random_nests_assemble() {
         .filter(|(_, n)| sources::is_supported(n))
         .flat_map(|(_, n)| {
             let schedules = sources::schedules(&n);
-            schedules.into_iter().map(move |s| (n.clone(), Options { schedule: s, ..Options::default() }))
+            schedules
+                .into_iter()
+                .map(move |s| (n.clone(), Options { schedule: s, ..Options::default() }))
         })
         .collect();
     gate("random", &nests, true);

@@ -12,9 +12,14 @@ use wengert_cuda::stage;
 use wengert_emulator::{Access, Argument, Emulator, Launch, Memory, Module};
 
 /// Runs a nest. The `in_place` pairs of parameters share their memory.
-fn run(nest: &Nest, options: &Options, inputs: &[Literal], in_place: &[(usize, usize)]) -> Vec<Literal> {
-    let compiled =
-        compile(nest, Architecture::ALL[3], in_place, options).unwrap_or_else(|e| panic!("{e}\n{nest}"));
+fn run(
+    nest: &Nest,
+    options: &Options,
+    inputs: &[Literal],
+    in_place: &[(usize, usize)],
+) -> Vec<Literal> {
+    let compiled = compile(nest, Architecture::ALL[3], in_place, options)
+        .unwrap_or_else(|e| panic!("{e}\n{nest}"));
     let mut memory = Memory::new();
     let mut given = inputs.iter();
     let bytes = |b: &wengert_core::nest::Buffer| b.shape.iter().product::<usize>() * b.dtype.size();
@@ -82,22 +87,29 @@ fn compare(nest: &Nest, wanted: &[Literal], got: &[Literal], what: &str) {
     for (((_, buffer), want), got) in written.zip(wanted).zip(got) {
         for k in 0..want.len() {
             let (w, g) = (want.get(k), got.get(k));
-            assert!(same(w, g), "{what}: element {k} of %{} is {g:?}, not {w:?}\n{nest}", buffer.name);
+            assert!(
+                same(w, g),
+                "{what}: element {k} of %{} is {g:?}, not {w:?}\n{nest}",
+                buffer.name
+            );
         }
     }
 }
 
 fn inputs(nest: &Nest, random: &mut Random) -> Vec<Literal> {
-    let read = nest.parameters().filter(|(_, b)| matches!(b.role, BufferRole::In | BufferRole::InOut));
+    let read =
+        nest.parameters().filter(|(_, b)| matches!(b.role, BufferRole::In | BufferRole::InOut));
     read.map(|(_, b)| random::literal(random, b.dtype, &b.shape)).collect()
 }
 
 /// Pairs of parameters that may share memory.
 fn aliases(nest: &Nest) -> Vec<(usize, usize)> {
-    let of =
-        |role| nest.parameters().filter(move |(_, b)| b.role == role).map(|(id, _)| id).collect::<Vec<_>>();
-    let pairs =
-        of(BufferRole::In).into_iter().flat_map(|a| of(BufferRole::Out).into_iter().map(move |b| (a, b)));
+    let of = |role| {
+        nest.parameters().filter(move |(_, b)| b.role == role).map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    let pairs = of(BufferRole::In)
+        .into_iter()
+        .flat_map(|a| of(BufferRole::Out).into_iter().map(move |b| (a, b)));
     pairs.filter(|p| may_alias(nest, &[*p])).map(|(a, b)| (a.index(), b.index())).take(2).collect()
 }
 
@@ -173,7 +185,9 @@ fn nests_of_ops() {
 
 #[test]
 fn nests_of_training() {
-    for (rows, columns, dtype) in [(9, 768, DType::F32), (6, 1100, DType::BF16), (40, 100, DType::F16)] {
+    for (rows, columns, dtype) in
+        [(9, 768, DType::F32), (6, 1100, DType::BF16), (40, 100, DType::F16)]
+    {
         for (seed, nest) in lowered::training(rows, columns, dtype).iter().enumerate() {
             let given = inputs(nest, &mut Random::new(seed as u64));
             assert!(check(nest, &given), "{nest}");

@@ -28,7 +28,9 @@ pub fn filetests() -> Vec<Nest> {
         }
         for chunk in chunks {
             let Ok(nests) = parse_nests("filetest", &chunk) else { continue };
-            found.extend(nests.into_iter().map(|(nest, _)| nest).filter(|nest| verify(nest).is_ok()));
+            found.extend(
+                nests.into_iter().map(|(nest, _)| nest).filter(|nest| verify(nest).is_ok()),
+            );
         }
     }
     assert!(found.len() >= 15, "{} nests of filetests verify", found.len());
@@ -195,7 +197,11 @@ pub fn special_values(dtype: DType) -> Vec<Scalar> {
                 (1 << 62) + (1 << 54) + 1,
                 i64::MAX,
             ];
-            whole.iter().flat_map(|v| [*v as u64, v.wrapping_neg() as u64]).chain([1 << 63]).collect()
+            whole
+                .iter()
+                .flat_map(|v| [*v as u64, v.wrapping_neg() as u64])
+                .chain([1 << 63])
+                .collect()
         }
     };
     let mut values: Vec<Scalar> = bits.into_iter().map(|b| Scalar::from_bits(dtype, b)).collect();
@@ -218,7 +224,8 @@ pub fn special_operands(operands: &[DType]) -> Vec<Literal> {
             rest /= list.len();
         }
     }
-    let literal = |(d, c): (&DType, &Vec<Scalar>)| Literal::from_scalars(*d, &[c.len()], c).unwrap();
+    let literal =
+        |(d, c): (&DType, &Vec<Scalar>)| Literal::from_scalars(*d, &[c.len()], c).unwrap();
     operands.iter().zip(&columns).map(literal).collect()
 }
 

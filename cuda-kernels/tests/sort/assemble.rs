@@ -23,8 +23,10 @@ fn every_form_assembles() {
         kernel.name = format!("{}_{n}", kernel.name);
     }
     // Each module contains several kernels, so that the modules use several cores.
-    let module = |kernels: &[Kernel]| Module { functions: vec![], kernels: kernels.to_vec() }.to_string();
-    let sources: Vec<Source> = kernels.chunks(12).map(|part| Source::new("sorts", module(part))).collect();
+    let module =
+        |kernels: &[Kernel]| Module { functions: vec![], kernels: kernels.to_vec() }.to_string();
+    let sources: Vec<Source> =
+        kernels.chunks(12).map(|part| Source::new("sorts", module(part))).collect();
     let report = assemble(&sources, &Allowed::parse("").unwrap()).unwrap();
     assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
     // Blocks have 512 threads with 64 registers each, so two blocks are resident on every

@@ -19,7 +19,8 @@ fn compiled(call: &Call) -> Compiled {
 }
 
 fn module(stage: &Stage) -> emulator::Module {
-    let text = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string();
+    let text = Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }
+        .to_string();
     emulator::Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
@@ -41,22 +42,33 @@ fn run(call: &Call, operands: &[Literal]) -> Literal {
     arguments.push((result, bytes));
     let machine = emulator::Emulator::new(emulator::Options::default());
     for stage in &compiled.stages {
-        let given = stage.arguments.iter().zip(&stage.kernel.parameters).map(|(slot, parameter)| {
-            let (address, bytes) = match slot.memory {
-                Memory::Argument(n) => arguments[n],
-                Memory::Workspace { offset, bytes } => {
-                    assert!(offset % 256 == 0 && offset + bytes <= compiled.workspace, "{call:?}: {slot:?}");
-                    (workspace + offset, bytes)
+        let given =
+            stage.arguments.iter().zip(&stage.kernel.parameters).map(|(slot, parameter)| {
+                let (address, bytes) = match slot.memory {
+                    Memory::Argument(n) => arguments[n],
+                    Memory::Workspace { offset, bytes } => {
+                        assert!(
+                            offset % 256 == 0 && offset + bytes <= compiled.workspace,
+                            "{call:?}: {slot:?}"
+                        );
+                        (workspace + offset, bytes)
+                    }
+                };
+                let access = match slot.access {
+                    Access::Read => emulator::Access::Read,
+                    Access::Write => emulator::Access::Write,
+                    Access::ReadWrite => emulator::Access::ReadWrite,
+                };
+                let name = parameter.name.clone();
+                emulator::Argument::Buffer {
+                    address,
+                    bytes,
+                    name,
+                    access,
+                    expects: None,
+                    makes: None,
                 }
-            };
-            let access = match slot.access {
-                Access::Read => emulator::Access::Read,
-                Access::Write => emulator::Access::Write,
-                Access::ReadWrite => emulator::Access::ReadWrite,
-            };
-            let name = parameter.name.clone();
-            emulator::Argument::Buffer { address, bytes, name, access, expects: None, makes: None }
-        });
+            });
         let launch = emulator::Launch {
             kernel: stage.kernel.name.clone(),
             grid: stage.grid,
@@ -64,7 +76,9 @@ fn run(call: &Call, operands: &[Literal]) -> Literal {
             dynamic_shared: stage.dynamic_shared,
             arguments: given.collect(),
         };
-        machine.run(&module(stage), &launch, &mut memory).unwrap_or_else(|fault| panic!("{call:?}: {fault}"));
+        machine
+            .run(&module(stage), &launch, &mut memory)
+            .unwrap_or_else(|fault| panic!("{call:?}: {fault}"));
     }
     let unwritten = memory.first_uninitialised(result, bytes).unwrap();
     assert_eq!(unwritten, None, "{call:?}: a byte of the result is not written");
@@ -88,7 +102,8 @@ fn every_form() {
 fn small_calls() {
     let mut random = Random(2);
     for _ in 0..150 {
-        let keys: Vec<DType> = (0..1 + random.below(4)).map(|_| DType::ALL[random.below(11)]).collect();
+        let keys: Vec<DType> =
+            (0..1 + random.below(4)).map(|_| DType::ALL[random.below(11)]).collect();
         let extents = [random.below(7), random.below(80), random.below(5)];
         check(&sort(extents, &keys, random.below(2) == 0), &mut random);
         let length = random.below(90);
@@ -104,13 +119,17 @@ fn kernels_are_those_that_were_meant() {
         let stages = compiled(call).stages;
         stages.into_iter().map(|s| s.kernel.name).collect::<Vec<_>>()
     };
-    let of = |call: &Call, prefix: &str| names(call).iter().filter(|n| n.starts_with(prefix)).count();
+    let of =
+        |call: &Call, prefix: &str| names(call).iter().filter(|n| n.starts_with(prefix)).count();
     let short = sort([7, 4096, 3], &[DType::F64, DType::I8], false);
     assert_eq!(names(&short), ["sort_rows_f64_i8"]);
     // Two words of 32 bits, one of 8 bits, and 3 · 2 rows: nine passes for the words, and one for
     // the rows.
     let long = sort([3, 4097, 2], &[DType::F64, DType::I8], true);
-    assert_eq!([of(&long, "sort_words"), of(&long, "sort_row_numbers"), of(&long, "sort_place")], [3, 1, 10]);
+    assert_eq!(
+        [of(&long, "sort_words"), of(&long, "sort_row_numbers"), of(&long, "sort_place")],
+        [3, 1, 10]
+    );
     // 25 pieces give 2500 candidates, which fit into one block.
     assert_eq!(names(&top_k(2, 100_000, 100, DType::F32)), ["sort_rows_f32_descending"; 2]);
     assert_eq!(names(&top_k(2, 1_000_000, 1000, DType::F32)).len(), 5);
@@ -120,5 +139,8 @@ fn kernels_are_those_that_were_meant() {
     }
     let large = sort([1 << 20, 1 << 12, 1], &[DType::F32], false);
     let error = compile(&large, Architecture::from_name("sm_90").unwrap(), None).unwrap_err();
-    assert!(error.to_string().contains("call `sort`") && error.to_string().contains("2^31"), "{error}");
+    assert!(
+        error.to_string().contains("call `sort`") && error.to_string().contains("2^31"),
+        "{error}"
+    );
 }

@@ -44,7 +44,9 @@ fn matters(equation: &Equation) -> Vec<bool> {
     let count = equation.operands.len();
     match equation.op.derivative() {
         Derivative::Zero => vec![false; count],
-        Derivative::Custom(Custom::LinearSolve { captures }) => linear_solve::matters(equation, captures),
+        Derivative::Custom(Custom::LinearSolve { captures }) => {
+            linear_solve::matters(equation, captures)
+        }
         Derivative::Custom(Custom::Jvp { captures }) => custom::matters(equation, captures),
         _ => vec![true; count],
     }

@@ -66,13 +66,16 @@ impl Cotangent {
     /// As a tensor, negated if the sign is minus.
     pub fn plain(self, scope: &Scope) -> Result<Tensor> {
         let Some(Negation { op, location }) = self.minus else { return Ok(self.tensor) };
-        scope.derived(location, format!("transpose({op})"), || emit_one(Unary::Neg.into(), &[self.tensor]))
+        scope.derived(location, format!("transpose({op})"), || {
+            emit_one(Unary::Neg.into(), &[self.tensor])
+        })
     }
 
     /// The sum of two cotangents. Its sign is minus only if both are.
     fn plus_another(self, other: &Self) -> Result<Self> {
         let minus = self.minus.filter(|_| other.minus.is_some());
-        let difference = |a: &Tensor, b: &Tensor| emit_one(Binary::Sub.into(), &[a.clone(), b.clone()]);
+        let difference =
+            |a: &Tensor, b: &Tensor| emit_one(Binary::Sub.into(), &[a.clone(), b.clone()]);
         let tensor = match (self.sign(), other.sign()) {
             (Sign::Plus, Sign::Minus) => difference(&self.tensor, &other.tensor)?,
             (Sign::Minus, Sign::Plus) => difference(&other.tensor, &self.tensor)?,
@@ -115,11 +118,23 @@ impl<'b> Sums<'b> {
     }
 
     /// Adds to the cotangent of a value.
-    pub fn give(&mut self, scope: &Scope, to: ValueId, cotangent: Cotangent, from: LocationId) -> Result<()> {
-        assert_eq!(cotangent.tensor.ty(), self.body.ty(to), "a cotangent has the type of its value");
+    pub fn give(
+        &mut self,
+        scope: &Scope,
+        to: ValueId,
+        cotangent: Cotangent,
+        from: LocationId,
+    ) -> Result<()> {
+        assert_eq!(
+            cotangent.tensor.ty(),
+            self.body.ty(to),
+            "a cotangent has the type of its value"
+        );
         self.of[to] = Some(match self.of[to].take() {
             None => cotangent,
-            Some(sum) => scope.derived(from, "transpose(fan_out)", || sum.plus_another(&cotangent))?,
+            Some(sum) => {
+                scope.derived(from, "transpose(fan_out)", || sum.plus_another(&cotangent))?
+            }
         });
         Ok(())
     }
@@ -136,8 +151,9 @@ impl<'b> Sums<'b> {
         let (mut at, mut sign) = (position, Sign::Minus);
         for _ in 0..REACH {
             let equation = &self.body.equations[at];
-            let linear: Vec<usize> =
-                (0..equation.operands.len()).filter(|i| self.is_linear[equation.operands[*i]]).collect();
+            let linear: Vec<usize> = (0..equation.operands.len())
+                .filter(|i| self.is_linear[equation.operands[*i]])
+                .collect();
             let [operand] = linear.as_slice() else { return false };
             match equation.op.derivative() {
                 rule if sees_signs(&rule) => return false,

@@ -60,12 +60,15 @@ pub(super) fn tangents(
     let floats = || (0..count).filter(|i| operands[*i].dtype().is_float());
     let given = match rule {
         Custom::Jvp { .. } => {
-            let mut taken: Vec<Option<Tensor>> = operands.iter().chain(results).cloned().map(Some).collect();
+            let mut taken: Vec<Option<Tensor>> =
+                operands.iter().chain(results).cloned().map(Some).collect();
             taken.extend(floats().map(|i| tangents[i].clone()));
             run(&equation.regions[1], &taken)?
         }
         _ => {
-            let [forward, backward] = equation.regions.as_slice() else { unreachable!("two regions") };
+            let [forward, backward] = equation.regions.as_slice() else {
+                unreachable!("two regions")
+            };
             let residuals = residuals(forward, operands, results)?;
             // Only cotangents of arguments with a tangent are kept, so that the map has no other
             // tangents.
@@ -129,7 +132,11 @@ pub(super) fn expand(
     let results = transposed(scope, &equation.regions[0], residuals, tangents)?;
     let types = &equation.regions[0].inputs[residuals.len()..];
     let region = &equation.regions[0];
-    results.into_iter().zip(types).map(|(t, v)| t.map_or_else(|| zeros(region.ty(*v)), Ok)).collect()
+    results
+        .into_iter()
+        .zip(types)
+        .map(|(t, v)| t.map_or_else(|| zeros(region.ty(*v)), Ok))
+        .collect()
 }
 
 /// Aᵀ·t, where the body computes A·ȳ from the residuals, then ȳ.
@@ -143,8 +150,10 @@ fn transposed(
     body.inputs.rotate_left(residuals.len());
     let linear = body.inputs.len() - residuals.len();
     verify_linear(&body, linear, |id| origin(scope, id)).map_err(|mut d| {
-        d.message =
-            format!("forward mode of a `custom_vjp` is the transpose of its backward half: {}", d.message);
+        d.message = format!(
+            "forward mode of a `custom_vjp` is the transpose of its backward half: {}",
+            d.message
+        );
         d.help("give the function a `custom_jvp`, or use reverse mode only")
     })?;
     let tangents: Vec<Option<Tensor>> = tangents.iter().cloned().map(Some).collect();
@@ -207,7 +216,8 @@ pub(super) fn run_as(
         if !equation.results.iter().any(|v| live[*v]) {
             continue;
         }
-        let operands: Vec<Option<Tensor>> = equation.operands.iter().map(|v| values[*v].clone()).collect();
+        let operands: Vec<Option<Tensor>> =
+            equation.operands.iter().map(|v| values[*v].clone()).collect();
         for (value, result) in
             equation.results.iter().zip(results(&scope, body, equation, &operands, purpose)?)
         {
@@ -229,12 +239,14 @@ fn results(
     let all = || 0..operands.len();
     let zero = all().any(|i| is_zero(&i))
         && match equation.op.derivative() {
-            Derivative::Linear(_) | Derivative::SignedSum(_) => all().filter(is_float).all(|i| is_zero(&i)),
+            Derivative::Linear(_) | Derivative::SignedSum(_) => {
+                all().filter(is_float).all(|i| is_zero(&i))
+            }
             Derivative::Multilinear(_) => true,
             Derivative::LinearIn(allowed, ..) => allowed.iter().any(is_zero),
-            Derivative::Tangent(tangent) => {
-                (operands.len() - (tangent.linear)(operands.len())..operands.len()).all(|i| is_zero(&i))
-            }
+            Derivative::Tangent(tangent) => (operands.len() - (tangent.linear)(operands.len())
+                ..operands.len())
+                .all(|i| is_zero(&i)),
             Derivative::Custom(Custom::Transposed { tangents }) => {
                 (operands.len() - tangents..operands.len()).all(|i| is_zero(&i))
             }
@@ -254,17 +266,22 @@ fn results(
     if let Some(rule) = equation.op.derivative().linear()
         && all().filter(is_float).any(|i| is_zero(&i))
     {
-        let full: Vec<Tensor> = operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
+        let full: Vec<Tensor> =
+            operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
         let types = body.types(&equation.results);
-        let tangents: Vec<_> = all().map(|i| operands[i].clone().filter(|_| is_float(&i))).collect();
+        let tangents: Vec<_> =
+            all().map(|i| operands[i].clone().filter(|_| is_float(&i))).collect();
         return duals_of_linear(equation, rule, &full, &types, &tangents);
     }
-    let operands: Vec<Tensor> = operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
+    let operands: Vec<Tensor> =
+        operands.iter().enumerate().map(materialise).collect::<Result<_>>()?;
     let results = match equation.op.derivative() {
         _ if purpose == Purpose::Linear => {
             Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?
         }
-        Derivative::Custom(Custom::Transposed { tangents }) => expand(scope, equation, &operands, tangents)?,
+        Derivative::Custom(Custom::Transposed { tangents }) => {
+            expand(scope, equation, &operands, tangents)?
+        }
         _ => {
             let regions = equation.regions.iter().map(expanded).collect::<Result<Vec<Region>>>()?;
             Scope::emit(equation.op.clone(), &operands, regions, location)?
@@ -292,7 +309,8 @@ fn has_transposed(region: &Region, seen: &mut HashSet<usize>) -> bool {
         return false;
     }
     let mut has = |e: &Equation| {
-        matches!(e.op, Op::Transposed(_)) || e.regions.iter().any(|inner| has_transposed(inner, seen))
+        matches!(e.op, Op::Transposed(_))
+            || e.regions.iter().any(|inner| has_transposed(inner, seen))
     };
     region.equations.iter().any(&mut has)
 }
@@ -316,14 +334,21 @@ pub(super) fn function_name(op: &Op) -> String {
         Op::CustomVjp(custom) => &custom.function.0,
         other => return format!("`{}`", other.name()),
     };
-    if name.is_empty() { format!("the function of a `{}`", op.name()) } else { format!("`@{name}`") }
+    if name.is_empty() {
+        format!("the function of a `{}`", op.name())
+    } else {
+        format!("`@{name}`")
+    }
 }
 
 /// The error for a derivative through an opaque function.
 pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
-    Diagnostic::new(format!("cannot differentiate through {}: it is opaque", function_name(&equation.op)))
-        .at(origin(scope, equation.location), "called here")
-        .help("Give it a `custom_vjp` or mark it `stop_gradient`")
+    Diagnostic::new(format!(
+        "cannot differentiate through {}: it is opaque",
+        function_name(&equation.op)
+    ))
+    .at(origin(scope, equation.location), "called here")
+    .help("Give it a `custom_vjp` or mark it `stop_gradient`")
 }
 
 fn captured_error(scope: &Scope, equation: &Equation, captured: &Tensor) -> Diagnostic {

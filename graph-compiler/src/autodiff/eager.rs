@@ -42,7 +42,9 @@ use super::{Linearized, linearize};
 use std::fmt;
 use std::ops::Deref;
 use wengert_core::graph::build::Scope;
-use wengert_core::{Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor};
+use wengert_core::{
+    Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor,
+};
 
 /// A value whose tensors have values and are the inputs of a list. It is used like the value
 /// itself (`Deref`).
@@ -120,8 +122,9 @@ impl<M: Differentiable> Tracked<M> {
 pub fn gradient<M: Differentiable>(of: &Tensor, at: &M) -> M::TangentVector {
     let caller = Location::caller();
     if of.error().is_none() && (of.rank() != 0 || !of.dtype().is_float()) {
-        let error = Diagnostic::new(format!("a gradient needs a scalar of floats; this is {}", of.ty()))
-            .help("reduce it with `.sum()`, or use `pull_back` and give it a cotangent");
+        let error =
+            Diagnostic::new(format!("a gradient needs a scalar of floats; this is {}", of.ty()))
+                .help("reduce it with `.sum()`, or use `pull_back` and give it a cotangent");
         return poisoned_tangent(at, error.at(caller, "differentiated here"));
     }
     let one = Tensor::constant(Literal::full(&[], Scalar::one(of.dtype())));
@@ -174,7 +177,8 @@ pub fn push_forward<M: Differentiable, O: Differentiable>(
 /// The derivative of `of` with respect to `at`. Replays the operations between them, whose values
 /// are known.
 fn replayed<M: Differentiable, O: Differentiable>(of: &O, at: &M) -> Result<Linearized> {
-    let tensors = |value: Vec<(KeyPath, Tensor)>| value.into_iter().map(|(_, t)| t).collect::<Vec<_>>();
+    let tensors =
+        |value: Vec<(KeyPath, Tensor)>| value.into_iter().map(|(_, t)| t).collect::<Vec<_>>();
     let (inputs, outputs) = (tensors(at.tensors()), tensors(of.tensors()));
     if let Some(error) = inputs.iter().chain(&outputs).find_map(Tensor::error) {
         return Err(error.clone());
@@ -185,8 +189,10 @@ fn replayed<M: Differentiable, O: Differentiable>(of: &O, at: &M) -> Result<Line
     })?;
     let scope = innermost(scope, &outputs)?;
     if !scope.is_eager() {
-        return Err(Diagnostic::new("the tensors have no values, so there is no list to walk back")
-            .help("in a static graph, use `grad` or `vjp` on a closure"));
+        return Err(Diagnostic::new(
+            "the tensors have no values, so there is no list to walk back",
+        )
+        .help("in a static graph, use `grad` or `vjp` on a closure"));
     }
     let closure = scope.between(&inputs, &outputs)?;
     let active: Vec<bool> = inputs.iter().map(|t| t.dtype().is_float()).collect();
@@ -194,7 +200,8 @@ fn replayed<M: Differentiable, O: Differentiable>(of: &O, at: &M) -> Result<Line
         return Err(Diagnostic::new("there are no floats to differentiate with respect to")
             .help("integers and bools have no derivative"));
     }
-    scope.enter(|| scope.reuse(|| linearize(&closure, &inputs, &active, &vec![true; outputs.len()])))
+    scope
+        .enter(|| scope.reuse(|| linearize(&closure, &inputs, &active, &vec![true; outputs.len()])))
 }
 
 /// The scope of the outputs, which must be `outer` or nested in it.

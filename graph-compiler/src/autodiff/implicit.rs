@@ -246,19 +246,24 @@ fn root_rule<X: Differentiable>(
     caller: &Location,
 ) -> Result<Closure> {
     let count = kinds.len();
-    let taken: Vec<TensorType> = kinds.iter().cloned().chain(moving(f).map(|t| t.ty().clone())).collect();
+    let taken: Vec<TensorType> =
+        kinds.iter().cloned().chain(moving(f).map(|t| t.ty().clone())).collect();
     let scope = current_scope()?.region();
-    let inputs: Vec<Tensor> = taken.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let inputs: Vec<Tensor> =
+        taken.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
     let outputs = scope.enter(|| -> Result<Vec<Tensor>> {
         let (at, moved) = inputs.split_at(count);
         let mut moved = moved.iter().cloned();
         let primals: Vec<Tensor> = at.iter().chain(&f.captures).cloned().collect();
         let mut along = vec![None; count];
-        along.extend(f.captures.iter().map(|t| t.dtype().is_float().then(|| moved.next()).flatten()));
+        along.extend(
+            f.captures.iter().map(|t| t.dtype().is_float().then(|| moved.next()).flatten()),
+        );
         let wanted = vec![true; count];
         let user = caller.attributed();
         let right = jvp(&f.body, &primals, &along, &wanted)?.1;
-        let right = right.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok));
+        let right =
+            right.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok));
         let right: Vec<Tensor> = right.collect::<Result<_>>()?;
         let linear = linearize(f, at, &wanted, &wanted)?.linear;
         drop(user);
@@ -266,7 +271,11 @@ fn root_rule<X: Differentiable>(
             let _user = caller.attributed();
             let y: Vec<Option<Tensor>> = leaves(y).into_iter().map(Some).collect();
             let given = linear.apply(&y).and_then(|given| {
-                given.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok)).collect()
+                given
+                    .into_iter()
+                    .zip(kinds)
+                    .map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok))
+                    .collect()
             });
             with_tensors(guess, &given.unwrap_or_else(|error| vec![poison(&error); count]))
         };
@@ -290,8 +299,10 @@ fn floats(value: &impl Differentiable, what: &str) -> Result<Vec<Tensor>> {
         return Err(error.clone());
     }
     match tensors.iter().find(|t| !t.dtype().is_float()) {
-        Some(t) => Err(Diagnostic::new(format!("{what} holds {}, which has no derivative", t.ty()))
-            .help("solutions are floats: capture other values")),
+        Some(t) => {
+            Err(Diagnostic::new(format!("{what} holds {}, which has no derivative", t.ty()))
+                .help("solutions are floats: capture other values"))
+        }
         None => Ok(tensors),
     }
 }
@@ -304,7 +315,9 @@ fn check_types(what: &str, found: &[TensorType], wanted: &[TensorType]) -> Resul
     if found == wanted {
         return Ok(());
     }
-    let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+    let list = |types: &[TensorType]| {
+        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+    };
     Err(Diagnostic::new(format!("{what} ({}), not ({})", list(found), list(wanted)))
         .help("maps and solvers take and give values of the same structure, dtypes and shapes"))
 }

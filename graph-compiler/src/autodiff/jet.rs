@@ -1,7 +1,9 @@
 //! Taylor mode on closures: [`jet`] and [`nth_derivative`], by [`series`](super::series()).
 
 use super::series;
-use super::values::{Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, with_tensors};
+use super::values::{
+    Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, with_tensors,
+};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
 /// The derivatives of f(x(s)) along a curve x(s), to the order of the given derivatives of the
@@ -56,8 +58,10 @@ pub fn nth_derivative<O: Differentiable>(
     let x = match scalar {
         true => x.clone(),
         false => {
-            let error =
-                format!("nth_derivative needs a closure of a float scalar; this one is of {}", x.ty());
+            let error = format!(
+                "nth_derivative needs a closure of a float scalar; this one is of {}",
+                x.ty()
+            );
             let error = Diagnostic::new(error)
                 .at(Location::caller(), "differentiated here")
                 .operand(x.defined_at(), x.ty());

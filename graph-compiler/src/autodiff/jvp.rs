@@ -35,7 +35,12 @@ pub type Duals = (Vec<Tensor>, Vec<Option<Tensor>>);
 ///
 /// Equations go to the innermost scope among those of their operands. The body's locations must
 /// be those of the current scope's function, as they are for closures traced in it.
-pub fn jvp(body: &Body, primals: &[Tensor], tangents: &[Option<Tensor>], wanted: &[bool]) -> Result<Duals> {
+pub fn jvp(
+    body: &Body,
+    primals: &[Tensor],
+    tangents: &[Option<Tensor>],
+    wanted: &[bool],
+) -> Result<Duals> {
     run(body, primals, tangents, wanted, false)
 }
 
@@ -49,7 +54,11 @@ pub(super) fn run(
     linearizing: bool,
 ) -> Result<Duals> {
     assert_eq!(primals.len(), body.inputs.len(), "jvp: one primal for each input");
-    assert_eq!(tangents.len(), body.inputs.len(), "jvp: one tangent for each input, or its absence");
+    assert_eq!(
+        tangents.len(),
+        body.inputs.len(),
+        "jvp: one tangent for each input, or its absence"
+    );
     let scope = current_scope()?;
     let activity = Activity::of(body, wanted);
     let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
@@ -72,7 +81,8 @@ pub(super) fn run(
         let wanted = equation.results.iter().any(|v| activity.differentiated[*v]);
         let tangents: Vec<Option<Tensor>> =
             equation.operands.iter().map(|v| derivatives[*v].clone().filter(|_| wanted)).collect();
-        let each: Vec<bool> = equation.results.iter().map(|v| activity.differentiated[*v]).collect();
+        let each: Vec<bool> =
+            equation.results.iter().map(|v| activity.differentiated[*v]).collect();
         let (results, tangents) =
             differentiate(&scope, body, equation, &operands, &tangents, &each, linearizing)?;
         for ((value, result), tangent) in equation.results.iter().zip(results).zip(tangents) {
@@ -82,8 +92,10 @@ pub(super) fn run(
             }
         }
     }
-    let outputs = body.outputs.iter().map(|v| values[*v].clone().expect("a body defines its outputs"));
-    let tangents = body.outputs.iter().zip(wanted).map(|(v, w)| derivatives[*v].clone().filter(|_| *w));
+    let outputs =
+        body.outputs.iter().map(|v| values[*v].clone().expect("a body defines its outputs"));
+    let tangents =
+        body.outputs.iter().zip(wanted).map(|(v, w)| derivatives[*v].clone().filter(|_| *w));
     Ok((outputs.collect(), tangents.collect()))
 }
 
@@ -134,7 +146,8 @@ fn differentiate(
         return Err(custom::opaque_error(scope, equation));
     }
     if let Derivative::Custom(rule) = rule {
-        let tangents = custom::tangents(scope, equation, rule, operands, &results, tangents, linearizing)?;
+        let tangents =
+            custom::tangents(scope, equation, rule, operands, &results, tangents, linearizing)?;
         return Ok((results, tangents));
     }
     let tangents = scope.derived(equation.location, format!("jvp({})", op.name()), || {
@@ -248,8 +261,12 @@ fn restricted(
         };
         let operands: Vec<_> = operands.iter().enumerate().map(operand).collect();
         let cotangents: Vec<_> = cotangents.iter().cloned().map(Some).collect();
-        let transpose =
-            Transpose { op: &equation.op, operands: &operands, results: types, cotangents: &cotangents };
+        let transpose = Transpose {
+            op: &equation.op,
+            operands: &operands,
+            results: types,
+            cotangents: &cotangents,
+        };
         let result = rule(&transpose).swap_remove(which);
         zero = result.is_none();
         result.into_iter().collect()

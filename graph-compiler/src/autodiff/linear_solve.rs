@@ -56,7 +56,8 @@ pub(super) fn tangents(
             });
         }
         right.extend(operands[count..].iter().cloned());
-        let solved = Scope::emit(equation.op.clone(), &right, equation.regions.clone(), Location::Unknown)?;
+        let solved =
+            Scope::emit(equation.op.clone(), &right, equation.regions.clone(), Location::Unknown)?;
         Ok(solved.into_iter().map(Some).collect())
     })
 }
@@ -71,7 +72,8 @@ pub(super) fn adjoint(
     operands: &[Option<Tensor>],
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
-    let regions = transposed(equation).map_err(|d| d.at(scope.origin(equation.location), "the system"))?;
+    let regions =
+        transposed(equation).map_err(|d| d.at(scope.origin(equation.location), "the system"))?;
     let count = operands.len() - captures;
     if operands[count..].iter().any(Option::is_none) {
         return Err(not_linear().at(scope.origin(equation.location), "the system"));
@@ -79,11 +81,13 @@ pub(super) fn adjoint(
     scope.derived(equation.location, "transpose(custom_linear_solve)", || {
         let region = &equation.regions[0];
         let types = region.inputs.iter().map(|v| region.ty(*v));
-        let right = cotangents.iter().zip(types).map(|(c, ty)| c.clone().map_or_else(|| zeros(ty), Ok));
+        let right =
+            cotangents.iter().zip(types).map(|(c, ty)| c.clone().map_or_else(|| zeros(ty), Ok));
         let mut right: Vec<Tensor> = right.collect::<Result<_>>()?;
         right.extend(operands[count..].iter().flatten().cloned());
         let solved = Scope::emit(equation.op.clone(), &right, regions, Location::Unknown)?;
-        let of = |(known, cotangent): (&Option<Tensor>, Tensor)| known.is_none().then_some(cotangent);
+        let of =
+            |(known, cotangent): (&Option<Tensor>, Tensor)| known.is_none().then_some(cotangent);
         let mut all: Vec<Option<Tensor>> = operands.iter().zip(solved).map(of).collect();
         all.resize(operands.len(), None);
         Ok(all)

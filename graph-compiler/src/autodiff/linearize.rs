@@ -70,7 +70,8 @@ pub fn linearize(
         (output.ty().clone(), position)
     };
     let linear_outputs = outputs.iter().zip(&tangents).map(outputs_of).collect();
-    let linear = Linear { body: linear.body, residuals: linear.captures, inputs, outputs: linear_outputs };
+    let linear =
+        Linear { body: linear.body, residuals: linear.captures, inputs, outputs: linear_outputs };
     Ok(Linearized { outputs, linear })
 }
 
@@ -86,10 +87,15 @@ impl Linear {
         self.apply_as(Purpose::Linear, tangents)
     }
 
-    fn apply_as(&self, purpose: Purpose, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    fn apply_as(
+        &self,
+        purpose: Purpose,
+        tangents: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>> {
         check("tangent", self.inputs.iter().map(|(ty, _)| ty), tangents)?;
         let active = self.inputs.iter().zip(tangents).filter(|((_, active), _)| *active);
-        let mut operands: Vec<Option<Tensor>> = active.map(|(_, tangent)| tangent.clone()).collect();
+        let mut operands: Vec<Option<Tensor>> =
+            active.map(|(_, tangent)| tangent.clone()).collect();
         operands.extend(self.residuals.iter().cloned().map(Some));
         let results = custom::run_as(&self.body, &operands, purpose)?;
         Ok(self.outputs.iter().map(|(_, at)| at.and_then(|at| results[at].clone())).collect())
@@ -99,7 +105,8 @@ impl Linear {
     pub fn depends(&self) -> Vec<bool> {
         let live = Activity::of(&self.body, &vec![false; self.body.outputs.len()]).live;
         let mut inputs = self.body.inputs.iter();
-        let of = |(_, active): &(TensorType, bool)| *active && inputs.next().is_some_and(|v| live[*v]);
+        let of =
+            |(_, active): &(TensorType, bool)| *active && inputs.next().is_some_and(|v| live[*v]);
         self.inputs.iter().map(of).collect()
     }
 
@@ -117,7 +124,9 @@ impl Linear {
         let count = self.inputs.iter().filter(|(_, active)| *active).count();
         let mut results = transpose(&self.body, count, &self.residuals, &present)?.into_iter();
         let result = |(_, active): &(TensorType, bool)| match active {
-            true => results.next().expect("the program gives a cotangent or zero for each active input"),
+            true => {
+                results.next().expect("the program gives a cotangent or zero for each active input")
+            }
             false => None,
         };
         Ok(self.inputs.iter().map(result).collect())
@@ -130,7 +139,11 @@ pub(super) fn check<'a>(
     given: &[Option<Tensor>],
 ) -> Result<()> {
     if types.len() != given.len() {
-        return Err(Diagnostic::new(format!("{} {what}s given, {} wanted", given.len(), types.len())));
+        return Err(Diagnostic::new(format!(
+            "{} {what}s given, {} wanted",
+            given.len(),
+            types.len()
+        )));
     }
     for (i, (ty, given)) in types.zip(given).enumerate() {
         let Some(given) = given else { continue };
@@ -139,9 +152,12 @@ pub(super) fn check<'a>(
         }
         if given.ty() != ty {
             let at = given.defined_at().unwrap_or_default();
-            return Err(Diagnostic::new(format!("{what} {i} has type {}, the value has {ty}", given.ty()))
-                .at(at, format!("the {what} is made here"))
-                .help("a tangent has the dtype and shape of its value"));
+            return Err(Diagnostic::new(format!(
+                "{what} {i} has type {}, the value has {ty}",
+                given.ty()
+            ))
+            .at(at, format!("the {what} is made here"))
+            .help("a tangent has the dtype and shape of its value"));
         }
     }
     Ok(())

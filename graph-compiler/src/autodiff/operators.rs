@@ -13,13 +13,16 @@ pub use super::jacobian::{
 };
 pub use super::jet::{jet, nth_derivative};
 use super::values::{
-    Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, warn_of_zeros, with_tensors,
+    Traced, components_of, enter_scope_of, fit, poison, settle, tangent_of, warn_of_zeros,
+    with_tensors,
 };
 pub use super::wrt::{grad_wrt, value_and_grad_wrt};
 use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, origin};
 use std::marker::PhantomData;
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::{Diagnostic, Differentiable, Literal, Location, Result, Scalar, Tensor, TensorType};
+use wengert_core::{
+    Diagnostic, Differentiable, Literal, Location, Result, Scalar, Tensor, TensorType,
+};
 
 /// The gradient ∇f of a scalar-valued closure: for each tensor x of the argument the tensor
 /// ∂f/∂x, of the shape and dtype of x, as a tangent vector of the argument.
@@ -49,7 +52,10 @@ pub fn grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> M::Tange
 /// Value and gradient of a scalar-valued closure, (f(m), ∇f(m)). The value is computed once. See
 /// [`grad`].
 #[track_caller]
-pub fn value_and_grad<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> Tensor) -> (Tensor, M::TangentVector) {
+pub fn value_and_grad<M: Differentiable>(
+    at: &M,
+    f: impl FnOnce(&M) -> Tensor,
+) -> (Tensor, M::TangentVector) {
     let (value, (), gradient) = value_aux_and_grad(at, |m| (f(m), ()));
     (value, gradient)
 }
@@ -306,7 +312,9 @@ pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
                 .help("capture integers and bools instead of passing them in"));
         }
         let scope = current_scope()?;
-        super::transpose::verify_linear(&closure.body, traced.primals.len(), |id| origin(&scope, id))?;
+        super::transpose::verify_linear(&closure.body, traced.primals.len(), |id| {
+            origin(&scope, id)
+        })?;
         let outputs = closure.body.types(&closure.body.outputs).into_iter().enumerate();
         Ok(Linear {
             body: closure.body.clone(),
@@ -343,7 +351,10 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
         let fits = || fit("tangent", &self.at, &tangents);
         let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.apply(&tangents)));
         let caller = Location::caller();
-        tangent_of(&self.output, &settle(result.map(|t| (vec![], t)), &self.output, &self.output, caller).1)
+        tangent_of(
+            &self.output,
+            &settle(result.map(|t| (vec![], t)), &self.output, &self.output, caller).1,
+        )
     }
 
     /// The cotangent of the point for a cotangent of the value.
@@ -358,7 +369,8 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
         let _user = caller.attributed();
         let cotangents = components_of(&self.output, cotangent);
         let fits = || fit("cotangent", &self.output, &cotangents);
-        let result = self.linear.clone().and_then(|l| fits().and_then(|()| l.transpose(&cotangents)));
+        let result =
+            self.linear.clone().and_then(|l| fits().and_then(|()| l.transpose(&cotangents)));
         tangent_of(&self.at, &settle(result.map(|t| (vec![], t)), &self.output, &self.at, caller).1)
     }
 

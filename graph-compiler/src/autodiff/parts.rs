@@ -36,14 +36,18 @@ impl Parts {
                 takers.entry(equation.operands[0]).or_default().push(position);
             }
         }
-        let cut = |(value, takers): (ValueId, Vec<usize>)| Some((value, Cut::new(body, value, &takers)?));
+        let cut =
+            |(value, takers): (ValueId, Vec<usize>)| Some((value, Cut::new(body, value, &takers)?));
         Parts { cut: takers.into_iter().filter_map(cut).collect() }
     }
 
     /// Records the cotangent that the equation at `position` gives to its operand, if that is a
     /// part. Returns whether it is.
     pub fn keep(&mut self, of: ValueId, position: usize, cotangent: &Tensor) -> bool {
-        let part = self.cut.get_mut(&of).and_then(|cut| cut.parts.iter_mut().find(|part| part.0 == position));
+        let part = self
+            .cut
+            .get_mut(&of)
+            .and_then(|cut| cut.parts.iter_mut().find(|part| part.0 == position));
         if let Some((_, kept)) = part {
             *kept = Some(cotangent.clone());
             return true;
@@ -70,7 +74,8 @@ impl Parts {
             return sums.give(scope, value, Cotangent::plus(whole), first);
         }
         for (position, kept) in cut.parts.into_iter().rev() {
-            let Some(cotangent) = kept.map(|kept| apart(position, kept)).transpose()?.flatten() else {
+            let Some(cotangent) = kept.map(|kept| apart(position, kept)).transpose()?.flatten()
+            else {
                 continue;
             };
             sums.give(scope, value, cotangent, body.equations[position].location)?;

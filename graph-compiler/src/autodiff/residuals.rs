@@ -10,7 +10,8 @@ use super::{Linear, current_scope, linearize};
 use std::collections::BTreeSet;
 use std::fmt;
 use wengert_core::{
-    Diagnostic, Differentiable, Dim, Location, LocationId, LocationTable, Result, Tensor, TensorType,
+    Diagnostic, Differentiable, Dim, Location, LocationId, LocationTable, Result, Tensor,
+    TensorType,
 };
 
 /// The values that the second half of a derivative reads from the first.
@@ -132,7 +133,10 @@ pub fn saved_residuals<M: Differentiable, O: Differentiable>(
         .map_err(|d: Diagnostic| d.at(caller, "its residuals are asked for here"))
 }
 
-fn of_closure<M: Differentiable, O: Differentiable>(at: &M, f: impl FnOnce(&M) -> O) -> Result<Residuals> {
+fn of_closure<M: Differentiable, O: Differentiable>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> Result<Residuals> {
     let scope = current_scope()?;
     let paths: Vec<String> = at.tensors().iter().map(|(path, _)| path.to_string()).collect();
     let traced = Traced::of(at, f);
@@ -147,7 +151,8 @@ fn of_closure<M: Differentiable, O: Differentiable>(at: &M, f: impl FnOnce(&M) -
         closure.body.outputs.iter().map(|v| closure.body.ty(*v).dtype.is_float()).collect();
     let linear = linearize(closure, &inputs, &active, &wanted)?.linear;
     let locations = scope.locations();
-    let made: Vec<Location> = linear.residuals.iter().map(|t| t.defined_at().unwrap_or_default()).collect();
+    let made: Vec<Location> =
+        linear.residuals.iter().map(|t| t.defined_at().unwrap_or_default()).collect();
     let closed = scope.close(&linear.residuals)?;
     let (own, captured) = closed.body.inputs.split_at(inputs.len());
     let mut residuals = Residuals::default();

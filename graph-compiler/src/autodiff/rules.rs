@@ -56,13 +56,17 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
     f: impl FnOnce(&M) -> O,
     rule: impl FnOnce(&M, &O, &M::TangentVector) -> O::TangentVector,
 ) -> O {
-    assert!(name.is_empty() || wengert_core::text::is_name(name), "`{name}` is no name of a function");
+    assert!(
+        name.is_empty() || wengert_core::text::is_name(name),
+        "`{name}` is no name of a function"
+    );
     let caller = Location::caller();
     let arguments = leaves(at);
     let (output, function) = traced(at, &arguments, f);
     let results = function.and_then(|mut function| {
         let (given, made) = (types(&arguments), function.body.types(&function.body.outputs));
-        let taken: Vec<TensorType> = given.iter().chain(&made).cloned().chain(floats(&given)).collect();
+        let taken: Vec<TensorType> =
+            given.iter().chain(&made).cloned().chain(floats(&given)).collect();
         let mut tangents = region(&taken, |v| {
             let (x, v) = v.split_at(given.len());
             let (y, t) = v.split_at(made.len());
@@ -82,8 +86,15 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
         });
         let values: Vec<ValueId> = values.collect();
         tangents.body.inputs.splice(given.len()..given.len(), values);
-        let op = CustomJvp { captures: function.captures.len(), function: FunctionName(name.into()) };
-        emit(op.into(), arguments, function.captures, vec![function.body, tangents.body], caller.clone())
+        let op =
+            CustomJvp { captures: function.captures.len(), function: FunctionName(name.into()) };
+        emit(
+            op.into(),
+            arguments,
+            function.captures,
+            vec![function.body, tangents.body],
+            caller.clone(),
+        )
     });
     finish(&output, results, caller)
 }
@@ -142,7 +153,13 @@ pub fn custom_vjp<M: Differentiable, O: Differentiable, R: Differentiable>(
             function: FunctionName::default(),
             residuals: kept.len() + captured.len(),
         };
-        emit(op.into(), arguments, forward.captures, vec![forward.body, backward.body], caller.clone())
+        emit(
+            op.into(),
+            arguments,
+            forward.captures,
+            vec![forward.body, backward.body],
+            caller.clone(),
+        )
     });
     finish(&output, results, caller)
 }
@@ -174,8 +191,17 @@ pub fn with_derivative<M: Differentiable>(
 
 /// A closure as one call of a named function. Its derivative is that of its body.
 #[track_caller]
-pub fn call<M: Differentiable, O: Differentiable>(name: &str, at: &M, f: impl FnOnce(&M) -> O) -> O {
-    call_of(FunctionCall { function: FunctionName(name.into()), opaque: false }, at, f, Location::caller())
+pub fn call<M: Differentiable, O: Differentiable>(
+    name: &str,
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> O {
+    call_of(
+        FunctionCall { function: FunctionName(name.into()), opaque: false },
+        at,
+        f,
+        Location::caller(),
+    )
 }
 
 /// A closure for which reverse mode keeps only its arguments (captures included) and the values
@@ -207,16 +233,25 @@ pub fn checkpoint<M: Differentiable, O: Differentiable>(
     let caller = Location::caller();
     let arguments = leaves(at);
     let (output, function) = traced(at, &arguments, f);
-    let results =
-        function.and_then(|f| emit(policy.into(), arguments, f.captures, vec![f.body], caller.clone()));
+    let results = function
+        .and_then(|f| emit(policy.into(), arguments, f.captures, vec![f.body], caller.clone()));
     finish(&output, results, caller)
 }
 
 /// A closure that must not be differentiated. A derivative through it is an error, unless it is
 /// cut off by [`Tensor::stop_gradient`] or given a rule by [`custom_vjp`].
 #[track_caller]
-pub fn opaque<M: Differentiable, O: Differentiable>(name: &str, at: &M, f: impl FnOnce(&M) -> O) -> O {
-    call_of(FunctionCall { function: FunctionName(name.into()), opaque: true }, at, f, Location::caller())
+pub fn opaque<M: Differentiable, O: Differentiable>(
+    name: &str,
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> O {
+    call_of(
+        FunctionCall { function: FunctionName(name.into()), opaque: true },
+        at,
+        f,
+        Location::caller(),
+    )
 }
 
 fn call_of<M: Differentiable, O: Differentiable>(
@@ -232,7 +267,8 @@ fn call_of<M: Differentiable, O: Differentiable>(
         false => Err(Diagnostic::new(format!("`{}` is no name of a function", op.function.0))
             .help("use letters, digits, `_` and `.`, not starting with a digit")),
     };
-    let results = named.and_then(|f| emit(op.into(), arguments, f.captures, vec![f.body], caller.clone()));
+    let results =
+        named.and_then(|f| emit(op.into(), arguments, f.captures, vec![f.body], caller.clone()));
     finish(&output, results, caller)
 }
 
@@ -261,7 +297,8 @@ fn traced<M: Differentiable, O: Differentiable>(
 /// The closure of `f` on inputs of these types, in a body of its own.
 fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let scope = current_scope()?.region();
-    let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let inputs: Vec<Tensor> =
+        types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
     let outputs = scope.enter(|| f(&inputs));
     match outputs.iter().find_map(Tensor::error) {
         Some(error) => Err(error.clone()),
@@ -301,9 +338,16 @@ pub(super) fn emit(
 }
 
 /// The closure's result, with these tensors or poison.
-pub(super) fn finish<O: Differentiable>(output: &O, results: Result<Vec<Tensor>>, caller: Location) -> O {
+pub(super) fn finish<O: Differentiable>(
+    output: &O,
+    results: Result<Vec<Tensor>>,
+    caller: Location,
+) -> O {
     let results = results.unwrap_or_else(|error| {
-        vec![poison(&error.within(&caller, "the function with a rule is here")); leaves(output).len()]
+        vec![
+            poison(&error.within(&caller, "the function with a rule is here"));
+            leaves(output).len()
+        ]
     });
     with_tensors(output, &results)
 }
@@ -328,5 +372,10 @@ fn spread(floats: &[Tensor], types: &[TensorType]) -> Vec<Option<Tensor>> {
 
 /// The components of the float types.
 fn only_floats(components: Vec<Tensor>, types: &[TensorType]) -> Vec<Tensor> {
-    components.into_iter().zip(types).filter(|(_, ty)| ty.dtype.is_float()).map(|(t, _)| t).collect()
+    components
+        .into_iter()
+        .zip(types)
+        .filter(|(_, ty)| ty.dtype.is_float())
+        .map(|(t, _)| t)
+        .collect()
 }

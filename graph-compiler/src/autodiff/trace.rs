@@ -29,7 +29,11 @@ pub fn trace_at(primals: &[Tensor], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) ->
     run(scope.clone(), inputs, f)
 }
 
-fn run(scope: Scope, inputs: Vec<Tensor>, f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
+fn run(
+    scope: Scope,
+    inputs: Vec<Tensor>,
+    f: impl FnOnce(&[Tensor]) -> Vec<Tensor>,
+) -> Result<Closure> {
     let outputs = scope.enter(|| f(&inputs));
     if let Some(error) = outputs.iter().find_map(Tensor::error) {
         return Err(error.clone());

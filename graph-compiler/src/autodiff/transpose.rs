@@ -52,7 +52,8 @@ pub fn transpose(
         for value in &equation.results {
             parts.settle(body, &scope, &mut sums, *value, apart)?;
         }
-        let cotangents: Vec<Option<Cotangent>> = equation.results.iter().map(|v| sums.take(*v)).collect();
+        let cotangents: Vec<Option<Cotangent>> =
+            equation.results.iter().map(|v| sums.take(*v)).collect();
         if cotangents.iter().all(Option::is_none) {
             continue;
         }
@@ -78,7 +79,11 @@ pub fn transpose(
 
 /// Checks that `body` is linear in its first `linear` inputs together: it applies only linear
 /// operations to them, and adds only terms that vanish with them.
-pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -> Location) -> Result<()> {
+pub fn verify_linear(
+    body: &Body,
+    linear: usize,
+    location: impl Fn(LocationId) -> Location,
+) -> Result<()> {
     let is_linear = linear_values(body, linear);
     let mut is_zero: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     let affine = || {
@@ -88,12 +93,16 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
     for equation in &body.equations {
         let rule = equation.op.derivative();
         if let Op::Constant(constant) = &equation.op {
-            is_zero[equation.results[0]] = constant.value.splat().is_some_and(|s| s.to_f64() == 0.0);
+            is_zero[equation.results[0]] =
+                constant.value.splat().is_some_and(|s| s.to_f64() == 0.0);
         }
         // A linear op maps zeros to zeros.
         let mut floats = equation.operands.iter().filter(|v| body.ty(**v).dtype.is_float());
         let vanishes = rule.linear().is_some() && floats.all(|v| is_zero[*v]);
-        equation.results.iter().for_each(|v| is_zero[*v] |= vanishes && !equation.operands.is_empty());
+        equation
+            .results
+            .iter()
+            .for_each(|v| is_zero[*v] |= vanishes && !equation.operands.is_empty());
         if !equation.operands.iter().any(|v| is_linear[*v]) {
             continue;
         }
@@ -122,13 +131,18 @@ pub fn verify_linear(body: &Body, linear: usize, location: impl Fn(LocationId) -
                 }
             }
         };
-        let mut together = equation.operands[together].iter().filter(|v| body.ty(**v).dtype.is_float());
+        let mut together =
+            equation.operands[together].iter().filter(|v| body.ty(**v).dtype.is_float());
         let mixed = together.any(|v| !is_linear[*v] && !is_zero[*v]);
         if mixed {
             return Err(affine().at(location(equation.location), equation.op.name()));
         }
     }
-    match body.outputs.iter().any(|v| body.ty(*v).dtype.is_float() && !is_linear[*v] && !is_zero[*v]) {
+    match body
+        .outputs
+        .iter()
+        .any(|v| body.ty(*v).dtype.is_float() && !is_linear[*v] && !is_zero[*v])
+    {
         true => Err(affine()),
         false => Ok(()),
     }
@@ -178,7 +192,8 @@ fn known_values(
             .map(|v| values[*v].clone().expect("it is known like its result"))
             .collect();
         let location = scope.location(equation.location);
-        let results = Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
+        let results =
+            Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
         for (value, result) in equation.results.iter().zip(results) {
             values[*value] = Some(result);
         }
@@ -197,11 +212,14 @@ fn adjoint(
     takes_up: impl FnOnce() -> bool,
 ) -> Result<Vec<Option<Cotangent>>> {
     let op = &equation.op;
-    if let (Derivative::SignedSum(signs), [Some(cotangent)]) = (op.derivative(), cotangents.as_slice()) {
+    if let (Derivative::SignedSum(signs), [Some(cotangent)]) =
+        (op.derivative(), cotangents.as_slice())
+    {
         return signed_terms(scope, equation, signs, is_linear, cotangent.clone());
     }
     let minus = cotangents.iter().flatten().all(|c| c.sign() == Sign::Minus);
-    let sign = if minus && !sees_signs(&op.derivative()) && takes_up() { Sign::Minus } else { Sign::Plus };
+    let sign =
+        if minus && !sees_signs(&op.derivative()) && takes_up() { Sign::Minus } else { Sign::Plus };
     let tensor = |cotangent: Cotangent| match sign {
         Sign::Minus => Ok(cotangent.unsigned().clone()),
         Sign::Plus => cotangent.plain(scope),
@@ -232,7 +250,9 @@ fn signed_terms(
     if cotangent.sign() == Sign::Minus && count(Sign::Plus) > count(Sign::Minus) + 1 {
         cotangent = Cotangent::plus(cotangent.plain(scope)?);
     }
-    let term = |(v, sign): (&ValueId, &Sign)| is_linear[*v].then(|| cotangent.clone().times(*sign, equation));
+    let term = |(v, sign): (&ValueId, &Sign)| {
+        is_linear[*v].then(|| cotangent.clone().times(*sign, equation))
+    };
     Ok(equation.operands.iter().zip(signs).map(term).collect())
 }
 
@@ -248,11 +268,13 @@ fn unsigned(
     let op = &equation.op;
     if let Derivative::Custom(Custom::Transposed { tangents }) = op.derivative() {
         let residuals = &equation.operands[..equation.operands.len() - tangents];
-        let residuals = residuals.iter().map(|v| values[*v].clone().expect("what is not linear is known"));
+        let residuals =
+            residuals.iter().map(|v| values[*v].clone().expect("what is not linear is known"));
         return custom::adjoint(equation, residuals.collect(), cotangents);
     }
-    let known =
-        |v: &ValueId| (!is_linear[*v]).then(|| values[*v].clone().expect("what is not linear is known"));
+    let known = |v: &ValueId| {
+        (!is_linear[*v]).then(|| values[*v].clone().expect("what is not linear is known"))
+    };
     if let Derivative::Custom(Custom::LinearSolve { captures }) = op.derivative() {
         let operands: Vec<Option<Tensor>> = equation.operands.iter().map(known).collect();
         return linear_solve::adjoint(scope, equation, captures, &operands, cotangents);
@@ -261,14 +283,16 @@ fn unsigned(
         let operands: Vec<Option<Tensor>> = equation.operands.iter().map(known).collect();
         return control::adjoint(scope, equation, &operands, cotangents);
     }
-    let rule =
-        linear_rule(equation, is_linear).map_err(|d| d.at(scope.location(equation.location), op.name()))?;
+    let rule = linear_rule(equation, is_linear)
+        .map_err(|d| d.at(scope.location(equation.location), op.name()))?;
     let operands: Vec<TransposeOperand> = equation
         .operands
         .iter()
         .map(|v| match is_linear[*v] {
             true => TransposeOperand::Linear(body.ty(*v).clone()),
-            false => TransposeOperand::Known(values[*v].clone().expect("what is not linear is known")),
+            false => {
+                TransposeOperand::Known(values[*v].clone().expect("what is not linear is known"))
+            }
         })
         .collect();
     let results = body.types(&equation.results);
@@ -292,10 +316,14 @@ fn linear_rule(equation: &Equation, is_linear: &IdVec<ValueId, bool>) -> Result<
     }
     match rule {
         Derivative::Multilinear(rule) if only => Ok(rule),
-        Derivative::LinearIn(allowed, _, rule) if only && first.is_some_and(|i| allowed.contains(&i)) => {
+        Derivative::LinearIn(allowed, _, rule)
+            if only && first.is_some_and(|i| allowed.contains(&i)) =>
+        {
             Ok(rule)
         }
-        Derivative::Tangent(tangent) if first.is_some_and(|i| i >= first_tangent(equation, &tangent)) => {
+        Derivative::Tangent(tangent)
+            if first.is_some_and(|i| i >= first_tangent(equation, &tangent)) =>
+        {
             Ok(tangent.transpose)
         }
         _ => Err(Diagnostic::new(format!(

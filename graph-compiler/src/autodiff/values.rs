@@ -58,7 +58,8 @@ impl<O: Differentiable> Traced<O> {
             let error = Diagnostic::new("there are no floats to differentiate with respect to")
                 .help("integers and bools have no derivative");
             let first = self.primals.first();
-            let made = first.and_then(|t| Some((t.defined_at()?, format!("{} is made here", t.ty()))));
+            let made =
+                first.and_then(|t| Some((t.defined_at()?, format!("{} is made here", t.ty()))));
             return Err(match made {
                 Some((location, what)) => error.at(location, what),
                 None => error,
@@ -72,8 +73,12 @@ impl<O: Differentiable> Traced<O> {
 pub(super) fn fit(what: &str, value: &impl Differentiable, given: &[Option<Tensor>]) -> Result<()> {
     let tensors = value.tensors();
     if tensors.len() != given.len() {
-        return Err(Diagnostic::new(format!("{} {what}s given for {} tensors", given.len(), tensors.len()))
-            .help("a tangent vector has a tensor for each tensor of its value"));
+        return Err(Diagnostic::new(format!(
+            "{} {what}s given for {} tensors",
+            given.len(),
+            tensors.len()
+        ))
+        .help("a tangent vector has a tensor for each tensor of its value"));
     }
     for ((path, tensor), given) in tensors.iter().zip(given) {
         let Some(given) = given else { continue };
@@ -131,7 +136,10 @@ pub(crate) fn with_tensors<T: Differentiable>(value: &T, tensors: &[Tensor]) -> 
 
 /// The tangent vector with these components; `None` is zero.
 #[track_caller]
-pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tensor>]) -> T::TangentVector {
+pub(super) fn tangent_of<T: Differentiable>(
+    point: &T,
+    components: &[Option<Tensor>],
+) -> T::TangentVector {
     let caller = Location::caller();
     let mut components = components.iter();
     point.tangent(&KeyPath::default(), &mut |_, t| match components.next() {
@@ -141,7 +149,10 @@ pub(super) fn tangent_of<T: Differentiable>(point: &T, components: &[Option<Tens
 }
 
 /// The components of a tangent vector of `value`.
-pub(super) fn components_of<T: Differentiable>(value: &T, tangent: &T::TangentVector) -> Vec<Option<Tensor>> {
+pub(super) fn components_of<T: Differentiable>(
+    value: &T,
+    tangent: &T::TangentVector,
+) -> Vec<Option<Tensor>> {
     let mut components = Vec::new();
     value.components(tangent, &mut |t| components.push(Some(t.clone())));
     components
@@ -162,15 +173,17 @@ pub(super) fn warn_of_zeros(
     cotangents: &[Option<Tensor>],
     caller: &Location,
 ) {
-    let missing = cotangents.iter().zip(active).map(|(cotangent, active)| cotangent.is_none() && *active);
+    let missing =
+        cotangents.iter().zip(active).map(|(cotangent, active)| cotangent.is_none() && *active);
     for ((path, tensor), _) in at.tensors().iter().zip(missing).filter(|(_, missing)| *missing) {
         let variable = match path.as_str() {
             "" => "the variable".into(),
             path => format!("`%{path}`"),
         };
-        let warning = Diagnostic::new(format!("result does not depend on {variable}: its gradient is zero"))
-            .at(tensor.defined_at().unwrap_or_default(), "made here")
-            .at(caller.clone(), "differentiated here");
+        let warning =
+            Diagnostic::new(format!("result does not depend on {variable}: its gradient is zero"))
+                .at(tensor.defined_at().unwrap_or_default(), "made here")
+                .at(caller.clone(), "differentiated here");
         tracing::warn!("{warning}");
     }
 }

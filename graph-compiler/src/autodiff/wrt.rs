@@ -24,23 +24,31 @@ pub(crate) fn select(candidates: &[Candidate<'_>], wrt: &[&str], what: &str) -> 
     let is_float = |i: usize| candidates[i].ty.dtype.is_float();
     let mut selected = vec![false; names.len()];
     if wrt.is_empty() {
-        let floats: Vec<&str> = (0..names.len()).filter(|i| is_float(*i)).map(|i| names[i]).collect();
-        return Err(Diagnostic::new(format!("no {what} is named to differentiate with respect to")).help(
-            format!("name some, or the beginning of their key paths; floats are {}", floats.join(", ")),
-        ));
+        let floats: Vec<&str> =
+            (0..names.len()).filter(|i| is_float(*i)).map(|i| names[i]).collect();
+        return Err(Diagnostic::new(format!(
+            "no {what} is named to differentiate with respect to"
+        ))
+        .help(format!(
+            "name some, or the beginning of their key paths; floats are {}",
+            floats.join(", ")
+        )));
     }
     for wanted in wrt {
         if let Some(i) = names.iter().position(|name| name == wanted) {
             if !is_float(i) {
                 let (ty, dtype) = (candidates[i].ty, candidates[i].ty.dtype);
-                return Err(Diagnostic::new(format!("`{wanted}` has type {ty}: {dtype} has no derivative"))
-                    .at(candidates[i].location.clone(), "declared here")
-                    .help("differentiate with respect to floats only"));
+                return Err(Diagnostic::new(format!(
+                    "`{wanted}` has type {ty}: {dtype} has no derivative"
+                ))
+                .at(candidates[i].location.clone(), "declared here")
+                .help("differentiate with respect to floats only"));
             }
             selected[i] = true;
             continue;
         }
-        let below = |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'));
+        let below =
+            |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'));
         let matches: Vec<usize> = (0..names.len()).filter(|i| below(names[*i])).collect();
         if matches.is_empty() {
             return Err(Diagnostic::new(format!("there is no {what} `{wanted}`")).help(suggest(
@@ -79,7 +87,11 @@ pub(crate) fn select(candidates: &[Candidate<'_>], wrt: &[&str], what: &str) -> 
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```
 #[track_caller]
-pub fn grad_wrt<M: Differentiable>(at: &M, wrt: &[&str], f: impl FnOnce(&M) -> Tensor) -> M::TangentVector {
+pub fn grad_wrt<M: Differentiable>(
+    at: &M,
+    wrt: &[&str],
+    f: impl FnOnce(&M) -> Tensor,
+) -> M::TangentVector {
     value_and_grad_wrt(at, wrt, f).1
 }
 

@@ -35,7 +35,9 @@ pub(crate) fn inline_rules(function: Function, fuel: u64) -> Result<(Function, u
 fn until_none(mut function: Function, choose: &Choose<'_>, fuel: u64) -> Result<(Function, u64)> {
     let mut spent = 0;
     for _ in 0..DEPTH {
-        let Some(next) = replaced(&function, choose, fuel - spent)? else { return Ok((function, spent)) };
+        let Some(next) = replaced(&function, choose, fuel - spent)? else {
+            return Ok((function, spent));
+        };
         spent += next.1;
         function = next.0;
         if spent == fuel {
@@ -47,7 +49,11 @@ fn until_none(mut function: Function, choose: &Choose<'_>, fuel: u64) -> Result<
 
 /// How an equation is computed.
 fn compute<'a>(body: &Body, equation: &'a Equation) -> Compute<'a> {
-    equation.op.compute(&body.types(&equation.operands), &body.types(&equation.results), &equation.regions)
+    equation.op.compute(
+        &body.types(&equation.operands),
+        &body.types(&equation.results),
+        &equation.regions,
+    )
 }
 
 /// Whether an equation has to be replaced. Facets of literals are not computed.
@@ -86,14 +92,19 @@ type Choose<'c> = dyn Fn(&Body, &Equation) -> bool + 'c;
 /// Whether there is an equation to replace.
 fn any(body: &Body, choose: &Choose<'_>) -> bool {
     body.equations.iter().any(|equation| {
-        let within = || equation.op.control().is_some() && equation.regions.iter().any(|r| any(r, choose));
+        let within =
+            || equation.op.control().is_some() && equation.regions.iter().any(|r| any(r, choose));
         choose(body, equation) || within()
     })
 }
 
 /// The function with at most `fuel` equations replaced by their decompositions, and their number;
 /// `None` if there are none.
-fn replaced(function: &Function, choose: &Choose<'_>, fuel: u64) -> Result<Option<(Function, u64)>> {
+fn replaced(
+    function: &Function,
+    choose: &Choose<'_>,
+    fuel: u64,
+) -> Result<Option<(Function, u64)>> {
     if fuel == 0 || !any(&function.body, choose) {
         return Ok(None);
     }
@@ -114,8 +125,11 @@ struct Replacing<'a> {
 impl Replacing<'_> {
     /// Rebuilds a body in a scope.
     fn region(&mut self, body: &Body, scope: &Scope) -> Result<Body> {
-        let inputs: Vec<Tensor> =
-            body.inputs.iter().map(|v| scope.input_at(body.ty(*v).clone(), Location::Unknown)).collect();
+        let inputs: Vec<Tensor> = body
+            .inputs
+            .iter()
+            .map(|v| scope.input_at(body.ty(*v).clone(), Location::Unknown))
+            .collect();
         let outputs = scope.enter(|| self.equations(body, scope, &inputs))?;
         let closure = scope.close(&outputs)?;
         assert!(closure.captures.is_empty(), "a region is closed, and so is what takes its place");
@@ -131,14 +145,20 @@ impl Replacing<'_> {
             let operands: Vec<Tensor> = equation
                 .operands
                 .iter()
-                .map(|v| tensors[*v].clone().expect("the verifier found each value defined before its use"))
+                .map(|v| {
+                    tensors[*v]
+                        .clone()
+                        .expect("the verifier found each value defined before its use")
+                })
                 .collect();
             let results = if self.left > 0 && (self.choose)(body, equation) {
                 self.left -= 1;
                 match equation.regions.is_empty() || equation.op.control().is_some() {
                     true => {
                         let rule = format!("{EXPAND}{})", equation.op.name());
-                        scope.derived(equation.location, rule, || expand(body, equation, &operands))?
+                        scope.derived(equation.location, rule, || {
+                            expand(body, equation, &operands)
+                        })?
                     }
                     // A region's equations have locations of their own.
                     false => expand(body, equation, &operands)?,
@@ -166,7 +186,8 @@ impl Replacing<'_> {
                 tensors[*value] = Some(tensor);
             }
         }
-        let output = |v: &ValueId| tensors[*v].clone().expect("the verifier found each output defined");
+        let output =
+            |v: &ValueId| tensors[*v].clone().expect("the verifier found each output defined");
         Ok(body.outputs.iter().map(output).collect())
     }
 }
@@ -175,15 +196,18 @@ impl Replacing<'_> {
 fn expand(body: &Body, equation: &Equation, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     match compute(body, equation) {
         Compute::Decompose(rule) | Compute::CallOrDecompose(_, rule) => Ok(rule(operands)),
-        Compute::Call(_) => Err(Diagnostic::new(format!("`{}` has no decomposition", equation.op.name()))
-            .help("compile for a target that claims the call")),
+        Compute::Call(_) => {
+            Err(Diagnostic::new(format!("`{}` has no decomposition", equation.op.name()))
+                .help("compile for a target that claims the call"))
+        }
         Compute::Control => {
             let carries = match equation.op.control() {
                 Some(Control::Scan(scan)) => scan.parts(operands)?.carries,
                 Some(Control::While(op)) => op.parts(operands)?.carries,
                 _ => unreachable!("a branch takes one of its ways"),
             };
-            let stacks = equation.results[carries.len()..].iter().map(|v| Tensor::zeros(body.ty(*v)));
+            let stacks =
+                equation.results[carries.len()..].iter().map(|v| Tensor::zeros(body.ty(*v)));
             Ok(carries.iter().cloned().chain(stacks).collect())
         }
         _ => unreachable!("only composites are expanded"),

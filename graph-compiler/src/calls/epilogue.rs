@@ -66,8 +66,17 @@ impl<'v, 'a> Chain<'v, 'a> {
         gemm: Gemm,
     ) -> Self {
         let equation = &view.body.equations[n];
-        let columns = view.extents[equation.operands[1]].len() - dot.contract.1.len() - dot.batch.1.len();
-        Chain { view, users, gemm, operands: equation.operands.clone(), columns, covered: vec![], last: n }
+        let columns =
+            view.extents[equation.operands[1]].len() - dot.contract.1.len() - dot.batch.1.len();
+        Chain {
+            view,
+            users,
+            gemm,
+            operands: equation.operands.clone(),
+            columns,
+            covered: vec![],
+            last: n,
+        }
     }
 
     /// Absorbs the next equation, if it can be.
@@ -92,7 +101,8 @@ impl<'v, 'a> Chain<'v, 'a> {
         }
         match (&equation.op, equation.operands.as_slice()) {
             (Op::ConvertElementType(op), _) => {
-                let rounds = self.gemm.result == self.gemm.accumulate && op.dtype == self.gemm.operand;
+                let rounds =
+                    self.gemm.result == self.gemm.accumulate && op.dtype == self.gemm.operand;
                 if began || !rounds || self.gemm.operand == self.gemm.accumulate {
                     return false;
                 }
@@ -143,7 +153,9 @@ fn splat(view: &View<'_>, value: ValueId) -> Option<Scalar> {
 /// The operand of a value that is repeated along all axes except the columns.
 fn bias(view: &View<'_>, value: ValueId, columns: usize) -> Option<ValueId> {
     let equation = &view.body.equations[view.definitions[value]?];
-    let (Op::BroadcastInDim(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+    let (Op::BroadcastInDim(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
+        return None;
+    };
     let rank = view.extents[value].len();
     let trailing: Vec<usize> = (rank - columns..rank).collect();
     let fits = op.dims == trailing && view.extents[*x] == view.extents[value][rank - columns..];
@@ -154,6 +166,8 @@ fn bias(view: &View<'_>, value: ValueId, columns: usize) -> Option<ValueId> {
 fn is_tensor(view: &View<'_>, value: ValueId) -> bool {
     match view.definitions[value] {
         None => true,
-        Some(n) => view.cost[n] != Cost::Free || view.alias(value).is_some_and(|x| is_tensor(view, x)),
+        Some(n) => {
+            view.cost[n] != Cost::Free || view.alias(value).is_some_and(|x| is_tensor(view, x))
+        }
     }
 }

@@ -26,7 +26,8 @@ pub(crate) fn join(kernels: &mut Kernels) {
             pairs[at].push((product, nest));
         }
     }
-    let mut old: Vec<Option<Kernel>> = std::mem::take(&mut kernels.kernels).into_iter().map(Some).collect();
+    let mut old: Vec<Option<Kernel>> =
+        std::mem::take(&mut kernels.kernels).into_iter().map(Some).collect();
     for (at, pairs) in pairs.into_iter().enumerate() {
         for (product, nest) in pairs {
             let mut take = |n: usize| old[n].take().expect("a kernel is in one pair");
@@ -116,10 +117,13 @@ fn pair(product: Kernel, follower: Kernel) -> Kernel {
         unreachable!("a pair is a call and a nest")
     };
     let made = product.writes[0];
-    let operand = follower.reads.iter().position(|b| *b == made).expect("the nest reads the product");
+    let operand =
+        follower.reads.iter().position(|b| *b == made).expect("the nest reads the product");
     let rest = follower.reads.into_iter().filter(|b| *b != made);
     let mut locations = product.locations;
-    locations.extend(follower.locations.into_iter().filter(|l| !locations.contains(l)).collect::<Vec<_>>());
+    locations.extend(
+        follower.locations.into_iter().filter(|l| !locations.contains(l)).collect::<Vec<_>>(),
+    );
     Kernel {
         work: Work::Joined(Box::new(Joined { call, nest: *nest, operand })),
         reads: product.reads.into_iter().chain(rest).collect(),

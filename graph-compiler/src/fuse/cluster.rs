@@ -14,7 +14,11 @@ pub(super) fn stored(merging: &Merging<'_, '_>, groups: &[&Group]) -> BTreeSet<V
 }
 
 /// The members of a group with their stages and stores.
-pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSet<ValueId>) -> Cluster {
+pub(super) fn cluster(
+    merging: &Merging<'_, '_>,
+    group: &Group,
+    stored: &BTreeSet<ValueId>,
+) -> Cluster {
     let (points, rows) = (group.points(), group.rows());
     let mut stages: Vec<usize> = Vec::with_capacity(group.members.len());
     let mut needed_later = vec![false; group.members.len()];
@@ -38,7 +42,8 @@ pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSe
         let root = &merging.roots[*member];
         let results = &merging.view.body.equations[root.equation].results;
         let along_row = root.loops || merging.along_row(*member, points, rows);
-        let bytes = (points / rows.max(1)) as u64 * merging.view.body.ty(results[0]).dtype.size() as u64;
+        let bytes =
+            (points / rows.max(1)) as u64 * merging.view.body.ty(results[0]).dtype.size() as u64;
         // One load and a few instructions are recomputed instead.
         let worth_it = root.expensive || root.reads.len() > 1;
         let kept = along_row
@@ -69,7 +74,12 @@ pub(super) fn cluster(merging: &Merging<'_, '_>, group: &Group, stored: &BTreeSe
             }
         }
     }
-    Cluster { axes: axes(merging, group), members, reads, equations: equations.into_iter().collect() }
+    Cluster {
+        axes: axes(merging, group),
+        members,
+        reads,
+        equations: equations.into_iter().collect(),
+    }
 }
 
 /// The axes of a group's nest: its space, split where the shapes of its members have axes, as far
@@ -84,7 +94,9 @@ fn axes(merging: &Merging<'_, '_>, group: &Group) -> Vec<Axis> {
         cuts.push(cuts[cuts.len() - 1] / axis.extent);
     }
     cuts.reverse();
-    for root in group.members.iter().map(|m| &merging.roots[*m]).filter(|r| r.points() == group.points()) {
+    for root in
+        group.members.iter().map(|m| &merging.roots[*m]).filter(|r| r.points() == group.points())
+    {
         let mut cut = 1;
         for axis in root.space.iter().rev() {
             cut *= axis.extent;

@@ -88,7 +88,8 @@ impl Groups {
 
     /// Whether the groups can be merged without a cycle.
     pub fn may_merge(&self, a: usize, b: usize) -> bool {
-        let (low, high) = if self.groups[a].level <= self.groups[b].level { (a, b) } else { (b, a) };
+        let (low, high) =
+            if self.groups[a].level <= self.groups[b].level { (a, b) } else { (b, a) };
         let floor = self.groups[low].level;
         // Searches indirect paths from `low` to `high`.
         let mut open: Vec<usize> = self.producers(high).filter(|p| *p != low).collect();
@@ -117,7 +118,13 @@ impl Groups {
     }
 
     /// Merges two groups, with the given space and reads.
-    pub fn merge(&mut self, a: usize, b: usize, space: Vec<Axis>, reads: BTreeSet<ValueId>) -> usize {
+    pub fn merge(
+        &mut self,
+        a: usize,
+        b: usize,
+        space: Vec<Axis>,
+        reads: BTreeSet<ValueId>,
+    ) -> usize {
         let (kept, gone) = (a.min(b), a.max(b));
         let other = std::mem::take(&mut self.groups[gone]);
         self.parent[gone] = kept;
@@ -147,8 +154,12 @@ impl Groups {
         let mut risen = vec![group];
         while let Some(group) = risen.pop() {
             let level = self.groups[group].level;
-            let consumers: BTreeSet<usize> =
-                self.groups[group].consumers.iter().map(|c| self.find(*c)).filter(|c| *c != group).collect();
+            let consumers: BTreeSet<usize> = self.groups[group]
+                .consumers
+                .iter()
+                .map(|c| self.find(*c))
+                .filter(|c| *c != group)
+                .collect();
             for consumer in consumers {
                 if self.groups[consumer].level <= level {
                     self.groups[consumer].level = level + 1;
@@ -165,12 +176,14 @@ impl Groups {
         let mut waits = vec![0usize; self.groups.len()];
         let mut consumers: Vec<Vec<usize>> = vec![Vec::new(); self.groups.len()];
         for group in &alive {
-            let producers: BTreeSet<usize> = self.producers(*group).filter(|p| p != group).collect();
+            let producers: BTreeSet<usize> =
+                self.producers(*group).filter(|p| p != group).collect();
             waits[*group] = producers.len();
             producers.iter().for_each(|p| consumers[*p].push(*group));
         }
         let key = |g: usize| std::cmp::Reverse((self.groups[g].members[0], g));
-        let mut ready: BinaryHeap<_> = alive.iter().filter(|g| waits[**g] == 0).map(|g| key(*g)).collect();
+        let mut ready: BinaryHeap<_> =
+            alive.iter().filter(|g| waits[**g] == 0).map(|g| key(*g)).collect();
         let mut order = Vec::with_capacity(alive.len());
         while let Some(std::cmp::Reverse((_, group))) = ready.pop() {
             order.push(&self.groups[group]);
@@ -256,7 +269,8 @@ mod tests {
                     let mut open = vec![from];
                     let mut seen = BTreeSet::new();
                     while let Some(g) = open.pop() {
-                        for (p, c) in edges.iter().map(|(p, c)| (groups.find(*p), groups.find(*c))) {
+                        for (p, c) in edges.iter().map(|(p, c)| (groups.find(*p), groups.find(*c)))
+                        {
                             // The direct edge does not prevent a merge.
                             if p == g && c != g && !(g == from && c == to) && seen.insert(c) {
                                 open.push(c);

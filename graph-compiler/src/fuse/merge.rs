@@ -77,7 +77,8 @@ impl Times {
         let mut times = Vec::with_capacity(merging.roots.len());
         let mut calls = 0;
         for root in merging.roots {
-            let producers = root.reads.iter().filter_map(|r| merging.root_of.get(&merging.base(r.0)));
+            let producers =
+                root.reads.iter().filter_map(|r| merging.root_of.get(&merging.base(r.0)));
             let time = producers.map(|producer| last[*producer]).max().unwrap_or(0);
             calls += usize::from(root.closed);
             last.push(if root.closed { calls } else { time });
@@ -96,7 +97,8 @@ impl Merging<'_, '_> {
         let mut readers: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
         for (n, root) in self.roots.iter().enumerate() {
             let reads: BTreeSet<ValueId> = root.reads.iter().map(|r| self.base(r.0)).collect();
-            let producers: Vec<usize> = reads.iter().filter_map(|v| self.root_of.get(v).copied()).collect();
+            let producers: Vec<usize> =
+                reads.iter().filter_map(|v| self.root_of.get(v).copied()).collect();
             let space = space_of(root);
             let group = Group {
                 members: vec![n],
@@ -135,7 +137,9 @@ impl Merging<'_, '_> {
     /// Whether both roots read a value element by element.
     fn share(&self, a: &Root, b: &Root, value: ValueId) -> bool {
         let through = |root: &Root| {
-            root.reads.iter().any(|(v, _, access)| *access == Access::Same && self.base(*v) == value)
+            root.reads
+                .iter()
+                .any(|(v, _, access)| *access == Access::Same && self.base(*v) == value)
         };
         through(a) && through(b)
     }
@@ -158,7 +162,10 @@ impl Merging<'_, '_> {
         if first.members.iter().any(|a| second.members.iter().any(|b| self.repeats(*a, *b))) {
             return;
         }
-        if [(first, second), (second, first)].into_iter().any(|(a, b)| self.holds_up(&times.0, a, b)) {
+        if [(first, second), (second, first)]
+            .into_iter()
+            .any(|(a, b)| self.holds_up(&times.0, a, b))
+        {
             return;
         }
         reads.retain(|v| self.root_of.get(v).is_none_or(|root| !members.contains(root)));
@@ -215,12 +222,15 @@ impl Merging<'_, '_> {
             }
             (false, false) if small.points() == large.points() => Some(large.space.clone()),
             // One group has one element per row, and the other runs along the rows and reads it.
-            (false, false) if small.points() > 0 && large.points().is_multiple_of(small.points()) => {
+            (false, false)
+                if small.points() > 0 && large.points().is_multiple_of(small.points()) =>
+            {
                 let length = large.points() / small.points();
                 let reads_row = |reader: &usize| {
                     self.roots[*reader].reads.iter().any(|(v, _, access)| {
                         let root = self.root_of.get(&self.base(*v));
-                        *access == Access::Row(length) && root.is_some_and(|r| small.members.contains(r))
+                        *access == Access::Row(length)
+                            && root.is_some_and(|r| small.members.contains(r))
                     })
                 };
                 if !large.members.iter().any(reads_row) {
@@ -249,7 +259,8 @@ impl Merging<'_, '_> {
         let length = points / rows.max(1);
         // The stores of parts are indexed by the axes of the space, so all members must have the
         // same axes.
-        if let Some(parted) = members.iter().map(|m| &self.roots[*m]).find(|root| root.parts.is_some())
+        if let Some(parted) =
+            members.iter().map(|m| &self.roots[*m]).find(|root| root.parts.is_some())
             && members.iter().any(|m| self.roots[*m].space != parted.space)
         {
             return false;
@@ -260,7 +271,8 @@ impl Merging<'_, '_> {
             let root = &self.roots[*member];
             passes |= has_inner && !root.loops && along(*member);
             for (value, _, access) in &root.reads {
-                let Some(of) = self.root_of.get(&self.base(*value)).filter(|r| members.contains(r)) else {
+                let Some(of) = self.root_of.get(&self.base(*value)).filter(|r| members.contains(r))
+                else {
                     continue;
                 };
                 let point = !self.roots[*of].loops && along(*of);

@@ -57,7 +57,10 @@ impl Root {
             Compute::Element { .. } => (&view.extents[eq.results[0]], vec![]),
             Compute::Reduce { extents, axes, .. } => (extents, axes.clone()),
             Compute::Prefix { axis, .. } => (&view.extents[eq.operands[0]], vec![*axis]),
-            Compute::Call(_) | Compute::CallOrDecompose(..) | Compute::Control | Compute::Decompose(_) => {
+            Compute::Call(_)
+            | Compute::CallOrDecompose(..)
+            | Compute::Control
+            | Compute::Decompose(_) => {
                 panic!("fusion: a composite is no root")
             }
         };
@@ -77,7 +80,8 @@ impl Root {
             }
         }
         let scans = matches!(compute, Compute::Prefix { .. });
-        let space = extents.iter().enumerate().map(|(a, e)| Axis { extent: *e, inner: inner.contains(&a) });
+        let space =
+            extents.iter().enumerate().map(|(a, e)| Axis { extent: *e, inner: inner.contains(&a) });
         let equations = equations(&emitter, equation);
         Root {
             equation,
@@ -140,7 +144,11 @@ impl Root {
 }
 
 /// The reads of an emitter, classified relative to the points of a space.
-fn reads(emitter: &Emitter<'_, '_>, extents: &[usize], index: &[Affine]) -> Vec<(ValueId, bool, Access)> {
+fn reads(
+    emitter: &Emitter<'_, '_>,
+    extents: &[usize],
+    index: &[Affine],
+) -> Vec<(ValueId, bool, Access)> {
     let view = emitter.view;
     let point = emitter.simplify(&flatten(extents, index));
     let whole: usize = extents.iter().product();

@@ -49,7 +49,8 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
     let uses = Uses::new(view, &required);
     let everywhere: Memory = view.body.values.ids().map(Some).collect();
     let mut memory: Memory = view.body.values.ids().map(|_| None).collect();
-    let mut closures: IdVec<ValueId, Closure> = view.body.values.ids().map(|_| Closure::default()).collect();
+    let mut closures: IdVec<ValueId, Closure> =
+        view.body.values.ids().map(|_| Closure::default()).collect();
     for input in &view.body.inputs {
         memory[*input] = Some(*input);
         closures[*input] = Closure::leaf(*input);
@@ -64,7 +65,8 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
             let realised = match &view.work[n] {
                 Work::Compute(Compute::Element { .. }) => {
                     let closure = Closure::of(view, &closures, &everywhere, n);
-                    let realised = !fuse || required[*result] || is_worth_it(view, &uses, &closure, n);
+                    let realised =
+                        !fuse || required[*result] || is_worth_it(view, &uses, &closure, n);
                     closures[*result] = closure;
                     realised
                 }
@@ -102,7 +104,11 @@ fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usi
     if uses_of.reduced[value] && leaves >= 2 && closure.leaves.iter().any(beside) {
         return true;
     }
-    if !repeated && !uses_of.reduced[value] && uses <= AGAIN && closure.is_of_one_tensor(view, count) {
+    if !repeated
+        && !uses_of.reduced[value]
+        && uses <= AGAIN
+        && closure.is_of_one_tensor(view, count)
+    {
         return false;
     }
     // Uses of several parts compute no element twice if together they read no more elements than
@@ -181,7 +187,8 @@ fn complexity(view: &View<'_>, everywhere: &Memory, equation: usize) -> (bool, b
         extents.iter().map(|e| Affine::axis(emitter.builder.parallel("i", *e))).collect();
     emitter.phase(&[]);
     emitter.rule(equation, &index);
-    let divides = |e: &Affine| e.terms.iter().any(|(t, _)| matches!(t, Term::FloorDiv(..) | Term::Mod(..)));
+    let divides =
+        |e: &Affine| e.terms.iter().any(|(t, _)| matches!(t, Term::FloorDiv(..) | Term::Mod(..)));
     let divisions = emitter.reads.iter().any(|r| r.index.iter().any(divides));
     (divisions, emitter.reads.iter().any(|r| r.guarded))
 }
@@ -220,7 +227,8 @@ impl Uses {
             };
             // An op that puts its operands side by side reads each of their elements once.
             let elements: usize = distinct.iter().map(|v| view.count(*v)).sum();
-            let beside = view.cost[n] == Cost::Free && distinct.len() > 1 && elements == view.count(result);
+            let beside =
+                view.cost[n] == Cost::Free && distinct.len() > 1 && elements == view.count(result);
             for operand in distinct {
                 let part = |points: usize| match beside {
                     true => points.div_ceil(elements.max(1)).saturating_mul(view.count(operand)),
@@ -243,7 +251,9 @@ fn required(view: &View<'_>) -> IdVec<ValueId, bool> {
     view.body.outputs.iter().for_each(|v| required[*v] = true);
     for (n, equation) in view.body.equations.iter().enumerate().rev() {
         match &view.work[n] {
-            Work::Call(_) | Work::Control => view.operands[n].iter().for_each(|v| required[*v] = true),
+            Work::Call(_) | Work::Control => {
+                view.operands[n].iter().for_each(|v| required[*v] = true)
+            }
             Work::Compute(Compute::Element { indirect, .. }) => {
                 indirect.iter().for_each(|k| required[equation.operands[*k]] = true);
             }

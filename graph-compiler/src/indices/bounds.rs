@@ -53,7 +53,8 @@ struct Following<'a> {
 
 impl Following<'_> {
     fn body(&mut self, body: &Body, inputs: &[Source]) {
-        let mut sources: IdVec<ValueId, Source> = body.values.ids().map(|_| Source::Other).collect();
+        let mut sources: IdVec<ValueId, Source> =
+            body.values.ids().map(|_| Source::Other).collect();
         body.inputs.iter().zip(inputs).for_each(|(value, source)| sources[*value] = *source);
         for equation in &body.equations {
             let operands: Vec<Source> = equation.operands.iter().map(|v| sources[*v]).collect();
@@ -85,7 +86,8 @@ impl Following<'_> {
         }
         if let (Op::Compare(Compare::Eq), [a, b]) = (&equation.op, operands) {
             match (*a, *b) {
-                (Source::Input(input), Source::Iota(count)) | (Source::Iota(count), Source::Input(input)) => {
+                (Source::Input(input), Source::Iota(count))
+                | (Source::Iota(count), Source::Input(input)) => {
                     self.note(input, count, "a one-hot encoding", equation);
                 }
                 _ => {}
@@ -119,9 +121,13 @@ fn entering(op: &Op, operands: &[Source], region: usize, input: usize) -> Source
         None => op.region_input(operands.len(), region, input),
     };
     match (found, op.control()) {
-        (Some(RegionInput::Operand(operand)), _) => operands.get(operand).copied().unwrap_or(Source::Other),
+        (Some(RegionInput::Operand(operand)), _) => {
+            operands.get(operand).copied().unwrap_or(Source::Other)
+        }
         // A row of a slice has the slice's elements; a carry is computed by earlier steps.
-        (Some(RegionInput::AtStep(operand)), Some(Control::Scan(scan))) if input >= scan.carries => {
+        (Some(RegionInput::AtStep(operand)), Some(Control::Scan(scan)))
+            if input >= scan.carries =>
+        {
             operands[operand]
         }
         _ => Source::Other,

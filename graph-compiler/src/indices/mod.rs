@@ -55,19 +55,23 @@ impl Watched {
     pub fn fault(&self, report: &Literal) -> Option<Diagnostic> {
         let cells = report.as_slice::<i64>().expect("a report is of i64");
         let (positions, indices) = cells.split_at(self.counts.len());
-        let component =
-            (0..self.counts.len()).filter(|k| positions[*k] != NONE).min_by_key(|k| positions[*k])?;
+        let component = (0..self.counts.len())
+            .filter(|k| positions[*k] != NONE)
+            .min_by_key(|k| positions[*k])?;
         let (count, index) = (self.counts[component], indices[component]);
         let at = match self.shape.is_empty() {
             true => String::new(),
-            false => format!(" at {:?} of its indices", coordinates(&self.shape, positions[component])),
+            false => {
+                format!(" at {:?} of its indices", coordinates(&self.shape, positions[component]))
+            }
         };
         let range = match count {
             ..=0 => "there is nothing to look up".into(),
             1 => "only index 0 is in range".into(),
             _ => format!("indices from 0 to {} are in range", count - 1),
         };
-        let axis = if self.counts.len() > 1 { format!(", component {component}") } else { String::new() };
+        let axis =
+            if self.counts.len() > 1 { format!(", component {component}") } else { String::new() };
         let message = format!("{}: index {index}{at}{axis} is out of range: {range}", self.op);
         Some(Diagnostic::new(message).at(self.location.clone(), "looked up here"))
     }
@@ -128,7 +132,9 @@ fn lookup_of(body: &Body, equation: &Equation) -> Option<Lookup> {
 }
 
 fn looks_up(body: &Body) -> bool {
-    body.equations.iter().any(|e| lookup_of(body, e).is_some() || e.regions.iter().any(|r| looks_up(r)))
+    body.equations
+        .iter()
+        .any(|e| lookup_of(body, e).is_some() || e.regions.iter().any(|r| looks_up(r)))
 }
 
 /// Rebuilds bodies with reports.
@@ -176,15 +182,23 @@ impl Watching<'_> {
                 tensors[*v].clone().expect("the verifier found each value defined before its use")
             };
             let operands: Vec<Tensor> = equation.operands.iter().map(get).collect();
-            let within = equation.op.control().filter(|_| equation.regions.iter().any(|r| looks_up(r)));
+            let within =
+                equation.op.control().filter(|_| equation.regions.iter().any(|r| looks_up(r)));
             let location = || self.locations.get(equation.location).clone();
             let results = match within {
-                None => Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location())?,
+                None => Scope::emit(
+                    equation.op.clone(),
+                    &operands,
+                    equation.regions.clone(),
+                    location(),
+                )?,
                 Some(control) => {
                     let results = match control {
                         Control::Branch => self.branch(equation, &operands, scope)?,
                         Control::Scan(scan) => self.scan(scan, equation, &operands, scope)?,
-                        Control::While(_) => self.while_loop(equation, &operands, scope, &mut reports)?,
+                        Control::While(_) => {
+                            self.while_loop(equation, &operands, scope, &mut reports)?
+                        }
                     };
                     reports.extend(results.reports);
                     results.outputs
@@ -198,13 +212,16 @@ impl Watching<'_> {
                 let (watched, counts) = self.describe(equation, &lookup, indices.ty())?;
                 self.watched.push(watched);
                 let rule = format!("check({})", equation.op.name());
-                reports.push(scope.derived(equation.location, rule, || report(indices, &lookup, &counts)));
+                reports.push(
+                    scope.derived(equation.location, rule, || report(indices, &lookup, &counts)),
+                );
             }
             for (value, tensor) in equation.results.iter().zip(results) {
                 tensors[*value] = Some(tensor);
             }
         }
-        let get = |v: &ValueId| tensors[*v].clone().expect("the verifier found each output defined");
+        let get =
+            |v: &ValueId| tensors[*v].clone().expect("the verifier found each output defined");
         Ok(Made { outputs: body.outputs.iter().map(get).collect(), reports })
     }
 
@@ -214,15 +231,20 @@ impl Watching<'_> {
         lookup: &Lookup,
         indices: &TensorType,
     ) -> Result<(Watched, Literal)> {
-        let unbound = || Diagnostic::new("indices are checked in functions without dimension variables only");
-        let counts: Vec<i64> =
-            lookup.counts.iter().map(Dim::as_constant).collect::<Option<_>>().ok_or_else(unbound)?;
+        let unbound =
+            || Diagnostic::new("indices are checked in functions without dimension variables only");
+        let counts: Vec<i64> = lookup
+            .counts
+            .iter()
+            .map(Dim::as_constant)
+            .collect::<Option<_>>()
+            .ok_or_else(unbound)?;
         let mut shape = indices.extents().ok_or_else(unbound)?;
         if lookup.vectors {
             shape.pop();
         }
-        let literal =
-            Literal::from_vec(&[counts.len()], counts.clone()).expect("as many numbers as the shape has");
+        let literal = Literal::from_vec(&[counts.len()], counts.clone())
+            .expect("as many numbers as the shape has");
         let location = self.locations.origin(equation.location).clone();
         Ok((Watched { op: equation.op.name(), location, counts, shape }, literal))
     }
@@ -261,7 +283,13 @@ impl Watching<'_> {
         self.emit(equation, equation.op.clone(), operands, regions, |results| results.len() - total)
     }
 
-    fn scan(&mut self, scan: &Scan, equation: &Equation, operands: &[Tensor], scope: &Scope) -> Result<Made> {
+    fn scan(
+        &mut self,
+        scan: &Scan,
+        equation: &Equation,
+        operands: &[Tensor],
+        scope: &Scope,
+    ) -> Result<Made> {
         let first = self.watched.len();
         let [region] = equation.regions.as_slice() else { unreachable!("a scan has one region") };
         let step = self.carrying(region, scan.carries, scope, |watching, within, inputs| {
@@ -287,7 +315,9 @@ impl Watching<'_> {
         behind: &mut Vec<Tensor>,
     ) -> Result<Made> {
         let Op::While(op) = &equation.op else { unreachable!("the construct is a while") };
-        let [condition, step] = equation.regions.as_slice() else { unreachable!("a while has two regions") };
+        let [condition, step] = equation.regions.as_slice() else {
+            unreachable!("a while has two regions")
+        };
         let carries = operands.len() - op.captures;
         let first = self.watched.len();
         let step = self.carrying(step, carries, scope, |watching, within, inputs| {
@@ -308,7 +338,9 @@ impl Watching<'_> {
         let mut with_reports = operands.to_vec();
         with_reports.splice(carries..carries, (0..total).map(|n| self.empty(first + n)));
         let mut made =
-            self.emit(equation, equation.op.clone(), &with_reports, regions, |results| results.len())?;
+            self.emit(equation, equation.op.clone(), &with_reports, regions, |results| {
+                results.len()
+            })?;
         made.reports = made.outputs.drain(carries..carries + total).collect();
         if looks_up(condition) {
             // Lookups of the condition's last evaluation, after the loop.
@@ -398,8 +430,10 @@ fn report(indices: &Tensor, lookup: &Lookup, counts: &Literal) -> Tensor {
     let positions = wide.ty().elements().map_or(0, |n| n / components.max(1));
     let wide = wide.reshape([positions, components]);
     let counts = Tensor::constant(counts.clone()).broadcast_in_dim(wide.shape().to_vec(), &[1]);
-    let none =
-        || Tensor::constant(Literal::full(&[], NONE.into())).broadcast_in_dim(wide.shape().to_vec(), &[]);
+    let none = || {
+        Tensor::constant(Literal::full(&[], NONE.into()))
+            .broadcast_in_dim(wide.shape().to_vec(), &[])
+    };
     let least = |t: &Tensor| Tensor::apply(Reduce::new(ReduceKind::Min, [0]), &[t]);
     let wrong = wide.lt(0).or(wide.ge(&counts));
     let number = Tensor::iota(DType::I64, [positions, components], 0);

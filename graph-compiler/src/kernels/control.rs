@@ -128,7 +128,12 @@ pub fn form(op: &Op, operands: usize, results: usize) -> Form {
 }
 
 /// The signature of region number `region` of a construct.
-pub fn signature(form: Form, region: usize, inputs: usize, outputs: usize) -> (Vec<Input>, Vec<Output>) {
+pub fn signature(
+    form: Form,
+    region: usize,
+    inputs: usize,
+    outputs: usize,
+) -> (Vec<Input>, Vec<Output>) {
     let input = |name: String, role: InputRole| Input { name, role, location: LocationId(0) };
     let output = |name: String, role: OutputRole| Output { name, role };
     match form {
@@ -163,8 +168,10 @@ impl Control {
         let results = kernel.writes.len();
         match form(&self.op, kernel.reads.len(), results) {
             Form::Loop(l) if l.conditional => {
-                let carries =
-                    self.regions.last().map_or(0, |step| step.inputs.len().saturating_sub(l.captures));
+                let carries = self
+                    .regions
+                    .last()
+                    .map_or(0, |step| step.inputs.len().saturating_sub(l.captures));
                 Form::Loop(LoopForm { carries, stacks: results.saturating_sub(carries), ..l })
             }
             Form::Loop(l) if l.counted => {
@@ -175,9 +182,17 @@ impl Control {
     }
 
     /// Checks the regions, and that they fit the kernel's buffers, whose types are given.
-    pub(super) fn verify(&self, kernel: &Kernel, reads: &[TensorType], writes: &[TensorType]) -> Result<()> {
+    pub(super) fn verify(
+        &self,
+        kernel: &Kernel,
+        reads: &[TensorType],
+        writes: &[TensorType],
+    ) -> Result<()> {
         if self.op.control().is_none() || self.regions.is_empty() {
-            return Err(Diagnostic::new(format!("`{}` is no construct of control flow", self.op.name())));
+            return Err(Diagnostic::new(format!(
+                "`{}` is no construct of control flow",
+                self.op.name()
+            )));
         }
         let name = self.op.name();
         let count = |what: &str, found: usize, wanted: usize| match found == wanted {
@@ -189,9 +204,9 @@ impl Control {
             let all = b.bytes().and_then(|bytes| (bytes as u64).checked_mul(parts));
             match a.dtype == b.dtype && whole.is_some() && whole == all {
                 true => Ok(()),
-                false => {
-                    Err(Diagnostic::new(format!("`{name}`: {what} of type {b} for a buffer of type {a}")))
-                }
+                false => Err(Diagnostic::new(format!(
+                    "`{name}`: {what} of type {b} for a buffer of type {a}"
+                ))),
             }
         };
         for (n, region) in self.regions.iter().enumerate() {
@@ -210,7 +225,11 @@ impl Control {
                 }
                 Form::Loop(l) => {
                     count("reads", reads.len(), l.reads())?;
-                    count("inputs of a region", region.inputs.len(), l.carries + l.slices + l.captures)?;
+                    count(
+                        "inputs of a region",
+                        region.inputs.len(),
+                        l.carries + l.slices + l.captures,
+                    )?;
                     for k in 0..region.inputs.len() {
                         let is_slice = (l.carries..l.carries + l.slices).contains(&k);
                         same(
@@ -228,7 +247,8 @@ impl Control {
                     for (k, (write, (_, ty, _))) in writes.iter().zip(&region.outputs).enumerate() {
                         same("an output", write, ty, if k < l.carries { 1 } else { l.limit })?;
                     }
-                    for (read, write) in reads[l.first_initial()..].iter().zip(&writes[l.carries..]) {
+                    for (read, write) in reads[l.first_initial()..].iter().zip(&writes[l.carries..])
+                    {
                         same("what a stack holds before", read, write, 1)?;
                     }
                 }

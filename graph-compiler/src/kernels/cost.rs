@@ -79,7 +79,9 @@ impl Kernels {
             operations: match &kernel.work {
                 Work::Nest(nest) => operations(nest),
                 Work::Call(call) => call.flops(),
-                Work::Joined(joined) => joined.call.flops().saturating_add(operations(&joined.nest)),
+                Work::Joined(joined) => {
+                    joined.call.flops().saturating_add(operations(&joined.nest))
+                }
                 Work::Control(control) => of_control(control, kernel),
             },
             read: kernel.distinct_reads().map(bytes).fold(0, u64::saturating_add),
@@ -90,7 +92,8 @@ impl Kernels {
 
 /// A loop costs its step times the maximum number of steps, a branch its most expensive region.
 fn of_control(control: &Control, kernel: &Kernel) -> u64 {
-    let sum = |region: &Kernels| region.kernels.iter().map(|k| region.cost(k)).sum::<Cost>().operations;
+    let sum =
+        |region: &Kernels| region.kernels.iter().map(|k| region.cost(k)).sum::<Cost>().operations;
     let regions = control.regions.iter().map(sum);
     match control.form(kernel) {
         Form::Branch => regions.max().unwrap_or(0),
@@ -133,14 +136,19 @@ mod tests {
             return %0, %2
         }";
         let program = parse_program(text, "f.ir").expect("the text is right");
-        let compiled = compile_kernels(&program.functions()[0], &Target::cpu(), &Options::default());
+        let compiled =
+            compile_kernels(&program.functions()[0], &Target::cpu(), &Options::default());
         let kernels = compiled.expect("it compiles").kernels;
         let costs: Vec<Cost> = kernels.kernels.iter().map(|k| kernels.cost(k)).collect();
-        assert_eq!(costs[0], Cost { operations: 2 * 6 * 5 * 10, read: 4 * (60 + 50), written: 4 * 30 });
+        assert_eq!(
+            costs[0],
+            Cost { operations: 2 * 6 * 5 * 10, read: 4 * (60 + 50), written: 4 * 30 }
+        );
         // A multiplication and an addition per element.
         assert_eq!(costs[1], Cost { operations: 2 * 30, read: 4 * 30, written: 4 * 6 });
         let rates = Rates { bytes: 1e3, calls: 100.0, nests: 1e3 };
-        let seconds: Vec<f64> = kernels.kernels.iter().map(|k| kernels.seconds(k, &rates)).collect();
+        let seconds: Vec<f64> =
+            kernels.kernels.iter().map(|k| kernels.seconds(k, &rates)).collect();
         assert_eq!(seconds, [6.0, 0.144], "operations of the product, bytes of the sum");
         let total: Cost = costs.into_iter().sum();
         assert_eq!(total.intensity(), 660.0 / 704.0);

@@ -13,7 +13,11 @@ use wengert_core::{DType, Diagnostic, Id, Literal, Result};
 /// Runs kernels on the function's inputs, in order. Returns its outputs, in order. `call`
 /// executes calls: it takes the operands with the shapes of their buffers, and returns the
 /// results in the shapes of [`Call::results`].
-pub fn interpret(kernels: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {
+pub fn interpret(
+    kernels: &Kernels,
+    inputs: &[Literal],
+    call: &mut Execute<'_>,
+) -> Result<Vec<Literal>> {
     if inputs.len() != kernels.inputs.len() {
         return Err(Diagnostic::new(format!(
             "@{} has {} inputs, {} are given",
@@ -22,11 +26,16 @@ pub fn interpret(kernels: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) 
             inputs.len()
         )));
     }
-    let mut memory: IdVec<BufferId, Option<Literal>> = kernels.buffers.ids().map(|_| None).collect();
+    let mut memory: IdVec<BufferId, Option<Literal>> =
+        kernels.buffers.ids().map(|_| None).collect();
     for ((input, buffer), literal) in kernels.inputs.iter().zip(inputs) {
         let wanted = &kernels.buffers[*buffer].ty;
         if literal.ty() != *wanted {
-            return Err(Diagnostic::new(format!("input `{}` is {wanted}, not {}", input.name, literal.ty())));
+            return Err(Diagnostic::new(format!(
+                "input `{}` is {wanted}, not {}",
+                input.name,
+                literal.ty()
+            )));
         }
         memory[*buffer] = Some(literal.clone());
     }
@@ -51,7 +60,8 @@ pub fn interpret(kernels: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) 
             },
         };
         for (buffer, literal) in kernel.writes.iter().zip(results) {
-            let shape = kernels.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
+            let shape =
+                kernels.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
             memory[*buffer] = Some(literal.reshape(&shape)?);
         }
     }
@@ -65,7 +75,11 @@ pub fn interpret(kernels: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) 
         .collect()
 }
 
-fn read(kernels: &Kernels, memory: &IdVec<BufferId, Option<Literal>>, buffer: BufferId) -> Result<Literal> {
+fn read(
+    kernels: &Kernels,
+    memory: &IdVec<BufferId, Option<Literal>>,
+    buffer: BufferId,
+) -> Result<Literal> {
     memory[buffer].clone().ok_or_else(|| {
         Diagnostic::new(format!(
             "@{}: buffer {} (`{}`) is read before it is written",
@@ -82,7 +96,8 @@ pub type Execute<'c> = dyn FnMut(&Call, &[Literal]) -> Result<Vec<Literal>> + 'c
 /// Runs a region on literals of its inputs' sizes.
 fn region(region: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {
     let shaped = region.inputs.iter().zip(inputs).map(|((_, buffer), literal)| {
-        let shape = region.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
+        let shape =
+            region.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
         literal.reshape(&shape)
     });
     interpret(region, &shaped.collect::<Result<Vec<_>>>()?, call)
@@ -108,11 +123,14 @@ fn repeat(
     let step = control.regions.last().expect("a loop has a step");
     let mut carries = reads[form.first_carry()..form.first_slice()].to_vec();
     let captures = &reads[form.first_capture()..form.first_initial()];
-    let count = if form.counted { u64::try_from(integer(&reads[0])).unwrap_or(0) } else { u64::MAX };
+    let count =
+        if form.counted { u64::try_from(integer(&reads[0])).unwrap_or(0) } else { u64::MAX };
     let count = count.min(form.limit);
     let mut stacks: Vec<Vec<u8>> = kernel.writes[form.carries..]
         .iter()
-        .map(|b| vec![0; kernels.buffers[*b].ty.bytes().expect("verified kernels have no variables")])
+        .map(|b| {
+            vec![0; kernels.buffers[*b].ty.bytes().expect("verified kernels have no variables")]
+        })
         .collect();
     for n in 0..count {
         let known: Vec<Literal> = carries.iter().chain(captures).cloned().collect();
@@ -128,7 +146,8 @@ fn repeat(
             Literal::from_bytes(ty.dtype, &shape, &whole.to_bytes()[n * bytes..(n + 1) * bytes])
         });
         let slices = slices.collect::<Result<Vec<_>>>()?;
-        let taken: Vec<Literal> = carries.into_iter().chain(slices).chain(captures.iter().cloned()).collect();
+        let taken: Vec<Literal> =
+            carries.into_iter().chain(slices).chain(captures.iter().cloned()).collect();
         carries = region(step, &taken, call)?;
         for (stack, part) in stacks.iter_mut().zip(carries.split_off(form.carries)) {
             let part = part.to_bytes();
@@ -137,7 +156,11 @@ fn repeat(
     }
     let wholes = stacks.iter().zip(&kernel.writes[form.carries..]).map(|(bytes, buffer)| {
         let ty = &kernels.buffers[*buffer].ty;
-        Literal::from_bytes(ty.dtype, &ty.extents().expect("verified kernels have no variables"), bytes)
+        Literal::from_bytes(
+            ty.dtype,
+            &ty.extents().expect("verified kernels have no variables"),
+            bytes,
+        )
     });
     carries.into_iter().map(Ok).chain(wholes).collect()
 }
@@ -149,7 +172,10 @@ fn integer(literal: &Literal) -> i64 {
 
 /// Runs a nest on literals of its parameters' sizes.
 fn run(nest: &Nest, reads: &[Literal]) -> Result<Vec<Literal>> {
-    let inputs: Vec<Literal> =
-        reads.iter().zip(nest.parameters()).map(|(l, (_, b))| l.reshape(&b.shape)).collect::<Result<_>>()?;
+    let inputs: Vec<Literal> = reads
+        .iter()
+        .zip(nest.parameters())
+        .map(|(l, (_, b))| l.reshape(&b.shape))
+        .collect::<Result<_>>()?;
     nest::interpret(nest, &inputs)
 }

@@ -17,7 +17,11 @@ impl fmt::Display for Kernels {
 
 impl Kernels {
     /// Every nest, including those of regions, each once.
-    fn nests<'a>(&'a self, printed: &mut BTreeSet<&'a str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn nests<'a>(
+        &'a self,
+        printed: &mut BTreeSet<&'a str>,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
         for kernel in &self.kernels {
             match &kernel.work {
                 Work::Nest(nest) if printed.insert(&nest.name) => {
@@ -47,19 +51,26 @@ impl Kernels {
             writeln!(f, "// {indent}constant {} = {}", self.name(*buffer), literal.ty())?;
         }
         for kernel in &self.kernels {
-            let list =
-                |buffers: &[BufferId]| buffers.iter().map(|b| self.name(*b)).collect::<Vec<_>>().join(", ");
-            let typed: Vec<String> =
-                kernel.writes.iter().map(|b| format!("{}: {}", self.name(*b), self.buffers[*b].ty)).collect();
+            let list = |buffers: &[BufferId]| {
+                buffers.iter().map(|b| self.name(*b)).collect::<Vec<_>>().join(", ")
+            };
+            let typed: Vec<String> = kernel
+                .writes
+                .iter()
+                .map(|b| format!("{}: {}", self.name(*b), self.buffers[*b].ty))
+                .collect();
             let work = match &kernel.work {
                 Work::Nest(nest) => format!("@{}", nest.name),
-                Work::Call(call) => format!("call {}", wengert_core::call::CallKind::of(call).name()),
+                Work::Call(call) => {
+                    format!("call {}", wengert_core::call::CallKind::of(call).name())
+                }
                 Work::Joined(joined) => {
                     let call = wengert_core::call::CallKind::of(&joined.call).name();
                     format!("call {call}, then @{}", joined.nest.name)
                 }
                 Work::Control(control) => {
-                    let (mut name, attributes) = (control.op.name().to_string(), control.op.attributes());
+                    let (mut name, attributes) =
+                        (control.op.name().to_string(), control.op.attributes());
                     if !attributes.is_empty() {
                         name.push(' ');
                         print_attributes(&mut name, &attributes);

@@ -22,12 +22,19 @@ pub(crate) fn simplify(nest: &Nest, guards: &[Guard], expression: &Affine) -> Af
 fn recombine_within(expression: &Affine) -> Option<Affine> {
     for (n, (term, factor)) in expression.terms.iter().enumerate() {
         let value = match term {
-            Term::FloorDiv(inner, divisor) => recombine_within(inner).map(|e| e.floor_div(*divisor)),
+            Term::FloorDiv(inner, divisor) => {
+                recombine_within(inner).map(|e| e.floor_div(*divisor))
+            }
             Term::Mod(inner, divisor) => recombine_within(inner).map(|e| e.modulo(*divisor)),
             Term::Axis(_) | Term::Reg(_) => None,
         };
         if let Some(value) = value {
-            let rest = expression.terms.iter().enumerate().filter(|(m, _)| *m != n).map(|(_, t)| t.clone());
+            let rest = expression
+                .terms
+                .iter()
+                .enumerate()
+                .filter(|(m, _)| *m != n)
+                .map(|(_, t)| t.clone());
             return Some(Affine::from_terms(expression.constant, rest).add(&value.scale(*factor)));
         }
     }
@@ -80,7 +87,8 @@ mod tests {
             (vec![5, 7, 9], vec![9, 35]),
         ] {
             let nest = nest(&from);
-            let index: Vec<Affine> = (0..from.len()).map(|a| Affine::axis(AxisId::new(a))).collect();
+            let index: Vec<Affine> =
+                (0..from.len()).map(|a| Affine::axis(AxisId::new(a))).collect();
             let there = reindex(&from, &index, &to);
             let flat = simplify(&nest, &[], &flatten(&to, &there));
             assert_eq!(flat, simplify(&nest, &[], &flatten(&from, &index)), "{from:?} as {to:?}");

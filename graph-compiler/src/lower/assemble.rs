@@ -66,7 +66,9 @@ pub(super) fn assemble(
     for kernel in &fused.kernels {
         assembly.kernel(fused, kernel, target)?;
     }
-    for (position, (output, value)) in function.outputs.iter().zip(&function.body.outputs).enumerate() {
+    for (position, (output, value)) in
+        function.outputs.iter().zip(&function.body.outputs).enumerate()
+    {
         let base = fused.memory[*value].expect("outputs are in memory");
         let ty = function.body.ty(*value).clone();
         let buffer = assembly.places.get(&position).unwrap_or(&assembly.buffers[&base]);
@@ -110,7 +112,8 @@ impl Assembly<'_> {
 
     /// A separate buffer for an output.
     fn place(&mut self, position: usize, value: ValueId) -> BufferId {
-        let (name, ty) = (self.function.outputs[position].name.clone(), self.view.body.ty(value).clone());
+        let (name, ty) =
+            (self.function.outputs[position].name.clone(), self.view.body.ty(value).clone());
         let id = self.kernels.buffers.push(Buffer { name, ty });
         self.places.insert(position, id);
         id
@@ -126,7 +129,8 @@ impl Assembly<'_> {
                 let Lowered { nest, reads, writes } = lowered;
                 let nest = self.names.name(&stem, nest);
                 let mut writes: Vec<BufferId> = writes.iter().map(|v| self.written(*v)).collect();
-                writes.extend(more.into_iter().map(|(position, value)| self.place(position, value)));
+                writes
+                    .extend(more.into_iter().map(|(position, value)| self.place(position, value)));
                 Kernel {
                     work: Work::Nest(Box::new(nest)),
                     reads: reads.iter().map(|v| self.buffers[v]).collect(),
@@ -145,10 +149,14 @@ impl Assembly<'_> {
                 let base = |v: &ValueId| fused.memory[*v].expect("operands of calls are in memory");
                 Kernel {
                     work: Work::Call(call.clone()),
-                    reads: self.view.operands[*equation].iter().map(|v| self.buffers[&base(v)]).collect(),
+                    reads: self.view.operands[*equation]
+                        .iter()
+                        .map(|v| self.buffers[&base(v)])
+                        .collect(),
                     writes: eq.results.iter().map(|v| self.written(*v)).collect(),
-                    locations: self
-                        .locations(&[self.view.covers[*equation].as_slice(), &[*equation]].concat()),
+                    locations: self.locations(
+                        &[self.view.covers[*equation].as_slice(), &[*equation]].concat(),
+                    ),
                 }
             }
         };
@@ -175,7 +183,11 @@ impl Assembly<'_> {
     }
 
     /// A kernel that computes zeros of a value's type.
-    fn zeros(&mut self, like: ValueId, locations: Vec<wengert_core::LocationId>) -> Result<BufferId> {
+    fn zeros(
+        &mut self,
+        like: ValueId,
+        locations: Vec<wengert_core::LocationId>,
+    ) -> Result<BufferId> {
         let ty = self.view.body.ty(like).clone();
         let mut builder = NestBuilder::new("zeros");
         let count = [self.view.count(like)];
@@ -187,7 +199,12 @@ impl Assembly<'_> {
         let nest = self.names.name("zeros", builder.finish()?);
         let buffer = self.kernels.buffers.push(Buffer { name: "zeros".into(), ty });
         let (reads, writes) = (vec![], vec![buffer]);
-        self.kernels.kernels.push(Kernel { work: Work::Nest(Box::new(nest)), reads, writes, locations });
+        self.kernels.kernels.push(Kernel {
+            work: Work::Nest(Box::new(nest)),
+            reads,
+            writes,
+            locations,
+        });
         Ok(buffer)
     }
 

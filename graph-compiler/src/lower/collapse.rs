@@ -70,7 +70,9 @@ impl Pair {
             let value = match term {
                 Term::Axis(axis) if *axis == self.outer => continue,
                 Term::Axis(axis) if *axis == self.inner => Affine::axis(self.outer),
-                Term::Axis(_) | Term::Reg(_) => Affine { constant: 0, terms: vec![(term.clone(), 1)] },
+                Term::Axis(_) | Term::Reg(_) => {
+                    Affine { constant: 0, terms: vec![(term.clone(), 1)] }
+                }
                 Term::FloorDiv(inner, divisor) => self.apply(inner)?.floor_div(*divisor),
                 Term::Mod(inner, divisor) => self.apply(inner)?.modulo(*divisor),
             };
@@ -106,7 +108,9 @@ fn join(old: &Nest, outer: AxisId, inner: AxisId) -> Option<Nest> {
                 if let Some(dims) = merges.get(&access.buffer) {
                     merge(access, &old.buffers[access.buffer].shape, dims)?;
                 }
-                for index in access.indices.iter_mut().chain(access.guards.iter_mut().map(|g| &mut g.index)) {
+                for index in
+                    access.indices.iter_mut().chain(access.guards.iter_mut().map(|g| &mut g.index))
+                {
                     *index = pair.apply(index)?;
                 }
             }
@@ -121,21 +125,28 @@ fn merges(nest: &Nest, pair: Pair) -> Option<Merges> {
     let mut merges: BTreeMap<BufferId, BTreeSet<usize>> = BTreeMap::new();
     for instr in nest.phases.iter().flat_map(|p| &p.body) {
         let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
-        let apart: Vec<usize> =
-            (0..access.indices.len()).filter(|d| pair.apply(&access.indices[*d]).is_none()).collect();
+        let apart: Vec<usize> = (0..access.indices.len())
+            .filter(|d| pair.apply(&access.indices[*d]).is_none())
+            .collect();
         if apart.is_empty() {
             continue;
         }
         // The index of a single dimension may not be expressible where that of two adjacent
         // dimensions is.
-        let together: Vec<usize> = apart.iter().copied().filter(|d| apart.contains(&(d + 1))).collect();
+        let together: Vec<usize> =
+            apart.iter().copied().filter(|d| apart.contains(&(d + 1))).collect();
         let mended = |d: &usize| together.contains(d) || (*d > 0 && together.contains(&(d - 1)));
         if !apart.iter().all(mended) {
             return None;
         }
         merges.entry(access.buffer).or_default().extend(together);
     }
-    Some(merges.into_iter().map(|(buffer, dims)| (buffer, dims.into_iter().rev().collect())).collect())
+    Some(
+        merges
+            .into_iter()
+            .map(|(buffer, dims)| (buffer, dims.into_iter().rev().collect()))
+            .collect(),
+    )
 }
 
 /// The access with dimensions merged; impossible for a clamped one.

@@ -50,7 +50,8 @@ impl Destinations {
         all.retain(|_, positions| !positions.is_empty());
         let states = function.outputs.iter().zip(&function.body.outputs);
         let states = states.filter(|(output, _)| output.role == OutputRole::State);
-        let states: BTreeMap<&str, ValueId> = states.map(|(o, value)| (o.name.as_str(), *value)).collect();
+        let states: BTreeMap<&str, ValueId> =
+            states.map(|(o, value)| (o.name.as_str(), *value)).collect();
         let mut replaced = BTreeMap::new();
         for (input, value) in function.inputs.iter().zip(&function.body.inputs) {
             let next = states.get(input.name.as_str()).and_then(|next| fused.memory[*next]);
@@ -72,7 +73,8 @@ impl Destinations {
             self.store(nest, BufferId::new(n), *value, &mut served);
         }
         for (n, value) in writes.iter().enumerate() {
-            let Some(old) = self.replaced.get(value).copied().filter(|old| self.open.contains_key(old))
+            let Some(old) =
+                self.replaced.get(value).copied().filter(|old| self.open.contains_key(old))
             else {
                 continue;
             };
@@ -111,12 +113,15 @@ impl Destinations {
 /// the result's element is stored. `None` if the nest does not store the whole result by one
 /// instruction.
 fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
-    let is_store = |instr: &&Instr| matches!(instr, Instr::Store { access, .. } if access.buffer == result);
+    let is_store =
+        |instr: &&Instr| matches!(instr, Instr::Store { access, .. } if access.buffer == result);
     let mut stores = nest.phases.iter().enumerate().flat_map(|(n, phase)| {
         let all = phase.body.iter().filter(is_store);
         all.map(move |store| (n, store))
     });
-    let (Some((n, Instr::Store { access, .. })), None) = (stores.next(), stores.next()) else { return None };
+    let (Some((n, Instr::Store { access, .. })), None) = (stores.next(), stores.next()) else {
+        return None;
+    };
     let mut more = nest.clone();
     let Buffer { dtype, shape, .. } = nest.buffers[result].clone();
     let name = free_name(nest, "x");
@@ -168,7 +173,9 @@ fn stored_too(nest: &Nest, of: BufferId) -> Option<Nest> {
                 }
                 _ => continue,
             };
-            phase.body.push(Instr::Store { access: Access { buffer: into, ..access.clone() }, value });
+            phase
+                .body
+                .push(Instr::Store { access: Access { buffer: into, ..access.clone() }, value });
         }
     }
     let stores = role == BufferRole::Out || read;
@@ -197,7 +204,8 @@ fn is_whole(nest: &Nest, phase: &Phase, load: &Access) -> bool {
     load.guards.is_empty()
         && !load.clamp
         && phase.body.iter().any(|instr| {
-            is_beside(instr) && matches!(instr, Instr::Store { access, .. } if stores(access.buffer) == 1)
+            is_beside(instr)
+                && matches!(instr, Instr::Store { access, .. } if stores(access.buffer) == 1)
         })
 }
 
@@ -206,7 +214,8 @@ mod tests {
     use super::stored_too;
     use wengert_core::nest::{BufferId, parse_nests, verify};
 
-    const NEST: &str = "nest @f(in %x: f32[4,16], in %z: f32[4], in %w: f32[16,4], out %y: f32[4,16]) {
+    const NEST: &str =
+        "nest @f(in %x: f32[4,16], in %z: f32[4], in %w: f32[16,4], out %y: f32[4,16]) {
         parallel i: 4
         phase {
           %0: f32 = load %z[i]
@@ -229,20 +238,28 @@ mod tests {
     #[test]
     fn a_result_is_stored_to_a_second_place() {
         let text = twice(3).expect("it is stored element by element");
-        assert!(text.contains("out %y_2: f32[4,16]") && text.contains("store %y_2[i, j], %4"), "{text}");
+        assert!(
+            text.contains("out %y_2: f32[4,16]") && text.contains("store %y_2[i, j], %4"),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_is_read_where_a_result_is_stored_is_stored_too() {
         let text = twice(0).expect("it is read element by element");
-        assert!(text.contains("out %y_2: f32[4,16]") && text.contains("store %y_2[i, j], %1"), "{text}");
+        assert!(
+            text.contains("out %y_2: f32[4,16]") && text.contains("store %y_2[i, j], %1"),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_is_replaced_is_read_before_that() {
         let nest = parse_nests("test", NEST).expect("the text is a nest").remove(0).0;
         let nest = super::reading(&nest, 3, BufferId(3)).expect("its result is stored whole");
-        let text = stored_too(&nest, BufferId(3)).expect("it is read where the result is stored").to_string();
+        let text = stored_too(&nest, BufferId(3))
+            .expect("it is read where the result is stored")
+            .to_string();
         let order = [
             "in %x_2: f32[4,16]",
             "out %y: ",

@@ -139,7 +139,8 @@ impl<'v, 'a> Emitter<'v, 'a> {
                 view.body.equations[equation].op.name()
             )
         };
-        let mut context = Context { emitter: self, operands: &view.body.equations[equation].operands };
+        let mut context =
+            Context { emitter: self, operands: &view.body.equations[equation].operands };
         rule(&mut context, index)
     }
 
@@ -149,7 +150,8 @@ impl<'v, 'a> Emitter<'v, 'a> {
         let Work::Compute(Compute::Reduce { values, .. }) = &view.work[equation] else {
             panic!("fusion: `{}` is no reduction", view.body.equations[equation].op.name())
         };
-        let mut context = Context { emitter: self, operands: &view.body.equations[equation].operands };
+        let mut context =
+            Context { emitter: self, operands: &view.body.equations[equation].operands };
         values(&mut context, index)
     }
 
@@ -157,7 +159,8 @@ impl<'v, 'a> Emitter<'v, 'a> {
         if let Some(known) = self.parameters.get(&(value, clamped)) {
             return known.clone();
         }
-        let buffer = self.builder.input("x", self.view.body.ty(value).dtype, &self.view.extents[value]);
+        let buffer =
+            self.builder.input("x", self.view.body.ty(value).dtype, &self.view.extents[value]);
         let parameter = Parameter { buffer, flat: false };
         self.parameters.insert((value, clamped), parameter.clone());
         parameter
@@ -177,8 +180,8 @@ impl<'v, 'a> Emitter<'v, 'a> {
         if self.guards.is_empty() {
             return self.builder.load(parameter.buffer, &at);
         }
-        let fill =
-            fill.unwrap_or_else(|| self.builder.constant(Scalar::zero(self.view.body.ty(value).dtype)));
+        let fill = fill
+            .unwrap_or_else(|| self.builder.constant(Scalar::zero(self.view.body.ty(value).dtype)));
         let guards = self.evident(parameter.buffer, &at);
         self.builder.load_guarded(parameter.buffer, &at, &guards, fill)
     }
@@ -218,8 +221,11 @@ impl<'v, 'a> Emitter<'v, 'a> {
         let outer = self.guards.len();
         self.guards.extend(open.iter().cloned());
         let in_memory = self.in_memory(value);
-        let element =
-            if in_memory { self.load(value, index, Some(fill)) } else { self.element(value, index) };
+        let element = if in_memory {
+            self.load(value, index, Some(fill))
+        } else {
+            self.element(value, index)
+        };
         self.guards.truncate(outer);
         if in_memory {
             return element;

@@ -86,7 +86,8 @@ impl Hoisting<'_> {
                 body.push(instr);
                 continue;
             }
-            let Some(_) = self.key(&instr).filter(|_| runs && self.is_of_row(&instr, &phase.axes)) else {
+            let Some(_) = self.key(&instr).filter(|_| runs && self.is_of_row(&instr, &phase.axes))
+            else {
                 body.push(instr);
                 continue;
             };
@@ -124,7 +125,9 @@ impl Hoisting<'_> {
             | Instr::Const { result, .. }
             | Instr::Index { result, .. }
             | Instr::Test { result, .. } => result,
-            Instr::Load { result, access, .. } if self.old.buffers[access.buffer].role == BufferRole::In => {
+            Instr::Load { result, access, .. }
+                if self.old.buffers[access.buffer].role == BufferRole::In =>
+            {
                 result
             }
             Instr::Load { .. } | Instr::Store { .. } | Instr::Prefix(_) => return None,
@@ -142,7 +145,9 @@ impl Hoisting<'_> {
             constant &= !self.row[reg];
         });
         let mut affine = |e: &Affine| {
-            e.visit_terms(&mut |t| of_row &= !matches!(t, Term::Axis(axis) if inner.contains(axis)));
+            e.visit_terms(&mut |t| {
+                of_row &= !matches!(t, Term::Axis(axis) if inner.contains(axis))
+            });
         };
         match instr {
             Instr::Index { value, .. } => affine(value),
@@ -204,7 +209,8 @@ impl Hoisting<'_> {
         if self.renamed.is_empty() {
             return instr;
         }
-        let affine = |e: &mut Affine| *e = e.substitute(&Affine::axis, &|r| Affine::reg(self.name(r)));
+        let affine =
+            |e: &mut Affine| *e = e.substitute(&Affine::axis, &|r| Affine::reg(self.name(r)));
         match &mut instr {
             Instr::Scalar { operands, .. } => operands.iter_mut().for_each(|r| *r = self.name(*r)),
             Instr::Const { .. } => {}

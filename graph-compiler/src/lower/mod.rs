@@ -168,7 +168,9 @@ impl<'v, 'a> Lowering<'v, 'a> {
         let mut writes = Vec::new();
         let mut outputs = BTreeMap::new();
         for member in &cluster.members {
-            for (value, stored) in view.body.equations[member.equation].results.iter().zip(&member.stored) {
+            for (value, stored) in
+                view.body.equations[member.equation].results.iter().zip(&member.stored)
+            {
                 if *stored {
                     let dtype = view.body.ty(*value).dtype;
                     let extents = &view.extents[*value];
@@ -186,7 +188,17 @@ impl<'v, 'a> Lowering<'v, 'a> {
             let id = emitter.builder.parallel(AXES[n % AXES.len()], axis.extent);
             rows.push((axis.extent, Affine::axis(id)));
         }
-        Lowering { view, cluster, target, emitter, rows, reads, writes, outputs, pending: Vec::new() }
+        Lowering {
+            view,
+            cluster,
+            target,
+            emitter,
+            rows,
+            reads,
+            writes,
+            outputs,
+            pending: Vec::new(),
+        }
     }
 
     /// The row's index in a value of these extents with one element per row.
@@ -248,7 +260,8 @@ impl<'v, 'a> Lowering<'v, 'a> {
 
     /// Stores a value at the row, or at a point of it.
     fn store(&mut self, value: ValueId, reg: Reg, point: Option<&[AxisId]>) {
-        let shape = stored_shape(&self.view.extents[value], &self.cluster.space_of(self.view, value));
+        let shape =
+            stored_shape(&self.view.extents[value], &self.cluster.space_of(self.view, value));
         let index = match point {
             Some(inner) => self.full_index(inner, &shape),
             None => self.row_index(&shape),
@@ -324,7 +337,8 @@ impl<'v, 'a> Lowering<'v, 'a> {
             let operand = equation.operands[0];
             let tree = self.target.reduction_tree(self.view.body.ty(operand).dtype, extents, axes);
             let tuple = self.emitter.builder.reduce(&values, combine.clone(), tree);
-            for ((value, part), stored) in equation.results.iter().zip(project).zip(&member.stored) {
+            for ((value, part), stored) in equation.results.iter().zip(project).zip(&member.stored)
+            {
                 self.emitter.held.insert(*value, Held::Register(tuple[*part]));
                 if *stored {
                     self.pending.push((*value, tuple[*part]));
@@ -352,7 +366,8 @@ impl<'v, 'a> Lowering<'v, 'a> {
         if !member.kept {
             return (value, None);
         }
-        let extents: Vec<usize> = self.cluster.axes.iter().filter(|a| a.inner).map(|a| a.extent).collect();
+        let extents: Vec<usize> =
+            self.cluster.axes.iter().filter(|a| a.inner).map(|a| a.extent).collect();
         let buffer = self.emitter.builder.row("r", self.view.body.ty(value).dtype, &extents);
         let point: Vec<Affine> = inner.iter().map(|a| Affine::axis(*a)).collect();
         self.emitter.builder.store(buffer, &point, reg);

@@ -81,7 +81,8 @@ fn parts(nest: &Nest, phase: &Phase, axis: AxisId) -> Option<Cut> {
         }
         let [(Term::Axis(_), 1)] = guard.index.terms.as_slice() else { return None };
         for at in [guard.low, guard.high] {
-            let at = usize::try_from(at.checked_sub(guard.index.constant)?.max(0)).ok()?.min(extent);
+            let at =
+                usize::try_from(at.checked_sub(guard.index.constant)?.max(0)).ok()?.min(extent);
             cut |= 0 < at && at < extent;
             length = gcd(length, at);
         }
@@ -100,7 +101,8 @@ fn turns(nest: &Nest, phase: &Phase, axis: AxisId) -> Option<Cut> {
         expression.visit_terms(&mut |term| {
             let (Term::FloorDiv(inner, divisor) | Term::Mod(inner, divisor)) = term else { return };
             if mentions(inner, axis) {
-                other |= **inner != Affine::axis(axis) || *window.get_or_insert(*divisor) != *divisor;
+                other |=
+                    **inner != Affine::axis(axis) || *window.get_or_insert(*divisor) != *divisor;
             }
         });
     };
@@ -210,8 +212,9 @@ impl Cutting<'_> {
             false => Affine::axis(axis),
         };
         let ranges = Ranges::new(self.short, &[]);
-        let affine =
-            |e: &mut Affine| *e = ranges.simplify(&e.substitute(&axis, &|reg| Affine::reg(name(reg))));
+        let affine = |e: &mut Affine| {
+            *e = ranges.simplify(&e.substitute(&axis, &|reg| Affine::reg(name(reg))))
+        };
         let access = |access: &mut Access| {
             access.indices.iter_mut().for_each(affine);
             access.guards.iter_mut().for_each(|guard| affine(&mut guard.index));
@@ -221,7 +224,9 @@ impl Cutting<'_> {
             Instr::Scalar { operands, .. } => operands.iter_mut().for_each(|reg| *reg = name(*reg)),
             Instr::Const { .. } => {}
             Instr::Index { value, .. } => affine(value),
-            Instr::Test { guards, .. } => guards.iter_mut().for_each(|guard| affine(&mut guard.index)),
+            Instr::Test { guards, .. } => {
+                guards.iter_mut().for_each(|guard| affine(&mut guard.index))
+            }
             Instr::Load { access: of, fill, .. } => {
                 access(of);
                 fill.iter_mut().for_each(|reg| *reg = name(*reg));
@@ -312,7 +317,10 @@ mod tests {
             }
           }";
         let cut = cut(text);
-        assert!(cut.contains("j: 16") && !cut.contains("in 0..") && !cut.contains("select"), "{cut}");
+        assert!(
+            cut.contains("j: 16") && !cut.contains("in 0..") && !cut.contains("select"),
+            "{cut}"
+        );
         assert_eq!((cut.matches("load").count(), cut.matches("neg").count()), (3, 1), "{cut}");
         for part in ["store %y[i, j]", "store %y[i, j+16]", "store %y[i, j+32]"] {
             assert!(cut.contains(part), "{cut}");

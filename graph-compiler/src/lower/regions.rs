@@ -39,7 +39,8 @@ fn of(
     let fused = within("fuse", || fuse::fuse(&view, target, fuse));
     let mut controls: BTreeMap<usize, Control> = BTreeMap::new();
     let inputs = function.body.inputs.iter().zip(&function.inputs);
-    let name_of: BTreeMap<ValueId, &str> = inputs.map(|(v, input)| (*v, input.name.as_str())).collect();
+    let name_of: BTreeMap<ValueId, &str> =
+        inputs.map(|(v, input)| (*v, input.name.as_str())).collect();
     for (n, equation) in function.body.equations.iter().enumerate() {
         if !matches!(view.work[n], Work::Control) {
             continue;
@@ -52,11 +53,17 @@ fn of(
         let outside: Vec<Option<&str>> =
             equation.operands[first..].iter().map(|v| name_of.get(v).copied()).collect();
         let regions = equation.regions.iter().enumerate().map(|(k, body)| {
-            let (mut inputs, mut outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
+            let (mut inputs, mut outputs) =
+                signature(form, k, body.inputs.len(), body.outputs.len());
             rename(&mut inputs, &mut outputs, &outside);
             let name = format!("{}.{}", function.name, equation.op.name());
-            let region =
-                Function { name, inputs, outputs, body: body.to_body(), locations: LocationTable::default() };
+            let region = Function {
+                name,
+                inputs,
+                outputs,
+                body: body.to_body(),
+                locations: LocationTable::default(),
+            };
             of(&region, matches!(form, Form::Loop(_)), locations, target, fuse, names)
         });
         let regions = regions.collect::<Result<_>>()?;

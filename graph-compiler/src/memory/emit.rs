@@ -8,7 +8,9 @@ use crate::kernels::{BufferId, Kernels, Work};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 use wengert_core::id::IdVec;
-use wengert_core::plan::{Address, Argument, Constant, Input, Output, Plan, Step, Value, ValueId, Variable};
+use wengert_core::plan::{
+    Address, Argument, Constant, Input, Output, Plan, Step, Value, ValueId, Variable,
+};
 use wengert_core::{Literal, LocationId, TensorType};
 
 /// The layout of a function or region.
@@ -58,7 +60,11 @@ pub(super) fn emit(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned {
             .iter()
             .map(|n| {
                 let (output, ty, buffer) = &kernels.outputs[*n];
-                Output { name: output.name.clone(), shape: extents(ty), value: writer.value(*buffer) }
+                Output {
+                    name: output.name.clone(),
+                    shape: extents(ty),
+                    value: writer.value(*buffer),
+                }
             })
             .collect(),
         variables: homes
@@ -149,7 +155,8 @@ impl<'a> Writer<'a> {
             return;
         }
         let named = &self.decided.kernels.buffers[buffer];
-        let value = Value { name: named.name.clone(), dtype: named.ty.dtype, shape: extents(&named.ty) };
+        let value =
+            Value { name: named.name.clone(), dtype: named.ty.dtype, shape: extents(&named.ty) };
         self.of_buffer[buffer] = Some(self.values.push(value));
     }
 
@@ -183,7 +190,8 @@ impl<'a> Writer<'a> {
         let arguments = || list(&kernel.reads, &kernel.writes);
         let step = match &kernel.work {
             Work::Nest(_) => {
-                let nest = decided.laid.nests[k].expect("every nest kernel has its nest in the table");
+                let nest =
+                    decided.laid.nests[k].expect("every nest kernel has its nest in the table");
                 Step::Nest { nest, arguments: arguments() }
             }
             Work::Call(call) => {
@@ -194,7 +202,8 @@ impl<'a> Writer<'a> {
                 let parts = joined.split(kernel);
                 let workspace = decided.workspace(k);
                 let arguments = list(parts.operands, parts.result);
-                let nest = decided.laid.nests[k].expect("every joined kernel has its nest in the table");
+                let nest =
+                    decided.laid.nests[k].expect("every joined kernel has its nest in the table");
                 let follower = Step::Nest { nest, arguments: list(&parts.reads, parts.writes) };
                 steps.push(Step::Call { call: joined.call.clone(), arguments, workspace });
                 self.source(&kernel.locations);

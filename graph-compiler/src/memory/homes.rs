@@ -101,7 +101,8 @@ impl Homes {
     /// value is dead by then, else an output.
     pub fn donate(mut self, kernels: &Kernels, order: &[usize], nests: &mut Nests<'_>) -> Homes {
         // The moment of the last kernel that reads each buffer.
-        let mut last: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
+        let mut last: IdVec<BufferId, Option<usize>> =
+            kernels.buffers.ids().map(|_| None).collect();
         for (moment, k) in order.iter().enumerate() {
             kernels.kernels[*k].reads.iter().for_each(|b| last[*b] = Some(moment));
         }
@@ -110,15 +111,23 @@ impl Homes {
                 let free = |sink: &Space| match sink {
                     Space::Variable(v) => match self.variables[*v as usize].before {
                         // Another variable takes the old value at the end.
-                        Some(old) if self.sinks[old].iter().any(|s| matches!(s, Space::Variable(_))) => false,
-                        Some(old) if last[old] == Some(moment) => nests.may_alias(kernels, *k, old, write),
+                        Some(old)
+                            if self.sinks[old].iter().any(|s| matches!(s, Space::Variable(_))) =>
+                        {
+                            false
+                        }
+                        Some(old) if last[old] == Some(moment) => {
+                            nests.may_alias(kernels, *k, old, write)
+                        }
                         Some(old) => last[old] < Some(moment),
                         None => true,
                     },
                     _ => true,
                 };
-                let variables = self.sinks[*buffer].iter().filter(|s| matches!(s, Space::Variable(_)));
-                let outputs = self.sinks[*buffer].iter().filter(|s| !matches!(s, Space::Variable(_)));
+                let variables =
+                    self.sinks[*buffer].iter().filter(|s| matches!(s, Space::Variable(_)));
+                let outputs =
+                    self.sinks[*buffer].iter().filter(|s| !matches!(s, Space::Variable(_)));
                 self.home[*buffer] = variables.chain(outputs).copied().find(free);
             }
         }
@@ -128,7 +137,10 @@ impl Homes {
 
 /// Bytes of a buffer.
 pub(super) fn bytes(kernels: &Kernels, id: BufferId) -> u64 {
-    kernels.buffers[id].ty.bytes().expect("kernels were verified: types are bound and fit in memory") as u64
+    kernels.buffers[id]
+        .ty
+        .bytes()
+        .expect("kernels were verified: types are bound and fit in memory") as u64
 }
 
 fn number(n: usize) -> u32 {

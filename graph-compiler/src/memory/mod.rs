@@ -78,7 +78,12 @@ pub struct Prediction {
 impl Prediction {
     /// The cost of the kernels that `chosen` accepts.
     fn of(kernels: &Kernels, chosen: impl Fn(usize) -> bool, rates: &Rates) -> Self {
-        let some = kernels.kernels.iter().enumerate().filter(|(k, _)| chosen(*k)).map(|(_, kernel)| kernel);
+        let some = kernels
+            .kernels
+            .iter()
+            .enumerate()
+            .filter(|(k, _)| chosen(*k))
+            .map(|(_, kernel)| kernel);
         Prediction {
             kernels: some.clone().count(),
             cost: some.clone().map(|kernel| kernels.cost(kernel)).sum(),
@@ -138,7 +143,8 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
         Some(laid) => {
             let least = outside + laid.arena.bytes;
             let more = 100.0 * part.emit(&laid).repetitions.seconds / planned.all.seconds;
-            let time = if more < 0.5 { "no more time".into() } else { format!("{more:.0} % more time") };
+            let time =
+                if more < 0.5 { "no more time".into() } else { format!("{more:.0} % more time") };
             Diagnostic::new(format!(
                 "{does_not_fit}, and no way was found to run it in less than {} ({least} bytes), which would take {time}",
                 Bytes(least),
@@ -163,7 +169,8 @@ fn listed_outside(account: &Account) -> String {
         ("constants", account.constants),
     ];
     let taken = classes.into_iter().filter(|(_, bytes)| *bytes > 0);
-    let listed: Vec<String> = taken.map(|(name, bytes)| format!("{name} {}", Bytes(bytes))).collect();
+    let listed: Vec<String> =
+        taken.map(|(name, bytes)| format!("{name} {}", Bytes(bytes))).collect();
     listed.join(", ")
 }
 
@@ -171,7 +178,12 @@ fn listed_outside(account: &Account) -> String {
 /// falling cost. At most `points`, plus the plan without repetitions, which is last.
 ///
 /// Errors: as [`plan_kernels`].
-pub fn frontier(kernels: &Kernels, target: &Target, binding: &Binding, points: u64) -> Result<Vec<Planned>> {
+pub fn frontier(
+    kernels: &Kernels,
+    target: &Target,
+    binding: &Binding,
+    points: u64,
+) -> Result<Vec<Planned>> {
     planner(kernels, target, binding, |part| {
         let given = part.given()?;
         let given_bytes = given.arena.bytes;
@@ -186,7 +198,11 @@ pub fn frontier(kernels: &Kernels, target: &Target, binding: &Binding, points: u
 /// The buffers of a function's arena as an assignment problem, and their names.
 ///
 /// Errors: as [`plan_kernels`].
-pub fn problem(kernels: &Kernels, target: &Target, binding: &Binding) -> Result<(Problem, Vec<String>)> {
+pub fn problem(
+    kernels: &Kernels,
+    target: &Target,
+    binding: &Binding,
+) -> Result<(Problem, Vec<String>)> {
     within("verify kernels", || kernels.verify())?;
     let mut table = Table::default();
     let nests = Nests::new(kernels, &mut table);
@@ -269,7 +285,8 @@ impl<'k, 't> Part<'k, 't> {
         let workspaces: Vec<u64> = run.workspaces(&self.workspaces);
         let homes = within("homes", || Homes::fixed(kernels).donate(kernels, order, &mut nests));
         let moves = within("moves", || moves::moves(kernels, &homes));
-        let slots = within("slots", || Slots::new(kernels, order, &workspaces, homes, &moves, &mut nests));
+        let slots =
+            within("slots", || Slots::new(kernels, order, &workspaces, homes, &moves, &mut nests));
         let arena = within("offsets", || slots.solve(self.target.alignment))?;
         let nests = nests.of_kernel;
         Ok(Laid { run, nests, moves, slots, arena })
@@ -282,13 +299,19 @@ impl<'k, 't> Part<'k, 't> {
 }
 
 /// The order in which the kernels run, each once.
-fn order(kernels: &Kernels, target: &Target, workspaces: &[u64], nests: &mut Nests<'_>) -> Vec<usize> {
+fn order(
+    kernels: &Kernels,
+    target: &Target,
+    workspaces: &[u64],
+    nests: &mut Nests<'_>,
+) -> Vec<usize> {
     let mut bytes = Homes::fixed(kernels).arena_bytes(kernels);
     let aligned = |bytes: u64| bytes.checked_next_multiple_of(target.alignment).unwrap_or(bytes);
     bytes.iter_mut().for_each(|(_, b)| *b = aligned(*b));
     let workspace: Vec<u64> = workspaces.iter().map(|bytes| aligned(*bytes)).collect();
     let kernel_numbers = 0..kernels.kernels.len();
-    let in_place: Vec<_> = kernel_numbers.map(|k| slots::in_place(kernels, k, &bytes, nests)).collect();
+    let in_place: Vec<_> =
+        kernel_numbers.map(|k| slots::in_place(kernels, k, &bytes, nests)).collect();
     schedule::order(kernels, &Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place })
 }
 

@@ -51,11 +51,15 @@ pub(super) fn moves(kernels: &Kernels, homes: &Homes) -> Moves {
 /// of the ready copies goes next. Each is visited once or twice, so the time is that of sorting.
 fn in_order(homes: &Homes, mut pending: Vec<Move>, ordered: &mut Vec<Move>) {
     let target = |m: &Move| m.to.expect("pending copies go to variables");
-    let to: BTreeMap<Space, usize> = pending.iter().enumerate().map(|(n, m)| (target(m), n)).collect();
+    let to: BTreeMap<Space, usize> =
+        pending.iter().enumerate().map(|(n, m)| (target(m), n)).collect();
     // The copies that read the old value of a variable.
     let mut readers: BTreeMap<Space, BTreeSet<usize>> = BTreeMap::new();
     for (n, step) in pending.iter().enumerate().filter(|(_, m)| homes.is_source[m.buffer]) {
-        readers.entry(homes.home[step.buffer].expect("what is there has a home")).or_default().insert(n);
+        readers
+            .entry(homes.home[step.buffer].expect("what is there has a home"))
+            .or_default()
+            .insert(n);
     }
     let mut waiting: BTreeSet<usize> = (0..pending.len()).collect();
     let mut free: BTreeSet<usize> =
@@ -72,7 +76,8 @@ fn in_order(homes: &Homes, mut pending: Vec<Move>, ordered: &mut Vec<Move>) {
         };
         waiting.remove(&n);
         let step = pending[n];
-        let space = homes.home[step.buffer].filter(|_| homes.is_source[step.buffer] && !step.from_temporary);
+        let space = homes.home[step.buffer]
+            .filter(|_| homes.is_source[step.buffer] && !step.from_temporary);
         if let Some(space) = space
             && let Some(reading) = readers.get_mut(&space)
         {

@@ -69,12 +69,14 @@ impl<'t> Nests<'t> {
     /// True if kernel `k` may write its result number `write` over its operand `read`.
     pub fn may_alias(&mut self, kernels: &Kernels, k: usize, read: BufferId, write: usize) -> bool {
         let kernel = &kernels.kernels[k];
-        let (operand, result) = (&kernels.buffers[read].ty, &kernels.buffers[kernel.writes[write]].ty);
+        let (operand, result) =
+            (&kernels.buffers[read].ty, &kernels.buffers[kernel.writes[write]].ty);
         if operand.dtype != result.dtype || operand.bytes() != result.bytes() {
             return false;
         }
-        let at =
-            |reads: &[BufferId]| -> Vec<usize> { (0..reads.len()).filter(|n| reads[*n] == read).collect() };
+        let at = |reads: &[BufferId]| -> Vec<usize> {
+            (0..reads.len()).filter(|n| reads[*n] == read).collect()
+        };
         let of_call = |call: &Call, places: &[usize]| {
             let allowed = call.in_place();
             places.len() == 1 && allowed.contains(&places[0])

@@ -95,8 +95,9 @@ impl Writer<'_> {
             arms.push(steps);
         }
         let merges = ways.into_iter().zip(&kernel.writes).zip(at);
-        let merges =
-            merges.map(|((ways, write), at)| Merge { ways, result: self.value(*write), at }).collect();
+        let merges = merges
+            .map(|((ways, write), at)| Merge { ways, result: self.value(*write), at })
+            .collect();
         if self.values[chooses.value].dtype == DType::Bool {
             let otherwise = arms.pop().unwrap_or_default();
             let then = arms.pop().unwrap_or_default();
@@ -122,12 +123,15 @@ impl Writer<'_> {
         }
         let places: Vec<Address> = writes.iter().map(|b| self.address(*b)).collect();
         let carried = |value: ValueId, n: usize| Argument { value, at: places[n].clone() };
-        let captures: Vec<Argument> =
-            reads[form.first_capture()..form.first_initial()].iter().map(|b| self.argument(*b)).collect();
+        let captures: Vec<Argument> = reads[form.first_capture()..form.first_initial()]
+            .iter()
+            .map(|b| self.argument(*b))
+            .collect();
         let tested = Address::new(Space::Arena, self.workspace(k));
         let mut before = None;
         if form.conditional {
-            let first = (0..form.carries).map(|n| carried(self.value(reads[form.first_carry() + n]), n));
+            let first =
+                (0..form.carries).map(|n| carried(self.value(reads[form.first_carry() + n]), n));
             let first: Vec<Argument> = first.chain(captures.iter().cloned()).collect();
             before = Some(self.condition(k, first, &tested, steps));
         }
@@ -189,12 +193,26 @@ impl Writer<'_> {
                 let last = carries.iter().enumerate().map(|(n, c)| carried(c.output, n));
                 let last: Vec<Argument> = last.chain(captures).collect();
                 let after = self.condition(k, last, &tested, &mut body);
-                Trip::While { before: Argument { value: before, at: tested }, after, limit: form.limit }
+                Trip::While {
+                    before: Argument { value: before, at: tested },
+                    after,
+                    limit: form.limit,
+                }
             }
-            None if form.counted => Trip::Value { count: self.argument(reads[0]), limit: form.limit },
+            None if form.counted => {
+                Trip::Value { count: self.argument(reads[0]), limit: form.limit }
+            }
             None => Trip::Constant(form.limit),
         };
-        steps.push(Step::Loop(Loop { id, trip, reverse: form.reverse, carries, slices, stacks, body }));
+        steps.push(Step::Loop(Loop {
+            id,
+            trip,
+            reverse: form.reverse,
+            carries,
+            slices,
+            stacks,
+            body,
+        }));
     }
 
     /// Copies an initial value to the place of its result, unless it is there.
@@ -229,7 +247,12 @@ impl Writer<'_> {
     }
 
     /// Rewrites a region's steps for this plan. Also returns its values.
-    fn embed(&mut self, k: usize, region: &Planned, given: Given) -> (Vec<Step>, IdVec<ValueId, ValueId>) {
+    fn embed(
+        &mut self,
+        k: usize,
+        region: &Planned,
+        given: Given,
+    ) -> (Vec<Step>, IdVec<ValueId, ValueId>) {
         let plan = &region.plan;
         let mut values: IdVec<ValueId, Option<ValueId>> = plan.values.ids().map(|_| None).collect();
         given.known.into_iter().for_each(|(inner, outer)| values[inner] = Some(outer));
@@ -242,13 +265,22 @@ impl Writer<'_> {
         let arena = Address::new(Space::Arena, self.workspace(k) + self.decided.regions(k).arena);
         let Given { inputs, outputs, variables, .. } = given;
         let none = IdVec::default();
-        let mut places =
-            Places { inputs, outputs, variables, arena, constants, loops: self.loops, values: none };
+        let mut places = Places {
+            inputs,
+            outputs,
+            variables,
+            arena,
+            constants,
+            loops: self.loops,
+            values: none,
+        };
         let first = merged(plan, &places, &values);
         for (v, value) in plan.values.iter().filter(|(v, _)| !first.contains_key(v)) {
             values[v].get_or_insert_with(|| self.values.push(value.clone()));
         }
-        let of = |v| values[first.get(&v).copied().unwrap_or(v)].expect("every first part has got a value");
+        let of = |v| {
+            values[first.get(&v).copied().unwrap_or(v)].expect("every first part has got a value")
+        };
         places.values = plan.values.ids().map(of).collect();
         let substitution = Substitution { inner: plan, places: &places };
         let steps = substitution.steps(&plan.steps);
@@ -274,7 +306,8 @@ fn with(
 
 fn count_loops(steps: &[Step]) -> u32 {
     let of = |step: &Step| {
-        u32::from(matches!(step, Step::Loop(_))) + step.blocks().into_iter().map(count_loops).sum::<u32>()
+        u32::from(matches!(step, Step::Loop(_)))
+            + step.blocks().into_iter().map(count_loops).sum::<u32>()
     };
     steps.iter().map(of).sum()
 }

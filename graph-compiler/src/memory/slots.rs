@@ -95,7 +95,8 @@ pub(super) fn in_place(
     for (write, result) in kernel.writes.iter().enumerate().filter(|(_, b)| bytes[**b] > 0) {
         let same = candidates(kernel, write).filter(|read| bytes[*read] == bytes[*result]);
         pairs.extend(
-            same.filter(|read| nests.may_alias(kernels, k, *read, write)).map(|read| (*result, read)),
+            same.filter(|read| nests.may_alias(kernels, k, *read, write))
+                .map(|read| (*result, read)),
         );
     }
     pairs
@@ -120,11 +121,19 @@ impl Slots {
         for (n, step) in moves.last.iter().enumerate().filter(|(_, m)| !m.from_temporary) {
             last[step.buffer] = end + n as u64;
         }
-        let place =
-            kernels.buffers.ids().map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside)).collect();
+        let place = kernels
+            .buffers
+            .ids()
+            .map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside))
+            .collect();
         let none = vec![None; kernels.kernels.len()];
-        let mut all =
-            Slots { homes, place, slots: Vec::new(), temporaries: BTreeMap::new(), workspaces: none };
+        let mut all = Slots {
+            homes,
+            place,
+            slots: Vec::new(),
+            temporaries: BTreeMap::new(),
+            workspaces: none,
+        };
         for (moment, k) in order.iter().enumerate() {
             let writes = &kernels.kernels[*k].writes;
             // Buffers of the arena choose first: a slot saved there saves memory.
@@ -169,21 +178,34 @@ impl Slots {
         let outside = match self.place[buffer] {
             _ if bytes == 0 => return,
             // A slot must not occupy a variable's memory while the old value may be live.
-            Place::Outside(Space::Variable(v)) if self.homes.variables[v as usize].before.is_some() => return,
+            Place::Outside(Space::Variable(v))
+                if self.homes.variables[v as usize].before.is_some() =>
+            {
+                return;
+            }
             Place::Outside(space) => Some(space),
             _ => None,
         };
-        let dying = candidates(&kernels.kernels[k], write).find_map(|read| match self.place[read] {
-            Place::Slot(slot) if last[read] == moment && self.slots[slot].tail == Some(read) => {
-                let fits = self.slots[slot].bytes == bytes && self.slots[slot].outside.is_none();
-                (fits && nests.may_alias(kernels, k, read, write)).then_some(slot)
-            }
-            _ => None,
-        });
+        let dying =
+            candidates(&kernels.kernels[k], write).find_map(|read| match self.place[read] {
+                Place::Slot(slot)
+                    if last[read] == moment && self.slots[slot].tail == Some(read) =>
+                {
+                    let fits =
+                        self.slots[slot].bytes == bytes && self.slots[slot].outside.is_none();
+                    (fits && nests.may_alias(kernels, k, read, write)).then_some(slot)
+                }
+                _ => None,
+            });
         match (dying, outside) {
             (Some(slot), _) => {
                 let slot_of = &mut self.slots[slot];
-                *slot_of = Slot { upper: last[buffer] + 1, tail: Some(buffer), outside, ..slot_of.clone() };
+                *slot_of = Slot {
+                    upper: last[buffer] + 1,
+                    tail: Some(buffer),
+                    outside,
+                    ..slot_of.clone()
+                };
                 self.place[buffer] = Place::Slot(slot);
             }
             (None, None) => {

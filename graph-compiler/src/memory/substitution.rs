@@ -155,11 +155,15 @@ impl Substitution<'_> {
             Step::Call { call, arguments, workspace } => Step::Call {
                 call: call.clone(),
                 arguments: self.arguments(arguments),
-                workspace: workspace.as_ref().map(|(at, bytes)| (self.places.address(at, *bytes), *bytes)),
+                workspace: workspace
+                    .as_ref()
+                    .map(|(at, bytes)| (self.places.address(at, *bytes), *bytes)),
             },
-            Step::Copy { value, from, to } => {
-                Step::Copy { value: self.value(*value), from: self.at(*value, from), to: self.at(*value, to) }
-            }
+            Step::Copy { value, from, to } => Step::Copy {
+                value: self.value(*value),
+                from: self.at(*value, from),
+                to: self.at(*value, to),
+            },
             Step::Loop(l) => Step::Loop(self.looping(l)),
             Step::If { predicate, then, otherwise, merges } => Step::If {
                 predicate: self.argument(predicate),
@@ -205,10 +209,14 @@ impl Substitution<'_> {
             id: self.places.shifted(l.id),
             trip: match &l.trip {
                 Trip::Constant(n) => Trip::Constant(*n),
-                Trip::Value { count, limit } => Trip::Value { count: self.argument(count), limit: *limit },
-                Trip::While { before, after, limit } => {
-                    Trip::While { before: self.argument(before), after: self.value(*after), limit: *limit }
+                Trip::Value { count, limit } => {
+                    Trip::Value { count: self.argument(count), limit: *limit }
                 }
+                Trip::While { before, after, limit } => Trip::While {
+                    before: self.argument(before),
+                    after: self.value(*after),
+                    limit: *limit,
+                },
             },
             reverse: l.reverse,
             carries: l.carries.iter().map(carry).collect(),

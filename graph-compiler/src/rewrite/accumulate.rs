@@ -44,7 +44,9 @@ fn of_body(body: &mut Body, left: &mut u64) {
                     let (term, other) = (equation.operands[*n], equation.operands[1 - *n]);
                     scattered.contains_key(&term) && uses[term] == 1 && term != other
                 };
-                let Some(n) = [0, 1].into_iter().find(alone).filter(|_| *left > 0) else { continue };
+                let Some(n) = [0, 1].into_iter().find(alone).filter(|_| *left > 0) else {
+                    continue;
+                };
                 *left -= 1;
                 let (term, other) = (equation.operands[n], equation.operands[1 - n]);
                 let scatter = &scattered[&term];
@@ -83,7 +85,8 @@ mod tests {
     fn run(function: &Function) -> Vec<f64> {
         let numbers = |shape: &[usize], step: f32| {
             let count = shape.iter().product::<usize>();
-            Literal::from_vec(shape, (0..count).map(|n| n as f32 * step - 1.0).collect()).expect("it fits")
+            Literal::from_vec(shape, (0..count).map(|n| n as f32 * step - 1.0).collect())
+                .expect("it fits")
         };
         let indices = Literal::from_vec(&[3, 1], vec![2i32, 0, 2]).expect("it fits");
         let given = [numbers(&[4, 2], 0.5), indices, numbers(&[3, 2], 0.25)];
@@ -101,7 +104,10 @@ mod tests {
             let (after, changes) = accumulate(before.clone(), u64::MAX);
             verify(&after).expect("it is valid");
             let last = after.body.equations.last().expect("there are equations");
-            assert_eq!((changes, last.op.name(), last.operands[0]), (1, "scatter_add", after.body.inputs[0]));
+            assert_eq!(
+                (changes, last.op.name(), last.operands[0]),
+                (1, "scatter_add", after.body.inputs[0])
+            );
             assert_eq!(run(&after), run(&before));
             assert_eq!(accumulate(before.clone(), 0), (before, 0));
         }

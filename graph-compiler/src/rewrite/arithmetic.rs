@@ -180,7 +180,9 @@ pub(super) const RULES: &[Rule] = &[
             match op {
                 _ if x != y => None,
                 Binary::Max | Binary::Min | Binary::And | Binary::Or => Some(x),
-                Binary::Sub | Binary::Xor if !dtype.is_float() => cx.full_like(Scalar::zero(dtype), equation),
+                Binary::Sub | Binary::Xor if !dtype.is_float() => {
+                    cx.full_like(Scalar::zero(dtype), equation)
+                }
                 _ => None,
             }
         },
@@ -272,7 +274,9 @@ pub(super) const RULES: &[Rule] = &[
             if !matches!(op, Binary::Mul | Binary::Div) || !cx.ty(x).dtype.is_float() {
                 return None;
             }
-            if let (Some(x), Some(y)) = (operand_of(cx, Unary::Neg, x), operand_of(cx, Unary::Neg, y)) {
+            if let (Some(x), Some(y)) =
+                (operand_of(cx, Unary::Neg, x), operand_of(cx, Unary::Neg, y))
+            {
                 return cx.emit(op, &[x, y]);
             }
             let rest = beside(cx, equation, |_, s| s == Scalar::from_f64(s.dtype(), -1.0))?;

@@ -29,7 +29,8 @@ pub(super) const RULES: &[Rule] = &[
                return %0
              }"],
         apply: |cx, equation| {
-            let (Op::ConvertElementType(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
+            let (Op::ConvertElementType(op), [x]) = (&equation.op, equation.operands.as_slice())
+            else {
                 return None;
             };
             (cx.ty(*x).dtype == op.dtype).then_some(*x)
@@ -63,7 +64,8 @@ pub(super) const RULES: &[Rule] = &[
              }",
         ],
         apply: |cx, equation| {
-            let (Op::ConvertElementType(outer), [y]) = (&equation.op, equation.operands.as_slice()) else {
+            let (Op::ConvertElementType(outer), [y]) = (&equation.op, equation.operands.as_slice())
+            else {
                 return None;
             };
             let (Op::ConvertElementType(inner), [x]) = cx.definition(*y)? else { return None };
@@ -86,7 +88,8 @@ pub(super) const RULES: &[Rule] = &[
                return %1
              }"],
         apply: |cx, equation| {
-            let (Op::BitcastConvertType(op), [y]) = (&equation.op, equation.operands.as_slice()) else {
+            let (Op::BitcastConvertType(op), [y]) = (&equation.op, equation.operands.as_slice())
+            else {
                 return None;
             };
             if cx.ty(*y).dtype == op.dtype {

@@ -88,7 +88,12 @@ struct Known {
 impl Known {
     /// The position of an equal kept equation. If there is none, the equation is recorded as the
     /// next kept one.
-    fn find_or_add(&mut self, body: &Body, kept: &[Equation], equation: &Equation) -> Option<usize> {
+    fn find_or_add(
+        &mut self,
+        body: &Body,
+        kept: &[Equation],
+        equation: &Equation,
+    ) -> Option<usize> {
         let hash = hash(equation);
         let mut candidate = self.last.get(&hash).copied();
         while let Some(at) = candidate {
@@ -126,5 +131,9 @@ fn hash(equation: &Equation) -> u64 {
 fn equal(body: &Body, a: &Equation, b: &Equation) -> bool {
     let operands = a.operands == b.operands || (ordered(a).is_some() && ordered(a) == ordered(b));
     let types = || a.results.iter().zip(&b.results).all(|(a, b)| body.ty(*a) == body.ty(*b));
-    operands && a.op == b.op && a.regions == b.regions && a.results.len() == b.results.len() && types()
+    operands
+        && a.op == b.op
+        && a.regions == b.regions
+        && a.results.len() == b.results.len()
+        && types()
 }

@@ -66,8 +66,12 @@ impl<'r> Rewriter<'r> {
             }
         }
         let outputs = body.outputs.iter().map(|v| current[*v]).collect();
-        let body =
-            Body { values: rewriter.values, inputs: body.inputs, equations: rewriter.equations, outputs };
+        let body = Body {
+            values: rewriter.values,
+            inputs: body.inputs,
+            equations: rewriter.equations,
+            outputs,
+        };
         // A rule may have emitted equations before it turned out not to apply.
         (body.renumber(), fuel - rewriter.fuel)
     }
@@ -76,11 +80,18 @@ impl<'r> Rewriter<'r> {
     fn add(&mut self, equation: Equation) -> Vec<ValueId> {
         if self.fuel > 0 && self.depth < DEPTH && equation.results.len() == 1 {
             self.depth += 1;
-            let found = self.rules.iter().find_map(|rule| (rule.apply)(self, &equation).map(|v| (rule, v)));
+            let found =
+                self.rules.iter().find_map(|rule| (rule.apply)(self, &equation).map(|v| (rule, v)));
             self.depth -= 1;
             if let Some((rule, value)) = found {
                 let (was, is) = (&self.values[equation.results[0]], &self.values[value]);
-                assert_eq!(was, is, "rule {} keeps the type of `{}`", rule.name, equation.op.name());
+                assert_eq!(
+                    was,
+                    is,
+                    "rule {} keeps the type of `{}`",
+                    rule.name,
+                    equation.op.name()
+                );
                 self.fuel = self.fuel.saturating_sub(1);
                 return vec![value];
             }

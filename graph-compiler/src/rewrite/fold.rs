@@ -93,7 +93,9 @@ pub(super) const RULES: &[Rule] = &[
             }
             // The broadcast of a scalar is the normal form to which `constant_of_equal_elements`
             // would bring the result.
-            if matches!(equation.op, Op::BroadcastInDim(_)) && cx.ty(equation.operands[0]).rank() == 0 {
+            if matches!(equation.op, Op::BroadcastInDim(_))
+                && cx.ty(equation.operands[0]).rank() == 0
+            {
                 return None;
             }
             let literals: Vec<Literal> =
@@ -138,7 +140,8 @@ fn element(
     if rounds_often(&equation.op) {
         return None;
     }
-    let types = |values: &[ValueId]| values.iter().map(|v| cx.ty(*v).clone()).collect::<Vec<TensorType>>();
+    let types =
+        |values: &[ValueId]| values.iter().map(|v| cx.ty(*v).clone()).collect::<Vec<TensorType>>();
     let operands = types(&equation.operands);
     let Compute::Element { rule, indirect } =
         equation.op.compute(&operands, &types(&equation.results), &equation.regions)
@@ -187,7 +190,9 @@ impl ElementContext for Evaluation<'_> {
     fn operand(&mut self, operand: usize, index: &[Affine]) -> Reg {
         let at: Vec<usize> = index
             .iter()
-            .map(|i| usize::try_from(self.number(i)).expect("a rule accesses its operands in bounds"))
+            .map(|i| {
+                usize::try_from(self.number(i)).expect("a rule accesses its operands in bounds")
+            })
             .collect();
         let value = (self.operand)(operand, &at);
         self.put(value)

@@ -97,7 +97,8 @@ pub(super) const RULES: &[Rule] = &[
              }",
         ],
         apply: |cx, equation| {
-            let (Op::Compare(compare), [x, y]) = (&equation.op, equation.operands.as_slice()) else {
+            let (Op::Compare(compare), [x, y]) = (&equation.op, equation.operands.as_slice())
+            else {
                 return None;
             };
             let float = cx.ty(*x).dtype.is_float();
@@ -204,8 +205,8 @@ pub(super) const RULES: &[Rule] = &[
             };
             let dtype = cx.ty(*x).dtype;
             let numbers = dtype != DType::Bool && cx.ty(*p).shape == cx.ty(*x).shape;
-            let chosen =
-                cx.splat(*x) == Some(Scalar::one(dtype)) && cx.splat(*y) == Some(Scalar::zero(dtype));
+            let chosen = cx.splat(*x) == Some(Scalar::one(dtype))
+                && cx.splat(*y) == Some(Scalar::zero(dtype));
             if !numbers || !chosen {
                 return None;
             }

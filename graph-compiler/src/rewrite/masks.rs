@@ -120,8 +120,8 @@ mod tests {
        %3: f32[6] = broadcast_in_dim %2 {shape=[6]}";
 
     fn function(rest: &str) -> Function {
-        let program =
-            parse_program(&format!("{HEAD}\n{rest}\n}}"), "test.ir").unwrap_or_else(|e| panic!("{e}"));
+        let program = parse_program(&format!("{HEAD}\n{rest}\n}}"), "test.ir")
+            .unwrap_or_else(|e| panic!("{e}"));
         program.functions()[0].clone()
     }
 

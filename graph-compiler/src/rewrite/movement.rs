@@ -46,7 +46,11 @@ pub(super) const RULES: &[Rule] = &[
         apply: |cx, equation| {
             let moves = matches!(
                 equation.op,
-                Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Reverse(_) | Op::BroadcastInDim(_)
+                Op::Reshape(_)
+                    | Op::Permute(_)
+                    | Op::Slice(_)
+                    | Op::Reverse(_)
+                    | Op::BroadcastInDim(_)
             );
             let [x] = equation.operands.as_slice() else { return None };
             let splat = cx.splat(*x).filter(|_| moves)?;
@@ -72,7 +76,9 @@ pub(super) const RULES: &[Rule] = &[
              }",
         ],
         apply: |cx, equation| {
-            let (Op::Reshape(op), [y]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Reshape(op), [y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             if cx.ty(*y).shape == op.shape {
                 return Some(*y);
             }
@@ -89,7 +95,9 @@ pub(super) const RULES: &[Rule] = &[
                return %0
              }"],
         apply: |cx, equation| {
-            let (Op::Permute(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Permute(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             let extents = cx.extents(*x);
             let wide = op.permutation.iter().filter(|a| extents[**a] != 1);
             if !wide.is_sorted() {
@@ -108,7 +116,9 @@ pub(super) const RULES: &[Rule] = &[
                return %1
              }"],
         apply: |cx, equation| {
-            let (Op::Permute(outer), [y]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Permute(outer), [y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             let (Op::Permute(inner), [x]) = cx.definition(*y)? else { return None };
             let permutation = outer.permutation.iter().map(|a| inner.permutation[*a]).collect();
             let x = *x;
@@ -131,7 +141,9 @@ pub(super) const RULES: &[Rule] = &[
              }",
         ],
         apply: |cx, equation| {
-            let (Op::Reverse(outer), [y]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Reverse(outer), [y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             let extents = cx.extents(*y);
             let (axes, x) = match cx.definition(*y) {
                 Some((Op::Reverse(inner), [x])) => {
@@ -174,7 +186,8 @@ pub(super) const RULES: &[Rule] = &[
                return %1
              }"],
         apply: |cx, equation| {
-            let (Op::BroadcastInDim(outer), [y]) = (&equation.op, equation.operands.as_slice()) else {
+            let (Op::BroadcastInDim(outer), [y]) = (&equation.op, equation.operands.as_slice())
+            else {
                 return None;
             };
             let (inner, x) = broadcast(cx, *y)?;
@@ -201,8 +214,10 @@ pub(super) const RULES: &[Rule] = &[
             // are unit axes.
             let wide = |e: &[usize]| (0..e.len()).filter(|a| e[*a] != 1).collect::<Vec<_>>();
             let (wide_from, wide_to) = (wide(&from), wide(&to));
-            let extents = |e: &[usize], axes: &[usize]| axes.iter().map(|a| e[*a]).collect::<Vec<_>>();
-            if extents(&from, &wide_from) != extents(&to, &wide_to) || wide_from.len() != from.len() {
+            let extents =
+                |e: &[usize], axes: &[usize]| axes.iter().map(|a| e[*a]).collect::<Vec<_>>();
+            if extents(&from, &wide_from) != extents(&to, &wide_to) || wide_from.len() != from.len()
+            {
                 return None;
             }
             let dims = wide_to.iter().map(|a| op.dims[*a]).collect();

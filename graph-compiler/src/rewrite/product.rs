@@ -26,7 +26,8 @@ fn free(contract: &[usize], batch: &[usize], rank: usize) -> Vec<usize> {
 fn is_a_call(cx: &Rewriter<'_>, op: &DotGeneral, x: ValueId, y: ValueId) -> bool {
     let types: Vec<TensorType> = vec![cx.ty(x).clone(), cx.ty(y).clone()];
     let op = Op::from(op.clone());
-    op.infer(&types, &[]).is_ok_and(|results| matches!(op.compute(&types, &results, &[]), Compute::Call(_)))
+    op.infer(&types, &[])
+        .is_ok_and(|results| matches!(op.compute(&types, &results, &[]), Compute::Call(_)))
 }
 
 /// One component of a pair, by its number.
@@ -57,10 +58,13 @@ pub(super) const RULES: &[Rule] = &[
                 let Some((Op::Permute(permute), [source])) = cx.definition(value) else { continue };
                 let (permutation, source) = (permute.permutation.clone(), *source);
                 let mut moved = op.clone();
-                let (contract, batch) =
-                    (side(&mut moved.contract, number).clone(), side(&mut moved.batch, number).clone());
+                let (contract, batch) = (
+                    side(&mut moved.contract, number).clone(),
+                    side(&mut moved.batch, number).clone(),
+                );
                 let kept = free(&contract, &batch, permutation.len());
-                let through = |axes: &[usize]| axes.iter().map(|a| permutation[*a]).collect::<Vec<_>>();
+                let through =
+                    |axes: &[usize]| axes.iter().map(|a| permutation[*a]).collect::<Vec<_>>();
                 if !through(&kept).is_sorted() {
                     continue;
                 }
@@ -85,7 +89,8 @@ pub(super) const RULES: &[Rule] = &[
                return %1
              }"],
         apply: |cx, equation| {
-            let (Op::Permute(Permute { permutation }), [z]) = (&equation.op, equation.operands.as_slice())
+            let (Op::Permute(Permute { permutation }), [z]) =
+                (&equation.op, equation.operands.as_slice())
             else {
                 return None;
             };
@@ -97,7 +102,11 @@ pub(super) const RULES: &[Rule] = &[
             let swapped: Vec<usize> =
                 (0..batch).chain(batch + free_x..rank).chain(batch..batch + free_x).collect();
             let swap = |pair: Axes| (pair.1, pair.0);
-            let moved = DotGeneral { contract: swap(op.contract), batch: swap(op.batch), result: op.result };
+            let moved = DotGeneral {
+                contract: swap(op.contract),
+                batch: swap(op.batch),
+                result: op.result,
+            };
             if *permutation != swapped || !is_a_call(cx, &moved, y, x) {
                 return None;
             }

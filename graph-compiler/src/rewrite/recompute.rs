@@ -182,13 +182,16 @@ fn insert(body: &mut Body, copies: Vec<Copy>) {
     let old = std::mem::take(&mut body.equations);
     let mut copies = copies.into_iter().peekable();
     // For each value the copy that is read in its place, and up to which equation.
-    let mut current: IdVec<ValueId, (ValueId, usize)> = body.values.ids().map(|v| (v, usize::MAX)).collect();
+    let mut current: IdVec<ValueId, (ValueId, usize)> =
+        body.values.ids().map(|v| (v, usize::MAX)).collect();
     for (n, equation) in old.iter().enumerate() {
         while let Some(copy) = copies.next_if(|copy| copy.before == n) {
             let mut local: Vec<(ValueId, ValueId)> = Vec::new();
             for made in &copy.equations {
                 let made = &old[*made];
-                let new = |v: &ValueId| local.iter().find(|(from, _)| from == v).map_or(*v, |(_, to)| *to);
+                let new = |v: &ValueId| {
+                    local.iter().find(|(from, _)| from == v).map_or(*v, |(_, to)| *to)
+                };
                 let operands = made.operands.iter().map(new).collect();
                 let result = body.values.push(body.values[made.results[0]].clone());
                 local.push((made.results[0], result));
@@ -230,7 +233,11 @@ mod tests {
                %5: f32[64,64] = dot_general %4, %b {{contract=[[0],[0]]}}\n"
         );
         for n in 0..between {
-            text += &format!("%{}: f32[64,64] = dot_general %{}, %w {{contract=[[1],[0]]}}\n", n + 6, n + 5);
+            text += &format!(
+                "%{}: f32[64,64] = dot_general %{}, %w {{contract=[[1],[0]]}}\n",
+                n + 6,
+                n + 5
+            );
         }
         let (n, before) = (between + 6, between + 5);
         text += &format!(

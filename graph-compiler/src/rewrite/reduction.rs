@@ -25,13 +25,16 @@ pub(super) const RULES: &[Rule] = &[
              }",
         ],
         apply: |cx, equation| {
-            let (Op::Reduce(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Reduce(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             let extents = cx.extents(*x);
             if op.axes.iter().any(|a| extents[*a] != 1) {
                 return None;
             }
             let result = shape(&cx.extents(equation.results[0]));
-            let one = if op.axes.is_empty() { *x } else { cx.emit(Reshape { shape: result }, &[*x])? };
+            let one =
+                if op.axes.is_empty() { *x } else { cx.emit(Reshape { shape: result }, &[*x])? };
             let dtype = cx.ty(one).dtype;
             if op.kind != ReduceKind::Sum || !dtype.is_float() {
                 return Some(one);
@@ -57,14 +60,17 @@ pub(super) const RULES: &[Rule] = &[
              }",
         ],
         apply: |cx, equation| {
-            let (Op::Reduce(op), [y]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Reduce(op), [y]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             let (Op::BroadcastInDim(broadcast), [x]) = cx.definition(*y)? else { return None };
             let (x, idempotent) =
                 (*x, !matches!(op.kind, ReduceKind::Sum | ReduceKind::Prod | ReduceKind::Xor));
             // Only new axes are repeated, and their extents must be at least 1.
             let new = |a: &usize| !broadcast.dims.contains(a);
             let extents = cx.extents(*y);
-            if !idempotent || cx.extents(x) != broadcast.dims.iter().map(|d| extents[*d]).collect::<Vec<_>>()
+            if !idempotent
+                || cx.extents(x) != broadcast.dims.iter().map(|d| extents[*d]).collect::<Vec<_>>()
             {
                 return None;
             }
@@ -98,7 +104,9 @@ pub(super) const RULES: &[Rule] = &[
              }",
         ],
         apply: |cx, equation| {
-            let (Op::Reduce(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Reduce(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             let splat = cx.splat(*x).filter(|_| op.kind == ReduceKind::Sum)?;
             let extents = cx.extents(*x);
             let count: usize = op.axes.iter().map(|a| extents[*a]).product();

@@ -14,7 +14,11 @@ use wengert_core::{DType, Dim, Literal, LocationId, Op, Target, TensorType};
 const MIN_ELEMENTS: usize = 1 << 16;
 
 /// Splits reductions where it pays; at most `fuel` of them.
-pub(crate) fn split_reductions(mut function: Function, target: &Target, fuel: u64) -> (Function, u64) {
+pub(crate) fn split_reductions(
+    mut function: Function,
+    target: &Target,
+    fuel: u64,
+) -> (Function, u64) {
     let mut left = fuel;
     of_body(&mut function.body, target, &mut left);
     if left < fuel {
@@ -76,7 +80,11 @@ fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
 /// needs a guard on every access.
 fn even(count: usize, parts: usize) -> usize {
     let near = (parts..2 * parts).chain((parts / 2 + 1..parts).rev());
-    if parts < 2 { parts } else { near.into_iter().find(|n| count.is_multiple_of(*n)).unwrap_or(parts) }
+    if parts < 2 {
+        parts
+    } else {
+        near.into_iter().find(|n| count.is_multiple_of(*n)).unwrap_or(parts)
+    }
 }
 
 impl Plan {
@@ -90,7 +98,8 @@ impl Plan {
         if carried != dtype {
             value = emit.one(ConvertElementType { dtype: carried }, &[value]);
         }
-        let mut extents = emit.body.ty(value).extents().expect("functions are bound before they are split");
+        let mut extents =
+            emit.body.ty(value).extents().expect("functions are bound before they are split");
         let count: usize = extents[self.run.clone()].iter().product();
         let missing = self.parts * self.length - count;
         if missing > 0 {
@@ -121,7 +130,13 @@ impl Plan {
             last = ConvertElementType { dtype }.into();
         }
         let results = equation.results.clone();
-        emit.equations.push(Equation { op: last, operands: vec![value], results, regions: vec![], location });
+        emit.equations.push(Equation {
+            op: last,
+            operands: vec![value],
+            results,
+            regions: vec![],
+            location,
+        });
     }
 }
 
@@ -138,7 +153,13 @@ impl Emit<'_> {
         let ty = op.infer(&types, &[]).expect("the extents were computed to fit").remove(0);
         let result = self.body.values.push(ty);
         let (operands, location) = (operands.to_vec(), self.location);
-        self.equations.push(Equation { op, operands, results: vec![result], regions: vec![], location });
+        self.equations.push(Equation {
+            op,
+            operands,
+            results: vec![result],
+            regions: vec![],
+            location,
+        });
         result
     }
 }

@@ -34,8 +34,9 @@ pub fn tidy(mut function: Function) -> Function {
         for pass in [cse_but, dce_but, trim_but] {
             let mut twins = FxHashSet::default();
             of_rules(&function.body, false, &mut twins);
-            let stays =
-                |e: &Equation| !twins.is_empty() && twins.contains(&(e.op.clone(), e.regions.clone()));
+            let stays = |e: &Equation| {
+                !twins.is_empty() && twins.contains(&(e.op.clone(), e.regions.clone()))
+            };
             let (changed, spent) = pass(function, u64::MAX, &stays);
             (function, changes) = (changed, changes + spent);
         }
@@ -90,7 +91,11 @@ mod tests {
         let tidied = tidy(program.functions()[0].clone());
         let ops: Vec<&str> = tidied.body.equations.iter().map(|e| e.op.name()).collect();
         assert_eq!(ops, ["sin", "probe", "cos", "scan", "add"], "{tidied}");
-        assert_eq!(tidied.body.equations[3].results.len(), 1, "the carry that never changes is gone");
+        assert_eq!(
+            tidied.body.equations[3].results.len(),
+            1,
+            "the carry that never changes is gone"
+        );
         assert_eq!(tidy(tidied.clone()), tidied);
     }
 }

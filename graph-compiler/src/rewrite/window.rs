@@ -184,9 +184,14 @@ pub(super) const RULES: &[Rule] = &[
                return %1
              }"],
         apply: |cx, equation| {
-            let (Op::Pad(op), [x, _]) = (&equation.op, equation.operands.as_slice()) else { return None };
-            let nothing =
-                numbers(&op.low)?.iter().chain(&numbers(&op.high)?).chain(&op.interior).all(|n| *n == 0);
+            let (Op::Pad(op), [x, _]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
+            let nothing = numbers(&op.low)?
+                .iter()
+                .chain(&numbers(&op.high)?)
+                .chain(&op.interior)
+                .all(|n| *n == 0);
             (nothing && cx.ty(*x) == cx.ty(equation.results[0])).then_some(*x)
         },
     },
@@ -201,7 +206,9 @@ pub(super) const RULES: &[Rule] = &[
                return %2
              }"],
         apply: |cx, equation| {
-            let (Op::Pad(_), [x, value]) = (&equation.op, equation.operands.as_slice()) else { return None };
+            let (Op::Pad(_), [x, value]) = (&equation.op, equation.operands.as_slice()) else {
+                return None;
+            };
             let splat = cx.splat(*x)?;
             if cx.splat(*value) != Some(splat) {
                 return None;

@@ -33,7 +33,12 @@ enum Side {
 
 /// The minimum cut for the step at a moment, if only steps of a window around it may move. None
 /// if the effort does not suffice.
-pub(super) fn cut(timeline: &Timeline<'_>, at: usize, window: &Range<usize>, left: &mut u64) -> Option<Cut> {
+pub(super) fn cut(
+    timeline: &Timeline<'_>,
+    at: usize,
+    window: &Range<usize>,
+    left: &mut u64,
+) -> Option<Cut> {
     let problem = timeline.problem;
     let mut network = Network::new();
     let sides = Sides::new(timeline, at, window, &mut network, left);
@@ -101,12 +106,20 @@ pub(super) fn cut(timeline: &Timeline<'_>, at: usize, window: &Range<usize>, lef
 
 /// Adds edges for a value whose bytes count unless all its readers except step `k` are on the
 /// side of `from`.
-fn join(network: &mut Network, sides: &Sides<'_>, from: usize, problem: &Problem, v: usize, k: usize) {
+fn join(
+    network: &mut Network,
+    sides: &Sides<'_>,
+    from: usize,
+    problem: &Problem,
+    v: usize,
+    k: usize,
+) {
     let value = &problem.values[v];
-    let mut readers = value.readers.iter().filter(|r| **r != k).filter_map(|r| match sides.of(*r) {
-        Side::Node(node) => Some(node),
-        Side::Front | Side::Behind => None,
-    });
+    let mut readers =
+        value.readers.iter().filter(|r| **r != k).filter_map(|r| match sides.of(*r) {
+            Side::Node(node) => Some(node),
+            Side::Front | Side::Behind => None,
+        });
     let (first, second) = (readers.next(), readers.next());
     match (first, second) {
         (None, _) => {}
@@ -151,7 +164,8 @@ impl<'a> Sides<'a> {
                 later => later == at,
             };
             let front = steps[timeline.order[moment]].after.iter().any(is_front);
-            sides[moment - window.start] = if front { Side::Front } else { Side::Node(network.node()) };
+            sides[moment - window.start] =
+                if front { Side::Front } else { Side::Node(network.node()) };
         }
         for moment in at + 1..window.end {
             let is_behind = |b: &usize| {
@@ -159,7 +173,8 @@ impl<'a> Sides<'a> {
                 earlier >= at && sides[earlier - window.start] == Side::Behind
             };
             let behind = steps[timeline.order[moment]].before.iter().any(is_behind);
-            sides[moment - window.start] = if behind { Side::Behind } else { Side::Node(network.node()) };
+            sides[moment - window.start] =
+                if behind { Side::Behind } else { Side::Node(network.node()) };
         }
         Sides { timeline, window, sides }
     }

@@ -65,7 +65,8 @@ impl Network {
                 }
                 *left -= 1;
                 if node == SINK {
-                    let full = path.iter().map(|e| self.edges[*e as usize].capacity).min().unwrap_or(0);
+                    let full =
+                        path.iter().map(|e| self.edges[*e as usize].capacity).min().unwrap_or(0);
                     flow += full;
                     *left = left.saturating_sub(path.len() as u64);
                     let mut cut = 0;

@@ -63,8 +63,10 @@ pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
 
 impl Dependencies {
     fn new(kernels: &Kernels) -> Dependencies {
-        let mut writer: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
-        let mut readers: IdVec<BufferId, Vec<usize>> = kernels.buffers.ids().map(|_| Vec::new()).collect();
+        let mut writer: IdVec<BufferId, Option<usize>> =
+            kernels.buffers.ids().map(|_| None).collect();
+        let mut readers: IdVec<BufferId, Vec<usize>> =
+            kernels.buffers.ids().map(|_| Vec::new()).collect();
         let count = kernels.kernels.len();
         let mut all = Dependencies { successors: vec![Vec::new(); count], waits: vec![0; count] };
         for (k, kernel) in kernels.kernels.iter().enumerate() {
@@ -89,7 +91,8 @@ impl Dependencies {
             }
         }
         for (writer, before) in &donated {
-            let late: Vec<usize> = readers[*before].iter().copied().filter(|r| r > writer).collect();
+            let late: Vec<usize> =
+                readers[*before].iter().copied().filter(|r| r > writer).collect();
             if late.is_empty() {
                 continue;
             }

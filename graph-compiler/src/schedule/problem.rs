@@ -48,7 +48,8 @@ impl Problem {
         // Clamps sizes so that no sum exceeds 2^61. Functions with more bytes are rejected later,
         // when their slots are known.
         let most = (1u64 << 61) / (kernels.buffers.len() + kernels.kernels.len() + 1) as u64;
-        let mut value: IdVec<BufferId, Option<usize>> = kernels.buffers.ids().map(|_| None).collect();
+        let mut value: IdVec<BufferId, Option<usize>> =
+            kernels.buffers.ids().map(|_| None).collect();
         for (k, kernel) in kernels.kernels.iter().enumerate() {
             let mut reads: Vec<usize> = kernel.distinct_reads().filter_map(|b| value[b]).collect();
             reads.sort_unstable();
@@ -64,14 +65,18 @@ impl Problem {
                     kept: false,
                 });
             }
-            let in_place = costs.in_place[k].iter().filter_map(|(w, r)| Some((value[*w]?, value[*r]?)));
+            let in_place =
+                costs.in_place[k].iter().filter_map(|(w, r)| Some((value[*w]?, value[*r]?)));
             problem.steps.push(Step {
                 reads,
                 writes,
                 workspace: costs.workspace[k].min(most),
                 in_place: in_place.collect(),
                 before: Vec::new(),
-                after: BTreeSet::from_iter(&dependencies.successors[k]).into_iter().copied().collect(),
+                after: BTreeSet::from_iter(&dependencies.successors[k])
+                    .into_iter()
+                    .copied()
+                    .collect(),
             });
         }
         for (_, _, buffer) in &kernels.outputs {

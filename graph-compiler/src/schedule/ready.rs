@@ -43,7 +43,8 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
     let growth = key(problem, rule);
     let bytes = |v: usize| i128::from(values[v].bytes);
     // Number of remaining readers. The end of the function counts as one.
-    let mut readers: Vec<usize> = values.iter().map(|v| v.readers.len() + usize::from(v.kept)).collect();
+    let mut readers: Vec<usize> =
+        values.iter().map(|v| v.readers.len() + usize::from(v.kept)).collect();
     let grows = |step: &super::problem::Step| {
         // A value without readers is freed at once.
         let stays: i128 = step.writes.iter().filter(|w| readers[**w] > 0).map(|w| bytes(*w)).sum();
@@ -64,7 +65,9 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
                 continue;
             }
             // The last reader frees it, unless that is the end of the function.
-            let Some(last) = values[*read].readers.iter().copied().find(|r| !done[*r]) else { continue };
+            let Some(last) = values[*read].readers.iter().copied().find(|r| !done[*r]) else {
+                continue;
+            };
             let waiting = ready.remove(&(growth(grows[last]), last));
             grows[last] -= bytes(*read);
             if waiting {

@@ -47,7 +47,8 @@ impl Problem {
 
     /// The load of step `k` if exactly the steps that satisfy `done` have run.
     pub fn load(&self, k: usize, done: impl Fn(usize) -> bool) -> u64 {
-        let is_there = |v: &Value| done(v.writer) && (v.kept || v.readers.iter().any(|r| !done(*r)));
+        let is_there =
+            |v: &Value| done(v.writer) && (v.kept || v.readers.iter().any(|r| !done(*r)));
         let dies = |v: &Value| !v.kept && v.readers.iter().all(|r| done(*r) || *r == k);
         let step = &self.steps[k];
         let live = self.values.iter().filter(|v| is_there(v) || v.writer == k).map(|v| v.bytes);
@@ -81,7 +82,9 @@ impl Problem {
         for set in 0..1usize << count {
             let Some(peak) = least[set] else { continue };
             let done = |k: usize| set >> k & 1 == 1;
-            for k in (0..count).filter(|k| !done(*k) && self.steps[*k].before.iter().all(|b| done(*b))) {
+            for k in
+                (0..count).filter(|k| !done(*k) && self.steps[*k].before.iter().all(|b| done(*b)))
+            {
                 let peak = self.load(k, done).max(peak);
                 let with = &mut least[set | 1 << k];
                 *with = Some(with.map_or(peak, |other: u64| other.min(peak)));

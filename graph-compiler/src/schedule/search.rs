@@ -45,9 +45,11 @@ fn about(peak: u64) -> u64 {
 /// the order of the rules.
 pub(super) fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
     let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
-    let (forward, backward) = (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
+    let (forward, backward) =
+        (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
     let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
-    let mut orders: Vec<(u64, Vec<usize>)> = forward.into_iter().chain(backward).map(laid_out).collect();
+    let mut orders: Vec<(u64, Vec<usize>)> =
+        forward.into_iter().chain(backward).map(laid_out).collect();
     let least = orders.iter().map(|(peak, _)| *peak).min().unwrap_or(0);
     // The sort is stable.
     orders.sort_by_key(|(peak, _)| if *peak <= about(least) { 0 } else { *peak });
@@ -95,7 +97,8 @@ fn improve(timeline: &mut Timeline<'_>, left: &mut u64) -> bool {
         }
         let [fewest, most] = &cut.ways;
         let ways = [Some(fewest), Some(most).filter(|most| *most != fewest)];
-        let tried = ways.into_iter().flatten().filter_map(|way| attempt(timeline, at, &window, way, left));
+        let tried =
+            ways.into_iter().flatten().filter_map(|way| attempt(timeline, at, &window, way, left));
         // The first of equal orders.
         let Some((worth, order)) = tried.min_by_key(|(worth, _)| *worth) else { break };
         timeline.order[window.clone()].copy_from_slice(&order);
@@ -126,11 +129,13 @@ fn attempt(
     let before = timeline.order[window.clone()].to_vec();
     let k = timeline.order[at];
     let of = |is_front: bool| {
-        let moments = window.clone().filter(move |m| front[*m - window.start] == is_front && *m != at);
+        let moments =
+            window.clone().filter(move |m| front[*m - window.start] == is_front && *m != at);
         moments.map(|m| before[m - window.start])
     };
     let moved = |m: &usize| *m != at && front[*m - window.start] != (*m < at);
-    let moved: Vec<usize> = window.clone().filter(moved).map(|m| before[m - window.start]).collect();
+    let moved: Vec<usize> =
+        window.clone().filter(moved).map(|m| before[m - window.start]).collect();
     if moved.is_empty() {
         return None;
     }

@@ -132,7 +132,10 @@ fn small_functions_have_the_best_order_nearly_always() {
         certain += usize::from(proven);
     }
     let shares = [by_rules, best, certain].map(|n| n * 100 / 600);
-    assert!(shares[1] >= 99 && shares[2] >= 85, "by rules, after the search, proven: {shares:?} of 100");
+    assert!(
+        shares[1] >= 99 && shares[2] >= 85,
+        "by rules, after the search, proven: {shares:?} of 100"
+    );
 }
 
 #[test]
@@ -149,7 +152,10 @@ fn a_search_lowers_what_rules_leave() {
         })
     };
     let [before, after] = sum(20, 100);
-    assert!(after * 100 <= before * 92, "the peaks together: {before} by rules, {after} after the search");
+    assert!(
+        after * 100 <= before * 92,
+        "the peaks together: {before} by rules, {after} after the search"
+    );
     let [before, after] = sum(2, 3000);
     assert!(after <= before);
 }
@@ -167,7 +173,9 @@ fn a_least_cut_is_the_least_load() {
                 let of = |k: usize| problem.steps[k].before.iter().all(|b| set >> b & 1 == 1);
                 set >> k & 1 == 0 && of(k) && (0..count).all(|s| set >> s & 1 == 0 || of(s))
             };
-            let loads = (0..1usize << count).filter(closed).map(|set| problem.load(k, |s| set >> s & 1 == 1));
+            let loads = (0..1usize << count)
+                .filter(closed)
+                .map(|set| problem.load(k, |s| set >> s & 1 == 1));
             let least = loads.min().unwrap();
             assert!(cut.load <= least, "seed {seed}, step {k}: {} of {least}", cut.load);
             // With several results or operands in place there are several matchings. The cut

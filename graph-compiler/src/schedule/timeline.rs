@@ -76,7 +76,8 @@ impl<'a> Timeline<'a> {
             }
         }
         let values = step.reads.iter().chain(&step.writes);
-        let dead: u64 = values.filter(|v| self.last[**v] == moment).map(|v| problem.values[*v].bytes).sum();
+        let dead: u64 =
+            values.filter(|v| self.last[**v] == moment).map(|v| problem.values[*v].bytes).sum();
         self.alive[moment + 1] = all - dead;
     }
 
@@ -99,7 +100,8 @@ impl<'a> Timeline<'a> {
         (self.moment[a], self.moment[b]) = (moment + 1, moment);
         self.weigh(moment);
         self.weigh(moment + 1);
-        let values = first.reads.len() + first.writes.len() + second.reads.len() + second.writes.len();
+        let values =
+            first.reads.len() + first.writes.len() + second.reads.len() + second.writes.len();
         *left = left.saturating_sub(4 + 2 * values as u64);
     }
 

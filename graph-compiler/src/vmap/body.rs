@@ -81,8 +81,9 @@ pub fn batch(body: &Body, inputs: &[Value], size: &Dim) -> Result<Vec<Value>> {
             continue;
         }
         let operands = equation.operands.iter();
-        let operands: Vec<&Value> =
-            operands.map(|v| values[*v].as_ref().expect("a body defines values before their use")).collect();
+        let operands: Vec<&Value> = operands
+            .map(|v| values[*v].as_ref().expect("a body defines values before their use"))
+            .collect();
         let results = map(&scope, body, equation, &operands, size)?;
         for (value, result) in equation.results.iter().zip(results) {
             values[*value] = Some(result);
@@ -164,12 +165,15 @@ fn map_region(
             RegionOutput::Batched => Ok((value.along(0, size, &Location::Unknown)?, true)),
             RegionOutput::Summed => {
                 let each = value.along(0, size, &Location::Unknown)?;
-                Ok((emit(Reduce::new(ReduceKind::Sum, [0]).into(), &each, &Location::Unknown)?, false))
+                Ok((
+                    emit(Reduce::new(ReduceKind::Sum, [0]).into(), &each, &Location::Unknown)?,
+                    false,
+                ))
             }
         };
         let outputs = batch(region, &inputs, size);
-        let outputs =
-            outputs.and_then(|values| values.iter().zip(wanted).map(output).collect::<Result<Vec<_>>>());
+        let outputs = outputs
+            .and_then(|values| values.iter().zip(wanted).map(output).collect::<Result<Vec<_>>>());
         let (tensors, flags) = match outputs {
             Ok(outputs) => outputs.into_iter().unzip(),
             Err(error) => {

@@ -119,11 +119,14 @@ fn select(function: &Function, inputs: &[(&str, usize)]) -> Result<Vec<Option<us
     let names: Vec<&str> = function.inputs.iter().map(|i| i.name.as_str()).collect();
     let mut axes = vec![None; names.len()];
     if inputs.is_empty() {
-        return Err(Diagnostic::new("no input is named to map over")
-            .help(format!("name some with the axis of the examples; inputs are {}", names.join(", "))));
+        return Err(Diagnostic::new("no input is named to map over").help(format!(
+            "name some with the axis of the examples; inputs are {}",
+            names.join(", ")
+        )));
     }
     for (wanted, axis) in inputs {
-        let below = |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'));
+        let below =
+            |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'));
         let matches: Vec<usize> = match function.input_index(wanted) {
             Some(i) => vec![i],
             None => (0..names.len()).filter(|i| below(names[*i])).collect(),

@@ -10,7 +10,9 @@
 use super::body::{Value, batch, moved};
 use crate::autodiff::values::{poison, with_tensors};
 use crate::autodiff::{current_scope, trace};
-use wengert_core::{Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor, TensorType};
+use wengert_core::{
+    Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor, TensorType,
+};
 
 /// The axis of each tensor of a value that runs over the examples. A tensor without such an axis
 /// is shared by all examples.
@@ -34,14 +36,16 @@ impl Axes for [Option<usize>] {
         if self.len() == tensors.len() {
             return Ok(self.to_vec());
         }
-        let paths: Vec<String> = tensors.iter().map(|(path, t)| format!("`{path}` ({})", t.ty())).collect();
+        let paths: Vec<String> =
+            tensors.iter().map(|(path, t)| format!("`{path}` ({})", t.ty())).collect();
         let help = match tensors {
             [(path, t)] if path.as_str().is_empty() => {
                 format!("give one axis, or `None`, for the {}", t.ty())
             }
             _ => format!("give an axis or `None` for each of {}", paths.join(", ")),
         };
-        Err(Diagnostic::new(format!("{} axes for {} tensors", self.len(), tensors.len())).help(help))
+        Err(Diagnostic::new(format!("{} axes for {} tensors", self.len(), tensors.len()))
+            .help(help))
     }
 }
 
@@ -107,7 +111,8 @@ pub fn vmap_axes<M: Differentiable, O: Differentiable>(
     let tensors = xs.tensors();
     let fail = |error: Diagnostic| poison(&error.within(&caller, "mapped here"));
     let usable = current_scope().and_then(|_| {
-        let unusable = |(_, t): &&(KeyPath, Tensor)| t.literal().is_none() && t.traced_value().is_err();
+        let unusable =
+            |(_, t): &&(KeyPath, Tensor)| t.literal().is_none() && t.traced_value().is_err();
         tensors.iter().find(unusable).map_or(Ok(()), |(_, t)| t.traced_value().map(|_| ()))
     });
     if let Err(error) = usable {
@@ -162,8 +167,9 @@ fn example(ty: &TensorType, axis: Option<usize>) -> TensorType {
 
 /// The common extent of the mapped axes.
 fn batch_size(tensors: &[(KeyPath, Tensor)], axes: &[Option<usize>]) -> Result<Dim> {
-    let name =
-        |path: &KeyPath| if path.as_str().is_empty() { "the tensor".into() } else { format!("`{path}`") };
+    let name = |path: &KeyPath| {
+        if path.as_str().is_empty() { "the tensor".into() } else { format!("`{path}`") }
+    };
     let made = |t: &Tensor| t.defined_at().unwrap_or_default();
     let mut size: Option<(&Dim, &KeyPath, &Tensor)> = None;
     for ((path, tensor), axis) in tensors.iter().zip(axes) {
@@ -175,9 +181,15 @@ fn batch_size(tensors: &[(KeyPath, Tensor)], axes: &[Option<usize>]) -> Result<D
                     name(path),
                     tensor.ty()
                 ))
-                .help("capture it in the closure, or give it no axis, so that all examples share it"),
-                rank => Diagnostic::new(format!("{} of type {} has no axis {axis}", name(path), tensor.ty()))
-                    .help(format!("its axes are 0 to {}", rank - 1)),
+                .help(
+                    "capture it in the closure, or give it no axis, so that all examples share it",
+                ),
+                rank => Diagnostic::new(format!(
+                    "{} of type {} has no axis {axis}",
+                    name(path),
+                    tensor.ty()
+                ))
+                .help(format!("its axes are 0 to {}", rank - 1)),
             };
             return Err(error.at(made(tensor), "it is made here"));
         };

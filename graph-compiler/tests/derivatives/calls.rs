@@ -11,13 +11,17 @@ use wengert_core::{DType, Differentiable, Literal, Tensor, TensorType};
 type List = WengertList<Tensor, Tensor>;
 
 fn layer() -> List {
-    trace(&number(0.0), |x| (x.tanh() * 1.5 - x.square() * 0.25).sin()).unwrap().named("layer").unwrap()
+    trace(&number(0.0), |x| (x.tanh() * 1.5 - x.square() * 0.25).sin())
+        .unwrap()
+        .named("layer")
+        .unwrap()
 }
 
 /// The number of equations in the text: each function counts once.
 fn written(f: &Function) -> usize {
     fn count(body: &Body) -> usize {
-        let regions = body.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
+        let regions =
+            body.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
         body.equations.len() + regions.map(|r| count(r)).sum::<usize>()
     }
     count(&f.body) + f.body.callees().iter().map(|c| count(c.body)).sum::<usize>()
@@ -43,7 +47,9 @@ fn a_function_is_differentiated_once() {
     assert_eq!(written(&ten) - written(&two), 2 * 8);
     assert_eq!(written(&two) - written(&one), 2);
     let inline = build(&[scalar()], |x| {
-        vec![grad(&x[0], |x| (0..10).fold(x.clone(), |x, _| (x.tanh() * 1.5 - x.square() * 0.25).sin()))]
+        vec![grad(&x[0], |x| {
+            (0..10).fold(x.clone(), |x, _| (x.tanh() * 1.5 - x.square() * 0.25).sin())
+        })]
     });
     assert_eq!(value(&ten, 0.3), value(&inline, 0.3));
     // The text contains each function once, and parses back.
@@ -66,7 +72,8 @@ fn functions_of_functions_stay_small_at_any_order() {
         let f = tower(depth);
         let first = build(&[scalar()], |x| vec![grad(&x[0], |x| f.call(x))]);
         let second = build(&[scalar()], |x| vec![grad(&x[0], |x| grad(x, |x| f.call(x)))]);
-        let along = build(&[scalar()], |x| vec![jvp(&x[0], &number(1.0), |x| grad(x, |x| f.call(x))).1]);
+        let along =
+            build(&[scalar()], |x| vec![jvp(&x[0], &number(1.0), |x| grad(x, |x| f.call(x))).1]);
         [written(&first), written(&second), written(&along)]
     };
     let (two, four, six) = (sizes(2), sizes(4), sizes(6));
@@ -77,8 +84,9 @@ fn functions_of_functions_stay_small_at_any_order() {
     let inline = |x: &Tensor, f: &dyn Fn(&Tensor) -> Tensor| f(&f(x)) * 0.5;
     let plain = |x: &Tensor| (x.tanh() * 1.5 - x.square() * 0.25).sin();
     let f = tower(2);
-    let second =
-        |f: &dyn Fn(&Tensor) -> Tensor| build(&[scalar()], |x| vec![grad(&x[0], |x| grad(x, |x| f(x)))]);
+    let second = |f: &dyn Fn(&Tensor) -> Tensor| {
+        build(&[scalar()], |x| vec![grad(&x[0], |x| grad(x, |x| f(x)))])
+    };
     let by_name = value(&second(&|x| f.call(x)), 0.3);
     let in_place = value(&second(&|x| inline(x, &|x| inline(x, &plain))), 0.3);
     assert!((by_name - in_place).abs() < 1e-14 * in_place.abs(), "{by_name} {in_place}");
@@ -124,7 +132,10 @@ fn only_what_varies_is_differentiated() {
         let (a, b) = grad(&both, |x| product.call(x));
         vec![by_first, a, b]
     });
-    assert_eq!(names(&f), ["product.forward", "product.pullback", "product.forward.2", "product.pullback.2"]);
+    assert_eq!(
+        names(&f),
+        ["product.forward", "product.pullback", "product.forward.2", "product.pullback.2"]
+    );
     let results = run(&f, &[Literal::from(0.5), Literal::from(0.7)]);
     assert_eq!(results[0], results[1]);
     assert_eq!(results[1].get(0).to_f64(), 0.5f64.exp() * 0.7f64.sin());
@@ -156,11 +167,13 @@ fn the_cotangent_of_a_closure_is_that_of_what_it_captured() {
     }
     let f = build(&[scalar(), scalar(), scalar()], |v| {
         let slope = v[0].exp();
-        let activation = trace(&number(0.0), |x| x.tanh() * &slope).unwrap().named("activation").unwrap();
+        let activation =
+            trace(&number(0.0), |x| x.tanh() * &slope).unwrap().named("activation").unwrap();
         let model = Model { activation, weight: v[1].clone() };
         let paths: Vec<String> = model.tensors().iter().map(|(path, _)| path.to_string()).collect();
         assert_eq!(paths, ["activation.0", "weight"]);
-        let (y, pullback) = vjp(&model, |m| m.activation.call(&m.activation.call(&(&v[2] * &m.weight))));
+        let (y, pullback) =
+            vjp(&model, |m| m.activation.call(&m.activation.call(&(&v[2] * &m.weight))));
         let cotangent = pullback(&number(1.0));
         vec![y, cotangent.activation[0].clone(), cotangent.weight]
     });
@@ -201,11 +214,17 @@ fn a_closure_is_chosen_at_run_time_and_differentiated() {
         run(&f, &inputs).iter().map(|l| l.get(0).to_f64()).collect()
     };
     // The chosen functions applied twice: a²x and b³x⁴. The index is clamped.
-    assert_eq!((at(0), at(1), at(7)), (vec![20.0, 0.0], vec![0.0, 27.0 * 625.0], vec![0.0, 27.0 * 625.0]));
+    assert_eq!(
+        (at(0), at(1), at(7)),
+        (vec![20.0, 0.0], vec![0.0, 27.0 * 625.0], vec![0.0, 27.0 * 625.0])
+    );
     let message = |error: wengert_core::Diagnostic| error.to_string();
     let one = trace(&number(0.0), |x| x.neg()).unwrap();
     let none: &[List] = &[];
-    assert!(message(WengertList::choose(&number(0.0), none).unwrap_err()).contains("no list to choose from"));
+    assert!(
+        message(WengertList::choose(&number(0.0), none).unwrap_err())
+            .contains("no list to choose from")
+    );
     let other = trace(&Tensor::constant(0.0f32), |x| x.neg()).unwrap();
     let error = message(WengertList::choose(&number(0.0), &[one.clone(), other]).unwrap_err());
     assert!(error.contains("list 1 has another signature than list 0"), "{error}");

@@ -68,7 +68,9 @@ fn compare(
     }
     let tangents = flat(&run(&forward, &join(x, &t)));
     let of_differences = !SAY_OTHERWISE.iter().any(|name| what.split(' ').next() == Some(name));
-    if of_differences && floats(&inputs).chain(outputs.iter().cloned()).all(|ty| ty.dtype == DType::F64) {
+    if of_differences
+        && floats(&inputs).chain(outputs.iter().cloned()).all(|ty| ty.dtype == DType::F64)
+    {
         assert_derivative(&tangents, &primal, x, &t, tolerance, what);
     }
     let cotangents = flat(&run(&reverse, &join(x, &c)));
@@ -156,7 +158,11 @@ fn every_op_has_the_derivative_that_finite_differences_have() {
         }
         // An op with a rule is compared at least once. An op without one may be compared too; its
         // derivative must be zero.
-        assert!(entry.derivative == "zero" || compared > 0, "no sample of {} has float results", entry.name);
+        assert!(
+            entry.derivative == "zero" || compared > 0,
+            "no sample of {} has float results",
+            entry.name
+        );
     }
 }
 

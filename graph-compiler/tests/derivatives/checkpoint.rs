@@ -37,9 +37,9 @@ fn network(policy: &Option<Checkpoint>) -> impl Fn(&Values) -> Tensor + '_ {
         let block = |x: &Tensor| match policy {
             None => layers(&vec![x.clone(), v[1].clone(), v[2].clone()]),
             // The matrices are captures.
-            Some(policy) => {
-                checkpoint(policy.clone(), x, |x| layers(&vec![x.clone(), v[1].clone(), v[2].clone()]))
-            }
+            Some(policy) => checkpoint(policy.clone(), x, |x| {
+                layers(&vec![x.clone(), v[1].clone(), v[2].clone()])
+            }),
         };
         block(&(block(&v[0]) * 0.01)).sum()
     }
@@ -165,8 +165,11 @@ fn saved_residuals_are_told_by_line() {
     };
     let line = line!() + 1;
     let all = table(&|x, w| saved_residuals(x, |x| ((x * w).sin() * x).sum()).unwrap());
-    let rows: Vec<String> =
-        all.to_string().lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let rows: Vec<String> = all
+        .to_string()
+        .lines()
+        .map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
     assert_eq!(rows.len(), 4, "{all}");
     assert!(rows[0].starts_with("(captured) f64[3] 24 bytes "), "{all}");
     assert!(rows[0].ends_with("read by jvp(mul)"), "{all}");
@@ -183,6 +186,8 @@ fn saved_residuals_are_told_by_line() {
     let tape = table(&|x, _| saved_residuals(x, looped).unwrap());
     assert_eq!(tape.stored_bytes().unwrap().to_string(), (7 * 24).to_string(), "{tape}");
     assert_eq!(tape.stored().map(|r| r.ty.to_string()).collect::<Vec<_>>(), ["f64[7,3]"]);
-    let few = table(&|x, _| saved_residuals(x, |x| checkpoint(Checkpoint::nothing(), x, looped)).unwrap());
+    let few = table(&|x, _| {
+        saved_residuals(x, |x| checkpoint(Checkpoint::nothing(), x, looped)).unwrap()
+    });
     assert_eq!(few.stored().count(), 0, "{few}");
 }

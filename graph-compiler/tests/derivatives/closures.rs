@@ -47,7 +47,10 @@ fn derivatives_nest() {
     assert_close(&[at(x, |x| e(x, |x| d(x, |x| e(x, tanh))))], &[third], 1e-14, "mixed");
     assert_close(&[at(x, |x| d(x, |x| e(x, |x| d(x, tanh))))], &[third], 1e-14, "mixed");
     // The fifth derivative of x⁵ is 5!.
-    assert_eq!(at(1.7, |x| d(x, |x| d(x, |x| d(x, |x| d(x, |x| d(x, |x| x * x * x * x * x)))))), 120.0);
+    assert_eq!(
+        at(1.7, |x| d(x, |x| d(x, |x| d(x, |x| d(x, |x| d(x, |x| x * x * x * x * x)))))),
+        120.0
+    );
 }
 
 #[test]
@@ -138,9 +141,13 @@ fn nothing_is_emitted_for_what_does_not_depend_on_the_input() {
 fn every_derivative_equation_names_its_rule_and_its_origin() {
     let scalar = TensorType::scalar(DType::F64);
     let f = build(&[scalar], |x| vec![grad(&x[0], |x: &Tensor| tanh(x) * x)]);
-    let texts: Vec<String> = f.body.equations.iter().map(|e| f.locations.describe(e.location)).collect();
+    let texts: Vec<String> =
+        f.body.equations.iter().map(|e| f.locations.describe(e.location)).collect();
     assert!(texts.iter().any(|t| t.starts_with("jvp(tanh) of ")), "{texts:?}");
-    assert!(texts.iter().any(|t| t.starts_with("transpose(mul_zero) of jvp(mul) of ")), "{texts:?}");
+    assert!(
+        texts.iter().any(|t| t.starts_with("transpose(mul_zero) of jvp(mul) of ")),
+        "{texts:?}"
+    );
     for (text, equation) in texts.iter().zip(&f.body.equations) {
         let named = text.contains("closures.rs:") || equation.op.name() == "constant";
         assert!(named, "{}: {text}", equation.op.name());
@@ -151,7 +158,9 @@ fn every_derivative_equation_names_its_rule_and_its_origin() {
 fn shared_values_stay_shared() {
     // x ↦ x², thirty times. Without sharing it has 2³⁰ equations.
     let scalar = TensorType::scalar(DType::F64);
-    let f = build(&[scalar], |x| vec![grad(&x[0], |x: &Tensor| (0..30).fold(x.clone(), |y, _| &y * &y))]);
+    let f = build(&[scalar], |x| {
+        vec![grad(&x[0], |x: &Tensor| (0..30).fold(x.clone(), |y, _| &y * &y))]
+    });
     assert!(f.body.equations.len() < 30 * 8, "{}", f.body.equations.len());
 }
 
@@ -176,7 +185,8 @@ fn mistakes_are_explained() {
     assert!(text.contains("no floats to differentiate"), "{text}");
     let text = message(&|x| vjp(x, tanh).1(&x.sum()));
     assert!(text.contains("the cotangent has type f32[], the value has f32[3]"), "{text}");
-    let text = message(&|x| grad(x, |x: &Tensor| x.binary(Binary::Add, &Tensor::constant(1.0f64)).sum()));
+    let text =
+        message(&|x| grad(x, |x: &Tensor| x.binary(Binary::Add, &Tensor::constant(1.0f64)).sum()));
     assert!(text.contains("operands have dtypes f32 and f64"), "{text}");
     // A tensor that escapes from its closure.
     let text = message(&|x| {

@@ -33,7 +33,9 @@ fn row(x: &Tensor, i: usize) -> Tensor {
 fn stack(rows: &[Tensor]) -> Tensor {
     let rows: Vec<Tensor> = rows
         .iter()
-        .map(|r| r.reshape(std::iter::once(1usize.into()).chain(r.shape().to_vec()).collect::<Vec<_>>()))
+        .map(|r| {
+            r.reshape(std::iter::once(1usize.into()).chain(r.shape().to_vec()).collect::<Vec<_>>())
+        })
         .collect();
     Tensor::apply(wengert_core::op::Concatenate { axis: 0 }, &rows.iter().collect::<Vec<_>>())
 }
@@ -62,8 +64,8 @@ impl How {
                     let t = if reverse { count - 1 - t } else { t };
                     (carry, made[t]) = step(&carry, &xs.iter().map(|x| row(x, t)).collect());
                 }
-                let stacks =
-                    (0..made[0].len()).map(|i| stack(&made.iter().map(|m| m[i].clone()).collect::<Vec<_>>()));
+                let stacks = (0..made[0].len())
+                    .map(|i| stack(&made.iter().map(|m| m[i].clone()).collect::<Vec<_>>()));
                 (carry, stacks.collect())
             }
         }
@@ -315,7 +317,10 @@ const PROGRAMS: &[(&str, Program)] = &[
 const H: [usize; 1] = [3];
 
 fn types() -> Vec<TensorType> {
-    [&H[..], &[4, 3], &[3, 3]].iter().map(|s| TensorType::new(DType::F64, s.iter().copied())).collect()
+    [&H[..], &[4, 3], &[3, 3]]
+        .iter()
+        .map(|s| TensorType::new(DType::F64, s.iter().copied()))
+        .collect()
 }
 
 fn dot(a: &[Tensor], b: &[Tensor]) -> Tensor {
@@ -334,7 +339,8 @@ fn derivatives(how: How, program: Program) -> Function {
         let reverse_on_reverse = grad(&x, |x| dot(&grad(x, f), &t));
         let (_, forward_on_reverse) = jvp(&x, &t, |x| grad(x, f));
         let reverse_on_forward = grad(&x, |x| jvp(x, &t, f).1);
-        [vec![value, along], gradient, reverse_on_reverse, forward_on_reverse, reverse_on_forward].concat()
+        [vec![value, along], gradient, reverse_on_reverse, forward_on_reverse, reverse_on_forward]
+            .concat()
     })
 }
 
@@ -346,7 +352,8 @@ fn inputs(seed: u64) -> Vec<Literal> {
 #[test]
 fn every_construct_has_the_derivatives_of_what_it_stands_for() {
     for (name, program) in PROGRAMS {
-        let [kept, several, unrolled] = [Kept, Several, Unrolled].map(|how| derivatives(how, *program));
+        let [kept, several, unrolled] =
+            [Kept, Several, Unrolled].map(|how| derivatives(how, *program));
         assert!(kept.body.equations.iter().any(|e| e.op.control().is_some()), "{name}");
         for seed in [3, 0x5eed] {
             let x = inputs(seed);
@@ -389,7 +396,9 @@ fn the_graph_of_a_loop_does_not_grow_with_its_steps() {
 fn stacks(function: &Function) -> Vec<Vec<String>> {
     let body = &function.body;
     let of = |e: &Equation| match &e.op {
-        Op::Scan(op) => Some(e.results[op.carries..].iter().map(|v| body.ty(*v).to_string()).collect()),
+        Op::Scan(op) => {
+            Some(e.results[op.carries..].iter().map(|v| body.ty(*v).to_string()).collect())
+        }
         _ => None,
     };
     body.equations.iter().filter_map(of).collect()
@@ -407,7 +416,8 @@ fn the_tape_holds_what_the_transposed_step_reads_and_nothing_else() {
     // The stacks are the cosine of the sum, and the carry, which d/dk needs. x is an input, so its
     // slices are not stacked.
     assert_eq!(stacks(&function), [vec!["f64[7,3]", "f64[7,3]"], vec!["f64[7,3]"]], "{}", function);
-    let step = &function.body.equations.iter().find(|e| matches!(e.op, Op::Scan(_))).unwrap().regions[0];
+    let step =
+        &function.body.equations.iter().find(|e| matches!(e.op, Op::Scan(_))).unwrap().regions[0];
     assert!(step.equations.iter().all(|e| e.op.name() != "exp"), "{}", function);
 }
 
@@ -424,28 +434,43 @@ fn the_gradient_of_a_captured_matrix_is_one_product_behind_the_loop() {
         last[0].square().sum()
     };
     let function = build(&types, |v| grad(&v.to_vec(), |v: &Values| loss(Kept, v)));
-    let scans: Vec<_> = function.body.equations.iter().filter(|e| matches!(e.op, Op::Scan(_))).collect();
+    let scans: Vec<_> =
+        function.body.equations.iter().filter(|e| matches!(e.op, Op::Scan(_))).collect();
     let Op::Scan(backwards) = &scans[1].op else { unreachable!("both are scans") };
     // The backward loop carries the state's cotangent. Its only products are the two that compute
     // that cotangent.
-    let count = |body: &Body| body.equations.iter().filter(|e| matches!(e.op, Op::DotGeneral(_))).count();
-    assert_eq!((scans.len(), backwards.carries, count(&scans[1].regions[0])), (2, 1, 2), "{function}");
+    let count =
+        |body: &Body| body.equations.iter().filter(|e| matches!(e.op, Op::DotGeneral(_))).count();
+    assert_eq!(
+        (scans.len(), backwards.carries, count(&scans[1].regions[0])),
+        (2, 1, 2),
+        "{function}"
+    );
     // After the loop there is one product for each use, over steps and rows.
     let over_steps = |e: &Equation| matches!(&e.op, Op::DotGeneral(op) if op.contract.0.len() == 2);
     assert_eq!(function.body.equations.iter().filter(|e| over_steps(e)).count(), 2, "{function}");
     let unrolled = build(&types, |v| grad(&v.to_vec(), |v: &Values| loss(Unrolled, v)));
     let mut random = Random(0x5eed);
     let inputs: Vec<Literal> = types.iter().map(|ty| random.literal(ty)).collect();
-    assert_close(&flat(&run(&function, &inputs)), &flat(&run(&unrolled, &inputs)), 1e-12, "gradient");
+    assert_close(
+        &flat(&run(&function, &inputs)),
+        &flat(&run(&unrolled, &inputs)),
+        1e-12,
+        "gradient",
+    );
 
     // If the number of steps is only known at run time, the gradient's sum is carried. So steps
     // that are not taken cost nothing.
     let counted = build(&[ty(&[2, 3]), ty(&[3, 3]), TensorType::scalar(DType::I32)], |v| {
-        let step = |w: &Tensor| control::fori_upto(&v[2], 7usize, &v[0], |_, h| h.dot(w).tanh()).sum();
+        let step =
+            |w: &Tensor| control::fori_upto(&v[2], 7usize, &v[0], |_, h| h.dot(w).tanh()).sum();
         vec![grad(&v[1], step)]
     });
-    let mut scans =
-        counted.body.equations.iter().filter_map(|e| if let Op::Scan(op) = &e.op { Some(op) } else { None });
+    let mut scans = counted
+        .body
+        .equations
+        .iter()
+        .filter_map(|e| if let Op::Scan(op) = &e.op { Some(op) } else { None });
     assert_eq!(scans.next_back().map(|op| op.carries), Some(2), "{counted}");
 }
 
@@ -485,7 +510,8 @@ fn error(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Tensor) -> String {
 fn reverse_mode_through_an_unbounded_loop_names_the_ways_out() {
     let ty = TensorType::scalar(DType::F64);
     let text = error(&[ty], |v| {
-        let f = |x: &Tensor| control::while_loop(x, |c| c.lt(Tensor::constant(10.0f64)), |c| c * 2.0);
+        let f =
+            |x: &Tensor| control::while_loop(x, |c| c.lt(Tensor::constant(10.0f64)), |c| c * 2.0);
         vjp(&v[0], f).1(&Tensor::constant(1.0f64))
     });
     for part in ["without a bound", "while_at_most", "scan", "jvp", "control.rs:"] {
@@ -496,9 +522,13 @@ fn reverse_mode_through_an_unbounded_loop_names_the_ways_out() {
 #[test]
 fn mistakes_in_control_flow_say_what_and_where() {
     let ty = |shape: &[usize]| TensorType::new(DType::F32, shape.iter().copied());
-    let grows =
-        error(&[ty(&[2]), ty(&[5])], |v| control::fold(&v[0], &v[1], |c, _| c.pad(&[(0, 1)], 0.0f32)).sum());
-    assert!(grows.contains("the carries have types (f32[2])") && grows.contains("control.rs:"), "{grows}");
+    let grows = error(&[ty(&[2]), ty(&[5])], |v| {
+        control::fold(&v[0], &v[1], |c, _| c.pad(&[(0, 1)], 0.0f32)).sum()
+    });
+    assert!(
+        grows.contains("the carries have types (f32[2])") && grows.contains("control.rs:"),
+        "{grows}"
+    );
     let differs = error(&[ty(&[2])], |v| {
         let p = v[0].sum().gt(Tensor::constant(0.0f32));
         control::cond(&p, || v[0].clone(), || v[0].sum())
@@ -506,9 +536,14 @@ fn mistakes_in_control_flow_say_what_and_where() {
     assert!(differs.contains("region 1 gives (f32[]), region 0 gives (f32[2])"), "{differs}");
     let scalar = error(&[ty(&[])], |v| control::map(&v[0], |x| x * 2.0));
     assert!(scalar.contains("has no first axis to slice along"), "{scalar}");
-    let lengths = error(&[ty(&[2]), ty(&[3])], |v| control::map(&v.to_vec(), |x: &Values| &x[0] + &x[1]));
-    assert!(lengths.contains("has 3 parts along its first axis, another tensor has 2"), "{lengths}");
-    let condition = error(&[ty(&[2])], |v| control::while_loop(&v[0], |c| c.lt(c.zeros_like()), |c| c * 2.0));
+    let lengths =
+        error(&[ty(&[2]), ty(&[3])], |v| control::map(&v.to_vec(), |x: &Values| &x[0] + &x[1]));
+    assert!(
+        lengths.contains("has 3 parts along its first axis, another tensor has 2"),
+        "{lengths}"
+    );
+    let condition =
+        error(&[ty(&[2])], |v| control::while_loop(&v[0], |c| c.lt(c.zeros_like()), |c| c * 2.0));
     assert!(condition.contains("it gives one bool[]"), "{condition}");
 }
 
@@ -587,8 +622,11 @@ mod counted {
 
 /// The gradient of a loop of x ← sin(k·x). The loop ends when its counter reaches an input.
 fn sines(checkpoints: usize) -> Function {
-    let types =
-        [TensorType::scalar(DType::F64), TensorType::scalar(DType::F64), TensorType::scalar(DType::I32)];
+    let types = [
+        TensorType::scalar(DType::F64),
+        TensorType::scalar(DType::F64),
+        TensorType::scalar(DType::I32),
+    ];
     build(&types, |v| {
         let f = |x: &Values| {
             let init = (Tensor::constant(0i32), x[0].clone());
@@ -633,7 +671,9 @@ fn examples_take_their_own_ways_and_numbers_of_steps() {
         let one = build(&types(), gradient_of(gradient));
         let batched: Vec<TensorType> = types()
             .iter()
-            .map(|ty| ty.with_shape(std::iter::once(B.into()).chain(ty.shape.clone()).collect::<Vec<_>>()))
+            .map(|ty| {
+                ty.with_shape(std::iter::once(B.into()).chain(ty.shape.clone()).collect::<Vec<_>>())
+            })
             .collect();
         let all = build(&batched, |v| vmap(&v.to_vec(), gradient));
         let mut random = Random(0xba7c);
@@ -642,7 +682,8 @@ fn examples_take_their_own_ways_and_numbers_of_steps() {
         let stacked: Vec<Literal> = (0..3)
             .map(|i| {
                 let values: Vec<f64> = examples.iter().flat_map(|e| flat(&e[i..=i])).collect();
-                let shape: Vec<usize> = std::iter::once(B).chain(examples[0][i].shape().to_vec()).collect();
+                let shape: Vec<usize> =
+                    std::iter::once(B).chain(examples[0][i].shape().to_vec()).collect();
                 Literal::from_vec(&shape, values).unwrap()
             })
             .collect();

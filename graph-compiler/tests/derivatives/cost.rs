@@ -16,7 +16,8 @@ fn f64s(shape: &[usize]) -> TensorType {
 fn cost(function: &Function) -> [u64; 4] {
     let compiled = compile_kernels(function, &Target::cpu(), &Options::default()).unwrap();
     let program = Program::from_functions(vec![function.clone()]).unwrap();
-    let plan = compile(&program, "f", &Binding::new(), &Target::cpu(), &Options::default()).unwrap();
+    let plan =
+        compile(&program, "f", &Binding::new(), &Target::cpu(), &Options::default()).unwrap();
     let account = account(&plan);
     let kernels = compiled.kernels.kernels.len() as u64;
     [compiled.function.body.equations.len() as u64, kernels, account.arena, account.peak.bytes]
@@ -56,7 +57,9 @@ fn compare(
         let compiled = compile_kernels(f, &Target::cpu(), &Options::default()).unwrap();
         format!("{}", compiled.function)
     };
-    for (i, unit) in ["equations", "kernels", "bytes of arena", "bytes at the peak"].iter().enumerate() {
+    for (i, unit) in
+        ["equations", "kernels", "bytes of arena", "bytes at the peak"].iter().enumerate()
+    {
         assert!(
             derived_cost[i] <= written_cost[i],
             "{what}: {} {unit}, by hand {}\n{}\nby hand\n{}",
@@ -88,7 +91,8 @@ fn trace_of_a_product() {
         },
     );
     // The diagonal of the product, with the chain rule by hand.
-    let eye = || Tensor::iota(DType::I32, [5usize, 5], 0).eq(Tensor::iota(DType::I32, [5usize, 5], 1));
+    let eye =
+        || Tensor::iota(DType::I32, [5usize, 5], 0).eq(Tensor::iota(DType::I32, [5usize, 5], 1));
     let trace = move |c: &Tensor| eye().select(c, &c.zeros_like()).sum();
     compare(
         "tr(A·B) as a product",
@@ -99,7 +103,11 @@ fn trace_of_a_product() {
             let (a, b) = (&v[0], &v[1]);
             let c = a.dot(b);
             let identity = eye().convert(DType::F64);
-            vec![trace(&c), identity.dot(&b.matrix_transpose()), a.matrix_transpose().dot(&identity)]
+            vec![
+                trace(&c),
+                identity.dot(&b.matrix_transpose()),
+                a.matrix_transpose().dot(&identity),
+            ]
         },
     );
 }

@@ -2,11 +2,17 @@
 //! inside a program; opaque functions.
 
 use super::support::*;
-use wengert_compiler::autodiff::function::{Grad, Jvp, grad as grad_of_function, jvp as jvp_of_function};
+use wengert_compiler::autodiff::function::{
+    Grad, Jvp, grad as grad_of_function, jvp as jvp_of_function,
+};
 use wengert_compiler::autodiff::operators::{grad, jvp, linearize, vjp};
-use wengert_compiler::autodiff::rules::{call, checkpoint, custom_jvp, custom_vjp, opaque, with_derivative};
+use wengert_compiler::autodiff::rules::{
+    call, checkpoint, custom_jvp, custom_vjp, opaque, with_derivative,
+};
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::{cond, fori, scan, scan_checkpointed, while_at_most, while_checkpointed};
+use wengert_core::graph::control::{
+    cond, fori, scan, scan_checkpointed, while_at_most, while_checkpointed,
+};
 use wengert_core::graph::{Function, Program, parse_program};
 use wengert_core::op::Checkpoint;
 use wengert_core::{DType, Diagnostic, Literal, Tensor, TensorType};
@@ -50,8 +56,9 @@ fn rules_hold_in_every_mode_and_order() {
     let y = x.tanh();
     let (first, second) = (1.0 - y * y, -2.0 * y * (1.0 - y * y));
     for (name, f) in [("jvp", tanh_j as Scalar), ("vjp", tanh_v as Scalar)] {
-        let close =
-            |got: f64, wanted: f64, what| assert_close(&[got], &[wanted], 1e-14, &format!("{name}: {what}"));
+        let close = |got: f64, wanted: f64, what| {
+            assert_close(&[got], &[wanted], 1e-14, &format!("{name}: {what}"))
+        };
         close(at(x, f), y, "value");
         close(at(x, |x| grad(x, f)), first, "reverse");
         close(at(x, |x| forward(x, f)), first, "forward");
@@ -125,8 +132,10 @@ fn arguments_and_results_may_be_models_with_integers_among_them() {
 #[test]
 fn captured_values_are_constants_of_the_rule() {
     // f(x) = c·x. Its rule gives 10·c.
-    let f = |x: &Tensor, c: &Tensor| custom_vjp(x, |x| (x * c, ()), |(), ct: &Tensor| ct * c * 10.0);
-    let g = |x: &Tensor, c: &Tensor| custom_jvp(x, |x| x * c, |_, _: &Tensor, t: &Tensor| t * c * 10.0);
+    let f =
+        |x: &Tensor, c: &Tensor| custom_vjp(x, |x| (x * c, ()), |(), ct: &Tensor| ct * c * 10.0);
+    let g =
+        |x: &Tensor, c: &Tensor| custom_jvp(x, |x| x * c, |_, _: &Tensor, t: &Tensor| t * c * 10.0);
     let values = build(&[scalar(), scalar()], |v| {
         let (x, c) = (&v[0], &v[1]);
         vec![
@@ -139,11 +148,16 @@ fn captured_values_are_constants_of_the_rule() {
     });
     assert_eq!(flat(&run(&values, &[2.0f64.into(), 3.0f64.into()])), [6.0, 30.0, 30.0, 30.0, 30.0]);
 
-    for error in [error_of(|x| grad(x, |x| f(&(x * 1.0), x))), error_of(|x| forward(x, |x| g(&(x * 1.0), x)))]
-    {
+    for error in [
+        error_of(|x| grad(x, |x| f(&(x * 1.0), x))),
+        error_of(|x| forward(x, |x| g(&(x * 1.0), x))),
+    ] {
         let text = error.to_string();
         assert!(text.contains("captures a value that is differentiated"), "{text}");
-        assert!(text.contains("stop_gradient") && text.matches("custom.rs:").count() >= 2, "{text}");
+        assert!(
+            text.contains("stop_gradient") && text.matches("custom.rs:").count() >= 2,
+            "{text}"
+        );
     }
 }
 
@@ -169,11 +183,15 @@ fn forward_mode_of_a_rule_that_is_not_linear_is_an_error_with_its_line() {
 fn surgery_scales_replaces_and_clips_inside_an_unrolled_recurrence() {
     assert_eq!(at(2.0, |x| grad(x, |x| with_derivative(&x.square(), |ct| ct * 3.0))), 12.0);
     assert_eq!(at(2.0, |x| forward(x, |x| with_derivative(&x.square(), |ct| ct * 3.0))), 12.0);
-    assert_eq!(at(2.0, |x| grad(x, |x| with_derivative(&x.square(), |ct| ct.ones_like() * 7.0))), 28.0);
+    assert_eq!(
+        at(2.0, |x| grad(x, |x| with_derivative(&x.square(), |ct| ct.ones_like() * 7.0))),
+        28.0
+    );
     // h ← 3h, ten times. The gradient 3¹⁰ is clipped to 2 at each step backwards, and is 3·2 at the
     // end.
-    let recurrence =
-        |x: &Tensor| (0..10).fold(x.clone(), |h, _| with_derivative(&(h * 3.0), |ct| ct.clamp(-2.0, 2.0)));
+    let recurrence = |x: &Tensor| {
+        (0..10).fold(x.clone(), |h, _| with_derivative(&(h * 3.0), |ct| ct.clamp(-2.0, 2.0)))
+    };
     assert_eq!(at(1.0, |x| grad(x, recurrence)), 6.0);
     assert_eq!(at(1.0, recurrence), 59049.0);
 }
@@ -187,7 +205,10 @@ type Repeat = fn(&Tensor, &dyn Fn(&Tensor) -> Tensor) -> Tensor;
 fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
     let constructs: [(&str, Repeat); 8] = [
         ("scan", |x, step| {
-            scan(x, &x.broadcast_in_dim(vec![10usize.into()], &[]), |h, _| (step(h), Vec::<Tensor>::new())).0
+            scan(x, &x.broadcast_in_dim(vec![10usize.into()], &[]), |h, _| {
+                (step(h), Vec::<Tensor>::new())
+            })
+            .0
         }),
         ("scan_checkpointed", |x, step| {
             scan_checkpointed(2, x, &x.broadcast_in_dim(vec![10usize.into()], &[]), |h, _| {
@@ -208,8 +229,12 @@ fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
             )
             .1
         }),
-        ("cond", |x, step| (0..10).fold(x.clone(), |h, _| cond(&h.gt(0.0), || step(&h), || &h * 17.0))),
-        ("checkpoint", |x, step| (0..10).fold(x.clone(), |h, _| checkpoint(Checkpoint::nothing(), &h, step))),
+        ("cond", |x, step| {
+            (0..10).fold(x.clone(), |h, _| cond(&h.gt(0.0), || step(&h), || &h * 17.0))
+        }),
+        ("checkpoint", |x, step| {
+            (0..10).fold(x.clone(), |h, _| checkpoint(Checkpoint::nothing(), &h, step))
+        }),
     ];
     for (name, construct) in constructs {
         let clipped = |h: &Tensor| with_derivative(&(h * 3.0), |ct| ct.clamp(-2.0, 2.0));
@@ -231,7 +256,11 @@ fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
         let slope = 1.5f64.powi(10);
         assert_eq!(at(1.0, |x| grad(x, |x| construct(x, &halved))), slope, "{name}");
         assert_eq!(at(1.0, |x| forward(x, |x| construct(x, &halved))), slope, "{name}");
-        assert_eq!(at(1.0, |x| linearize(x, |x| construct(x, &halved)).1.push_forward(x)), slope, "{name}");
+        assert_eq!(
+            at(1.0, |x| linearize(x, |x| construct(x, &halved)).1.push_forward(x)),
+            slope,
+            "{name}"
+        );
         // A rule of second order: the step is not linear, and the derivative that its rule gives is
         // differentiated again.
         let bent = |h: &Tensor| with_derivative(&(h.sin() * 1.2), |ct| ct * 0.9);
@@ -294,8 +323,9 @@ fn a_call_is_differentiated_inside_and_an_opaque_one_is_not() {
     // An opaque function may occur where nothing is differentiated.
     assert_eq!(at(2.0, |x| grad(x, |y| y * secret(&x.zeros_like()) + y)), 1.0);
     // With a rule it is differentiable.
-    let known =
-        |x: &Tensor| custom_vjp(x, |x| (secret(x), x.clone()), |x: &Tensor, ct: &Tensor| ct * x.cos());
+    let known = |x: &Tensor| {
+        custom_vjp(x, |x| (secret(x), x.clone()), |x: &Tensor, ct: &Tensor| ct * x.cos())
+    };
     assert_eq!(at(0.0, |x| grad(x, known)), 1.0);
     let text = error_of(|x| call("no name", x, Tensor::clone)).to_string();
     assert!(text.contains("is no name of a function"), "{text}");
@@ -303,12 +333,17 @@ fn a_call_is_differentiated_inside_and_an_opaque_one_is_not() {
 
 #[test]
 fn what_a_rule_gives_must_have_the_right_types() {
-    let text =
-        error_of(|x| custom_vjp(x, |x| (x.sin(), ()), |(), ct: &Tensor| ct.broadcast_to(&[3usize.into()])))
-            .to_string();
-    assert!(text.contains("the backward half's outputs have types (f64[3]), not (f64[])"), "{text}");
+    let text = error_of(|x| {
+        custom_vjp(x, |x| (x.sin(), ()), |(), ct: &Tensor| ct.broadcast_to(&[3usize.into()]))
+    })
+    .to_string();
+    assert!(
+        text.contains("the backward half's outputs have types (f64[3]), not (f64[])"),
+        "{text}"
+    );
     assert!(text.contains("custom.rs:"), "{text}");
-    let text = error_of(|x| custom_jvp(x, |x| x.sin(), |_, _: &Tensor, t| t.convert(DType::F32))).to_string();
+    let text = error_of(|x| custom_jvp(x, |x| x.sin(), |_, _: &Tensor, t| t.convert(DType::F32)))
+        .to_string();
     assert!(text.contains("the rule's outputs have types (f32[]), not (f64[])"), "{text}");
 }
 
@@ -336,7 +371,12 @@ fn rules_survive_the_text_and_hold_for_functions_of_files() {
         // The gradient is a normal function, which can be differentiated again.
         let program = Program::from_functions(vec![gradient]).unwrap();
         let second = grad_of_function(&program, "f_grad", &request).unwrap().function;
-        assert_close(&flat(&run(&second, &[0.7f64.into()])), &[-2.0 * y * (1.0 - y * y)], 1e-14, &text);
+        assert_close(
+            &flat(&run(&second, &[0.7f64.into()])),
+            &[-2.0 * y * (1.0 - y * y)],
+            1e-14,
+            &text,
+        );
     }
     // A rule written by hand: the derivative of a step, as if the step were a ramp.
     let text = "func @step(%x: f64[3]) -> (loss: f64[]) {
@@ -347,7 +387,8 @@ fn rules_survive_the_text_and_hold_for_functions_of_files() {
       return %1
     }";
     let program = parse_program(text, "step.ir").unwrap_or_else(|e| panic!("{e}"));
-    let gradient = grad_of_function(&program, "step", &Grad { wrt: &["x"], ..Grad::default() }).unwrap();
+    let gradient =
+        grad_of_function(&program, "step", &Grad { wrt: &["x"], ..Grad::default() }).unwrap();
     let x = Literal::from_vec(&[3], vec![-1.0, 0.0, 5.0]).unwrap();
     assert_eq!(flat(&run(&gradient.function, &[x])), [2.0, 2.0, 2.0]);
 }

@@ -96,7 +96,8 @@ fn refused(f: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> Diagnostic {
 /// The number of the line of this file that ends with the mark.
 fn line(mark: &str) -> u32 {
     let mark = format!("// [{mark}]");
-    let mut lines = include_str!("diagnostics.rs").lines().zip(1..).filter(|(l, _)| l.ends_with(&mark));
+    let mut lines =
+        include_str!("diagnostics.rs").lines().zip(1..).filter(|(l, _)| l.ends_with(&mark));
     let (_, line) = lines.next().unwrap_or_else(|| panic!("no line is marked {mark}"));
     assert!(lines.next().is_none(), "{mark} marks several lines");
     line
@@ -104,7 +105,9 @@ fn line(mark: &str) -> u32 {
 
 /// The line of a place. The place must be in `file`.
 fn line_in(file: &str, location: &Location) -> u32 {
-    let Location::Source { file: found, line, .. } = location else { panic!("no source line: {location}") };
+    let Location::Source { file: found, line, .. } = location else {
+        panic!("no source line: {location}")
+    };
     assert!(found.ends_with(file), "{found} is not {file}");
     *line
 }
@@ -113,14 +116,23 @@ fn line_in(file: &str, location: &Location) -> u32 {
 fn assert_tells(error: &Diagnostic, message: &str, places: &[(&str, &str)], help: Option<&str>) {
     assert_eq!(error.message, message);
     assert_eq!(error.help.as_deref(), help);
-    let found: Vec<(u32, &str)> =
-        error.places.iter().map(|(at, what)| (line_in("diagnostics.rs", at), what.as_str())).collect();
-    let expected: Vec<(u32, &str)> = places.iter().map(|(mark, what)| (line(mark), *what)).collect();
+    let found: Vec<(u32, &str)> = error
+        .places
+        .iter()
+        .map(|(at, what)| (line_in("diagnostics.rs", at), what.as_str()))
+        .collect();
+    let expected: Vec<(u32, &str)> =
+        places.iter().map(|(mark, what)| (line(mark), *what)).collect();
     assert_eq!(found, expected, "{error}");
 }
 
 /// As [`assert_tells`], for a function in a file. The place is given by line and column.
-fn assert_tells_of_file(error: &Diagnostic, message: &str, place: (u32, u32, &str), help: Option<&str>) {
+fn assert_tells_of_file(
+    error: &Diagnostic,
+    message: &str,
+    place: (u32, u32, &str),
+    help: Option<&str>,
+) {
     assert_eq!(error.message, message);
     assert_eq!(error.help.as_deref(), help);
     let expected = (Location::source("f.ir", place.0, place.1), place.2.to_string());
@@ -152,7 +164,8 @@ fn an_output_that_is_no_scalar() {
     );
 
     let program = parse_program(NO_SCALAR, "f.ir").unwrap();
-    let error = function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
+    let error =
+        function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
     assert_tells_of_file(
         &error,
         "@f: grad needs a scalar output; `loss` has shape f32[3]. Reduce it with `.sum()` or use `jacrev`",
@@ -195,7 +208,8 @@ fn an_integer_that_is_differentiated_by() {
     );
 
     let program = parse_program(INTEGER, "f.ir").unwrap();
-    let error = function::grad(&program, "f", &Grad { wrt: &["n"], ..Grad::default() }).unwrap_err();
+    let error =
+        function::grad(&program, "f", &Grad { wrt: &["n"], ..Grad::default() }).unwrap_err();
     assert_tells_of_file(
         &error,
         "@f: `n` has type i32[]: i32 has no derivative",
@@ -220,14 +234,16 @@ fn a_call_that_is_opaque() {
     );
     // In the code of a derivative, too, the error names the user's line.
     let error = refused(|x, _| {
-        let scaled = |x: &Tensor| custom_vjp(x, |x| (x.sum(), x.clone()), |x: &Tensor, ct| ct * rounded(x));
+        let scaled =
+            |x: &Tensor| custom_vjp(x, |x| (x.sum(), x.clone()), |x: &Tensor, ct| ct * rounded(x));
         grad(x, |x| grad(x, scaled).sum()) // [grad of grad of rounded]
     });
     assert_eq!(error.message, "@f: cannot differentiate through `@rounded`: it is opaque");
     assert_eq!(line_in("diagnostics.rs", &error.places[0].0), line("rounded"), "{error}");
 
     let program = parse_program(OPAQUE, "f.ir").unwrap();
-    let reverse = function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
+    let reverse =
+        function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
     let forward = function::jvp(&program, "f", &Jvp { wrt: &["x"] }).unwrap_err();
     for error in [reverse, forward] {
         assert_tells_of_file(&error, message, (6, 15, "called here"), help);
@@ -250,10 +266,16 @@ fn a_rule_that_is_missing() {
         let clipped = |x: &Tensor| custom_vjp(x, |x| (x.clone(), ()), |(), ct: &Tensor| clip(ct));
         jvp(x, x, clipped).1 // [jvp of clipped]
     });
-    assert_tells(&error, message, &[("clamp", "clamp"), ("jvp of clipped", "differentiated here")], help);
+    assert_tells(
+        &error,
+        message,
+        &[("clamp", "clamp"), ("jvp of clipped", "differentiated here")],
+        help,
+    );
 
     let error = refused(|x, _| {
-        let scaled = |x: &Tensor, c: &Tensor| custom_vjp(x, |x| (x * c, ()), |(), ct: &Tensor| ct * c); // [rule]
+        let scaled =
+            |x: &Tensor, c: &Tensor| custom_vjp(x, |x| (x * c, ()), |(), ct: &Tensor| ct * c); // [rule]
         grad(x, |x| {
             let c = x.exp(); // [captured]
             scaled(x, &c).sum()
@@ -264,7 +286,8 @@ fn a_rule_that_is_missing() {
         "@f: the rule of the function of a `custom_vjp` captures a value that is differentiated, of which it knows \
          no derivative"
     );
-    let lines: Vec<u32> = error.places[..2].iter().map(|(at, _)| line_in("diagnostics.rs", at)).collect();
+    let lines: Vec<u32> =
+        error.places[..2].iter().map(|(at, _)| line_in("diagnostics.rs", at)).collect();
     assert_eq!(lines, [line("rule"), line("captured")], "{error}");
 
     let program = parse_program(CLIPPED, "f.ir").unwrap();
@@ -272,7 +295,8 @@ fn a_rule_that_is_missing() {
     assert_tells_of_file(&error, message, (9, 20, "clamp"), help);
 
     let program = parse_program(CAPTURING, "f.ir").unwrap();
-    let error = function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
+    let error =
+        function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
     assert_eq!(
         error.message,
         "@f: the rule of `@scale` captures a value that is differentiated, of which it knows no derivative"
@@ -350,7 +374,10 @@ fn built(f: impl FnOnce(&Tensor, &Tensor) -> Tensor) {
 fn lines_of(warning: &str) -> Vec<u32> {
     let places = warning.lines().filter_map(|l| l.strip_prefix("  --> "));
     let number = |place: &str| {
-        let rest = place.split_once("derivatives/diagnostics.rs:").unwrap_or_else(|| panic!("{warning}")).1;
+        let rest = place
+            .split_once("derivatives/diagnostics.rs:")
+            .unwrap_or_else(|| panic!("{warning}"))
+            .1;
         rest.split(':').next().unwrap().parse().unwrap()
     };
     places.map(number).collect()
@@ -365,7 +392,10 @@ fn a_result_that_does_not_depend_on_the_variable() {
         });
     });
     let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
-    assert_eq!(warning.lines().next(), Some("result does not depend on `%1`: its gradient is zero"));
+    assert_eq!(
+        warning.lines().next(),
+        Some("result does not depend on `%1`: its gradient is zero")
+    );
     assert_eq!(lines_of(warning), [line("w"), line("grad of one")], "{warning}");
 
     // A tensor that is the whole argument has no name.
@@ -375,7 +405,10 @@ fn a_result_that_does_not_depend_on_the_variable() {
         });
     });
     let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
-    assert_eq!(warning.lines().next(), Some("result does not depend on the variable: its gradient is zero"));
+    assert_eq!(
+        warning.lines().next(),
+        Some("result does not depend on the variable: its gradient is zero")
+    );
     assert_eq!(lines_of(warning), [line("v"), line("grad of none")], "{warning}");
 
     // Tensors named by key path, in a function with further results.
@@ -390,7 +423,8 @@ fn a_result_that_does_not_depend_on_the_variable() {
         });
     });
     let lines: Vec<Vec<u32>> = warnings.iter().map(|w| lines_of(w)).collect();
-    let expected = [[line("v"), line("grad of a path")], [line("w"), line("grad with more")]].map(Vec::from);
+    let expected =
+        [[line("v"), line("grad of a path")], [line("w"), line("grad with more")]].map(Vec::from);
     assert_eq!(lines, expected, "{warnings:?}");
 
     // There is no warning if all arguments are used, if the unused ones are not requested or have

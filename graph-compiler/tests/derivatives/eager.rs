@@ -26,7 +26,8 @@ fn values_and_gradients_are_those_of_the_static_graph() {
         let length = 3 + random.below(10);
         let program = programs::random(seed * 7 + 1, length, true);
         let f = |x: &Vec<Tensor>| program(x).sum();
-        let squares = |g: &[Tensor]| g.iter().map(|g| g.square().sum()).reduce(|a, b| a + b).unwrap();
+        let squares =
+            |g: &[Tensor]| g.iter().map(|g| g.square().sum()).reduce(|a, b| a + b).unwrap();
         let ty = programs::ty();
         let point = [random.literal(&ty), random.literal(&ty)];
 
@@ -58,7 +59,11 @@ fn values_and_gradients_are_those_of_the_static_graph() {
         let list = x.list(&f(&x)).unwrap();
         let other = [&point[1], &point[0]].map(|l| Tensor::constant(l.clone())).to_vec();
         let expected = run(&statically, &[point[1].clone(), point[0].clone()]);
-        assert_eq!(list.evaluate(&other).unwrap().value().unwrap(), expected[0], "seed {seed}\n{list}");
+        assert_eq!(
+            list.evaluate(&other).unwrap().value().unwrap(),
+            expected[0],
+            "seed {seed}\n{list}"
+        );
         let gradient = list.grad().unwrap().evaluate(&other).unwrap();
         assert_eq!(values(&gradient), expected[1..3], "seed {seed}, gradient of the list");
     }
@@ -181,7 +186,10 @@ fn models_are_tracked() {
     let model = Tracked::new(&Model { weight: vector(vec![1.0, 2.0]), bias: number(3.0) });
     let loss = (&model.weight * &model.bias * 2.0).sum();
     let gradient: Model = model.gradient(&loss);
-    assert_eq!(values(std::slice::from_ref(&gradient.weight))[0].as_slice::<f64>().unwrap(), [6.0, 6.0]);
+    assert_eq!(
+        values(std::slice::from_ref(&gradient.weight))[0].as_slice::<f64>().unwrap(),
+        [6.0, 6.0]
+    );
     assert_eq!(item(&gradient.bias), 6.0);
     let moved = model.move_along(&gradient);
     assert_eq!(item(&moved.bias), 9.0);

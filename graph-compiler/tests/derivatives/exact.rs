@@ -14,7 +14,10 @@ use wengert_core::interpret::{Array, Cell, Cells, Real};
 const INPUTS: usize = 2;
 
 fn rational(random: &mut Random) -> BigRational {
-    BigRational::new(BigInt::from(random.below(9) as i64 - 4), BigInt::from(random.below(3) as i64 + 1))
+    BigRational::new(
+        BigInt::from(random.below(9) as i64 - 4),
+        BigInt::from(random.below(3) as i64 + 1),
+    )
 }
 
 fn array<R: Real>(cells: Vec<R>) -> Array<R> {
@@ -34,7 +37,12 @@ fn total(program: impl Fn(&[Tensor]) -> Tensor) -> impl Fn(&[Tensor]) -> Tensor 
 
 /// f(x), D f, D² f and D³ f along t, by nested derivatives. `modes` selects forward or reverse
 /// mode; in reverse mode D f[t] = ⟨∇f, t⟩.
-fn derivative(f: &dyn Fn(&[Tensor]) -> Tensor, x: &[Tensor], t: &[Tensor], modes: &[bool]) -> Tensor {
+fn derivative(
+    f: &dyn Fn(&[Tensor]) -> Tensor,
+    x: &[Tensor],
+    t: &[Tensor],
+    modes: &[bool],
+) -> Tensor {
     let Some((reverse, rest)) = modes.split_first() else { return f(x) };
     let at = x.to_vec();
     let inner = |x: &Vec<Tensor>| derivative(f, x, t, rest);
@@ -60,7 +68,9 @@ fn check(seed: u64, length: usize) -> BigRational {
     let jets: Vec<Array<Jet>> = x
         .iter()
         .zip(t)
-        .map(|(x, t)| array(x.iter().zip(t).map(|(x, t)| Jet::along(x.clone(), t.clone())).collect()))
+        .map(|(x, t)| {
+            array(x.iter().zip(t).map(|(x, t)| Jet::along(x.clone(), t.clone())).collect())
+        })
         .collect();
     let series = cells(&run_on(&primal, &jets)).swap_remove(0).0;
     let factorial = [1, 1, 2, 6];
@@ -83,7 +93,8 @@ fn check(seed: u64, length: usize) -> BigRational {
             vec![derivative(&program, x, t, modes)]
         });
         let value = cells(&run_on(&f, &both)).swap_remove(0);
-        let expected = &series[modes.len()] * BigRational::from_integer(factorial[modes.len()].into());
+        let expected =
+            &series[modes.len()] * BigRational::from_integer(factorial[modes.len()].into());
         assert_eq!(value, expected, "program {seed} of {length} operations, reverse: {modes:?}");
     }
     series[3].clone()
@@ -108,8 +119,9 @@ fn reverse_mode_thrice_is_exact() {
                 vec![derivative(&program, x, t, modes)]
             });
             let mut random = Random(seed);
-            let inputs: Vec<Array<BigRational>> =
-                (0..2 * INPUTS).map(|_| array((0..6).map(|_| rational(&mut random)).collect())).collect();
+            let inputs: Vec<Array<BigRational>> = (0..2 * INPUTS)
+                .map(|_| array((0..6).map(|_| rational(&mut random)).collect()))
+                .collect();
             cells(&run_on(&f, &inputs))
         };
         assert_eq!(thrice(&[true, true, true]), thrice(&[false, false, false]), "program {seed}");

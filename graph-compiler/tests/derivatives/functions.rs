@@ -55,12 +55,19 @@ fn names<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
 #[test]
 fn the_gradient_of_a_function_is_a_function() {
     let program = loss();
-    let request = Grad { of: Some("loss"), wrt: &["model", "x"], value: true, ..Default::default() };
+    let request =
+        Grad { of: Some("loss"), wrt: &["model", "x"], value: true, ..Default::default() };
     let derived = grad(&program, "loss", &request).unwrap();
     let f = &derived.function;
     assert_eq!(f.name, "loss_grad");
-    assert_eq!(names(f.outputs.iter().map(|o| &o.name)), ["loss", "d_x", "d_model.w", "d_model.unused"]);
-    assert_eq!(names(f.inputs.iter().map(|i| &i.name)), ["x", "labels", "model.w", "model.unused", "count"]);
+    assert_eq!(
+        names(f.outputs.iter().map(|o| &o.name)),
+        ["loss", "d_x", "d_model.w", "d_model.unused"]
+    );
+    assert_eq!(
+        names(f.inputs.iter().map(|i| &i.name)),
+        ["x", "labels", "model.w", "model.unused", "count"]
+    );
     assert_eq!(f.inputs[4].role, InputRole::Param, "a gradient replaces no state");
     let [warning] = derived.warnings.as_slice() else { panic!("{:?}", derived.warnings) };
     let text = warning.to_string();
@@ -107,7 +114,8 @@ fn twice_in_a_row_gives_second_derivatives() {
         f.output("z", x.unary(Unary::Tanh) * &y * &y);
     });
     let mut program = program(function.unwrap());
-    let once = grad(&program, "f", &Grad { wrt: &["y"], value: true, ..Default::default() }).unwrap();
+    let once =
+        grad(&program, "f", &Grad { wrt: &["y"], value: true, ..Default::default() }).unwrap();
     program.add(once.function).unwrap();
     let request = Grad { of: Some("d_y"), wrt: &["x", "y"], ..Default::default() };
     let twice = grad(&program, "f_grad", &request).unwrap();
@@ -122,7 +130,8 @@ fn twice_in_a_row_gives_second_derivatives() {
 #[test]
 fn a_seeded_gradient_and_a_jvp_make_hessian_vector_products() {
     let mut program = loss();
-    let first = grad(&program, "loss", &Grad { of: Some("loss"), wrt: &["model.w"], ..Default::default() });
+    let first =
+        grad(&program, "loss", &Grad { of: Some("loss"), wrt: &["model.w"], ..Default::default() });
     program.add(first.unwrap().function).unwrap();
     let forward = jvp(&program, "loss_grad", &Jvp { wrt: &["model.w"] }).unwrap();
     let f = &forward.function;
@@ -172,7 +181,10 @@ fn wrong_requests_are_explained() {
             error("loss", Some("labels"), &["x"]),
             vec!["output `labels` has type i32[2]: i32 has no derivative"],
         ),
-        (error("loss", None, &["model.v"]), vec!["there is no input `model.v`", "did you mean `model.w`?"]),
+        (
+            error("loss", None, &["model.v"]),
+            vec!["there is no input `model.v`", "did you mean `model.w`?"],
+        ),
         (
             error("loss", None, &["labels"]),
             vec!["`labels` has type i32[2]: i32 has no derivative", "functions.rs:"],
@@ -183,7 +195,10 @@ fn wrong_requests_are_explained() {
     for (text, parts) in cases {
         parts.into_iter().for_each(|part| assert!(text.contains(part), "`{part}` in: {text}"));
     }
-    assert!(grad(&program, "loss", &Grad { wrt: &["x"], ..Default::default() }).is_ok(), "one scalar output");
+    assert!(
+        grad(&program, "loss", &Grad { wrt: &["x"], ..Default::default() }).is_ok(),
+        "one scalar output"
+    );
 }
 
 #[test]
@@ -195,13 +210,16 @@ fn random_programs_have_the_same_derivatives_forwards_and_in_reverse() {
             let (x, t, c) = (v[..2].to_vec(), v[2..4].to_vec(), &v[4]);
             let (_, forward) = operators::jvp(&x, &t, |x: &Vec<Tensor>| f(x));
             let reverse = operators::vjp(&x, |x: &Vec<Tensor>| f(x)).1(c);
-            let second =
-                operators::jvp(&x, &t, |x: &Vec<Tensor>| operators::vjp(x, |x: &Vec<Tensor>| f(x)).1(c)).1;
+            let second = operators::jvp(&x, &t, |x: &Vec<Tensor>| {
+                operators::vjp(x, |x: &Vec<Tensor>| f(x)).1(c)
+            })
+            .1;
             let inner = |a: &[Tensor], b: &[Tensor]| {
                 a.iter().zip(b).map(|(a, b)| (a * b).sum()).reduce(|a, b| a + b).unwrap()
             };
             // ⟨t, H·t⟩ by forward-over-reverse and by forward-over-forward.
-            let along = |x: &Vec<Tensor>| (operators::jvp(x, &t, |x: &Vec<Tensor>| f(x)).1 * c).sum();
+            let along =
+                |x: &Vec<Tensor>| (operators::jvp(x, &t, |x: &Vec<Tensor>| f(x)).1 * c).sum();
             let twice = operators::jvp(&x, &t, along).1;
             vec![(&forward * c).sum(), inner(&reverse, &t), inner(&second, &t), twice]
         });

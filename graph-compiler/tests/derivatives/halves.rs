@@ -2,8 +2,8 @@
 
 use super::support::*;
 use wengert_compiler::autodiff::function::{
-    Grad, Hessian, Jacobian, Jet, Jvp, ResidualKind, grad, hessian, hvp, jacobian, jet, jvp, linearize,
-    split, transpose,
+    Grad, Hessian, Jacobian, Jet, Jvp, ResidualKind, grad, hessian, hvp, jacobian, jet, jvp,
+    linearize, split, transpose,
 };
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, Program, parse_program};
@@ -100,7 +100,12 @@ fn a_hessian_has_a_block_for_each_two_inputs() {
         let (by_w, by_b) = (flat(&blocks[block..=block]), flat(&blocks[block + 1..block + 2]));
         for i in 0..width {
             let sum = inner(&by_w[i * 6..][..6], &t).0 + inner(&by_b[i * 2..][..2], &u).0;
-            assert_close(&flat(std::slice::from_ref(row))[i..=i], &[sum], 1e-12, "a row of the Hessian");
+            assert_close(
+                &flat(std::slice::from_ref(row))[i..=i],
+                &[sum],
+                1e-12,
+                "a row of the Hessian",
+            );
         }
     }
 }
@@ -113,7 +118,10 @@ fn a_jet_of_a_function_takes_and_gives_a_derivative_for_each_order() {
     assert_eq!(inputs(f), ["x", "w", "b", "unused", "t1_w", "t2_w", "t3_w"]);
     assert_eq!(
         outputs(f),
-        ["y", "loss", "b", "t1_y", "t1_loss", "t1_b", "t2_y", "t2_loss", "t2_b", "t3_y", "t3_loss", "t3_b"]
+        [
+            "y", "loss", "b", "t1_y", "t1_loss", "t1_b", "t2_y", "t2_loss", "t2_b", "t3_y",
+            "t3_loss", "t3_b"
+        ]
     );
     assert_eq!(derived.warnings.len(), 1, "b does not depend on w: {:?}", derived.warnings);
     // Along a straight line the third derivative is jvp of jvp of jvp.
@@ -128,7 +136,8 @@ fn a_jet_of_a_function_takes_and_gives_a_derivative_for_each_order() {
         flat(&run(&bound(program.get("layer").unwrap()), &x)[1..2])[0]
     };
     let h = 1e-2;
-    let third = (line(2.0 * h) - 2.0 * line(h) + 2.0 * line(-h) - line(-2.0 * h)) / (2.0 * h * h * h);
+    let third =
+        (line(2.0 * h) - 2.0 * line(h) + 2.0 * line(-h) - line(-2.0 * h)) / (2.0 * h * h * h);
     assert_close(&flat(&series[10..11]), &[third], 1e-3, "third derivative");
     let error = jet(&program, "layer", &Jet { wrt: &["w"], order: 0 }).unwrap_err();
     assert!(error.to_string().contains("order 0"), "{error}");
@@ -161,18 +170,28 @@ fn a_linear_function_is_transposed_and_another_is_refused_with_its_line() {
     assert_eq!(flat(&run(&bound, &given)), [9.0, 18.0, 27.0, 98.0, 196.0, 294.0]);
     let back = Program::from_functions(vec![f]).unwrap();
     let twice = transpose(&back, "average_transpose", &["ct_y", "ct_z"]).unwrap().function;
-    assert_eq!((inputs(&twice), outputs(&twice)), (vec!["w", "ct_ct_x"], vec!["ct_ct_y", "ct_ct_z"]));
+    assert_eq!(
+        (inputs(&twice), outputs(&twice)),
+        (vec!["w", "ct_ct_x"], vec!["ct_ct_y", "ct_ct_z"])
+    );
     let error = transpose(&program, "curved", &["x"]).unwrap_err().to_string();
-    assert!(error.contains("@curved: `mul` is not linear here, so it cannot be transposed"), "{error}");
+    assert!(
+        error.contains("@curved: `mul` is not linear here, so it cannot be transposed"),
+        "{error}"
+    );
     assert!(error.contains("linear.ir:8:"), "{error}");
     let error = transpose(&program, "average", &["x", "w"]).unwrap_err().to_string();
-    assert!(error.contains("`dot_general` is not linear here") && error.contains("linear.ir:2:"), "{error}");
+    assert!(
+        error.contains("`dot_general` is not linear here") && error.contains("linear.ir:2:"),
+        "{error}"
+    );
 }
 
 #[test]
 fn both_halves_together_are_the_gradient() {
     let program = layer();
-    let request = Grad { of: Some("loss"), wrt: &["x", "w", "b", "unused"], value: true, seed: false };
+    let request =
+        Grad { of: Some("loss"), wrt: &["x", "w", "b", "unused"], value: true, seed: false };
     let halves = split(&program, "layer", &request).unwrap();
     assert_eq!(outputs(&halves.forward), ["y", "loss", "r_0", "r_1"]);
     assert_eq!(halves.warnings.len(), 1, "{:?}", halves.warnings);
@@ -246,9 +265,16 @@ fn a_function_and_its_linear_program() {
             "t_w" => t[0].clone(),
             "t_unused" => t[1].clone(),
             name => {
-                match halves.forward.outputs.iter().position(|o| o.name == name && name.starts_with("r_")) {
+                match halves
+                    .forward
+                    .outputs
+                    .iter()
+                    .position(|o| o.name == name && name.starts_with("r_"))
+                {
                     Some(at) => forward[at].clone(),
-                    None => values()[program.get("layer").unwrap().input_index(name).unwrap()].clone(),
+                    None => {
+                        values()[program.get("layer").unwrap().input_index(name).unwrap()].clone()
+                    }
                 }
             }
         })
@@ -278,7 +304,8 @@ fn constants_are_computed_again_and_not_handed_on() {
     let x = Literal::from_vec(&[4], vec![0.1, 0.2, 0.3, 0.4]).unwrap();
     let residual = run(&halves.forward, std::slice::from_ref(&x))[1].clone();
     let gradient = flat(&run(&halves.derivative, &[residual, Literal::from(2.0f64)]));
-    let expected: Vec<f64> = (1..5).map(|i| 2.0 * (i as f64).sqrt() * (0.1 * i as f64).cos()).collect();
+    let expected: Vec<f64> =
+        (1..5).map(|i| 2.0 * (i as f64).sqrt() * (0.1 * i as f64).cos()).collect();
     assert_close(&gradient, &expected, 1e-15, "gradient");
 }
 
@@ -289,7 +316,8 @@ fn mistakes_in_files_name_the_line() {
         "f.ir",
     )
     .unwrap();
-    let text = grad(&program, "f", &Grad { wrt: &["x"], ..Default::default() }).unwrap_err().to_string();
+    let text =
+        grad(&program, "f", &Grad { wrt: &["x"], ..Default::default() }).unwrap_err().to_string();
     assert!(
         text.contains(
             "grad needs a scalar output; `loss` has shape f32[3]. Reduce it with `.sum()` or use `jacrev`"
@@ -297,14 +325,22 @@ fn mistakes_in_files_name_the_line() {
         "{text}"
     );
     assert!(text.contains("f.ir:2:"), "{text}");
-    let text =
-        hessian(&program, "f", &Hessian { wrt: &["x"], ..Default::default() }).unwrap_err().to_string();
+    let text = hessian(&program, "f", &Hessian { wrt: &["x"], ..Default::default() })
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("hessian needs a scalar output; `loss` has shape f32[3]"), "{text}");
-    let text =
-        jacobian(&program, "f", &Jacobian { wrt: &["n"], ..Default::default() }).unwrap_err().to_string();
-    assert!(text.contains("`n` has type i32[]: i32 has no derivative") && text.contains("f.ir:1:"), "{text}");
+    let text = jacobian(&program, "f", &Jacobian { wrt: &["n"], ..Default::default() })
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("`n` has type i32[]: i32 has no derivative") && text.contains("f.ir:1:"),
+        "{text}"
+    );
     let text = split(&program, "f", &Grad { of: Some("los"), wrt: &["x"], ..Default::default() })
         .unwrap_err()
         .to_string();
-    assert!(text.contains("there is no output `los`") && text.contains("did you mean `loss`?"), "{text}");
+    assert!(
+        text.contains("there is no output `los`") && text.contains("did you mean `loss`?"),
+        "{text}"
+    );
 }

@@ -19,7 +19,8 @@ type Pair = (Tensor, Tensor);
 fn iterate(map: Map<'_>, b: &Tensor) -> Tensor {
     let off = |x: &Tensor| b - map(x);
     let init = (b.zeros_like(), Tensor::constant(0i32));
-    let goes_on = |(x, n): &(Tensor, Tensor)| off(x).abs().max_axes(&[0]).gt(1e-15).and(n.lt(200i32));
+    let goes_on =
+        |(x, n): &(Tensor, Tensor)| off(x).abs().max_axes(&[0]).gt(1e-15).and(n.lt(200i32));
     while_loop(&init, goes_on, |(x, n)| (x + off(x) * 0.25, n + 1i32)).0
 }
 
@@ -102,8 +103,9 @@ fn a_solution_has_the_derivatives_of_its_closed_form() {
         vec![a, b]
     });
     both("reverse over reverse", |f, at| {
-        let (a, b) =
-            grad(at, |at| gradient(f, at).iter().map(|t| t.square().sum()).reduce(|a, b| a + b).unwrap());
+        let (a, b) = grad(at, |at| {
+            gradient(f, at).iter().map(|t| t.square().sum()).reduce(|a, b| a + b).unwrap()
+        });
         vec![a, b]
     });
     both("forward over forward", |f, at| {
@@ -189,7 +191,10 @@ fn symmetric_systems_are_solved_by_the_same_solver_again() {
         b * 0.25 - p * scale
     };
     for (what, of) in [
-        ("gradient", &(|f: Solution, at: &Pair| grad(at, loss(f))) as &dyn Fn(Solution, &Pair) -> Pair),
+        (
+            "gradient",
+            &(|f: Solution, at: &Pair| grad(at, loss(f))) as &dyn Fn(Solution, &Pair) -> Pair,
+        ),
         ("second order", &|f, at| jvp(at, &direction(at), |at| grad(at, loss(f))).1),
     ] {
         let all = |f: Solution| {
@@ -240,7 +245,8 @@ fn a_solution_does_not_depend_on_where_a_solver_begins() {
     // not need one.
     let f = |p: &Tensor, b: &Tensor| {
         let guess = while_loop(p, |x| x.square().sum().gt(0.01), |x| x * 0.5);
-        let solve = |map: Map<'_>, b: &Tensor| fori(60usize, &guess, |_, x| x + (b - map(x)) * 0.25);
+        let solve =
+            |map: Map<'_>, b: &Tensor| fori(60usize, &guess, |_, x| x + (b - map(x)) * 0.25);
         custom_linear_solve(matrix(p), b, solve, TransposeSolve::Same)
     };
     let got = evaluate(|(p, b)| vec![grad(p, |p| f(p, b).square().sum())]);
@@ -257,7 +263,8 @@ fn every_example_of_a_batch_is_a_system_of_its_own() {
         let (p, b) = gradient(&x[0], &x[1]);
         vec![p, b]
     });
-    let each: Vec<f64> = rows.iter().flat_map(|p| flat(&run(&one, &[vector(*p), vector(B)]))).collect();
+    let each: Vec<f64> =
+        rows.iter().flat_map(|p| flat(&run(&one, &[vector(*p), vector(B)]))).collect();
     let all = build(&[f64s(&[3, 2]), f64s(&[2])], |x| {
         let (p, b) = vmap(&x[0], |p| gradient(p, &x[1]));
         vec![Tensor::concatenate(&[&p.reshape([3usize, 1, 2]), &b.reshape([3usize, 1, 2])], 1)]
@@ -269,7 +276,8 @@ fn every_example_of_a_batch_is_a_system_of_its_own() {
 
 #[test]
 fn text_keeps_the_derivative() {
-    let function = build(&[f64s(&[2]), f64s(&[2])], |x| vec![implicit(&x[0], &x[1]).square().sum()]);
+    let function =
+        build(&[f64s(&[2]), f64s(&[2])], |x| vec![implicit(&x[0], &x[1]).square().sum()]);
     let mut program = Program::new();
     program.add(function).unwrap();
     let again = parse_program(&program.to_string(), "f.ir").unwrap();
@@ -334,8 +342,9 @@ fn fixed_point(p: &Tensor, b: &Tensor) -> Tensor {
 
 #[test]
 fn a_fixed_point_has_the_derivatives_of_the_unrolled_iteration() {
-    let unrolled =
-        |p: &Tensor, b: &Tensor| (0..80).fold(b.zeros_like(), |x, _| (matrix(p)(&x) * 0.1 + b).tanh());
+    let unrolled = |p: &Tensor, b: &Tensor| {
+        (0..80).fold(b.zeros_like(), |x, _| (matrix(p)(&x) * 0.1 + b).tanh())
+    };
     let all = |f: Solution| {
         evaluate(|at| {
             let (a, b) = grad(at, loss(f));
@@ -379,15 +388,23 @@ fn error_of(f: impl FnOnce(&Tensor) -> Tensor) -> Diagnostic {
 #[test]
 fn mistakes_are_explained() {
     let solve = |map: Map<'_>, b: &Tensor| map(b);
-    let text = error_of(|x| custom_linear_solve(|x| x.sum(), x, solve, TransposeSolve::Never)).to_string();
-    assert!(text.contains("the map of `custom_linear_solve` gives (f64[]), not (f64[2])"), "{text}");
-    let text = error_of(|x| custom_linear_solve(|x| x.clone(), x, |_, b| b.sum(), TransposeSolve::Never));
+    let text =
+        error_of(|x| custom_linear_solve(|x| x.sum(), x, solve, TransposeSolve::Never)).to_string();
+    assert!(
+        text.contains("the map of `custom_linear_solve` gives (f64[]), not (f64[2])"),
+        "{text}"
+    );
+    let text =
+        error_of(|x| custom_linear_solve(|x| x.clone(), x, |_, b| b.sum(), TransposeSolve::Never));
     assert!(text.to_string().contains("a solver gives (f64[]), not (f64[2])"), "{text}");
-    let text = error_of(|x| custom_linear_solve(|x| x.sin(), x, solve, TransposeSolve::Same)).to_string();
+    let text =
+        error_of(|x| custom_linear_solve(|x| x.sin(), x, solve, TransposeSolve::Same)).to_string();
     assert!(text.contains("cannot be transposed: `sin` is not linear here"), "{text}");
-    let text = error_of(|x| custom_linear_solve(|x| x + 1.0, x, solve, TransposeSolve::Same)).to_string();
+    let text =
+        error_of(|x| custom_linear_solve(|x| x + 1.0, x, solve, TransposeSolve::Same)).to_string();
     assert!(text.contains("affine"), "{text}");
-    let forward_only = |x: &Tensor| custom_linear_solve(|x| x.clone(), x, solve, TransposeSolve::Never);
+    let forward_only =
+        |x: &Tensor| custom_linear_solve(|x| x.clone(), x, solve, TransposeSolve::Never);
     let error = error_of(|x| grad(x, |x| forward_only(x).sum()));
     assert!(error.message.contains("nobody said how"), "{error}");
     assert!(error.to_string().contains("implicit.rs"), "{error}");

@@ -4,8 +4,8 @@
 use super::programs;
 use super::support::*;
 use wengert_compiler::autodiff::operators::{
-    grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks, hvp, jacfwd, jacrev, jvp, linearize,
-    value_and_grad_wrt, value_and_jacfwd, value_and_jacrev, value_grad_and_hessian, vjp,
+    grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks, hvp, jacfwd, jacrev, jvp,
+    linearize, value_and_grad_wrt, value_and_jacfwd, value_and_jacrev, value_grad_and_hessian, vjp,
 };
 use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Dim, Literal, Tensor, TensorType};
@@ -105,8 +105,11 @@ fn several_results_have_a_jacobian_each_and_integers_a_zero() {
             other[1].2.clone(),
         ]
     });
-    let inputs =
-        [literal(&[2], &[3.0, 4.0]), Literal::from_vec(&[3], vec![1i32, 2, 3]).unwrap(), Literal::from(5.0)];
+    let inputs = [
+        literal(&[2], &[3.0, 4.0]),
+        Literal::from_vec(&[3], vec![1i32, 2, 3]).unwrap(),
+        Literal::from(5.0),
+    ];
     let outputs = run(&f, &inputs);
     assert_eq!(flat(&outputs[..1]), [5.0, 0.0, 0.0, 5.0]);
     assert_eq!((outputs[1].dtype(), outputs[1].shape()), (DType::I32, &[2usize, 3][..]));
@@ -121,7 +124,10 @@ fn several_results_have_a_jacobian_each_and_integers_a_zero() {
 fn the_program_is_mapped_over_the_basis_and_not_unrolled() {
     type Jacobian = fn(&Tensor, fn(&Tensor) -> Tensor) -> Tensor;
     let count = |n: usize, jacobian: Jacobian| {
-        build(&[f64s(&[n])], |x| vec![jacobian(&x[0], |x| (x.tanh() * x).exp())]).body.equations.len()
+        build(&[f64s(&[n])], |x| vec![jacobian(&x[0], |x| (x.tanh() * x).exp())])
+            .body
+            .equations
+            .len()
     };
     for jacobian in [(|x, f| jacfwd(x, f)) as Jacobian, |x, f| jacrev(x, f)] {
         assert_eq!(count(3, jacobian), count(300, jacobian));
@@ -156,7 +162,13 @@ fn the_hessian_of_logistic_regression_is_the_closed_form() {
         let loss = |w: &Tensor| logistic_regression(w, &v[1], &v[2]);
         let (value, gradient, h) = value_grad_and_hessian(&v[0], loss);
         let nested = jacrev(&v[0], |w| grad(w, loss));
-        vec![value - loss(&v[0]), gradient - grad(&v[0], loss), &h - nested, h, hessian(&v[0], loss)]
+        vec![
+            value - loss(&v[0]),
+            gradient - grad(&v[0], loss),
+            &h - nested,
+            h,
+            hessian(&v[0], loss),
+        ]
     });
     let mut random = Random(0xb00);
     let x = random.literal(&f64s(&[N, P]));
@@ -174,7 +186,12 @@ fn the_hessian_of_logistic_regression_is_the_closed_form() {
         }
     }
     assert_close(&flat(&outputs[..2]), &[0.0; P + 1], 1e-15, "value and gradient");
-    assert_close(&flat(&outputs[2..3]), &[0.0; P * P], 1e-12, "forward over reverse, reverse over reverse");
+    assert_close(
+        &flat(&outputs[2..3]),
+        &[0.0; P * P],
+        1e-12,
+        "forward over reverse, reverse over reverse",
+    );
     assert_close(&flat(&outputs[3..4]), &closed, 1e-12, "Hessian");
     assert_eq!(outputs[3], outputs[4]);
 }
@@ -242,10 +259,12 @@ fn products_with_the_hessian_and_the_gauss_newton_matrix_of_a_model() {
         // Jᵀ·(2·J·v), since the Hessian of the squared error is twice the identity.
         let gauss_newton = leaves(&gvp(&model, &direction, |m| m.call(x), error));
         let (_, differential) = linearize(&model, |m: &Mlp| m.call(x));
-        let expected = leaves(&differential.pull_back(&(differential.push_forward(&direction) * 2.0)));
+        let expected =
+            leaves(&differential.pull_back(&(differential.push_forward(&direction) * 2.0)));
         let plain = leaves(&grad(&model, loss));
-        let difference =
-            |a: Vec<Tensor>, b: &[Tensor]| -> Vec<Tensor> { a.iter().zip(b).map(|(a, b)| a - b).collect() };
+        let difference = |a: Vec<Tensor>, b: &[Tensor]| -> Vec<Tensor> {
+            a.iter().zip(b).map(|(a, b)| a - b).collect()
+        };
         [
             difference(by_rows, &product),
             difference(leaves(&again), &product),
@@ -281,7 +300,8 @@ fn batches_of_seeds_are_pulled_back_at_once() {
         differences
     });
     let mut random = Random(5);
-    let inputs: Vec<Literal> = [&[3][..], &[4, 3], &[4, 3]].map(|s| random.literal(&f64s(s))).to_vec();
+    let inputs: Vec<Literal> =
+        [&[3][..], &[4, 3], &[4, 3]].map(|s| random.literal(&f64s(s))).to_vec();
     let outputs = run(&f, &inputs);
     assert_close(&flat(&outputs[..8]), &[0.0; 24], 1e-15, "each seed by itself");
     assert!(flat(&outputs[8..]).iter().any(|v| v.abs() > 0.1));
@@ -309,7 +329,8 @@ fn a_part_of_a_model_is_differentiated_and_the_rest_costs_nothing() {
     ] {
         let part = run(&function(wrt), &inputs);
         for (i, chosen) in chosen.into_iter().enumerate() {
-            let expected = if chosen { flat(&all[i..=i]) } else { vec![0.0; flat(&all[i..=i]).len()] };
+            let expected =
+                if chosen { flat(&all[i..=i]) } else { vec![0.0; flat(&all[i..=i]).len()] };
             assert_eq!(flat(&part[i + 1..i + 2]), expected, "{wrt:?}");
         }
     }
@@ -319,7 +340,10 @@ fn a_part_of_a_model_is_differentiated_and_the_rest_costs_nothing() {
     };
     // Two products forward. Backward there is one for each weight, and one for the cotangent of the
     // hidden activations.
-    assert_eq!((products(&["layers"]), products(&["layers.0.bias"]), products(&["layers.1"])), (5, 3, 3));
+    assert_eq!(
+        (products(&["layers"]), products(&["layers.0.bias"]), products(&["layers.1"])),
+        (5, 3, 3)
+    );
 }
 
 fn error_of(f: impl FnOnce(&mut FunctionBuilder)) -> String {
@@ -385,16 +409,25 @@ fn mistakes_name_both_places_and_the_mend() {
             MODEL.iter().map(|s| f.input(&format!("x{}", s.len() * s[0]), f64s(s))).collect();
         f.output(
             "y",
-            &grad_wrt(&mlp(&v), &["layers.0.wieght"], |m| m.layers[0].weight.sum()).layers[0].weight,
+            &grad_wrt(&mlp(&v), &["layers.0.wieght"], |m| m.layers[0].weight.sum()).layers[0]
+                .weight,
         );
     });
-    assert_says(&text, &["there is no tensor `layers.0.wieght`", "did you mean `layers.0.weight`?"], 1);
+    assert_says(
+        &text,
+        &["there is no tensor `layers.0.wieght`", "did you mean `layers.0.weight`?"],
+        1,
+    );
     let text = error_of(|f| {
         let x = f.input("x", vector());
         let seed = f.input("seed", TensorType::new(DType::F32, [2usize]));
         f.output("y", vjp(&x, |x: &Tensor| x * x).1(&seed));
     });
-    assert_says(&text, &["the cotangent has type f32[2], the value has f32[3]", "the value is made here"], 3);
+    assert_says(
+        &text,
+        &["the cotangent has type f32[2], the value has f32[3]", "the value is made here"],
+        3,
+    );
     let text = error_of(|f| {
         let x = f.input("x", vector());
         let t = f.input("t", TensorType::new(DType::F64, [3usize]));
@@ -407,7 +440,11 @@ fn mistakes_name_both_places_and_the_mend() {
         let (_, differential) = linearize(&x, |x: &Tensor| x * x);
         f.output("y", differential.pull_back_batch(&seeds));
     });
-    assert_says(&text, &["the batch of cotangents has type f32[4,2], a batch of 4 has f32[4,3]"], 3);
+    assert_says(
+        &text,
+        &["the batch of cotangents has type f32[4,2], a batch of 4 has f32[4,3]"],
+        3,
+    );
     let text = error_of(|f| {
         let dims = [Dim::variable("B"), Dim::variable("T")];
         let x = f.input("x", TensorType::new(DType::F32, dims));

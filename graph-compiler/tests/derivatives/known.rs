@@ -26,7 +26,12 @@ fn the_quotient_rule_has_its_parentheses() {
     // For u(x)/v(x) with u = x², v = x + 1: (v·u′ − u·v′)/v² = (2x(x + 1) − x²)/(x + 1)².
     let x = 3.0f64;
     let slope = at(x, |x| grad(x, |x: &Tensor| (x * x) / (x + 1.0)));
-    assert_close(&[slope], &[(2.0 * x * (x + 1.0) - x * x) / ((x + 1.0) * (x + 1.0))], 1e-15, "quotient");
+    assert_close(
+        &[slope],
+        &[(2.0 * x * (x + 1.0) - x * x) / ((x + 1.0) * (x + 1.0))],
+        1e-15,
+        "quotient",
+    );
 }
 
 #[test]
@@ -50,7 +55,14 @@ fn adding_two_trees_adds_left_to_left_and_right_to_right() {
             };
             weigh(t, [1.0, 2.0, 3.0]) + weigh(t, [10.0, 20.0, 30.0])
         });
-        vec![moved.0.0, moved.0.1, moved.1[0].clone(), gradient.0.0, gradient.0.1, gradient.1[0].clone()]
+        vec![
+            moved.0.0,
+            moved.0.1,
+            moved.1[0].clone(),
+            gradient.0.0,
+            gradient.0.1,
+            gradient.1[0].clone(),
+        ]
     });
     assert_eq!(sums, [101.0, 1010.0, 1010.0, 11.0, 22.0, 33.0]);
 }
@@ -78,7 +90,9 @@ fn whole_powers_have_exact_derivatives_at_zero_and_below() {
     assert_eq!(at(0.0, |x| grad(x, |x: &Tensor| x.integer_pow(0))), 0.0);
     assert_eq!(at(-2.0, |x| grad(x, |x: &Tensor| x.integer_pow(-2))), 0.25);
     // The fourth derivative of a cube is zero, not 0·x⁻¹.
-    let fourth = |x: &Tensor| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, cube))));
+    let fourth = |x: &Tensor| {
+        grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, |x: &Tensor| grad(x, cube))))
+    };
     assert_eq!(at(0.0, fourth), 0.0);
 }
 

@@ -94,7 +94,12 @@ fn argument(
 }
 
 /// Pairs: first ⟨f, g⟩ is f, and ⟨f, g⟩ ∘ h is ⟨f ∘ h, g ∘ h⟩.
-fn pairs(f: &dyn Fn(&[Tensor]) -> Tensor, g: &dyn Fn(&[Tensor]) -> Tensor, _: &Tensor, x: &Pair) -> Tensor {
+fn pairs(
+    f: &dyn Fn(&[Tensor]) -> Tensor,
+    g: &dyn Fn(&[Tensor]) -> Tensor,
+    _: &Tensor,
+    x: &Pair,
+) -> Tensor {
     let inner = trace(&(like(), like()), |(a, b)| (g(&[a.clone(), b.clone()]), b.clone()));
     let inner = inner.unwrap().named("inner").unwrap();
     let both = trace(&(like(), like()), |(a, b)| {
@@ -121,8 +126,10 @@ const LAWS: [Law; 6] = [abstraction, extension, currying, argument, pairs, choic
 
 /// Checks the law of a seed. Returns true if some derivative is not zero.
 fn holds(seed: u64) -> bool {
-    let (f, g) =
-        (programs::random(2 * seed, 2 + seed as usize % 4, false), programs::random(2 * seed + 1, 2, false));
+    let (f, g) = (
+        programs::random(2 * seed, 2 + seed as usize % 4, false),
+        programs::random(2 * seed + 1, 2, false),
+    );
     let law = LAWS[seed as usize % LAWS.len()];
     let mut types = vec![programs::ty(); 5];
     types.push(TensorType::scalar(DType::I32));
@@ -143,7 +150,8 @@ fn holds(seed: u64) -> bool {
     inputs.push(Array::new(
         DType::I32,
         vec![],
-        Cells::filled(Cell::from_scalar(wengert_core::Scalar::from_f64(DType::I32, 1.0)), 1).unwrap(),
+        Cells::filled(Cell::from_scalar(wengert_core::Scalar::from_f64(DType::I32, 1.0)), 1)
+            .unwrap(),
     ));
     let results: Vec<Vec<BigRational>> = run_on(&function, &inputs)
         .iter()

@@ -28,7 +28,8 @@ fn a_list_is_printed_one_operation_a_line() {
     let list = trace(&number(0.0), cube).unwrap();
     assert_eq!(text(&list), "x: f64[]\nv1: f64[] = mul x, x\nv2: f64[] = mul v1, x\ny = v2\n");
     let list =
-        trace(&(vector(&[0.0; 3]), NoDerivative("name")), |(x, _)| vec![2.0 * x, x.sum() + 1]).unwrap();
+        trace(&(vector(&[0.0; 3]), NoDerivative("name")), |(x, _)| vec![2.0 * x, x.sum() + 1])
+            .unwrap();
     let expected = "\
 x.0: f64[3]
 v1: f64[3] = broadcast_in_dim 2.0 {shape=[3]}
@@ -43,7 +44,10 @@ y.1 = v4
     assert!(trace(&number(0.0), |x| x.clone()).unwrap().is_empty());
     // Derivative code names the equation that it comes from.
     let printed = trace(&number(0.0), |x| x.tanh()).unwrap().grad().unwrap().to_string();
-    assert!(printed.contains("jvp(tanh) of ") && printed.contains("tests/derivatives/list.rs:"), "{printed}");
+    assert!(
+        printed.contains("jvp(tanh) of ") && printed.contains("tests/derivatives/list.rs:"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -96,7 +100,8 @@ fn a_list_is_traced_over_any_differentiable_value() {
         #[no_derivative]
         rounds: usize,
     }
-    let model = |w: f64, b: f64| Model { weight: vector(&[w, 2.0 * w]), bias: Some(number(b)), rounds: 3 };
+    let model =
+        |w: f64, b: f64| Model { weight: vector(&[w, 2.0 * w]), bias: Some(number(b)), rounds: 3 };
     let list = trace(&model(0.0, 0.0), |m| {
         let rounds = (0..m.rounds).fold(m.weight.clone(), |y, _| y * 0.5);
         (rounds * m.bias.as_ref().unwrap()).sum()
@@ -148,11 +153,13 @@ fn mistakes_are_explained() {
     let list = trace(&vector(&[0.0; 2]), |x| x.sum()).unwrap();
     let error = list.evaluate(&vector(&[0.0; 3])).unwrap_err().to_string();
     assert!(
-        error.contains("has type f64[3], the list was traced on f64[2]") && error.contains("list.rs:"),
+        error.contains("has type f64[3], the list was traced on f64[2]")
+            && error.contains("list.rs:"),
         "{error}"
     );
-    let error =
-        trace(&number(0.0), |x| x + vector(&[1.0]).dot(&vector(&[1.0, 2.0]))).unwrap_err().to_string();
+    let error = trace(&number(0.0), |x| x + vector(&[1.0]).dot(&vector(&[1.0, 2.0])))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("dot_general"), "{error}");
     let error = trace(&vector(&[0.0]), |x| x * 1.0).unwrap();
     let same = error.vjp().unwrap();

@@ -6,8 +6,9 @@ use wengert_core::{DType, Dim, Literal, Tensor, TensorType};
 
 /// ∇f at 0, 1, 2, … in f64[2,6], and the ops that compute it.
 fn gradient(f: impl Fn(&Tensor) -> Tensor) -> (Vec<f64>, Vec<&'static str>) {
-    let function =
-        build(&[TensorType::new(DType::F64, [2, 6])], |inputs| vec![grad(&inputs[0], |x: &Tensor| f(x))]);
+    let function = build(&[TensorType::new(DType::F64, [2, 6])], |inputs| {
+        vec![grad(&inputs[0], |x: &Tensor| f(x))]
+    });
     let x = Literal::from_vec(&[2, 6], (0..12).map(f64::from).collect()).unwrap();
     let ops = function.body.equations.iter().map(|e| e.op.name()).collect();
     (flat(&run(&function, &[x])), ops)
@@ -40,8 +41,9 @@ fn parts_that_overlap_or_leave_something_out_are_added() {
     let gap = gradient(|x| squares(&part(x, 0, 2)) + squares(&part(x, 3, 6)));
     let corners = gradient(|x| squares(&part(x, 0, 3)) + squares(&x.slice_axis(0, 0, 1)));
     // The third part has no cotangent.
-    let unused =
-        gradient(|x| squares(&part(x, 0, 2)) + squares(&part(x, 2, 3)) + part(x, 3, 6).floor().sum());
+    let unused = gradient(|x| {
+        squares(&part(x, 0, 2)) + squares(&part(x, 2, 3)) + part(x, 3, 6).floor().sum()
+    });
     for (name, (found, ops), weight) in [
         (
             "overlapping",
@@ -73,7 +75,8 @@ fn dimensions_of_parts_may_be_variables() {
         let gradient = grad(&inputs[0], |x: &Tensor| f(x));
         // Differentiated again in forward mode. The product of the Hessian with ones gives, in each
         // half, the ones of the other half.
-        let second = jvp(&inputs[0], &inputs[0].ones_like(), |x: &Tensor| grad(x, |x: &Tensor| f(x))).1;
+        let second =
+            jvp(&inputs[0], &inputs[0].ones_like(), |x: &Tensor| grad(x, |x: &Tensor| f(x))).1;
         vec![gradient, second]
     });
     let ops: Vec<&str> = function.body.equations.iter().map(|e| e.op.name()).collect();

@@ -46,11 +46,17 @@ fn step(random: &mut Random, smooth: bool, x: &Tensor, y: &Tensor) -> Tensor {
             let zero = Tensor::constant(Literal::full(&[], Scalar::from_f64(DType::F64, 0.5)));
             let pad = Pad { low: dims([0, 1]), high: dims([1, 0]), interior: vec![] };
             let padded = Tensor::apply(pad, &[x, &zero]);
-            Tensor::apply(Slice { start: dims([1, 0]), limit: dims([3, 3]), stride: vec![] }, &[&padded])
+            Tensor::apply(
+                Slice { start: dims([1, 0]), limit: dims([3, 3]), stride: vec![] },
+                &[&padded],
+            )
         }
         9 => {
             let both = Tensor::apply(Concatenate { axis: 0 }, &[x, y]);
-            Tensor::apply(Slice { start: dims([0, 0]), limit: dims([4, 3]), stride: vec![3, 1] }, &[&both])
+            Tensor::apply(
+                Slice { start: dims([0, 0]), limit: dims([4, 3]), stride: vec![3, 1] },
+                &[&both],
+            )
         }
         10 => {
             let sums = Tensor::apply(Reduce::new(ReduceKind::Sum, [1]), &[x]);

@@ -29,8 +29,15 @@ enum Place {
     Nested,
 }
 
-const PLACES: [Place; 7] =
-    [Place::Checkpoint, Place::Call, Place::Cond, Place::Switch, Place::Scan, Place::While, Place::Nested];
+const PLACES: [Place; 7] = [
+    Place::Checkpoint,
+    Place::Call,
+    Place::Cond,
+    Place::Switch,
+    Place::Scan,
+    Place::While,
+    Place::Nested,
+];
 
 type Program<'a> = dyn Fn(&Values) -> Values + 'a;
 
@@ -63,7 +70,8 @@ fn within(place: Place, x: &Values, made: &[TensorType], f: &Program<'_>) -> Val
             };
             let one = Tensor::constant(Literal::from_vec(&[2], vec![0i32; 2]).unwrap());
             let init = (x.clone(), zeros.clone());
-            let step = |(x, _): &(Values, Values), _: &Tensor| ((x.clone(), inner(x)), Values::new());
+            let step =
+                |(x, _): &(Values, Values), _: &Tensor| ((x.clone(), inner(x)), Values::new());
             control::scan_checkpointed(1, &init, &one, step).0.1
         }),
     }
@@ -71,7 +79,8 @@ fn within(place: Place, x: &Values, made: &[TensorType], f: &Program<'_>) -> Val
 
 /// A scalar of the results for which no second derivative vanishes.
 fn loss(results: &Values) -> Tensor {
-    let term = |(i, y): (usize, &Tensor)| (y * (0.3 + 0.2 * i as f64)).sin().sum() + (y * y).sum() * 0.25;
+    let term =
+        |(i, y): (usize, &Tensor)| (y * (0.3 + 0.2 * i as f64)).sin().sum() + (y * y).sum() * 0.25;
     results.iter().enumerate().map(term).fold(Tensor::constant(0.0f64), |sum, term| sum + term)
 }
 
@@ -113,9 +122,14 @@ fn compare(what: &str, x: &[Literal], made: &[TensorType], f: &Program<'_>, plac
         let found = of(*place);
         let scale = alone.iter().filter(|v| v.is_finite()).fold(1.0f64, |s, v| s.max(v.abs()));
         for (i, (a, b)) in alone.iter().zip(&found).enumerate() {
-            let same =
-                (a - b).abs() <= 1e-11 * scale || a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-            assert!(same, "{what} in {place:?}: element {i} of {}: {a} alone, {b} there", alone.len());
+            let same = (a - b).abs() <= 1e-11 * scale
+                || a.to_bits() == b.to_bits()
+                || (a.is_nan() && b.is_nan());
+            assert!(
+                same,
+                "{what} in {place:?}: element {i} of {}: {a} alone, {b} there",
+                alone.len()
+            );
         }
     }
 }
@@ -154,9 +168,15 @@ fn attention_has_its_second_derivatives_everywhere() {
 fn attention_in_a_region_agrees_with_finite_differences() {
     let mut random = Random(0xd1ff);
     let inputs = [f64s(&[1, 3, 1, 2]), f64s(&[1, 3, 1, 2]), f64s(&[1, 3, 1, 2])];
-    let literal = |random: &mut Random| inputs.iter().map(|ty| random.literal(ty)).collect::<Vec<_>>();
+    let literal =
+        |random: &mut Random| inputs.iter().map(|ty| random.literal(ty)).collect::<Vec<_>>();
     let (x, v, w) = (literal(&mut random), literal(&mut random), literal(&mut random));
-    let op = Attention { kind: AttentionKind::Value, causal: true, bias: false, scale: Scalar::of(0.5f64) };
+    let op = Attention {
+        kind: AttentionKind::Value,
+        causal: true,
+        bias: false,
+        scale: Scalar::of(0.5f64),
+    };
     let f = |x: &Values| Tensor::apply_many(op, &x.iter().collect::<Vec<_>>());
     let made = [f64s(&[1, 3, 1, 2]), f64s(&[1, 1, 3])];
     for place in PLACES {
@@ -164,8 +184,9 @@ fn attention_in_a_region_agrees_with_finite_differences() {
         let constant = |l: &[Literal]| l.iter().cloned().map(Tensor::constant).collect::<Values>();
         let gradient = build(&inputs, |x| grad(&x.to_vec(), loss));
         let product = build(&inputs, |x| hvp(&x.to_vec(), &constant(&v), loss));
-        let third =
-            build(&inputs, |x| jvp(&x.to_vec(), &constant(&w), |x: &Values| hvp(x, &constant(&v), loss)).1);
+        let third = build(&inputs, |x| {
+            jvp(&x.to_vec(), &constant(&w), |x: &Values| hvp(x, &constant(&v), loss)).1
+        });
         let what = format!("attention in {place:?}");
         assert_derivative(
             &flat(&run(&product, &x)),
@@ -175,7 +196,14 @@ fn attention_in_a_region_agrees_with_finite_differences() {
             1e-8,
             &format!("{what}, second order"),
         );
-        assert_derivative(&flat(&run(&third, &x)), &product, &x, &w, 1e-7, &format!("{what}, third order"));
+        assert_derivative(
+            &flat(&run(&third, &x)),
+            &product,
+            &x,
+            &w,
+            1e-7,
+            &format!("{what}, third order"),
+        );
     }
 }
 
@@ -212,8 +240,10 @@ fn check(name: &str, sample: &Sample, places: &[Place], random: &mut Random) {
 #[test]
 fn every_op_has_its_second_derivatives_in_every_region() {
     for entry in Op::catalogue() {
-        let mut random =
-            Random(entry.name.bytes().fold(1, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)) | 1);
+        let mut random = Random(
+            entry.name.bytes().fold(1, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+                | 1,
+        );
         let declared = is_declared(entry.derivative);
         for (n, sample) in entry.samples.iter().enumerate() {
             // The samples of these ops take turns in the places, and each runs nested as well. For

@@ -90,7 +90,10 @@ fn the_derivative_of_rsqrt_is_there_as_long_as_it_is_a_number() {
                 _ => (52, 5e-324),
             };
             let bound = 8.0 * (wanted.abs() * 2f64.powi(-bits)).max(least);
-            assert!(found == wanted || (found - wanted).abs() <= bound, "{dtype} {x}: {found}, not {wanted}");
+            assert!(
+                found == wanted || (found - wanted).abs() <= bound,
+                "{dtype} {x}: {found}, not {wanted}"
+            );
         }
     }
 }

@@ -50,12 +50,17 @@ pub fn run(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
 
 /// Runs a function on numbers of any kind.
 pub fn run_on<R: Real>(function: &Function, inputs: &[Array<R>]) -> Vec<Array<R>> {
-    interpret::evaluate(&function.body, &function.locations, inputs).unwrap_or_else(|e| panic!("{e}"))
+    interpret::evaluate(&function.body, &function.locations, inputs)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// All float elements, concatenated.
 pub fn flat(literals: &[Literal]) -> Vec<f64> {
-    literals.iter().filter(|l| l.dtype().is_float()).flat_map(|l| l.scalars().map(Scalar::to_f64)).collect()
+    literals
+        .iter()
+        .filter(|l| l.dtype().is_float())
+        .flat_map(|l| l.scalars().map(Scalar::to_f64))
+        .collect()
 }
 
 /// `x + h·t` for the floats of `x`. `t` contains one literal for each float of `x`.
@@ -66,7 +71,8 @@ pub fn moved(x: &[Literal], t: &[Literal], h: f64) -> Vec<Literal> {
             return x.clone();
         }
         let t = t.next().expect("one direction for each float");
-        let sum = |(x, t): (Scalar, Scalar)| Scalar::from_f64(x.dtype(), x.to_f64() + h * t.to_f64());
+        let sum =
+            |(x, t): (Scalar, Scalar)| Scalar::from_f64(x.dtype(), x.to_f64() + h * t.to_f64());
         let values: Vec<Scalar> = x.scalars().zip(t.scalars()).map(sum).collect();
         Literal::from_scalars(x.dtype(), x.shape(), &values).unwrap()
     };
@@ -115,7 +121,10 @@ pub fn assert_close(a: &[f64], b: &[f64], tolerance: f64, what: &str) {
     assert_eq!(a.len(), b.len(), "{what}: different numbers of elements");
     let scale = a.iter().chain(b).fold(1.0f64, |s, v| s.max(v.abs()));
     for (i, (a, b)) in a.iter().zip(b).enumerate() {
-        assert!((a - b).abs() <= tolerance * scale, "{what}: element {i}: {a} and {b} (scale {scale})");
+        assert!(
+            (a - b).abs() <= tolerance * scale,
+            "{what}: element {i}: {a} and {b} (scale {scale})"
+        );
     }
 }
 
@@ -143,7 +152,8 @@ impl Random {
     pub fn literal(&mut self, ty: &TensorType) -> Literal {
         let shape = ty.extents().unwrap();
         let count = shape.iter().product::<usize>();
-        let values: Vec<Scalar> = (0..count).map(|_| Scalar::from_f64(ty.dtype, self.unit())).collect();
+        let values: Vec<Scalar> =
+            (0..count).map(|_| Scalar::from_f64(ty.dtype, self.unit())).collect();
         Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
     }
 }

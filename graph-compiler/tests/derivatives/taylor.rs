@@ -50,19 +50,23 @@ fn the_series_of_exp_of_sin_is_known() {
 fn series_of_elementary_functions_are_known() {
     let x = 0.3f64;
     // dᵏ/dxᵏ log x = (−1)ᵏ⁻¹ (k−1)! x⁻ᵏ
-    let log: Vec<f64> = (1..=8).map(|k| (1..k).map(|i| -(i as f64)).product::<f64>() * x.powi(-k)).collect();
+    let log: Vec<f64> =
+        (1..=8).map(|k| (1..k).map(|i| -(i as f64)).product::<f64>() * x.powi(-k)).collect();
     let found = derivatives(8, x, Tensor::log);
     found.iter().zip(&log).for_each(|(f, l)| assert_close(&[f / l], &[1.0], 1e-14, "log"));
     // dᵏ/dxᵏ 1/x = (−1)ᵏ k! x⁻ᵏ⁻¹
     let inverse: Vec<f64> =
         (1..=8).map(|k| (1..=k).map(|i| -(i as f64)).product::<f64>() * x.powi(-k - 1)).collect();
-    for (name, f) in [("reciprocal", (|x| x.reciprocal()) as fn(&Tensor) -> Tensor), ("div", |x| 1.0 / x)] {
+    for (name, f) in
+        [("reciprocal", (|x| x.reciprocal()) as fn(&Tensor) -> Tensor), ("div", |x| 1.0 / x)]
+    {
         let found = derivatives(8, x, f);
         found.iter().zip(&inverse).for_each(|(f, l)| assert_close(&[f / l], &[1.0], 1e-14, name));
     }
     // dᵏ/dxᵏ √x = Π (1/2 − i) · x^(1/2−k)
-    let root: Vec<f64> =
-        (1..=8).map(|k| (0..k).map(|i| 0.5 - i as f64).product::<f64>() * x.powf(0.5 - k as f64)).collect();
+    let root: Vec<f64> = (1..=8)
+        .map(|k| (0..k).map(|i| 0.5 - i as f64).product::<f64>() * x.powf(0.5 - k as f64))
+        .collect();
     let found = derivatives(8, x, Tensor::sqrt);
     found.iter().zip(&root).for_each(|(f, l)| assert_close(&[f / l], &[1.0], 1e-13, "sqrt"));
 }
@@ -74,7 +78,10 @@ fn a_curve_may_bend() {
     let f = build(&types, |x| jet(&x[0], &x[1..], |x| x * x).1);
     let inputs: Vec<Literal> = [2.0, 3.0, 5.0, 7.0].map(Literal::from).to_vec();
     let (x, a, b, c) = (2.0, 3.0, 5.0, 7.0);
-    assert_eq!(flat(&run(&f, &inputs)), [2.0 * x * a, 2.0 * x * b + 2.0 * a * a, 2.0 * x * c + 6.0 * a * b]);
+    assert_eq!(
+        flat(&run(&f, &inputs)),
+        [2.0 * x * a, 2.0 * x * b + 2.0 * a * a, 2.0 * x * c + 6.0 * a * b]
+    );
 }
 
 #[test]
@@ -84,7 +91,10 @@ fn the_nth_derivative_is_a_tensor_like_any_other() {
     assert_eq!(at(1.5, |x| nth_derivative(7, x, |x| x * x * x)), 0.0);
     // `nth_derivative` can be differentiated, and nested in itself.
     assert_eq!(at(1.5, |x| grad(x, |x| nth_derivative(2, x, |x| x * x * x))), 6.0);
-    assert_eq!(at(1.5, |x| nth_derivative(2, x, |x| nth_derivative(2, x, |x| x * x * x * x))), 24.0);
+    assert_eq!(
+        at(1.5, |x| nth_derivative(2, x, |x| nth_derivative(2, x, |x| x * x * x * x))),
+        24.0
+    );
     assert_eq!(at(0.0, |x| nth_derivative(3, x, |x| grad(x, |x| x.sin()))), 0.0);
     let tanh = |x: &Tensor| x.tanh();
     let nested = at(0.3, |x| grad(x, |x| grad(x, |x| grad(x, |x| grad(x, tanh)))));
@@ -92,7 +102,12 @@ fn the_nth_derivative_is_a_tensor_like_any_other() {
 }
 
 /// Dᵏf(x)[t, …, t] by nested forward mode.
-fn nested(k: usize, x: &[Tensor], t: &[Tensor], f: &dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Vec<Tensor> {
+fn nested(
+    k: usize,
+    x: &[Tensor],
+    t: &[Tensor],
+    f: &dyn Fn(&[Tensor]) -> Vec<Tensor>,
+) -> Vec<Tensor> {
     if k == 0 {
         return f(x);
     }
@@ -110,7 +125,8 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
             let types: Vec<TensorType> = x.iter().map(Literal::ty).collect();
             let regions = sample.regions(&types);
             let results = sample.op.infer(&types, &regions).unwrap();
-            let floats: Vec<TensorType> = types.iter().filter(|t| t.dtype.is_float()).cloned().collect();
+            let floats: Vec<TensorType> =
+                types.iter().filter(|t| t.dtype.is_float()).cloned().collect();
             if floats.is_empty() || !results.iter().any(|t| t.dtype.is_float()) {
                 continue;
             }
@@ -123,7 +139,9 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
             let all: Vec<TensorType> = types.iter().chain(&floats).cloned().collect();
             let program = |x: &[Tensor], others: &[Tensor]| {
                 let (mut x, mut others) = (x.iter(), others.iter());
-                let pick = types.iter().map(|ty| if ty.dtype.is_float() { x.next() } else { others.next() });
+                let pick = types
+                    .iter()
+                    .map(|ty| if ty.dtype.is_float() { x.next() } else { others.next() });
                 let operands: Vec<&Tensor> = pick.map(Option::unwrap).collect();
                 let results = Tensor::apply_with(sample.op.clone(), &operands, regions.clone());
                 results.into_iter().filter(|t| t.dtype().is_float()).collect::<Vec<_>>()
@@ -138,8 +156,9 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
                         return (1..=ORDER).flat_map(|k| nested(k, &x, t, &program)).collect();
                     }
                     let zeros: Vec<Tensor> = t.iter().map(Tensor::zeros_like).collect();
-                    let series: Vec<Vec<Tensor>> =
-                        (0..ORDER).map(|k| if k == 0 { t.to_vec() } else { zeros.clone() }).collect();
+                    let series: Vec<Vec<Tensor>> = (0..ORDER)
+                        .map(|k| if k == 0 { t.to_vec() } else { zeros.clone() })
+                        .collect();
                     jet(&x, &series, |x: &Vec<Tensor>| program(x)).1.concat()
                 })
             };
@@ -154,7 +173,8 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
                 let (a, b) = (&jets[k * each..][..each], &nested[k * each..][..each]);
                 let nan = |v: &[f64]| v.iter().map(|v| v.is_finite()).collect::<Vec<_>>();
                 assert_eq!(nan(a), nan(b), "{what}, order {}", k + 1);
-                let scale = a.iter().chain(b).filter(|v| v.is_finite()).fold(1.0f64, |s, v| s.max(v.abs()));
+                let scale =
+                    a.iter().chain(b).filter(|v| v.is_finite()).fold(1.0f64, |s, v| s.max(v.abs()));
                 for (a, b) in a.iter().zip(b).filter(|(a, _)| a.is_finite()) {
                     assert!(
                         (a - b).abs() <= 1e-11 * scale,
@@ -182,7 +202,8 @@ fn series_of_rational_programs_are_exact() {
         };
         let program = programs::random(seed, 3 + seed as usize % 6, false);
         let count = programs::ty().elements().unwrap();
-        let point: Vec<Vec<BigRational>> = (0..8).map(|_| (0..count).map(|_| rational()).collect()).collect();
+        let point: Vec<Vec<BigRational>> =
+            (0..8).map(|_| (0..count).map(|_| rational()).collect()).collect();
         let ty = programs::ty();
         let array = |cells: &[BigRational]| {
             let cells = Cells::collect(cells.iter().cloned().map(Cell::Real)).unwrap();
@@ -245,13 +266,15 @@ fn the_number_of_equations_is_quadratic_in_the_order() {
     // Each derivative of a power is another power.
     assert!(growth(|x| x.pow(x)) < 3.2);
     // The number of equations is linear in the length of the program.
-    let chain = |m: usize| line(6, |x| (0..m).fold(x.clone(), |y, _| y.tanh())).body.equations.len();
+    let chain =
+        |m: usize| line(6, |x| (0..m).fold(x.clone(), |y, _| y.tanh())).body.equations.len();
     assert_eq!(chain(9) - chain(8), chain(5) - chain(4));
 }
 
 #[test]
 fn a_function_that_occurs_twice_is_solved_once() {
-    let count = |f: &Function, name| f.body.equations.iter().filter(|e| e.op.name() == name).count();
+    let count =
+        |f: &Function, name| f.body.equations.iter().filter(|e| e.op.name() == name).count();
     let f = line(5, |x| x.sin() + x.cos());
     assert_eq!((count(&f, "sin"), count(&f, "cos")), (1, 1));
     let f = line(5, Tensor::tanh);
@@ -282,7 +305,9 @@ fn mistakes_in_a_series_say_which_order_and_where() {
     });
     let text = error.unwrap_err().to_string();
     assert!(
-        text.contains("order 2 of the series: the derivative has type f64[2], the value has f64[3]"),
+        text.contains(
+            "order 2 of the series: the derivative has type f64[2], the value has f64[3]"
+        ),
         "{text}"
     );
     assert_eq!(text.matches("taylor.rs:").count(), 3, "{text}");

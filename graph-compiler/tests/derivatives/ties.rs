@@ -39,7 +39,8 @@ fn product(x: &Tensor) -> Tensor {
 }
 
 fn product_by_a_region(x: &Tensor) -> Tensor {
-    Tensor::reduce_with(&[x], &[Scalar::of(1.0f64)], &[0], |a, b| vec![&a[0] * &b[0]]).swap_remove(0)
+    Tensor::reduce_with(&[x], &[Scalar::of(1.0f64)], &[0], |a, b| vec![&a[0] * &b[0]])
+        .swap_remove(0)
 }
 
 #[test]
@@ -59,7 +60,9 @@ fn products_with_zeros_are_exact_to_the_second_order() {
 #[test]
 fn the_gradient_of_a_window_goes_to_the_first_of_equals() {
     let pool = |kind| {
-        move |x: &Tensor| x.reduce_window(kind, Windows::new(&[2], &[1]), &Padding::Valid).square().sum()
+        move |x: &Tensor| {
+            x.reduce_window(kind, Windows::new(&[2], &[1]), &Padding::Valid).square().sum()
+        }
     };
     assert_eq!(gradient(&[1.0, 1.0, 1.0, 0.0], pool(WindowKind::Max)), [2.0, 2.0, 2.0, 0.0]);
     assert_eq!(gradient(&[1.0, 1.0, 1.0, 2.0], pool(WindowKind::Min)), [2.0, 2.0, 2.0, 0.0]);
@@ -95,7 +98,8 @@ fn running_sums_of_exponentials_are_smooth_where_elements_are_equal() {
     assert_close(&curvature(&[0.0, 0.0], &[1.0, 0.0], last), &[0.25, -0.25], 1e-15, "logsumexp");
     // log(eˣ + 1) at 0: 1/2, 1/4, 0, −1/8.
     let softplus = |x: &Tensor| {
-        let pair = Tensor::concatenate(&[&x.reshape([1usize]), &x.zeros_like().reshape([1usize])], 0);
+        let pair =
+            Tensor::concatenate(&[&x.reshape([1usize]), &x.zeros_like().reshape([1usize])], 0);
         last(&pair)
     };
     let d = |x: &Tensor| grad(x, softplus);

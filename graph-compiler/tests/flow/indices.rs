@@ -42,7 +42,9 @@ fn is(found: &[Option<String>], wanted: &[Option<&str>]) {
     for (found, wanted) in found.iter().zip(wanted) {
         match (found, wanted) {
             (None, None) => {}
-            (Some(found), Some(wanted)) => assert!(found.contains(wanted), "`{wanted}` is not in `{found}`"),
+            (Some(found), Some(wanted)) => {
+                assert!(found.contains(wanted), "`{wanted}` is not in `{found}`")
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -69,7 +71,10 @@ fn the_first_index_that_is_out_of_range_is_told() {
         };
         f.output("y", Tensor::apply(cells, &[&square, &i]));
     };
-    is(&faults("pairs", &pairs, &[0, 1, 1, 2]), &[Some("index 2 at [1] of its indices, component 1")]);
+    is(
+        &faults("pairs", &pairs, &[0, 1, 1, 2]),
+        &[Some("index 2 at [1] of its indices, component 1")],
+    );
     is(&faults("pairs", &pairs, &[0, 1, 1, 1]), &[None]);
     // An empty list of indices contains none out of range.
     let none = |f: &mut FunctionBuilder| {
@@ -109,7 +114,10 @@ fn loops_carry_their_reports() {
         f.output("y", sum);
     };
     is(&faults("nested", &nested, &[0, 1, 2, 3, 2, 8]), &[None, Some("index 8 is out of range")]);
-    is(&faults("nested", &nested, &[0, 1, 2, 5, 2, 3]), &[Some("index 5 at [0]"), Some("index 5 is out")]);
+    is(
+        &faults("nested", &nested, &[0, 1, 2, 5, 2, 3]),
+        &[Some("index 5 at [0]"), Some("index 5 is out")],
+    );
 }
 
 #[test]

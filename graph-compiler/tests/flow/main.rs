@@ -24,7 +24,8 @@ fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
 /// The verified plan of a function.
 fn planned(function: &Function, target: &Target, options: &Options) -> Plan {
     let program = Program::from_functions(vec![function.clone()]).unwrap();
-    compile(&program, &function.name, &Binding::new(), target, options).unwrap_or_else(|e| panic!("{e}"))
+    compile(&program, &function.name, &Binding::new(), target, options)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn near(found: &Literal, wanted: &Literal, what: &str) {
@@ -38,8 +39,9 @@ fn near(found: &Literal, wanted: &Literal, what: &str) {
     };
     for (n, (x, y)) in found.scalars().zip(wanted.scalars()).enumerate() {
         let (p, q) = (x.to_f64(), y.to_f64());
-        let same =
-            p == q || (p.is_nan() && q.is_nan()) || (p - q).abs() <= tolerance * (1.0 + p.abs().max(q.abs()));
+        let same = p == q
+            || (p.is_nan() && q.is_nan())
+            || (p - q).abs() <= tolerance * (1.0 + p.abs().max(q.abs()));
         assert!(same, "{what}: element {n} is {x}, expected {y}");
     }
 }
@@ -61,7 +63,8 @@ fn check(function: &Function, inputs: &[Literal], what: &str) {
 
 /// [`check`] with options.
 fn check_with(function: &Function, inputs: &[Literal], what: &str, options: &Options) {
-    let wanted = wengert_core::interpret::run(function, inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let wanted =
+        wengert_core::interpret::run(function, inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut bits: Vec<Vec<Literal>> = Vec::new();
     for fuse in [false, true] {
         let options = Options { fuse, ..options.clone() };
@@ -74,10 +77,12 @@ fn check_with(function: &Function, inputs: &[Literal], what: &str, options: &Opt
             near(found, wanted, &format!("{what}, kernels, fuse={fuse}"));
         }
         let plan = planned(function, &Target::cpu(), &options);
-        let run = plan::interpret(&plan, inputs, &[]).unwrap_or_else(|e| panic!("{what}: {e}\n{plan}"));
+        let run =
+            plan::interpret(&plan, inputs, &[]).unwrap_or_else(|e| panic!("{what}: {e}\n{plan}"));
         assert_eq!(run.outputs, found, "{what}: plan and kernels, fuse={fuse}\n{plan}");
         let text = plan.to_string();
-        let (back, _) = plan::parse_plan("plan", &text).unwrap_or_else(|e| panic!("{what}: {e}\n{text}"));
+        let (back, _) =
+            plan::parse_plan("plan", &text).unwrap_or_else(|e| panic!("{what}: {e}\n{text}"));
         assert_eq!(back, plan, "{what}: the plan reads back");
         bits.push(found);
     }

@@ -107,7 +107,12 @@ fn loops_in_the_ways_of_a_branch() -> Case {
             Box::new(|| scan(&Tensor::zeros(&f32s(&[3])), &x, |c, x| (c + x, c * x))),
             Box::new(|| (x.slice_axis(0, 0, 1).reshape([3usize]), x.clone())),
             Box::new(|| {
-                let c = while_at_most(5i64, &x, |c| c.sum().lt(Tensor::constant(20.0f32)), |c| c * 2.0 + 1.0);
+                let c = while_at_most(
+                    5i64,
+                    &x,
+                    |c| c.sum().lt(Tensor::constant(20.0f32)),
+                    |c| c * 2.0 + 1.0,
+                );
                 (c.slice_axis(0, 1, 2).reshape([3usize]), c)
             }),
         ];
@@ -128,7 +133,8 @@ fn products_in_a_step() -> Case {
         let b = f.input("b", f32s(&[24]));
         let state = (Tensor::zeros(&f32s(&[3, 6])), Tensor::zeros(&f32s(&[3, 6])));
         let ((h, c), all) = scan(&state, &x, |(h, c), x| {
-            let gates = x.dot(&w) + h.dot(&u) + b.broadcast_in_dim(vec![3i64.into(), 24i64.into()], &[1]);
+            let gates =
+                x.dot(&w) + h.dot(&u) + b.broadcast_in_dim(vec![3i64.into(), 24i64.into()], &[1]);
             let gate = |n: usize| gates.slice_axis(1, 6 * n, 6 * (n + 1));
             let c = gate(0).logistic() * c + gate(1).logistic() * gate(2).tanh();
             let h = gate(3).logistic() * c.tanh();
@@ -168,7 +174,10 @@ fn carries_of_every_origin() -> Case {
                 c[3].clone() + &c[4],
                 c[6].clone(),
             ];
-            ((next, d * row + d), vec![c[0].clone(), row.clone(), x.clone(), d * 2.0, d * 2.0, c[6].clone()])
+            (
+                (next, d * row + d),
+                vec![c[0].clone(), row.clone(), x.clone(), d * 2.0, d * 2.0, c[6].clone()],
+            )
         });
         for (n, c) in carries.iter().chain([&dying]).enumerate() {
             f.output(&format!("c{n}"), c);
@@ -178,7 +187,11 @@ fn carries_of_every_origin() -> Case {
         }
         f.output("made", made);
     });
-    Case { name: "carries_of_every_origin", function: f, runs: vec![vec![numbers(&[4]), numbers(&[3, 4])]] }
+    Case {
+        name: "carries_of_every_origin",
+        function: f,
+        runs: vec![vec![numbers(&[4]), numbers(&[3, 4])]],
+    }
 }
 
 fn results_of_branches_of_every_origin() -> Case {
@@ -210,7 +223,9 @@ fn counts_and_conditions() -> Case {
         let counted = fori_upto(&n, 6i64, &x, |i, c| {
             c + i.convert(DType::F32).broadcast_in_dim(vec![3i64.into()], &[])
         });
-        let fixed = fori(4i64, &x, |i, c| c * i.convert(DType::F32).broadcast_in_dim(vec![3i64.into()], &[]));
+        let fixed = fori(4i64, &x, |i, c| {
+            c * i.convert(DType::F32).broadcast_in_dim(vec![3i64.into()], &[])
+        });
         let none = fori(0i64, &x, |_, c| c * 7.0);
         let open = while_loop(
             &(n.clone(), x.clone()),
@@ -250,7 +265,8 @@ fn what_is_sliced_is_a_reshape_or_sliced_twice_or_empty() -> Case {
         let rows = x.reshape([4usize, 3]);
         let parts = (&x * 2.0).reshape([4usize, 3]);
         let empty = Tensor::zeros(&f32s(&[4, 0]));
-        let slices = vec![rows.clone(), rows, parts, x.reshape([4usize, 3, 1]).reshape([4usize, 3]), empty];
+        let slices =
+            vec![rows.clone(), rows, parts, x.reshape([4usize, 3, 1]).reshape([4usize, 3]), empty];
         let (sum, all) = scan(&Tensor::zeros(&f32s(&[3])), &slices, |c, x| {
             (c + &x[0] * &x[1] + &x[2], (x[3].clone() - c, x[4].clone()))
         });
@@ -290,7 +306,11 @@ fn constants_of_regions() -> Case {
         let x = f.input("x", f32s(&[4, 3]));
         let (a, _) = scan(&Tensor::constant(table.clone()), &x, |c, x| {
             let p = c.sum().gt(Tensor::constant(0.0f32));
-            let c = cond(&p, || c * &Tensor::constant(table.clone()), || Tensor::constant(table.clone()));
+            let c = cond(
+                &p,
+                || c * &Tensor::constant(table.clone()),
+                || Tensor::constant(table.clone()),
+            );
             (&c + x, nothing())
         });
         f.output("a", a);

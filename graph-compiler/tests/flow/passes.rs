@@ -21,9 +21,10 @@ fn rewritten(text: &str, inputs: &[Literal]) -> Function {
     let wanted = interpret::run(&function, inputs).unwrap();
     let compile = |fuel: Option<(&str, u64)>| {
         let fuel = fuel.into_iter().map(|(pass, fuel)| (pass.to_string(), fuel)).collect();
-        let after = compile_kernels(&function, &Target::cpu(), &Options { fuel, ..Options::default() })
-            .unwrap()
-            .function;
+        let after =
+            compile_kernels(&function, &Target::cpu(), &Options { fuel, ..Options::default() })
+                .unwrap()
+                .function;
         let found = interpret::run(&after, inputs).unwrap();
         for (found, wanted) in found.iter().zip(&wanted) {
             near(found, wanted, text);
@@ -203,7 +204,8 @@ fn a_function_that_is_called_is_made_smaller_where_it_takes_the_place_of_the_cal
         let x = b.input("x", TensorType::new(DType::F32, [2usize]));
         let steps = |x: &Tensor| {
             let init = (x.clone(), x.sin(), x.cos());
-            fori(3usize, &init, |_, (a, same, unused)| (a * same.exp(), same.clone(), unused + 1.0)).0
+            fori(3usize, &init, |_, (a, same, unused)| (a * same.exp(), same.clone(), unused + 1.0))
+                .0
         };
         b.output("y", call("steps", &x, steps));
     });

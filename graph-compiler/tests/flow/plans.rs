@@ -67,7 +67,10 @@ fn state_is_replaced_where_it_lives_step_after_step() {
         let xs = f.input("xs", TensorType::new(DType::F32, [5usize, 64]));
         let w = f.state(
             "w",
-            Tensor::variable(TensorType::new(DType::F32, [64usize]), wengert_core::Initializer::Zeros),
+            Tensor::variable(
+                TensorType::new(DType::F32, [64usize]),
+                wengert_core::Initializer::Zeros,
+            ),
         );
         let (w, _) = scan(&w, &xs, |w, x| (w * 0.9 + x, Vec::<Tensor>::new()));
         f.update("w", &w);
@@ -90,7 +93,10 @@ fn every_kernel_within_loops_knows_its_lines() {
         let places = sources.of_step(number);
         if !matches!(step, Step::Copy { .. }) {
             let text = plan.step_text(number).unwrap();
-            assert!(places.iter().any(|(at, _)| at.to_string().contains("plans.rs")), "{text}: {places:?}");
+            assert!(
+                places.iter().any(|(at, _)| at.to_string().contains("plans.rs")),
+                "{text}: {places:?}"
+            );
             kernels += 1;
         }
         number += 1;

@@ -38,7 +38,10 @@ fn inputs(function: &Function) -> Vec<Literal> {
         let element = |i: usize| match ty.dtype {
             DType::Bool => Scalar::of(n.is_multiple_of(2)),
             dtype if dtype.is_integer() => Scalar::from_i64(dtype, 1),
-            dtype => Scalar::from_f64(dtype, greatest * (((n * 41 + i * 37 + 11) % 101) as f64 / 50.5 - 1.0)),
+            dtype => Scalar::from_f64(
+                dtype,
+                greatest * (((n * 41 + i * 37 + 11) % 101) as f64 / 50.5 - 1.0),
+            ),
         };
         let elements: Vec<Scalar> = (0..shape.iter().product()).map(element).collect();
         Literal::from_scalars(ty.dtype, &shape, &elements).unwrap()
@@ -86,7 +89,12 @@ fn a_plan_is_right_whatever_the_passes_leave() {
     for options in without_passes() {
         for (name, text) in PROGRAMS.into_iter().filter(|(name, _)| !name.starts_with("budget")) {
             let function = function(name, text);
-            check_with(&function, &inputs(&function), &format!("{name}, {:?}", options.fuel), &options);
+            check_with(
+                &function,
+                &inputs(&function),
+                &format!("{name}, {:?}", options.fuel),
+                &options,
+            );
         }
         // The interpreter is slow on long reductions, so they are left out.
         for case in nested::cases().iter().filter(|case| !case.name.contains("long")) {
@@ -106,7 +114,12 @@ fn plans_of_random_nests_are_right_whatever_the_passes_leave() {
         for options in
             [&Options::default(), &settings[0], &settings[1 + seed as usize % (settings.len() - 1)]]
         {
-            check_with(&function, &inputs, &format!("seed {seed}, {:?}\n{text}", options.fuel), options);
+            check_with(
+                &function,
+                &inputs,
+                &format!("seed {seed}, {:?}\n{text}", options.fuel),
+                options,
+            );
         }
     }
 }
@@ -225,6 +238,11 @@ fn gradients_of_nests_of_any_order() {
         for options in [&Options::default(), &without_passes()[0]] {
             drop(planned(&f, &Target::cpu(), options));
         }
-        check_with(&f, &inputs(&f), &format!("gradient {order} of a nest {depth} deep"), &Options::default());
+        check_with(
+            &f,
+            &inputs(&f),
+            &format!("gradient {order} of a nest {depth} deep"),
+            &Options::default(),
+        );
     }
 }

@@ -7,7 +7,9 @@ use wengert_core::{DType, Op};
 fn every_sample_of_every_construct() {
     let mut count = 0;
     for entry in Op::catalogue() {
-        for (number, sample) in entry.samples.iter().enumerate().filter(|(_, s)| s.op.control().is_some()) {
+        for (number, sample) in
+            entry.samples.iter().enumerate().filter(|(_, s)| s.op.control().is_some())
+        {
             for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
                 let operands = sample.literals(dtype, number as u64 + 1);
                 let Some(function) = sample.function(&operands) else { continue };

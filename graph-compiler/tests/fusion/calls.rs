@@ -14,7 +14,9 @@ pub fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
         // Their result is exact, so another implementation would show nothing.
         Call::Sort(_) | Call::TopK(_) => call.reference(operands)?.literal(),
         // Opaque, but the same on both sides.
-        Call::Attention(_) => return Ok(call.references(operands)?.iter().map(|r| r.literal()).collect()),
+        Call::Attention(_) => {
+            return Ok(call.references(operands)?.iter().map(|r| r.literal()).collect());
+        }
     };
     Ok(vec![one])
 }
@@ -43,7 +45,10 @@ fn product(g: &Gemm, operands: &[Literal]) -> Literal {
                 for k in 0..g.k {
                     let x = operands[0].get(b * g.lhs.batch + i * g.lhs.row + k * g.lhs.column);
                     let y = operands[1].get(b * g.rhs.batch + k * g.rhs.row + j * g.rhs.column);
-                    let term = scalar(ScalarOp::Mul, &[convert(x, g.accumulate), convert(y, g.accumulate)]);
+                    let term = scalar(
+                        ScalarOp::Mul,
+                        &[convert(x, g.accumulate), convert(y, g.accumulate)],
+                    );
                     sum = scalar(ScalarOp::Add, &[sum, term]);
                 }
                 let mut value = convert(sum, g.result);
@@ -52,7 +57,9 @@ fn product(g: &Gemm, operands: &[Literal]) -> Literal {
                 }
                 value = match e.activation {
                     None => value,
-                    Some(Activation::Relu) => scalar(ScalarOp::Max, &[value, Scalar::zero(g.result)]),
+                    Some(Activation::Relu) => {
+                        scalar(ScalarOp::Max, &[value, Scalar::zero(g.result)])
+                    }
                     Some(Activation::Tanh) => scalar(ScalarOp::Tanh, &[value]),
                     Some(Activation::GeluTanh) => panic!("no test has it"),
                 };
@@ -70,15 +77,18 @@ fn product(g: &Gemm, operands: &[Literal]) -> Literal {
 fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
     let mut values: Vec<Scalar> = operands[0].scalars().collect();
     let vector = s.indices.len() - 1;
-    let kept: Vec<usize> = (0..s.operand.len()).filter(|a| !s.inserted_window_dims.contains(a)).collect();
+    let kept: Vec<usize> =
+        (0..s.operand.len()).filter(|a| !s.inserted_window_dims.contains(a)).collect();
     // One window after another, in the order of their positions.
     let positions = (0..s.updates.len()).filter(|a| !s.update_window_dims.contains(a));
     let order: Vec<usize> = positions.chain(s.update_window_dims.iter().copied()).collect();
     for counter in indices(order.iter().map(|a| s.updates[*a]).collect()) {
         let mut index = vec![0; s.updates.len()];
         order.iter().zip(counter).for_each(|(axis, i)| index[*axis] = i);
-        let mut position: Vec<usize> =
-            (0..index.len()).filter(|a| !s.update_window_dims.contains(a)).map(|a| index[a]).collect();
+        let mut position: Vec<usize> = (0..index.len())
+            .filter(|a| !s.update_window_dims.contains(a))
+            .map(|a| index[a])
+            .collect();
         position.push(0);
         let mut start = vec![0i64; s.operand.len()];
         for (k, axis) in s.scatter_dims_to_operand_dims.iter().enumerate() {
@@ -96,7 +106,9 @@ fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
         let update = operands[2].get(flat(&s.updates, &index));
         values[at] = match s.kind.instruction() {
             // For bool, min is a conjunction.
-            Some(ScalarOp::Min) if s.dtype == DType::Bool => scalar(ScalarOp::And, &[values[at], update]),
+            Some(ScalarOp::Min) if s.dtype == DType::Bool => {
+                scalar(ScalarOp::And, &[values[at], update])
+            }
             Some(_) if s.dtype == DType::Bool => scalar(ScalarOp::Or, &[values[at], update]),
             Some(op) => scalar(op, &[values[at], update]),
             None => update,
@@ -137,7 +149,8 @@ fn convolve(c: &Convolution, operands: &[Literal]) -> Literal {
     let known: Vec<Option<&Literal>> =
         (0..3).map(|n| (n != computed).then(|| given.next().unwrap())).collect();
     let mut sums = vec![(0f64, 0i64); shapes[computed].iter().product()];
-    let spatial = |f: fn(&wengert_core::call::Window) -> usize| c.window.iter().map(f).collect::<Vec<_>>();
+    let spatial =
+        |f: fn(&wengert_core::call::Window) -> usize| c.window.iter().map(f).collect::<Vec<_>>();
     for output in indices(spatial(|w| w.output)) {
         'filter: for filter in indices(spatial(|w| w.filter)) {
             let mut input = Vec::new();
@@ -151,7 +164,8 @@ fn convolve(c: &Convolution, operands: &[Literal]) -> Literal {
             }
             for at in indices(vec![c.batch, c.groups, c.input_channels, c.output_channels]) {
                 let [b, g, i, o] = at[..] else { unreachable!() };
-                let place = |head: &[usize], space: &[usize], tail: &[usize]| [head, space, tail].concat();
+                let place =
+                    |head: &[usize], space: &[usize], tail: &[usize]| [head, space, tail].concat();
                 let places = [
                     flat(&shapes[0], &place(&[b], &input, &[g * c.input_channels + i])),
                     flat(&shapes[1], &place(&[], &filter, &[i, g * c.output_channels + o])),

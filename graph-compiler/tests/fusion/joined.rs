@@ -29,7 +29,8 @@ fn both_halves_of_a_network_with_gelu() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[16, 8]));
         let (w, v) = (f.input("w", f32s(&[8, 12])), f.input("v", f32s(&[12, 4])));
-        let (loss, (dw, dv)) = value_and_grad(&(w, v), |(w, v)| x.dot(w).gelu_tanh().dot(v).square().sum());
+        let (loss, (dw, dv)) =
+            value_and_grad(&(w, v), |(w, v)| x.dot(w).gelu_tanh().dot(v).square().sum());
         f.output("loss", loss);
         f.output("dw", dw);
         f.output("dv", dv);
@@ -38,7 +39,8 @@ fn both_halves_of_a_network_with_gelu() {
     // of the GELU; xᵀ·dh and hᵀ·dy.
     let joined = works(&kernels).iter().filter(|w| **w == "gemm, nest").count();
     assert!(joined >= 2, "{kernels}");
-    let wide = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Nest(_))).flat_map(|k| &k.reads);
+    let wide =
+        kernels.kernels.iter().filter(|k| matches!(k.work, Work::Nest(_))).flat_map(|k| &k.reads);
     assert!(wide.into_iter().all(|b| kernels.buffers[*b].ty != f32s(&[16, 12])), "{kernels}");
 }
 

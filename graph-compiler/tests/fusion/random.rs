@@ -22,14 +22,18 @@ impl Pool<'_> {
     fn any(&mut self) -> Tensor {
         // Recent values are chosen more often, so that chains become long.
         let n = self.values.len();
-        let back =
-            self.random.below(n.min(6)).max(if self.random.below(3) == 0 { self.random.below(n) } else { 0 });
+        let back = self.random.below(n.min(6)).max(if self.random.below(3) == 0 {
+            self.random.below(n)
+        } else {
+            0
+        });
         self.values[n - 1 - back].clone()
     }
 
     /// A value of this shape: an existing one, or a broadcast of one.
     fn like(&mut self, t: &Tensor) -> Tensor {
-        let fitting: Vec<Tensor> = self.values.iter().filter(|v| v.shape() == t.shape()).cloned().collect();
+        let fitting: Vec<Tensor> =
+            self.values.iter().filter(|v| v.shape() == t.shape()).cloned().collect();
         if self.random.below(3) > 0 || fitting.is_empty() {
             return self.random.pick(&fitting).clone();
         }
@@ -40,7 +44,10 @@ impl Pool<'_> {
             // A random ascending choice of axes with these extents.
             let mut dims = Vec::new();
             for (axis, extent) in shape.iter().enumerate() {
-                if dims.len() < axes.len() && axes[dims.len()] == *extent && self.random.below(4) > 0 {
+                if dims.len() < axes.len()
+                    && axes[dims.len()] == *extent
+                    && self.random.below(4) > 0
+                {
                     dims.push(axis);
                 }
             }
@@ -68,7 +75,8 @@ impl Pool<'_> {
                 x.compare(Compare::Lt, &y).select(&x, &(y * 0.5))
             }
             9..=11 if rank > 0 => {
-                let mut axes: Vec<usize> = (0..rank).filter(|_| self.random.below(2) == 0).collect();
+                let mut axes: Vec<usize> =
+                    (0..rank).filter(|_| self.random.below(2) == 0).collect();
                 if axes.is_empty() {
                     axes.push(rank - 1);
                 }
@@ -87,7 +95,8 @@ impl Pool<'_> {
             }
             14 if rank > 0 && shape[0] > 1 => match self.random.below(3) {
                 0 => {
-                    let (head, tail) = (x.slice_axis(0, 0i64, 1i64), x.slice_axis(0, 1i64, shape[0] as i64));
+                    let (head, tail) =
+                        (x.slice_axis(0, 0i64, 1i64), x.slice_axis(0, 1i64, shape[0] as i64));
                     Tensor::apply(Concatenate { axis: 0 }, &[&tail, &head])
                 }
                 1 => Tensor::apply(Reverse { axes: vec![rank - 1] }, &[&x]),
@@ -108,7 +117,8 @@ fn function(seed: u64) -> Function {
     let steps = 4 + random.below(24);
     FunctionBuilder::build("f", |f| {
         let mut pool = Pool { random: &mut random, values: Vec::new() };
-        for (i, shape) in [vec![n, m], vec![n], vec![m], vec![n, m], vec![]].into_iter().enumerate() {
+        for (i, shape) in [vec![n, m], vec![n], vec![m], vec![n, m], vec![]].into_iter().enumerate()
+        {
             pool.values.push(f.input(&format!("x{i}"), TensorType::new(DType::F32, shape)));
         }
         for _ in 0..steps {
@@ -145,14 +155,16 @@ fn random_row_programs_have_the_same_bits_however_they_are_compiled() {
     for seed in 0..250 {
         let function = function(seed);
         let mut random = Random(seed);
-        let inputs: Vec<Literal> =
-            (0..function.inputs.len()).map(|n| input(&mut random, function.input_type(n))).collect();
+        let inputs: Vec<Literal> = (0..function.inputs.len())
+            .map(|n| input(&mut random, function.input_type(n)))
+            .collect();
         let fused = compiled(&function, true);
         let wanted = run(&compiled(&function, false), &inputs);
         let found = run(&fused, &inputs);
         assert_eq!(wanted, found, "seed {seed}\n{fused}");
         for (plain, fused) in run(&plain(&function), &inputs).iter().zip(&found) {
-            let same = |(a, b): (Scalar, Scalar)| a == b || (a.to_f64().is_nan() && b.to_f64().is_nan());
+            let same =
+                |(a, b): (Scalar, Scalar)| a == b || (a.to_f64().is_nan() && b.to_f64().is_nan());
             assert!(
                 plain.scalars().zip(fused.scalars()).all(same),
                 "seed {seed}: {plain}, rewritten {fused}"
@@ -181,7 +193,10 @@ fn empty_tensors_are_compiled() {
         let y = f.input("y", TensorType::new(DType::F32, [4usize]));
         f.output("sum", x.sum_axes(&[0]) + &y);
         f.output("rows", x.sum_axes(&[1]));
-        f.output("exp", x.exp() + y.broadcast_in_dim(vec![Dim::from(0usize), Dim::from(4usize)], &[1]));
+        f.output(
+            "exp",
+            x.exp() + y.broadcast_in_dim(vec![Dim::from(0usize), Dim::from(4usize)], &[1]),
+        );
         f.output("max", x.max_axes(&[0, 1]));
     })
     .unwrap();

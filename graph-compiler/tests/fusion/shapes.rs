@@ -22,8 +22,9 @@ pub(super) fn fused(f: impl FnOnce(&mut FunctionBuilder)) -> Kernels {
     let function: Function = FunctionBuilder::build("f", f).unwrap();
     let kernels = compiled(&function, true);
     let mut random = Random(7);
-    let inputs: Vec<Literal> =
-        (0..function.inputs.len()).map(|n| random_literal(&mut random, function.input_type(n))).collect();
+    let inputs: Vec<Literal> = (0..function.inputs.len())
+        .map(|n| random_literal(&mut random, function.input_type(n)))
+        .collect();
     assert_eq!(run(&kernels, &inputs), run(&compiled(&function, false), &inputs));
     kernels
 }
@@ -139,8 +140,9 @@ fn losses_and_their_gradients_are_one_nest() {
     let kernels = fused(|f| {
         let logits = f.input("logits", f32s(&[64, 10]));
         let labels = f.input("labels", i32s(&[64]));
-        let (loss, gradient) =
-            value_and_grad(&logits, |x| Tensor::apply(SoftmaxCrossEntropy {}, &[x, &labels]).sum() / 64.0);
+        let (loss, gradient) = value_and_grad(&logits, |x| {
+            Tensor::apply(SoftmaxCrossEntropy {}, &[x, &labels]).sum() / 64.0
+        });
         f.output("loss", loss);
         f.output("gradient", gradient);
     });
@@ -153,7 +155,8 @@ fn log_softmax_is_one_nest_with_its_gradient() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[32, 5]));
         let cotangent = f.input("cotangent", f32s(&[32, 5]));
-        let (y, back) = vjp(&x, |x| Tensor::apply(Softmax { kind: SoftmaxKind::LogSoftmax, axis: 1 }, &[x]));
+        let (y, back) =
+            vjp(&x, |x| Tensor::apply(Softmax { kind: SoftmaxKind::LogSoftmax, axis: 1 }, &[x]));
         f.output("dx", back(&cotangent));
         f.output("y", y);
     });
@@ -252,13 +255,15 @@ fn a_function_of_one_tensor_is_not_stored() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[16, 8]));
         let (w, v) = (f.input("w", f32s(&[8, 12])), f.input("v", f32s(&[12, 4])));
-        let (loss, (dw, dv)) = value_and_grad(&(w, v), |(w, v)| x.dot(w).gelu_tanh().dot(v).square().sum());
+        let (loss, (dw, dv)) =
+            value_and_grad(&(w, v), |(w, v)| x.dot(w).gelu_tanh().dot(v).square().sum());
         f.output("loss", loss);
         f.output("dw", dw);
         f.output("dv", dv);
     });
     // The GELU, the loss with its derivative, the derivative of the GELU.
-    let wide = |k: &Kernel| k.writes.iter().filter(|b| kernels.buffers[**b].ty == f32s(&[16, 12])).count();
+    let wide =
+        |k: &Kernel| k.writes.iter().filter(|b| kernels.buffers[**b].ty == f32s(&[16, 12])).count();
     let written: Vec<usize> = kernels.kernels.iter().map(wide).collect();
     // The layer's sums, their GELU, and the cotangents of both.
     assert_eq!(written.iter().sum::<usize>(), 4, "{written:?}\n{kernels}");

@@ -108,7 +108,8 @@ impl Bounded {
     /// A bound on the distance from a machine's value. It includes the roundings of the current
     /// equation.
     pub fn error(&self) -> f64 {
-        self.error + self.terms * (self.unit * self.size + if self.unit > 1e-12 { 1e-44 } else { 5e-324 })
+        self.error
+            + self.terms * (self.unit * self.size + if self.unit > 1e-12 { 1e-44 } else { 5e-324 })
     }
 
     /// The number as an operand of an op that is not a sum.
@@ -189,7 +190,9 @@ impl Real for Bounded {
         let ends = [x.value - x.error, x.value + x.error].map(|end| (f(end) - value).abs());
         let spread = if x.error == 0.0 { 0.0 } else { ends[0].max(ends[1]) };
         // The interval crosses the end of the function's domain.
-        if spread.is_nan() && !value.is_nan() || value.is_nan() && x.error > 0.0 && !x.value.is_nan() {
+        if spread.is_nan() && !value.is_nan()
+            || value.is_nan() && x.error > 0.0 && !x.value.is_nan()
+        {
             doubtful();
         }
         // Where a function is flat at x, its values at the ends do not bound the error, so the

@@ -46,7 +46,9 @@ fn extent(usual: u64) -> std::ops::Range<u64> {
 
 fn inputs(function: &Function, seed: u64, wild: bool) -> Vec<Literal> {
     let mut random = Random(seed ^ 0x1234_5678);
-    (0..function.inputs.len()).map(|n| random::literal(&mut random, function.input_type(n), wild)).collect()
+    (0..function.inputs.len())
+        .map(|n| random::literal(&mut random, function.input_type(n), wild))
+        .collect()
 }
 
 /// CPUs and GPUs cut sums and form trees differently.
@@ -66,8 +68,12 @@ fn report(
     let same = culprit(&found);
     let (function, inputs, found) =
         shrink(function, inputs, found, &|f, i| fails(f, i).filter(|how| culprit(how) == same));
-    let given: Vec<String> =
-        function.inputs.iter().zip(&inputs).map(|(port, l)| format!("  {} = {l}", port.name)).collect();
+    let given: Vec<String> = function
+        .inputs
+        .iter()
+        .zip(&inputs)
+        .map(|(port, l)| format!("  {} = {l}", port.name))
+        .collect();
     format!("seed {seed}: {found}\n{function}\n{}", given.join("\n"))
 }
 
@@ -86,7 +92,10 @@ fn every(
         drawn += 1;
         wrong.extend(examine(seed, &function, &mut seen).err());
     }
-    println!("{drawn} functions of {count}; compared {:?}, doubtful {}", seen.compared, seen.doubtful);
+    println!(
+        "{drawn} functions of {count}; compared {:?}, doubtful {}",
+        seen.compared, seen.doubtful
+    );
     assert!(wrong.is_empty(), "{} are wrong, the first of them\n{}", wrong.len(), wrong[0]);
     assert!(drawn * 10 >= count * 9, "{drawn} of {count} functions are defined");
     seen
@@ -100,7 +109,9 @@ fn through(wild: bool) -> impl Fn(u64, &Function, &mut Seen) -> std::result::Res
     move |seed, function, seen| {
         let (given, target) = (inputs(function, seed, wild), target(seed));
         check(function, &given, &target, !wild, seen).map_err(|found| {
-            let fails = |f: &Function, i: &[Literal]| check(f, i, &target, !wild, &mut Seen::default()).err();
+            let fails = |f: &Function, i: &[Literal]| {
+                check(f, i, &target, !wild, &mut Seen::default()).err()
+            };
             report(seed, function, &given, found, &fails)
         })
     }

@@ -44,8 +44,9 @@ pub fn check(
     seen: &mut Seen,
 ) -> std::result::Result<(), String> {
     let running = RefCell::new(String::from("?"));
-    let checked =
-        catch_unwind(AssertUnwindSafe(|| through(function, inputs, target, bounds, seen, &running)));
+    let checked = catch_unwind(AssertUnwindSafe(|| {
+        through(function, inputs, target, bounds, seen, &running)
+    }));
     checked.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -106,7 +107,8 @@ fn through(
         // round.
         return Ok(());
     }
-    let mut wanted = run(&lowered.kernels, inputs, &mut calls::execute).map_err(|e| fault("lower", &e))?;
+    let mut wanted =
+        run(&lowered.kernels, inputs, &mut calls::execute).map_err(|e| fault("lower", &e))?;
     match bounded(&before, inputs).filter(|_| bounds) {
         Some(value) => {
             within(&value, &wanted).map_err(|e| fault("lower", &e))?;
@@ -115,7 +117,9 @@ fn through(
         None => seen.doubtful += usize::from(bounds),
     }
     let mut kernels = lowered.kernels;
-    for (pass, epilogue, joins) in [("fuse", false, false), ("epilogue", true, false), ("join", true, true)] {
+    for (pass, epilogue, joins) in
+        [("fuse", false, false), ("epilogue", true, false), ("join", true, true)]
+    {
         name(pass);
         if epilogue && !target.gemm_epilogue || joins && !target.joins {
             continue;
@@ -147,13 +151,16 @@ fn planned(
     target: &Target,
     wanted: &[Literal],
 ) -> std::result::Result<(), String> {
-    let plan = plan_kernels(kernels, target, &Binding::new(), None).map_err(|e| e.to_string())?.plan;
+    let plan =
+        plan_kernels(kernels, target, &Binding::new(), None).map_err(|e| e.to_string())?.plan;
     let given = |role: InputRole| matches!(role, InputRole::Input | InputRole::Key);
     let ports = kernels.inputs.iter().zip(inputs);
     let read: Vec<Literal> =
         ports.clone().filter(|((i, _), _)| given(i.role)).map(|(_, l)| l.clone()).collect();
-    let held: BTreeMap<&str, &Literal> =
-        ports.filter(|((i, _), _)| !given(i.role)).map(|((i, _), l)| (i.name.as_str(), l)).collect();
+    let held: BTreeMap<&str, &Literal> = ports
+        .filter(|((i, _), _)| !given(i.role))
+        .map(|((i, _), l)| (i.name.as_str(), l))
+        .collect();
     let variables: Vec<Option<Literal>> =
         plan.variables.iter().map(|v| v.before.map(|_| (*held[v.name.as_str()]).clone())).collect();
     let found = plan::interpret(&plan, &read, &variables).map_err(|e| format!("{e}\n{plan}"))?;
@@ -228,7 +235,9 @@ fn same_value(was: &[Array<Bounded>], is: &[Array<Bounded>]) -> std::result::Res
                 (x, y) => x == y,
             };
             if !near {
-                return Err(format!("element {at} of output {output} means {is:?}, before it meant {was:?}"));
+                return Err(format!(
+                    "element {at} of output {output} means {is:?}, before it meant {was:?}"
+                ));
             }
         }
     }
@@ -244,7 +253,9 @@ fn within(meant: &[Array<Bounded>], found: &[Literal]) -> std::result::Result<()
                 interpret::Cell::Bits(x) => Some(*x) == found.to_i64(),
             };
             if !near {
-                return Err(format!("element {at} of output {output} is {found}, and means {meant:?}"));
+                return Err(format!(
+                    "element {at} of output {output} is {found}, and means {meant:?}"
+                ));
             }
         }
     }

@@ -34,8 +34,9 @@ pub fn shrink(
     let mut attempt = |candidate: &Part<'_>| {
         tries += 1;
         let (function, inputs) = candidate.extract();
-        let how =
-            (tries <= TRIES && verify(&function).is_ok()).then(|| fails(&function, &inputs)).flatten()?;
+        let how = (tries <= TRIES && verify(&function).is_ok())
+            .then(|| fails(&function, &inputs))
+            .flatten()?;
         best = (function, inputs, how);
         Some(())
     };
@@ -84,7 +85,8 @@ impl Part<'_> {
         let mut wanted = vec![false; body.values.len()];
         self.outputs.iter().for_each(|v| wanted[v.0 as usize] = true);
         let mut needed = vec![false; self.kept.len()];
-        for (n, equation) in body.equations.iter().enumerate().rev().filter(|(n, _)| self.kept[*n]) {
+        for (n, equation) in body.equations.iter().enumerate().rev().filter(|(n, _)| self.kept[*n])
+        {
             needed[n] = equation.results.iter().any(|v| wanted[v.0 as usize]);
             if needed[n] {
                 equation.operands.iter().for_each(|v| wanted[v.0 as usize] = true);
@@ -116,7 +118,8 @@ impl Part<'_> {
             location: LocationId(0),
         });
         let outputs = self.outputs.iter().enumerate();
-        let outputs = outputs.map(|(i, _)| Output { name: i.to_string(), role: OutputRole::Output });
+        let outputs =
+            outputs.map(|(i, _)| Output { name: i.to_string(), role: OutputRole::Output });
         let literals = given.iter().map(|v| self.values[v.0 as usize].clone()).collect();
         let function = Function {
             name: self.function.name.clone(),

@@ -16,7 +16,11 @@ const COUNT: usize = 3;
 
 fn apply(sample: &Sample, operands: &[Tensor]) -> Vec<Tensor> {
     let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
-    Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), sample.regions(&types))
+    Tensor::apply_with(
+        sample.op.clone(),
+        &operands.iter().collect::<Vec<_>>(),
+        sample.regions(&types),
+    )
 }
 
 /// Compares the map of a program with the loop. The batch axis is the first; if there is another
@@ -26,7 +30,8 @@ fn compare(what: &str, inputs: &[Vec<Literal>], program: &Program<'_>) {
     let function = build(&types(&single), program);
     for last in [false, true] {
         let axis = |l: &Literal| if last { l.shape().len() } else { 0 };
-        let axes: Vec<Option<usize>> = inputs.iter().map(|i| (i.len() > 1).then(|| axis(&i[0]))).collect();
+        let axes: Vec<Option<usize>> =
+            inputs.iter().map(|i| (i.len() > 1).then(|| axis(&i[0]))).collect();
         let stacked: Vec<Literal> = inputs
             .iter()
             .zip(&axes)
@@ -36,7 +41,9 @@ fn compare(what: &str, inputs: &[Vec<Literal>], program: &Program<'_>) {
             .map(|i| Some(if last { function.output_type(i).rank() } else { 0 }))
             .collect();
         let mapped = build(&types(&stacked), |values| {
-            vmap_axes(&values.to_vec(), axes.as_slice(), outputs.as_slice(), |x: &Vec<Tensor>| program(x))
+            vmap_axes(&values.to_vec(), axes.as_slice(), outputs.as_slice(), |x: &Vec<Tensor>| {
+                program(x)
+            })
         });
         let wanted = looped(&function, inputs, COUNT, if last { usize::MAX } else { 0 });
         let given = run(&mapped, &stacked);
@@ -54,7 +61,9 @@ fn choices(count: usize) -> impl Iterator<Item = Vec<bool>> {
 
 fn inputs_of(sample: &Sample, batched: &[bool], dtype: DType, seed: u64) -> Vec<Vec<Literal>> {
     let count = |i: usize| if batched[i] { COUNT } else { 1 };
-    (0..batched.len()).map(|i| examples(sample, i, dtype, seed ^ (i as u64) << 32, count(i))).collect()
+    (0..batched.len())
+        .map(|i| examples(sample, i, dtype, seed ^ (i as u64) << 32, count(i)))
+        .collect()
 }
 
 /// Random directions for the float types of `types`, one for each example.
@@ -70,7 +79,8 @@ fn floats(tensors: &[Tensor]) -> Vec<Tensor> {
 /// `operands` with the floats replaced.
 fn refilled(operands: &[Tensor], floats: &[Tensor]) -> Vec<Tensor> {
     let mut floats = floats.iter();
-    let fill = |t: &Tensor| if t.dtype().is_float() { floats.next().unwrap().clone() } else { t.clone() };
+    let fill =
+        |t: &Tensor| if t.dtype().is_float() { floats.next().unwrap().clone() } else { t.clone() };
     operands.iter().map(fill).collect()
 }
 
@@ -83,7 +93,9 @@ fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> usiz
         let what = format!("{name} {:?} in {dtype}", sample.op);
         compare(&what, &inputs, &|x| apply(sample, x));
 
-        if !types(&single).iter().any(|t| t.dtype.is_float()) || !results.iter().any(|t| t.dtype.is_float()) {
+        if !types(&single).iter().any(|t| t.dtype.is_float())
+            || !results.iter().any(|t| t.dtype.is_float())
+        {
             continue;
         }
         let tangents: Vec<Vec<Literal>> =
@@ -156,14 +168,19 @@ fn every_op_is_its_loop_in_a_map_of_maps() {
                 let inputs: Vec<Vec<Literal>> = (0..single.len())
                     .map(|i| {
                         // Two examples of the inner map in each example of the outer one.
-                        let each = examples(sample, i, DType::F64, seed ^ (i as u64) << 32, 2 * COUNT);
-                        let pairs = each.chunks(2).map(|p| if inner[i] { stack(p, 0) } else { p[0].clone() });
+                        let each =
+                            examples(sample, i, DType::F64, seed ^ (i as u64) << 32, 2 * COUNT);
+                        let pairs = each
+                            .chunks(2)
+                            .map(|p| if inner[i] { stack(p, 0) } else { p[0].clone() });
                         pairs.take(if outer[i] { COUNT } else { 1 }).collect()
                     })
                     .collect();
                 let axes: Vec<Option<usize>> = inner.iter().map(|b| b.then_some(0)).collect();
-                let what =
-                    format!("a map of {inner:?} in one of {outer:?} of {} {:?}", entry.name, sample.op);
+                let what = format!(
+                    "a map of {inner:?} in one of {outer:?} of {} {:?}",
+                    entry.name, sample.op
+                );
                 compare(&what, &inputs, &|x| {
                     vmap_axes(&x.to_vec(), axes.as_slice(), 0, |x: &Vec<Tensor>| apply(sample, x))
                 });

@@ -38,7 +38,8 @@ fn what_does_not_depend_on_an_example_is_computed_once() {
     let f = build(&[f64s(&[8]), f64s(&[5])], |x| {
         // The second tensor has no axis for the examples, so its square is shared.
         let f = |v: &(Tensor, Tensor)| (&v.0 * v.1.square().sum(), v.1.exp());
-        let (scaled, shared) = vmap_axes(&(x[0].clone(), x[1].clone()), [Some(0), None], [Some(0), None], f);
+        let (scaled, shared) =
+            vmap_axes(&(x[0].clone(), x[1].clone()), [Some(0), None], [Some(0), None], f);
         vec![scaled, shared]
     });
     let square = f.body.equations.iter().find(|e| e.op.name() == "square").unwrap();
@@ -76,8 +77,9 @@ fn maps_nest() {
 fn axes_may_lie_anywhere_and_go_by_key_path() {
     let f = build(&[f64s(&[5, 3]), f64s(&[3, 5])], |x| {
         let pair = (x[0].clone(), x[1].clone());
-        let by_path =
-            ByPath(|path: &wengert_core::KeyPath, _: &Tensor| Some(usize::from(path.as_str() == "1")));
+        let by_path = ByPath(|path: &wengert_core::KeyPath, _: &Tensor| {
+            Some(usize::from(path.as_str() == "1"))
+        });
         vec![vmap_axes(&pair, by_path, 1, |(a, b)| a * b)]
     });
     assert_eq!(*f.output_type(0), f64s(&[3, 5]));
@@ -125,7 +127,8 @@ fn forward_mode_along_every_basis_vector_is_the_jacobian() {
         vec![vmap(&x[1], |e| jvp(&x[0], e, |x| x.square() * x.sum()).1)]
     });
     let x = [1.0, 2.0, 3.0];
-    let eye = Literal::from_vec(&[3, 3], vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0f64]).unwrap();
+    let eye =
+        Literal::from_vec(&[3, 3], vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0f64]).unwrap();
     let got = flat(&run(&f, &[Literal::from_vec(&[3], x.to_vec()).unwrap(), eye]));
     for j in 0..3 {
         for i in 0..3 {
@@ -167,14 +170,17 @@ fn filters_have_a_gradient_for_each_of_a_variable_number_of_examples() {
     };
     let filter = f64s(&[3, 3, 4]);
     let conv = ConvGeneralDilated { stride: vec![2], ..ConvGeneralDilated::new(1) };
-    let gradient = |x: &Tensor, w: &Tensor| grad(w, |w| Tensor::apply(conv.clone(), &[x, w]).sin().sum());
-    let f =
-        build(&[image(&[Dim::variable("B")]), filter.clone()], |x| vec![vmap(&x[0], |v| gradient(v, &x[1]))]);
+    let gradient =
+        |x: &Tensor, w: &Tensor| grad(w, |w| Tensor::apply(conv.clone(), &[x, w]).sin().sum());
+    let f = build(&[image(&[Dim::variable("B")]), filter.clone()], |x| {
+        vec![vmap(&x[0], |v| gradient(v, &x[1]))]
+    });
     let one = build(&[image(&[]), filter.clone()], |x| vec![gradient(&x[0], &x[1])]);
     let mut random = Random(8);
     let w = random.literal(&filter);
     let images: Vec<Literal> = (0..3).map(|_| random.literal(&image(&[]))).collect();
-    let wanted: Vec<Literal> = images.iter().map(|x| run(&one, &[x.clone(), w.clone()]).remove(0)).collect();
+    let wanted: Vec<Literal> =
+        images.iter().map(|x| run(&one, &[x.clone(), w.clone()]).remove(0)).collect();
     let bound = f.bind(&Binding::new().with("B", 3)).unwrap();
     assert_eq!(run(&bound, &[stack(&images, 0), w])[0], stack(&wanted, 0));
 }
@@ -261,12 +267,16 @@ fn locations_name_the_line_of_the_closure() {
     let f = build(&[f64s(&[3])], |x| vec![vmap(&x[0], |v| v.exp())]);
     let exp = f.body.equations.iter().find(|e| matches!(e.op, Op::Unary(_))).unwrap();
     let text = f.locations.describe(exp.location);
-    assert!(text.starts_with("vmap(exp) of") && text.contains(&format!("closures.rs:{line}")), "{text}");
+    assert!(
+        text.starts_with("vmap(exp) of") && text.contains(&format!("closures.rs:{line}")),
+        "{text}"
+    );
 }
 
 #[test]
 fn examples_of_different_number_are_an_error_with_both_places() {
-    let e = error(&[f64s(&[3]), f64s(&[4])], |x| vmap(&(x[0].clone(), x[1].clone()), |(a, b)| a * b));
+    let e =
+        error(&[f64s(&[3]), f64s(&[4])], |x| vmap(&(x[0].clone(), x[1].clone()), |(a, b)| a * b));
     let text = e.to_string();
     assert!(text.contains("`0` has 3 examples, `1` has 4"), "{text}");
     assert_eq!(text.matches("closures.rs:").count(), 3, "{text}");
@@ -275,7 +285,10 @@ fn examples_of_different_number_are_an_error_with_both_places() {
 #[test]
 fn a_scalar_has_no_axis_to_map_over() {
     let text = error(&[f64s(&[])], |x| vmap(&x[0], |v| v.exp())).to_string();
-    assert!(text.contains("is a scalar: it has no axis to map over") && text.contains("help:"), "{text}");
+    assert!(
+        text.contains("is a scalar: it has no axis to map over") && text.contains("help:"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -290,7 +303,8 @@ fn an_axis_out_of_range_is_named() {
 fn nothing_mapped_and_wrong_numbers_of_axes_are_errors() {
     let text = error(&[f64s(&[2])], |x| vmap_axes(&x[0], [None], 0, |v| v.exp())).to_string();
     assert!(text.contains("nothing is mapped"), "{text}");
-    let text = error(&[f64s(&[2])], |x| vmap_axes(&x[0], [Some(0), None], 0, |v| v.exp())).to_string();
+    let text =
+        error(&[f64s(&[2])], |x| vmap_axes(&x[0], [Some(0), None], 0, |v| v.exp())).to_string();
     assert!(text.contains("2 axes for 1 tensors"), "{text}");
     let text = error(&[f64s(&[2])], |x| vmap_axes(&x[0], 0, [None], |v| v.exp())).to_string();
     assert!(text.contains("differs between them"), "{text}");

@@ -39,7 +39,12 @@ pub fn stack(parts: &[Literal], axis: usize) -> Literal {
 
 /// Runs a function on each example, and stacks the results along `axis`. An unbatched input has one
 /// literal for all examples.
-pub fn looped(function: &Function, inputs: &[Vec<Literal>], count: usize, axis: usize) -> Vec<Literal> {
+pub fn looped(
+    function: &Function,
+    inputs: &[Vec<Literal>],
+    count: usize,
+    axis: usize,
+) -> Vec<Literal> {
     let example = |n: usize| {
         let inputs: Vec<Literal> = inputs.iter().map(|i| i[n % i.len()].clone()).collect();
         run(function, &inputs)

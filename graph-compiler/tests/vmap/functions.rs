@@ -23,7 +23,8 @@ fn random_literal(ty: &TensorType, random: &mut Random) -> Literal {
             d => Scalar::from_i64(d, number as i64 % 13 - 3),
         }
     };
-    let scalars: Vec<Scalar> = (0..shape.iter().product::<usize>()).map(|_| number(random)).collect();
+    let scalars: Vec<Scalar> =
+        (0..shape.iter().product::<usize>()).map(|_| number(random)).collect();
     Literal::from_scalars(ty.dtype, &shape, &scalars).unwrap()
 }
 
@@ -59,7 +60,8 @@ fn mapped(program: &Program, request: &Vmap<'_>) -> Function {
 #[test]
 fn a_function_on_a_batch_has_the_names_of_the_function() {
     let program = model();
-    let derived = vmap(&program, "predict", &Vmap { inputs: &[("x", 0)], ..Default::default() }).unwrap();
+    let derived =
+        vmap(&program, "predict", &Vmap { inputs: &[("x", 0)], ..Default::default() }).unwrap();
     let f = &derived.function;
     assert_eq!(f.name, "predict_vmap");
     assert_eq!(names(f), names(program.get("predict").unwrap()));
@@ -71,7 +73,11 @@ fn a_function_on_a_batch_has_the_names_of_the_function() {
     // Shared results are repeated, and a warning says so. The counter counts runs, not examples.
     assert_eq!(f.output_type(2).to_string(), "f64[B]");
     assert_eq!(derived.warnings.len(), 1);
-    assert!(derived.warnings[0].to_string().contains("`norm` does not depend on the inputs that are mapped"));
+    assert!(
+        derived.warnings[0]
+            .to_string()
+            .contains("`norm` does not depend on the inputs that are mapped")
+    );
     let count = f.output_index("count", OutputRole::State).unwrap();
     assert_eq!(*f.output_type(count), f64s(&[]));
 }
@@ -85,7 +91,8 @@ fn a_function_on_a_batch_is_the_loop() {
     let rank = |i: usize| function.input_type(i).rank();
     for choice in 1..1u32 << function.inputs.len() {
         for last in [false, true] {
-            let chosen: Vec<usize> = (0..function.inputs.len()).filter(|i| choice >> i & 1 == 1).collect();
+            let chosen: Vec<usize> =
+                (0..function.inputs.len()).filter(|i| choice >> i & 1 == 1).collect();
             let axis = |i: usize| if last { rank(i) } else { 0 };
             let inputs: Vec<(&str, usize)> =
                 chosen.iter().map(|i| (function.inputs[*i].name.as_str(), axis(*i))).collect();
@@ -94,7 +101,9 @@ fn a_function_on_a_batch_is_the_loop() {
             let examples: Vec<Vec<Literal>> = (0..function.inputs.len())
                 .map(|i| {
                     let count = if chosen.contains(&i) { 3 } else { 1 };
-                    (0..count).map(|_| random_literal(function.input_type(i), &mut random)).collect()
+                    (0..count)
+                        .map(|_| random_literal(function.input_type(i), &mut random))
+                        .collect()
                 })
                 .collect();
             let given: Vec<Literal> = examples
@@ -106,7 +115,9 @@ fn a_function_on_a_batch_is_the_loop() {
             let count = function.output_index("count", OutputRole::State).unwrap();
             if !chosen.contains(&4) {
                 wanted[count] =
-                    run(function, &examples.iter().map(|e| e[0].clone()).collect::<Vec<_>>())[count].clone();
+                    run(function, &examples.iter().map(|e| e[0].clone()).collect::<Vec<_>>())
+                        [count]
+                        .clone();
             }
             assert_eq!(run(&f, &given), wanted, "{inputs:?}");
         }
@@ -116,14 +127,18 @@ fn a_function_on_a_batch_is_the_loop() {
 #[test]
 fn key_paths_map_all_below_and_keys_become_inputs() {
     let program = model();
-    let f = mapped(&program, &Vmap { inputs: &[("model", 0), ("key", 1)], size: None, out_axis: 0 });
+    let f =
+        mapped(&program, &Vmap { inputs: &[("model", 0), ("key", 1)], size: None, out_axis: 0 });
     assert_eq!(f.input_type(2).to_string(), "f64[B,3,2]");
     assert_eq!(f.input_type(3).to_string(), "f64[B,2]");
-    assert_eq!((f.input_type(1).to_string(), f.inputs[1].role), ("u32[2,B]".into(), InputRole::Input));
+    assert_eq!(
+        (f.input_type(1).to_string(), f.inputs[1].role),
+        ("u32[2,B]".into(), InputRole::Input)
+    );
     assert_eq!(f.inputs[2].role, InputRole::Param);
     // Axis 1 of a batch of scalars does not exist.
-    let error =
-        vmap(&program, "predict", &Vmap { inputs: &[("x", 0)], size: None, out_axis: 2 }).unwrap_err();
+    let error = vmap(&program, "predict", &Vmap { inputs: &[("x", 0)], size: None, out_axis: 2 })
+        .unwrap_err();
     assert!(error.to_string().contains("output `y` of type f64[2] can have no axis 2"), "{error}");
 }
 
@@ -135,8 +150,9 @@ fn the_map_of_a_gradient_gives_a_gradient_for_each_example() {
     let request = Grad { of: Some("loss"), wrt: &["model"], ..Default::default() };
     program.add(grad(&program, "predict", &request).unwrap().function).unwrap();
     let gradient = program.get("predict_grad").unwrap();
-    let f =
-        vmap(&program, "predict_grad", &Vmap { inputs: &[("x", 0)], ..Default::default() }).unwrap().function;
+    let f = vmap(&program, "predict_grad", &Vmap { inputs: &[("x", 0)], ..Default::default() })
+        .unwrap()
+        .function;
     assert_eq!(names(&f), ["d_model.w", "d_model.b"]);
     assert_eq!(f.output_type(0).to_string(), "f64[B,3,2]");
     let bound = f.bind(&Binding::new().with("B", 4)).unwrap();
@@ -167,7 +183,8 @@ fn a_variable_of_the_functions_own_is_not_taken() {
     };
     assert_eq!(map(None), "f64[B2,B,3]");
     assert_eq!(map(Some(Dim::variable("B"))), "f64[B,B,3]");
-    let once = vmap(&program, "f", &Vmap { inputs: &[("x", 1)], ..Default::default() }).unwrap().function;
+    let once =
+        vmap(&program, "f", &Vmap { inputs: &[("x", 1)], ..Default::default() }).unwrap().function;
     let bound = once.bind(&Binding::new().with("B", 2).with("B2", 4)).unwrap();
     let x = literal(&[2, 4, 3], &mut Random(5));
     let values = flat(std::slice::from_ref(&x));
@@ -184,7 +201,10 @@ fn mistakes_are_explained() {
         vmap(&program, "predict", &Vmap { inputs, size, out_axis: 0 }).unwrap_err().to_string()
     };
     let text = refused(&[], None);
-    assert!(text.contains("no input is named to map over") && text.contains("x, key, model.w"), "{text}");
+    assert!(
+        text.contains("no input is named to map over") && text.contains("x, key, model.w"),
+        "{text}"
+    );
     let text = refused(&[("model.v", 0)], None);
     assert!(text.contains("no input `model.v`") && text.contains("did you mean"), "{text}");
     let text = refused(&[("x", 2)], None);
@@ -204,7 +224,8 @@ fn mistakes_are_explained() {
         f.update("total", &(&total + &x));
     });
     program.add(f.unwrap()).unwrap();
-    let map = |inputs: &[(&str, usize)]| vmap(&program, "sum", &Vmap { inputs, ..Default::default() });
+    let map =
+        |inputs: &[(&str, usize)]| vmap(&program, "sum", &Vmap { inputs, ..Default::default() });
     let text = map(&[("x", 0)]).unwrap_err().to_string();
     assert!(text.contains("state `total` would be replaced by a value for each example"), "{text}");
     assert!(text.contains("functions.rs:") && text.contains("map the state too"), "{text}");
@@ -233,7 +254,8 @@ fn random_programs_on_a_batch_are_loops() {
                     (random.below(2) == 0).then_some((input.name.as_str(), axis))
                 })
                 .collect();
-            let axis_of = |name: &str| inputs.iter().find(|(n, _)| *n == name).map(|(_, axis)| *axis);
+            let axis_of =
+                |name: &str| inputs.iter().find(|(n, _)| *n == name).map(|(_, axis)| *axis);
             let request = Vmap { inputs: &inputs, size: Some(Dim::from(3usize)), out_axis: 0 };
             let program = Program::from_functions(vec![bound.clone()]).unwrap();
             // A map is refused if a state would get a result that differs between examples, or if
@@ -248,27 +270,37 @@ fn random_programs_on_a_batch_are_loops() {
             let given: Vec<Literal> = examples
                 .iter()
                 .zip(&bound.inputs)
-                .map(|(e, input)| axis_of(&input.name).map_or_else(|| e[0].clone(), |axis| stack(e, axis)))
+                .map(|(e, input)| {
+                    axis_of(&input.name).map_or_else(|| e[0].clone(), |axis| stack(e, axis))
+                })
                 .collect();
             let results = run(&derived.function, &given);
             let wanted = looped(&bound, &examples, 3, 0);
             for (i, output) in bound.outputs.iter().enumerate() {
-                let state = output.role == OutputRole::State && bound.input_index(&output.name).is_some();
+                let state =
+                    output.role == OutputRole::State && bound.input_index(&output.name).is_some();
                 match axis_of(&output.name).filter(|_| state) {
-                    None if state => assert_eq!(stack(&vec![results[i].clone(); 3], 0), wanted[i], "{seed}"),
+                    None if state => {
+                        assert_eq!(stack(&vec![results[i].clone(); 3], 0), wanted[i], "{seed}")
+                    }
                     Some(axis) => {
                         let parts: Vec<Literal> = (0..3)
                             .map(|n| {
                                 run(
                                     &bound,
-                                    &examples.iter().map(|e| e[n % e.len()].clone()).collect::<Vec<_>>(),
+                                    &examples
+                                        .iter()
+                                        .map(|e| e[n % e.len()].clone())
+                                        .collect::<Vec<_>>(),
                                 )[i]
                                     .clone()
                             })
                             .collect();
                         assert_eq!(results[i], stack(&parts, axis), "{seed}");
                     }
-                    None => assert_eq!(results[i], wanted[i], "seed {seed}, output {}", output.name),
+                    None => {
+                        assert_eq!(results[i], wanted[i], "seed {seed}, output {}", output.name)
+                    }
                 }
                 compared += 1;
             }

@@ -52,7 +52,8 @@ fn a_mapped_gradient_is_the_loop_of_gradients_and_sums_to_the_gradient_of_the_su
         assert_eq!(mapped, [part(0), part(1)], "seed {seed}");
 
         let whole = run(&whole, &inputs);
-        let sum: Vec<f64> = (0..6).map(|k| flat(&mapped[1..]).iter().skip(k).step_by(6).sum()).collect();
+        let sum: Vec<f64> =
+            (0..6).map(|k| flat(&mapped[1..]).iter().skip(k).step_by(6).sum()).collect();
         let what = format!("seed {seed}");
         assert_close(&flat(&whole[..1]), &flat(&mapped[..1]), 1e-12, &what);
         assert_close(&flat(&whole[1..]), &sum, 1e-12, &what);
@@ -68,7 +69,8 @@ fn a_map_of_hessian_vector_products_is_their_loop() {
         let f = loss(seed);
         let product = |x: &Tensor, t: &Tensor| jvp(x, t, |x| grad(x, |x| f(x, x))).1;
         let one = build(&[single.clone(), single.clone()], |v| vec![product(&v[0], &v[1])]);
-        let each = build(&[single.clone(), batch.clone()], |v| vec![vmap(&v[1], |t| product(&v[0], t))]);
+        let each =
+            build(&[single.clone(), batch.clone()], |v| vec![vmap(&v[1], |t| product(&v[0], t))]);
         let mut numbers = Random(seed ^ 0x4e55);
         let x = numbers.literal(&single);
         let directions: Vec<Literal> = (0..COUNT).map(|_| numbers.literal(&single)).collect();

@@ -23,7 +23,8 @@ pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
     let mut reports = Vec::new();
     let single = functions.len() == 1;
     let known = bindings(&args.function.binds)?;
-    if let Some((name, _)) = known.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
+    if let Some((name, _)) =
+        known.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
     {
         return Err(Diagnostic::new(format!("there is no dimension variable `{name}`")).into());
     }
@@ -67,7 +68,9 @@ fn check_function(
     let mut values = args.values.clone();
     if !single {
         // A value by name applies to the functions that have such an input.
-        values.inputs.retain(|text| name_of(text).is_some_and(|name| function.input_index(name).is_some()));
+        values
+            .inputs
+            .retain(|text| name_of(text).is_some_and(|name| function.input_index(name).is_some()));
     }
     // Variables that tensors determine must stay unbound here; others get different small
     // numbers.
@@ -89,14 +92,16 @@ fn check_function(
     }
     let signature = Signature::of_function(function);
     let mut given =
-        gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?.make()?;
+        gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?
+            .make()?;
     let bound = function.bind(&given.binding)?;
     // Random values that are used as indices are reduced into range; the user's values are
     // checked.
     let ranges = indices::bounds(&bound);
     for (name, value) in &mut given.inputs {
         let is_given = values.inputs.iter().any(|text| name_of(text) == Some(name.as_str()));
-        if let Some(range) = ranges.get(name.as_str()).filter(|range| !is_given && range.count > 0) {
+        if let Some(range) = ranges.get(name.as_str()).filter(|range| !is_given && range.count > 0)
+        {
             *value = below(value, range.count)?;
         }
     }
@@ -114,8 +119,12 @@ fn check_function(
         findings.push(("indices".into(), finding));
     }
     for device in Device::all().into_iter().filter(|d| *d != Device::Interpreter) {
-        let finding = check::device(device, &source.file()?.program, &function.name, &given.binding, &inputs);
-        findings.push((device.to_string(), finding.unwrap_or_else(|error| Finding::Bad(error.to_string()))));
+        let finding =
+            check::device(device, &source.file()?.program, &function.name, &given.binding, &inputs);
+        findings.push((
+            device.to_string(),
+            finding.unwrap_or_else(|error| Finding::Bad(error.to_string())),
+        ));
     }
     Ok((given.binding, findings))
 }

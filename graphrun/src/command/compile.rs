@@ -19,10 +19,13 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     }
     atomic::can_write(&args.out)?;
     let binding = bindings(&args.function.binds)?;
-    if let Some((name, _)) = binding.iter().find(|(name, _)| !function.variables().contains(*name)) {
-        return Err(
-            Diagnostic::new(format!("`@{}` has no dimension variable `{name}`", function.name)).into()
-        );
+    if let Some((name, _)) = binding.iter().find(|(name, _)| !function.variables().contains(*name))
+    {
+        return Err(Diagnostic::new(format!(
+            "`@{}` has no dimension variable `{name}`",
+            function.name
+        ))
+        .into());
     }
     check_bound(function, &binding)?;
     let program = &source.file()?.program;
@@ -37,7 +40,10 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
         let options = Options { memory_budget, ..Options::default() };
         let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
         // The plan of a greater budget may already fit this one.
-        if plans.last().is_none_or(|last| Account::sizes(last).total() > Account::sizes(&plan).total()) {
+        if plans
+            .last()
+            .is_none_or(|last| Account::sizes(last).total() > Account::sizes(&plan).total())
+        {
             plans.push(plan);
         }
     }

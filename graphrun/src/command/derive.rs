@@ -29,7 +29,9 @@ pub fn jvp(args: &JvpArgs, console: &mut Console<'_>) -> Outcome {
 
 /// Writes a function and its linear program.
 pub fn linearize(args: &JvpArgs, console: &mut Console<'_>) -> Outcome {
-    halves(&args.what, console, |program, name, wrt| function::linearize(program, name, &Jvp { wrt }))
+    halves(&args.what, console, |program, name, wrt| {
+        function::linearize(program, name, &Jvp { wrt })
+    })
 }
 
 /// Writes the Jacobian of a function.
@@ -51,7 +53,9 @@ pub fn hessian(args: &HessianArgs, console: &mut Console<'_>) -> Outcome {
 /// Writes the product of a function's Hessian with a tangent.
 pub fn hvp(args: &HessianArgs, console: &mut Console<'_>) -> Outcome {
     let (of, value) = (args.of.as_deref(), args.value);
-    one(&args.what, console, |program, name, wrt| function::hvp(program, name, &Hessian { of, wrt, value }))
+    one(&args.what, console, |program, name, wrt| {
+        function::hvp(program, name, &Hessian { of, wrt, value })
+    })
 }
 
 /// Writes the derivatives of a function along a curve.
@@ -86,7 +90,8 @@ fn halves(
     let (source, halves) = derived(args, console, derive)?;
     let residuals = halves.residuals.to_string();
     let title = format!("residuals that @{} reads:", halves.derivative.name);
-    let lines: Vec<String> = std::iter::once(title).chain(residuals.lines().map(String::from)).collect();
+    let lines: Vec<String> =
+        std::iter::once(title).chain(residuals.lines().map(String::from)).collect();
     let program = Program::from_functions(vec![halves.forward, halves.derivative])?;
     write(&source, args.out.as_deref(), console, program, &halves.warnings, &lines)
 }
@@ -99,8 +104,8 @@ fn derived<T>(
     let source = Source::read(&args.file, console)?;
     let name = source.function()?.name.clone();
     let wrt: Vec<&str> = args.wrt.iter().map(String::as_str).collect();
-    let derived =
-        derive(&source.file()?.program, &name, &wrt).map_err(|error| source.shown(error, console))?;
+    let derived = derive(&source.file()?.program, &name, &wrt)
+        .map_err(|error| source.shown(error, console))?;
     Ok((source, derived))
 }
 
@@ -117,7 +122,10 @@ pub(super) fn write(
         console.warn(&source.shown(warning.clone(), console));
     }
     let names: Vec<String> = program.functions().iter().map(|f| format!("@{}", f.name)).collect();
-    program.functions().iter().for_each(|f| verify(f).expect("what is derived of functions is valid"));
+    program
+        .functions()
+        .iter()
+        .for_each(|f| verify(f).expect("what is derived of functions is valid"));
     match out {
         None => {
             for (i, function) in program.functions().iter().enumerate() {

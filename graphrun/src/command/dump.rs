@@ -67,7 +67,8 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
                 let compiled = compile(function, &binding, &target, &options)?;
                 let after = args.after.as_deref();
                 let stage = compiled.stages.iter().rfind(|(pass, _)| after == Some(pass));
-                console.text(print_function(stage.map_or(&compiled.function, |(_, f)| f), &print))?;
+                console
+                    .text(print_function(stage.map_or(&compiled.function, |(_, f)| f), &print))?;
             }
             Stage::Nests => {
                 let kernels = compile(function, &binding, &target, &options)?.kernels;
@@ -90,7 +91,9 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
         match &source.file()?.recipe {
             Some(recipe) => console.text(format_args!("\n{recipe}"))?,
             None => {
-                return Err(Diagnostic::new(format!("`{}` has no recipe", source.path.display())).into());
+                return Err(
+                    Diagnostic::new(format!("`{}` has no recipe", source.path.display())).into()
+                );
             }
         }
     }
@@ -105,7 +108,12 @@ fn print_plan(plan: &Plan, args: &DumpArgs, console: &mut Console<'_>) -> Outcom
     }
 }
 
-fn compile(function: &Function, binding: &Binding, target: &Target, options: &Options) -> Outcome<Compiled> {
+fn compile(
+    function: &Function,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+) -> Outcome<Compiled> {
     let bound = function.bind(binding)?;
     verify(&bound)?;
     Ok(compile_kernels(&bound, target, options)?)
@@ -162,14 +170,18 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         return Err(Diagnostic::new("`--locs` goes with `--stage graph` or `--stage opt`").into());
     }
     if args.target.is_some() && args.stage == Stage::Graph {
-        return Err(
-            Diagnostic::new("`--target` goes with a stage of compilation: opt, nests, plan, ptx").into()
-        );
+        return Err(Diagnostic::new(
+            "`--target` goes with a stage of compilation: opt, nests, plan, ptx",
+        )
+        .into());
     }
     let memory_budget = args.memory_budget;
-    let mut options = Options { keep_stages: args.after.is_some(), memory_budget, ..Options::default() };
+    let mut options =
+        Options { keep_stages: args.after.is_some(), memory_budget, ..Options::default() };
     if memory_budget.is_some() && !matches!(args.stage, Stage::Plan | Stage::Ptx) {
-        return Err(Diagnostic::new("`--memory-budget` goes with `--stage plan` or `--stage ptx`").into());
+        return Err(
+            Diagnostic::new("`--memory-budget` goes with `--stage plan` or `--stage ptx`").into()
+        );
     }
     if args.memory && args.stage != Stage::Plan {
         return Err(Diagnostic::new("`--memory` goes with `--stage plan`").into());
@@ -187,8 +199,9 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         let (pass, amount) = pair("fuel", text)?;
         known(pass)?;
         let amount = amount.to_str().and_then(|amount| amount.parse().ok());
-        let amount =
-            amount.ok_or_else(|| Diagnostic::new(format!("`--fuel {text}` names no number of changes")))?;
+        let amount = amount.ok_or_else(|| {
+            Diagnostic::new(format!("`--fuel {text}` names no number of changes"))
+        })?;
         options.fuel.insert(pass.into(), amount);
     }
     Ok(options)

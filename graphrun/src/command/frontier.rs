@@ -23,7 +23,9 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
             .into());
     }
     if args.out.as_ref().is_some_and(|out| out.extension().is_none_or(|e| e != "plan")) {
-        return Err(Diagnostic::new("plans are written to a .plan file").help("give `-o OUT.plan`").into());
+        return Err(Diagnostic::new("plans are written to a .plan file")
+            .help("give `-o OUT.plan`")
+            .into());
     }
     if args.out.is_some() && args.points >= format::plan::MOST as u64 {
         let most = format::plan::MOST;
@@ -42,10 +44,12 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
             Some(gather(&source, &signature, &args.values, &args.binds, Some(&fill))?.make()?)
         }
     };
-    let binding = given.as_ref().map_or_else(|| bindings(&args.binds), |given| Ok(given.binding.clone()))?;
+    let binding =
+        given.as_ref().map_or_else(|| bindings(&args.binds), |given| Ok(given.binding.clone()))?;
     let options = Options::default();
     check_bound(function, &binding)?;
-    let planned = pipeline::frontier(program, &function.name, &binding, &target, &options, args.points)?;
+    let planned =
+        pipeline::frontier(program, &function.name, &binding, &target, &options, args.points)?;
     let mut points: Vec<Point> = planned.iter().map(Point::of).collect();
     let plans: Vec<Plan> = planned.into_iter().map(|planned| planned.plan).collect();
     if let (Some(runs), Some(given)) = (args.measure, &given) {
@@ -63,7 +67,8 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     }
     if args.json {
         let points: Vec<serde_json::Value> = points.iter().map(to_json).collect();
-        console.line(json!({ "function": function.name, "target": args.target, "points": points }))?;
+        console
+            .line(json!({ "function": function.name, "target": args.target, "points": points }))?;
     } else {
         console.text(table(&points))?;
     }

@@ -7,7 +7,9 @@ use crate::console::{Console, Outcome, Status};
 use crate::source::{Source, bindings, check_bound, target};
 use serde_json::json;
 use std::path::Path;
-use wengert::memory::{Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within};
+use wengert::memory::{
+    Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within,
+};
 use wengert::pipeline::{self, Options};
 use wengert::{Diagnostic, atomic};
 
@@ -19,7 +21,8 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     for path in args.out.iter().chain(&args.svg) {
         atomic::can_write(path)?;
     }
-    let table = match Path::new(&args.problem).extension().is_some_and(|e| e == "csv" || e == "gz") {
+    let table = match Path::new(&args.problem).extension().is_some_and(|e| e == "csv" || e == "gz")
+    {
         true => {
             no_function(args)?;
             Table::read_within(&args.problem, args.values.reading.limit())?
@@ -49,7 +52,8 @@ fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
     let (program, name) = (&source.file()?.program, &source.function()?.name);
     let (binding, target) = (bindings(&args.binds)?, target(&args.target)?);
     check_bound(program.get(name)?, &binding)?;
-    let (problem, names) = pipeline::buffers(program, name, &binding, &target, &Options::default())?;
+    let (problem, names) =
+        pipeline::buffers(program, name, &binding, &target, &Options::default())?;
     Ok(Table::new(problem, &names))
 }
 
@@ -86,13 +90,20 @@ fn solve(problem: &Problem, args: &MemoryArgs) -> Result {
     let best = Some(quick.solution.height);
     match within(problem, capacity, &mut args.effort.clone()) {
         Found::Solution(solution) => Result { solution: Some(solution), bound, best: None },
-        Found::Nothing => Result { solution: None, bound: bound.max(capacity.saturating_add(1)), best },
+        Found::Nothing => {
+            Result { solution: None, bound: bound.max(capacity.saturating_add(1)), best }
+        }
         Found::Unknown => Result { solution: None, bound, best },
     }
 }
 
 impl Result {
-    fn print(&self, problem: &Problem, args: &MemoryArgs, console: &mut Console<'_>) -> Outcome<()> {
+    fn print(
+        &self,
+        problem: &Problem,
+        args: &MemoryArgs,
+        console: &mut Console<'_>,
+    ) -> Outcome<()> {
         let (count, load) = (problem.buffers.len(), max_load(problem));
         console.line(format_args!("{count} buffers, at most {load} bytes live at a moment"))?;
         let Some(solution) = &self.solution else {
@@ -108,7 +119,9 @@ impl Result {
                     "no way to fit them into {capacity} bytes was found at {states} states"
                 ))?;
                 let best = self.best.unwrap_or(0);
-                console.line(format_args!("help: raise --effort, or the capacity: {best} bytes are enough"))
+                console.line(format_args!(
+                    "help: raise --effort, or the capacity: {best} bytes are enough"
+                ))
             };
         };
         let ratio = solution.height as f64 / self.bound.max(1) as f64;

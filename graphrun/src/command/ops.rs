@@ -30,8 +30,11 @@ pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
         composites.retain(|c| c.name == name);
     }
     if args.json {
-        let list: Vec<Value> =
-            entries.iter().map(to_json).chain(composites.iter().map(|c| composite_to_json(c))).collect();
+        let list: Vec<Value> = entries
+            .iter()
+            .map(to_json)
+            .chain(composites.iter().map(|c| composite_to_json(c)))
+            .collect();
         console.line(Value::Array(list))?;
     } else if args.name.is_some() {
         entries.iter().try_for_each(|entry| explain(entry, console))?;
@@ -40,14 +43,21 @@ pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
         let names = entries.iter().map(|e| e.name).chain(composites.iter().map(|c| c.name));
         let width = names.map(str::len).max().unwrap_or(0);
         let mut line = |name: &str, derivative: &str, samples: usize, formula: &str| {
-            console.line(format_args!("{name:<width$}  {derivative:<16}  {samples:>2} samples  {formula}"))
+            console.line(format_args!(
+                "{name:<width$}  {derivative:<16}  {samples:>2} samples  {formula}"
+            ))
         };
         for entry in &entries {
             line(entry.name, entry.derivative, entry.samples.len(), &formula(entry))?;
         }
         for composite in composites {
             // Its example, which tests run on every device.
-            line(composite.name, COMPOSITE, 1, &format!("{}: {}", method(composite), composite.doc))?;
+            line(
+                composite.name,
+                COMPOSITE,
+                1,
+                &format!("{}: {}", method(composite), composite.doc),
+            )?;
         }
     }
     Ok(Status::Good)
@@ -78,11 +88,17 @@ fn to_json(entry: &Entry) -> Value {
 
 fn explain(entry: &Entry, console: &mut Console<'_>) -> Outcome<()> {
     console.line(format_args!("{}: {}", entry.name, doc(entry)))?;
-    console.line(format_args!("derivative: {}, {} samples", entry.derivative, entry.samples.len()))?;
+    console.line(format_args!(
+        "derivative: {}, {} samples",
+        entry.derivative,
+        entry.samples.len()
+    ))?;
     let attributes = attributes(entry);
     if !attributes.is_empty() {
-        console
-            .line(format_args!("attributes: {}", attributes.into_iter().collect::<Vec<_>>().join(", ")))?;
+        console.line(format_args!(
+            "attributes: {}",
+            attributes.into_iter().collect::<Vec<_>>().join(", ")
+        ))?;
     }
     console.line("examples:")?;
     entry.samples.iter().filter_map(example).try_for_each(|e| console.line(format_args!("  {e}")))
@@ -111,7 +127,10 @@ fn explain_composite(composite: &Composite, console: &mut Console<'_>) -> Outcom
     console.line(format_args!("{}: {}", composite.name, composite.doc))?;
     console.line(format_args!("derivative: {COMPOSITE}"))?;
     console.line(format_args!("no op: in Rust the method {} of a key", method(composite)))?;
-    console.line(format_args!("made of: {}", composite.ops().into_iter().collect::<Vec<_>>().join(", ")))
+    console.line(format_args!(
+        "made of: {}",
+        composite.ops().into_iter().collect::<Vec<_>>().join(", ")
+    ))
 }
 
 /// Names of the attributes in the samples.
@@ -129,7 +148,11 @@ fn example(sample: &Sample) -> Option<String> {
     }
     text += &format!(" = {}", sample.op.name());
     for (i, ty) in types.iter().enumerate() {
-        text += &format!("{} %{}: {ty}", if i > 0 { "," } else { "" }, ["a", "b", "c", "d", "e"].get(i)?);
+        text += &format!(
+            "{} %{}: {ty}",
+            if i > 0 { "," } else { "" },
+            ["a", "b", "c", "d", "e"].get(i)?
+        );
     }
     let attributes = sample.op.attributes();
     for (i, (name, attribute)) in attributes.iter().enumerate() {

@@ -44,7 +44,8 @@ impl std::fmt::Display for Profile {
         for kernel in &self.kernels {
             let (time, times) = (seconds(kernel), kernel.runs as f64 / runs);
             let rate = |amount: u64| if time > 0.0 { amount as f64 / time / 1e9 } else { 0.0 };
-            let flops = if kernel.flops > 0 { format!("{:.1}", rate(kernel.flops)) } else { String::new() };
+            let flops =
+                if kernel.flops > 0 { format!("{:.1}", rate(kernel.flops)) } else { String::new() };
             writeln!(
                 f,
                 "{:<width$} {times:>6} {:>10.3} {:>5.1}% {:>8.1} {flops:>8}",

@@ -76,7 +76,9 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
         }
         let differences: Map<String, Value> = failed
             .iter()
-            .map(|(name, d)| ((*name).into(), json!({ "elements": d.elements, "message": d.message })))
+            .map(|(name, d)| {
+                ((*name).into(), json!({ "elements": d.elements, "message": d.message }))
+            })
             .collect();
         console.line(json!({ "outputs": object, "differences": differences }))?;
     } else {
@@ -90,7 +92,8 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
                     console.line(format_args!("{name}={}", full(&result(name)?)))?;
                 }
                 Some((_, path)) => {
-                    console.line(format_args!("{name} written to {}", Path::new(path).display()))?;
+                    console
+                        .line(format_args!("{name} written to {}", Path::new(path).display()))?;
                 }
                 None if output.role == OutputRole::State => {
                     console.line(format_args!("state {name}: {}", output.ty))?;
@@ -100,9 +103,8 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
         }
         for (name, expected) in &expects {
             match failed.iter().find(|(n, _)| n == name) {
-                Some((_, difference)) => {
-                    console.line(format_args!("{name} is not as expected: {}", difference.message))?
-                }
+                Some((_, difference)) => console
+                    .line(format_args!("{name} is not as expected: {}", difference.message))?,
                 None => console.line(format_args!("{name} is as expected: {}", expected.ty()))?,
             }
         }
@@ -118,11 +120,16 @@ fn show_probes(results: &Outputs, console: &mut Console<'_>) {
             ProbeKind::Print => match &probe.seen {
                 None => console.note(format_args!("probe `{name}` ({place}): {}", probe.value)),
                 Some(seen) => {
-                    console.note(format_args!("probe `{name}` ({place}): {}, where {seen}", probe.value));
+                    console.note(format_args!(
+                        "probe `{name}` ({place}): {}, where {seen}",
+                        probe.value
+                    ));
                 }
             },
             ProbeKind::Finite if probe.value.get(0).to_f64() == 0.0 => {
-                console.note(format_args!("probe `{name}` ({place}): the value has a NaN or an infinity"));
+                console.note(format_args!(
+                    "probe `{name}` ({place}): the value has a NaN or an infinity"
+                ));
             }
             ProbeKind::Finite => {}
         }
@@ -139,10 +146,14 @@ fn requests<'a>(
     for text in texts {
         let (name, value) = pair(option, text)?;
         if !signature.outputs.iter().any(|o| o.name == name) {
-            let names: Vec<String> = signature.outputs.iter().map(|o| format!("`{}`", o.name)).collect();
-            return Err(Diagnostic::new(format!("@{}: there is no output `{name}`", signature.name))
-                .help(format!("outputs are {}", names.join(", ")))
-                .into());
+            let names: Vec<String> =
+                signature.outputs.iter().map(|o| format!("`{}`", o.name)).collect();
+            return Err(Diagnostic::new(format!(
+                "@{}: there is no output `{name}`",
+                signature.name
+            ))
+            .help(format!("outputs are {}", names.join(", ")))
+            .into());
         }
         if found.iter().any(|(n, _)| *n == name) {
             return Err(Diagnostic::new(format!("`--{option} {name}=…` is given twice")).into());
@@ -153,10 +164,17 @@ fn requests<'a>(
 }
 
 /// The expected tensor of `--expect`: from a path, or from a SPEC with a shape of its own.
-fn expected(signature: &Signature, name: &str, text: &OsStr, limit: InflateLimit) -> Outcome<Literal> {
-    let output = signature.outputs.iter().find(|o| o.name == name).expect("`requests` has found it");
+fn expected(
+    signature: &Signature,
+    name: &str,
+    text: &OsStr,
+    limit: InflateLimit,
+) -> Outcome<Literal> {
+    let output =
+        signature.outputs.iter().find(|o| o.name == name).expect("`requests` has found it");
     let ty = &output.ty;
-    let is_spec = os_text::strip_prefix(text, b'@').is_some() || os_text::split_once(text, b'=').is_some();
+    let is_spec =
+        os_text::strip_prefix(text, b'@').is_some() || os_text::split_once(text, b'=').is_some();
     let spec = if is_spec { Spec::parse(text) } else { Spec::file(text) };
     let spec = spec.map_err(|e| e.context(format_args!("--expect {name}")))?;
     // Dimension variables of outputs are solved separately here: a wrong extent is a difference,

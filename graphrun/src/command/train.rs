@@ -15,8 +15,11 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
     let recipe = source.file()?.recipe.as_ref().ok_or_else(|| {
-        Diagnostic::new(format!("`{}` has no recipe, so it cannot be trained", source.path.display()))
-            .help("save the program with a recipe: a .graph file, not a text")
+        Diagnostic::new(format!(
+            "`{}` has no recipe, so it cannot be trained",
+            source.path.display()
+        ))
+        .help("save the program with a recipe: a .graph file, not a text")
     })?;
     let limit = args.reading.limit();
     let arrays = data::read_all_within(&args.data, limit)?;
@@ -42,22 +45,29 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let bar = bar(console);
     // The observer cannot fail; the first output error is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
-    let report = train(&mut session, &source.file()?.program, recipe, &arrays, options, &mut |event| {
-        advance(&bar, &event);
-        if let Some(warning) = warning(&event) {
-            bar.suspend(|| console.warn(&warning));
-        }
-        if broken.is_ok() {
-            let line = if args.json { Some(event_json(&event).to_string()) } else { event_line(&event) };
-            if let Some(line) = line {
-                broken = bar.suspend(|| console.line(line));
+    let report =
+        train(&mut session, &source.file()?.program, recipe, &arrays, options, &mut |event| {
+            advance(&bar, &event);
+            if let Some(warning) = warning(&event) {
+                bar.suspend(|| console.warn(&warning));
             }
-        }
-    });
+            if broken.is_ok() {
+                let line = if args.json {
+                    Some(event_json(&event).to_string())
+                } else {
+                    event_line(&event)
+                };
+                if let Some(line) = line {
+                    broken = bar.suspend(|| console.line(line));
+                }
+            }
+        });
     bar.finish_and_clear();
     let report = match report {
         Ok(report) => report,
-        Err(TrainError::Diverged(diagnostic)) => return Err(Failure::new(Status::Failed, diagnostic)),
+        Err(TrainError::Diverged(diagnostic)) => {
+            return Err(Failure::new(Status::Failed, diagnostic));
+        }
         Err(TrainError::Failed(diagnostic)) => return Err(diagnostic.into()),
         Err(TrainError::Stopped(diagnostic)) => {
             let (signal, status) = interrupt.signal().unwrap_or(("a signal", Status::Interrupted));
@@ -86,9 +96,11 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
 }
 
 fn bar(console: &Console<'_>) -> ProgressBar {
-    let target = if console.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {per_sec}, {eta} left {msg}")
-        .expect("the template is well-formed");
+    let target =
+        if console.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {per_sec}, {eta} left {msg}")
+            .expect("the template is well-formed");
     ProgressBar::with_draw_target(None, target).with_style(style)
 }
 
@@ -116,7 +128,9 @@ fn event_line(event: &Event<'_>) -> Option<String> {
         | Event::Damaged { .. } => None,
         Event::Start { step, total, .. } => Some(format!("going on at step {step} of {total}")),
         Event::Epoch { epoch, loss } => Some(format!("epoch {}: loss {loss:.6}", epoch + 1)),
-        Event::Evaluation { step, metrics, .. } => Some(format!("step {step}: {}", metrics_text(metrics))),
+        Event::Evaluation { step, metrics, .. } => {
+            Some(format!("step {step}: {}", metrics_text(metrics)))
+        }
     }
 }
 

@@ -13,11 +13,12 @@ use wengert::{Diagnostic, Dim};
 pub fn vmap(args: &VmapArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let name = &source.function()?.name;
-    let inputs: Vec<(&str, usize)> = args.inputs.iter().map(|(name, axis)| (name.as_str(), *axis)).collect();
+    let inputs: Vec<(&str, usize)> =
+        args.inputs.iter().map(|(name, axis)| (name.as_str(), *axis)).collect();
     let size = args.size.as_deref().map(size_of).transpose()?;
     let request = Vmap { inputs: &inputs, size, out_axis: args.out_axis };
-    let derived =
-        vmap_of(&source.file()?.program, name, &request).map_err(|error| source.shown(error, console))?;
+    let derived = vmap_of(&source.file()?.program, name, &request)
+        .map_err(|error| source.shown(error, console))?;
     let program = Program::from_functions(vec![derived.function])?;
     write(&source, args.out.as_deref(), console, program, &derived.warnings, &[])
 }

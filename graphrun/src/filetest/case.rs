@@ -48,7 +48,8 @@ impl Case {
         let at = lines.iter().position(|l| l.trim_end() == EXPECT);
         let expected = at.map(|at| lines[at + 1..].iter().map(|l| uncomment(l) + "\n").collect());
         let code = &lines[..at.unwrap_or(lines.len())];
-        let directives = code.iter().filter_map(|l| l.strip_prefix(DIRECTIVE)).map(|d| d.trim().to_string());
+        let directives =
+            code.iter().filter_map(|l| l.strip_prefix(DIRECTIVE)).map(|d| d.trim().to_string());
         let error = code.iter().zip(line..).find_map(|(l, number)| {
             let (_, message) = l.split_once("// error: ")?;
             Some((number, message.trim_end().to_string()))

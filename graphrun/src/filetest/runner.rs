@@ -77,7 +77,9 @@ fn output(case: &Case, name: &str) -> Result<String, Diagnostic> {
 fn verify(case: &Case, name: &str) -> Result<(), String> {
     match (parse_program(&case.input(), name), &case.error) {
         (Err(error), None) => Err(error.to_string()),
-        (Ok(_), Some((line, message))) => Err(format!("accepted, but line {line} expects: {message}")),
+        (Ok(_), Some((line, message))) => {
+            Err(format!("accepted, but line {line} expects: {message}"))
+        }
         (Err(error), Some((line, message))) => {
             let at = match error.places.first() {
                 Some((Location::Source { line, .. }, _)) => *line as usize,
@@ -114,7 +116,8 @@ fn difference(expected: &str, found: &str) -> String {
     let end = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
     let show = |sign: char, lines: &[&str]| {
         let lines = &lines[..lines.len() - end];
-        let mut shown: String = lines.iter().take(SHOWN).map(|l| format!("  {sign} {l}\n")).collect();
+        let mut shown: String =
+            lines.iter().take(SHOWN).map(|l| format!("  {sign} {l}\n")).collect();
         if lines.len() > SHOWN {
             shown += &format!("  {sign} … ({} more lines)\n", lines.len() - SHOWN);
         }

@@ -36,7 +36,9 @@ fn bombs_end_early_and_name_the_option() {
     // All commands that read data take the option. The entries of an archive count together.
     let x = Literal::from_vec(&[3], vec![0.0f32, 1.0, 2.0]).unwrap();
     data::write_all(place.path("d.npz"), [("x", &x), ("y", &x)]).unwrap();
-    place.graphrun(&["run", "f.ir@double", "--input", "x=@d.npz[x]", "--max-decompressed", "200"]).good();
+    place
+        .graphrun(&["run", "f.ir@double", "--input", "x=@d.npz[x]", "--max-decompressed", "200"])
+        .good();
     for command in [
         &["run", "f.ir@double", "--input", "x=zeros", "--params", "d.npz", "--bind", "N=1"][..],
         &["train", "t.graph", "--data", "d.npz", "--out", "run"],
@@ -48,8 +50,9 @@ fn bombs_end_early_and_name_the_option() {
     }
     // The option also raises the limit.
     fs::write(place.path("some.csv.gz"), bomb(2)).unwrap();
-    let memory =
-        |most: &str| place.graphrun(&["memory", "some.csv.gz", "--minimize", "--max-decompressed", most]);
+    let memory = |most: &str| {
+        place.graphrun(&["memory", "some.csv.gz", "--minimize", "--max-decompressed", most])
+    };
     memory("1MiB").failed(2, &["1048576 bytes"]);
     memory("2MiB").failed(2, &["`0` is no column"]);
 }

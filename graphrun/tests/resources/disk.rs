@@ -34,7 +34,8 @@ fn case(kib: usize, output: &str, arguments: &[&str]) -> Result<(), String> {
 
 /// Whether this user may mount a file system of its own.
 fn may_mount() -> bool {
-    let probe = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+    let probe =
+        Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
     probe.is_ok_and(|probe| probe.status.success())
 }
 
@@ -54,7 +55,8 @@ fn a_full_disk_costs_nothing() {
     let output = |n: usize| format!("y=disk/{}", kinds[n % 4]);
     tally(
         "full disk",
-        (0..cases).map(|n| case(kib(n), kinds[n % 4], &[&run[..], &["--output", &output(n)]].concat())),
+        (0..cases)
+            .map(|n| case(kib(n), kinds[n % 4], &[&run[..], &["--output", &output(n)]].concat())),
     );
 }
 

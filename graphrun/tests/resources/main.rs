@@ -113,7 +113,11 @@ impl Ran {
     fn has_failed(&self, status: i32, says: &[&str]) -> Result<(), String> {
         let sentences = self.err.matches("error: ").count();
         let is_said = says.iter().all(|text| self.err.contains(text));
-        match self.status == Some(status) && sentences == 1 && is_said && !self.err.contains("panicked") {
+        match self.status == Some(status)
+            && sentences == 1
+            && is_said
+            && !self.err.contains("panicked")
+        {
             true => Ok(()),
             false => Err(format!("not status {status} and one sentence with {says:?}: {self:?}")),
         }
@@ -123,9 +127,9 @@ impl Ran {
 /// The number of cases of each kind.
 fn count(usual: usize) -> usize {
     match std::env::var("WENGERT_RESOURCES") {
-        Ok(text) => {
-            text.parse().unwrap_or_else(|_| panic!("WENGERT_RESOURCES is `{text}`, which is no number"))
-        }
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("WENGERT_RESOURCES is `{text}`, which is no number")),
         Err(_) => usual,
     }
 }

@@ -40,7 +40,8 @@ impl Workplace {
         let place = Workplace::new();
         fs::write(place.path("net.ir"), network()).unwrap();
         let w: Vec<f32> = (0..16 * 16).map(|i| ((i * 37 % 101) as f32 - 50.0) / 400.0).collect();
-        data::write_one(place.path("w.npy"), "w", &Literal::from_vec(&[16, 16], w).unwrap()).unwrap();
+        data::write_one(place.path("w.npy"), "w", &Literal::from_vec(&[16, 16], w).unwrap())
+            .unwrap();
         place
     }
 }
@@ -62,7 +63,10 @@ impl Group {
         let own = |wanted: &str| {
             groups.lines().find_map(|line| {
                 let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-                controllers.split(',').any(|c| c == wanted).then(|| path.trim_start_matches('/').to_owned())
+                controllers
+                    .split(',')
+                    .any(|c| c == wanted)
+                    .then(|| path.trim_start_matches('/').to_owned())
             })
         };
         let made = |folder: PathBuf, limit: &str| {
@@ -74,8 +78,10 @@ impl Group {
             let _ = fs::write(group.folder.join("memory.swap.max"), "0");
             Some(group)
         };
-        let first = own("memory").map(|path| Path::new("/sys/fs/cgroup/memory").join(path).join(&name));
-        let second = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|mount| Path::new(mount).join(&name));
+        let first =
+            own("memory").map(|path| Path::new("/sys/fs/cgroup/memory").join(path).join(&name));
+        let second =
+            ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|mount| Path::new(mount).join(&name));
         let first = first.and_then(|folder| made(folder, "memory.limit_in_bytes"));
         first.or_else(|| second.into_iter().find_map(|folder| made(folder, "memory.max")))
     }
@@ -104,7 +110,8 @@ const FIXED: &str = "export WENGERT_THREADS=2 MALLOC_ARENA_MAX=1";
 
 /// The budget that an error names.
 fn budget(ran: &Ran) -> String {
-    let at = ran.err.find("--memory-budget ").unwrap_or_else(|| panic!("no budget is named: {ran:?}"));
+    let at =
+        ran.err.find("--memory-budget ").unwrap_or_else(|| panic!("no budget is named: {ran:?}"));
     let rest = &ran.err[at + "--memory-budget ".len()..];
     rest.chars().take_while(char::is_ascii_alphanumeric).collect()
 }
@@ -150,9 +157,23 @@ fn what_has_no_room_is_refused_before_it_runs() {
     fs::write(place.path("g.ir"), file).unwrap();
     place.graphrun(&["jvp", "f.ir@double", "--wrt", "x", "-o", "large.graph"]).good();
     let plan = ["run", "large.plan", "--input", "x=zeros"];
-    let graph = ["run", "large.graph", "--input", "x=zeros", "--input", "t_x=zeros", "--bind", "N=250000000"];
+    let graph = [
+        "run",
+        "large.graph",
+        "--input",
+        "x=zeros",
+        "--input",
+        "t_x=zeros",
+        "--bind",
+        "N=250000000",
+    ];
     for run in limits(400) {
-        let says = ["there is no memory to run @double", "it needs", "are free", "no memory budget would do"];
+        let says = [
+            "there is no memory to run @double",
+            "it needs",
+            "are free",
+            "no memory budget would do",
+        ];
         run(&place, &LARGE).failed(3, &says);
         run(&place, &[&LARGE[..], &["--device", "emulator"]].concat()).failed(3, &says);
         run(&place, &[&LARGE[..], &["--device", "interpreter"]].concat())
@@ -205,7 +226,8 @@ fn no_limit_kills_or_aborts() {
         (device, bind, 40 + (n * 211 % cases.max(1)) as u64 * 600 / cases.max(1) as u64)
     };
     let case = |(device, bind, mebibytes): (&str, &str, u64)| {
-        let arguments = ["run", "f.ir@double", "--input", "x=random:1", "--bind", bind, "--device", device];
+        let arguments =
+            ["run", "f.ir@double", "--input", "x=random:1", "--bind", bind, "--device", device];
         let output = ["--output", "y=y.npy"];
         for run in limits(mebibytes) {
             let ran = run(&place, &[&arguments[..], &output].concat());

@@ -39,8 +39,11 @@ func @step(%x: f32[B], state %w: f32[]) -> (loss: f32[], state w: f32[]) {
 /// A program that can be trained on an array `x`.
 pub fn train_file(path: &Path) {
     let program = parse_program(TRAINED, "t.ir").unwrap();
-    let step =
-        StepRecipe { function: "step".into(), inputs: vec![InputRecipe::new("x", "x")], loss: "loss".into() };
+    let step = StepRecipe {
+        function: "step".into(),
+        inputs: vec![InputRecipe::new("x", "x")],
+        loss: "loss".into(),
+    };
     let recipe = Recipe {
         init: Some("init".into()),
         step,
@@ -61,7 +64,8 @@ fn every_command_takes_every_path() {
     fs::copy(place.path("f.ir"), folder.join("f.ir")).unwrap();
     fs::copy(place.path("x.npy"), folder.join("x.npy")).unwrap();
     fs::write(folder.join("t.csv"), "id,lower,upper,size\na,0,2,10\n").unwrap();
-    fs::write(folder.join("test.ir"), "// test: dump %s\nfunc @f() -> () {\n  return\n}\n").unwrap();
+    fs::write(folder.join("test.ir"), "// test: dump %s\nfunc @f() -> () {\n  return\n}\n")
+        .unwrap();
     train_file(&folder.join("t.graph"));
     let x = Literal::from_vec(&[3], vec![0.0f32, 1.0, 2.0]).unwrap();
     let arrays = Arrays::from([("x".to_owned(), x)]);
@@ -92,8 +96,16 @@ fn every_command_takes_every_path() {
         let wanted = if words.starts_with("test") { 1 } else { 0 };
         assert_eq!((ran.status, ran.err.as_str()), (Some(wanted), ""), "{words}: {ran:?}");
     }
-    for file in ["y.npy", "p.plan", "run/weights.safetensors", "g.ir", "v.graph", "s.csv", "s.svg", "f.plan"]
-    {
+    for file in [
+        "y.npy",
+        "p.plan",
+        "run/weights.safetensors",
+        "g.ir",
+        "v.graph",
+        "s.csv",
+        "s.svg",
+        "f.plan",
+    ] {
         assert!(folder.join(file).exists(), "{file}");
     }
     // An error shows an invalid path as well as possible.

@@ -32,7 +32,8 @@ fn fifos_are_written_through() {
     for name in ["y.npy", "y.npz", "p.plan", "t.svg", "o.csv", "g.ir"] {
         assert!(node(&place.path(name), &["p"]));
     }
-    let is_fifo = |name: &str| fs::symlink_metadata(place.path(name)).unwrap().file_type().is_fifo();
+    let is_fifo =
+        |name: &str| fs::symlink_metadata(place.path(name)).unwrap().file_type().is_fifo();
     let memory = ["memory", "t.csv", "--minimize"];
     for (name, arguments) in [
         ("y.npy", [&RUN[..], &["--output", "y=y.npy"]].concat()),
@@ -68,7 +69,10 @@ fn devices_stay_devices() {
     svg("null.svg").good();
     svg("full.svg").failed(2, &["cannot write `full.svg`", "No space left"]);
     for (name, _) in nodes {
-        assert!(fs::symlink_metadata(place.path(name)).unwrap().file_type().is_char_device(), "{name}");
+        assert!(
+            fs::symlink_metadata(place.path(name)).unwrap().file_type().is_char_device(),
+            "{name}"
+        );
     }
     assert!(place.is_tidy());
 }
@@ -87,10 +91,13 @@ fn links_are_followed() {
     ] {
         symlink(target, place.path(link)).unwrap();
     }
-    let write = |name: &str| place.graphrun(&[&RUN[..], &["--output", &format!("y={name}")]].concat());
-    for (link, file) in
-        [("relative.npy", "deep/old.npy"), ("chain.npy", "deep/old.npy"), ("dangling.npy", "deep/new.npy")]
-    {
+    let write =
+        |name: &str| place.graphrun(&[&RUN[..], &["--output", &format!("y={name}")]].concat());
+    for (link, file) in [
+        ("relative.npy", "deep/old.npy"),
+        ("chain.npy", "deep/old.npy"),
+        ("dangling.npy", "deep/new.npy"),
+    ] {
         write(link).good();
         assert!(fs::symlink_metadata(place.path(link)).unwrap().is_symlink(), "{link}");
         assert_eq!(data::read_one(place.path(file), None).unwrap().shape(), [3], "{link}");
@@ -119,14 +126,17 @@ fn the_output_stream_keeps_all_that_goes_there() {
         assert_eq!(fs::read_to_string(place.path("out")).unwrap(), wanted, "{path}");
     }
     // The reader has gone: a status and a sentence.
-    let head = place.prepared("exec >/dev/full", &["memory", "t.csv", "--minimize", "--svg", "/dev/stdout"]);
+    let head = place
+        .prepared("exec >/dev/full", &["memory", "t.csv", "--minimize", "--svg", "/dev/stdout"]);
     head.failed(2, &["/dev/stdout"]);
 }
 
 #[test]
 fn outputs_share_a_file_or_are_refused() {
     let place = Workplace::new();
-    let run = |rest: &[&str]| place.graphrun(&[&["run", "f.ir@two", "--input", "x=@x.npy"], rest].concat());
+    let run = |rest: &[&str]| {
+        place.graphrun(&[&["run", "f.ir@two", "--input", "x=@x.npy"], rest].concat())
+    };
     for name in ["o.npz", "o.safetensors"] {
         let (a, b) = (format!("a={name}"), format!("b=./{name}"));
         let said = run(&["--output", &a, "--output", &b]).good();
@@ -137,9 +147,12 @@ fn outputs_share_a_file_or_are_refused() {
         assert_eq!(both["b"].as_slice::<f32>().unwrap(), [0.0, 1.0, 4.0]);
     }
     symlink("o.npy", place.path("link.npy")).unwrap();
-    for (a, b) in
-        [("a=o.npy", "b=o.npy"), ("a=o.npy", "b=./o.npy"), ("a=o.npy", "b=link.npy"), ("a=o.csv", "b=o.csv")]
-    {
+    for (a, b) in [
+        ("a=o.npy", "b=o.npy"),
+        ("a=o.npy", "b=./o.npy"),
+        ("a=o.npy", "b=link.npy"),
+        ("a=o.csv", "b=o.csv"),
+    ] {
         run(&["--output", a, "--output", b]).failed(2, &["`a` and `b` are both to be written to"]);
     }
     run(&["--output", "a=o.npz", "--save", "o.npz"]).failed(2, &["`a` and `the variables`"]);

@@ -36,14 +36,17 @@ impl Tally {
 }
 
 fn count(few: usize) -> usize {
-    std::env::var("WENGERT_KILLS").ok().map_or(few, |text| text.parse().expect("WENGERT_KILLS is a number"))
+    std::env::var("WENGERT_KILLS")
+        .ok()
+        .map_or(few, |text| text.parse().expect("WENGERT_KILLS is a number"))
 }
 
 fn stream(of: u64) -> SplitMix64 {
     // Each process draws another sequence and prints its seed.
-    let seed = std::env::var("WENGERT_KILLS_SEED")
-        .ok()
-        .map_or(u64::from(std::process::id()), |text| text.parse().expect("WENGERT_KILLS_SEED is a number"));
+    let seed =
+        std::env::var("WENGERT_KILLS_SEED").ok().map_or(u64::from(std::process::id()), |text| {
+            text.parse().expect("WENGERT_KILLS_SEED is a number")
+        });
     println!("seed {seed}");
     SplitMix64::of(seed, &[of])
 }
@@ -66,7 +69,12 @@ fn arguments(place: &Place, folder: &str) -> Vec<&'static str> {
 }
 
 /// Ends a trainer and checks its files.
-fn end(place: &Place, folder: &str, child: Child, signal: Option<(&str, i32)>) -> Result<bool, String> {
+fn end(
+    place: &Place,
+    folder: &str,
+    child: Child,
+    signal: Option<(&str, i32)>,
+) -> Result<bool, String> {
     let before = place.checkpoints(folder).first().map(|(step, _)| *step);
     let mut child = child;
     match signal {
@@ -84,7 +92,9 @@ fn end(place: &Place, folder: &str, child: Child, signal: Option<(&str, i32)>) -
         (Some(0), _) => return Ok(true),
         (None, _) => {}
         (Some(status), Some((_, wanted))) if status == wanted => {
-            check(ran.err.lines().count() == 1 && ran.err.contains("go on with: "), || format!("{ran:?}"))?;
+            check(ran.err.lines().count() == 1 && ran.err.contains("go on with: "), || {
+                format!("{ran:?}")
+            })?;
         }
         _ => return Err(format!("{ran:?}")),
     }
@@ -103,7 +113,8 @@ fn nothing_is_lost_when_trainers_are_killed() {
     let (mut runs, mut finished) = (0, 0);
     for _ in 0..count(12) {
         let folder = format!("killed{runs}");
-        let child = place.training("model.graph", &folder, &arguments(&place, &folder)).spawn().unwrap();
+        let child =
+            place.training("model.graph", &folder, &arguments(&place, &folder)).spawn().unwrap();
         std::thread::sleep(Duration::from_micros(stream.below(most)));
         // Three of four trainers are killed, and one is told to end.
         let signal = match stream.below(12) {
@@ -114,7 +125,9 @@ fn nothing_is_lost_when_trainers_are_killed() {
         };
         let ended = end(&place, &folder, child, signal);
         if ended == Ok(true) {
-            tally.add(check(place.contents(&folder) == whole, || format!("{folder} has other files")));
+            tally.add(check(place.contents(&folder) == whole, || {
+                format!("{folder} has other files")
+            }));
             std::fs::remove_dir_all(place.path(&folder)).unwrap();
             (runs, finished) = (runs + 1, finished + 1);
         } else {
@@ -138,9 +151,11 @@ fn nothing_is_lost_when_bits_of_checkpoints_flip() {
     place.train("model.graph", "begun", &["--steps", "395"]).good();
     let begun = place.contents("begun");
     let log_of_whole =
-        String::from_utf8(whole.iter().find(|(name, _)| name == "log.jsonl").unwrap().1.clone()).unwrap();
+        String::from_utf8(whole.iter().find(|(name, _)| name == "log.jsonl").unwrap().1.clone())
+            .unwrap();
     let number = |line: &str| line[8..line.find(',').unwrap()].parse::<u64>().unwrap();
-    let log: String = log_of_whole.split_inclusive('\n').take_while(|line| number(line) <= 395).collect();
+    let log: String =
+        log_of_whole.split_inclusive('\n').take_while(|line| number(line) <= 395).collect();
     let mut stream = stream(2);
     let mut tally = Tally::default();
     for n in 0..count(24) {
@@ -208,7 +223,9 @@ fn nothing_is_lost_when_three_trainers_meet() {
         let ran: Vec<Ran> =
             children.into_iter().map(|child| Ran::of(child.wait_with_output().unwrap())).collect();
         let winners = ran.iter().filter(|ran| ran.status == Some(0)).count();
-        let told = |ran: &Ran| ran.err.contains("another trainer") || ran.err.contains("already holds a run");
+        let told = |ran: &Ran| {
+            ran.err.contains("another trainer") || ran.err.contains("already holds a run")
+        };
         let others = ran.iter().filter(|ran| ran.status == Some(2) && told(ran)).count();
         let is_good = winners == 1 && others == 2 && place.contents(&folder) == whole;
         tally.add(check(is_good, || format!("{ran:?}")));

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 use wengert::core::graph::parse_program;
 use wengert::data::{self, Arrays};
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
+    StepRecipe, Transform,
 };
 use wengert::{DType, GraphFile, Literal, Weights};
 
@@ -126,7 +126,8 @@ impl Place {
     pub fn new() -> Place {
         let place = Place { folder: tempfile::tempdir().unwrap() };
         let inputs = || vec![InputRecipe::new("x", "x"), InputRecipe::new("y", "y")];
-        let metric = Metric { name: "mse".into(), output: "loss".into(), aggregate: Aggregate::PerExample };
+        let metric =
+            Metric { name: "mse".into(), output: "loss".into(), aggregate: Aggregate::PerExample };
         let evaluate = EvaluateRecipe {
             function: "loss".into(),
             inputs: inputs(),
@@ -150,7 +151,10 @@ impl Place {
         let y: Vec<f32> = x.chunks(3).map(|r| r[0] - 2.0 * r[1] + 0.5 * r[2]).collect();
         place.write_arrays(
             "data.npz",
-            [("x", Literal::from_vec(&[10, 3], x).unwrap()), ("y", Literal::from_vec(&[10], y).unwrap())],
+            [
+                ("x", Literal::from_vec(&[10, 3], x).unwrap()),
+                ("y", Literal::from_vec(&[10], y).unwrap()),
+            ],
         );
         let to_i32 = |name: &str| InputRecipe::new(name, name).then(Transform::Convert(DType::I32));
         let inputs = vec![to_i32("word"), to_i32("label")];
@@ -240,7 +244,8 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Sends signals by name, one after the other.
 pub fn send(child: &Child, signals: &[&str]) {
-    let kills: Vec<String> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
+    let kills: Vec<String> =
+        signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
     let sent = Command::new("sh").args(["-c", &kills.join(" && ")]).status().unwrap();
     assert!(sent.success(), "{kills:?}");
 }

@@ -14,7 +14,8 @@ fn a_signal_finishes_the_step_and_says_how_to_go_on() {
     let place = Place::new();
     for (signal, status) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let folder = format!("runs/{signal}");
-        let child = place.training("model.graph", &folder, &["--epochs", "100000000"]).spawn().unwrap();
+        let child =
+            place.training("model.graph", &folder, &["--epochs", "100000000"]).spawn().unwrap();
         wait_until("a second checkpoint", || place.checkpoints(&folder).len() == 2);
         send(&child, &[signal]);
         let ran = Ran::of(child.wait_with_output().unwrap());
@@ -69,7 +70,10 @@ fn a_signal_that_was_ignored_stays_ignored() {
     let training = place.training("model.graph", "runs/a", &["--epochs", "100000000"]);
     let mut ignoring = std::process::Command::new("env");
     // Of two options for a signal the later one applies.
-    ignoring.args(training.get_args().take(1)).arg("--ignore-signal=HUP").args(training.get_args().skip(1));
+    ignoring
+        .args(training.get_args().take(1))
+        .arg("--ignore-signal=HUP")
+        .args(training.get_args().skip(1));
     ignoring.current_dir(place.path(""));
     ignoring.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = ignoring.spawn().unwrap();

@@ -131,7 +131,11 @@ mod tests {
         symlink("deep", at("to folder")).unwrap();
         for name in ["file", "relative", "absolute", "chain", "deep/up"] {
             let Destination::Replace(path) = of(name).unwrap() else { panic!("{name}") };
-            assert_eq!(fs::canonicalize(path).unwrap(), fs::canonicalize(at("file")).unwrap(), "{name}");
+            assert_eq!(
+                fs::canonicalize(path).unwrap(),
+                fs::canonicalize(at("file")).unwrap(),
+                "{name}"
+            );
         }
         assert_eq!(of("dangling").unwrap(), Destination::Replace(at("missing")));
         assert!(of("a").unwrap_err().to_string().contains("in circles"));

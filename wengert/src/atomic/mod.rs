@@ -56,7 +56,9 @@ pub fn can_write(path: &Path) -> Result<()> {
 pub fn identity(path: &Path) -> PathBuf {
     let target = match Destination::of(path) {
         Ok(
-            Destination::Replace(target) | Destination::InPlace(target) | Destination::Descriptor(target, _),
+            Destination::Replace(target)
+            | Destination::InPlace(target)
+            | Destination::Descriptor(target, _),
         ) => target,
         Err(_) => path.to_owned(),
     };
@@ -78,7 +80,10 @@ fn is_writable(path: &Path) -> io::Result<()> {
     fs::metadata(path).map(drop)
 }
 
-fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+fn replace(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
@@ -101,7 +106,10 @@ fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()
 }
 
 /// Writes to `file`, with a buffer.
-fn filled(file: File, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<File> {
+fn filled(
+    file: File,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<File> {
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     fill(&mut writer)?;
     writer.into_inner().map_err(io::IntoInnerError::into_error)
@@ -131,7 +139,10 @@ fn keep_rights(old: &Path, new: &File) -> io::Result<()> {
 }
 
 /// Writes complete contents in place.
-fn copy(to: &Destination, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+fn copy(
+    to: &Destination,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let mut whole = filled(tempfile::tempfile()?, fill)?;
     whole.rewind()?;
     let mut to = to.open()?;
@@ -168,8 +179,10 @@ pub fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnos
     let diagnostic = Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()));
     let folder = folder_of(path);
     if !folder.exists() {
-        let help =
-            format!("there is no folder `{}`; relative paths begin where the command runs", folder.display());
+        let help = format!(
+            "there is no folder `{}`; relative paths begin where the command runs",
+            folder.display()
+        );
         diagnostic.help(help)
     } else if verb == "read" && !path.exists() {
         let within = match folder.as_os_str() == "." {
@@ -195,10 +208,16 @@ mod tests {
         let says = |verb: &str, path: &Path| cannot(verb, path, &error).to_string();
         assert!(!says("read", &there).contains("help"));
         assert!(says("read", &folder.path().join("b.bin")).contains("has no file of that name"));
-        assert!(says("read", Path::new("no such.bin")).contains("where the command runs has no file"));
+        assert!(
+            says("read", Path::new("no such.bin")).contains("where the command runs has no file")
+        );
         assert!(!says("write", &folder.path().join("b.bin")).contains("help"));
         let nowhere = folder.path().join("no such").join("b.bin");
-        assert!(["read", "write"].iter().all(|verb| says(verb, &nowhere).contains("there is no folder")));
+        assert!(
+            ["read", "write"]
+                .iter()
+                .all(|verb| says(verb, &nowhere).contains("there is no folder"))
+        );
     }
 
     #[test]
@@ -259,8 +278,13 @@ mod tests {
         assert_eq!(identity(&at("chain")), identity(&at("file")));
         assert_ne!(identity(&at("chain")), identity(&at("new")));
         symlink("circle", at("circle")).unwrap();
-        for error in [write_bytes(&at("circle"), b"").unwrap_err(), can_write(&at("circle")).unwrap_err()] {
-            assert!(error.message.contains("circle") && error.message.contains("in circles"), "{error}");
+        for error in
+            [write_bytes(&at("circle"), b"").unwrap_err(), can_write(&at("circle")).unwrap_err()]
+        {
+            assert!(
+                error.message.contains("circle") && error.message.contains("in circles"),
+                "{error}"
+            );
         }
         assert!(is_link("circle"));
     }
@@ -285,13 +309,20 @@ mod tests {
         // A separate node, so that a mistake does not remove the system's `/dev/null`. Only root
         // can create one.
         let null = folder.path().join("null");
-        let made = mknodat(CWD, &null, FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(1, 3));
+        let made = mknodat(
+            CWD,
+            &null,
+            FileType::CharacterDevice,
+            Mode::from_raw_mode(0o666),
+            makedev(1, 3),
+        );
         if made.is_ok() {
             can_write(&null).unwrap();
             // On a file system that does not open nodes (`nodev`), this is an error, and the node
             // stays.
             let _ = write_bytes(&null, b"away");
-            let is_device = |path: &Path| fs::symlink_metadata(path).unwrap().file_type().is_char_device();
+            let is_device =
+                |path: &Path| fs::symlink_metadata(path).unwrap().file_type().is_char_device();
             assert!(is_device(&null));
         }
         assert!(fs::read_dir(folder.path()).unwrap().all(|e| !is_litter(&e.unwrap().file_name())));

@@ -34,11 +34,16 @@ const NONE: u64 = 1 << 62;
 
 /// Bytes left in each group with a limit, from the process's own group upwards.
 pub(super) fn available(root: &Path) -> Vec<(u64, Limit)> {
-    let (Some(groups), Some(mounts)) = (read(root, "proc/self/cgroup"), read(root, "proc/self/mountinfo"))
+    let (Some(groups), Some(mounts)) =
+        (read(root, "proc/self/cgroup"), read(root, "proc/self/mountinfo"))
     else {
         return Vec::new();
     };
-    mounts.lines().filter_map(|line| Mount::parse(line, &groups)).flat_map(|m| m.available(root)).collect()
+    mounts
+        .lines()
+        .filter_map(|line| Mount::parse(line, &groups))
+        .flat_map(|m| m.available(root))
+        .collect()
 }
 
 /// A mounted hierarchy with the group of the process.
@@ -83,8 +88,10 @@ impl Mount {
 
     fn available(&self, root: &Path) -> Vec<(u64, Limit)> {
         // Removes the trailing slash that `join` adds for the last level.
-        let levels =
-            self.group.ancestors().map(|group| self.point.join(group).components().collect::<PathBuf>());
+        let levels = self
+            .group
+            .ancestors()
+            .map(|group| self.point.join(group).components().collect::<PathBuf>());
         levels.filter_map(|folder| self.of_level(root, &folder)).collect()
     }
 
@@ -97,7 +104,8 @@ impl Mount {
         let usage = number(self.version.usage)?;
         let statistics = file("memory.stat").unwrap_or_default();
         let pages = |name: &str| {
-            let value = statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            let value =
+                statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
         };
         let cache = pages(self.version.inactive).saturating_add(pages(self.version.active) / 2);
@@ -111,7 +119,11 @@ fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(u8::is_ascii) {
+        match part
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+            .filter(u8::is_ascii)
+        {
             Some(byte) => {
                 out.push(char::from(byte));
                 out += &part[3..];
@@ -131,7 +143,8 @@ mod tests {
     use std::fs;
 
     const MIB: u64 = 1 << 20;
-    const MOUNTED_V2: &str = "25 20 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+    const MOUNTED_V2: &str =
+        "25 20 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
     const MOUNTED_V1: &str = "29 20 0:3 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
                               30 20 0:4 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n";
 
@@ -224,9 +237,13 @@ mod tests {
 
     #[test]
     fn damaged_files_are_no_limits() {
-        for line in
-            ["", "-", " - cgroup2", "1 2 3 - cgroup2 x rw", "25 20 0:22 / /sys/fs/cgroup - cgroup2 x rw"]
-        {
+        for line in [
+            "",
+            "-",
+            " - cgroup2",
+            "1 2 3 - cgroup2 x rw",
+            "25 20 0:22 / /sys/fs/cgroup - cgroup2 x rw",
+        ] {
             let text = |text: &str| text.to_owned();
             assert_eq!(
                 found(&[

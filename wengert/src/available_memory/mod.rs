@@ -49,13 +49,26 @@ impl fmt::Display for Limit {
         match self {
             Limit::Machine(bytes) => write!(f, "of the machine's {}", Bytes(*bytes)),
             Limit::Group(folder, bytes) => {
-                write!(f, "of the {} that the control group `{}` may have", Bytes(*bytes), folder.display())
+                write!(
+                    f,
+                    "of the {} that the control group `{}` may have",
+                    Bytes(*bytes),
+                    folder.display()
+                )
             }
             Limit::AddressSpace(bytes) => {
-                write!(f, "of the {} of address space that the process may have (RLIMIT_AS)", Bytes(*bytes))
+                write!(
+                    f,
+                    "of the {} of address space that the process may have (RLIMIT_AS)",
+                    Bytes(*bytes)
+                )
             }
             Limit::Data(bytes) => {
-                write!(f, "of the {} of data that the process may have (RLIMIT_DATA)", Bytes(*bytes))
+                write!(
+                    f,
+                    "of the {} of data that the process may have (RLIMIT_DATA)",
+                    Bytes(*bytes)
+                )
             }
             Limit::Device => f.write_str("on the device"),
         }
@@ -77,7 +90,11 @@ impl fmt::Display for Available {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} are free", Bytes(self.bytes), self.limit)?;
         if self.promised > 0 {
-            write!(f, " beside {} for inputs and functions that have not run yet", Bytes(self.promised))?;
+            write!(
+                f,
+                " beside {} for inputs and functions that have not run yet",
+                Bytes(self.promised)
+            )?;
         }
         Ok(())
     }
@@ -159,7 +176,10 @@ pub fn check_promises(what: impl FnOnce() -> String) -> Result<()> {
 }
 
 fn refused(bytes: u64, what: String, available: &Available) -> Diagnostic {
-    Diagnostic::of_device(format!("there is no memory for {what}, which takes {}: {available}", Bytes(bytes)))
+    Diagnostic::of_device(format!(
+        "there is no memory for {what}, which takes {}: {available}",
+        Bytes(bytes)
+    ))
 }
 
 /// Reserves space in a vector for `more` elements, at least doubling its capacity.
@@ -182,7 +202,10 @@ pub fn grow<T>(vector: &mut Vec<T>, more: usize, what: impl FnOnce() -> String) 
 
 /// The error for a failed allocation.
 fn none(bytes: u64, what: &str) -> Diagnostic {
-    Diagnostic::of_device(format!("there is no memory for {what}: {} could not be allocated", Bytes(bytes)))
+    Diagnostic::of_device(format!(
+        "there is no memory for {what}: {} could not be allocated",
+        Bytes(bytes)
+    ))
 }
 
 /// Available memory of a process whose `/proc` and `/sys` are below `root`, with these promised
@@ -190,7 +213,9 @@ fn none(bytes: u64, what: &str) -> Diagnostic {
 fn below(root: &Path, [to_touch, to_allocate]: [u64; 2]) -> Option<Available> {
     let mut found: Vec<(u64, Limit)> = Vec::new();
     let info = read(root, "proc/meminfo").unwrap_or_default();
-    if let (Some(bytes), Some(all)) = (kibibytes(&info, "MemAvailable:"), kibibytes(&info, "MemTotal:")) {
+    if let (Some(bytes), Some(all)) =
+        (kibibytes(&info, "MemAvailable:"), kibibytes(&info, "MemTotal:"))
+    {
         found.push((bytes, Limit::Machine(all)));
     }
     found.extend(groups::available(root));
@@ -251,14 +276,17 @@ mod tests {
         root
     }
 
-    const MEMORY: (&str, &str) =
-        ("proc/meminfo", "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:   8388608 kB\n");
+    const MEMORY: (&str, &str) = (
+        "proc/meminfo",
+        "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:   8388608 kB\n",
+    );
 
     #[test]
     fn the_least_limit_counts() {
         let bytes = |files: &[(&str, &str)]| below(root(files).path(), [0, 0]);
         assert_eq!(bytes(&[]), None);
-        let machine = Available { bytes: 8 * GIB, limit: Limit::Machine(24_000_000 << 10), promised: 0 };
+        let machine =
+            Available { bytes: 8 * GIB, limit: Limit::Machine(24_000_000 << 10), promised: 0 };
         assert_eq!(bytes(&[MEMORY]), Some(machine.clone()));
         let limits = |space: &str, data: &str| {
             format!(
@@ -287,8 +315,11 @@ mod tests {
         assert_eq!(below(root.path(), [9 * GIB, 0]).unwrap().bytes, 0);
         // Allocated memory counts as used address space.
         fs::create_dir_all(root.path().join("proc/self")).unwrap();
-        fs::write(root.path().join("proc/self/limits"), "Max address space 4294967296 unlimited bytes\n")
-            .unwrap();
+        fs::write(
+            root.path().join("proc/self/limits"),
+            "Max address space 4294967296 unlimited bytes\n",
+        )
+        .unwrap();
         fs::write(root.path().join("proc/self/status"), "VmSize:\t 2097152 kB\n").unwrap();
         let both = below(root.path(), [GIB, GIB / 2]).unwrap();
         assert_eq!((both.bytes, both.promised), (3 * GIB / 2, GIB / 2));

@@ -43,7 +43,11 @@ impl Table {
     }
 
     /// Reads a table.
-    pub fn read_within(path: impl AsRef<Path>, header: Header, limit: InflateLimit) -> Result<Table> {
+    pub fn read_within(
+        path: impl AsRef<Path>,
+        header: Header,
+        limit: InflateLimit,
+    ) -> Result<Table> {
         let path = path.as_ref();
         let text = text::read_within(path, limit)?;
         Table::parse(path, &text, header)
@@ -57,10 +61,14 @@ impl Table {
             .comment(Some(b'#'))
             .trim(csv::Trim::All)
             .from_reader(text.as_bytes());
-        let mut table = Table { path: path.to_owned(), names: None, columns: 0, values: Vec::new() };
+        let mut table =
+            Table { path: path.to_owned(), names: None, columns: 0, values: Vec::new() };
         let mut record = csv::StringRecord::new();
         let mut first = true;
-        while reader.read_record(&mut record).map_err(|error| atomic::cannot("read", path, &error))? {
+        while reader
+            .read_record(&mut record)
+            .map_err(|error| atomic::cannot("read", path, &error))?
+        {
             let start = record.position().map_or(0, |p| p.byte() as usize);
             let is_header = first
                 && match header {
@@ -71,7 +79,8 @@ impl Table {
             if first {
                 table.columns = record.len();
             } else if record.len() != table.columns {
-                let what = format!("{} fields here, {} in the first line", record.len(), table.columns);
+                let what =
+                    format!("{} fields here, {} in the first line", record.len(), table.columns);
                 return Err(mistake(path, text, start, 0, what));
             }
             first = false;
@@ -94,7 +103,10 @@ impl Table {
             }
         }
         if first {
-            return Err(Diagnostic::new(format!("`{}` holds no table: it has no line", path.display())));
+            return Err(Diagnostic::new(format!(
+                "`{}` holds no table: it has no line",
+                path.display()
+            )));
         }
         Ok(table)
     }
@@ -154,7 +166,8 @@ impl Table {
         if dtype.is_float() || scalar.to_f64() == value {
             return Ok(scalar);
         }
-        let name = self.names.as_ref().map_or(String::new(), |names| format!(" (`{}`)", names[column]));
+        let name =
+            self.names.as_ref().map_or(String::new(), |names| format!(" (`{}`)", names[column]));
         Err(Diagnostic::new(format!(
             "`{}`: {value} in row {}, column {}{name} is no {dtype}",
             self.path.display(),
@@ -284,7 +297,10 @@ mod tests {
         assert!(error.to_string().contains("line 5, field 2: `oops` is not a number"), "{error}");
         assert!(error.to_string().contains("3,  oops\n      |     ^"), "{error}");
         let error = parse("1,2\n3\n").unwrap_err();
-        assert!(error.message.contains("line 2") && error.message.contains("1 fields here, 2"), "{error}");
+        assert!(
+            error.message.contains("line 2") && error.message.contains("1 fields here, 2"),
+            "{error}"
+        );
         assert!(parse("").unwrap_err().message.contains("no line"));
         assert!(parse("9007199254740993\n").unwrap_err().message.contains("exactly"));
         assert!(
@@ -295,7 +311,13 @@ mod tests {
         );
         assert!(parse("9007199254740994\n1e300\n").is_ok());
         let table = parse("a,b\n1,2.5\n300,-1\n").unwrap();
-        assert!(table.to_literal(DType::I32).unwrap_err().message.contains("2.5 in row 1, column 2 (`b`)"));
+        assert!(
+            table
+                .to_literal(DType::I32)
+                .unwrap_err()
+                .message
+                .contains("2.5 in row 1, column 2 (`b`)")
+        );
         assert!(table.column(0, DType::U8).unwrap_err().message.contains("300 in row 2"));
         assert!(table.column(2, DType::F32).unwrap_err().message.contains("has 2 columns"));
     }
@@ -309,7 +331,10 @@ mod tests {
             write(&path, &literal).unwrap();
             let once = std::fs::read(&path).unwrap();
             assert_eq!(once.starts_with(&[0x1f, 0x8b]), name.ends_with("gz"));
-            assert_eq!(Table::read(&path, Header::Absent).unwrap().to_literal(DType::F32).unwrap(), literal);
+            assert_eq!(
+                Table::read(&path, Header::Absent).unwrap().to_literal(DType::F32).unwrap(),
+                literal
+            );
             write(&path, &literal).unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), once, "same contents, same bytes");
         }

@@ -63,7 +63,11 @@ pub(super) struct Inflate<'a> {
 
 impl Inflate<'_> {
     /// All bytes of the stream. `failed` turns an error of the stream into a diagnostic.
-    pub fn read(self, mut from: impl Read, failed: impl Fn(io::Error) -> Diagnostic) -> Result<Vec<u8>> {
+    pub fn read(
+        self,
+        mut from: impl Read,
+        failed: impl Fn(io::Error) -> Diagnostic,
+    ) -> Result<Vec<u8>> {
         let mut chunk = vec![0; 256 << 10];
         let mut bytes = Vec::new();
         loop {
@@ -99,7 +103,10 @@ mod tests {
         // Ends even for an endless stream.
         for bytes in [(1 << 20) + 1, u64::MAX] {
             let error = read(1 << 20, bytes).unwrap_err().to_string();
-            assert!(error.contains("--max-decompressed") && error.contains("1048576 bytes"), "{error}");
+            assert!(
+                error.contains("--max-decompressed") && error.contains("1048576 bytes"),
+                "{error}"
+            );
         }
     }
 

@@ -72,6 +72,8 @@ mod tests {
         assert!(Map::open(folder.path()).unwrap_err().message.contains("a folder"));
         assert!(Map::open(folder.path().join("none")).unwrap_err().message.contains("none"));
         #[cfg(unix)]
-        assert!(Map::open(Path::new("/dev/zero")).unwrap_err().message.contains("not a regular file"));
+        assert!(
+            Map::open(Path::new("/dev/zero")).unwrap_err().message.contains("not a regular file")
+        );
     }
 }

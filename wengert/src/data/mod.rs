@@ -107,7 +107,10 @@ pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Ar
             }
         }
         if arrays.is_empty() {
-            return Err(Diagnostic::new(format!("the folder `{}` has no .npy file", path.display())));
+            return Err(Diagnostic::new(format!(
+                "the folder `{}` has no .npy file",
+                path.display()
+            )));
         }
         return Ok(arrays);
     }
@@ -123,7 +126,10 @@ pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Ar
             let mut arrays = Arrays::new();
             for (i, name) in names.iter().enumerate() {
                 if arrays.insert(name.clone(), table.column(i, DType::F64)?).is_some() {
-                    return Err(Diagnostic::new(format!("`{}` has two columns `{name}`", path.display())));
+                    return Err(Diagnostic::new(format!(
+                        "`{}` has two columns `{name}`",
+                        path.display()
+                    )));
                 }
             }
             Ok(arrays)
@@ -145,18 +151,32 @@ pub fn read_one(path: impl AsRef<Path>, key: Option<&str>) -> Result<Literal> {
 }
 
 /// [`read_one`], where a compressed file may inflate to `limit`.
-pub fn read_one_within(path: impl AsRef<Path>, key: Option<&str>, limit: InflateLimit) -> Result<Literal> {
+pub fn read_one_within(
+    path: impl AsRef<Path>,
+    key: Option<&str>,
+    limit: InflateLimit,
+) -> Result<Literal> {
     let path = path.as_ref();
     let only = |names: Vec<String>| match (key, names.as_slice()) {
         (Some(key), _) => Ok(key.to_owned()),
         (None, [name]) => Ok(name.clone()),
-        (None, _) => Err(Diagnostic::new(format!("`{}` holds {} arrays", path.display(), names.len()))
-            .help(format!("say which: `@{}[NAME]`, with a NAME of {}", path.display(), listed(&names)))),
+        (None, _) => {
+            Err(Diagnostic::new(format!("`{}` holds {} arrays", path.display(), names.len())).help(
+                format!(
+                    "say which: `@{}[NAME]`, with a NAME of {}",
+                    path.display(),
+                    listed(&names)
+                ),
+            ))
+        }
     };
     let format = Format::of(path)?;
     if let (Format::Npy | Format::Csv, Some(key)) = (format, key) {
-        return Err(Diagnostic::new(format!("`{}` holds one array, without a name", path.display()))
-            .help(format!("leave `[{key}]` out")));
+        return Err(Diagnostic::new(format!(
+            "`{}` holds one array, without a name",
+            path.display()
+        ))
+        .help(format!("leave `[{key}]` out")));
     }
     match format {
         Format::Npy => npy::read(path),
@@ -168,7 +188,9 @@ pub fn read_one_within(path: impl AsRef<Path>, key: Option<&str>, limit: Inflate
             let file = safetensors::SafetensorsFile::open(path)?;
             file.read(&only(file.names().map(str::to_owned).collect())?)
         }
-        Format::Csv => csv::Table::read_within(path, csv::Header::Detect, limit)?.to_literal(DType::F64),
+        Format::Csv => {
+            csv::Table::read_within(path, csv::Header::Detect, limit)?.to_literal(DType::F64)
+        }
     }
 }
 
@@ -203,7 +225,8 @@ pub fn write_all<'a>(
 /// `a`, `b` and `c`, shortened if long: the known names, for messages.
 pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
-    let mut text: Vec<String> = names.iter().take(SHOWN).map(|n| format!("`{}`", n.as_ref())).collect();
+    let mut text: Vec<String> =
+        names.iter().take(SHOWN).map(|n| format!("`{}`", n.as_ref())).collect();
     match names.len() {
         0 => return "none".into(),
         n if n > SHOWN => text.push(format!("… ({n} in all)")),
@@ -237,8 +260,10 @@ mod tests {
     fn data_sets_of_every_form() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let (x, y) =
-            (Literal::zeros(DType::U8, &[2, 3]), Literal::from_vec(&[2], vec![1.5f64, -2.0]).unwrap());
+        let (x, y) = (
+            Literal::zeros(DType::U8, &[2, 3]),
+            Literal::from_vec(&[2], vec![1.5f64, -2.0]).unwrap(),
+        );
         write_one(at("x_train.npy"), "", &x).unwrap();
         write_one(at("y.npy"), "", &y).unwrap();
         let both = Arrays::from([("x_train".to_owned(), x.clone()), ("y".to_owned(), y.clone())]);

@@ -22,14 +22,15 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// Reads an array.
 pub fn read(path: impl AsRef<Path>) -> Result<Literal> {
     let path = path.as_ref();
-    parse(&Map::open(path)?).map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
+    parse(&Map::open(path)?)
+        .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
 }
 
 /// Writes an array; bf16 is an error.
 pub fn write(path: impl AsRef<Path>, literal: &Literal) -> Result<()> {
     let path = path.as_ref();
-    let header =
-        header_of(literal).map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
+    let header = header_of(literal)
+        .map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
     atomic::write(path, |file| write_to(file, &header, literal))
 }
 
@@ -70,7 +71,8 @@ pub(super) fn header_of(literal: &Literal) -> Result<Vec<u8>> {
     let length = total - MAGIC.len() - 4;
     text.extend(std::iter::repeat_n(' ', length - text.len() - 1));
     text.push('\n');
-    let length = u16::try_from(length).map_err(|_| Diagnostic::new("too many axes for the npy format"))?;
+    let length =
+        u16::try_from(length).map_err(|_| Diagnostic::new("too many axes for the npy format"))?;
     Ok([MAGIC, &[1, 0], &length.to_le_bytes(), text.as_bytes()].concat())
 }
 
@@ -96,7 +98,8 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
     })?;
     let swapped: Vec<u8>;
     let data = if big_endian {
-        swapped = data.chunks_exact(size).flat_map(|element| element.iter().rev()).copied().collect();
+        swapped =
+            data.chunks_exact(size).flat_map(|element| element.iter().rev()).copied().collect();
         &swapped
     } else {
         data
@@ -113,9 +116,9 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
 
 /// Header text and data.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
-    let rest = bytes
-        .strip_prefix(MAGIC)
-        .ok_or_else(|| Diagnostic::new("this is no npy file: it does not begin with `\\x93NUMPY`"))?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
+        Diagnostic::new("this is no npy file: it does not begin with `\\x93NUMPY`")
+    })?;
     let cut = || Diagnostic::new("the header is cut short");
     let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
     let (length, rest) = match version {
@@ -128,12 +131,15 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
             (u32::from_le_bytes(*length) as usize, rest)
         }
         [major, minor] => {
-            return Err(Diagnostic::new(format!("version {major}.{minor} of the npy format is not known"))
-                .help("versions 1.0, 2.0 and 3.0 are"));
+            return Err(Diagnostic::new(format!(
+                "version {major}.{minor} of the npy format is not known"
+            ))
+            .help("versions 1.0, 2.0 and 3.0 are"));
         }
     };
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
-    let header = std::str::from_utf8(header).map_err(|_| Diagnostic::new("the header is no text"))?;
+    let header =
+        std::str::from_utf8(header).map_err(|_| Diagnostic::new("the header is no text"))?;
     Ok((header, data))
 }
 
@@ -157,7 +163,9 @@ impl Header {
                 "descr" => kind = Some(cursor.string()?),
                 "fortran_order" => fortran = Some(cursor.boolean()?),
                 "shape" => shape = Some(cursor.tuple()?),
-                other => return Err(Diagnostic::new(format!("unknown key `{other}` in the header"))),
+                other => {
+                    return Err(Diagnostic::new(format!("unknown key `{other}` in the header")));
+                }
             }
             if !cursor.accept(",") {
                 cursor.expect("}")?;
@@ -199,12 +207,15 @@ fn dtype_of(kind: &str) -> Result<(DType, bool)> {
         _ => {
             let help = match name {
                 "i2" | "u2" => "convert it to 32-bit integers, e.g. `a.astype('int32')`",
-                "V2" => "bfloat16 has no npy type: use a .safetensors file, or convert to float32 (exact)",
+                "V2" => {
+                    "bfloat16 has no npy type: use a .safetensors file, or convert to float32 (exact)"
+                }
                 _ => "bool, u1, i1, i4, i8, u4, u8, f2, f4 and f8 are read",
             };
-            return Err(
-                Diagnostic::new(format!("elements of NumPy type `{kind}` are not supported")).help(help)
-            );
+            return Err(Diagnostic::new(format!(
+                "elements of NumPy type `{kind}` are not supported"
+            ))
+            .help(help));
         }
     };
     Ok((dtype, big_endian))
@@ -234,15 +245,15 @@ impl<'a> Cursor<'a> {
     fn string(&mut self) -> Result<&'a str> {
         let rest = self.rest.trim_start();
         for quote in ['\'', '"'] {
-            if let Some((text, after)) = rest.strip_prefix(quote).and_then(|r| r.split_once(quote)) {
+            if let Some((text, after)) = rest.strip_prefix(quote).and_then(|r| r.split_once(quote))
+            {
                 self.rest = after;
                 return Ok(text);
             }
         }
         if rest.starts_with('[') {
-            return Err(
-                Diagnostic::new("arrays of records are not supported").help("save each field by itself")
-            );
+            return Err(Diagnostic::new("arrays of records are not supported")
+                .help("save each field by itself"));
         }
         Err(self.unexpected("a quoted string"))
     }
@@ -288,7 +299,8 @@ mod tests {
     use wengert_core::Scalar;
 
     fn file(kind: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
-        let text = format!("{{'descr': '{kind}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n");
+        let text =
+            format!("{{'descr': '{kind}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n");
         [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes(), data].concat()
     }
 
@@ -321,7 +333,12 @@ mod tests {
         let array = parse(&columns).unwrap();
         assert_eq!(array.shape(), [2, 3]);
         assert_eq!(array.as_slice::<u8>().unwrap(), [1, 2, 3, 4, 5, 6]);
-        let both = file(">f8", "True", "(1, 2)", &[1.5f64.to_be_bytes(), (-2.0f64).to_be_bytes()].concat());
+        let both = file(
+            ">f8",
+            "True",
+            "(1, 2)",
+            &[1.5f64.to_be_bytes(), (-2.0f64).to_be_bytes()].concat(),
+        );
         assert_eq!(parse(&both).unwrap().as_slice::<f64>().unwrap(), [1.5, -2.0]);
     }
 
@@ -347,11 +364,15 @@ mod tests {
         assert!(message(b"\x93NUMPY\x09\x00\x00\x00").contains("version 9.0"));
         assert!(message(&file("<V2", "False", "()", &[0, 0])).contains("bfloat16"));
         assert!(message(&file("<i2", "False", "()", &[0, 0])).contains("int32"));
-        assert!(message(&file("<f4", "False", "(2,)", &[0; 7])).contains("8 bytes of data, found 7"));
+        assert!(
+            message(&file("<f4", "False", "(2,)", &[0; 7])).contains("8 bytes of data, found 7")
+        );
         assert!(message(&file("<f4", "False", "(2,)", &[0; 9])).contains("found 9"));
         let huge = file("<f8", "False", "(4294967296, 4294967296)", &[]);
         assert!(message(&huge).contains("more than 2^64"));
-        assert!(message(&file("<f8", "False", "(18446744073709551616,)", &[])).contains("an extent"));
+        assert!(
+            message(&file("<f8", "False", "(18446744073709551616,)", &[])).contains("an extent")
+        );
         assert!(message(&file("<f8", "Maybe", "()", &[])).contains("`True` or `False`"));
         assert!(message(&file("|b1", "False", "(1,)", &[2])).contains("neither 0 nor 1"));
         assert!(message(&file("|u1", "False", "((((", &[])).contains("an extent"));

@@ -43,15 +43,25 @@ impl Npz {
         let path = path.as_ref();
         let map = Map::open(path)?;
         let length = map.len() as u64;
-        let archive =
-            ZipArchive::new(Cursor::new(map)).map_err(|e| cannot("read", path, &e).help(DAMAGED))?;
-        Ok(Npz { path: path.to_owned(), length, limit: limit.of_file(length), inflated: 0, archive })
+        let archive = ZipArchive::new(Cursor::new(map))
+            .map_err(|e| cannot("read", path, &e).help(DAMAGED))?;
+        Ok(Npz {
+            path: path.to_owned(),
+            length,
+            limit: limit.of_file(length),
+            inflated: 0,
+            archive,
+        })
     }
 
     /// Names of the arrays, sorted, without `.npy`.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> =
-            self.archive.file_names().filter_map(|n| n.strip_suffix(".npy")).map(str::to_owned).collect();
+        let mut names: Vec<String> = self
+            .archive
+            .file_names()
+            .filter_map(|n| n.strip_suffix(".npy"))
+            .map(str::to_owned)
+            .collect();
         names.sort();
         names
     }
@@ -61,11 +71,15 @@ impl Npz {
         let what = format!("cannot read `{name}` of `{}`", self.path.display());
         let entry_name = format!("{name}.npy");
         if !self.archive.file_names().any(|n| n == entry_name) {
-            return Err(Diagnostic::new(format!("`{}` has no array `{name}`", self.path.display()))
-                .help(format!("it has {}", listed(&self.names()))));
+            return Err(Diagnostic::new(format!(
+                "`{}` has no array `{name}`",
+                self.path.display()
+            ))
+            .help(format!("it has {}", listed(&self.names()))));
         }
-        let failed =
-            |error: &dyn std::fmt::Display| Diagnostic::new(format!("{what}: {error}")).help(DAMAGED);
+        let failed = |error: &dyn std::fmt::Display| {
+            Diagnostic::new(format!("{what}: {error}")).help(DAMAGED)
+        };
         let entry = self.archive.by_name(&entry_name).map_err(|e| failed(&e))?;
         let stated = entry.size();
         let packed = entry.compressed_size().min(self.length);
@@ -80,8 +94,12 @@ impl Npz {
             return Err(exceeded(&self.path, self.length, self.limit).context(&what));
         }
         self.inflated += stated;
-        let inflate =
-            Inflate { path: &self.path, compressed: self.length, most: stated + 1, limit: self.limit };
+        let inflate = Inflate {
+            path: &self.path,
+            compressed: self.length,
+            most: stated + 1,
+            limit: self.limit,
+        };
         // One byte more than stated detects a stream that is too long.
         let bytes = inflate.read(entry.take(stated + 1), |e| failed(&e))?;
         if bytes.len() as u64 != stated {
@@ -108,10 +126,14 @@ pub fn write<'a>(
     let mut entries = Vec::with_capacity(arrays.len());
     for (name, literal) in arrays {
         if name.is_empty() || name.contains('\0') {
-            return Err(Diagnostic::new(format!("cannot write `{}`: an array needs a name", path.display())));
+            return Err(Diagnostic::new(format!(
+                "cannot write `{}`: an array needs a name",
+                path.display()
+            )));
         }
-        let header = npy::header_of(literal)
-            .map_err(|e| e.context(format_args!("cannot write `{name}` to `{}`", path.display())))?;
+        let header = npy::header_of(literal).map_err(|e| {
+            e.context(format_args!("cannot write `{name}` to `{}`", path.display()))
+        })?;
         entries.push((format!("{name}.npy"), header, literal));
     }
     atomic::write(path, |file| {
@@ -175,7 +197,10 @@ mod tests {
         assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
         assert!(write(&one, [("a", &a), ("a", &b)]).unwrap_err().message.contains("two arrays"));
         assert!(
-            write(&one, [("a", &Literal::zeros(DType::BF16, &[]))]).unwrap_err().message.contains("bf16")
+            write(&one, [("a", &Literal::zeros(DType::BF16, &[]))])
+                .unwrap_err()
+                .message
+                .contains("bf16")
         );
     }
 
@@ -186,7 +211,10 @@ mod tests {
         let literal = Literal::zeros(DType::F64, &[1000, 1000]);
         let mut archive = ZipWriter::new(File::create(&path).unwrap());
         archive
-            .start_file("z.npy", SimpleFileOptions::default().compression_method(CompressionMethod::Deflated))
+            .start_file(
+                "z.npy",
+                SimpleFileOptions::default().compression_method(CompressionMethod::Deflated),
+            )
             .unwrap();
         npy::write_to(&mut archive, &npy::header_of(&literal).unwrap(), &literal).unwrap();
         archive.finish().unwrap().flush().unwrap();
@@ -219,7 +247,8 @@ mod tests {
     fn damaged_archives_do_not_panic() {
         let folder = folder();
         let path = folder.path().join("a.npz");
-        write(&path, [("a", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[4]))]).unwrap();
+        write(&path, [("a", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[4]))])
+            .unwrap();
         let good = fs::read(&path).unwrap();
         for i in 0..good.len() {
             for change in [good[..i].to_vec(), {

@@ -88,13 +88,16 @@ fn header(bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
         bytes.split_first_chunk::<8>().ok_or_else(|| bad("there are fewer than 8 bytes".into()))?;
     let length = u64::from_le_bytes(*length);
     if length > LONGEST_HEADER || length > rest.len() as u64 {
-        return Err(bad(format!("the header would have {length} bytes, the file has {}", bytes.len())));
+        return Err(bad(format!(
+            "the header would have {length} bytes, the file has {}",
+            bytes.len()
+        )));
     }
     let (text, data) = rest.split_at(length as usize);
     // `Metadata` checks in checked arithmetic that the tensors cover the data without a gap or an
     // overlap. The end of the last tensor is compared with the end of the file here.
-    let metadata: Metadata =
-        serde_json::from_slice(text).map_err(|error| bad(format!("the header is not valid: {error}")))?;
+    let metadata: Metadata = serde_json::from_slice(text)
+        .map_err(|error| bad(format!("the header is not valid: {error}")))?;
     if metadata.data_len() != data.len() {
         return Err(bad(format!(
             "the header speaks of {} bytes of data, the file has {}",
@@ -113,8 +116,8 @@ pub fn write<'a>(
 ) -> Result<()> {
     let path = path.as_ref();
     let tensors = sorted(path, tensors)?;
-    let image =
-        Image::new(tensors).map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
+    let image = Image::new(tensors)
+        .map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
     atomic::write(path, |file| image.write_to(file))
 }
 
@@ -125,8 +128,8 @@ pub fn write_checked<'a>(
 ) -> Result<()> {
     let path = path.as_ref();
     let tensors = sorted(path, tensors)?;
-    let image =
-        Image::checked(tensors).map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
+    let image = Image::checked(tensors)
+        .map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
     atomic::write(path, |file| image.write_to(file))
 }
 
@@ -148,8 +151,9 @@ impl<'a> Image<'a> {
         let mut image = Image::with(tensors, Some(metadata))?;
         let length = (image.header.len() as u64).to_le_bytes();
         let parts = [Cow::from(&length[..]), Cow::from(image.header.as_bytes())];
-        let digits =
-            checksum::digits(parts.into_iter().chain(image.tensors.iter().map(|t| little_endian(t))));
+        let digits = checksum::digits(
+            parts.into_iter().chain(image.tensors.iter().map(|t| little_endian(t))),
+        );
         image.header = image.header.replacen(checksum::NO_DIGITS, &digits, 1);
         Ok(image)
     }
@@ -176,11 +180,15 @@ impl<'a> Image<'a> {
                 (name.to_string(), info)
             })
             .collect();
-        let metadata = Metadata::new(metadata, infos).map_err(|e| Diagnostic::new(e.to_string()))?;
-        let mut header = serde_json::to_string(&metadata).map_err(|e| Diagnostic::new(e.to_string()))?;
+        let metadata =
+            Metadata::new(metadata, infos).map_err(|e| Diagnostic::new(e.to_string()))?;
+        let mut header =
+            serde_json::to_string(&metadata).map_err(|e| Diagnostic::new(e.to_string()))?;
         header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
         if header.len() as u64 > LONGEST_HEADER {
-            return Err(Diagnostic::new("the header would be longer than the safetensors format allows"));
+            return Err(Diagnostic::new(
+                "the header would be longer than the safetensors format allows",
+            ));
         }
         Ok(Image { header, tensors: tensors.into_iter().map(|(_, _, literal)| literal).collect() })
     }
@@ -209,7 +217,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Arrays> {
     entries
         .into_iter()
         .map(|(name, info)| {
-            let literal = tensor(&bytes[start..], &info).map_err(|e| e.context(format_args!("`{name}`")))?;
+            let literal =
+                tensor(&bytes[start..], &info).map_err(|e| e.context(format_args!("`{name}`")))?;
             Ok((name, literal))
         })
         .collect()
@@ -235,7 +244,9 @@ fn dtype_from(info: &TensorInfo) -> Result<DType> {
         Dtype::BF16 => DType::BF16,
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
-        other => return Err(Diagnostic::new(format!("elements of type {other:?} are not supported"))),
+        other => {
+            return Err(Diagnostic::new(format!("elements of type {other:?} are not supported")));
+        }
     })
 }
 
@@ -270,9 +281,15 @@ mod tests {
             .into_iter()
             .map(|dtype| {
                 let values: Vec<_> = (0..6).map(|i| Scalar::from_i64(dtype, i - 2)).collect();
-                (format!("layers.0.{dtype}"), Literal::from_scalars(dtype, &[2, 3], &values).unwrap())
+                (
+                    format!("layers.0.{dtype}"),
+                    Literal::from_scalars(dtype, &[2, 3], &values).unwrap(),
+                )
             })
-            .chain([("empty".into(), Literal::zeros(DType::F32, &[0, 3])), ("scalar".into(), 1.5f32.into())])
+            .chain([
+                ("empty".into(), Literal::zeros(DType::F32, &[0, 3])),
+                ("scalar".into(), 1.5f32.into()),
+            ])
             .collect();
         let named = || literals.iter().map(|(name, literal)| (name.as_str(), literal));
         write(&path, named()).unwrap();
@@ -300,7 +317,10 @@ mod tests {
         let says = |bytes: &[u8], text: &str| {
             fs::write(&path, bytes).unwrap();
             let error = SafetensorsFile::open(&path).unwrap_err();
-            assert!(error.message.contains("w.safetensors") && error.message.contains(text), "{error}");
+            assert!(
+                error.message.contains("w.safetensors") && error.message.contains(text),
+                "{error}"
+            );
         };
         let with = |header: &str, data: &[u8]| {
             [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
@@ -312,7 +332,10 @@ mod tests {
             &with(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, &[0; 5]),
             "4 bytes of data, the file has 5",
         );
-        says(&with(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, &[0; 4]), "not valid");
+        says(
+            &with(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, &[0; 4]),
+            "not valid",
+        );
         // Eight tensors whose sizes add up to 2^64 must not wrap around to an acceptable sum.
         let eighth = 1u64 << 61;
         let entries: Vec<_> = (0..8u64)
@@ -326,7 +349,11 @@ mod tests {
             })
             .collect();
         says(&with(&format!("{{{}}}", entries.join(",")), b""), "w.safetensors");
-        fs::write(&path, with(r#"{"a":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#, &[0; 2])).unwrap();
+        fs::write(
+            &path,
+            with(r#"{"a":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#, &[0; 2]),
+        )
+        .unwrap();
         let file = SafetensorsFile::open(&path).unwrap();
         assert!(file.read("a").unwrap_err().message.contains("I16"));
         assert!(file.read("b").unwrap_err().to_string().contains("it has `a`"));
@@ -337,10 +364,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
         // A name equal to the digits that represent no checksum.
-        let tensors = [("00000000", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[5]))];
+        let tensors =
+            [("00000000", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[5]))];
         write_checked(&path, tensors).unwrap();
         let good = fs::read(&path).unwrap();
-        assert_eq!(SafeTensors::deserialize(&good).unwrap().names().len(), 2, "others read it, too");
+        assert_eq!(
+            SafeTensors::deserialize(&good).unwrap().names().len(),
+            2,
+            "others read it, too"
+        );
         assert_eq!(SafetensorsFile::open(&path).unwrap().read("b").unwrap(), *tensors[1].1);
         assert_eq!(parse_checked(&good).unwrap()["00000000"], *tensors[0].1);
         for bit in 0..8 * good.len() {
@@ -352,20 +384,27 @@ mod tests {
             assert!(parse_checked(&good[..length]).is_err(), "{length} bytes");
         }
         write(&path, tensors).unwrap();
-        assert!(parse_checked(&fs::read(&path).unwrap()).unwrap_err().message.contains("no checksum"));
+        assert!(
+            parse_checked(&fs::read(&path).unwrap()).unwrap_err().message.contains("no checksum")
+        );
         let last = good.len() - 1;
         fs::write(&path, [&good[..last], &[good[last] ^ 1]].concat()).unwrap();
-        assert!(SafetensorsFile::open(&path).unwrap_err().message.contains("do not match its checksum"));
+        assert!(
+            SafetensorsFile::open(&path).unwrap_err().message.contains("do not match its checksum")
+        );
     }
 
     #[test]
     fn damaged_files_do_not_panic() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
-        write(&path, [("a", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[4]))]).unwrap();
+        write(&path, [("a", &Literal::from(1.0f32)), ("b", &Literal::zeros(DType::U8, &[4]))])
+            .unwrap();
         let good = fs::read(&path).unwrap();
         for i in 0..good.len() {
-            for change in [good[..i].to_vec(), [&good[..i], &[good[i] ^ 1], &good[i + 1..]].concat()] {
+            for change in
+                [good[..i].to_vec(), [&good[..i], &[good[i] ^ 1], &good[i + 1..]].concat()]
+            {
                 fs::write(&path, change).unwrap();
                 let _ = SafetensorsFile::open(&path).and_then(|f| f.read_all());
             }

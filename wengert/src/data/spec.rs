@@ -51,9 +51,9 @@ impl Spec {
         if let Some(file) = os_text::strip_prefix(text, b'@') {
             return Spec::file(file).map_err(|error| error.help(FORMS));
         }
-        let text = text
-            .to_str()
-            .ok_or_else(|| malformed(format!("`{}` is no UTF-8 text", Path::new(text).display())))?;
+        let text = text.to_str().ok_or_else(|| {
+            malformed(format!("`{}` is no UTF-8 text", Path::new(text).display()))
+        })?;
         if text == "zeros" {
             return Ok(Spec::Zeros);
         }
@@ -61,14 +61,16 @@ impl Spec {
             let seed = seed.parse().map_err(|_| malformed(format!("`{seed}` is no seed")))?;
             return Ok(Spec::Random(seed));
         }
-        let (head, elements) = text
-            .split_once('=')
-            .ok_or_else(|| malformed(format!("`{}` does not say where a tensor comes from", short(text))))?;
+        let (head, elements) = text.split_once('=').ok_or_else(|| {
+            malformed(format!("`{}` does not say where a tensor comes from", short(text)))
+        })?;
         let mut extents: Vec<&str> = head.split('x').collect();
         let dtype: DType = extents.pop().unwrap_or_default().parse()?;
         let shape = extents
             .iter()
-            .map(|e| e.parse().map_err(|_| malformed(format!("`{e}` in `{}` is no extent", short(text)))))
+            .map(|e| {
+                e.parse().map_err(|_| malformed(format!("`{e}` in `{}` is no extent", short(text))))
+            })
             .collect::<Result<Vec<usize>>>()?;
         Ok(Spec::Value(elements_of(dtype, &shape, elements).map_err(|e| e.context(short(text)))?))
     }
@@ -76,16 +78,21 @@ impl Spec {
     /// `PATH` or `PATH[KEY]`.
     pub fn file(text: impl AsRef<OsStr>) -> Result<Spec> {
         let text = text.as_ref();
-        let (path, key) = match os_text::strip_suffix(text, b']').and_then(|f| os_text::split_once(f, b'[')) {
-            Some((path, key)) => (path, Some(key)),
-            None => (text, None),
-        };
+        let (path, key) =
+            match os_text::strip_suffix(text, b']').and_then(|f| os_text::split_once(f, b'[')) {
+                Some((path, key)) => (path, Some(key)),
+                None => (text, None),
+            };
         if path.is_empty() {
             return Err(Diagnostic::new(format!("`@{}` names no file", Path::new(text).display())));
         }
         let utf8 = |key: &OsStr| {
-            let wrong =
-                || Diagnostic::new(format!("`{}` names no array: it is no UTF-8", Path::new(key).display()));
+            let wrong = || {
+                Diagnostic::new(format!(
+                    "`{}` names no array: it is no UTF-8",
+                    Path::new(key).display()
+                ))
+            };
             key.to_str().map(str::to_owned).ok_or_else(wrong)
         };
         Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()? })
@@ -201,10 +208,12 @@ pub fn find(
     }
     let mut found = Vec::with_capacity(inputs.len());
     for (name, ty) in inputs {
-        let spec = specs.iter().find(|(given, _)| given == name).map(|(_, spec)| spec).ok_or_else(|| {
-            Diagnostic::new(format!("input `{name}` ({ty}) is not given"))
-                .help(format!("add `--input {name}=SPEC`; {FORMS}"))
-        })?;
+        let spec = specs.iter().find(|(given, _)| given == name).map(|(_, spec)| spec).ok_or_else(
+            || {
+                Diagnostic::new(format!("input `{name}` ({ty}) is not given"))
+                    .help(format!("add `--input {name}=SPEC`; {FORMS}"))
+            },
+        )?;
         let own = spec.own(ty, limit).map_err(|e| e.context(format_args!("input `{name}`")))?;
         if let Some(literal) = &own {
             bind(name, ty, literal, binding)?;
@@ -243,7 +252,8 @@ fn bound(name: &str, ty: &TensorType, binding: &Binding) -> Result<TensorType> {
 /// Checks that `literal` can be the input `name` of type `ty`, and binds the dimension variables
 /// that follow from it.
 pub fn bind(name: &str, ty: &TensorType, literal: &Literal, binding: &mut Binding) -> Result<()> {
-    let wrong = || Diagnostic::new(format!("input `{name}` is {ty}, the tensor given is {}", literal.ty()));
+    let wrong =
+        || Diagnostic::new(format!("input `{name}` is {ty}, the tensor given is {}", literal.ty()));
     if literal.dtype() != ty.dtype {
         return Err(wrong().help(format!("convert it to {}", ty.dtype)));
     }
@@ -292,7 +302,11 @@ fn extents(ty: &TensorType) -> Result<Vec<usize>> {
 }
 
 fn short(text: &str) -> String {
-    if text.chars().count() <= 60 { text.to_owned() } else { text.chars().take(60).chain(['…']).collect() }
+    if text.chars().count() <= 60 {
+        text.to_owned()
+    } else {
+        text.chars().take(60).chain(['…']).collect()
+    }
 }
 
 #[cfg(test)]
@@ -312,10 +326,16 @@ mod tests {
         );
         assert_eq!(Spec::parse("zeros").unwrap(), Spec::Zeros);
         assert_eq!(Spec::parse("random:18446744073709551615").unwrap(), Spec::Random(u64::MAX));
-        for text in
-            ["2x2xf32=1.0 -2.5 inf nan", "i32=-7", "0x3xu8=", "2xbool=true false", "3xbf16=1.0 0.1 2.0"]
-        {
-            let Spec::Value(literal) = Spec::parse(text).unwrap() else { panic!("{text} is a value") };
+        for text in [
+            "2x2xf32=1.0 -2.5 inf nan",
+            "i32=-7",
+            "0x3xu8=",
+            "2xbool=true false",
+            "3xbf16=1.0 0.1 2.0",
+        ] {
+            let Spec::Value(literal) = Spec::parse(text).unwrap() else {
+                panic!("{text} is a value")
+            };
             assert_eq!(Spec::parse(literal.to_string()).unwrap(), Spec::Value(literal));
         }
         for (bad, says) in [
@@ -351,7 +371,11 @@ mod tests {
         assert_eq!(found[0].1.shape(), [10]);
         assert_eq!(found[1], ("x".into(), x));
         assert_eq!(found[2].1.as_slice::<i32>().unwrap(), [1, 2, 3, 4, 5]);
-        assert_eq!(resolve(&inputs, &specs, &mut Binding::new()).unwrap(), found, "random is reproducible");
+        assert_eq!(
+            resolve(&inputs, &specs, &mut Binding::new()).unwrap(),
+            found,
+            "random is reproducible"
+        );
 
         let says = |specs: &[(&str, Spec)], binding: &mut Binding, text: &str| {
             let error = resolve(&inputs, specs, binding).unwrap_err();
@@ -364,9 +388,11 @@ mod tests {
         let zeros = [("x", Spec::Zeros), ("y", Spec::Zeros), ("z", Spec::Zeros)];
         says(&zeros, &mut Binding::new(), "add `--bind B=NUMBER`");
         says(&zeros, &mut Binding::new().with("B", 1 << 60), "larger than any memory");
-        let wrong = [("x", Spec::parse("5x3xf64=".trim_end()).unwrap_or(Spec::Zeros)), specs[1].clone()];
+        let wrong =
+            [("x", Spec::parse("5x3xf64=".trim_end()).unwrap_or(Spec::Zeros)), specs[1].clone()];
         assert!(resolve(&inputs, &wrong, &mut Binding::new()).is_err());
-        let int = [("x", Spec::parse("1x3xi32=1 2 3").unwrap()), ("y", Spec::Zeros), ("z", Spec::Zeros)];
+        let int =
+            [("x", Spec::parse("1x3xi32=1 2 3").unwrap()), ("y", Spec::Zeros), ("z", Spec::Zeros)];
         says(&int, &mut Binding::new(), "convert it to f32");
     }
 

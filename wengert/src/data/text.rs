@@ -24,7 +24,9 @@ pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<String
     let map = Map::open(path)?;
     let bytes = unpacked(path, &map, limit)?;
     if let Cow::Borrowed(bytes) = &bytes {
-        available_memory::check(bytes.len() as u64, || format!("the contents of `{}`", path.display()))?;
+        available_memory::check(bytes.len() as u64, || {
+            format!("the contents of `{}`", path.display())
+        })?;
     }
     String::from_utf8(bytes.into_owned()).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
@@ -41,7 +43,8 @@ fn unpacked<'a>(path: &Path, bytes: &'a [u8], limit: InflateLimit) -> Result<Cow
     let compressed = bytes.len() as u64;
     let most = limit.of_file(compressed);
     let inflate = Inflate { path, compressed, most, limit: most };
-    let text = inflate.read(MultiGzDecoder::new(bytes), |error| atomic::cannot("read", path, &error))?;
+    let text =
+        inflate.read(MultiGzDecoder::new(bytes), |error| atomic::cannot("read", path, &error))?;
     Ok(Cow::Owned(text))
 }
 

@@ -38,11 +38,13 @@ impl CpuRunner {
         executable.limit(work_limit);
         let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);
         let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));
-        let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
+        let variables =
+            plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
         let outputs: Vec<AlignedBytes> = outputs.collect::<Result<_>>()?;
         let constants: u64 = plan.constants.iter().map(|c| plan.values[c.value].bytes()).sum();
         let untouched = executable.bytes() as u64 - constants;
-        let untouched = outputs.iter().map(|bytes| bytes.len() as u64).fold(untouched, u64::saturating_add);
+        let untouched =
+            outputs.iter().map(|bytes| bytes.len() as u64).fold(untouched, u64::saturating_add);
         let promise = Some(Promise::to_touch(untouched));
         // The threads' scratch memory is known only now.
         available_memory::check_promises(|| {
@@ -87,12 +89,19 @@ impl CpuRunner {
             }
         }
         let stored = stored.into_iter().collect::<Option<Vec<_>>>();
-        let mut stored = stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
-        executable.run(Memory { inputs: &inputs, outputs: &mut written, variables: &mut stored })?;
+        let mut stored =
+            stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
+        executable.run(Memory {
+            inputs: &inputs,
+            outputs: &mut written,
+            variables: &mut stored,
+        })?;
         *promise = None;
         let plan = executable.plan();
         let results = plan.outputs.iter().zip(outputs);
-        results.map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes)).collect()
+        results
+            .map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes))
+            .collect()
     }
 }
 

@@ -30,7 +30,8 @@ impl Gpu {
     /// Errors: it is absent or unusable; the tuning file cannot be read.
     pub(super) fn open(number: u32, chosen: &DeviceOptions) -> Result<Gpu> {
         let device = Device::open(number)?;
-        let tuning = chosen.tuning.as_deref().map_or_else(|| Ok(Tuning::default()), Tuning::load)?;
+        let tuning =
+            chosen.tuning.as_deref().map_or_else(|| Ok(Tuning::default()), Tuning::load)?;
         let rules = if chosen.fast_products { Rules::RELAXED } else { Rules::STRICT };
         if chosen.autotune && chosen.tuning.is_none() {
             return Err(Diagnostic::new(
@@ -73,7 +74,12 @@ impl CudaRunner {
     ///
     /// Errors: the plan is for another target; the driver refuses a kernel; there is not enough
     /// memory.
-    pub(super) fn new(gpu: &Gpu, plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
+    pub(super) fn new(
+        gpu: &Gpu,
+        plan: &Plan,
+        sources: Option<Sources>,
+        work_limit: u64,
+    ) -> Result<Self> {
         let mut options = gpu.options.lock().unwrap_or_else(PoisonError::into_inner);
         let known = options.tuning.len();
         let mut executable = Executable::new(&gpu.device, plan, &mut options)?;
@@ -84,7 +90,8 @@ impl CudaRunner {
         for decision in executable.decisions() {
             tracing::debug!(function = plan.function, decision, "decided");
         }
-        let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
+        let variables =
+            plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
         Ok(CudaRunner(Mutex::new(Running { executable, sources, variables })))
     }
 
@@ -108,7 +115,8 @@ impl CudaRunner {
             addresses[*number] = store.get(path).map(|stored| stored.address());
         }
         let addresses = addresses.into_iter().collect::<Option<Vec<_>>>();
-        let addresses = addresses.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
+        let addresses =
+            addresses.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
         let bytes: Vec<_> = given.iter().map(little_endian).collect();
         let bytes: Vec<&[u8]> = bytes.iter().map(|b| &b[..]).collect();
         let outputs = executable.run(&bytes, &addresses).map_err(|failure| {

@@ -66,15 +66,20 @@ impl EmulatorRunner {
         })?;
         let lowered = Lowered::new(plan, architecture, &mut lowered::no_library)?;
         let module = Module::parse(&lowered.ptx).unwrap_or_else(|error| {
-            panic!("the emulator reads every module that is emitted for @{}: {error}", plan.function)
+            panic!(
+                "the emulator reads every module that is emitted for @{}: {error}",
+                plan.function
+            )
         });
         let mut memory = Memory::new();
         let value = |v| plan.values[v].bytes();
         let mut place = |name: String, bytes: u64| memory.allocate(&name, bytes).map_err(failed);
         let arena = place("arena".into(), plan.arena)?;
-        let inputs = plan.inputs.iter().map(|i| place(format!("input `{}`", i.name), value(i.value)));
+        let inputs =
+            plan.inputs.iter().map(|i| place(format!("input `{}`", i.name), value(i.value)));
         let inputs = inputs.collect::<Result<_>>()?;
-        let outputs = plan.outputs.iter().map(|o| place(format!("output `{}`", o.name), value(o.value)));
+        let outputs =
+            plan.outputs.iter().map(|o| place(format!("output `{}`", o.name), value(o.value)));
         let outputs = outputs.collect::<Result<_>>()?;
         let variables =
             plan.variables.iter().map(|v| place(format!("variable `{}`", v.name), value(v.after)));
@@ -100,7 +105,8 @@ impl EmulatorRunner {
             kernels,
             instructions: 0,
         };
-        let variables = plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
+        let variables =
+            plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
         Ok(EmulatorRunner(Mutex::new(Running { lowered, sources, machine, variables, work_limit })))
     }
 
@@ -120,8 +126,8 @@ impl EmulatorRunner {
         for (path, number) in variables.iter() {
             let variable = &plan.variables[*number];
             if variable.before != Some(variable.after) {
-                let bytes =
-                    machine.read_all(machine.variables[*number], plan.values[variable.after].bytes())?;
+                let bytes = machine
+                    .read_all(machine.variables[*number], plan.values[variable.after].bytes())?;
                 store.set(path, &Literal::from_bytes(variable.dtype, &variable.shape, &bytes)?)?;
             }
         }
@@ -157,9 +163,9 @@ impl Emulated {
             let address = self.variables[*number];
             self.memory.forget(address, plan.values[variable.after].bytes()).map_err(failed)?;
             if variable.before.is_some() {
-                let stored = store
-                    .get(path)
-                    .ok_or_else(|| Diagnostic::new(format!("variable `{path}` of the plan has no value")))?;
+                let stored = store.get(path).ok_or_else(|| {
+                    Diagnostic::new(format!("variable `{path}` of the plan has no value"))
+                })?;
                 self.memory.write(address, stored.bytes()).map_err(failed)?;
             }
         }
@@ -193,7 +199,9 @@ impl Machine for Emulated {
             // A buffer that is written whole must not be read before; but in place it holds the
             // operand.
             let shares = |other: &Bound| {
-                other.access != Access::Write && other.space == bound.space && other.offset == bound.offset
+                other.access != Access::Write
+                    && other.space == bound.space
+                    && other.offset == bound.offset
             };
             if !reads && !arguments.iter().any(shares) {
                 self.memory.forget(address, bound.bytes).map_err(failed)?;
@@ -218,10 +226,10 @@ impl Machine for Emulated {
             dynamic_shared: launch.dynamic_shared,
             arguments: given,
         };
-        let statistics = self
-            .emulator
-            .run(&self.module, &launched, &mut self.memory)
-            .map_err(|fault| Diagnostic::of_device(format!("{} (kernel of {})", fault, facts.origin)))?;
+        let statistics =
+            self.emulator.run(&self.module, &launched, &mut self.memory).map_err(|fault| {
+                Diagnostic::of_device(format!("{} (kernel of {})", fault, facts.origin))
+            })?;
         self.instructions += statistics.thread_instructions;
         Ok(())
     }

@@ -32,11 +32,11 @@ impl IndexChecks {
 
     /// The first fault in the reports of a run.
     pub(super) fn fault(&self, reports: &[Literal]) -> Option<Diagnostic> {
-        let fault = self.0.iter().zip(reports).find_map(|(watched, report)| watched.fault(report))?;
-        Some(
-            fault
-                .help("mend the indices; without the check, the op defines what an index out of range gives"),
-        )
+        let fault =
+            self.0.iter().zip(reports).find_map(|(watched, report)| watched.fault(report))?;
+        Some(fault.help(
+            "mend the indices; without the check, the op defines what an index out of range gives",
+        ))
     }
 }
 
@@ -52,7 +52,9 @@ impl Before {
         let mut before = Before { values: Arrays::new(), absent: vec![] };
         for output in signature.outputs.iter().filter(|output| output.role == OutputRole::State) {
             match variables.get(&output.name) {
-                Some(stored) => drop(before.values.insert(output.name.clone(), stored.to_literal()?)),
+                Some(stored) => {
+                    drop(before.values.insert(output.name.clone(), stored.to_literal()?))
+                }
                 None => before.absent.push(output.name.clone()),
             }
         }

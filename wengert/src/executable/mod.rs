@@ -62,7 +62,9 @@ impl Machine {
             #[cfg(feature = "cuda")]
             Device::Cuda(number) => Ok(Machine::Cuda(cuda::Gpu::open(number, options)?)),
             #[cfg(not(feature = "cuda"))]
-            Device::Cuda(_) | Device::Emulator => Err(crate::device::not_built(&device.to_string())),
+            Device::Cuda(_) | Device::Emulator => {
+                Err(crate::device::not_built(&device.to_string()))
+            }
         }
     }
 
@@ -161,7 +163,12 @@ const LARGE: usize = 64;
 impl Runner {
     /// The runner of a plan made from these sources, on a machine. Memory used by compilation is
     /// freed.
-    fn of_plan(machine: &Machine, plan: Plan, sources: Option<Sources>, work_limit: u64) -> Result<Runner> {
+    fn of_plan(
+        machine: &Machine,
+        plan: Plan,
+        sources: Option<Sources>,
+        work_limit: u64,
+    ) -> Result<Runner> {
         let is_large = plan.steps.len() >= LARGE;
         let runner = Runner::made(machine, plan, sources, work_limit)?;
         if is_large {
@@ -170,7 +177,12 @@ impl Runner {
         Ok(runner)
     }
 
-    fn made(machine: &Machine, plan: Plan, sources: Option<Sources>, work_limit: u64) -> Result<Runner> {
+    fn made(
+        machine: &Machine,
+        plan: Plan,
+        sources: Option<Sources>,
+        work_limit: u64,
+    ) -> Result<Runner> {
         // The CPU's errors name no step, so they need no sources.
         #[cfg(not(feature = "cuda"))]
         drop(sources);
@@ -179,9 +191,9 @@ impl Runner {
             Machine::Interpreter => Runner::Plan(plan, work_limit),
             Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan, work_limit)?)),
             #[cfg(feature = "cuda")]
-            Machine::Emulator => {
-                Runner::Emulator(Box::new(emulator::EmulatorRunner::new(&plan, sources, work_limit)?))
-            }
+            Machine::Emulator => Runner::Emulator(Box::new(emulator::EmulatorRunner::new(
+                &plan, sources, work_limit,
+            )?)),
             #[cfg(feature = "cuda")]
             Machine::Cuda(gpu) => {
                 Runner::Cuda(Box::new(cuda::CudaRunner::new(gpu, &plan, sources, work_limit)?))
@@ -212,7 +224,8 @@ impl Executable {
         let made = match checks.is_empty() {
             true => Recompile { program, function, binding },
             false => {
-                (checked, unbound) = (Program::from_functions(vec![bound.clone()])?, Binding::new());
+                (checked, unbound) =
+                    (Program::from_functions(vec![bound.clone()])?, Binding::new());
                 Recompile { program: &checked, function: &bound, binding: &unbound }
             }
         };
@@ -222,8 +235,13 @@ impl Executable {
         }
         let target = machine.target()?;
         let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
-        let (plan, sources) =
-            pipeline::compile_traced(made.program, &made.function.name, made.binding, &target, &planning)?;
+        let (plan, sources) = pipeline::compile_traced(
+            made.program,
+            &made.function.name,
+            made.binding,
+            &target,
+            &planning,
+        )?;
         room::check(machine, &plan, variables, Some(made))?;
         // It is compiled from the caller's own program, so its work has no limit.
         let runner = Runner::of_plan(machine, plan, Some(sources), u64::MAX)?;
@@ -234,7 +252,12 @@ impl Executable {
     /// variables.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
-    pub fn load(machine: &Machine, plan: Plan, work_limit: u64, variables: &Store) -> Result<Executable> {
+    pub fn load(
+        machine: &Machine,
+        plan: Plan,
+        work_limit: u64,
+        variables: &Store,
+    ) -> Result<Executable> {
         let signature = Signature::of_plan(&plan);
         room::check(machine, &plan, variables, None)?;
         let runner = Runner::of_plan(machine, plan, None, work_limit)?;
@@ -261,7 +284,8 @@ impl Executable {
                 runner.measure();
                 Ok(())
             }
-            _ => Err(Diagnostic::new("kernels are timed on the CPU only").help("open the session on `cpu`")),
+            _ => Err(Diagnostic::new("kernels are timed on the CPU only")
+                .help("open the session on `cpu`")),
         }
     }
 
@@ -309,7 +333,11 @@ impl Executable {
                 let before: Vec<Option<Literal>> = plan
                     .variables
                     .iter()
-                    .map(|v| v.before.and_then(|_| Some(variables.get(&v.name)?.to_literal())).transpose())
+                    .map(|v| {
+                        v.before
+                            .and_then(|_| Some(variables.get(&v.name)?.to_literal()))
+                            .transpose()
+                    })
                     .collect::<Result<_>>()?;
                 let run = plan::interpret_within(plan, given, &before, *work_limit)?;
                 for (variable, value) in plan.variables.iter().zip(&run.variables) {
@@ -337,9 +365,10 @@ impl Executable {
     ) -> Result<Vec<Literal>> {
         let mut given = given.iter().cloned();
         let inputs = self.signature.inputs.iter().map(|input| match input.is_variable() {
-            true => {
-                variables.get(&input.name).expect("the caller has checked that all are there").to_literal()
-            }
+            true => variables
+                .get(&input.name)
+                .expect("the caller has checked that all are there")
+                .to_literal(),
             false => Ok(given.next().expect("the caller has checked that all are there")),
         });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;

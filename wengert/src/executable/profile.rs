@@ -57,7 +57,12 @@ impl Reading<'_> {
                     let name = format!("{nest} {}", self.plan.nests[*nest].name);
                     // A nest has one entry, however many steps run it.
                     if !self.found.contains_key(&name) {
-                        self.add(name, self.profile.nests[wengert_core::Id::index(*nest)], arguments, 0);
+                        self.add(
+                            name,
+                            self.profile.nests[wengert_core::Id::index(*nest)],
+                            arguments,
+                            0,
+                        );
                     }
                 }
                 Step::Call { call, arguments, .. } => {
@@ -78,8 +83,13 @@ impl Reading<'_> {
 
     fn add(&mut self, kernel: String, spent: Spent, arguments: &[Argument], flops: u64) {
         let bytes: u64 = arguments.iter().map(|a| self.plan.values[a.value].bytes()).sum();
-        let nothing =
-            KernelTime { kernel: kernel.clone(), runs: 0, time: Duration::ZERO, bytes: 0, flops: 0 };
+        let nothing = KernelTime {
+            kernel: kernel.clone(),
+            runs: 0,
+            time: Duration::ZERO,
+            bytes: 0,
+            flops: 0,
+        };
         let entry = self.found.entry(kernel).or_insert(nothing);
         entry.runs += spent.runs;
         entry.time += spent.time;
@@ -102,8 +112,10 @@ fn described(call: &Call) -> String {
                 let extents: Vec<String> = c.window.iter().map(|w| f(w).to_string()).collect();
                 extents.join("x")
             };
-            let (input, filter, output) = (side(|w| w.input), side(|w| w.filter), side(|w| w.output));
-            let groups = if c.groups > 1 { format!(" in {} groups", c.groups) } else { String::new() };
+            let (input, filter, output) =
+                (side(|w| w.input), side(|w| w.filter), side(|w| w.output));
+            let groups =
+                if c.groups > 1 { format!(" in {} groups", c.groups) } else { String::new() };
             format!(
                 "convolution {} {} of {input}x{} by {filter} to {output}x{}{groups}",
                 c.direction.name(),

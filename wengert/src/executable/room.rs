@@ -42,7 +42,9 @@ impl Need {
         let missing = sum(&missing.map(|v| plan.values[v.after].bytes()).collect::<Vec<_>>());
         // Outputs are copied into literals.
         let (own, quarters) = match machine {
-            Machine::Cpu => (sum(&[account.arena, account.constants, account.outputs, account.outputs]), 4),
+            Machine::Cpu => {
+                (sum(&[account.arena, account.constants, account.outputs, account.outputs]), 4)
+            }
             Machine::Interpreter => (plan::peak_bytes(plan), 4),
             // Words, whether their bytes are written, and the label of each; inputs and variables
             // are copies. An output is copied twice, after the last launch.
@@ -97,8 +99,12 @@ fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
         }
         Step::Copy { .. } => 0,
         Step::Loop(repeated) => most_written(plan, &repeated.body),
-        Step::If { then, otherwise, .. } => most_written(plan, then).max(most_written(plan, otherwise)),
-        Step::Switch { arms, .. } => arms.iter().map(|arm| most_written(plan, arm)).max().unwrap_or(0),
+        Step::If { then, otherwise, .. } => {
+            most_written(plan, then).max(most_written(plan, otherwise))
+        }
+        Step::Switch { arms, .. } => {
+            arms.iter().map(|arm| most_written(plan, arm)).max().unwrap_or(0)
+        }
     };
     steps.iter().map(of).max().unwrap_or(0)
 }
@@ -140,17 +146,25 @@ pub(super) fn check(
         return Ok(());
     }
     let help = match recompile {
-        Some(recompile) => advice(machine, &need, &available, &plan.target, recompile, variables, ""),
+        Some(recompile) => {
+            advice(machine, &need, &available, &plan.target, recompile, variables, "")
+        }
         None => {
             let budget = rounded(need.budget(&available));
-            format!("compile the function for less memory: `graphrun compile --memory-budget {budget}`")
+            format!(
+                "compile the function for less memory: `graphrun compile --memory-budget {budget}`"
+            )
         }
     };
     Err(refused(&plan.function, need.bytes(), &available).help(help))
 }
 
 /// Checks that there is memory for the graph interpreter, which has no plan.
-pub(super) fn check_graph(bound: &Function, variables: &Store, recompile: Recompile<'_>) -> Result<()> {
+pub(super) fn check_graph(
+    bound: &Function,
+    variables: &Store,
+    recompile: Recompile<'_>,
+) -> Result<()> {
     let Some(available) = available_memory::available() else { return Ok(()) };
     let needed = interpret::peak_bytes(bound);
     let needed = needed.saturating_add(reserve(needed));
@@ -163,7 +177,15 @@ pub(super) fn check_graph(bound: &Function, variables: &Store, recompile: Recomp
             if need.bytes() <= available.bytes {
                 format!("it needs only {} with `--device cpu`", Bytes(need.bytes()))
             } else {
-                advice(&Machine::Cpu, &need, &available, &plan.target, recompile, variables, "--device cpu ")
+                advice(
+                    &Machine::Cpu,
+                    &need,
+                    &available,
+                    &plan.target,
+                    recompile,
+                    variables,
+                    "--device cpu ",
+                )
             }
         }
         Err(_) => "the interpreter keeps no memory budget: bind smaller dimensions".into(),
@@ -204,7 +226,9 @@ fn advice(
         // checked.
         if Need::of(machine, &plan, variables).bytes() <= available.bytes {
             let budget = rounded(budget);
-            return format!("a memory budget of {budget} would do: `{options}--memory-budget {budget}`");
+            return format!(
+                "a memory budget of {budget} would do: `{options}--memory-budget {budget}`"
+            );
         }
     }
     match recompile.least(target) {
@@ -251,7 +275,8 @@ mod tests {
     #[test]
     fn the_budget_is_what_the_arena_must_give_up() {
         let need = Need { total: 1000 << 20, own: 700 << 20, variables: 0, quarters: 4 };
-        let free = |mib: u64| Available { bytes: mib << 20, limit: Limit::Machine(1 << 40), promised: 0 };
+        let free =
+            |mib: u64| Available { bytes: mib << 20, limit: Limit::Machine(1 << 40), promised: 0 };
         let budget = need.budget(&free(500));
         // 700 MiB and their reserve are needed; 500 MiB less a thirty-second are free.
         assert!((700 << 20..=790 << 20).contains(&budget), "{budget}");

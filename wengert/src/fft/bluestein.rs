@@ -35,7 +35,8 @@ pub(super) fn transform(z: &Tensor, p: usize, direction: Direction) -> Tensor {
     high[axis] = Dim::from(n - p);
     let pad = Pad { low: vec![Dim::from(0usize); z.rank()], high, interior: vec![] };
     let padded = Tensor::apply(pad, &[&turn(z), &zero(z.dtype())]);
-    let spectrum = times(&stages::transform(&padded, Direction::Forward), (&re_filter, &im_filter), &[axis]);
+    let spectrum =
+        times(&stages::transform(&padded, Direction::Forward), (&re_filter, &im_filter), &[axis]);
     let convolved = stages::transform(&spectrum, Direction::Inverse).slice_axis(axis, 0usize, p);
     // n is a power of two, so the factor is exact.
     turn(&(convolved * (1.0 / n as f64)))

@@ -102,11 +102,16 @@ fn last(x: &Complex) -> usize {
 fn along(x: &Complex, axes: &[usize], direction: Direction, caller: Location) -> Complex {
     let _user = caller.attributed();
     let run = || -> Result<Complex> {
-        let extents = axes.iter().map(|axis| extent(&[&x.0, &x.1], *axis)).collect::<Result<Vec<usize>>>()?;
+        let extents =
+            axes.iter().map(|axis| extent(&[&x.0, &x.1], *axis)).collect::<Result<Vec<usize>>>()?;
         in_scope_of(&x.0, || {
             let mut z = joined(x);
             for axis in axes {
-                z = to(&stages::transform(&to(&z, *axis, z.rank() - 2), direction), z.rank() - 2, *axis);
+                z = to(
+                    &stages::transform(&to(&z, *axis, z.rank() - 2), direction),
+                    z.rank() - 2,
+                    *axis,
+                );
             }
             match direction {
                 Direction::Forward => Ok(parts(&z)),
@@ -137,8 +142,11 @@ fn extent(parts: &[&Tensor], axis: usize) -> Result<usize> {
             .help("convert it to f32 or f64 first"));
     }
     let Some(extent) = first.shape().get(axis) else {
-        return Err(Diagnostic::new(format!("a Fourier transform along axis {axis} of {}", first.ty()))
-            .help(format!("it has {} axes, counted from 0", first.rank())));
+        return Err(Diagnostic::new(format!(
+            "a Fourier transform along axis {axis} of {}",
+            first.ty()
+        ))
+        .help(format!("it has {} axes, counted from 0", first.rank())));
     };
     match extent.as_constant().map(usize::try_from) {
         Some(Ok(extent)) if extent > 0 => Ok(extent),

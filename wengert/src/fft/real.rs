@@ -18,7 +18,9 @@ pub fn rfft(x: &Tensor) -> Complex {
     let caller = Location::caller();
     let _user = caller.attributed();
     match extent(&[x], x.rank().saturating_sub(1)) {
-        Ok(n) => in_scope_of(x, || parts(&if n.is_multiple_of(2) { even(x, n) } else { odd(x, n) })),
+        Ok(n) => {
+            in_scope_of(x, || parts(&if n.is_multiple_of(2) { even(x, n) } else { odd(x, n) }))
+        }
         Err(error) => failed(error, caller, 2),
     }
 }
@@ -32,15 +34,18 @@ pub fn rfft(x: &Tensor) -> Complex {
 pub fn irfft(x: &Complex, n: usize) -> Tensor {
     let caller = Location::caller();
     let _user = caller.attributed();
-    let found = extent(&[&x.0, &x.1], x.0.rank().saturating_sub(1)).and_then(|found| match n / 2 + 1 {
-        wanted if n > 0 && found == wanted => Ok(()),
-        wanted => Err(Diagnostic::new(format!(
-            "half a spectrum of {found} numbers does not belong to a series of length {n}"
-        ))
-        .help(format!("a series of length {n} has {wanted}"))),
-    });
+    let found =
+        extent(&[&x.0, &x.1], x.0.rank().saturating_sub(1)).and_then(|found| match n / 2 + 1 {
+            wanted if n > 0 && found == wanted => Ok(()),
+            wanted => Err(Diagnostic::new(format!(
+                "half a spectrum of {found} numbers does not belong to a series of length {n}"
+            ))
+            .help(format!("a series of length {n} has {wanted}"))),
+        });
     match found {
-        Ok(()) => in_scope_of(&x.0, || if n.is_multiple_of(2) { even_back(x, n) } else { odd_back(x, n) }),
+        Ok(()) => {
+            in_scope_of(&x.0, || if n.is_multiple_of(2) { even_back(x, n) } else { odd_back(x, n) })
+        }
         Err(error) => failed(error, caller, 1),
     }
 }

@@ -35,13 +35,17 @@ pub(super) fn count(shape: &[usize], axis: usize) -> Tensor {
 /// axes of z.
 pub(super) fn times(z: &Tensor, (re, im): (&Tensor, &Tensor), axes: &[usize]) -> Tensor {
     let last = z.rank() - 1;
-    let shape: Vec<Dim> = axes.iter().map(|axis| z.shape()[*axis].clone()).chain([2.into()]).collect();
+    let shape: Vec<Dim> =
+        axes.iter().map(|axis| z.shape()[*axis].clone()).chain([2.into()]).collect();
     // (a + ib)·(re + i·im) = (a·re − b·im) + i(b·re + a·im): the swapped parts are multiplied by
     // ∓im.
     let turned = Tensor::iota(z.dtype(), shape.clone(), axes.len()) * 2.0 - 1.0;
     let im = im.broadcast_in_dim(shape, &(0..axes.len()).collect::<Vec<_>>()) * turned;
     let re = re.broadcast_in_dim(z.shape().to_vec(), axes);
-    let im = im.broadcast_in_dim(z.shape().to_vec(), &axes.iter().copied().chain([last]).collect::<Vec<_>>());
+    let im = im.broadcast_in_dim(
+        z.shape().to_vec(),
+        &axes.iter().copied().chain([last]).collect::<Vec<_>>(),
+    );
     z * re + z.reverse(&[last]) * im
 }
 

@@ -41,7 +41,10 @@ pub(super) fn factors(mut n: usize) -> Vec<usize> {
 pub(super) fn transform(z: &Tensor, direction: Direction) -> Tensor {
     let rank = z.rank();
     let (lead, last) = (&z.shape()[..rank - 2], rank - 2);
-    let n = z.shape()[last].as_constant().and_then(|n| usize::try_from(n).ok()).expect("it has been checked");
+    let n = z.shape()[last]
+        .as_constant()
+        .and_then(|n| usize::try_from(n).ok())
+        .expect("it has been checked");
     let shape = |tail: &[usize]| -> Vec<Dim> {
         lead.iter().cloned().chain(tail.iter().map(|e| Dim::from(*e))).collect()
     };

@@ -31,7 +31,10 @@ pub fn decode<T: Decode<()>>(section: &str, bytes: &[u8]) -> Result<T> {
     let (record, used) = bincode::decode_from_slice(bytes, config())
         .map_err(|error| damaged(format!("section `{section}` cannot be read: {error}")))?;
     if used != bytes.len() {
-        return Err(damaged(format!("section `{section}` has {} bytes too many", bytes.len() - used)));
+        return Err(damaged(format!(
+            "section `{section}` has {} bytes too many",
+            bytes.len() - used
+        )));
     }
     Ok(record)
 }

@@ -104,22 +104,28 @@ pub fn read<'a>(kind: Kind, versions: &[u32], file: &'a [u8]) -> Result<(u32, Ve
     if &magic != kind.magic() {
         let other = [Kind::Graph, Kind::Plan].into_iter().find(|k| k.magic() == &magic);
         return Err(match other {
-            Some(other) => {
-                Diagnostic::new(format!("this is a {} file, not a {} file", other.name(), kind.name()))
-            }
-            None => {
-                Diagnostic::new(format!("this is no {} file: it does not begin with its mark", kind.name()))
-            }
+            Some(other) => Diagnostic::new(format!(
+                "this is a {} file, not a {} file",
+                other.name(),
+                kind.name()
+            )),
+            None => Diagnostic::new(format!(
+                "this is no {} file: it does not begin with its mark",
+                kind.name()
+            )),
         });
     }
     let version = u32::from_le_bytes(head.take()?);
     if !versions.contains(&version) {
         let known: Vec<_> = versions.iter().map(u32::to_string).collect();
-        return Err(Diagnostic::new(format!("version {version} of the {} format is not known", kind.name()))
-            .help(format!(
-                "this program reads {}; a newer one may have written the file",
-                known.join(", ")
-            )));
+        return Err(Diagnostic::new(format!(
+            "version {version} of the {} format is not known",
+            kind.name()
+        ))
+        .help(format!(
+            "this program reads {}; a newer one may have written the file",
+            known.join(", ")
+        )));
     }
     let count = u32::from_le_bytes(head.take()?) as usize;
     if count > MOST_SECTIONS {
@@ -148,9 +154,10 @@ pub fn read<'a>(kind: Kind, versions: &[u32], file: &'a [u8]) -> Result<(u32, Ve
             .ok_or_else(|| damaged("the name of a section is not valid"))?;
         let start = end.next_multiple_of(8);
         let length = usize::try_from(length).ok().filter(|_| zero == 0 && offset == start as u64);
-        let bytes = length
-            .and_then(|length| file.get(start..start.checked_add(length)?))
-            .ok_or_else(|| damaged(format!("section `{name}` is not where it must be, or is cut short")))?;
+        let bytes =
+            length.and_then(|length| file.get(start..start.checked_add(length)?)).ok_or_else(
+                || damaged(format!("section `{name}` is not where it must be, or is cut short")),
+            )?;
         if file[end..start].iter().any(|b| *b != 0) {
             return Err(damaged(format!("there are bytes between sections before `{name}`")));
         }

@@ -70,11 +70,15 @@ impl Weights {
 /// Checks that a name stays within its folder: a file must not make its reader open a file
 /// elsewhere.
 fn checked_name(name: &str) -> Result<&str> {
-    let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0', ':']);
+    let plain =
+        !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0', ':']);
     if plain && name.len() <= 255 {
         Ok(name)
     } else {
-        Err(Diagnostic::new(format!("`{}` is no name of a file in the same folder", name.escape_debug())))
+        Err(Diagnostic::new(format!(
+            "`{}` is no name of a file in the same folder",
+            name.escape_debug()
+        )))
     }
 }
 
@@ -109,8 +113,10 @@ impl Form {
         match path.extension().and_then(|e| e.to_str()) {
             Some("graph") => Ok(Form::Graph),
             Some("ir") => Ok(Form::Text),
-            _ => Err(Diagnostic::new(format!("`{}` is no program file by its name", path.display()))
-                .help("names of programs end in .graph or .ir")),
+            _ => {
+                Err(Diagnostic::new(format!("`{}` is no program file by its name", path.display()))
+                    .help("names of programs end in .graph or .ir"))
+            }
         }
     }
 }
@@ -129,7 +135,10 @@ impl GraphFile {
         if form == Form::Text {
             let text = std::str::from_utf8(&map).map_err(|error| {
                 let line = 1 + map[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-                Diagnostic::new(format!("cannot read `{}`: line {line} is no UTF-8 text", path.display()))
+                Diagnostic::new(format!(
+                    "cannot read `{}`: line {line} is no UTF-8 text",
+                    path.display()
+                ))
             })?;
             return Ok(GraphFile::new(parse_program(text, &path.display().to_string())?));
         }
@@ -151,7 +160,10 @@ impl GraphFile {
                 ))
                 .help("write a .graph file, or the program alone"));
             }
-            return atomic::write_bytes(path, print(&self.program, &PrintOptions::default()).as_bytes());
+            return atomic::write_bytes(
+                path,
+                print(&self.program, &PrintOptions::default()).as_bytes(),
+            );
         }
         let bytes = self
             .to_bytes()
@@ -173,14 +185,16 @@ impl GraphFile {
         match &self.weights {
             Weights::None => {}
             Weights::Inline(arrays) => {
-                let image = safetensors::Image::new(arrays.iter().map(|(k, v)| (k.as_str(), v)).collect())?;
+                let image =
+                    safetensors::Image::new(arrays.iter().map(|(k, v)| (k.as_str(), v)).collect())?;
                 let mut bytes = Vec::new();
                 image.write_to(&mut bytes).map_err(|error| Diagnostic::new(error.to_string()))?;
                 sections.push(("weights", bytes));
             }
             Weights::File(name) => sections.push(("weights.file", checked_name(name)?.into())),
         }
-        let sections: Vec<_> = sections.iter().map(|(name, bytes)| Section { name, bytes }).collect();
+        let sections: Vec<_> =
+            sections.iter().map(|(name, bytes)| Section { name, bytes }).collect();
         Ok(container::write(Kind::Graph, v1::VERSION, &sections))
     }
 
@@ -196,8 +210,10 @@ impl GraphFile {
         let program: v1::Program =
             codec::decode("program", take("program").ok_or_else(|| missing("program"))?)?;
         let locations = take("locations").ok_or_else(|| missing("locations"))?;
-        let locations =
-            v1::locations::from_record(codec::decode("locations", locations)?, program.functions.len())?;
+        let locations = v1::locations::from_record(
+            codec::decode("locations", locations)?,
+            program.functions.len(),
+        )?;
         let literals = take("literals").ok_or_else(|| missing("literals"))?;
         let program = v1::program::from_record(program, literals, locations)
             .map_err(|error| error.context("section `program`"))?;
@@ -211,15 +227,17 @@ impl GraphFile {
         }
         let weights = match (take("weights"), take("weights.file")) {
             (None, None) => Weights::None,
-            (Some(image), None) => {
-                Weights::Inline(safetensors::parse(image).map_err(|e| e.context("section `weights`"))?)
-            }
+            (Some(image), None) => Weights::Inline(
+                safetensors::parse(image).map_err(|e| e.context("section `weights`"))?,
+            ),
             (None, Some(name)) => {
-                let name =
-                    std::str::from_utf8(name).map_err(|_| damaged("section `weights.file` is no text"))?;
+                let name = std::str::from_utf8(name)
+                    .map_err(|_| damaged("section `weights.file` is no text"))?;
                 Weights::File(checked_name(name)?.to_owned())
             }
-            (Some(_), Some(_)) => return Err(damaged("there are both `weights` and `weights.file`")),
+            (Some(_), Some(_)) => {
+                return Err(damaged("there are both `weights` and `weights.file`"));
+            }
         };
         match sections.first() {
             Some((name, _)) => {

@@ -46,7 +46,8 @@ pub fn write(path: impl AsRef<Path>, plan: &Plan) -> Result<()> {
 /// does not take less memory than the one before; the file cannot be written.
 pub fn write_all(path: impl AsRef<Path>, plans: &[Plan]) -> Result<()> {
     let path = path.as_ref();
-    let cannot = |error: Diagnostic| error.context(format_args!("cannot write `{}`", path.display()));
+    let cannot =
+        |error: Diagnostic| error.context(format_args!("cannot write `{}`", path.display()));
     let bytes = to_bytes(plans).map_err(cannot)?;
     atomic::write_bytes(path, &bytes)
 }
@@ -76,17 +77,26 @@ pub fn to_bytes(plans: &[Plan]) -> Result<Vec<u8>> {
     }
     let names: Vec<[String; 3]> = (0..plans.len()).map(names).collect();
     let sections = names.iter().flatten().zip(parts.iter().flatten());
-    let sections: Vec<Section<'_>> = sections.map(|(name, bytes)| Section { name, bytes }).collect();
+    let sections: Vec<Section<'_>> =
+        sections.map(|(name, bytes)| Section { name, bytes }).collect();
     Ok(container::write(Kind::Plan, v1::VERSION, &sections))
 }
 
 /// Reads and verifies the contents of a file. Errors do not name the file.
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Plan>> {
     let (_, sections) = container::read(Kind::Plan, &[v1::VERSION], bytes)?;
-    let count = (1..=MOST).rev().find(|n| sections.iter().any(|s| names(n - 1).iter().any(|m| m == s.name)));
+    let count = (1..=MOST)
+        .rev()
+        .find(|n| sections.iter().any(|s| names(n - 1).iter().any(|m| m == s.name)));
     let names: Vec<[String; 3]> = (0..count.unwrap_or(1)).map(names).collect();
-    if let Some(extra) = sections.iter().find(|s| !names.iter().flatten().any(|name| name == s.name)) {
-        return Err(damaged(format!("section `{}` is unknown to version {}", extra.name, v1::VERSION)));
+    if let Some(extra) =
+        sections.iter().find(|s| !names.iter().flatten().any(|name| name == s.name))
+    {
+        return Err(damaged(format!(
+            "section `{}` is unknown to version {}",
+            extra.name,
+            v1::VERSION
+        )));
     }
     let section = |name: &str| {
         let found = sections.iter().find(|s| s.name == name).map(|s| s.bytes);
@@ -114,7 +124,10 @@ fn names(n: usize) -> [String; 3] {
 /// Checks that the plans are of one function, binding and target, by decreasing memory.
 fn go_together(plans: &[Plan]) -> Result<()> {
     if plans.is_empty() || plans.len() > MOST {
-        return Err(Diagnostic::new(format!("a .plan file holds 1 to {MOST} plans, not {}", plans.len())));
+        return Err(Diagnostic::new(format!(
+            "a .plan file holds 1 to {MOST} plans, not {}",
+            plans.len()
+        )));
     }
     for pair in plans.windows(2) {
         let alike = pair[0].function == pair[1].function
@@ -122,7 +135,9 @@ fn go_together(plans: &[Plan]) -> Result<()> {
             && pair[0].target == pair[1].target
             && Signature::of_plan(&pair[0]) == Signature::of_plan(&pair[1]);
         if !alike {
-            return Err(Diagnostic::new("the plans of a file are of one function, binding and target"));
+            return Err(Diagnostic::new(
+                "the plans of a file are of one function, binding and target",
+            ));
         }
         let [first, second] = [0, 1].map(|n| Account::sizes(&pair[n]).total());
         if first <= second {

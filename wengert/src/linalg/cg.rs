@@ -72,7 +72,8 @@ impl<B: VectorSpace> Cg<'_, B> {
         };
         match steps {
             Ok(steps) => {
-                let run = |map: &dyn Fn(&B) -> B, b: &B| caller.attribute(|| self.run(map, b, &steps));
+                let run =
+                    |map: &dyn Fn(&B) -> B, b: &B| caller.attribute(|| self.run(map, b, &steps));
                 custom_linear_solve(map, b, run, TransposeSolve::Symmetric)
             }
             Err(error) => {
@@ -86,8 +87,9 @@ impl<B: VectorSpace> Cg<'_, B> {
     }
 
     fn run(&self, map: &dyn Fn(&B) -> B, b: &B, steps: &Dim) -> B {
-        let prepared =
-            |r: &B| self.preconditioner.map_or_else(|| copy(r), |m| Location::unattributed(|| m(r)));
+        let prepared = |r: &B| {
+            self.preconditioner.map_or_else(|| copy(r), |m| Location::unattributed(|| m(r)))
+        };
         // ⟨r, z⟩ of a residual and its preconditioned form, followed by |r|² if that is another
         // number.
         let products = |r: &B, z: &B| match self.preconditioner {
@@ -101,7 +103,8 @@ impl<B: VectorSpace> Cg<'_, B> {
         let within = (b.inner(b) * (self.tol * self.tol)).max(self.atol * self.atol);
         let z = prepared(&r);
         let measures = products(&r, &z);
-        let goes_on = |(_, measures): &((B, B, B), Vec<Tensor>)| measures[measures.len() - 1].gt(&within);
+        let goes_on =
+            |(_, measures): &((B, B, B), Vec<Tensor>)| measures[measures.len() - 1].gt(&within);
         let step = |((x, r, p), measures): &((B, B, B), Vec<Tensor>)| {
             let image = map(p);
             let length = &measures[0] / p.inner(&image);

@@ -1,8 +1,9 @@
 //! Cholesky's factorization.
 
 use super::matrix::{
-    BLOCK, all, along_columns, corner, diagonal, divide_by_lower_transposed, each, extents, eye, located,
-    lower, numbers, only, padded, places, solve_lower, square_matrices, typed, unless_invalid,
+    BLOCK, all, along_columns, corner, diagonal, divide_by_lower_transposed, each, extents, eye,
+    located, lower, numbers, only, padded, places, solve_lower, square_matrices, typed,
+    unless_invalid,
 };
 use wengert_compiler::autodiff::rules::custom_jvp_named;
 use wengert_core::Tensor;
@@ -60,7 +61,11 @@ fn blocks(a: &Tensor, n: usize) -> Tensor {
         let panel = a.dynamic_slice_in_dim(&start, BLOCK, 1) - l.dot(&known.matrix_transpose());
         let top = columns(&panel.dynamic_slice_in_dim(&start, BLOCK, 0));
         let below = only(&row.ge(&start + BLOCK as i64), &divide_by_lower_transposed(&panel, &top));
-        l.dynamic_update_slice_in_dim(&below.dynamic_update_slice_in_dim(&top, &start, 0), &start, 1)
+        l.dynamic_update_slice_in_dim(
+            &below.dynamic_update_slice_in_dim(&top, &start, 0),
+            &start,
+            1,
+        )
     });
     corner(&l, n, n)
 }

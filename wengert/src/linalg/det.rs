@@ -2,7 +2,8 @@
 
 use super::lu::{self, Lu, parity, product, solve_with};
 use super::matrix::{
-    along_rows, diagonal, each, extents, eye, located, only, solve_lower, solve_upper, square_matrices,
+    along_rows, diagonal, each, extents, eye, located, only, solve_lower, solve_upper,
+    square_matrices,
 };
 use wengert_compiler::autodiff::rules::custom_jvp_named;
 use wengert_core::{DType, Tensor};
@@ -49,7 +50,9 @@ fn slogdet_of_one(a: &Tensor) -> (Tensor, Tensor) {
             let pivots = diagonal(&factors.0);
             (parity(factors) * product(&pivots.sign()), pivots.abs().log().sum())
         },
-        |(_, factors), (sign, _), (da, _)| (sign.zeros_like(), diagonal(&solve_with(factors, da)).sum()),
+        |(_, factors), (sign, _), (da, _)| {
+            (sign.zeros_like(), diagonal(&solve_with(factors, da)).sum())
+        },
     )
 }
 

@@ -1,8 +1,8 @@
 //! Eigenvalues and eigenvectors of symmetric matrices, by Jacobi's rotations.
 
 use super::matrix::{
-    along_columns, along_rows, corner, diagonal, each, extents, eye, located, magnitude, only, padded,
-    places, square_matrices, typed, unless_invalid,
+    along_columns, along_rows, corner, diagonal, each, extents, eye, located, magnitude, only,
+    padded, places, square_matrices, typed, unless_invalid,
 };
 use wengert_compiler::autodiff::rules::custom_jvp_named;
 use wengert_core::graph::control::{fori, while_loop};

@@ -1,8 +1,8 @@
 //! Gaussian elimination with row exchanges.
 
 use super::matrix::{
-    BLOCK, corner, divide_by_upper, each, extents, eye, located, matrices, numbers, only, padded, places,
-    solve_lower, solve_upper, strictly_lower, typed, upper,
+    BLOCK, corner, divide_by_upper, each, extents, eye, located, matrices, numbers, only, padded,
+    places, solve_lower, solve_upper, strictly_lower, typed, upper,
 };
 use wengert_compiler::autodiff::rules::custom_jvp_named;
 use wengert_core::graph::control::fori;
@@ -102,7 +102,8 @@ pub(super) fn factor(a: &Tensor) -> Lu {
         let right_of_top = right.slice_axis(0, 0, width);
         let across = right_of_top.select(&solve_lower(&top, &across, true), &across);
         let below = only(&row.slice_axis(1, 0, width).ge(&end), &panel);
-        let a = a.dynamic_update_slice_in_dim(&across, &start, 0) - below.dot(&only(&right_of_top, &across));
+        let a = a.dynamic_update_slice_in_dim(&across, &start, 0)
+            - below.dot(&only(&right_of_top, &across));
         (a, pivots, permutation)
     });
     (corner(&a, m, n), pivots.slice_axis(0, 0, k), permutation.slice_axis(0, 0, m))

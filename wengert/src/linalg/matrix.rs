@@ -23,7 +23,9 @@ pub(super) fn matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
         }
         None => "a matrix has two axes, after those of a batch",
         Some(leading) if known(leading) => return Ok(leading),
-        Some(_) => "rows and columns are numbers when the graph is built; a batch may have a variable extent",
+        Some(_) => {
+            "rows and columns are numbers when the graph is built; a batch may have a variable extent"
+        }
     };
     Err(Tensor::fail_of(&[a], Diagnostic::new(format!("{name} of {}", a.ty())).help(help)))
 }
@@ -52,13 +54,18 @@ pub(super) fn located<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
 }
 
 /// Applies `f` to each matrix, or tuple of matrices, along leading axes.
-pub(super) fn each<M: Differentiable, O: Differentiable>(x: &M, leading: usize, f: &dyn Fn(&M) -> O) -> O {
+pub(super) fn each<M: Differentiable, O: Differentiable>(
+    x: &M,
+    leading: usize,
+    f: &dyn Fn(&M) -> O,
+) -> O {
     if leading == 0 { f(x) } else { vmap(x, |x| each(x, leading - 1, f)) }
 }
 
 /// Rows and columns of a matrix.
 pub(super) fn extents(a: &Tensor) -> (usize, usize) {
-    let extent = |axis: usize| a.shape()[axis].as_extent().expect("extents of matrices have been checked");
+    let extent =
+        |axis: usize| a.shape()[axis].as_extent().expect("extents of matrices have been checked");
     (extent(0), extent(1))
 }
 

@@ -32,9 +32,10 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
 /// Coefficients of the approximation p(a)/p(−a), and the greatest norm for which it is accurate.
 fn approximation(dtype: DType) -> (&'static [f64], f64) {
     match dtype {
-        DType::F32 => {
-            (&[17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0], 3.92572478313866)
-        }
+        DType::F32 => (
+            &[17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0],
+            3.92572478313866,
+        ),
         _ => (
             &[
                 64764752532480000.0,

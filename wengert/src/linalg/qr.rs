@@ -1,8 +1,8 @@
 //! Householder's factorization.
 
 use super::matrix::{
-    BLOCK, along_columns, along_rows, corner, divide_by_upper, each, extents, eye, located, matrices,
-    numbers, only, padded, places, strictly_lower, typed, upper,
+    BLOCK, along_columns, along_rows, corner, divide_by_upper, each, extents, eye, located,
+    matrices, numbers, only, padded, places, strictly_lower, typed, upper,
 };
 use wengert_compiler::autodiff::rules::{custom_jvp_named, opaque};
 use wengert_core::Tensor;

@@ -2,8 +2,8 @@
 
 use super::eigh::{SWEEPS, epsilon, inverse_gaps, rotate, rotation};
 use super::matrix::{
-    along_columns, along_rows, corner, diagonal, each, extents, eye, located, magnitude, matrices, only,
-    padded, typed, unless_invalid,
+    along_columns, along_rows, corner, diagonal, each, extents, eye, located, magnitude, matrices,
+    only, padded, typed, unless_invalid,
 };
 use super::qr;
 use wengert_compiler::autodiff::rules::{custom_jvp_named, opaque};
@@ -125,17 +125,19 @@ fn orthogonal_rows(r: &Tensor) -> (Tensor, Tensor) {
         |(_, _, worst, sweep)| worst.gt(tolerance).and(sweep.lt(SWEEPS)),
         |(g, w, worst, sweep)| {
             let none = worst.zeros_like();
-            let (g, w, worst) = fori(size - 1, &(g.clone(), w.clone(), none), |_, (g, w, worst)| {
-                let (top, bottom) = (w.slice_axis(0, 0, half), w.slice_axis(0, half, size));
-                let dot = |x: &Tensor, y: &Tensor| (x * y).sum_axes(&[1]);
-                let (p, q, r) = (dot(&top, &top), dot(&bottom, &bottom), dot(&top, &bottom));
-                // Cosine of the angle between the rows.
-                let lengths = p.sqrt() * q.sqrt();
-                let none = lengths.eq(0.0);
-                let angle = only(&none.not(), &(r.abs() / none.select(&lengths.ones_like(), &lengths)));
-                let (c, s) = rotation(&p, &q, &only(&angle.gt(tolerance), &r));
-                (rotate(g, &c, &s), rotate(w, &c, &s), worst.max(angle.max_axes(&[0])))
-            });
+            let (g, w, worst) =
+                fori(size - 1, &(g.clone(), w.clone(), none), |_, (g, w, worst)| {
+                    let (top, bottom) = (w.slice_axis(0, 0, half), w.slice_axis(0, half, size));
+                    let dot = |x: &Tensor, y: &Tensor| (x * y).sum_axes(&[1]);
+                    let (p, q, r) = (dot(&top, &top), dot(&bottom, &bottom), dot(&top, &bottom));
+                    // Cosine of the angle between the rows.
+                    let lengths = p.sqrt() * q.sqrt();
+                    let none = lengths.eq(0.0);
+                    let angle =
+                        only(&none.not(), &(r.abs() / none.select(&lengths.ones_like(), &lengths)));
+                    let (c, s) = rotation(&p, &q, &only(&angle.gt(tolerance), &r));
+                    (rotate(g, &c, &s), rotate(w, &c, &s), worst.max(angle.max_axes(&[0])))
+                });
             (g, w, worst, sweep + 1)
         },
     );

@@ -24,7 +24,8 @@ pub fn triangular_solve(a: &Tensor, b: &Tensor, options: TriangularSolve) -> Ten
         return Tensor::apply(options, &[a, b]);
     }
     let Some(n) = b.shape().last().cloned() else {
-        let error = Diagnostic::new("triangular_solve of a scalar").help("b is a vector or a matrix");
+        let error =
+            Diagnostic::new("triangular_solve of a scalar").help("b is a vector or a matrix");
         return Tensor::fail_of(&[a, b], error);
     };
     let mut shape: Vec<Dim> = b.shape()[..b.rank() - 1].to_vec();

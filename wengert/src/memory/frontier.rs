@@ -91,7 +91,11 @@ fn draw(to: &mut String, points: &[Point]) -> fmt::Result {
             y(point.predicted)
         )?;
     }
-    writeln!(to, "<path d=\"{}\" fill=\"none\" stroke=\"#3060c0\" stroke-width=\"2\"/>", line.trim_end())?;
+    writeln!(
+        to,
+        "<path d=\"{}\" fill=\"none\" stroke=\"#3060c0\" stroke-width=\"2\"/>",
+        line.trim_end()
+    )?;
     for point in points {
         let title = format!("{} bytes, {} kernels again", point.bytes, point.repeated);
         for (seconds, colour) in [(Some(point.predicted), "#3060c0"), (point.measured, "#c04030")] {
@@ -104,6 +108,10 @@ fn draw(to: &mut String, points: &[Point]) -> fmt::Result {
             )?;
         }
     }
-    writeln!(to, "<text x=\"{left}\" y=\"{:.1}\">blue: predicted, red: measured</text>", MARGIN - 20.0)?;
+    writeln!(
+        to,
+        "<text x=\"{left}\" y=\"{:.1}\">blue: predicted, red: measured</text>",
+        MARGIN - 20.0
+    )?;
     writeln!(to, "</svg>")
 }

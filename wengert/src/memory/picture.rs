@@ -78,7 +78,11 @@ fn draw(to: &mut String, problem: &Problem, solution: &Solution, names: &[String
         line.trim_end()
     )?;
     let (left, bottom, top) = (MARGIN, MARGIN + height, MARGIN);
-    writeln!(to, "<path d=\"M{left} {top}V{bottom}H{}\" fill=\"none\" stroke=\"#000000\"/>", left + width)?;
+    writeln!(
+        to,
+        "<path d=\"M{left} {top}V{bottom}H{}\" fill=\"none\" stroke=\"#000000\"/>",
+        left + width
+    )?;
     writeln!(to, "<text x=\"{left}\" y=\"{:.1}\">{} bytes</text>", top - 8.0, solution.height)?;
     writeln!(to, "<text x=\"{left}\" y=\"{:.1}\">moment {first}</text>", bottom + 20.0)?;
     writeln!(
@@ -105,7 +109,10 @@ mod tests {
         let solution = Solution { offsets: vec![20, 0], height: 30 };
         let text = picture(&problem, &solution, &["<a>".into(), "b".into()]);
         assert_eq!(text.matches("<title>").count(), 2);
-        assert!(text.contains("<title>&lt;a&gt;: bytes 20 to 30, moments 3 to 5</title>"), "{text}");
+        assert!(
+            text.contains("<title>&lt;a&gt;: bytes 20 to 30, moments 3 to 5</title>"),
+            "{text}"
+        );
         assert!(text.contains("moment 3") && text.contains(">9<") && text.contains("30 bytes"));
         assert!(text.trim_end().ends_with("</svg>"));
     }

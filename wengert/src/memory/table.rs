@@ -118,7 +118,8 @@ impl Table {
                 write!(line, ",{}", quoted(row.alias.as_deref().unwrap_or("")))
                     .expect("strings take everything");
             }
-            writeln!(text, "{line},{}", solution.offsets[row.buffer]).expect("strings take everything");
+            writeln!(text, "{line},{}", solution.offsets[row.buffer])
+                .expect("strings take everything");
         }
         text
     }
@@ -163,7 +164,8 @@ impl LinesRead {
             at += 1 + comment.find('\n').unwrap_or(comment.len());
         }
         let passed = text[self.at..at].bytes().filter(|b| *b == b'\n').count();
-        (self.at, self.line) = (at, self.line.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX)));
+        (self.at, self.line) =
+            (at, self.line.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX)));
         self.line
     }
 }
@@ -187,7 +189,10 @@ impl Reader<'_> {
         let mut lines: Vec<Line> = Vec::new();
         let mut record = csv::StringRecord::new();
         let mut lines_read = LinesRead { at: 0, line: 1 };
-        while reader.read_record(&mut record).map_err(|error| atomic::cannot("read", self.path, &error))? {
+        while reader
+            .read_record(&mut record)
+            .map_err(|error| atomic::cannot("read", self.path, &error))?
+        {
             let line = lines_read.line(self.text, record.position().map_or(0, |p| p.byte()));
             match &columns {
                 None => columns = Some(self.columns(line, &record)?),
@@ -195,8 +200,11 @@ impl Reader<'_> {
             }
         }
         if columns.is_none() {
-            return Err(Diagnostic::new(format!("`{}` holds no table: it has no line", self.path.display()))
-                .help("the first line names the columns: id,lower,upper,size"));
+            return Err(Diagnostic::new(format!(
+                "`{}` holds no table: it has no line",
+                self.path.display()
+            ))
+            .help("the first line names the columns: id,lower,upper,size"));
         }
         self.assemble(lines)
     }
@@ -243,13 +251,15 @@ impl Reader<'_> {
             text.parse().map(Some).map_err(wrong)
         };
         let needed = |column: usize| -> Result<u64> {
-            value(column)?
-                .ok_or_else(|| self.mistake(number, format!("the `{}` is missing", COLUMNS[column])))
+            value(column)?.ok_or_else(|| {
+                self.mistake(number, format!("the `{}` is missing", COLUMNS[column]))
+            })
         };
         let id = field(0).ok_or_else(|| self.mistake(number, "the `id` is missing"))?.to_owned();
         let numbers = [needed(1)?, needed(2)?, needed(3)?];
         if numbers[0] >= numbers[1] {
-            let what = format!("`{id}` lives at no moment: lower is {}, upper {}", numbers[0], numbers[1]);
+            let what =
+                format!("`{id}` lives at no moment: lower is {}, upper {}", numbers[0], numbers[1]);
             return Err(self
                 .mistake(number, what)
                 .help("upper is the first moment at which it lives no more"));
@@ -261,14 +271,21 @@ impl Reader<'_> {
                 .help("leave it empty, or write 1"));
         }
         let alias = field(6).map(str::to_owned);
-        Ok(Line { number, row: Row { id, numbers, alignment, alias, buffer: 0 }, offset: value(5)? })
+        Ok(Line {
+            number,
+            row: Row { id, numbers, alignment, alias, buffer: 0 },
+            offset: value(5)?,
+        })
     }
 
     fn assemble(&self, mut lines: Vec<Line>) -> Result<Table> {
         let mut of_id: HashMap<&str, usize> = HashMap::new();
         for (n, line) in lines.iter().enumerate() {
             if let Some(first) = of_id.insert(&line.row.id, n) {
-                let what = format!("the id `{}` is that of line {}, too", line.row.id, lines[first].number);
+                let what = format!(
+                    "the id `{}` is that of line {}, too",
+                    line.row.id, lines[first].number
+                );
                 return Err(self.mistake(line.number, what));
             }
         }
@@ -284,7 +301,9 @@ impl Reader<'_> {
         for (n, line) in lines.iter().enumerate() {
             let Some(alias) = &line.row.alias else { continue };
             let Some(other) = of_id.get(alias.as_str()) else {
-                return Err(self.mistake(line.number, format!("the alias `{alias}` is the id of no line")));
+                return Err(
+                    self.mistake(line.number, format!("the alias `{alias}` is the id of no line"))
+                );
             };
             let (a, b) = (root(&mut first, n), root(&mut first, *other));
             first[a.max(b)] = a.min(b);
@@ -293,13 +312,20 @@ impl Reader<'_> {
         let mut buffer_of: Vec<Option<usize>> = vec![None; lines.len()];
         for (n, line) in lines.iter_mut().enumerate() {
             let (number, offset) = (line.number, line.offset);
-            let Row { numbers: [lower, upper, size], alignment, id, buffer: of_row, .. } = &mut line.row;
-            let made =
-                Buffer { lower: *lower, upper: *upper, size: *size, alignment: *alignment, fixed: offset };
+            let Row { numbers: [lower, upper, size], alignment, id, buffer: of_row, .. } =
+                &mut line.row;
+            let made = Buffer {
+                lower: *lower,
+                upper: *upper,
+                size: *size,
+                alignment: *alignment,
+                fixed: offset,
+            };
             if offset.is_some_and(|offset| !offset.is_multiple_of(*alignment)) {
-                return Err(
-                    self.mistake(number, format!("the offset of `{id}` is no multiple of its alignment"))
-                );
+                return Err(self.mistake(
+                    number,
+                    format!("the offset of `{id}` is no multiple of its alignment"),
+                ));
             }
             let root = root(&mut first, n);
             let Some(buffer) = buffer_of[root] else {
@@ -311,12 +337,16 @@ impl Reader<'_> {
             if let (Some(a), Some(b)) = (shared.fixed, made.fixed)
                 && a != b
             {
-                let what = format!("`{id}` shares the bytes of a buffer at offset {a}, and has offset {b}");
+                let what = format!(
+                    "`{id}` shares the bytes of a buffer at offset {a}, and has offset {b}"
+                );
                 return Err(self.mistake(number, what));
             }
+            let alignment = shared
+                .alignment
+                .checked_mul(made.alignment / gcd(shared.alignment, made.alignment));
             let alignment =
-                shared.alignment.checked_mul(made.alignment / gcd(shared.alignment, made.alignment));
-            let alignment = alignment.ok_or_else(|| self.mistake(number, "there is no such alignment"))?;
+                alignment.ok_or_else(|| self.mistake(number, "there is no such alignment"))?;
             *shared = Buffer {
                 lower: shared.lower.min(made.lower),
                 upper: shared.upper.max(made.upper),
@@ -346,7 +376,10 @@ impl Reader<'_> {
                 .and_then(|end| total.checked_add(end))
                 .filter(|total| i64::try_from(*total).is_ok())
                 .ok_or_else(|| {
-                    self.mistake(number(n), "up to this line, the buffers are beyond 2^63 bytes together")
+                    self.mistake(
+                        number(n),
+                        "up to this line, the buffers are beyond 2^63 bytes together",
+                    )
                 })?;
         }
         let fixed: Vec<usize> =
@@ -360,9 +393,11 @@ impl Reader<'_> {
                 "the offset is no multiple of the alignment of all that share it",
             )),
             Some((a, b)) => {
-                let [a, b] = [a, b].map(|n| line_of(fixed[n]).map_or("?", |line| line.row.id.as_str()));
-                let what =
-                    format!("`{a}` and `{b}` live at one moment and overlap where their offsets put them");
+                let [a, b] =
+                    [a, b].map(|n| line_of(fixed[n]).map_or("?", |line| line.row.id.as_str()));
+                let what = format!(
+                    "`{a}` and `{b}` live at one moment and overlap where their offsets put them"
+                );
                 Err(self.mistake(line_of(fixed[0]).map_or(1, |line| line.number), what))
             }
         }
@@ -395,12 +430,14 @@ mod tests {
 
     #[test]
     fn a_problem_becomes_a_solution() {
-        let table = parse("id,lower,upper,size\na,0,2,4\nb,1,3,4\n\"c,d\",2,5,4\n").expect("a table");
+        let table =
+            parse("id,lower,upper,size\na,0,2,4\nb,1,3,4\n\"c,d\",2,5,4\n").expect("a table");
         let least = minimize(table.problem(), 1000);
         assert!(least.is_least());
         let text = table.print(&least.solution);
         assert!(
-            text.starts_with("id,lower,upper,size,offset\na,0,2,4,") && text.contains("\n\"c,d\",2,5,4,"),
+            text.starts_with("id,lower,upper,size,offset\na,0,2,4,")
+                && text.contains("\n\"c,d\",2,5,4,"),
             "{text}"
         );
         // Read again, it is the problem with only this solution.
@@ -412,14 +449,16 @@ mod tests {
 
     #[test]
     fn aliases_share_bytes() {
-        let text = "size,id,upper,lower,alias,alignment\n8,a,2,0,,\n4,b,4,2,a,16\n8,c,5,1,,\n4,d,6,4,b,\n";
+        let text =
+            "size,id,upper,lower,alias,alignment\n8,a,2,0,,\n4,b,4,2,a,16\n8,c,5,1,,\n4,d,6,4,b,\n";
         let table = parse(text).expect("a table");
         let [shared, other] = table.problem().buffers[..] else { panic!("two buffers") };
         assert_eq!((shared.lower, shared.upper, shared.size, shared.alignment), (0, 6, 8, 16));
         assert_eq!((other.lower, other.upper), (1, 5));
         let solution = minimize(table.problem(), 1000).solution;
         let printed = table.print(&solution);
-        let offsets: Vec<&str> = printed.lines().skip(1).filter_map(|line| line.rsplit(',').next()).collect();
+        let offsets: Vec<&str> =
+            printed.lines().skip(1).filter_map(|line| line.rsplit(',').next()).collect();
         assert!(
             offsets[0] == offsets[1] && offsets[1] == offsets[3] && offsets[0] != offsets[2],
             "{printed}"
@@ -432,9 +471,12 @@ mod tests {
         assert!(wrong("id,lower,upper\n").contains("line 1: there is no column `size`"));
         assert!(wrong("id,lower,upper,size,colour\n").contains("`colour` is no column"));
         assert!(wrong("id,lower,upper,size,size\n").contains("two columns `size`"));
-        let lines =
-            |rest: &str| wrong(&format!("id,lower,upper,size,offset,alias,alignment\n# a comment\n{rest}"));
-        assert!(lines("a,0,1,4,,,\na,0,1,4,,,\n").contains("line 4: the id `a` is that of line 3, too"));
+        let lines = |rest: &str| {
+            wrong(&format!("id,lower,upper,size,offset,alias,alignment\n# a comment\n{rest}"))
+        };
+        assert!(
+            lines("a,0,1,4,,,\na,0,1,4,,,\n").contains("line 4: the id `a` is that of line 3, too")
+        );
         assert!(lines("a,0,1\n").contains("line 3: 3 fields here, 7 in the first line"));
         assert!(lines("a,0,x,4,,,\n").contains("`x` is no `upper`"));
         assert!(lines("a,0,-1,4,,,\n").contains("`-1` is no `upper`"));
@@ -444,9 +486,13 @@ mod tests {
         assert!(lines("a,0,1,4,,,0\n").contains("the alignment of `a` is 0"));
         assert!(lines("a,0,1,4,6,,4\n").contains("no multiple of its alignment"));
         assert!(
-            lines("a,0,1,4,6,,\nb,0,1,4,7,a,\n").contains("`b` shares the bytes of a buffer at offset 6")
+            lines("a,0,1,4,6,,\nb,0,1,4,7,a,\n")
+                .contains("`b` shares the bytes of a buffer at offset 6")
         );
-        assert!(lines("a,0,1,4,6,,\nb,0,1,4,7,,\n").contains("`a` and `b` live at one moment and overlap"));
+        assert!(
+            lines("a,0,1,4,6,,\nb,0,1,4,7,,\n")
+                .contains("`a` and `b` live at one moment and overlap")
+        );
         assert!(lines("a,0,1,4,6,,\nb,0,1,4,,a,4\n").contains("alignment of all that share it"));
         assert!(lines("a,0,1,18446744073709551615,,,\n").contains("beyond 2^63 bytes"));
         assert!(lines("a,0,1,4,18446744073709551615,,\n").contains("beyond 2^63 bytes"));

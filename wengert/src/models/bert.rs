@@ -3,7 +3,9 @@
 use super::torch::{Layout, from_torch};
 use crate::data::Arrays;
 use crate::nn::{Embedding, LayerNorm, Linear, Mask, dot_product_attention};
-use wengert_core::{DType, Differentiable, Dim, Initializer, KeyPath, Location, Result, Tensor, TensorType};
+use wengert_core::{
+    DType, Differentiable, Dim, Initializer, KeyPath, Location, Result, Tensor, TensorType,
+};
 
 /// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,7 +41,8 @@ impl BertSettings {
     pub const LARGE: Self =
         BertSettings { width: 1024, intermediate: 4096, heads: 16, layers: 24, ..Self::BASE };
     /// MiniLM of six layers (Wang and others 2020), 23 million: the network of `all-MiniLM-L6-v2`.
-    pub const MINILM_L6: Self = BertSettings { width: 384, intermediate: 1536, layers: 6, ..Self::BASE };
+    pub const MINILM_L6: Self =
+        BertSettings { width: 384, intermediate: 1536, layers: 6, ..Self::BASE };
 
     /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
@@ -139,13 +142,25 @@ impl Differentiable for BertAttention {
         self.this.visit_tensors(&path.child("self"), visit);
         self.output.visit_tensors(&path.child("output"), visit);
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         let this = self.this.map_tensors(&path.child("self"), map);
-        BertAttention { this, output: self.output.map_tensors(&path.child("output"), map), heads: self.heads }
+        BertAttention {
+            this,
+            output: self.output.map_tensors(&path.child("output"), map),
+            heads: self.heads,
+        }
     }
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
         let this = self.this.tangent(&path.child("self"), make);
-        BertAttention { this, output: self.output.tangent(&path.child("output"), make), heads: self.heads }
+        BertAttention {
+            this,
+            output: self.output.tangent(&path.child("output"), make),
+            heads: self.heads,
+        }
     }
 }
 
@@ -180,8 +195,12 @@ impl Bert {
     #[track_caller]
     pub fn new(settings: &BertSettings) -> Self {
         let _user = Location::caller().attributed();
-        let BertSettings { vocabulary, positions, types, width, intermediate, heads, layers } = *settings;
-        assert!(heads > 0 && width % heads == 0, "a width of {width} is not shared by {heads} heads");
+        let BertSettings { vocabulary, positions, types, width, intermediate, heads, layers } =
+            *settings;
+        assert!(
+            heads > 0 && width % heads == 0,
+            "a width of {width} is not shared by {heads} heads"
+        );
         let layer = |_| BertLayer {
             attention: BertAttention {
                 this: BertSelfAttention {
@@ -273,8 +292,11 @@ impl BertEmbeddings {
         if words.error().is_some() {
             return words;
         }
-        let positions =
-            self.position_embeddings.call(&Tensor::iota(DType::I32, [tokens.shape()[1].clone()], 0));
+        let positions = self.position_embeddings.call(&Tensor::iota(
+            DType::I32,
+            [tokens.shape()[1].clone()],
+            0,
+        ));
         let segments = match types {
             Some(types) => self.token_type_embeddings.call(types),
             None => self.token_type_embeddings.call(&tokens.zeros_like()),
@@ -306,8 +328,13 @@ impl BertAttention {
             layer.call(x).reshape(shape[..2].iter().cloned().chain(heads))
         };
         let BertSelfAttention { query, key, value } = &self.this;
-        let mixed =
-            dot_product_attention(&heads(query), &heads(key), &heads(value), Mask::None, Some(hidden));
+        let mixed = dot_product_attention(
+            &heads(query),
+            &heads(key),
+            &heads(value),
+            Mask::None,
+            Some(hidden),
+        );
         self.output.call(&mixed.reshape(shape), x)
     }
 }

@@ -96,7 +96,10 @@ impl Gpt {
     pub fn new(settings: &GptSettings) -> Self {
         let _user = Location::caller().attributed();
         let GptSettings { vocabulary, positions, width, heads, layers } = *settings;
-        assert!(heads > 0 && width % heads == 0, "a width of {width} is not shared by {heads} heads");
+        assert!(
+            heads > 0 && width % heads == 0,
+            "a width of {width} is not shared by {heads} heads"
+        );
         let added = 0.02 / ((2 * layers.max(1)) as f64).sqrt();
         let block = |_| GptBlock {
             ln_1: LayerNorm::new(width),
@@ -107,7 +110,10 @@ impl Gpt {
                 mask: Mask::Causal,
             },
             ln_2: LayerNorm::new(width),
-            mlp: GptMlp { c_fc: linear(width, 4 * width, 0.02), c_proj: linear(4 * width, width, added) },
+            mlp: GptMlp {
+                c_fc: linear(width, 4 * width, 0.02),
+                c_proj: linear(4 * width, width, added),
+            },
         };
         Gpt {
             wte: Embedding::new(vocabulary, width),
@@ -163,8 +169,10 @@ impl Gpt {
         let keys = key.split_key(1 + 2 * self.h.len());
         let mut keys = keys.iter();
         self.logits(&self.stream(tokens, &mut |x| {
-            dropout
-                .call(&x, Some(keys.next().expect("the embedding and two layers of each block have a key")))
+            dropout.call(
+                &x,
+                Some(keys.next().expect("the embedding and two layers of each block have a key")),
+            )
         }))
     }
 

@@ -24,8 +24,8 @@ mod torch;
 mod unet;
 
 pub use bert::{
-    Bert, BertAttention, BertDense, BertEmbeddings, BertEncoder, BertLayer, BertOutput, BertSelfAttention,
-    BertSettings,
+    Bert, BertAttention, BertDense, BertEmbeddings, BertEncoder, BertLayer, BertOutput,
+    BertSelfAttention, BertSettings,
 };
 pub use convnet::{Convnet, ConvnetSettings};
 pub use gpt::{Gpt, GptBlock, GptMlp, GptSettings};

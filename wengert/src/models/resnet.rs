@@ -207,7 +207,9 @@ impl ResNet {
         let mut x = x.max_pool(&[3, 3], &[2, 2], &Padding::Explicit(vec![(1, 1), (1, 1)]));
         for (stage, blocks) in self.stages() {
             for (n, block) in blocks.iter().enumerate() {
-                x = block.call(&x, &mut |name, norm, x| normalize(&format!("{stage}.{n}.{name}"), norm, x));
+                x = block.call(&x, &mut |name, norm, x| {
+                    normalize(&format!("{stage}.{n}.{name}"), norm, x)
+                });
             }
         }
         self.fc.call(&x.mean_axes(&[1, 2]))
@@ -247,14 +249,17 @@ impl Bottleneck {
             bn2: BatchNorm::new(within),
             conv3: conv(within, outputs, 1),
             bn3: BatchNorm::new(outputs),
-            downsample: is_first
-                .then(|| (conv(inputs, outputs, 1).stride([stride, stride]), BatchNorm::new(outputs))),
+            downsample: is_first.then(|| {
+                (conv(inputs, outputs, 1).stride([stride, stride]), BatchNorm::new(outputs))
+            }),
         }
     }
 
     fn norms(&self) -> Vec<(&'static str, &BatchNorm)> {
         let own = [("bn1", &self.bn1), ("bn2", &self.bn2), ("bn3", &self.bn3)];
-        own.into_iter().chain(self.downsample.iter().map(|(_, norm)| ("downsample.1", norm))).collect()
+        own.into_iter()
+            .chain(self.downsample.iter().map(|(_, norm)| ("downsample.1", norm)))
+            .collect()
     }
 
     #[track_caller]

@@ -28,7 +28,10 @@ pub(super) fn from_torch<M: Differentiable>(
     for (path, tensor) in model.tensors() {
         let path = path.to_string();
         let Some(array) = arrays.get(&path) else {
-            return Err(Diagnostic::new(format!("there are no weights for `{path}` ({})", tensor.ty())));
+            return Err(Diagnostic::new(format!(
+                "there are no weights for `{path}` ({})",
+                tensor.ty()
+            )));
         };
         let axes: &[usize] = match layout(&path, array.shape().len()) {
             Layout::Same => &[],
@@ -37,8 +40,10 @@ pub(super) fn from_torch<M: Differentiable>(
         };
         let array = if axes.is_empty() { array.clone() } else { permuted(array, axes) };
         if array.ty() != *tensor.ty() {
-            let message = format!("`{path}` is {} in the model, the weights are {}", tensor.ty(), array.ty());
-            return Err(Diagnostic::new(message).help("make the model of the settings that the weights have"));
+            let message =
+                format!("`{path}` is {} in the model, the weights are {}", tensor.ty(), array.ty());
+            return Err(Diagnostic::new(message)
+                .help("make the model of the settings that the weights have"));
         }
         variables.insert(path, array);
     }

@@ -37,7 +37,10 @@ pub fn dot_product_attention(
     for (name, tensor) in [("queries", q), ("keys", k), ("values", v)] {
         if tensor.rank() != 4 {
             let error = Diagnostic::new(format!("{name} of attention have type {}", tensor.ty()));
-            return Tensor::fail_of(&[tensor], error.help("they are [batch, positions, heads, width]"));
+            return Tensor::fail_of(
+                &[tensor],
+                error.help("they are [batch, positions, heads, width]"),
+            );
         }
     }
     let scale = match scale(q) {
@@ -72,7 +75,8 @@ fn scale(q: &Tensor) -> Result<f64, Tensor> {
 #[track_caller]
 fn attention(operands: &[&Tensor], mask: Mask, scale: f64, bias: bool) -> Tensor {
     let (causal, scale) = (mask == Mask::Causal, Scalar::of(scale));
-    Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, bias, scale }, operands).swap_remove(0)
+    Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, bias, scale }, operands)
+        .swap_remove(0)
 }
 
 /// Self-attention of several heads, with one layer for queries, keys and values and one for the
@@ -111,16 +115,28 @@ impl SelfAttention {
             return qkv;
         }
         let Some(width) = qkv.shape().last().and_then(Dim::as_extent).map(|w| w / 3) else {
-            let error = Diagnostic::new(format!("the layer of queries, keys and values gives {}", qkv.ty()));
-            return Tensor::fail_of(&[&qkv], error.help("its last axis is a number, thrice the width"));
+            let error = Diagnostic::new(format!(
+                "the layer of queries, keys and values gives {}",
+                qkv.ty()
+            ));
+            return Tensor::fail_of(
+                &[&qkv],
+                error.help("its last axis is a number, thrice the width"),
+            );
         };
         if qkv.rank() != 3 {
             let error = Diagnostic::new(format!("self-attention of {}", x.ty()));
             return Tensor::fail_of(&[x], error.help("it takes [batch, positions, width]"));
         }
         if self.heads == 0 || width % self.heads != 0 {
-            let error = Diagnostic::new(format!("a width of {width} is not divided by {} heads", self.heads));
-            return Tensor::fail_of(&[x], error.help("the width is a multiple of the number of heads"));
+            let error = Diagnostic::new(format!(
+                "a width of {width} is not divided by {} heads",
+                self.heads
+            ));
+            return Tensor::fail_of(
+                &[x],
+                error.help("the width is a multiple of the number of heads"),
+            );
         }
         let (shape, heads) = (qkv.shape().to_vec(), self.heads);
         let apart: [Dim; 5] =

@@ -55,7 +55,10 @@ impl BatchNorm {
     pub fn first_statistics(&self) -> RunningStatistics {
         let _user = Location::caller().attributed();
         let begin = |initializer| Tensor::variable(self.weight.ty().clone(), initializer);
-        RunningStatistics { running_mean: begin(Initializer::Zeros), running_var: begin(Initializer::Ones) }
+        RunningStatistics {
+            running_mean: begin(Initializer::Zeros),
+            running_var: begin(Initializer::Ones),
+        }
     }
 
     /// Prediction: `[…, channels]` to the same, with running statistics.

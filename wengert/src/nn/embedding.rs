@@ -14,7 +14,9 @@ impl Embedding {
     /// A table of normally distributed initial values with standard deviation 0.02, as GPT-2's.
     #[track_caller]
     pub fn new(entries: usize, width: usize) -> Self {
-        Embedding { weight: variable(&[entries, width], Initializer::Normal { mean: 0.0, std: 0.02 }) }
+        Embedding {
+            weight: variable(&[entries, width], Initializer::Normal { mean: 0.0, std: 0.02 }),
+        }
     }
 
     /// The vectors of integers `[…]`, as `[…, width]`; numbers out of range are clamped.

@@ -43,7 +43,12 @@ use wengert_core::{DType, Diagnostic, Dim, Location, Tensor};
 /// # }
 /// ```
 #[track_caller]
-pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, labels: &Tensor, chunks: usize) -> Tensor {
+pub fn linear_cross_entropy(
+    hidden: &Tensor,
+    weight: &Tensor,
+    labels: &Tensor,
+    chunks: usize,
+) -> Tensor {
     let _user = Location::caller().attributed();
     let rows = match Rows::new(hidden, weight, labels, chunks) {
         Ok(rows) => rows,
@@ -79,7 +84,12 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(hidden: &Tensor, weight: &Tensor, labels: &Tensor, chunks: usize) -> Result<Self, Diagnostic> {
+    fn new(
+        hidden: &Tensor,
+        weight: &Tensor,
+        labels: &Tensor,
+        chunks: usize,
+    ) -> Result<Self, Diagnostic> {
         for operand in [hidden, weight, labels] {
             if let Some(error) = operand.error() {
                 return Err(error.clone());
@@ -90,17 +100,21 @@ impl Rows {
             Diagnostic::new(format!("rows have type {hidden}, weights {weight}, labels {labels}"))
                 .help("rows are […, C] and weights [V, C] of one float dtype, labels […] of an integer dtype")
         };
-        let (Some((width, rows)), [_, columns]) = (hidden.shape().split_last(), weight.shape()) else {
+        let (Some((width, rows)), [_, columns]) = (hidden.shape().split_last(), weight.shape())
+        else {
             return Err(mismatch());
         };
-        let dtypes =
-            hidden.dtype() == weight.dtype() && hidden.dtype().is_float() && labels.dtype().is_integer();
+        let dtypes = hidden.dtype() == weight.dtype()
+            && hidden.dtype().is_float()
+            && labels.dtype().is_integer();
         if width != columns || rows != labels.shape() || !dtypes {
             return Err(mismatch());
         }
-        let count = rows.iter().try_fold(Dim::constant(1), |product, extent| product.checked_mul(extent));
+        let count =
+            rows.iter().try_fold(Dim::constant(1), |product, extent| product.checked_mul(extent));
         let parts = i64::try_from(chunks).ok().filter(|n| *n > 0).map(Dim::constant);
-        let chunk = count.as_ref().zip(parts).and_then(|(count, parts)| count.checked_exact_div(&parts));
+        let chunk =
+            count.as_ref().zip(parts).and_then(|(count, parts)| count.checked_exact_div(&parts));
         let (Some(count), Some(chunk)) = (count, chunk) else {
             let rows: Vec<String> = rows.iter().map(Dim::to_string).collect();
             return Err(Diagnostic::new(format!("{} rows in {chunks} chunks", rows.join(" · ")))
@@ -137,7 +151,12 @@ impl Rows {
 }
 
 /// The product of two matrices, summed over one axis of each.
-fn product(lhs: &Tensor, rhs: &Tensor, (left, right): (usize, usize), result: Option<DType>) -> Tensor {
+fn product(
+    lhs: &Tensor,
+    rhs: &Tensor,
+    (left, right): (usize, usize),
+    result: Option<DType>,
+) -> Tensor {
     let result = result.filter(|dtype| *dtype != lhs.dtype());
     let dot = DotGeneral { contract: (vec![left], vec![right]), batch: (vec![], vec![]), result };
     Tensor::apply(dot, &[lhs, rhs])

@@ -67,9 +67,11 @@ impl Lstm {
     pub fn new(inputs: usize, width: usize) -> Self {
         let _user = Location::caller().attributed();
         let limit = 1.0 / (width.max(1) as f64).sqrt();
-        let weight =
-            |rows: usize| variable(&[rows, 4 * width], Initializer::Uniform { low: -limit, high: limit });
-        let bias: Vec<f32> = (0..4 * width).map(|n| if n / width == 1 { 1.0 } else { 0.0 }).collect();
+        let weight = |rows: usize| {
+            variable(&[rows, 4 * width], Initializer::Uniform { low: -limit, high: limit })
+        };
+        let bias: Vec<f32> =
+            (0..4 * width).map(|n| if n / width == 1 { 1.0 } else { 0.0 }).collect();
         let bias = Literal::from_vec(&[4 * width], bias).expect("there is a number for each gate");
         Lstm {
             input: weight(inputs),
@@ -87,7 +89,8 @@ impl Lstm {
     /// A state of zeros.
     #[track_caller]
     pub fn zero_state(&self, batch: impl Into<Dim>) -> LstmState {
-        let zeros = Tensor::zeros(&TensorType::new(self.bias.dtype(), [batch.into(), self.width.into()]));
+        let zeros =
+            Tensor::zeros(&TensorType::new(self.bias.dtype(), [batch.into(), self.width.into()]));
         LstmState { hidden: zeros.clone(), cell: zeros }
     }
 

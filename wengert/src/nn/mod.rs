@@ -63,7 +63,9 @@ pub fn with_dtype<M: Differentiable>(model: &M, dtype: DType) -> M {
                 Initializer::Constant(literal) => Initializer::Constant(literal.convert(dtype)),
                 other => other.clone(),
             };
-            variable.location.attribute(|| Tensor::variable(variable.ty.with_dtype(dtype), initializer))
+            variable
+                .location
+                .attribute(|| Tensor::variable(variable.ty.with_dtype(dtype), initializer))
         }
         _ => tensor.clone(),
     })

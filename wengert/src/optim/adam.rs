@@ -53,7 +53,12 @@ impl Core {
     }
 
     #[track_caller]
-    fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
+    fn step<M: Differentiable>(
+        &self,
+        f: &mut FunctionBuilder,
+        model: &M,
+        gradient: &M::TangentVector,
+    ) {
         let step = count(f, &self.name);
         let variables = variables(f, model, gradient);
         let (mut decays, mut steps) = (Vec::new(), Vec::new());
@@ -71,7 +76,12 @@ impl Core {
     /// Moves of a variable by the decay and by the step; `None` if it cannot decay, which the
     /// function reports.
     #[track_caller]
-    fn moves(&self, f: &mut FunctionBuilder, step: &Tensor, variable: &Variable) -> Option<[Tensor; 2]> {
+    fn moves(
+        &self,
+        f: &mut FunctionBuilder,
+        step: &Tensor,
+        variable: &Variable,
+    ) -> Option<[Tensor; 2]> {
         let (first, second) = self.betas;
         let dtype = wide(&variable.value);
         let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));

@@ -27,7 +27,9 @@ pub use sgd::Sgd;
 
 use std::collections::BTreeMap;
 use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::{DType, Diagnostic, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType};
+use wengert_core::{
+    DType, Diagnostic, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType,
+};
 
 /// A choice of variables, by key path and type.
 type Choice = dyn Fn(&str, &TensorType) -> bool;
@@ -68,9 +70,10 @@ fn variables<M: Differentiable>(
             continue;
         }
         let Some(state) = f.state_path(&value) else {
-            let error = Diagnostic::new(format!("an optimiser cannot update `{path}`: it is no state"))
-                .at(Location::caller(), "updated here")
-                .help("give `step` the model that `state` of the function returned");
+            let error =
+                Diagnostic::new(format!("an optimiser cannot update `{path}`: it is no state"))
+                    .at(Location::caller(), "updated here")
+                    .help("give `step` the model that `state` of the function returned");
             f.scope().fail(&error);
             continue;
         };
@@ -139,7 +142,12 @@ fn wide(tensor: &Tensor) -> DType {
 
 /// State of an optimiser with zeros as initial value, of the shape of a variable's gradient.
 #[track_caller]
-fn moment(f: &mut FunctionBuilder, name: &str, what: &str, variable: &Variable) -> (String, Tensor) {
+fn moment(
+    f: &mut FunctionBuilder,
+    name: &str,
+    what: &str,
+    variable: &Variable,
+) -> (String, Tensor) {
     let path = format!("{name}.{what}.{}", variable.path);
     let ty = variable.gradient.ty().with_dtype(wide(&variable.value));
     let state = f.state(&path, Tensor::variable(ty, Initializer::Zeros));

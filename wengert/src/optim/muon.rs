@@ -129,7 +129,12 @@ impl Muon {
 
     /// Updates the model's state with its gradient.
     #[track_caller]
-    pub fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
+    pub fn step<M: Differentiable>(
+        &self,
+        f: &mut FunctionBuilder,
+        model: &M,
+        gradient: &M::TangentVector,
+    ) {
         let step = count(f, &self.name);
         let variables = variables(f, model, gradient);
         let (mut decays, mut steps) = (Vec::new(), Vec::new());

@@ -45,7 +45,9 @@ impl Rate {
     pub(super) fn times(&self, tensor: &Tensor, step: Option<&Tensor>) -> Tensor {
         match (&self.0, step) {
             (Kind::Constant(rate), _) => tensor * *rate,
-            (Kind::Scheduled(f), Some(step)) => tensor * f(&step.convert(DType::F32)).convert(tensor.dtype()),
+            (Kind::Scheduled(f), Some(step)) => {
+                tensor * f(&step.convert(DType::F32)).convert(tensor.dtype())
+            }
             (Kind::Scheduled(_), None) => {
                 unreachable!("optimisers count steps where the rate depends on them")
             }

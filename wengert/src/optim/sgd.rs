@@ -28,7 +28,13 @@ pub struct Sgd {
 impl Sgd {
     /// Plain gradient descent.
     pub fn new(rate: impl Into<Rate>) -> Self {
-        Sgd { rate: rate.into(), momentum: 0.0, nesterov: false, weight_decay: 0.0, name: "sgd".into() }
+        Sgd {
+            rate: rate.into(),
+            momentum: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            name: "sgd".into(),
+        }
     }
 
     /// With momentum, e.g. 0.9.
@@ -62,7 +68,12 @@ impl Sgd {
 
     /// Updates the model's state with its gradient.
     #[track_caller]
-    pub fn step<M: Differentiable>(&self, f: &mut FunctionBuilder, model: &M, gradient: &M::TangentVector) {
+    pub fn step<M: Differentiable>(
+        &self,
+        f: &mut FunctionBuilder,
+        model: &M,
+        gradient: &M::TangentVector,
+    ) {
         let step = if self.rate.is_constant() { None } else { Some(count(f, &self.name)) };
         let variables = variables(f, model, gradient);
         let mut steps = Vec::with_capacity(variables.len());

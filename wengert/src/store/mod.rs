@@ -142,9 +142,13 @@ impl Store {
     }
 
     /// Creates or replaces several variables; new ones are allocated together.
-    pub fn set_all<'a>(&mut self, values: impl Iterator<Item = (&'a String, &'a Literal)>) -> Result<()> {
+    pub fn set_all<'a>(
+        &mut self,
+        values: impl Iterator<Item = (&'a String, &'a Literal)>,
+    ) -> Result<()> {
         let values: Vec<_> = values.collect();
-        let wanted: Vec<_> = values.iter().map(|(path, v)| (path.as_str(), v.dtype(), v.shape())).collect();
+        let wanted: Vec<_> =
+            values.iter().map(|(path, v)| (path.as_str(), v.dtype(), v.shape())).collect();
         self.make(&wanted)?;
         values.into_iter().try_for_each(|(path, value)| self.set(path, value))
     }
@@ -157,8 +161,9 @@ impl Store {
         for (path, dtype, shape) in wanted {
             let ty = TensorType::new(*dtype, shape.iter().copied());
             if self.variables.get(*path).is_none_or(|stored| stored.ty != ty) {
-                let too_large =
-                    || Diagnostic::new(format!("variable `{path}`: {ty} is larger than any memory"));
+                let too_large = || {
+                    Diagnostic::new(format!("variable `{path}`: {ty} is larger than any memory"))
+                };
                 let bytes = ty.bytes().ok_or_else(too_large)?;
                 new.push((*path, ty, bytes));
             }
@@ -196,7 +201,10 @@ impl Store {
     ///
     /// Errors: the device that holds them has failed.
     pub fn to_arrays(&self) -> Result<Arrays> {
-        self.variables.iter().map(|(path, stored)| Ok((path.clone(), stored.to_literal()?))).collect()
+        self.variables
+            .iter()
+            .map(|(path, stored)| Ok((path.clone(), stored.to_literal()?)))
+            .collect()
     }
 }
 
@@ -215,7 +223,10 @@ mod tests {
         store.set("w", &Literal::zeros(DType::F32, &[3])).unwrap();
         assert_eq!(store.get("w").unwrap().bytes().as_ptr(), address);
         store.make(&[("w", DType::Bool, &[2])]).unwrap();
-        assert_eq!(store.to_arrays().unwrap(), [("w".to_owned(), Literal::zeros(DType::Bool, &[2]))].into());
+        assert_eq!(
+            store.to_arrays().unwrap(),
+            [("w".to_owned(), Literal::zeros(DType::Bool, &[2]))].into()
+        );
         assert!(store.make(&[("x", DType::F64, &[1 << 60])]).is_err());
         assert_eq!(store.paths().collect::<Vec<_>>(), ["w"]);
     }

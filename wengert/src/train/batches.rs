@@ -194,7 +194,10 @@ mod tests {
         assert_eq!(schedule.steps_per_epoch(), 2);
         assert_eq!(schedule.rows(3), [4, 5, 6, 7]);
         assert!(Schedule::new(3, batches(4, None, LastBatch::Drop)).is_err());
-        assert_eq!(Schedule::new(3, batches(u64::MAX, None, LastBatch::Smaller)).unwrap().rows(5), [0, 1, 2]);
+        assert_eq!(
+            Schedule::new(3, batches(u64::MAX, None, LastBatch::Smaller)).unwrap().rows(5),
+            [0, 1, 2]
+        );
     }
 
     #[test]
@@ -206,9 +209,13 @@ mod tests {
             .then(Transform::Convert(DType::F32))
             .then(Transform::Scale(Scalar::of(0.5f32)));
         let checks = DataChecks::default();
-        let examples = Examples::new(&[x.clone(), InputRecipe::new("y", "labels")], &data, &checks).unwrap();
+        let examples =
+            Examples::new(&[x.clone(), InputRecipe::new("y", "labels")], &data, &checks).unwrap();
         let batch = examples.batch(&[2, 0]);
-        assert_eq!(batch[0], ("x", Literal::from_vec(&[2, 2], vec![2.0f32, 2.5, 0.0, 0.5]).unwrap()));
+        assert_eq!(
+            batch[0],
+            ("x", Literal::from_vec(&[2, 2], vec![2.0f32, 2.5, 0.0, 0.5]).unwrap())
+        );
         assert_eq!(batch[1], ("y", Literal::from_vec(&[2], vec![9i32, 7]).unwrap()));
 
         let says = |inputs: &[InputRecipe], data: &Arrays, text: &str| {
@@ -218,7 +225,11 @@ mod tests {
         says(&[InputRecipe::new("x", "pixels")], &data, "it has `images`, `labels`");
         let mut other = data.clone();
         other.insert("labels".into(), Literal::from_vec(&[2], vec![7i32, 8]).unwrap());
-        says(&[x, InputRecipe::new("y", "labels")], &other, "`images` has 3 examples, `labels` has 2");
+        says(
+            &[x, InputRecipe::new("y", "labels")],
+            &other,
+            "`images` has 3 examples, `labels` has 2",
+        );
         other.insert("labels".into(), 1i32.into());
         says(&[InputRecipe::new("y", "labels")], &other, "first axis");
         other.insert("labels".into(), Literal::zeros(DType::I32, &[0]));

@@ -60,8 +60,12 @@ impl<'a> DataChecks<'a> {
                 e.context(format_args!("array `{}` for input `{}`", input.array, input.input))
             })?;
             if !unchecked && let Some(found) = non_finite(&current) {
-                let what =
-                    format!("becomes {} as {} for input `{}`", found.number, current.dtype(), input.input);
+                let what = format!(
+                    "becomes {} as {} for input `{}`",
+                    found.number,
+                    current.dtype(),
+                    input.input
+                );
                 let found = Found { number: number_at(array, found.at), ..found };
                 return Err(self.error(input, current.shape(), found, &what).help(lift));
             }
@@ -72,9 +76,15 @@ impl<'a> DataChecks<'a> {
             let range = Number::Integer(i128::from(bound.count));
             let outside = |n: Number| matches!((n, range), (Number::Integer(n), Number::Integer(count)) if n < 0 || n >= count);
             let what = match bound.count {
-                ..=0 => format!("is out of range: there is nothing to look up by `{}`", bound.indexed),
+                ..=0 => {
+                    format!("is out of range: there is nothing to look up by `{}`", bound.indexed)
+                }
                 count => {
-                    format!("is out of range: input `{}` has values from 0 to {}", input.input, count - 1)
+                    format!(
+                        "is out of range: input `{}` has values from 0 to {}",
+                        input.input,
+                        count - 1
+                    )
                 }
             };
             fault(current.shape(), first(&current, outside), &what).map_err(|error| {
@@ -159,7 +169,8 @@ impl Number {
         let (low, high) = match dtype {
             DType::U64 => (0, i128::from(u64::MAX)),
             _ => {
-                let number = |limit: Scalar| i128::from(limit.to_i64().expect("the dtype is an integer's"));
+                let number =
+                    |limit: Scalar| i128::from(limit.to_i64().expect("the dtype is an integer's"));
                 (number(Scalar::lowest(dtype)), number(Scalar::highest(dtype)))
             }
         };
@@ -206,8 +217,13 @@ mod tests {
 
     /// Ten classes.
     fn checks(allow: Allow) -> DataChecks<'static> {
-        let bound = Bound { count: 10, indexed: "softmax_cross_entropy", location: Location::Unknown };
-        DataChecks { file: Some(Path::new("data.npz")), allow, bounds: [("y".to_owned(), bound)].into() }
+        let bound =
+            Bound { count: 10, indexed: "softmax_cross_entropy", location: Location::Unknown };
+        DataChecks {
+            file: Some(Path::new("data.npz")),
+            allow,
+            bounds: [("y".to_owned(), bound)].into(),
+        }
     }
 
     fn labels() -> InputRecipe {
@@ -243,7 +259,8 @@ mod tests {
         says(&unsigned, Literal::from_vec(&[2], vec![0i8, -1]).unwrap(), "row 1: -1 is no u64");
         // NaN is not an integer, even if it is allowed.
         let allow = Allow { non_finite: true, out_of_range: true };
-        let error = checks(allow).converted(&labels(), &rows(vec![f64::NAN])).unwrap_err().to_string();
+        let error =
+            checks(allow).converted(&labels(), &rows(vec![f64::NAN])).unwrap_err().to_string();
         assert!(error.contains("row 0: NaN is no i32"), "{error}");
         let good = checks(Allow::default()).converted(&labels(), &rows(vec![9.0, 0.0])).unwrap();
         assert_eq!(good, Literal::from_vec(&[2], vec![9i32, 0]).unwrap());
@@ -252,7 +269,11 @@ mod tests {
     #[test]
     fn labels_are_below_the_number_of_classes() {
         let found = Literal::from_vec(&[3], vec![9i64, 10, -1]).unwrap();
-        says(&labels(), found.clone(), "row 1: 10 is out of range: input `y` has values from 0 to 9");
+        says(
+            &labels(),
+            found.clone(),
+            "row 1: 10 is out of range: input `y` has values from 0 to 9",
+        );
         says(&labels(), found.clone(), "--allow-out-of-range");
         let allow = Allow { out_of_range: true, ..Allow::default() };
         assert_eq!(
@@ -265,7 +286,11 @@ mod tests {
     fn floats_are_finite_before_and_after_their_transforms() {
         let plain = InputRecipe::new("x", "images");
         let images = |value: f32| Literal::from_vec(&[2, 2], vec![0.0, 1.0, 2.0, value]).unwrap();
-        says(&plain, images(f32::INFINITY), "`images` of `data.npz`, row 1, element 1: inf is not finite");
+        says(
+            &plain,
+            images(f32::INFINITY),
+            "`images` of `data.npz`, row 1, element 1: inf is not finite",
+        );
         let half = plain.clone().then(Transform::Convert(DType::F16));
         says(&half, images(1e6), "row 1, element 1: 1000000 becomes inf as f16 for input `x`");
         let scaled = plain.clone().then(Transform::Scale(Scalar::of(1e30f32)));
@@ -274,7 +299,8 @@ mod tests {
         assert!(checks(allow).converted(&plain, &images(f32::NAN)).is_ok());
         assert_eq!(non_finite_in(&images(f32::NAN), &[0]), None);
         assert!(
-            non_finite_in(&images(f32::NAN), &[0, 1]).is_some_and(|(row, value)| row == 1 && value.is_nan())
+            non_finite_in(&images(f32::NAN), &[0, 1])
+                .is_some_and(|(row, value)| row == 1 && value.is_nan())
         );
     }
 }

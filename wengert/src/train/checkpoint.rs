@@ -90,7 +90,10 @@ pub fn write(folder: &Path, variables: &Arrays, progress: &Progress) -> Result<P
     ];
     let path = path(folder, progress.step);
     let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
-    safetensors::write_checked(&path, variables.chain(extra.iter().map(|(name, literal)| (*name, literal))))?;
+    safetensors::write_checked(
+        &path,
+        variables.chain(extra.iter().map(|(name, literal)| (*name, literal))),
+    )?;
     for (_, old) in list(folder)?.into_iter().skip(KEPT) {
         fs::remove_file(&old).map_err(|error| atomic::cannot("remove", &old, &error))?;
     }
@@ -118,16 +121,22 @@ pub fn read(folder: &Path) -> Result<Option<Checkpoint>> {
     for (step, path) in list(folder)? {
         let contents = Map::open(&path)?;
         match parse(&contents, step) {
-            Ok((variables, progress)) => return Ok(Some(Checkpoint { variables, progress, path, damaged })),
+            Ok((variables, progress)) => {
+                return Ok(Some(Checkpoint { variables, progress, path, damaged }));
+            }
             Err(error) => damaged.push((path, error)),
         }
     }
     if damaged.is_empty() {
         return Ok(None);
     }
-    let list = damaged.iter().map(|(path, error)| format!("`{}`: {}", path.display(), error.message));
-    Err(Diagnostic::new(format!("every checkpoint is damaged: {}", list.collect::<Vec<_>>().join("; ")))
-        .help("restore one of the files, or begin a run in another folder"))
+    let list =
+        damaged.iter().map(|(path, error)| format!("`{}`: {}", path.display(), error.message));
+    Err(Diagnostic::new(format!(
+        "every checkpoint is damaged: {}",
+        list.collect::<Vec<_>>().join("; ")
+    ))
+    .help("restore one of the files, or begin a run in another folder"))
 }
 
 /// The contents of a checkpoint after step `step`.
@@ -178,8 +187,10 @@ mod tests {
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -189,15 +200,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         assert!(read(folder).unwrap().is_none());
-        let at = |step: u64| Progress { step, epoch_loss: 0.1, epoch_examples: 128, fingerprint: u64::MAX };
+        let at = |step: u64| Progress {
+            step,
+            epoch_loss: 0.1,
+            epoch_examples: 128,
+            fingerprint: u64::MAX,
+        };
         let variables = |step: u64| Arrays::from([("model.w".into(), Literal::from(step as f32))]);
         // The order is numeric, even if the numbers of digits differ.
         for step in [0, 7, 999_999_999, 1_000_000_000] {
             write(folder, &variables(step), &at(step)).unwrap();
         }
-        assert_eq!(names(folder), ["checkpoint-1000000000.safetensors", "checkpoint-999999999.safetensors"]);
+        assert_eq!(
+            names(folder),
+            ["checkpoint-1000000000.safetensors", "checkpoint-999999999.safetensors"]
+        );
         let newest = read(folder).unwrap().unwrap();
-        assert_eq!((newest.variables, newest.progress), (variables(1_000_000_000), at(1_000_000_000)));
+        assert_eq!(
+            (newest.variables, newest.progress),
+            (variables(1_000_000_000), at(1_000_000_000))
+        );
         assert!(newest.damaged.is_empty());
 
         let flip = |path: &Path| {
@@ -213,7 +235,10 @@ mod tests {
         assert!(*path == newest.path && error.message.contains("checksum"), "{error}");
         flip(&older.path);
         let error = read(folder).unwrap_err().message;
-        assert!(error.contains("every checkpoint is damaged") && error.contains("1000000000"), "{error}");
+        assert!(
+            error.contains("every checkpoint is damaged") && error.contains("1000000000"),
+            "{error}"
+        );
         assert_eq!(
             set_aside(&newest.path).unwrap(),
             folder.join("damaged-checkpoint-1000000000.safetensors")

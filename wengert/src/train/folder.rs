@@ -77,7 +77,10 @@ fn resume<'a>(
         observe(Event::Damaged { path, aside: &aside, why, from: &found.path });
     }
     session.set_variables(&found.variables)?;
-    Ok((found.progress, Some(Output { folder, lock, log, newest: Some((found.progress.step, found.path)) })))
+    Ok((
+        found.progress,
+        Some(Output { folder, lock, log, newest: Some((found.progress.step, found.path)) }),
+    ))
 }
 
 /// The checksum of program and recipe in the upper half, that of the data in the lower: all that
@@ -159,7 +162,12 @@ impl Output<'_> {
     }
 
     /// Writes the trained model.
-    pub(super) fn weights(&self, session: &Session, program: &Program, recipe: &Recipe) -> Result<()> {
+    pub(super) fn weights(
+        &self,
+        session: &Session,
+        program: &Program,
+        recipe: &Recipe,
+    ) -> Result<()> {
         self.lock.check()?;
         let wanted = weights::of_model(program, recipe);
         let mut variables = session.variables()?;

@@ -76,9 +76,11 @@ impl<'a> Evaluation<'a> {
         data: &Arrays,
         options: Options<'_>,
     ) -> Result<Self> {
-        let checks = DataChecks::new(program.get(&evaluate.function)?, options.data_file, options.allow);
+        let checks =
+            DataChecks::new(program.get(&evaluate.function)?, options.data_file, options.allow);
         let examples = Examples::new(&evaluate.inputs, data, &checks)?;
-        let batches = Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
+        let batches =
+            Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
         let schedule = Schedule::new(examples.count(), batches)?;
         let function = Function::new(program, &evaluate.function);
         Ok(Evaluation { recipe: evaluate, function, examples, schedule, key: recipe.key_for(0) })
@@ -98,14 +100,17 @@ impl<'a> Evaluation<'a> {
             let rows = self.schedule.rows(step);
             let outputs = self.function.run(session, self.examples.batch(rows), &self.key)?;
             for (sum, metric) in sums.iter_mut().zip(&self.recipe.metrics) {
-                let weight = if metric.aggregate == Aggregate::Mean { rows.len() as f64 } else { 1.0 };
+                let weight =
+                    if metric.aggregate == Aggregate::Mean { rows.len() as f64 } else { 1.0 };
                 *sum += weight * outputs.scalar(&metric.output)?;
             }
         }
         let count = self.examples.count() as f64;
-        let values = sums.into_iter().zip(&self.recipe.metrics).map(|(sum, metric)| match metric.aggregate {
-            Aggregate::Sum => (metric.name.clone(), sum),
-            Aggregate::Mean | Aggregate::PerExample => (metric.name.clone(), sum / count),
+        let values = sums.into_iter().zip(&self.recipe.metrics).map(|(sum, metric)| {
+            match metric.aggregate {
+                Aggregate::Sum => (metric.name.clone(), sum),
+                Aggregate::Mean | Aggregate::PerExample => (metric.name.clone(), sum / count),
+            }
         });
         let values: Vec<(String, f64)> = values.collect();
         if let Some((name, value)) = values.iter().find(|(_, value)| value.is_nan()) {
@@ -114,7 +119,11 @@ impl<'a> Evaluation<'a> {
                 Some(fault) => format!("the data are at fault: {fault}"),
                 None => "look at what the evaluation divides by, or takes the logarithm of".into(),
             };
-            return Err(diverged(format!("metric `{name}` is {value} after step {step}"), advice, output));
+            return Err(diverged(
+                format!("metric `{name}` is {value} after step {step}"),
+                advice,
+                output,
+            ));
         }
         Ok(values)
     }

@@ -55,8 +55,10 @@ impl Lock {
             return Ok(());
         }
         let folder = self.folder.display();
-        Err(Diagnostic::new(format!("the folder `{folder}` was deleted or replaced while a run was in it"))
-            .help("begin the run anew; nothing can be saved to a folder that is gone"))
+        Err(Diagnostic::new(format!(
+            "the folder `{folder}` was deleted or replaced while a run was in it"
+        ))
+        .help("begin the run anew; nothing can be saved to a folder that is gone"))
     }
 }
 
@@ -69,7 +71,8 @@ impl Drop for Lock {
 
 fn taken(folder: &Path, file: &mut File) -> Diagnostic {
     let mut text = String::new();
-    let holder = file.take(20).read_to_string(&mut text).ok().and_then(|_| text.parse::<u32>().ok());
+    let holder =
+        file.take(20).read_to_string(&mut text).ok().and_then(|_| text.parse::<u32>().ok());
     let who = holder.map_or(String::new(), |process| format!(" (process {process})"));
     Diagnostic::new(format!("another trainer{who} is in `{}`", folder.display()))
         .help("wait until it ends, or choose another folder")
@@ -78,10 +81,13 @@ fn taken(folder: &Path, file: &mut File) -> Diagnostic {
 /// An error if the path is not a regular file; a missing file is accepted.
 pub(super) fn regular(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() => {
-            Err(Diagnostic::new(format!("`{}` is no regular file", path.display()))
-                .help("a run writes to files of its own in its folder: remove it, or choose another folder"))
-        }
+        Ok(found) if !found.is_file() => Err(Diagnostic::new(format!(
+            "`{}` is no regular file",
+            path.display()
+        ))
+        .help(
+            "a run writes to files of its own in its folder: remove it, or choose another folder",
+        )),
         _ => Ok(()),
     }
 }
@@ -92,7 +98,8 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
     {
         use std::os::unix::fs::MetadataExt;
         let identity = |found: fs::Metadata| (found.dev(), found.ino());
-        let (ours, found) = (file.metadata().map(identity), fs::symlink_metadata(path).map(identity));
+        let (ours, found) =
+            (file.metadata().map(identity), fs::symlink_metadata(path).map(identity));
         ours.is_ok_and(|ours| found.is_ok_and(|found| found == ours))
     }
     #[cfg(not(unix))]

@@ -42,8 +42,10 @@ impl Log {
             _ => kept_lines(&path, after)?,
         };
         atomic::write_bytes(&path, kept.as_bytes())?;
-        let file =
-            OpenOptions::new().append(true).open(&path).map_err(|error| cannot("write", &path, &error))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .map_err(|error| cannot("write", &path, &error))?;
         Ok(Log { path, file: BufWriter::new(file) })
     }
 
@@ -88,7 +90,9 @@ fn number(value: f64) -> Value {
     let short = value as f32;
     let text = if f64::from(short) == value { format!("{short:?}") } else { format!("{value:?}") };
     match Number::from_f64(value) {
-        Some(_) => serde_json::from_str(&text).expect("the digits of a finite float are a JSON number"),
+        Some(_) => {
+            serde_json::from_str(&text).expect("the digits of a finite float are a JSON number")
+        }
         None => Value::String(text),
     }
 }
@@ -151,30 +155,37 @@ mod tests {
             for step in from + 1..=to {
                 log.step(step, step / 4, f64::from(1.0f32 / step as f32)).unwrap();
                 if step % 4 == 0 {
-                    log.evaluation(step, step / 4, &[("accuracy".into(), 0.1 * step as f64)]).unwrap();
+                    log.evaluation(step, step / 4, &[("accuracy".into(), 0.1 * step as f64)])
+                        .unwrap();
                 }
             }
             log.flush().unwrap();
             fs::read_to_string(folder.path().join(FILE)).unwrap()
         };
         let whole = write(0, 10);
-        assert!(
-            whole.starts_with(
-                "{\"step\":1,\"epoch\":0,\"loss\":1.0}\n{\"step\":2,\"epoch\":0,\"loss\":0.5}\n"
-            )
-        );
+        assert!(whole.starts_with(
+            "{\"step\":1,\"epoch\":0,\"loss\":1.0}\n{\"step\":2,\"epoch\":0,\"loss\":0.5}\n"
+        ));
         assert!(whole.contains("{\"step\":3,\"epoch\":0,\"loss\":0.33333334}\n"), "{whole}");
-        assert!(whole.contains("{\"step\":4,\"epoch\":1,\"evaluation\":{\"accuracy\":0.4}}\n"), "{whole}");
-        for (cut, after) in [(whole.len(), 6), (whole.len() - 5, 6), (whole.len() - 20, 8), (whole.len(), 10)]
+        assert!(
+            whole.contains("{\"step\":4,\"epoch\":1,\"evaluation\":{\"accuracy\":0.4}}\n"),
+            "{whole}"
+        );
+        for (cut, after) in
+            [(whole.len(), 6), (whole.len() - 5, 6), (whole.len() - 20, 8), (whole.len(), 10)]
         {
             fs::write(folder.path().join(FILE), &whole[..cut]).unwrap();
             assert_eq!(write(after, 10), whole, "cut at {cut}, resumed after {after}");
         }
         let gap = whole.replacen("{\"step\":3,\"epoch\":0,\"loss\":0.33333334}\n", "", 1);
         fs::write(folder.path().join(FILE), gap).unwrap();
-        assert!(Log::open(folder.path(), 8).unwrap_err().message.contains("has no line for step 3"));
+        assert!(
+            Log::open(folder.path(), 8).unwrap_err().message.contains("has no line for step 3")
+        );
         fs::write(folder.path().join(FILE), &whole).unwrap();
-        assert!(Log::open(folder.path(), 12).unwrap_err().message.contains("has no line for step 11"));
+        assert!(
+            Log::open(folder.path(), 12).unwrap_err().message.contains("has no line for step 11")
+        );
         fs::write(folder.path().join(FILE), "not a log\nat all\n").unwrap();
         assert!(Log::open(folder.path(), 3).unwrap_err().message.contains("line 1"));
     }

@@ -207,25 +207,32 @@ pub fn train(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<Report, TrainError> {
     recipe.verify_for(program)?;
-    let checks = DataChecks::new(program.get(&recipe.step.function)?, options.data_file, options.allow);
+    let checks =
+        DataChecks::new(program.get(&recipe.step.function)?, options.data_file, options.allow);
     let examples = Examples::new(&recipe.step.inputs, data, &checks)?;
     let mut schedule = Schedule::new(examples.count(), recipe.batches)?;
     let per_epoch = schedule.steps_per_epoch();
     let total = match options.length.unwrap_or(recipe.length) {
         Length::Steps(steps) => steps,
-        Length::Epochs(epochs) => epochs
-            .checked_mul(per_epoch)
-            .ok_or_else(|| Diagnostic::new(format!("{epochs} epochs are more steps than can be counted")))?,
+        Length::Epochs(epochs) => epochs.checked_mul(per_epoch).ok_or_else(|| {
+            Diagnostic::new(format!("{epochs} epochs are more steps than can be counted"))
+        })?,
     };
-    let mut evaluation =
-        recipe.evaluate.as_ref().map(|e| Evaluation::new(e, program, recipe, data, options)).transpose()?;
+    let mut evaluation = recipe
+        .evaluate
+        .as_ref()
+        .map(|e| Evaluation::new(e, program, recipe, data, options))
+        .transpose()?;
     let mut step = Function::new(program, &recipe.step.function);
     let (mut progress, mut output) = begin(session, program, recipe, data, options, observe)?;
     let resumed_at = progress.step;
     if progress.step > total {
-        return Err(Diagnostic::new(format!("the run has {} steps, more than {total}", progress.step))
-            .help("ask for at least as many steps or epochs as there are")
-            .into());
+        return Err(Diagnostic::new(format!(
+            "the run has {} steps, more than {total}",
+            progress.step
+        ))
+        .help("ask for at least as many steps or epochs as there are")
+        .into());
     }
     observe(Event::Start { step: progress.step, total, steps_per_epoch: per_epoch });
     let mut metrics = Vec::new();
@@ -234,7 +241,8 @@ pub fn train(
             let mut message = format!("stopped after step {} of {total}", progress.step);
             if let Some(output) = &mut output {
                 output.checkpoint(session, &progress, observe)?;
-                let newest = output.newest().map(|path| path.display().to_string()).unwrap_or_default();
+                let newest =
+                    output.newest().map(|path| path.display().to_string()).unwrap_or_default();
                 message = format!("{message} with checkpoint `{newest}`");
             }
             return Err(TrainError::Stopped(Diagnostic::new(message)));
@@ -242,14 +250,16 @@ pub fn train(
         let epoch = schedule.epoch_of(progress.step);
         let ends_epoch = schedule.ends_epoch(progress.step);
         let rows = schedule.rows(progress.step);
-        let outputs = step.run(session, examples.batch(rows), &recipe.key_for(progress.step + 1))?;
+        let outputs =
+            step.run(session, examples.batch(rows), &recipe.key_for(progress.step + 1))?;
         let loss = outputs.scalar(&recipe.step.loss)?;
         progress.step += 1;
         if !loss.is_finite() {
             let advice = match examples.non_finite(rows) {
                 Some(fault) => format!("the data are at fault: {fault}"),
                 None if progress.step == 1 => {
-                    "no update was made yet: look at the initial values and the scale of the data".into()
+                    "no update was made yet: look at the initial values and the scale of the data"
+                        .into()
                 }
                 None => ADVICE.into(),
             };
@@ -263,7 +273,10 @@ pub fn train(
         }
         observe(Event::Step { step: progress.step, epoch, loss });
         if ends_epoch {
-            observe(Event::Epoch { epoch, loss: progress.epoch_loss / progress.epoch_examples as f64 });
+            observe(Event::Epoch {
+                epoch,
+                loss: progress.epoch_loss / progress.epoch_examples as f64,
+            });
             (progress.epoch_loss, progress.epoch_examples) = (0.0, 0);
         }
         let due = |cadence: Cadence| match cadence {

@@ -19,9 +19,11 @@ use wengert_core::graph::{OutputRole, Program};
 /// Names of the variables that functions other than `init` and the training step take; empty if
 /// there is no such function.
 pub(super) fn of_model<'a>(program: &'a Program, recipe: &Recipe) -> BTreeSet<&'a str> {
-    let is_training = |name: &str| name == recipe.step.function || Some(name) == recipe.init.as_deref();
+    let is_training =
+        |name: &str| name == recipe.step.function || Some(name) == recipe.init.as_deref();
     let functions = program.functions().iter().filter(|function| !is_training(&function.name));
-    let inputs = functions.flat_map(|function| &function.inputs).filter(|input| is_variable(input.role));
+    let inputs =
+        functions.flat_map(|function| &function.inputs).filter(|input| is_variable(input.role));
     inputs.map(|input| input.name.as_str()).collect()
 }
 
@@ -65,10 +67,14 @@ pub(super) fn initialize(
 fn variables(program: &Program, session: &Session) -> BTreeMap<String, TensorType> {
     let mut found = BTreeMap::new();
     for function in program.functions() {
-        let inputs = function.inputs.iter().enumerate().filter(|(_, input)| is_variable(input.role));
+        let inputs =
+            function.inputs.iter().enumerate().filter(|(_, input)| is_variable(input.role));
         found.extend(inputs.map(|(i, input)| (input.name.clone(), function.input_type(i).clone())));
-        let outputs = function.outputs.iter().enumerate().filter(|(_, o)| o.role == OutputRole::State);
-        found.extend(outputs.map(|(i, output)| (output.name.clone(), function.output_type(i).clone())));
+        let outputs =
+            function.outputs.iter().enumerate().filter(|(_, o)| o.role == OutputRole::State);
+        found.extend(
+            outputs.map(|(i, output)| (output.name.clone(), function.output_type(i).clone())),
+        );
     }
     found.extend(session.variable_types());
     found

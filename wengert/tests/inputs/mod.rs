@@ -11,9 +11,13 @@ use wengert::random::SplitMix64;
 pub fn digits(count: usize, dtype: DType) -> (Literal, Literal) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../python-free-examples/data/digits.csv.gz");
     let table = Table::read(path, Header::Absent).unwrap();
-    let (pixels, labels) = (table.slice(0..64, dtype).unwrap(), table.column(64, DType::I32).unwrap());
-    let images: Vec<Scalar> =
-        pixels.scalars().take(64 * count).map(|s| Scalar::from_f64(dtype, s.to_f64() / 16.0)).collect();
+    let (pixels, labels) =
+        (table.slice(0..64, dtype).unwrap(), table.column(64, DType::I32).unwrap());
+    let images: Vec<Scalar> = pixels
+        .scalars()
+        .take(64 * count)
+        .map(|s| Scalar::from_f64(dtype, s.to_f64() / 16.0))
+        .collect();
     let labels: Vec<Scalar> = labels.scalars().take(count).collect();
     (
         Literal::from_scalars(dtype, &[count, 64], &images).unwrap(),

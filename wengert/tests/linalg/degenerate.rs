@@ -17,14 +17,20 @@ fn of<const N: usize>(
 }
 
 fn near(a: &[f64], b: &[f64]) {
-    assert!(a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-14), "{a:?} is not {b:?}");
+    assert!(
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-14),
+        "{a:?} is not {b:?}"
+    );
 }
 
 #[test]
 fn what_is_not_positive_definite_has_no_factor() {
-    for values in
-        [[1.0, 2.0, 2.0, 1.0], [0.0, 0.0, 0.0, 1.0], [1.0, f64::NAN, 0.0, 1.0], [-1.0, 0.0, 0.0, 1.0]]
-    {
+    for values in [
+        [1.0, 2.0, 2.0, 1.0],
+        [0.0, 0.0, 0.0, 1.0],
+        [1.0, f64::NAN, 0.0, 1.0],
+        [-1.0, 0.0, 0.0, 1.0],
+    ] {
         let l = of(2, values, |a| vec![cholesky(a)]).swap_remove(0);
         assert!(l.iter().all(|x| x.is_nan()), "{l:?}");
     }
@@ -51,7 +57,8 @@ fn a_singular_matrix_has_factors_but_no_inverse() {
 
 #[test]
 fn the_derivative_of_a_determinant_is_its_cofactors_singular_or_not() {
-    let cofactors = |rows, values: [f64; 4]| of(rows, values, |a| vec![grad(a, det)]).swap_remove(0);
+    let cofactors =
+        |rows, values: [f64; 4]| of(rows, values, |a| vec![grad(a, det)]).swap_remove(0);
     near(&cofactors(2, [1.0, 2.0, 3.0, 5.0]), &[5.0, -3.0, -2.0, 1.0]);
     near(&cofactors(2, [1.0, 2.0, 2.0, 4.0]), &[4.0, -2.0, -2.0, 1.0]);
     near(&cofactors(2, [0.0, 0.0, 0.0, 1.0]), &[1.0, 0.0, 0.0, 0.0]);

@@ -47,7 +47,8 @@ fn check(device: Device, target: &Target) {
         let mut compiled = session.load_plan(plan).unwrap();
         // Twice: state left by the first run must not affect the second.
         for _ in 0..2 {
-            let found = compiled.run(&[("x0", &a)]).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
+            let found =
+                compiled.run(&[("x0", &a)]).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
             for ((output, found), expected) in found.iter().unwrap().zip(&expected) {
                 for (x, y) in found.scalars().zip(expected.scalars()) {
                     let (x, y) = (x.to_f64(), y.to_f64());

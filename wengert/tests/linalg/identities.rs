@@ -4,7 +4,9 @@
 use super::{compute, doubles, draw, eye, function, places, spd, turned};
 use wengert::core::Op;
 use wengert::core::graph::Body;
-use wengert::linalg::{cholesky, det, eigh, eigvalsh, inv, lu, matrix_exp, qr, slogdet, solve, svd, svdvals};
+use wengert::linalg::{
+    cholesky, det, eigh, eigvalsh, inv, lu, matrix_exp, qr, slogdet, solve, svd, svdvals,
+};
 use wengert::prelude::*;
 
 /// The greatest magnitude.
@@ -51,7 +53,10 @@ fn violations(a: &Tensor) -> Vec<(&'static str, Tensor)> {
     let (factors, _, permutation) = lu(a);
     let low = factors.slice_axis(1, 0, k);
     let l = lower(&low) + eye(&low) - eye(&low) * &low;
-    check("P·a = L·U", most(&(a.gather_rows(&permutation) - l.dot(&upper(&factors.slice_axis(0, 0, k))))));
+    check(
+        "P·a = L·U",
+        most(&(a.gather_rows(&permutation) - l.dot(&upper(&factors.slice_axis(0, 0, k))))),
+    );
     check("|L| ≤ 1", (most(&l) - 1.0).max(0.0));
     for full in [false, true] {
         let (q, r) = qr(a, full);
@@ -76,7 +81,10 @@ fn violations(a: &Tensor) -> Vec<(&'static str, Tensor)> {
     check("L is triangular", most(&(lower(&l) - &l)));
     let symmetric = a + a.matrix_transpose();
     let (w, v) = eigh(&symmetric);
-    check("v·diag(w)·vᵀ = a", most(&(v.dot(&diagonal(&w)).dot(&v.matrix_transpose()) - &symmetric)));
+    check(
+        "v·diag(w)·vᵀ = a",
+        most(&(v.dot(&diagonal(&w)).dot(&v.matrix_transpose()) - &symmetric)),
+    );
     check("vᵀv = 1", orthonormal(&v));
     check("w ascends", ascends(&w));
     check("eigvalsh", most(&(eigvalsh(&symmetric) - w)));
@@ -164,8 +172,9 @@ fn derivatives_are_those_of_differences() {
             let at = |s: f64| f(&(&x[0] + &x[1] * s));
             let tangent = jvp(&x[0], &x[1], f).1;
             let steps = [at(-2.0 * h), at(-h), at(h), at(2.0 * h)];
-            let difference =
-                |i: usize| ((&steps[2][i] - &steps[1][i]) * 8.0 - (&steps[3][i] - &steps[0][i])) / (12.0 * h);
+            let difference = |i: usize| {
+                ((&steps[2][i] - &steps[1][i]) * 8.0 - (&steps[3][i] - &steps[0][i])) / (12.0 * h)
+            };
             (0..tangent.len()).flat_map(|i| [difference(i), tangent[i].clone()]).collect()
         });
         for pair in results.chunks(2) {
@@ -185,13 +194,16 @@ fn a_batch_is_each_of_its_examples() {
         // Leading axes, a map, and the derivative of a map.
         let all = compute(std::slice::from_ref(&a), |x| {
             let nested = |a: &Tensor| vmap(a, |a| vmap(a, f));
-            let gradient =
-                |a: &Tensor| grad(a, |a| f(a).iter().map(|y| (y * y).sum()).reduce(|s, t| s + t).unwrap());
+            let gradient = |a: &Tensor| {
+                grad(a, |a| f(a).iter().map(|y| (y * y).sum()).reduce(|s, t| s + t).unwrap())
+            };
             let mapped = nested(&x[0]);
             let gradients = vmap(&x[0], |a| vmap(a, gradient));
             let each = |g: &dyn Fn(&Tensor) -> Tensor| {
                 let one = |i: usize| {
-                    x[0].slice_axis(0, i / 3, i / 3 + 1).slice_axis(1, i % 3, i % 3 + 1).reshape([5usize, 5])
+                    x[0].slice_axis(0, i / 3, i / 3 + 1)
+                        .slice_axis(1, i % 3, i % 3 + 1)
+                        .reshape([5usize, 5])
                 };
                 let parts: Vec<Tensor> = (0..6)
                     .map(|i| {

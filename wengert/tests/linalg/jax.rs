@@ -5,7 +5,8 @@ use super::{doubles, draw, function, ramp, run, spd, turned};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use wengert::linalg::{
-    TriangularSolve, cholesky, det, eigh, inv, lu, matrix_exp, qr, slogdet, solve, svd, triangular_solve,
+    TriangularSolve, cholesky, det, eigh, inv, lu, matrix_exp, qr, slogdet, solve, svd,
+    triangular_solve,
 };
 use wengert::prelude::*;
 
@@ -69,7 +70,8 @@ fn cases() -> Vec<Case> {
     }
     let mut triangular: Vec<Case> = Vec::new();
     for bits in 0..16 {
-        let [left_side, lower, transpose_a, unit_diagonal] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        let [left_side, lower, transpose_a, unit_diagonal] =
+            [1, 2, 4, 8].map(|bit| bits & bit != 0);
         for n in [5, 70] {
             if n == 70 && ![0, 3, 6, 13].contains(&bits) {
                 continue;
@@ -80,7 +82,11 @@ fn cases() -> Vec<Case> {
                 vec![triangular_solve(&a, &x[1], options)]
             };
             let b = if left_side { vec![n, 3] } else { vec![3, n] };
-            triangular.push((format!("triangular_solve_{bits}_{n}"), Box::new(f), vec![vec![n, n], b]));
+            triangular.push((
+                format!("triangular_solve_{bits}_{n}"),
+                Box::new(f),
+                vec![vec![n, n], b],
+            ));
         }
     }
     triangular.extend(cases);
@@ -95,7 +101,8 @@ fn kept(values: Vec<f64>) -> Vec<f64> {
 #[test]
 fn values_and_derivatives_are_those_of_jax() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/linalg/jax.npz");
-    let wanted: BTreeMap<String, Literal> = wengert::data::read_all(&path).unwrap().into_iter().collect();
+    let wanted: BTreeMap<String, Literal> =
+        wengert::data::read_all(&path).unwrap().into_iter().collect();
     let (mut compared, mut worst) = (0, (0.0, String::new()));
     for (number, (name, f, shapes)) in cases().into_iter().enumerate() {
         let mut part = 0;
@@ -118,8 +125,9 @@ fn values_and_derivatives_are_those_of_jax() {
                 f(v).into_iter().filter(|t| t.dtype().is_float()).collect()
             };
             let floats = y.iter().filter(|t| t.dtype().is_float());
-            let extents =
-                |t: &Tensor| -> Vec<usize> { t.shape().iter().map(|d| d.as_extent().unwrap()).collect() };
+            let extents = |t: &Tensor| -> Vec<usize> {
+                t.shape().iter().map(|d| d.as_extent().unwrap()).collect()
+            };
             let c: Vec<Tensor> = floats.map(|t| Tensor::constant(next(&extents(t)))).collect();
             give("y", y);
             let t: Vec<Tensor> = t.iter().cloned().map(Tensor::constant).collect();
@@ -133,14 +141,18 @@ fn values_and_derivatives_are_those_of_jax() {
         });
         let built = built.unwrap_or_else(|e| panic!("{name}: {e}"));
         let small = shapes.iter().flatten().all(|n| *n <= 8);
-        for device in [Device::Cpu, Device::Interpreter].into_iter().take(if small { 2 } else { 1 }) {
+        for device in [Device::Cpu, Device::Interpreter].into_iter().take(if small { 2 } else { 1 })
+        {
             for (key, got) in keys.iter().zip(run(&built, device, &x)) {
                 let (got, wanted) = (kept(doubles(&got)), doubles(&wanted[key]));
                 assert_eq!(got.len(), wanted.len(), "{key}");
                 let scale = wanted.iter().fold(0f64, |s, v| s.max(v.abs())).max(1e-3);
                 for (i, (got, wanted)) in got.iter().zip(&wanted).enumerate() {
                     let error = (got - wanted).abs() / scale;
-                    assert!(error <= 1e-11, "{key}[{i}] on {device}: {got:e}, not {wanted:e}, of {scale:e}");
+                    assert!(
+                        error <= 1e-11,
+                        "{key}[{i}] on {device}: {got:e}, not {wanted:e}, of {scale:e}"
+                    );
                     compared += 1;
                     if error > worst.0 {
                         worst = (error, format!("{key}[{i}] on {device}"));
@@ -149,6 +161,9 @@ fn values_and_derivatives_are_those_of_jax() {
             }
         }
     }
-    println!("{compared} numbers; error at most {:.2e} of the array's greatest ({})", worst.0, worst.1);
+    println!(
+        "{compared} numbers; error at most {:.2e} of the array's greatest ({})",
+        worst.0, worst.1
+    );
     assert!(compared > 20_000, "{compared}");
 }

@@ -18,7 +18,8 @@ use wengert::random::SplitMix64;
 /// Numbers from [−1, 1), as `generate.py` draws them.
 fn draw(seed: u64, shape: &[usize]) -> Literal {
     let mut stream = SplitMix64::new(seed);
-    let values: Vec<f64> = (0..shape.iter().product()).map(|_| stream.unit_f64() * 2.0 - 1.0).collect();
+    let values: Vec<f64> =
+        (0..shape.iter().product()).map(|_| stream.unit_f64() * 2.0 - 1.0).collect();
     Literal::from_vec(shape, values).unwrap()
 }
 

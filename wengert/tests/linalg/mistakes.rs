@@ -21,15 +21,34 @@ fn dtypes_and_shapes_that_do_not_fit() {
         &error(&[of(DType::F16, &[3, 3])], |x| vec![cholesky(&x[0])]),
         &["cholesky of f16[3,3]", "f32 or f64", ".convert("],
     );
-    says(&error(&[of(DType::I32, &[3, 3])], |x| vec![lu(&x[0]).0]), &["lu of i32[3,3]", "f32 or f64"]);
-    says(&error(&[of(DType::F64, &[3])], |x| vec![qr(&x[0], true).1]), &["qr of f64[3]", "two axes"]);
-    says(&error(&[of(DType::F64, &[3, 2])], |x| vec![eigh(&x[0]).1]), &["eigh of f64[3,2]", "square"]);
-    says(&error(&[f32("n,n").unwrap()], |x| vec![svd(&x[0], true).1]), &["svd of f32[n,n]", "numbers"]);
+    says(
+        &error(&[of(DType::I32, &[3, 3])], |x| vec![lu(&x[0]).0]),
+        &["lu of i32[3,3]", "f32 or f64"],
+    );
+    says(
+        &error(&[of(DType::F64, &[3])], |x| vec![qr(&x[0], true).1]),
+        &["qr of f64[3]", "two axes"],
+    );
+    says(
+        &error(&[of(DType::F64, &[3, 2])], |x| vec![eigh(&x[0]).1]),
+        &["eigh of f64[3,2]", "square"],
+    );
+    says(
+        &error(&[f32("n,n").unwrap()], |x| vec![svd(&x[0], true).1]),
+        &["svd of f32[n,n]", "numbers"],
+    );
     let (a, b) = (of(DType::F64, &[3, 3]), of(DType::F64, &[2, 3]));
-    says(&error(&[a.clone(), b.clone()], |x| vec![solve(&x[0], &x[1])]), &["f64[3,3]", "f64[2,3]", "rows"]);
+    says(
+        &error(&[a.clone(), b.clone()], |x| vec![solve(&x[0], &x[1])]),
+        &["f64[3,3]", "f64[2,3]", "rows"],
+    );
     says(
         &error(&[a, b], |x| {
-            vec![triangular_solve(&x[0], &x[1], TriangularSolve { left_side: true, ..Default::default() })]
+            vec![triangular_solve(
+                &x[0],
+                &x[1],
+                TriangularSolve { left_side: true, ..Default::default() },
+            )]
         }),
         &["triangular_solve", "f64[2,3]"],
     );

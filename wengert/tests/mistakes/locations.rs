@@ -4,8 +4,8 @@
 use wengert::core::graph::{Body, Function, Padding};
 use wengert::core::op::Op;
 use wengert::models::{
-    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings, Mlp,
-    ResNet, ResNetSettings, UNet, UNetSettings,
+    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
+    Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
 use wengert::nn::{
     Activation, BatchNorm, ConvTranspose2d, Mask, RmsNorm, SelfAttention, dot_product_attention,
@@ -22,7 +22,11 @@ fn located(f: impl FnOnce(&mut FunctionBuilder)) {
     program.function("f", f).unwrap();
     for function in program.functions() {
         for input in &function.inputs {
-            check(function, function.locations.origin(input.location), &format!("input {}", input.name));
+            check(
+                function,
+                function.locations.origin(input.location),
+                &format!("input {}", input.name),
+            );
         }
         check_body(function, &function.body);
     }
@@ -127,7 +131,8 @@ fn models() {
         let mask = tokens.gt(0);
         f.output("bert", bert.pool(&bert.call(&tokens, &mask, None)));
         f.output("embedded", bert.embed(&tokens, &mask));
-        let lstm = LstmModelSettings { vocabulary: 10, embedding: 4, width: 5, layers: 2, dropout: 0.1 };
+        let lstm =
+            LstmModelSettings { vocabulary: 10, embedding: 4, width: 5, layers: 2, dropout: 0.1 };
         let lstm = f.param("lstm", LstmModel::new(&lstm));
         let (logits, _) = lstm.call(&tokens, &lstm.zero_state(6), Some(&key));
         f.output("lstm", logits);
@@ -145,7 +150,10 @@ fn models() {
         };
         let convnet = f.param("convnet", Convnet::new(&convnet));
         f.output("convnet", convnet.call(&x, Some(&key)));
-        let unet = f.param("unet", UNet::new(&UNetSettings { channels: 3, width: 2, depth: 2, classes: 3 }));
+        let unet = f.param(
+            "unet",
+            UNet::new(&UNetSettings { channels: 3, width: 2, depth: 2, classes: 3 }),
+        );
         f.output("unet", unet.call(&x));
         let settings = ResNetSettings { channels: 3, width: 2, blocks: [1, 1, 1, 1], classes: 3 };
         let resnet = ResNet::new(&settings);
@@ -177,7 +185,10 @@ fn optimisers() {
             let (gradient, norm) = clip_by_global_norm(&gradient, 1.0);
             f.output(&format!("norm_{name}"), norm);
             match name {
-                "sgd" => Sgd::new(rate.clone()).nesterov(0.9).weight_decay(0.1).step(f, &model, &gradient),
+                "sgd" => Sgd::new(rate.clone())
+                    .nesterov(0.9)
+                    .weight_decay(0.1)
+                    .step(f, &model, &gradient),
                 "adam" => Adam::new(0.1).step(f, &model, &gradient),
                 "adamw" => AdamW::new(rate.clone()).step(f, &model, &gradient),
                 _ => Muon::new(0.1).rest(AdamW::new(0.1).named("rest")).step(f, &model, &gradient),
@@ -223,14 +234,19 @@ fn operators() {
         let clipped = |x: &Tensor| with_derivative(x, |ct| ct.clamp(-1.0, 1.0));
         f.output("clipped", grad(&x, |x| clipped(x).sum()));
         f.output("called", call("name", &x, |x| x.exp()));
-        f.output("kept", grad(&x, |x| checkpoint(Checkpoint::nothing(), x, |x| x.sin().exp()).sum()));
+        f.output(
+            "kept",
+            grad(&x, |x| checkpoint(Checkpoint::nothing(), x, |x| x.sin().exp()).sum()),
+        );
         let a = f.input("a", f64("3,3"));
         let solve = |map: &dyn Fn(&Tensor) -> Tensor, b: &Tensor| {
             control::while_at_most(9, b, |x| map(x).sum().lt(1.0), |x| x + (b - map(x)) * 0.1)
         };
         f.output(
             "solved",
-            grad(&x, |b| custom_linear_solve(|x: &Tensor| a.dot(x), b, solve, TransposeSolve::Same).sum()),
+            grad(&x, |b| {
+                custom_linear_solve(|x: &Tensor| a.dot(x), b, solve, TransposeSolve::Same).sum()
+            }),
         );
         let root = |c: &Tensor| {
             custom_root(
@@ -261,7 +277,9 @@ fn loops_and_maps() {
             grad(&x, |x| control::while_at_most(5, x, |x| x.sum().lt(1.0), |x| x * 2.0).sum()),
             grad(&x, |x| control::while_checkpointed(2, x, |x| x.sum().lt(1.0), |x| x * 2.0).sum()),
             grad(&x, |x| control::cond(&n.gt(0), || x.sin(), || x.cos()).sum()),
-            grad(&x, |x| control::switch(&n, vec![Box::new(|| x.sin()), Box::new(|| x.cos())]).sum()),
+            grad(&x, |x| {
+                control::switch(&n, vec![Box::new(|| x.sin()), Box::new(|| x.cos())]).sum()
+            }),
             grad(&x, |x| control::associative_scan(x, |a, b| a * b).sum()),
             grad(&x, |x| control::associative_scan_reverse(x, |a, b| a * b).sum()),
             grad(&x, |x| control::map(x, |x| x.exp()).sum()),

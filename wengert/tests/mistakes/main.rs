@@ -54,7 +54,8 @@ fn says(message: String, expected: &str) {
 fn unindented(text: &str) -> String {
     let text = text.trim_start_matches('\n').trim_end();
     let indentation = text.len() - text.trim_start().len();
-    let lines: Vec<&str> = text.lines().map(|line| line.get(indentation..).unwrap_or_default()).collect();
+    let lines: Vec<&str> =
+        text.lines().map(|line| line.get(indentation..).unwrap_or_default()).collect();
     lines.join("\n")
 }
 
@@ -62,7 +63,8 @@ fn unindented(text: &str) -> String {
 /// closing brace at the margin.
 fn test_around(source: &str, inside: usize) -> impl Iterator<Item = (usize, &str)> {
     let lines: Vec<&str> = source.lines().collect();
-    let begin = lines[..inside].iter().rposition(|l| *l == "#[test]").expect("the message is of a test");
+    let begin =
+        lines[..inside].iter().rposition(|l| *l == "#[test]").expect("the message is of a test");
     let end = lines.iter().skip(inside).position(|l| *l == "}").map_or(lines.len(), |i| i + inside);
     (begin..end).map(move |i| (i + 1, lines[i]))
 }
@@ -75,7 +77,8 @@ fn without_columns(message: &str) -> String {
     for part in parts {
         let line = part.bytes().take_while(u8::is_ascii_digit).count();
         let rest = &part[line..];
-        let column = rest.strip_prefix(':').map_or(0, |r| r.bytes().take_while(u8::is_ascii_digit).count());
+        let column =
+            rest.strip_prefix(':').map_or(0, |r| r.bytes().take_while(u8::is_ascii_digit).count());
         text.push_str(".rs:");
         text.push_str(&part[..line]);
         text.push_str(if column > 0 { &rest[column + 1..] } else { rest });

@@ -3,7 +3,8 @@
 use crate::says;
 use wengert::prelude::*;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
+    StepRecipe,
 };
 
 /// A program with a training step over the inputs `x` and `y`, and a recipe for it.
@@ -106,7 +107,8 @@ fn batches_of_nothing() {
 
 #[test]
 fn a_metric_of_an_output_that_is_not_there() {
-    let metric = Metric { name: "accuracy".into(), output: "correct".into(), aggregate: Aggregate::Mean };
+    let metric =
+        Metric { name: "accuracy".into(), output: "correct".into(), aggregate: Aggregate::Mean };
     let evaluate = |r: &mut Recipe| {
         r.evaluate = Some(EvaluateRecipe {
             function: "train_step".into(),

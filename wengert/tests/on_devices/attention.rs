@@ -13,7 +13,8 @@ use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
 /// More positions than a block has, and a head width that is not a power of two.
-const SMALL: GptSettings = GptSettings { vocabulary: 19, positions: 70, width: 48, heads: 2, layers: 2 };
+const SMALL: GptSettings =
+    GptSettings { vocabulary: 19, positions: 70, width: 48, heads: 2, layers: 2 };
 
 /// The loss, and its gradient by every parameter. Layers compute in `dtype`.
 fn gradient(batch: usize, dtype: DType) -> Program {
@@ -43,7 +44,9 @@ fn given(program: &Program, batch: usize) -> Vec<Literal> {
         Literal::from_vec(&[batch, SMALL.positions], all).unwrap()
     };
     let mut given = vec![tokens(), tokens()];
-    given.extend((2..function.inputs.len()).map(|i| values(function.input_type(i), 0.3, &mut stream)));
+    given.extend(
+        (2..function.inputs.len()).map(|i| values(function.input_type(i), 0.3, &mut stream)),
+    );
     given
 }
 
@@ -61,9 +64,14 @@ fn attentions(plan: &Plan) -> Vec<&Attention> {
 fn a_gpt_has_no_scores_on_gpus() {
     for dtype in [DType::F32, DType::BF16, DType::F16] {
         let program = gradient(4, dtype);
-        let plan =
-            compile(&program, "gradient", &Binding::new(), &Target::cuda("sm_80"), &Options::default())
-                .unwrap();
+        let plan = compile(
+            &program,
+            "gradient",
+            &Binding::new(),
+            &Target::cuda("sm_80"),
+            &Options::default(),
+        )
+        .unwrap();
         let calls = attentions(&plan);
         assert_eq!(calls.len(), 2 * SMALL.layers);
         assert!(calls.iter().all(|a| a.packed && a.causal && a.dtype == dtype), "{calls:?}");
@@ -75,7 +83,8 @@ fn a_gpt_has_no_scores_on_gpus() {
 
 fn a_gpt_on(device: Device) {
     let program = gradient(1, DType::F32);
-    let found = check::device(device, &program, "gradient", &Binding::new(), &given(&program, 1)).unwrap();
+    let found =
+        check::device(device, &program, "gradient", &Binding::new(), &given(&program, 1)).unwrap();
     assert!(!matches!(found, Finding::Bad(_)), "{found:?}");
 }
 

@@ -63,16 +63,31 @@ struct Run {
 impl Run {
     fn on(device: Device) -> Run {
         let part = std::env::var("WENGERT_TEST_PART").map_or((0, 1), |text| {
-            let numbers = text.split_once('/').map(|(n, of)| (n.parse::<usize>(), of.parse::<usize>()));
-            let Some((Ok(n), Ok(of))) = numbers else { panic!("WENGERT_TEST_PART is `{text}`, not N/PARTS") };
+            let numbers =
+                text.split_once('/').map(|(n, of)| (n.parse::<usize>(), of.parse::<usize>()));
+            let Some((Ok(n), Ok(of))) = numbers else {
+                panic!("WENGERT_TEST_PART is `{text}`, not N/PARTS")
+            };
             assert!((1..=of).contains(&n), "there is no part {text}");
             (n - 1, of)
         });
-        Run { device, target: target(device), part, functions: 0, compared: [0; 2], wrong: Vec::new() }
+        Run {
+            device,
+            target: target(device),
+            part,
+            functions: 0,
+            compared: [0; 2],
+            wrong: Vec::new(),
+        }
     }
 
     /// Compares a function's outputs with both interpreters. `name` describes an output.
-    fn compare(&mut self, function: &Function, operands: &[Literal], name: &dyn Fn(&str) -> String) {
+    fn compare(
+        &mut self,
+        function: &Function,
+        operands: &[Literal],
+        name: &dyn Fn(&str) -> String,
+    ) {
         self.functions += 1;
         if (self.functions - 1) % self.part.1 != self.part.0 {
             return;
@@ -82,7 +97,8 @@ impl Run {
         let input = |name: &String| function.inputs.iter().position(|i| i.name == *name);
         let values = plan.inputs.iter().map(|i| operands[input(&i.name).unwrap()].clone());
         let values: Vec<Literal> = values.collect();
-        let given: Vec<(&str, &Literal)> = plan.inputs.iter().map(|i| i.name.as_str()).zip(&values).collect();
+        let given: Vec<(&str, &Literal)> =
+            plan.inputs.iter().map(|i| i.name.as_str()).zip(&values).collect();
         let run = || {
             let mut session = Session::open(self.device)?;
             session.load_plan(plan.clone())?.run(&given)?.into_values()
@@ -91,12 +107,16 @@ impl Run {
             Ok(found) => found,
             Err(error) => {
                 let names: Vec<String> = plan.outputs.iter().map(|o| name(&o.name)).collect();
-                return self.wrong.push(format!("{error}, where {} are computed", names.join(", ")));
+                return self
+                    .wrong
+                    .push(format!("{error}, where {} are computed", names.join(", ")));
             }
         };
-        let exact = (!has_calls(&plan)).then(|| plan::interpret(&plan, &values, &[]).unwrap().outputs);
+        let exact =
+            (!has_calls(&plan)).then(|| plan::interpret(&plan, &values, &[]).unwrap().outputs);
         let near = interpret::run(function, operands).unwrap();
-        let position = |name: &String| function.outputs.iter().position(|o| o.name == *name).unwrap();
+        let position =
+            |name: &String| function.outputs.iter().position(|o| o.name == *name).unwrap();
         for (n, (output, found)) in plan.outputs.iter().zip(&found).enumerate() {
             let what = || format!("{} ({}) on {}", name(&output.name), output.name, self.device);
             if let Some(expected) = exact.as_ref().map(|exact| &exact[n])
@@ -104,7 +124,8 @@ impl Run {
             {
                 self.wrong.push(format!("{}: {found}\nexpected {expected}", what()));
             }
-            if let Some((i, a, b)) = check::deviation(found, &near[position(&output.name)]).unwrap() {
+            if let Some((i, a, b)) = check::deviation(found, &near[position(&output.name)]).unwrap()
+            {
                 self.wrong.push(format!("{}, element {i}: {a}, the interpreter has {b}", what()));
             }
             self.compared[usize::from(exact.is_none())] += 1;
@@ -114,8 +135,17 @@ impl Run {
     /// Fails if there was a failure, or if too few outputs were compared.
     fn finish(self, least: [usize; 2]) {
         let Run { part, compared: [exact, near], wrong, .. } = self;
-        assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), exact + near, wrong.join("\n"));
-        assert!(part.1 > 1 || (exact >= least[0] && near >= least[1]), "{exact} and {near} are few");
+        assert!(
+            wrong.is_empty(),
+            "{} of {} are wrong:\n{}",
+            wrong.len(),
+            exact + near,
+            wrong.join("\n")
+        );
+        assert!(
+            part.1 > 1 || (exact >= least[0] && near >= least[1]),
+            "{exact} and {near} are few"
+        );
     }
 }
 
@@ -125,8 +155,11 @@ fn every_op_and_sample_in_every_float_dtype(device: Device) {
         let target = run.target.clone();
         for (_, batch) in batches(dtype, MOST, |function| has_calls(&compiled(function, &target))) {
             let Batch { names, function, operands } = &batch;
-            let number = |output: &str| output.strip_prefix('s')?.split('.').next()?.parse::<usize>().ok();
-            run.compare(function, operands, &|output| names[number(output).expect("`sn.yi`")].clone());
+            let number =
+                |output: &str| output.strip_prefix('s')?.split('.').next()?.parse::<usize>().ok();
+            run.compare(function, operands, &|output| {
+                names[number(output).expect("`sn.yi`")].clone()
+            });
         }
     }
     assert!(run.functions < 100, "{} modules: batches are too small", run.functions);

@@ -23,7 +23,8 @@ fn corpus(target: &str) -> Vec<Plan> {
     let mut plans = Vec::new();
     for text in CORPUS {
         let lines: Vec<&str> = text.lines().collect();
-        let starts: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
+        let starts: Vec<usize> =
+            (0..lines.len()).filter(|i| lines[*i].starts_with("plan ")).collect();
         for (i, start) in starts.iter().enumerate() {
             let end = starts.get(i + 1).copied().unwrap_or(lines.len());
             let case = lines[*start..end].join("\n");
@@ -44,7 +45,11 @@ fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
         .map(|_| {
             *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let small = (*state >> 60) as i64 - 3;
-            if dtype == DType::Bool { Scalar::of(small > 4) } else { Scalar::from_i64(dtype, small) }
+            if dtype == DType::Bool {
+                Scalar::of(small > 4)
+            } else {
+                Scalar::from_i64(dtype, small)
+            }
         })
         .collect();
     Literal::from_scalars(dtype, shape, &values).unwrap()
@@ -55,11 +60,13 @@ fn every_plan(device: Device) {
     let mut compared = 0;
     for plan in corpus(&target) {
         let mut session = Session::open(device).unwrap();
-        let mut compiled = session.load_plan(plan.clone()).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+        let mut compiled =
+            session.load_plan(plan.clone()).unwrap_or_else(|e| panic!("{e}\n{plan}"));
         for seed in 1..5 {
             let mut state = seed;
             let values = plan.inputs.iter().map(|i| &plan.values[i.value]);
-            let inputs: Vec<Literal> = values.map(|v| random(v.dtype, &v.shape, &mut state)).collect();
+            let inputs: Vec<Literal> =
+                values.map(|v| random(v.dtype, &v.shape, &mut state)).collect();
             let variables: Vec<Option<Literal>> = plan
                 .variables
                 .iter()

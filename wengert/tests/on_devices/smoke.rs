@@ -143,8 +143,10 @@ fn programs(case: &Case) -> Vec<Program> {
     let program = parse_program(case.text, case.name).unwrap();
     let function = program.get("f").unwrap();
     let is_float = |i: &usize| function.input_type(*i).dtype.is_float();
-    let wrt: Vec<String> =
-        (0..function.inputs.len()).filter(is_float).map(|i| function.inputs[i].name.clone()).collect();
+    let wrt: Vec<String> = (0..function.inputs.len())
+        .filter(is_float)
+        .map(|i| function.inputs[i].name.clone())
+        .collect();
     let wrt: Vec<&str> = wrt.iter().map(String::as_str).collect();
     let mut programs = Vec::new();
     if case.gradient {
@@ -209,7 +211,8 @@ fn check(case: &Case, device: Device) {
         let what = format!("{}{} on {device}", if n == 1 { "gradient of " } else { "" }, case.name);
         let function = program.get("f").unwrap();
         let given = given(function);
-        let given: Vec<(&str, &Literal)> = given.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        let given: Vec<(&str, &Literal)> =
+            given.iter().map(|(name, value)| (name.as_str(), value)).collect();
         let usual = DeviceOptions::default();
         let expected = runs(Device::Cpu, &usual, program, &given, 1, false).unwrap().remove(0);
         let mut found = Vec::new();
@@ -217,19 +220,32 @@ fn check(case: &Case, device: Device) {
             let step_by_step = DeviceOptions { capture: false, ..DeviceOptions::default() };
             for (options, repeats) in [(&step_by_step, false), (&usual, false), (&usual, true)] {
                 let results = runs(device, options, program, &given, 2, repeats);
-                found.extend(results.unwrap_or_else(|e| panic!("{what}, capture {}: {e}", options.capture)));
+                found.extend(
+                    results.unwrap_or_else(|e| panic!("{what}, capture {}: {e}", options.capture)),
+                );
             }
         } else {
-            found = runs(device, &usual, program, &given, 1, false).unwrap_or_else(|e| panic!("{what}: {e}"));
+            found = runs(device, &usual, program, &given, 1, false)
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
         }
-        assert!(found.iter().all(|other| *other == found[0]), "{what}: runs differ, captured or not");
-        for (output, (found, expected)) in function.outputs.iter().zip(found[0].iter().zip(&expected)) {
+        assert!(
+            found.iter().all(|other| *other == found[0]),
+            "{what}: runs differ, captured or not"
+        );
+        for (output, (found, expected)) in
+            function.outputs.iter().zip(found[0].iter().zip(&expected))
+        {
             let (found, expected) = (floats(found), floats(expected));
             let greatest = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
             let differences = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
-            let off = differences.fold(0.0, |most: f64, x| if x > most || x.is_nan() { x } else { most });
+            let off =
+                differences.fold(0.0, |most: f64, x| if x > most || x.is_nan() { x } else { most });
             let allowed = tolerance(function) * greatest;
-            assert!(greatest > 0.0 && off <= allowed, "{what}, {}: {off} of {greatest}", output.name);
+            assert!(
+                greatest > 0.0 && off <= allowed,
+                "{what}, {}: {off} of {greatest}",
+                output.name
+            );
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Tally, arrays};
 use wengert::control::{
-    associative_scan, associative_scan_reverse, cond, fold, fori, fori_upto, map, scan, scan_checkpointed,
-    scan_reverse, switch, while_at_most, while_checkpointed,
+    associative_scan, associative_scan_reverse, cond, fold, fori, fori_upto, map, scan,
+    scan_checkpointed, scan_reverse, switch, while_at_most, while_checkpointed,
 };
 use wengert::prelude::*;
 
@@ -62,13 +62,18 @@ const PROGRAMS: &[(&str, Program)] = &[
     }),
     ("backwards", |at| {
         let init = (at.h.clone(), row(at.w, 1));
-        let ((a, b), all) =
-            scan_reverse(&init, at.x, |(a, b), x| (((a * row(at.w, 0) + b).sin(), a * x), (-(a * a)).exp()));
+        let ((a, b), all) = scan_reverse(&init, at.x, |(a, b), x| {
+            (((a * row(at.w, 0) + b).sin(), a * x), (-(a * a)).exp())
+        });
         vec![a, b, all]
     }),
-    ("counted", |at| vec![fori(6usize, at.h, |i, h| (h * row(at.w, 0) + float(i) * row(at.x, 1)).sin())]),
+    ("counted", |at| {
+        vec![fori(6usize, at.h, |i, h| (h * row(at.w, 0) + float(i) * row(at.x, 1)).sin())]
+    }),
     ("bounded", |at| {
-        vec![fori_upto(at.n, 5usize, at.h, |i, h| (times(h, at.w) + at.x.dynamic_index_in_dim(i, 0)).tanh())]
+        vec![fori_upto(at.n, 5usize, at.h, |i, h| {
+            (times(h, at.w) + at.x.dynamic_index_in_dim(i, 0)).tanh()
+        })]
     }),
     ("mapped", |at| {
         let (a, b) = map(at.x, |x| {
@@ -81,7 +86,8 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("chosen", |at| {
         let first = row(at.h, 0);
         let then = cond(&above(&first, -10.0), || times(at.h, at.w).sin(), || at.h * at.h);
-        let other = cond(&above(&first, 10.0), || times(at.h, at.w).sin(), || at.h * at.h * row(at.x, 0));
+        let other =
+            cond(&above(&first, 10.0), || times(at.h, at.w).sin(), || at.h * at.h * row(at.x, 0));
         vec![then, other]
     }),
     ("switched", |at| {
@@ -107,10 +113,12 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("halving", |at| vec![while_at_most(20usize, at.h, halving_goes_on, |h| halving_step(at, h))]),
     ("halving", |at| vec![while_checkpointed(3, at.h, halving_goes_on, |h| halving_step(at, h))]),
     ("prefixes", |at| {
-        let compose = |f: &(Tensor, Tensor), g: &(Tensor, Tensor)| (&g.0 * &f.0, &g.0 * &f.1 + &g.1);
+        let compose =
+            |f: &(Tensor, Tensor), g: &(Tensor, Tensor)| (&g.0 * &f.0, &g.0 * &f.1 + &g.1);
         let along = |v: &Tensor| v.broadcast_in_dim(at.x.shape().to_vec(), &[1]);
         let forward = associative_scan(&(at.x.sin(), at.x * along(at.h)), compose);
-        let backward = associative_scan_reverse(&(at.x.cos(), at.x * along(&row(at.w, 0))), compose);
+        let backward =
+            associative_scan_reverse(&(at.x.cos(), at.x * along(&row(at.w, 0))), compose);
         vec![forward.0, forward.1, backward.0, backward.1]
     }),
 ];

@@ -15,7 +15,8 @@ fn transforms_and_their_derivatives_are_those_of_jax() {
         let types: Vec<TensorType> = inputs.map(Literal::ty).collect();
         tally.compare(name, &types, f, &arrays);
     };
-    let parts = |all: [(Tensor, Tensor); 2]| all.into_iter().flat_map(|(re, im)| [re, im]).collect();
+    let parts =
+        |all: [(Tensor, Tensor); 2]| all.into_iter().flat_map(|(re, im)| [re, im]).collect();
     for n in LENGTHS {
         compare(&format!("fft{n}"), &|v| {
             let z = (v[0].clone(), v[1].clone());

@@ -46,7 +46,9 @@ fn exact<'a, B>() -> Cg<'a, B> {
 type Program = fn(&Tensor, &Tensor) -> Vec<Tensor>;
 
 const PROGRAMS: &[(&str, Program)] = &[
-    ("solved", |b, w| vec![custom_linear_solve(map_of(w), &(b * row(w, 0)), iterate, TransposeSolve::Same)]),
+    ("solved", |b, w| {
+        vec![custom_linear_solve(map_of(w), &(b * row(w, 0)), iterate, TransposeSolve::Same)]
+    }),
     ("solved", |b, w| {
         vec![custom_linear_solve(map_of(w), &(b * row(w, 0)), iterate, TransposeSolve::By(&fixed))]
     }),
@@ -64,8 +66,9 @@ const PROGRAMS: &[(&str, Program)] = &[
     }),
     ("trees", |b, w| {
         let along = |x: Tensor, like: &Tensor| x.broadcast_in_dim(like.shape().to_vec(), &[]);
-        let map =
-            |(x, y): &(Tensor, Tensor)| (x * 3.0 + w * along(y.sum(), w), y * 5.0 + along((w * x).sum(), y));
+        let map = |(x, y): &(Tensor, Tensor)| {
+            (x * 3.0 + w * along(y.sum(), w), y * 5.0 + along((w * x).sum(), y))
+        };
         let (x, y) = exact().solve(map, &(w * b.broadcast_to(w.shape()), b.sin()));
         vec![x, y]
     }),

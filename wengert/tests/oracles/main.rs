@@ -20,8 +20,8 @@ use wengert::prelude::*;
 /// 0.5 is correct rounding.
 fn bound(op: &str, dtype: DType) -> f64 {
     let f64s = match op {
-        "neg" | "abs" | "square" | "reciprocal" | "sqrt" | "add" | "sub" | "mul" | "div" | "rem" | "max"
-        | "min" => 0.5,
+        "neg" | "abs" | "square" | "reciprocal" | "sqrt" | "add" | "sub" | "mul" | "div"
+        | "rem" | "max" | "min" => 0.5,
         "erf_inv" => 3.0,
         "lgamma" | "digamma" => 8.0,
         _ => 2.0,
@@ -63,7 +63,8 @@ fn ulp(value: f64, dtype: DType) -> f64 {
 }
 
 fn op(name: &str) -> Op {
-    Op::from_attributes(name, BTreeMap::<String, Attribute>::new()).unwrap_or_else(|e| panic!("{e}"))
+    Op::from_attributes(name, BTreeMap::<String, Attribute>::new())
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn run(function: Function, device: Device, inputs: &[(String, Literal)]) -> Vec<Literal> {
@@ -93,13 +94,17 @@ fn functions_of_one_and_two_numbers_have_the_values_of_fifty_digits() {
                     x.map(|(i, l)| f.input(&format!("x{i}"), l.ty().with_dtype(dtype))).collect();
                 f.output("y", Tensor::apply(op(name), &x.iter().collect::<Vec<_>>()));
             });
-            let given: Vec<(String, Literal)> =
-                operands.iter().enumerate().map(|(i, l)| (format!("x{i}"), l.convert(dtype))).collect();
+            let given: Vec<(String, Literal)> = operands
+                .iter()
+                .enumerate()
+                .map(|(i, l)| (format!("x{i}"), l.convert(dtype)))
+                .collect();
             let got = doubles(&run(function.unwrap(), Device::Cpu, &given)[0]);
             let points: Vec<Vec<f64>> = given.iter().map(|(_, l)| doubles(l)).collect();
             for (i, got) in got.iter().enumerate() {
                 // A point outside the dtype's range is skipped, and so is a result that overflows.
-                let exact_points = points.iter().zip(&operands).all(|(p, o)| p[i] == o.get(i).to_f64());
+                let exact_points =
+                    points.iter().zip(&operands).all(|(p, o)| p[i] == o.get(i).to_f64());
                 let limit = Scalar::from_f64(dtype, high[i]).to_f64();
                 if !exact_points || !limit.is_finite() {
                     continue;
@@ -133,10 +138,14 @@ fn derivatives_of_functions_of_one_and_two_numbers_are_exact_to_nine_digits() {
     for name in arrays.keys().filter_map(|k| k.strip_suffix(".y")) {
         let part = |key: &str| arrays.get(&format!("{name}.{key}"));
         let x = part("x").unwrap().clone();
-        let operands: Vec<Literal> = [Some(x.clone()), part("z").cloned()].into_iter().flatten().collect();
+        let operands: Vec<Literal> =
+            [Some(x.clone()), part("z").cloned()].into_iter().flatten().collect();
         let function = FunctionBuilder::build("f", |f| {
-            let v: Vec<Tensor> =
-                operands.iter().enumerate().map(|(i, l)| f.input(&format!("x{i}"), l.ty())).collect();
+            let v: Vec<Tensor> = operands
+                .iter()
+                .enumerate()
+                .map(|(i, l)| f.input(&format!("x{i}"), l.ty()))
+                .collect();
             let apply = |v: &[Tensor]| Tensor::apply(op(name), &v.iter().collect::<Vec<_>>());
             for i in 0..v.len() {
                 let with = |t: &Tensor| {
@@ -159,7 +168,8 @@ fn derivatives_of_functions_of_one_and_two_numbers_are_exact_to_nine_digits() {
                 let wanted = doubles(part(key).unwrap());
                 for (i, (got, wanted)) in doubles(&got).iter().zip(&wanted).enumerate() {
                     let error = (got - wanted).abs() / wanted.abs().max(1e-30);
-                    let place = format!("{name}.{key} at {} on {device}", operands[0].get(i).to_f64());
+                    let place =
+                        format!("{name}.{key} at {} on {device}", operands[0].get(i).to_f64());
                     assert!(
                         error <= 1e-9 || (got - wanted).abs() < 1e-15,
                         "{place}: {got:e}, not {wanted:e}"
@@ -255,7 +265,8 @@ impl Tally {
         arrays: &BTreeMap<String, Literal>,
     ) {
         let (function, keys) = with_derivatives(name, types, f, arrays);
-        let inputs = (0..types.len()).map(|i| (format!("x{i}"), arrays[&format!("{name}.x{i}")].clone()));
+        let inputs =
+            (0..types.len()).map(|i| (format!("x{i}"), arrays[&format!("{name}.x{i}")].clone()));
         let inputs: Vec<(String, Literal)> = inputs.collect();
         for device in [Device::Interpreter, Device::Cpu] {
             for (key, got) in keys.iter().zip(run(function.clone(), device, &inputs)) {
@@ -294,7 +305,11 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
         "d",
         "0 at 0, the middle of the slopes on both sides, where JAX takes the right one; a NaN remains one",
     ),
-    ("digamma", "d", "0 at +∞ and 1/x far out, where JAX has NaN and 0; NaN at −∞, among the poles"),
+    (
+        "digamma",
+        "d",
+        "0 at +∞ and 1/x far out, where JAX has NaN and 0; NaN at −∞, among the poles",
+    ),
     ("max", "d", "a NaN takes the cotangent along, from whichever operand it comes; JAX drops it"),
     ("max", "e", "likewise"),
     ("min", "d", "likewise"),
@@ -313,8 +328,11 @@ fn edges_are_those_of_jax_or_documented() {
         let part = |key: &str| arrays.get(&format!("{name}.{key}"));
         let operands: Vec<Literal> = ["x", "z"].iter().filter_map(|k| part(k).cloned()).collect();
         let function = FunctionBuilder::build("f", |f| {
-            let v: Vec<Tensor> =
-                operands.iter().enumerate().map(|(i, l)| f.input(&format!("x{i}"), l.ty())).collect();
+            let v: Vec<Tensor> = operands
+                .iter()
+                .enumerate()
+                .map(|(i, l)| f.input(&format!("x{i}"), l.ty()))
+                .collect();
             let apply = |v: &[Tensor]| Tensor::apply(op(name), &v.iter().collect::<Vec<_>>());
             f.output("y", apply(&v));
             for i in 0..v.len() {
@@ -353,8 +371,9 @@ fn edges_are_those_of_jax_or_documented() {
             }
         }
     }
-    let documented =
-        |(op, part, _): &&(&str, String, String)| OTHERWISE.iter().any(|(o, p, _)| o == op && p == part);
+    let documented = |(op, part, _): &&(&str, String, String)| {
+        OTHERWISE.iter().any(|(o, p, _)| o == op && p == part)
+    };
     for (op, part, what) in &differences {
         println!("{op}.{part} at {what}");
     }
@@ -365,7 +384,10 @@ fn edges_are_those_of_jax_or_documented() {
         unknown.len()
     );
     for (op, part, _) in OTHERWISE {
-        assert!(differences.iter().any(|(o, p, _)| o == op && p == part), "{op}.{part} is as JAX has it");
+        assert!(
+            differences.iter().any(|(o, p, _)| o == op && p == part),
+            "{op}.{part} is as JAX has it"
+        );
     }
 }
 

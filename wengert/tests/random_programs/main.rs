@@ -47,8 +47,10 @@ fn samples() -> Vec<Sample> {
         let operands: Vec<Literal> = (0..s.operands.len()).map(|i| operand(s, i)).collect();
         let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();
         let Ok(results) = s.infer(&types) else { return false };
-        let finite =
-            operands.iter().flat_map(|l| l.scalars().collect::<Vec<_>>()).all(|s| s.to_f64().is_finite());
+        let finite = operands
+            .iter()
+            .flat_map(|l| l.scalars().collect::<Vec<_>>())
+            .all(|s| s.to_f64().is_finite());
         let small = |ty: &TensorType| ty.elements().is_some_and(|n| (1..=600).contains(&n));
         // The rounding of tangents is not linear, so the two modes round differently.
         let left_out = s.op.name() == "reduce_precision";
@@ -74,7 +76,8 @@ fn chain(samples: &[Sample], seed: u64, inputs: &[Tensor]) -> Tensor {
             (0..sample.operands.len()).map(|i| choose(sample, i, &values, &mut random)).collect();
         let types: Vec<TensorType> = operands.iter().map(|t| t.ty().clone()).collect();
         let regions = sample.regions(&types);
-        let results = Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), regions);
+        let results =
+            Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), regions);
         for result in results.into_iter().filter(|t| t.dtype() == DType::F64) {
             let shape: Vec<usize> = result.ty().extents().unwrap();
             let weights = Tensor::constant(random.literal(&shape));
@@ -88,9 +91,13 @@ fn chain(samples: &[Sample], seed: u64, inputs: &[Tensor]) -> Tensor {
 /// The value that replaces a sample's operand.
 fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> Tensor {
     let given = operand(sample, i);
-    let SampleOperand::Float { low, high, .. } = sample.operands[i] else { return Tensor::constant(given) };
-    let same: Vec<&Tensor> =
-        values.iter().filter(|t| t.ty().elements() == Some(given.shape().iter().product())).collect();
+    let SampleOperand::Float { low, high, .. } = sample.operands[i] else {
+        return Tensor::constant(given);
+    };
+    let same: Vec<&Tensor> = values
+        .iter()
+        .filter(|t| t.ty().elements() == Some(given.shape().iter().product()))
+        .collect();
     let shape: Vec<_> = given.shape().iter().map(|e| (*e).into()).collect();
     let value = match same.len() {
         // A scalar operand is the sum of some value.
@@ -121,7 +128,8 @@ fn differentiated(samples: &[Sample], seed: u64) -> (Function, Vec<(String, Lite
         f.output("along", along);
         let terms: Vec<Tensor> = gradient.iter().zip(&t).map(|(g, t)| (g * t).sum()).collect();
         f.output("inner", terms.iter().fold(Tensor::constant(0.0f64), |a, b| a + b));
-        let sizes: Vec<Tensor> = gradient.iter().zip(&t).map(|(g, t)| (g * t).abs().sum()).collect();
+        let sizes: Vec<Tensor> =
+            gradient.iter().zip(&t).map(|(g, t)| (g * t).abs().sum()).collect();
         f.output("size", sizes.iter().fold(Tensor::constant(0.0f64), |a, b| a + b));
         for (i, g) in gradient.iter().enumerate() {
             f.output(&format!("d{i}"), g);
@@ -130,24 +138,36 @@ fn differentiated(samples: &[Sample], seed: u64) -> (Function, Vec<(String, Lite
     (function.unwrap_or_else(|e| panic!("program {seed}: {e}")), inputs)
 }
 
-fn run(function: &Function, device: Device, inputs: &[(String, Literal)]) -> Result<Vec<Literal>, String> {
+fn run(
+    function: &Function,
+    device: Device,
+    inputs: &[(String, Literal)],
+) -> Result<Vec<Literal>, String> {
     let program = graph::Program::from_functions(vec![function.clone()]).unwrap();
     let inputs: Vec<(&str, &Literal)> = inputs.iter().map(|(n, l)| (n.as_str(), l)).collect();
-    let outputs =
-        Session::open(device).unwrap().compile(&program, "f", bind!()).and_then(|mut f| f.run(&inputs));
+    let outputs = Session::open(device)
+        .unwrap()
+        .compile(&program, "f", bind!())
+        .and_then(|mut f| f.run(&inputs));
     outputs.and_then(Outputs::into_values).map_err(|e| format!("{device}: {e}\n{function}"))
 }
 
 /// The greatest error of one program, or a description of the failure.
 fn error_of(samples: &[Sample], seed: u64, device: Device) -> Result<f64, String> {
     let (function, inputs) = differentiated(samples, seed);
-    let (wanted, got) = (run(&function, Device::Interpreter, &inputs)?, run(&function, device, &inputs)?);
+    let (wanted, got) =
+        (run(&function, Device::Interpreter, &inputs)?, run(&function, device, &inputs)?);
     compare(&function, &wanted, &got, device)
 }
 
 /// Compares both modes, and the device's results with the interpreter's. Returns the greatest
 /// error, or a description of the failure.
-fn compare(function: &Function, wanted: &[Literal], got: &[Literal], device: Device) -> Result<f64, String> {
+fn compare(
+    function: &Function,
+    wanted: &[Literal],
+    got: &[Literal],
+    device: Device,
+) -> Result<f64, String> {
     let number = |i: usize| wanted[i].get(0).to_f64();
     let (along, inner, size) = (number(1), number(2), number(3));
     if (along - inner).abs() > 1e-8 * size.max(1.0) && size.is_finite() {
@@ -162,7 +182,10 @@ fn compare(function: &Function, wanted: &[Literal], got: &[Literal], device: Dev
             if error <= 1e-9 {
                 worst = worst.max(error);
             } else if w.to_bits() != g.to_bits() && !(w.is_nan() && g.is_nan()) {
-                return Err(format!("{device}: `{}` has {g:e} instead of {w:e}\n{function}", output.name));
+                return Err(format!(
+                    "{device}: `{}` has {g:e} instead of {w:e}\n{function}",
+                    output.name
+                ));
             }
         }
     }

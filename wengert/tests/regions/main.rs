@@ -18,10 +18,14 @@ fn doubles(shape: &[usize], values: &[f64]) -> Literal {
 fn run(function: &Function, given: &[(&str, Literal)]) -> Vec<(String, Literal)> {
     let program = graph::Program::from_functions(vec![function.clone()]).unwrap();
     let names: Vec<&str> = function.inputs.iter().map(|i| i.name.as_str()).collect();
-    let given: Vec<(&str, &Literal)> =
-        given.iter().filter(|(name, _)| names.contains(name)).map(|(name, value)| (*name, value)).collect();
+    let given: Vec<(&str, &Literal)> = given
+        .iter()
+        .filter(|(name, _)| names.contains(name))
+        .map(|(name, value)| (*name, value))
+        .collect();
     let on = |device| {
-        let mut compiled = Session::open(device).unwrap().compile(&program, &function.name, bind!()).unwrap();
+        let mut compiled =
+            Session::open(device).unwrap().compile(&program, &function.name, bind!()).unwrap();
         let outputs = compiled.run(&given).unwrap();
         let owned = outputs.iter().unwrap().map(|(name, value)| (name.to_owned(), value.clone()));
         owned.collect::<Vec<_>>()
@@ -63,7 +67,8 @@ fn attention_in_a_checkpoint_has_the_second_derivatives_of_jax() {
     let program = parse(include_str!("attention_second_order.ir"));
     for name in ["f", "plain"] {
         let wrt = ["q", "k", "v"];
-        let product = hvp(&program, name, &Hessian { wrt: &wrt, ..Default::default() }).unwrap().function;
+        let product =
+            hvp(&program, name, &Hessian { wrt: &wrt, ..Default::default() }).unwrap().function;
         let found = run(&product, &attention());
         let wanted = [
             [0.11308431167342038, 0.5569788581316125, 0.10998639464246623, 0.543579886984708],
@@ -73,7 +78,9 @@ fn attention_in_a_checkpoint_has_the_second_derivatives_of_jax() {
         for ((output, found), wanted) in found.iter().zip(wanted) {
             close(found, &wanted, &format!("{output} of @{name}"));
         }
-        let whole = hessian(&program, name, &Hessian { wrt: &["q"], ..Default::default() }).unwrap().function;
+        let whole = hessian(&program, name, &Hessian { wrt: &["q"], ..Default::default() })
+            .unwrap()
+            .function;
         let [a, b, c] = [0.0006067597060628233, 0.0021236589712199513, 0.007432806399269792];
         let [d, e, f] = [-0.0006906815382278666, -0.002417385383797456, -0.008460848843291163];
         let wanted = [a, b, 0.0, 0.0, b, c, 0.0, 0.0, 0.0, 0.0, d, e, 0.0, 0.0, e, f];
@@ -85,7 +92,8 @@ fn attention_in_a_checkpoint_has_the_second_derivatives_of_jax() {
 /// counts; there are no constants.
 #[test]
 fn what_is_linearized_in_regions_is_transposed() {
-    let steps = [0.1, 0.05, -0.2, 0.05, -0.1, 0.15, 0.3, 0.02, 0.1, -0.2, 0.01, -0.3, 0.1, 0.02, 0.05];
+    let steps =
+        [0.1, 0.05, -0.2, 0.05, -0.1, 0.15, 0.3, 0.02, 0.1, -0.2, 0.01, -0.3, 0.1, 0.02, 0.05];
     let given = |taken: bool| {
         vec![
             ("x", doubles(&[3], &[-0.5, 0.2, 0.9])),
@@ -95,8 +103,10 @@ fn what_is_linearized_in_regions_is_transposed() {
             ("p", Literal::from(taken)),
         ]
     };
-    let (call, control) =
-        (include_str!("linearize_transpose_call.ir"), include_str!("linearize_transpose_control.ir"));
+    let (call, control) = (
+        include_str!("linearize_transpose_call.ir"),
+        include_str!("linearize_transpose_control.ir"),
+    );
     let clamped = [0.0, -2.0, 3.0];
     let sine = [0.8775825618903728, -1.9601331556824833, 1.8648299048119932];
     // Function, predicate, bytes that the linear function reads besides its inputs, and the

@@ -38,7 +38,8 @@ fn d3_the_pullback_of_a_partial_application_returns_the_cotangent_of_its_environ
         // A closure that captures `a` is a pair of `a` and code. The pair is differentiable.
         let environment = v[0].clone();
         let apply = |a: &Tensor, x: &Tensor| a * x;
-        let (_, pullback) = vjp(&(environment, v[1].clone()), |(a, x): &(Tensor, Tensor)| apply(a, x));
+        let (_, pullback) =
+            vjp(&(environment, v[1].clone()), |(a, x): &(Tensor, Tensor)| apply(a, x));
         let (a, x) = pullback(&v[2]);
         vec![a, x]
     });
@@ -100,7 +101,8 @@ fn d5_functions_as_results_applied_later_and_more_than_once() {
         at([2.0, 3.0, 5.0], |v| {
             let square = trace(&constant(0.0), |x| x * x).unwrap();
             let scale = trace(&constant(0.0), |x| x * &v[0]).unwrap();
-            let activation = WengertList::choose(&Tensor::constant(chosen), &[square, scale]).unwrap();
+            let activation =
+                WengertList::choose(&Tensor::constant(chosen), &[square, scale]).unwrap();
             let net = Net { activation, weight: v[1].clone() };
             let slope = grad(&net, |net| net.call(&net.call(&v[2])));
             vec![slope.activation.last().unwrap().clone(), slope.weight]
@@ -139,10 +141,13 @@ fn d7_laws_of_abstraction_and_application() {
 
 #[test]
 fn d8_each_function_is_differentiated_once() {
-    let layer = trace(&constant(0.0), |x| (x.tanh() + x.square()).sin()).unwrap().named("layer").unwrap();
-    let of =
-        |calls: usize| build(1, |v| vec![grad(&v[0], |x| (0..calls).fold(x.clone(), |x, _| layer.call(&x)))]);
-    let names = |f: &Function| f.body.callees().iter().map(|c| c.name.to_string()).collect::<Vec<_>>();
+    let layer =
+        trace(&constant(0.0), |x| (x.tanh() + x.square()).sin()).unwrap().named("layer").unwrap();
+    let of = |calls: usize| {
+        build(1, |v| vec![grad(&v[0], |x| (0..calls).fold(x.clone(), |x, _| layer.call(&x)))])
+    };
+    let names =
+        |f: &Function| f.body.callees().iter().map(|c| c.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(&of(1)), ["layer.forward", "layer.pullback"]);
     assert_eq!(names(&of(9)), ["layer.forward", "layer.pullback"]);
     assert_eq!(count(&of(9), "call"), 18);
@@ -167,8 +172,10 @@ fn d9_programs_that_are_no_plain_networks() {
     })
     .unwrap();
     let (u, p) = ([0.3, -0.2, 0.5, 0.1, -0.4, 0.7], [0.2, -0.1, 0.4, 0.3]);
-    let inputs =
-        [Literal::from_vec(&[3, 2], u.to_vec()).unwrap(), Literal::from_vec(&[2, 2], p.to_vec()).unwrap()];
+    let inputs = [
+        Literal::from_vec(&[3, 2], u.to_vec()).unwrap(),
+        Literal::from_vec(&[2, 2], p.to_vec()).unwrap(),
+    ];
     let marginals = interpret::run(&f, &inputs).unwrap().remove(0);
     let (mut total, mut of) = (0.0, [0.0f64; 6]);
     for n in 0..8usize {

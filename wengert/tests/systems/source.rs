@@ -93,9 +93,12 @@ fn e6_branches_and_loops_in_ssa() {
     program.add(gradient).unwrap();
     let x = 1.3f64;
     // sin(x)·x³, or x²·x³.
-    for (p, wanted) in [(true, x.cos() * x.powi(3) + 3.0 * x.sin() * x.powi(2)), (false, 5.0 * x.powi(4))] {
+    for (p, wanted) in
+        [(true, x.cos() * x.powi(3) + 3.0 * x.sin() * x.powi(2)), (false, 5.0 * x.powi(4))]
+    {
         let inputs = [Literal::from(x), Literal::from(p)];
-        let found = interpret::run(program.get("f_grad").unwrap(), &inputs).unwrap()[0].get(0).to_f64();
+        let found =
+            interpret::run(program.get("f_grad").unwrap(), &inputs).unwrap()[0].get(0).to_f64();
         assert!((found - wanted).abs() < 1e-13, "{found}, not {wanted}");
     }
 }
@@ -104,7 +107,8 @@ fn e6_branches_and_loops_in_ssa() {
 fn e7_what_gets_no_gradient_is_a_typed_nothing() {
     let f = FunctionBuilder::build("f", |b| {
         let (x, i) = (b.input("x", f64("3")), b.input("i", i32("2")));
-        let gradient = grad(&(x, i), |(x, i): &(Tensor, Tensor)| x.sum() * i.sum().convert(DType::F64));
+        let gradient =
+            grad(&(x, i), |(x, i): &(Tensor, Tensor)| x.sum() * i.sum().convert(DType::F64));
         b.output("x", gradient.0);
         b.output("i", gradient.1);
     });

@@ -82,7 +82,9 @@ fn a6_what_is_kept_is_the_choice_of_the_rule() {
 /// A custom primal chooses its residuals. For |x|·x the only residual is a sign.
 #[test]
 fn a6_a_custom_primal_with_checkpoints_of_ones_choice() {
-    let f = |x: &Tensor| custom_vjp(x, |x| (x.abs(), x.sign()), |sign: &Tensor, seed: &Tensor| seed * sign);
+    let f = |x: &Tensor| {
+        custom_vjp(x, |x| (x.abs(), x.sign()), |sign: &Tensor, seed: &Tensor| seed * sign)
+    };
     assert_eq!(at([-3.0], |v| vec![f(&v[0]), grad(&v[0], f)]), [3.0, -1.0]);
     // Without differentiation nothing is stored.
     let function = build(1, |v| vec![f(&v[0])]);
@@ -168,12 +170,16 @@ fn a9_what_is_opaque_is_an_error_with_both_places() {
 fn a12_inline_adjoints_that_see_the_values_around_them() {
     let [value, gradient] = at([3.0, 2.0], |v| {
         let scale = v[1].exp();
-        let f = |x: &Tensor| custom_vjp(x, |x| (x * &scale, ()), |(), seed: &Tensor| seed * &scale * 10.0);
+        let f = |x: &Tensor| {
+            custom_vjp(x, |x| (x * &scale, ()), |(), seed: &Tensor| seed * &scale * 10.0)
+        };
         vec![f(&v[0]), grad(&v[0], f)]
     })[..] else {
         panic!("two results")
     };
-    assert!((value - 3.0 * 2f64.exp()).abs() < 1e-12 && (gradient - 10.0 * 2f64.exp()).abs() < 1e-12);
+    assert!(
+        (value - 3.0 * 2f64.exp()).abs() < 1e-12 && (gradient - 10.0 * 2f64.exp()).abs() < 1e-12
+    );
     let function = build(2, |v| {
         let scale = v[1].exp();
         vec![grad(&v[0], |x| custom_vjp(x, |x| (x * &scale, ()), |(), ct: &Tensor| ct * &scale))]
@@ -259,8 +265,11 @@ fn a14_the_gradient_is_clipped_inside_an_unrolled_recurrence() {
         .unwrap();
     for device in [Device::Cpu, Device::Emulator] {
         let mut session = Session::open(device).unwrap();
-        let d =
-            session.compile(&program, "f", bind!()).unwrap().run(&[("w", Literal::from(2.0f64))]).unwrap();
+        let d = session
+            .compile(&program, "f", bind!())
+            .unwrap()
+            .run(&[("w", Literal::from(2.0f64))])
+            .unwrap();
         assert_eq!(d.scalar("d").unwrap(), clipped, "{device}");
     }
 }
@@ -285,7 +294,8 @@ fn a15_checkpoints_are_the_users_choice() {
         )
         .1
     };
-    let slopes = at([0.4], |v| vec![grad(&v[0], kept), grad(&v[0], checkpointed), grad(&v[0], looped)]);
+    let slopes =
+        at([0.4], |v| vec![grad(&v[0], kept), grad(&v[0], checkpointed), grad(&v[0], looped)]);
     assert!(slopes[1..].iter().all(|s| *s == slopes[0]), "{slopes:?}");
     // The residual of a checkpointed layer is its argument.
     let residuals = |f: &dyn Fn(&Tensor) -> Tensor| {
@@ -308,7 +318,10 @@ fn a16_higher_orders_without_confusion_of_perturbations_or_sensitivities() {
         at([1.0], |v| vec![grad(&v[0], |x: &Tensor| x * grad(&constant(1.0), |y: &Tensor| x + y))]),
         [1.0]
     );
-    assert_eq!(at([2.0], |v| vec![grad(&v[0], |x: &Tensor| x * grad(x, |y: &Tensor| x * y * y))]), [24.0]);
+    assert_eq!(
+        at([2.0], |v| vec![grad(&v[0], |x: &Tensor| x * grad(x, |y: &Tensor| x * y * y))]),
+        [24.0]
+    );
     // Sensitivities: the pullback of an outer function within the differentiated inner one.
     let nested = at([2.0], |v| {
         let pullback = vjp(&v[0], |x: &Tensor| x * x * x).1;

@@ -18,7 +18,8 @@ func @f(%x0: f64[], %x1: f64[]) -> (y0: f64[]) {
 ";
     assert_eq!(f.to_string(), expected);
     // The list is also a value, with the line of each operation.
-    let list = trace(&(constant(0.0), constant(0.0)), |(x, y)| x * y + x.sin()).unwrap().to_string();
+    let list =
+        trace(&(constant(0.0), constant(0.0)), |(x, y)| x * y + x.sin()).unwrap().to_string();
     let expected = [
         "x.0: f64[]",
         "x.1: f64[]",
@@ -29,7 +30,11 @@ func @f(%x0: f64[], %x1: f64[]) -> (y0: f64[]) {
     ];
     for (line, expected) in list.lines().zip(expected) {
         assert!(line.starts_with(expected), "{list}");
-        assert_eq!(line.contains("// wengert/tests/systems/tracing.rs:"), line.starts_with('v'), "{list}");
+        assert_eq!(
+            line.contains("// wengert/tests/systems/tracing.rs:"),
+            line.starts_with('v'),
+            "{list}"
+        );
     }
 }
 
@@ -44,7 +49,10 @@ fn c2_a_loop_of_the_host_over_a_known_number_disappears() {
 
 #[test]
 fn c3_overloaded_operators_with_plain_numbers_on_either_side() {
-    assert_eq!(at([3.0], |v| vec![2.0 * &v[0] - 1.0, 1.0 - &v[0] / 2, 1.0 + &v[0]]), [5.0, -0.5, 4.0]);
+    assert_eq!(
+        at([3.0], |v| vec![2.0 * &v[0] - 1.0, 1.0 - &v[0] / 2, 1.0 + &v[0]]),
+        [5.0, -0.5, 4.0]
+    );
     let list = trace(&constant(0.0), |x: &Tensor| -> Tensor { 2.0 * x - 1.0 / (x + 1) }).unwrap();
     assert_eq!(list.evaluate(&constant(3.0)).unwrap().item().unwrap(), 5.75);
 }
@@ -58,8 +66,9 @@ fn c4_the_derivative_is_a_program_of_its_own() {
             f.output("y", &x * &x * &x);
         })
         .unwrap();
-    let dcube =
-        grad_of_function(&program, "cube", &Grad { wrt: &["x"], ..Default::default() }).unwrap().function;
+    let dcube = grad_of_function(&program, "cube", &Grad { wrt: &["x"], ..Default::default() })
+        .unwrap()
+        .function;
     assert_eq!(dcube.name, "cube_grad");
     assert_eq!(interpret::run(&dcube, &[Literal::from(5.0)]).unwrap()[0].get(0).to_f64(), 75.0);
 
@@ -121,7 +130,8 @@ fn c6_nested_derivatives_of_a_function_of_ones_own() {
 
 #[test]
 fn c7_shared_subexpressions_stay_shared() {
-    let f = build(1, |v| vec![grad(&v[0], |x: &Tensor| (0..40).fold(x.clone(), |y, _| &y + &y * &y))]);
+    let f =
+        build(1, |v| vec![grad(&v[0], |x: &Tensor| (0..40).fold(x.clone(), |y, _| &y + &y * &y))]);
     assert!(f.body.equations.len() < 40 * 10, "{}", f.body.equations.len());
     let second = |n: usize| {
         let list = trace(&constant(0.0), |x| (0..n).fold(x.clone(), |y, _| &y + &y * &y)).unwrap();
@@ -148,7 +158,10 @@ fn c8_control_flow_is_in_the_graph() {
         for n in [0, 1, 7] {
             let y = power.run(&[("x", Literal::from(2.0f64)), ("n", Literal::from(n))]).unwrap();
             let slope = if n == 0 { 0.0 } else { f64::from(n) * 2f64.powi(n - 1) };
-            assert_eq!((y.scalar("value").unwrap(), y.scalar("slope").unwrap()), (2f64.powi(n), slope));
+            assert_eq!(
+                (y.scalar("value").unwrap(), y.scalar("slope").unwrap()),
+                (2f64.powi(n), slope)
+            );
         }
     }
 }

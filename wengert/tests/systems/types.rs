@@ -57,7 +57,8 @@ fn b2_a_cotangent_is_taken_for_a_tangent() {
 fn b3_all_variables_by_key_path_readable_and_writable() {
     let results = at([3.0, 5.0], |v| {
         let models = vec![layer(v, 1), layer(v, 1)];
-        let paths: Vec<String> = models.tensors().iter().map(|(path, _)| path.to_string()).collect();
+        let paths: Vec<String> =
+            models.tensors().iter().map(|(path, _)| path.to_string()).collect();
         assert_eq!(paths, ["0.weight", "0.bias", "1.weight", "1.bias"]);
         let changed = models.map_tensors(&KeyPath::default(), &mut |path, x| match path.as_str() {
             "1.weight" => x * 100.0,
@@ -80,7 +81,11 @@ impl Differentiable for Rotation {
     fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
         visit(path, &self.0);
     }
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         Rotation(map(path, &self.0))
     }
     fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Tensor {
@@ -115,7 +120,10 @@ fn b4_moving_along_a_tangent_on_a_manifold() {
 
 /// (1, 0, 0, 0) for w = 1. Other values are not normalised.
 fn quaternion(w: &Tensor) -> Tensor {
-    Tensor::concatenate(&[&w.reshape([1usize]), &Tensor::constant(Literal::zeros(DType::F64, &[3]))], 0)
+    Tensor::concatenate(
+        &[&w.reshape([1usize]), &Tensor::constant(Literal::zeros(DType::F64, &[3]))],
+        0,
+    )
 }
 
 /// A model that contains a manifold. The derive macro makes its tangent vector, a separate type.
@@ -133,7 +141,10 @@ fn b4_an_optimiser_moves_a_model_along_its_manifolds() {
         .function("step", |f| {
             let start = Literal::from_vec(&[4], vec![0.6, 0.0, 0.8, 0.0]).unwrap();
             let arm = Arm {
-                rotation: Rotation(Tensor::variable(f64("4").unwrap(), Initializer::Constant(start))),
+                rotation: Rotation(Tensor::variable(
+                    f64("4").unwrap(),
+                    Initializer::Constant(start),
+                )),
                 length: Tensor::variable(f64("").unwrap(), Initializer::Ones),
             };
             let arm = f.state("arm", arm);
@@ -172,8 +183,12 @@ struct Wrapper<M> {
 #[test]
 fn b5_b6_synthesis_for_generic_wrappers_and_fields_without_derivative() {
     let results = at([3.0, 5.0], |v| {
-        let model = Wrapper { inner: Wrapper { inner: layer(v, 1), name: "in".into() }, name: "out".into() };
-        let gradient = grad(&model, |m: &Wrapper<Wrapper<Layer>>| m.inner.inner.call(&constant(7.0)));
+        let model = Wrapper {
+            inner: Wrapper { inner: layer(v, 1), name: "in".into() },
+            name: "out".into(),
+        };
+        let gradient =
+            grad(&model, |m: &Wrapper<Wrapper<Layer>>| m.inner.inner.call(&constant(7.0)));
         assert_eq!((gradient.name.as_str(), gradient.inner.name.as_str()), ("out", "in"));
         vec![gradient.inner.inner.weight]
     });
@@ -194,8 +209,11 @@ fn b7_a_layer_with_a_flag_and_a_cached_tensor() {
         at([3.0, 5.0, 7.0], |v| {
             let layer = Cached { scale: v[0].clone(), training, table: v[1].clone() };
             vec![
-                grad(&layer, |l: &Cached| if l.training { &l.scale * &l.table } else { &l.scale * &v[2] })
-                    .scale,
+                grad(
+                    &layer,
+                    |l: &Cached| if l.training { &l.scale * &l.table } else { &l.scale * &v[2] },
+                )
+                .scale,
             ]
         })
     };

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use wengert::core::Scalar;
 use wengert::data::Arrays;
 use wengert::models::{
-    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings, Mlp,
-    ResNet, ResNetSettings, UNet, UNetSettings,
+    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
+    Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
 use wengert::nn::{ConvTranspose2d, RmsNorm, Statistics, with_dtype};
 use wengert::prelude::*;
@@ -17,7 +17,10 @@ use wengert::prelude::*;
 const BOUND: f64 = 1e-9;
 
 fn arrays(file: &str) -> Arrays {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/torch").join(file).with_extension("npz");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/torch")
+        .join(file)
+        .with_extension("npz");
     wengert::data::read_all(&path).unwrap()
 }
 
@@ -57,8 +60,9 @@ fn agrees<M: Differentiable<TangentVector = M>>(
     make: impl Fn(&M, &Statistics, &dyn Fn(&str) -> Tensor) -> Made,
 ) -> (Session, Arrays) {
     let arrays = arrays(file);
-    let is_given =
-        |name: &str| !["begin.", "end.", "value.", "losses", "predicted"].iter().any(|p| name.starts_with(p));
+    let is_given = |name: &str| {
+        !["begin.", "end.", "value.", "losses", "predicted"].iter().any(|p| name.starts_with(p))
+    };
     let given: Vec<(&str, Literal)> = arrays
         .iter()
         .map(|(name, a)| (name.as_str(), a.clone()))
@@ -151,7 +155,8 @@ fn bert() {
         let hidden = there.select(&hidden, &hidden.zeros_like());
         let embedding = m.embed(&x, &mask);
         let near = |a: &Tensor, b: &str| (a - input(b)).square().mean();
-        let loss = near(&embedding, "wanted.0") + near(&pooled, "wanted.1") + hidden.integer_pow(4).mean();
+        let loss =
+            near(&embedding, "wanted.0") + near(&pooled, "wanted.1") + hidden.integer_pow(4).mean();
         Made::of(loss, vec![hidden, pooled, embedding])
     });
 }
@@ -166,8 +171,14 @@ fn mlp() {
 
 #[test]
 fn convnet() {
-    let settings =
-        ConvnetSettings { image: [8, 12], channels: 2, features: [3, 5], width: 7, classes: 4, dropout: 0.5 };
+    let settings = ConvnetSettings {
+        image: [8, 12],
+        channels: 2,
+        features: [3, 5],
+        width: 7,
+        classes: 4,
+        dropout: 0.5,
+    };
     agrees("convnet", alone(Convnet::new(&settings)), |m, _, input| {
         let logits = m.call(&input("x"), None);
         Made::of(cross_entropy(&logits, &input("y")), vec![logits])
@@ -176,7 +187,8 @@ fn convnet() {
 
 #[test]
 fn lstm() {
-    let settings = LstmModelSettings { vocabulary: 9, embedding: 5, width: 6, layers: 2, dropout: 0.5 };
+    let settings =
+        LstmModelSettings { vocabulary: 9, embedding: 5, width: 6, layers: 2, dropout: 0.5 };
     agrees("lstm", alone(LstmModel::new(&settings)), |m, _, input| {
         let (logits, last) = m.call(&input("x"), &m.zero_state(3usize), None);
         let values = vec![logits.clone(), last[1].hidden.clone(), last[0].cell.clone()];

@@ -42,14 +42,19 @@ fn a_damaged_checkpoint_is_told_and_the_older_one_gives_the_same_bits() {
     for _ in 0..20 {
         let damaged = place.path().join("damaged");
         std::fs::create_dir(&damaged).unwrap();
-        contents(&begun).iter().for_each(|(name, bytes)| std::fs::write(damaged.join(name), bytes).unwrap());
+        contents(&begun)
+            .iter()
+            .for_each(|(name, bytes)| std::fs::write(damaged.join(name), bytes).unwrap());
         let newest = checkpoint::path(&damaged, 13);
         flip(&newest, stream.next_u64());
         let mut told = Vec::new();
         let resume = Options { resume: true, ..in_folder(&damaged) };
         let (report, _) = run(&short(), &program, resume, &mut |event| {
             if let Event::Damaged { path, aside, why, from } = event {
-                assert_eq!((path, from), (newest.as_path(), checkpoint::path(&damaged, 12).as_path()));
+                assert_eq!(
+                    (path, from),
+                    (newest.as_path(), checkpoint::path(&damaged, 12).as_path())
+                );
                 assert!(!why.is_empty() && aside.exists() && !path.exists());
                 told.push(aside.to_owned());
             }
@@ -67,7 +72,10 @@ fn a_damaged_checkpoint_is_told_and_the_older_one_gives_the_same_bits() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("every checkpoint is damaged"), "{error}");
     let after: Vec<_> = contents(&begun).into_iter().filter(|(name, _)| name != "lock").collect();
-    assert!(before.into_iter().filter(|(name, _)| name != "lock").eq(after), "they are left as they are");
+    assert!(
+        before.into_iter().filter(|(name, _)| name != "lock").eq(after),
+        "they are left as they are"
+    );
 }
 
 fn log_up_to(folder: &Path, step: u64) -> String {
@@ -150,16 +158,18 @@ fn names_of_weights_are_checked() {
     let place = tempfile::tempdir().unwrap();
     let mut session = Session::open(Device::Interpreter).unwrap();
     let w = Literal::from_vec(&[3], vec![1.0f32, 2.0, 3.0]).unwrap();
-    let given = |names: &[&str]| -> Arrays { names.iter().map(|n| (n.to_string(), w.clone())).collect() };
+    let given =
+        |names: &[&str]| -> Arrays { names.iter().map(|n| (n.to_string(), w.clone())).collect() };
     let mut train_from = |weights: &Arrays, partial: bool| {
         let mut told = None;
         let length = Some(Length::Steps(1));
         let options = Options { weights: Some(weights), partial, length, ..Options::default() };
-        let report = train(&mut session, &program(0.0), &recipe(), &data(), options, &mut |event| {
-            if let Event::Partial { differences } = event {
-                told = Some(differences.clone());
-            }
-        });
+        let report =
+            train(&mut session, &program(0.0), &recipe(), &data(), options, &mut |event| {
+                if let Event::Partial { differences } = event {
+                    told = Some(differences.clone());
+                }
+            });
         let w = session.variable("w").unwrap();
         // Noise of the order of 1e-2 is added.
         report.map(|_| (told, w.as_slice::<f32>().unwrap()[0].round()))
@@ -185,19 +195,30 @@ fn names_of_weights_are_checked() {
     let path = place.path().join("w.safetensors");
     let mut load = |names: &[&str], partial: bool| {
         let arrays = given(names);
-        safetensors::write(&path, arrays.iter().map(|(name, value)| (name.as_str(), value))).unwrap();
-        if partial { session.load_partial(&path).map(Some) } else { session.load(&path).map(|()| None) }
+        safetensors::write(&path, arrays.iter().map(|(name, value)| (name.as_str(), value)))
+            .unwrap();
+        if partial {
+            session.load_partial(&path).map(Some)
+        } else {
+            session.load(&path).map(|()| None)
+        }
     };
     assert_eq!(load(&["w", "m"], false).unwrap(), None);
     let error = load(&["w", "n"], false).unwrap_err().to_string();
-    assert!(error.contains("the name `n` (did you mean `m`?)") && error.contains("load_partial"), "{error}");
+    assert!(
+        error.contains("the name `n` (did you mean `m`?)") && error.contains("load_partial"),
+        "{error}"
+    );
     assert!(load(&["w"], false).unwrap_err().to_string().contains("`m` has no value"));
     let differences = load(&["w", "n"], true).unwrap().unwrap();
     assert_eq!((differences.unknown.len(), differences.missing.len()), (1, 1));
     assert_eq!(session.variables().unwrap().len(), 2);
     let mut empty = Session::open(Device::Interpreter).unwrap();
     empty.load(&path).unwrap();
-    assert_eq!(empty.variables().unwrap(), SafetensorsFile::open(&path).unwrap().read_all().unwrap());
+    assert_eq!(
+        empty.variables().unwrap(),
+        SafetensorsFile::open(&path).unwrap().read_all().unwrap()
+    );
 }
 
 #[test]
@@ -211,7 +232,10 @@ fn nan_in_the_data_is_told_before_training_and_is_not_blamed_on_the_learning_rat
     let options = Options { data_file: Some(file), ..in_folder(folder.path()) };
     let error = train_on(&spoilt, &short(), options).unwrap_err();
     assert!(matches!(error, TrainError::Failed(_)), "{error:?}");
-    assert!(error.to_string().contains("`y_train` of `data.npz`, row 17: NaN is not finite"), "{error}");
+    assert!(
+        error.to_string().contains("`y_train` of `data.npz`, row 17: NaN is not finite"),
+        "{error}"
+    );
     assert!(contents(folder.path()).is_empty(), "nothing was begun");
     let options = Options { allow: Allow { non_finite: true, out_of_range: false }, ..options };
     let error = train_on(&spoilt, &short(), options).unwrap_err();
@@ -227,7 +251,10 @@ fn a_metric_that_is_no_number_is_a_failure() {
     program
         .function("ratio", |f| {
             let x = f.input("x", TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]));
-            let w = f.param("w", Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros));
+            let w = f.param(
+                "w",
+                Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros),
+            );
             let none = &(&x.dot(&w) - &x.dot(&w)).sum();
             f.output("squares", none / none);
         })
@@ -238,7 +265,8 @@ fn a_metric_that_is_no_number_is_a_failure() {
     evaluate.inputs.pop();
     let mut session = Session::open(Device::Interpreter).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let error = train(&mut session, &program, &recipe, &data(), in_folder(folder.path()), &mut |_| {});
+    let error =
+        train(&mut session, &program, &recipe, &data(), in_folder(folder.path()), &mut |_| {});
     let error = error.unwrap_err();
     assert!(matches!(error, TrainError::Diverged(_)), "{error:?}");
     assert!(error.to_string().contains("metric `mse` is NaN after step 20"), "{error}");
@@ -279,23 +307,34 @@ fn labels_that_are_no_class_do_not_train() {
         let data = Arrays::from([("word".into(), words), ("label".into(), labels)]);
         let mut session = Session::open(Device::Cpu).unwrap();
         let options = Options { allow, ..Options::default() };
-        train(&mut session, &program, &recipe, &data, options, &mut |_| {}).map(|report| report.steps)
+        train(&mut session, &program, &recipe, &data, options, &mut |_| {})
+            .map(|report| report.steps)
     };
     let (words, labels) = (|| column([0.0, 1.0, 2.0, 3.0]), || column([0.0, 1.0, 2.0, 0.0]));
     assert_eq!(train_on(words(), labels(), Allow::default()).unwrap(), 1);
     for (spoilt, says) in [
-        (column([0.0, 1.0, 2.0, 3.0]), "row 3: 3 is out of range: input `label` has values from 0 to 2"),
+        (
+            column([0.0, 1.0, 2.0, 3.0]),
+            "row 3: 3 is out of range: input `label` has values from 0 to 2",
+        ),
         (column([0.0, -1.0, 2.0, 0.0]), "row 1: -1 is out of range"),
         (column([0.0, 0.5, 2.0, 0.0]), "row 1: 0.5 is no i32"),
         (column([0.0, 1.0, f64::NAN, 0.0]), "row 2: NaN is not finite"),
-        (Literal::from_vec(&[4], vec![0i64, 1 << 40, 2, 0]).unwrap(), "row 1: 1099511627776 is no i32"),
+        (
+            Literal::from_vec(&[4], vec![0i64, 1 << 40, 2, 0]).unwrap(),
+            "row 1: 1099511627776 is no i32",
+        ),
     ] {
         let error = train_on(words(), spoilt, Allow::default()).unwrap_err().to_string();
         assert!(error.contains(says) && error.contains("`label`"), "{error}");
         assert!(!error.contains("learning rate"), "{error}");
     }
-    let error = train_on(column([0.0, 4.0, 2.0, 3.0]), labels(), Allow::default()).unwrap_err().to_string();
-    assert!(error.contains("row 1: 4 is out of range: input `word` has values from 0 to 3"), "{error}");
+    let error =
+        train_on(column([0.0, 4.0, 2.0, 3.0]), labels(), Allow::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("row 1: 4 is out of range: input `word` has values from 0 to 3"),
+        "{error}"
+    );
     assert!(error.contains("faults.rs:") && error.contains("used by gather here"), "{error}");
     let allow = Allow { out_of_range: true, ..Allow::default() };
     assert_eq!(train_on(column([0.0, 4.0, 2.0, 3.0]), labels(), allow).unwrap(), 1);

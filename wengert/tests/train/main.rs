@@ -11,8 +11,8 @@ use wengert::core::{Initializer, Tensor};
 use wengert::data::{Arrays, safetensors};
 use wengert::random::SplitMix64;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
+    StepRecipe, Transform,
 };
 use wengert::train::{Event, Options, Report, TrainError, checkpoint, train};
 use wengert::{DType, Device, Dim, Literal, Scalar, Session, TensorType};
@@ -58,8 +58,10 @@ fn program(rate: f32) -> Program {
 fn data() -> Arrays {
     let mut stream = SplitMix64::new(4);
     let x: Vec<u8> = (0..50 * 3).map(|_| stream.below(256) as u8).collect();
-    let y: Vec<f32> =
-        x.chunks(3).map(|r| (r[0] as f32 - 2.0 * r[1] as f32 + 0.5 * r[2] as f32) / 256.0).collect();
+    let y: Vec<f32> = x
+        .chunks(3)
+        .map(|r| (r[0] as f32 - 2.0 * r[1] as f32 + 0.5 * r[2] as f32) / 256.0)
+        .collect();
     Arrays::from([
         ("x_train".into(), Literal::from_vec(&[50, 3], x).unwrap()),
         ("y_train".into(), Literal::from_vec(&[50], y).unwrap()),
@@ -137,7 +139,10 @@ fn a_run_learns_reports_and_writes_its_files() {
         Event::Partial { .. } | Event::Damaged { .. } => panic!("{event:?}"),
     })
     .unwrap();
-    assert_eq!((report.steps, steps.len(), epochs.len(), evaluations, checkpoints), (280, 280, 40, 8, 94));
+    assert_eq!(
+        (report.steps, steps.len(), epochs.len(), evaluations, checkpoints),
+        (280, 280, 40, 8, 94)
+    );
     assert_eq!(report.metrics[0].0, "mse");
     assert!(report.metrics[0].1 < 1e-3 && epochs[39] < epochs[0] / 100.0, "{report:?}");
     let w = session.variable("w").unwrap();
@@ -148,7 +153,8 @@ fn a_run_learns_reports_and_writes_its_files() {
     let checkpoints = ["checkpoint-000000279.safetensors", "checkpoint-000000280.safetensors"];
     assert_eq!(names, [&checkpoints[..], &["lock", "log.jsonl", "weights.safetensors"]].concat());
     // `evaluate` needs `w` only.
-    let weights = safetensors::SafetensorsFile::open(folder.path().join("weights.safetensors")).unwrap();
+    let weights =
+        safetensors::SafetensorsFile::open(folder.path().join("weights.safetensors")).unwrap();
     assert_eq!(weights.read_all().unwrap(), [("w".to_owned(), w)].into());
     // A run without a folder gives the same numbers.
     let (again, other) = run(&recipe(), &program(0.05), Options::default(), &mut |_| {}).unwrap();
@@ -185,7 +191,11 @@ fn resuming_is_exact_and_guarded() {
     };
     fails(options(whole.path()), &recipe(), "already holds a run");
     let resume = Options { resume: true, ..options(whole.path()) };
-    fails(Options { length: Some(Length::Steps(9)), ..resume }, &recipe(), "has 280 steps, more than 9");
+    fails(
+        Options { length: Some(Length::Steps(9)), ..resume },
+        &recipe(),
+        "has 280 steps, more than 9",
+    );
     let mut other = recipe();
     other.batches.shuffle = Some(12);
     fails(resume, &other, "another program or recipe");
@@ -198,7 +208,8 @@ fn resuming_is_exact_and_guarded() {
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut changed = data();
     changed.insert("y_train".into(), Literal::zeros(DType::F32, &[50]));
-    let error = train(&mut session, &program, &recipe(), &changed, resume, &mut |_| {}).unwrap_err();
+    let error =
+        train(&mut session, &program, &recipe(), &changed, resume, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("other data"), "{error}");
 }
 
@@ -210,10 +221,15 @@ fn divergence_ends_the_run_and_keeps_the_last_good_checkpoint() {
     let TrainError::Diverged(diagnostic) = &error else { panic!("{error}") };
     assert!(diagnostic.message.contains("the loss is"), "{diagnostic}");
     let help = diagnostic.help.as_ref().unwrap();
-    assert!(help.contains("/checkpoint-0000000") && help.contains("smaller learning rate"), "{diagnostic}");
+    assert!(
+        help.contains("/checkpoint-0000000") && help.contains("smaller learning rate"),
+        "{diagnostic}"
+    );
     let kept = checkpoint::read(folder.path()).unwrap().unwrap();
     assert!(kept.progress.step > 0 && kept.progress.step.is_multiple_of(3));
-    assert!(kept.variables.values().all(|v| v.as_slice::<f32>().unwrap().iter().all(|x| !x.is_nan())));
+    assert!(
+        kept.variables.values().all(|v| v.as_slice::<f32>().unwrap().iter().all(|x| !x.is_nan()))
+    );
     assert!(!folder.path().join("weights.safetensors").exists());
 }
 
@@ -222,7 +238,8 @@ fn recipes_that_do_not_fit_are_named() {
     let fails = |change: &dyn Fn(&mut Recipe), text: &str| {
         let mut recipe = recipe();
         change(&mut recipe);
-        let error = run(&recipe, &program(0.05), Options::default(), &mut |_| {}).unwrap_err().to_string();
+        let error =
+            run(&recipe, &program(0.05), Options::default(), &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     };
     fails(&|r| r.step.function = "train".into(), "recipe: there is no function `@train`");
@@ -234,7 +251,10 @@ fn recipes_that_do_not_fit_are_named() {
         "`@evaluate` has no output `loss`",
     );
     fails(&|r| r.step.inputs[0].array = "images".into(), "the data has no array `images`");
-    fails(&|r| r.step.inputs[0].transforms.clear(), "input `x` is f32[B,3], the tensor given is u8[8,3]");
+    fails(
+        &|r| r.step.inputs[0].transforms.clear(),
+        "input `x` is f32[B,3], the tensor given is u8[8,3]",
+    );
     fails(&|r| r.batches.size = 0, "batch size");
     fails(&|r| r.length = Length::Epochs(u64::MAX), "more steps than can be counted");
 }
@@ -249,8 +269,10 @@ fn runs_that_are_killed_end_with_the_same_bits() {
         let resume = checkpoint::list(folder).is_ok_and(|found| !found.is_empty());
         let options = Options { folder: Some(folder), resume, ..Options::default() };
         // A pause after each step leaves time to kill the run in the middle.
-        run(&recipe(), &program(0.05), options, &mut |_| std::thread::sleep(Duration::from_micros(300)))
-            .unwrap();
+        run(&recipe(), &program(0.05), options, &mut |_| {
+            std::thread::sleep(Duration::from_micros(300))
+        })
+        .unwrap();
         return;
     }
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -69,7 +69,9 @@ impl Kind {
             Kind::Gemm { epilogue, .. } if epilogue != "none" => {
                 Some("products with more behind them are fused by nobody here")
             }
-            Kind::Recurrent { network } if network.form != "scan" => Some("one form of an LSTM is enough"),
+            Kind::Recurrent { network } if network.form != "scan" => {
+                Some("one form of an LSTM is enough")
+            }
             Kind::Other => Some("nobody here computes it"),
             _ => None,
         }

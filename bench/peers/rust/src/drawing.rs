@@ -9,9 +9,9 @@ struct Words {
 
 impl Words {
     fn of(name: &str) -> Words {
-        let number = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+        let number = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
         let mut begin = Words { state: SEED };
         Words { state: begin.next() ^ mix(number) }
     }
@@ -31,7 +31,8 @@ fn mix(mut z: u64) -> u64 {
 /// Numbers evenly from `low` to `high`.
 pub fn uniform(name: &str, count: usize, low: f64, high: f64) -> Vec<f32> {
     let mut words = Words::of(name);
-    let mut draw = || (low + (high - low) * ((words.next() >> 40) as f64 / f64::from(1 << 24))) as f32;
+    let mut draw =
+        || (low + (high - low) * ((words.next() >> 40) as f64 / f64::from(1 << 24))) as f32;
     (0..count).map(|_| draw()).collect()
 }
 

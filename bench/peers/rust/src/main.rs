@@ -24,7 +24,9 @@ mod protocol;
 mod tract;
 
 #[cfg(not(any(feature = "burn", feature = "candle", feature = "luminal", feature = "tract")))]
-compile_error!("without a library there is nothing to measure: burn, candle, luminal and tract are features");
+compile_error!(
+    "without a library there is nothing to measure: burn, candle, luminal and tract are features"
+);
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
@@ -93,7 +95,11 @@ fn main() -> Result<()> {
         return protocol::serve(contender.as_ref(), &cases, &mut io::stdin().lock(), &mut out);
     };
     let case = cases.iter().find(|case| case.id == id);
-    protocol::start(contender.as_ref(), case.with_context(|| format!("there is no case `{id}`"))?, &mut out)
+    protocol::start(
+        contender.as_ref(),
+        case.with_context(|| format!("there is no case `{id}`"))?,
+        &mut out,
+    )
 }
 
 fn contender(name: Name) -> Box<dyn Contender> {
@@ -113,7 +119,8 @@ fn contender(name: Name) -> Box<dyn Contender> {
 fn list(out: &mut dyn Write) -> Result<()> {
     let of_table = case::lists().remove("cpu").context("the catalogue has the table's cases")?;
     for contender in Name::value_variants().iter().map(|name| contender(*name)) {
-        let libraries = contender.libraries().into_iter().map(|(name, version)| format!("{name} {version}"));
+        let libraries =
+            contender.libraries().into_iter().map(|(name, version)| format!("{name} {version}"));
         let libraries = libraries.collect::<Vec<_>>().join(", ");
         let mut without: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for case in &of_table {
@@ -169,7 +176,8 @@ mod tests {
             let mut count = 0;
             for case in cases.iter().filter(|case| contender.takes_part(case)) {
                 let prepared = contender.prepare(case).and_then(|mut prepared| (prepared.run)());
-                prepared.unwrap_or_else(|error| panic!("{}, {}: {error:#}", contender.name(), case.id));
+                prepared
+                    .unwrap_or_else(|error| panic!("{}, {}: {error:#}", contender.name(), case.id));
                 count += 1;
             }
             assert!(count > 8, "{} takes part in {count} cases", contender.name());

@@ -55,7 +55,8 @@ impl Parity {
     ///
     /// Error: one deviates by more than [`OF_NETWORKS`].
     pub fn of_losses(found: [f64; STEPS], expected: &[f64]) -> Result<Parity> {
-        let pairs = found.iter().zip(expected).map(|(found, expected)| (*found, *expected, expected.abs()));
+        let pairs =
+            found.iter().zip(expected).map(|(found, expected)| (*found, *expected, expected.abs()));
         Ok(Parity { losses: Some(found), ..Parity::of(pairs, OF_NETWORKS)? })
     }
 
@@ -65,7 +66,8 @@ impl Parity {
     pub fn of_result(found: &[f64], expected: &[f64]) -> Result<Parity> {
         ensure!(found.len() == expected.len(), "{} numbers, not {}", found.len(), expected.len());
         let greatest = expected.iter().fold(0.0f64, |a, v| a.max(v.abs()));
-        let pairs = found.iter().zip(expected).map(|(found, expected)| (*found, *expected, greatest));
+        let pairs =
+            found.iter().zip(expected).map(|(found, expected)| (*found, *expected, greatest));
         Ok(Parity { losses: Some(digest(found)), ..Parity::of(pairs, OF_NETWORKS)? })
     }
 
@@ -73,7 +75,12 @@ impl Parity {
     ///
     /// Error: an element is wrong, or one is missing.
     pub fn of_chain(chain: Chain, found: &[f32], operands: &[Vec<f32>]) -> Result<Parity> {
-        ensure!(found.len() == operands[0].len(), "{} elements, not {}", found.len(), operands[0].len());
+        ensure!(
+            found.len() == operands[0].len(),
+            "{} elements, not {}",
+            found.len(),
+            operands[0].len()
+        );
         let pairs = found.iter().enumerate().map(|(i, found)| {
             let values: Vec<f64> = operands.iter().map(|values| f64::from(values[i])).collect();
             // Intermediate values are within 12 for operands within 2.
@@ -155,7 +162,10 @@ mod tests {
         let operands = [vec![1.0], vec![0.0], vec![2.0]];
         assert!(Parity::of_chain(Chain::Gelu, &[2.841_344_8], &operands).is_ok());
         assert!(Parity::of_chain(Chain::Gelu, &[2.842], &operands).is_err());
-        assert!(Parity::of_losses([2.0, 1.9, f64::NAN], &[2.0]).is_ok(), "what is expected is compared");
+        assert!(
+            Parity::of_losses([2.0, 1.9, f64::NAN], &[2.0]).is_ok(),
+            "what is expected is compared"
+        );
         assert!(Parity::of_losses([2.0, 1.9, 1.8], &[2.0, 1.9, 1.81]).is_err());
         assert!(Parity::of([], 1.0).is_err());
     }

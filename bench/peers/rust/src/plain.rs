@@ -115,8 +115,9 @@ fn attention(
     for n in 0..q.values.len() / q.width * heads {
         let (row, part) = (n / heads, n % heads * extent..(n % heads + 1) * extent);
         let (sequence, step) = (row / steps, row % steps);
-        let looked =
-            (0..steps).filter(|other| seen(sequence, step, *other)).map(|other| sequence * steps + other);
+        let looked = (0..steps)
+            .filter(|other| seen(sequence, step, *other))
+            .map(|other| sequence * steps + other);
         let score = |other: usize| {
             dot(&q.row(row)[part.clone()], &k.row(other)[part.clone()]) / (extent as f64).sqrt()
         };
@@ -133,7 +134,8 @@ fn attention(
 }
 
 fn rows_of(table: &[f64], width: usize, places: impl Iterator<Item = usize>) -> Rows {
-    let values = places.flat_map(|place| &table[place * width..(place + 1) * width]).copied().collect();
+    let values =
+        places.flat_map(|place| &table[place * width..(place + 1) * width]).copied().collect();
     Rows { values, width }
 }
 
@@ -191,8 +193,9 @@ fn bert(network: &Bert, parameters: &mut Parameters<'_>) -> Rows {
     h = parameters.norm(&h, 1e-12);
     for _ in 0..layers {
         let [q, k, v] = [0, 1, 2].map(|_| parameters.affine(&h));
-        let mixed =
-            attention([&q, &k, &v], steps, heads, |sequence, _, other| there[sequence * steps + other]);
+        let mixed = attention([&q, &k, &v], steps, heads, |sequence, _, other| {
+            there[sequence * steps + other]
+        });
         h.add(&parameters.affine(&mixed));
         h = parameters.norm(&h, 1e-12);
         let mut wide = parameters.affine(&h);

@@ -118,13 +118,15 @@ fn respond(
     match serde_json::from_str(line).context("this is no request")? {
         Request::Prepare { prepare: id } => {
             let case = cases.iter().find(|case| case.id == id);
-            let prepared = contender.prepare(case.with_context(|| format!("there is no case `{id}`"))?)?;
+            let prepared =
+                contender.prepare(case.with_context(|| format!("there is no case `{id}`"))?)?;
             let parity = prepared.parity.clone();
             ready.insert(id, prepared);
             Ok(Answer::Parity(parity))
         }
         Request::Time { time: id, runs } => {
-            let prepared = ready.get_mut(&id).with_context(|| format!("`{id}` was not prepared"))?;
+            let prepared =
+                ready.get_mut(&id).with_context(|| format!("`{id}` was not prepared"))?;
             seconds(&mut prepared.run, runs).map(Answer::Seconds)
         }
         Request::Release { release: id } => {
@@ -207,7 +209,8 @@ pub fn start(contender: &dyn Contender, case: &Case, out: &mut dyn Write) -> Res
 
 /// The greatest resident memory of this process so far, in bytes.
 fn peak() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").context("starts are measured on Linux")?;
+    let text =
+        std::fs::read_to_string("/proc/self/status").context("starts are measured on Linux")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     Ok(1024 * kib.context("there is no `VmHWM` in /proc/self/status")?)
@@ -239,7 +242,9 @@ mod tests {
             let way = |found: f64| -> Way<f64> {
                 (found.to_string(), Box::new(move || Ok(Box::new(move || Ok(found)))))
             };
-            fastest("script", vec![way(1.0), way(1.0 + 1e-9)], |run| Parity::of([(run()?, 1.0, 1.0)], 1e-6))
+            fastest("script", vec![way(1.0), way(1.0 + 1e-9)], |run| {
+                Parity::of([(run()?, 1.0, 1.0)], 1e-6)
+            })
         }
     }
 

@@ -20,11 +20,15 @@ impl Closure {
         let captured = self.body.inputs.split_off(explicit);
         for tensor in tensors {
             let known = self.captures.iter().position(|c| c.is_same(tensor));
-            let value = known.map_or_else(|| self.body.values.push(tensor.ty().clone()), |i| captured[i]);
+            let value =
+                known.map_or_else(|| self.body.values.push(tensor.ty().clone()), |i| captured[i]);
             self.body.inputs.push(value);
         }
         let all = |c: &Tensor| tensors.iter().any(|t| t.is_same(c));
-        assert!(self.captures.iter().all(all), "what a closure uses is among what it shall capture");
+        assert!(
+            self.captures.iter().all(all),
+            "what a closure uses is among what it shall capture"
+        );
         self.captures = tensors.to_vec();
     }
 

@@ -55,7 +55,8 @@ impl Scope {
             let maker = source.constants[next].expect("a constant is made of constants");
             let equation = &source.body.equations[maker];
             let known = self.building();
-            let missing = equation.operands.iter().filter(|v| !known.captured.contains_key(&key(**v)));
+            let missing =
+                equation.operands.iter().filter(|v| !known.captured.contains_key(&key(**v)));
             let missing: Vec<ValueId> = missing.copied().collect();
             drop(known);
             if missing.is_empty() {

@@ -78,7 +78,13 @@ impl FunctionBuilder {
         &self.scope
     }
 
-    fn declare(&mut self, name: &str, role: InputRole, ty: Result<TensorType>, caller: Location) -> Tensor {
+    fn declare(
+        &mut self,
+        name: &str,
+        role: InputRole,
+        ty: Result<TensorType>,
+        caller: Location,
+    ) -> Tensor {
         let fail = |d: Diagnostic, first: Option<Location>| {
             let mut d = d.context(format!("input `{name}`")).at(caller.clone(), "declared here");
             if let Some(first) = first {
@@ -229,17 +235,22 @@ impl FunctionBuilder {
         } else if let Some(error) = foreign {
             error.context(format!("{what} `{name}`")).at(caller, "given here")
         } else if !crate::text::is_name(name) {
-            Diagnostic::new(format!("{what} `{name}`: not a name")).at(caller, "given here").help(NAMES)
+            Diagnostic::new(format!("{what} `{name}`: not a name"))
+                .at(caller, "given here")
+                .help(NAMES)
         } else if let Some(first) = self.index.outputs.get(&(role, name.to_owned())) {
             Diagnostic::new(format!("{what} `{name}` is given twice"))
                 .at(caller, "given again here")
                 .at(first.clone(), "given first here")
                 .help("give it another name")
         } else if let Some(input) = self.read_only(name).filter(|_| role == OutputRole::State) {
-            Diagnostic::new(format!("state `{name}`: the {} of that name is only read", input.role.name()))
-                .at(caller, "updated here")
-                .at(self.scope.location(input.location), "declared here")
-                .help("declare it by `state` of the function")
+            Diagnostic::new(format!(
+                "state `{name}`: the {} of that name is only read",
+                input.role.name()
+            ))
+            .at(caller, "updated here")
+            .at(self.scope.location(input.location), "declared here")
+            .help("declare it by `state` of the function")
         } else if let Some(state) = replaced.filter(|state| state.ty() != value.ty()) {
             Diagnostic::new(format!(
                 "state `{name}` has type {}, its update has type {}",
@@ -278,7 +289,8 @@ impl FunctionBuilder {
         }
         for (path, tensor) in &self.states {
             if !self.index.outputs.contains_key(&(OutputRole::State, path.clone())) {
-                self.outputs.push((Output { name: path.clone(), role: OutputRole::State }, tensor.clone()));
+                self.outputs
+                    .push((Output { name: path.clone(), role: OutputRole::State }, tensor.clone()));
             }
         }
         let (outputs, tensors): (Vec<_>, Vec<_>) = self.outputs.into_iter().unzip();
@@ -291,9 +303,11 @@ impl FunctionBuilder {
             body: closure.body,
             locations: self.scope.locations(),
         };
-        verify(&function).map_err(|d| match d.places.iter().any(|(at, _)| *at != Location::Unknown) {
-            true => d,
-            false => d.at(location, "the function is built here"),
+        verify(&function).map_err(|d| {
+            match d.places.iter().any(|(at, _)| *at != Location::Unknown) {
+                true => d,
+                false => d.at(location, "the function is built here"),
+            }
         })?;
         Ok(function)
     }

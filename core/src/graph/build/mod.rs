@@ -129,7 +129,14 @@ impl Scope {
         repeats: bool,
         context: Rc<Context>,
     ) -> Self {
-        Scope(Rc::new(ScopeState { parent, depth, contains, repeats, context, building: RefCell::default() }))
+        Scope(Rc::new(ScopeState {
+            parent,
+            depth,
+            contains,
+            repeats,
+            context,
+            building: RefCell::default(),
+        }))
     }
 
     /// A scope within this one, whose equations are emitted outside it where possible.
@@ -163,9 +170,11 @@ impl Scope {
     /// consequence. Any other panic is resumed.
     pub fn guarded<T>(&self, f: impl FnOnce() -> T) -> Result<T> {
         // After a panic the function is abandoned, so a half-changed scope is never observed.
-        panic::catch_unwind(AssertUnwindSafe(|| self.enter(f))).map_err(|payload| match self.error() {
-            Some(error) => error,
-            None => panic::resume_unwind(payload),
+        panic::catch_unwind(AssertUnwindSafe(|| self.enter(f))).map_err(|payload| {
+            match self.error() {
+                Some(error) => error,
+                None => panic::resume_unwind(payload),
+            }
         })
     }
 
@@ -179,7 +188,12 @@ impl Scope {
 
     /// While `f` runs, emitted equations record that `rule` derived them from the equation at
     /// `of`.
-    pub fn derived<T>(&self, of: LocationId, rule: impl Into<Arc<str>>, f: impl FnOnce() -> T) -> T {
+    pub fn derived<T>(
+        &self,
+        of: LocationId,
+        rule: impl Into<Arc<str>>,
+        f: impl FnOnce() -> T,
+    ) -> T {
         self.0.context.derivation.borrow_mut().push((of, rule.into()));
         let result = f();
         self.0.context.derivation.borrow_mut().pop();
@@ -188,7 +202,12 @@ impl Scope {
 
     /// [`derived`](Self::derived) from a source location. A composite uses it to tell the user's
     /// line from its own.
-    pub fn derived_at<T>(&self, of: Location, rule: impl Into<Arc<str>>, f: impl FnOnce() -> T) -> T {
+    pub fn derived_at<T>(
+        &self,
+        of: Location,
+        rule: impl Into<Arc<str>>,
+        f: impl FnOnce() -> T,
+    ) -> T {
         let of = self.locate(of);
         self.derived(of, rule, f)
     }
@@ -210,7 +229,12 @@ impl Scope {
 
     /// Emits an equation into the innermost scope among those of its operands and the innermost
     /// containing scope around the current one.
-    pub fn emit(op: Op, operands: &[Tensor], regions: Vec<Region>, caller: Location) -> Result<Vec<Tensor>> {
+    pub fn emit(
+        op: Op,
+        operands: &[Tensor],
+        regions: Vec<Region>,
+        caller: Location,
+    ) -> Result<Vec<Tensor>> {
         if let Some(error) = first_error(&op, operands) {
             return Err(error);
         }
@@ -222,15 +246,20 @@ impl Scope {
                 Some(s) if s.is_within(candidate) => {}
                 Some(s) if !candidate.is_within(s) => {
                     let error = outside(s, candidate).context(op.name()).at(caller, op.name());
-                    return Err(operands.iter().fold(error, |d, t| d.operand(t.defined_at(), t.ty())));
+                    return Err(operands
+                        .iter()
+                        .fold(error, |d, t| d.operand(t.defined_at(), t.ty())));
                 }
                 _ => scope = Some(candidate.clone()),
             }
         }
         let Some(scope) = scope.or(current) else {
-            return Err(Diagnostic::new(format!("{}: there is no function to put it in", op.name()))
-                .at(caller, op.name())
-                .help("operate on tensors inside `Program::function`"));
+            return Err(Diagnostic::new(format!(
+                "{}: there is no function to put it in",
+                op.name()
+            ))
+            .at(caller, op.name())
+            .help("operate on tensors inside `Program::function`"));
         };
         scope.push(op, operands, regions, caller)
     }
@@ -258,7 +287,11 @@ impl Scope {
         let values = operands.iter().map(|t| self.value_of(t)).collect::<Result<Vec<_>>>();
         let operands = values.map_err(|d| d.within(&self.derivation_of(&caller), op.name()))?;
         let values = self.append(op, operands, regions, &results, caller)?;
-        Ok(values.into_iter().zip(results).map(|(v, ty)| Tensor::traced(self.clone(), v, ty)).collect())
+        Ok(values
+            .into_iter()
+            .zip(results)
+            .map(|(v, ty)| Tensor::traced(self.clone(), v, ty))
+            .collect())
     }
 
     /// Appends an equation on values of this scope. An eager scope also evaluates it.
@@ -271,7 +304,8 @@ impl Scope {
         caller: Location,
     ) -> Result<Vec<ValueId>> {
         let context = &self.0.context;
-        let mut equation = Equation { op, operands, results: vec![], regions, location: self.locate(caller) };
+        let mut equation =
+            Equation { op, operands, results: vec![], regions, location: self.locate(caller) };
         let mut arrays = None;
         if context.eager {
             let building = self.0.building.borrow();
@@ -281,11 +315,16 @@ impl Scope {
             {
                 return Ok(known);
             }
-            arrays =
-                building.values.evaluate(&equation, &building.body, types, &context.locations.borrow())?;
+            arrays = building.values.evaluate(
+                &equation,
+                &building.body,
+                types,
+                &context.locations.borrow(),
+            )?;
         }
         let mut building = self.0.building.borrow_mut();
-        equation.results = types.iter().map(|ty| building.define(ty.clone(), equation.location)).collect();
+        equation.results =
+            types.iter().map(|ty| building.define(ty.clone(), equation.location)).collect();
         if context.eager {
             building.values.insert(&equation, arrays);
         }
@@ -299,7 +338,8 @@ impl Scope {
     pub fn value_of(&self, tensor: &Tensor) -> Result<ValueId> {
         if let Some(literal) = tensor.literal() {
             let constant = Constant { value: literal.clone() };
-            let values = self.append(constant.into(), vec![], vec![], &[literal.ty()], Location::Unknown)?;
+            let values =
+                self.append(constant.into(), vec![], vec![], &[literal.ty()], Location::Unknown)?;
             return Ok(values[0]);
         }
         let (scope, value) = tensor.traced_value()?;
@@ -307,7 +347,9 @@ impl Scope {
             return Ok(value);
         }
         let Some(parent) = self.0.parent.as_ref().filter(|p| p.is_within(scope)) else {
-            return Err(outside(self, scope).at(tensor.defined_at().unwrap_or_default(), "it is made here"));
+            return Err(
+                outside(self, scope).at(tensor.defined_at().unwrap_or_default(), "it is made here")
+            );
         };
         let key = (scope.0.depth, value);
         if let Some(captured) = self.0.building.borrow().captured.get(&key) {

@@ -19,7 +19,8 @@ impl<'a> Relocation<'a> {
     pub(in crate::graph) fn body(&mut self, body: &Body) -> Body {
         let mut body = body.clone();
         for equation in &mut body.equations {
-            equation.location = self.known.get(&equation.location).copied().unwrap_or(LocationId(0));
+            equation.location =
+                self.known.get(&equation.location).copied().unwrap_or(LocationId(0));
             for region in &mut equation.regions {
                 let moved = match self.moved.get(&region.address()) {
                     Some(moved) => moved.clone(),

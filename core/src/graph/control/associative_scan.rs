@@ -64,8 +64,10 @@ fn prefixes<X: Differentiable>(xs: &X, combine: &impl Fn(&X, &X) -> X) -> Result
     let _: Scope = current()?;
     let length = length_of(xs)?;
     let count = length.as_constant().and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-        Diagnostic::new(format!("`associative_scan` of {length} parts: the number is not a constant"))
-            .help("use `scan`, or a constant extent")
+        Diagnostic::new(format!(
+            "`associative_scan` of {length} parts: the number is not a constant"
+        ))
+        .help("use `scan`, or a constant extent")
     })?;
     run(xs, leaves(xs), count, combine)
 }
@@ -89,7 +91,9 @@ fn run<X: Differentiable>(
         match given.len() == a.len() && given.iter().zip(&a).all(|(g, a)| g.ty() == a.ty()) {
             true => Ok(given),
             false => {
-                let list = |t: &[Tensor]| t.iter().map(|t| t.ty().to_string()).collect::<Vec<_>>().join(", ");
+                let list = |t: &[Tensor]| {
+                    t.iter().map(|t| t.ty().to_string()).collect::<Vec<_>>().join(", ")
+                };
                 Err(Diagnostic::new(format!(
                     "the combiner of an `associative_scan` gives ({}) for {what} parts of types ({})",
                     list(&given),

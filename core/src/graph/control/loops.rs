@@ -75,7 +75,8 @@ pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
         if let Some(unroll) = unroll {
             let steps = number_of_steps(unroll, &length)?;
             let closure = &closure;
-            let unrolling = Unrolling { closure, carries: carries.len(), unroll, reverse, caller: &caller };
+            let unrolling =
+                Unrolling { closure, carries: carries.len(), unroll, reverse, caller: &caller };
             return unrolling.run(carries.clone(), &slices, steps);
         }
         let op = Scan {
@@ -88,8 +89,12 @@ pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
         };
         let operands = count.into_iter().chain(&carries).chain(&slices).chain(&closure.captures);
         let operands: Vec<Tensor> = operands.cloned().collect();
-        let mut results =
-            Scope::emit(op.into(), &operands, vec![closure.body.renumber().into()], caller.clone())?;
+        let mut results = Scope::emit(
+            op.into(),
+            &operands,
+            vec![closure.body.renumber().into()],
+            caller.clone(),
+        )?;
         let stacks = results.split_off(carries.len());
         Ok((results, stacks))
     });
@@ -113,12 +118,13 @@ pub(super) fn repeat<C: Differentiable>(
         return finish(init, Err(error.clone()), &caller);
     }
     let types = types_of(&carries);
-    let results = step_of(&types, |c| vec![condition(&rebuild(init, c.to_vec()))]).and_then(|condition| {
-        let step = step_of(&types, |c| leaves(&step(&rebuild(init, c.to_vec()))))?;
-        let (regions, captures) = together(vec![condition, step]);
-        let op = While { captures: captures.len(), max_steps, checkpoints };
-        let operands: Vec<Tensor> = carries.iter().cloned().chain(captures).collect();
-        Scope::emit(op.into(), &operands, regions, caller.clone())
-    });
+    let results =
+        step_of(&types, |c| vec![condition(&rebuild(init, c.to_vec()))]).and_then(|condition| {
+            let step = step_of(&types, |c| leaves(&step(&rebuild(init, c.to_vec()))))?;
+            let (regions, captures) = together(vec![condition, step]);
+            let op = While { captures: captures.len(), max_steps, checkpoints };
+            let operands: Vec<Tensor> = carries.iter().cloned().chain(captures).collect();
+            Scope::emit(op.into(), &operands, regions, caller.clone())
+        });
     finish(init, results, &caller)
 }

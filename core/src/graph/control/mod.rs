@@ -121,7 +121,11 @@ pub fn scan_reverse<C: Differentiable, X: Differentiable, Y: Differentiable>(
 
 /// Runs `step(i, carry)` for i from 0 to `count` − 1, an `i32[]`. Returns the last carry.
 #[track_caller]
-pub fn fori<C: Differentiable>(count: impl Into<Dim>, init: &C, step: impl FnOnce(&Tensor, &C) -> C) -> C {
+pub fn fori<C: Differentiable>(
+    count: impl Into<Dim>,
+    init: &C,
+    step: impl FnOnce(&Tensor, &C) -> C,
+) -> C {
     let length = count.into();
     let numbers = numbers(&length);
     let body = |carry: &C, i: &Tensor| (step(i, carry), Vec::<Tensor>::new());
@@ -139,7 +143,14 @@ pub fn fori_upto<C: Differentiable>(
     let length = limit.into();
     let numbers = numbers(&length);
     let body = |carry: &C, i: &Tensor| (step(i, carry), Vec::<Tensor>::new());
-    steps(Loop { count: Some(count), ..Loop::of(Ok(length)) }, init, &numbers, body, Location::caller()).0
+    steps(
+        Loop { count: Some(count), ..Loop::of(Ok(length)) },
+        init,
+        &numbers,
+        body,
+        Location::caller(),
+    )
+    .0
 }
 
 /// Applies `f` to each slice of `xs` along the first axis, and stacks the results. The slices run
@@ -152,7 +163,11 @@ pub fn map<X: Differentiable, Y: Differentiable>(xs: &X, f: impl FnOnce(&X) -> Y
 
 /// `f(…f(f(init, x₀), x₁)…, xₙ)` over the slices of `xs` along the first axis.
 #[track_caller]
-pub fn fold<C: Differentiable, X: Differentiable>(init: &C, xs: &X, f: impl FnOnce(&C, &X) -> C) -> C {
+pub fn fold<C: Differentiable, X: Differentiable>(
+    init: &C,
+    xs: &X,
+    f: impl FnOnce(&C, &X) -> C,
+) -> C {
     let body = |carry: &C, x: &X| (f(carry, x), Vec::<Tensor>::new());
     steps(Loop::of(length_of(xs)), init, xs, body, Location::caller()).0
 }
@@ -202,7 +217,10 @@ pub fn while_checkpointed<C: Differentiable>(
     condition: impl FnOnce(&C) -> Tensor,
     step: impl FnOnce(&C) -> C,
 ) -> C {
-    assert!(checkpoints > 0, "a loop that is run again from checkpoints has at least one, its beginning");
+    assert!(
+        checkpoints > 0,
+        "a loop that is run again from checkpoints has at least one, its beginning"
+    );
     repeat(None, checkpoints, init, condition, step, Location::caller())
 }
 
@@ -219,7 +237,10 @@ pub fn scan_checkpointed<C: Differentiable, X: Differentiable, Y: Differentiable
     xs: &X,
     step: impl FnOnce(&C, &X) -> (C, Y),
 ) -> (C, Y) {
-    assert!(checkpoints > 0, "a loop that is run again from checkpoints has at least one, its beginning");
+    assert!(
+        checkpoints > 0,
+        "a loop that is run again from checkpoints has at least one, its beginning"
+    );
     steps(Loop { checkpoints, ..Loop::of(length_of(xs)) }, init, xs, step, Location::caller())
 }
 
@@ -252,7 +273,10 @@ fn length_of(xs: &impl Differentiable) -> Result<Dim> {
             None => d,
         };
         let Some(first) = tensor.shape().first() else {
-            return Err(at(Diagnostic::new(format!("{} has no first axis to slice along", tensor.ty()))));
+            return Err(at(Diagnostic::new(format!(
+                "{} has no first axis to slice along",
+                tensor.ty()
+            ))));
         };
         match &length {
             Some(known) if known != first => {
@@ -294,7 +318,8 @@ fn close(scope: &Scope, outputs: &[Tensor]) -> Result<Closure> {
 /// are emitted outside.
 fn step_of(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Closure> {
     let scope = current()?.child();
-    let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let inputs: Vec<Tensor> =
+        types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
     let outputs = scope.enter(|| f(&inputs));
     close(&scope, &outputs)
 }

@@ -60,7 +60,9 @@ pub fn scan_reverse_unrolled<C: Differentiable, X: Differentiable, Y: Differenti
 
 pub(super) fn number_of_steps(unroll: usize, length: &Dim) -> Result<usize> {
     if unroll == 0 {
-        return Err(Diagnostic::new("a loop takes no steps 0 at a time").help("unroll by 1 or more"));
+        return Err(
+            Diagnostic::new("a loop takes no steps 0 at a time").help("unroll by 1 or more")
+        );
     }
     length.as_constant().and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
         Diagnostic::new(format!("a loop of {length} steps cannot be unrolled"))
@@ -117,9 +119,11 @@ impl Unrolling<'_> {
         let body = &self.closure.body;
         let kinds = body.types(&body.outputs[self.carries..]);
         let mut parts: Vec<Vec<Tensor>> = vec![vec![]; kinds.len()];
-        let order: Vec<usize> = if self.reverse { (0..count).rev().collect() } else { (0..count).collect() };
+        let order: Vec<usize> =
+            if self.reverse { (0..count).rev().collect() } else { (0..count).collect() };
         for i in order {
-            let x = slices.iter().map(|x| x.slice_axis(0, i, i + 1).reshape(x.shape()[1..].to_vec()));
+            let x =
+                slices.iter().map(|x| x.slice_axis(0, i, i + 1).reshape(x.shape()[1..].to_vec()));
             let operands: Vec<Tensor> =
                 carried.into_iter().chain(x).chain(self.closure.captures.iter().cloned()).collect();
             carried = inline(body, &operands)?;
@@ -130,10 +134,13 @@ impl Unrolling<'_> {
             if self.reverse {
                 parts.reverse();
             }
-            let row: Vec<Dim> = std::iter::once(Dim::constant(1)).chain(ty.shape.iter().cloned()).collect();
+            let row: Vec<Dim> =
+                std::iter::once(Dim::constant(1)).chain(ty.shape.iter().cloned()).collect();
             let rows: Vec<Tensor> = parts.iter().map(|t| t.reshape(row.clone())).collect();
             match rows.as_slice() {
-                [] => Tensor::zeros(&ty.with_shape([&[Dim::constant(0)], ty.shape.as_slice()].concat())),
+                [] => Tensor::zeros(
+                    &ty.with_shape([&[Dim::constant(0)], ty.shape.as_slice()].concat()),
+                ),
                 rows => Tensor::concatenate(&rows.iter().collect::<Vec<_>>(), 0),
             }
         };
@@ -154,8 +161,10 @@ impl Unrolling<'_> {
         let split = |shape: &[Dim], by: [usize; 2]| -> Vec<Dim> {
             by.iter().map(|n| Dim::constant(*n as i64)).chain(shape.iter().cloned()).collect()
         };
-        let grouped: Vec<Tensor> =
-            slices.iter().map(|x| x.reshape(split(&x.shape()[1..], [times, self.unroll]))).collect();
+        let grouped: Vec<Tensor> = slices
+            .iter()
+            .map(|x| x.reshape(split(&x.shape()[1..], [times, self.unroll])))
+            .collect();
         let part = |ty: TensorType| ty.with_shape(ty.shape[1..].to_vec());
         let types: Vec<TensorType> =
             types_of(&init).into_iter().chain(types_of(&grouped).into_iter().map(part)).collect();
@@ -181,12 +190,18 @@ impl Unrolling<'_> {
             counted: false,
             checkpoints: 0,
         };
-        let operands: Vec<Tensor> = init.iter().chain(&grouped).chain(&step.captures).cloned().collect();
-        let mut results =
-            Scope::emit(op.into(), &operands, vec![step.body.renumber().into()], self.caller.clone())?;
+        let operands: Vec<Tensor> =
+            init.iter().chain(&grouped).chain(&step.captures).cloned().collect();
+        let mut results = Scope::emit(
+            op.into(),
+            &operands,
+            vec![step.body.renumber().into()],
+            self.caller.clone(),
+        )?;
         let stacks = results.split_off(self.carries);
         let stacks = stacks.iter().map(|t| {
-            let rows = std::iter::once(Dim::constant(count as i64)).chain(t.shape()[2..].iter().cloned());
+            let rows =
+                std::iter::once(Dim::constant(count as i64)).chain(t.shape()[2..].iter().cloned());
             t.reshape(rows.collect::<Vec<_>>())
         });
         Ok((results, stacks.collect()))

@@ -20,7 +20,8 @@ pub(super) struct Callee<'a> {
 
 /// The number of equations of a body and its regions, without those of callees.
 fn count(body: &Body) -> usize {
-    let regions = body.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
+    let regions =
+        body.equations.iter().filter(|e| e.op.callee().is_none()).flat_map(|e| &e.regions);
     body.equations.len() + regions.map(|region| count(region)).sum::<usize>()
 }
 
@@ -41,7 +42,8 @@ impl<'a> Reader<'a, '_> {
         let body = Region::from(self.region(c)?);
         self.open.pop();
         let equations = std::mem::replace(&mut self.places.equations, outside);
-        check_extent(&body).map_err(|d| from_inside(c, token, d.context(format_args!("@{name}"))))?;
+        check_extent(&body)
+            .map_err(|d| from_inside(c, token, d.context(format_args!("@{name}"))))?;
         self.callees.insert(name.into(), Callee { body, token, equations });
         Ok(())
     }
@@ -58,7 +60,10 @@ impl<'a> Reader<'a, '_> {
         }
         if self.open.iter().any(|open| open == name) {
             return Err(c
-                .error(at, format!("G10: `@{name}` calls itself, and a static graph has no recursion"))
+                .error(
+                    at,
+                    format!("G10: `@{name}` calls itself, and a static graph has no recursion"),
+                )
                 .help("repeat a step by `scan`, `fori` or `while`"));
         }
         let Some(function) = self.earlier.iter().find(|f| f.name == name) else {
@@ -70,7 +75,9 @@ impl<'a> Reader<'a, '_> {
         if updates || self.mode == Mode::Own {
             let why = match updates {
                 true => "it updates state, which only the caller of a program can do",
-                false => "a function with locations (`loc`) has the functions that it calls within it",
+                false => {
+                    "a function with locations (`loc`) has the functions that it calls within it"
+                }
             };
             return Err(c.error(at, format!("G10: `@{name}` cannot be called here: {why}")));
         }
@@ -82,7 +89,11 @@ impl<'a> Reader<'a, '_> {
         let known: HashMap<LocationId, LocationId> =
             LocationTable::merge(&mut self.locations, &function.locations);
         let body = Region::from(Relocation::new(&known).body(&function.body));
-        let own = |body: &Region| Callee { body: body.clone(), token: at, equations: vec![at; count(body)] };
+        let own = |body: &Region| Callee {
+            body: body.clone(),
+            token: at,
+            equations: vec![at; count(body)],
+        };
         for callee in body.callees() {
             self.callees.entry(callee.name.into()).or_insert_with(|| own(callee.body));
         }
@@ -91,7 +102,11 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// The places of the function's parts, with callees in the order in which they are printed.
-    pub(super) fn places(mut self, c: &Cursor<'a>, body: &Body) -> Result<(Places<'a>, LocationTable)> {
+    pub(super) fn places(
+        mut self,
+        c: &Cursor<'a>,
+        body: &Body,
+    ) -> Result<(Places<'a>, LocationTable)> {
         let mut equations = Vec::new();
         for callee in body.callees() {
             let Some(known) = self.callees.remove(callee.name) else { continue };
@@ -102,7 +117,10 @@ impl<'a> Reader<'a, '_> {
         self.places.equations = equations;
         match self.callees.iter().min_by_key(|(name, callee)| (callee.token.line, name.as_str())) {
             Some((name, unused)) => Err(c
-                .error(unused.token, format!("G10: `@{name}` is not called by the function it stands in"))
+                .error(
+                    unused.token,
+                    format!("G10: `@{name}` is not called by the function it stands in"),
+                )
                 .help("take it out, or call it")),
             None => Ok((self.places, self.locations)),
         }

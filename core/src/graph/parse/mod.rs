@@ -31,7 +31,10 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
         let (function, places) = read_function(&mut c, &functions)?;
         if !names.insert(function.name.clone()) {
             return Err(c
-                .error(places.function, format!("G1: function `@{}` is defined twice", function.name))
+                .error(
+                    places.function,
+                    format!("G1: function `@{}` is defined twice", function.name),
+                )
                 .help("give it another name"));
         }
         verify::check(&function).map_err(|violation| {
@@ -42,7 +45,11 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
                 Place::Callee(i) => places.callees[i],
                 Place::Equation(i) => places.equations[i],
             };
-            from_inside(&c, token, verify::context(&function, &violation.name, violation.diagnostic))
+            from_inside(
+                &c,
+                token,
+                verify::context(&function, &violation.name, violation.diagnostic),
+            )
         })?;
         functions.push(function);
     }
@@ -60,15 +67,21 @@ fn from_inside(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnosti
 /// Reads one function without verifying it. It may call `earlier` functions.
 fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Function, Places<'a>)> {
     if !c.is_keyword("func") {
-        return Err(c
-            .unexpected("`func`")
-            .help("a graph text is a list of functions: func @f(%x: f32[3]) -> (f32[3]) { … return %0 }"));
+        return Err(c.unexpected("`func`").help(
+            "a graph text is a list of functions: func @f(%x: f32[3]) -> (f32[3]) { … return %0 }",
+        ));
     }
     c.advance();
     let function = c.peek();
     let name = c.expect_function("the name of the function, such as `@f`")?.to_string();
     let mut reader = Reader {
-        places: Places { function, inputs: vec![], outputs: vec![], callees: vec![], equations: vec![] },
+        places: Places {
+            function,
+            inputs: vec![],
+            outputs: vec![],
+            callees: vec![],
+            equations: vec![],
+        },
         earlier,
         open: vec![name.clone()],
         callees: BTreeMap::new(),
@@ -93,14 +106,21 @@ fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Functi
     if body.outputs.len() != outputs.len() {
         return Err(c.error(
             end,
-            format!("G2: {} outputs are declared, {} are returned", outputs.len(), body.outputs.len()),
+            format!(
+                "G2: {} outputs are declared, {} are returned",
+                outputs.len(),
+                body.outputs.len()
+            ),
         ));
     }
     for (i, (value, (_, ty))) in body.outputs.iter().zip(&outputs).enumerate() {
         let found = body.ty(*value);
         if found != ty {
             let token = reader.places.outputs[i];
-            return Err(c.error(token, format!("G2: the output is declared {ty}, but {found} is returned")));
+            return Err(c.error(
+                token,
+                format!("G2: the output is declared {ty}, but {found} is returned"),
+            ));
         }
     }
     reader.location_table(c)?;
@@ -174,7 +194,13 @@ impl<'a> Reader<'a, '_> {
         Ok(name)
     }
 
-    fn define(&mut self, c: &Cursor<'a>, token: Token<'a>, name: &'a str, value: ValueId) -> Result<()> {
+    fn define(
+        &mut self,
+        c: &Cursor<'a>,
+        token: Token<'a>,
+        name: &'a str,
+        value: ValueId,
+    ) -> Result<()> {
         let scope = self.scopes.last_mut().expect("a body is being read");
         if scope.insert(name, value).is_none() {
             return Ok(());
@@ -200,9 +226,9 @@ impl<'a> Reader<'a, '_> {
                 return Ok((Output { name: position.to_string(), role }, ty));
             }
             kind => {
-                return Err(c
-                    .error(token, format!("expected an output, found {kind}"))
-                    .help("outputs are written `f32[3]`, `loss: f32[]` or `state model.w: f32[3]`"));
+                return Err(c.error(token, format!("expected an output, found {kind}")).help(
+                    "outputs are written `f32[3]`, `loss: f32[]` or `state model.w: f32[3]`",
+                ));
             }
         };
         c.expect(":")?;
@@ -277,9 +303,15 @@ impl<'a> Reader<'a, '_> {
                 None if outer.iter().any(|s| s.contains_key(name)) => {
                     return Err(c
                         .error(token, format!("G4: `%{name}` is not defined in this region"))
-                        .help("a region does not see the values around it: pass it as an operand"));
+                        .help(
+                            "a region does not see the values around it: pass it as an operand",
+                        ));
                 }
-                None => return Err(c.error(token, format!("G4: `%{name}` is not defined before it is used"))),
+                None => {
+                    return Err(
+                        c.error(token, format!("G4: `%{name}` is not defined before it is used"))
+                    );
+                }
             }
             if !c.eat(",") {
                 return Ok(operands);
@@ -342,7 +374,10 @@ impl<'a> Reader<'a, '_> {
                 if of.index() >= due {
                     return Err(c.error(
                         token,
-                        format!("G9: location {id} is derived of {}, which is not earlier", of.index()),
+                        format!(
+                            "G9: location {id} is derived of {}, which is not earlier",
+                            of.index()
+                        ),
                     ));
                 }
                 Location::Derived { of, rule: text.into() }

@@ -24,7 +24,9 @@ fn attribute() -> impl Strategy<Value = Attribute> {
         scalar.prop_map(Attribute::Scalar),
         literal.prop_map(|(s, shape)| Attribute::Literal(Literal::full(&shape, s))),
     ];
-    leaf.prop_recursive(4, 32, 4, |inner| prop::collection::vec(inner, 0..4).prop_map(Attribute::List))
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop::collection::vec(inner, 0..4).prop_map(Attribute::List)
+    })
 }
 
 proptest! {

@@ -89,7 +89,8 @@ pub(super) struct Violation {
 pub fn verify(function: &Function) -> Result<()> {
     check(function).map_err(|violation| {
         let Violation { name, location, mut diagnostic, .. } = *violation;
-        let (origin, chain) = (function.locations.origin(location).clone(), function.locations.get(location));
+        let (origin, chain) =
+            (function.locations.origin(location).clone(), function.locations.get(location));
         let what = match chain {
             Location::Derived { .. } => function.locations.describe(location),
             _ => String::new(),
@@ -113,8 +114,11 @@ pub fn verify_program(program: &Program) -> Result<()> {
     let mut names = BTreeSet::new();
     for function in program.functions() {
         if !names.insert(function.name.as_str()) {
-            return Err(Diagnostic::new(format!("G1: function `@{}` is defined twice", function.name))
-                .help("give it another name"));
+            return Err(Diagnostic::new(format!(
+                "G1: function `@{}` is defined twice",
+                function.name
+            ))
+            .help("give it another name"));
         }
         verify(function)?;
     }
@@ -171,7 +175,9 @@ impl Checker<'_> {
             if let Location::Derived { of, .. } = location
                 && *of >= id
             {
-                return Err(whole(format!("G9: location {id} is derived of {of}, which is not earlier")));
+                return Err(whole(format!(
+                    "G9: location {id} is derived of {of}, which is not earlier"
+                )));
             }
         }
         for (i, input) in self.function.inputs.iter().enumerate() {
@@ -244,10 +250,15 @@ impl Checker<'_> {
         }
         let wrong = |message: String| fail(owner, "", NOWHERE, Diagnostic::new(message));
         if next != types.len() {
-            return Err(wrong(format!("G3: {} values have types, {next} are defined", types.len())));
+            return Err(wrong(format!(
+                "G3: {} values have types, {next} are defined",
+                types.len()
+            )));
         }
         match body.outputs.iter().find(|o| o.index() >= next) {
-            Some(output) => Err(wrong(format!("G4: output value {} is not defined", output.index()))),
+            Some(output) => {
+                Err(wrong(format!("G4: output value {} is not defined", output.index())))
+            }
             None => Ok(()),
         }
     }
@@ -302,13 +313,17 @@ impl Checker<'_> {
             ))));
         }
         if !equation.regions.is_empty() && depth >= MAX_DEPTH {
-            return Err(wrong(Diagnostic::new(format!("G7: regions nest deeper than {MAX_DEPTH}"))));
+            return Err(wrong(Diagnostic::new(format!(
+                "G7: regions nest deeper than {MAX_DEPTH}"
+            ))));
         }
         // Callees are already checked.
         let called = equation.op.callee().is_some();
         let inner = equation.regions.iter().map(|region| region.extent().depth).max().unwrap_or(0);
         if called && depth + inner >= MAX_DEPTH {
-            return Err(wrong(Diagnostic::new(format!("G7: regions nest deeper than {MAX_DEPTH}"))));
+            return Err(wrong(Diagnostic::new(format!(
+                "G7: regions nest deeper than {MAX_DEPTH}"
+            ))));
         }
         for region in equation.regions.iter().filter(|_| !called) {
             self.body(region, depth + 1, place)?;
@@ -356,7 +371,8 @@ impl Checker<'_> {
         for operand in equation.operands.iter().filter(|o| seen.insert(**o)).take(SHOWN) {
             let input = body.inputs.iter().position(|i| i == operand).filter(|_| outermost);
             let maker = body.equations.iter().find(|e| e.results.contains(operand));
-            let location = input.map(|i| self.function.inputs[i].location).or(maker.map(|e| e.location));
+            let location =
+                input.map(|i| self.function.inputs[i].location).or(maker.map(|e| e.location));
             if let Some(location) = location {
                 let origin = self.function.locations.origin(location).clone();
                 d = d.at(origin, format!("an operand, {}, is made here", body.ty(*operand)));
@@ -402,7 +418,10 @@ fn defines(body: &Body, value: ValueId, next: usize) -> Result<()> {
 /// G6 for a type.
 pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
     if ty.rank() > MAX_RANK {
-        return Err(Diagnostic::new(format!("G6: {} axes; a type has at most {MAX_RANK}", ty.rank())));
+        return Err(Diagnostic::new(format!(
+            "G6: {} axes; a type has at most {MAX_RANK}",
+            ty.rank()
+        )));
     }
     let mut bytes = ty.dtype.size() as u64;
     for (axis, dim) in ty.shape.iter().enumerate() {
@@ -417,10 +436,13 @@ pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
             // The nonzero extents of an empty tensor must satisfy the bound too, since strides
             // are computed from them.
             Some(c) if c > 0 => {
-                bytes = bytes.checked_mul(c.unsigned_abs()).filter(|b| *b <= MAX_BYTES).ok_or_else(|| {
-                    Diagnostic::new(format!("G6: {ty} is larger than any memory"))
-                        .help(format!("a value has at most {MAX_BYTES} bytes"))
-                })?;
+                bytes = bytes
+                    .checked_mul(c.unsigned_abs())
+                    .filter(|b| *b <= MAX_BYTES)
+                    .ok_or_else(|| {
+                        Diagnostic::new(format!("G6: {ty} is larger than any memory"))
+                            .help(format!("a value has at most {MAX_BYTES} bytes"))
+                    })?;
             }
             _ => {}
         }

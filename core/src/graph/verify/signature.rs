@@ -13,7 +13,10 @@ impl Checker<'_> {
         let function = self.function;
         let whole = |message: String| fail(Place::Function, "", NOWHERE, Diagnostic::new(message));
         if !is_name(&function.name) {
-            return Err(whole(format!("G1: `{}` is no name for a function", function.name.escape_debug())));
+            return Err(whole(format!(
+                "G1: `{}` is no name for a function",
+                function.name.escape_debug()
+            )));
         }
         if function.inputs.len() != function.body.inputs.len() {
             return Err(whole(format!(
@@ -35,8 +38,11 @@ impl Checker<'_> {
             let wrong = |d| fail(Place::Input(i), "", input.location, d);
             if !is_name(&input.name) {
                 return Err(wrong(
-                    Diagnostic::new(format!("G1: `{}` is no name for an input", input.name.escape_debug()))
-                        .help(name_help),
+                    Diagnostic::new(format!(
+                        "G1: `{}` is no name for an input",
+                        input.name.escape_debug()
+                    ))
+                    .help(name_help),
                 ));
             }
             if !names.insert(&input.name) {
@@ -52,8 +58,11 @@ impl Checker<'_> {
             let number = !output.name.is_empty() && output.name.bytes().all(|b| b.is_ascii_digit());
             if !is_name(&output.name) && !number {
                 return Err(wrong(
-                    Diagnostic::new(format!("G1: `{}` is no name for an output", output.name.escape_debug()))
-                        .help(name_help),
+                    Diagnostic::new(format!(
+                        "G1: `{}` is no name for an output",
+                        output.name.escape_debug()
+                    ))
+                    .help(name_help),
                 ));
             }
             if !names.insert((output.role, &output.name)) {
@@ -81,9 +90,11 @@ impl Checker<'_> {
                 return Err(wrong(Diagnostic::new(format!("G8: a key has type u32[2], not {ty}"))));
             }
             if input.role == InputRole::State && !states.contains(input.name.as_str()) {
-                let help = format!("add the output `state {}: {ty}`, or make it a `param`", input.name);
+                let help =
+                    format!("add the output `state {}: {ty}`, or make it a `param`", input.name);
                 return Err(wrong(
-                    Diagnostic::new(format!("G8: no output replaces state `{}`", input.name)).help(help),
+                    Diagnostic::new(format!("G8: no output replaces state `{}`", input.name))
+                        .help(help),
                 ));
             }
         }
@@ -98,8 +109,12 @@ impl Checker<'_> {
             if role != InputRole::State {
                 let message = "is state, the input of that name is not: its role is";
                 return Err(wrong(
-                    Diagnostic::new(format!("G8: output `{}` {message} {}", output.name, role.name()))
-                        .help("declare the input as `state`"),
+                    Diagnostic::new(format!(
+                        "G8: output `{}` {message} {}",
+                        output.name,
+                        role.name()
+                    ))
+                    .help("declare the input as `state`"),
                 ));
             }
             if ty != update {

@@ -13,8 +13,11 @@ const TWO_OVER_PI: [[f64; 4]; 4] = [
 ];
 
 /// 2⁵², 2⁷⁹, 2¹⁰⁶: from these |x| on, the first 27, 54, 81 bits of 2/π are dropped.
-const FROM: [f32; 3] =
-    [f32::from_bits((127 + 52) << 23), f32::from_bits((127 + 79) << 23), f32::from_bits((127 + 106) << 23)];
+const FROM: [f32; 3] = [
+    f32::from_bits((127 + 52) << 23),
+    f32::from_bits((127 + 79) << 23),
+    f32::from_bits((127 + 106) << 23),
+];
 
 /// `x · 2/π` modulo 4, as a multiple of π/2 in 0..4 and a rest in −π/4..π/4.
 ///

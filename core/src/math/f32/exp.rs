@@ -75,7 +75,8 @@ pub fn tanh<V: Single>(x: V) -> V {
     let t = select(a.is_above(c(10.0)), c(10.0), a);
     // Around 0: x + x³·P(x²).
     let s = t * t;
-    let near = polynomial(s, [-0.333_333_2, 0.133_325_86, -0.053_852_31, 0.021_071_68, -0.006_274_240_5]);
+    let near =
+        polynomial(s, [-0.333_333_2, 0.133_325_86, -0.053_852_31, 0.021_071_68, -0.006_274_240_5]);
     let near = (s * near).mul_add(t, t);
     let far = c(1.0) - c(2.0) / (exp_moderate(c(2.0) * t) + c(1.0));
     select(t.is_below(c(0.55)), near, far).with_sign_of(x)

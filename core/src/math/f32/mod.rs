@@ -17,7 +17,8 @@ pub use exp::{erf, exp, expm1, tanh};
 pub use log::{log, log1p};
 pub use pow::pow;
 pub use wide::{
-    acos, acosh, asin, asinh, atanh, cbrt, cosh, digamma, erf_inv, erfc, lgamma, log2, polygamma, sinh,
+    acos, acosh, asin, asinh, atanh, cbrt, cosh, digamma, erf_inv, erfc, lgamma, log2, polygamma,
+    sinh,
 };
 
 use super::value::Double;

@@ -33,7 +33,11 @@ const HALF_PI_LOW: f64 = 6.123233995736766e-17;
 
 /// The first M words, or the M words from `distance` on where the condition holds.
 #[inline(always)]
-fn moved<B: Value, const N: usize, const M: usize>(words: [B; N], distance: usize, far: B::Mask) -> [B; M] {
+fn moved<B: Value, const N: usize, const M: usize>(
+    words: [B; N],
+    distance: usize,
+    far: B::Mask,
+) -> [B; M] {
     let mut result = [words[0]; M];
     let mut k = 0;
     while k < M {
@@ -92,8 +96,9 @@ fn reduce<V: Double>(x: V) -> (V::Bits, V, V) {
     let words: [_; 4] = moved(words, 1, at(64));
     let count = e & b(63);
     let rest_of_word = b(63).wrapping_sub(count);
-    let funnel =
-        |k: usize| words[k].shift_left_by(count) | words[k + 1].shift_right(1).shift_right_by(rest_of_word);
+    let funnel = |k: usize| {
+        words[k].shift_left_by(count) | words[k + 1].shift_right(1).shift_right_by(rest_of_word)
+    };
     let w = [funnel(2), funnel(1), funnel(0)];
     // The upper two words of M·W modulo 2¹⁹².
     let (carried, _) = wide_product(m, w[0]);
@@ -110,8 +115,10 @@ fn reduce<V: Double>(x: V) -> (V::Bits, V, V) {
     // then subtracted.
     let part = |digits: V::Bits, one: f64| V::from_bits(digits | b(one.to_bits())) - c(one);
     let first = part(high.shift_right(12), 1.0);
-    let second =
-        part((high & b(0xfff)).shift_left(40) | low.shift_right(24), f64::from_bits((1023 - 52) << 52));
+    let second = part(
+        (high & b(0xfff)).shift_left(40) | low.shift_right(24),
+        f64::from_bits((1023 - 52) << 52),
+    );
     let third = part((low & b(0x00ff_ffff)).shift_left(28), f64::from_bits((1023 - 104) << 52));
     let (fraction, below) = ordered_sum(first, second);
     let below = below + third;
@@ -120,7 +127,11 @@ fn reduce<V: Double>(x: V) -> (V::Bits, V, V) {
     let sign = negative & b(1 << 63);
     let signed = |v: V| V::from_bits(v.to_bits() ^ sign);
     let small = a.is_below(c(std::f64::consts::FRAC_PI_4));
-    (select(small, b(0), quadrant), select(small, a, signed(rest)), select(small, c(0.0), signed(rest_low)))
+    (
+        select(small, b(0), quadrant),
+        select(small, a, signed(rest)),
+        select(small, c(0.0), signed(rest_low)),
+    )
 }
 
 /// sin of the quadrant and the rest y + low. The polynomials were fitted by the Remez algorithm;

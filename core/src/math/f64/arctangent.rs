@@ -17,10 +17,16 @@ pub fn atan2<V: Double>(y: V, x: V) -> V {
     let steep = ay.is_above(ax);
     let (low, high) = (select(steep, ax, ay), select(steep, ay, ax));
     // Scaled if the remainder below would underflow or `high + q·low` overflow.
-    let scale =
-        select(high.is_below(c(f64::from_bits(123 << 52))), c(f64::from_bits((1023 + 128) << 52)), c(1.0));
-    let scale =
-        select(high.is_above(c(f64::from_bits(1923 << 52))), c(f64::from_bits((1023 - 128) << 52)), scale);
+    let scale = select(
+        high.is_below(c(f64::from_bits(123 << 52))),
+        c(f64::from_bits((1023 + 128) << 52)),
+        c(1.0),
+    );
+    let scale = select(
+        high.is_above(c(f64::from_bits(1923 << 52))),
+        c(f64::from_bits((1023 - 128) << 52)),
+        scale,
+    );
     let (low, high) = (low * scale, high * scale);
     let quotient = low / high;
     // 0/0 gives 0, and ∞/∞ gives 1. A NaN operand compares unequal and stays.
@@ -63,8 +69,9 @@ pub fn atan2<V: Double>(y: V, x: V) -> V {
     let left = x.is_negative();
     let pi = (std::f64::consts::PI, 1.2246467991473532e-16);
     let half_pi = (std::f64::consts::FRAC_PI_2, 6.123233995736766e-17);
-    let base =
-        |part: fn((f64, f64)) -> f64| select(steep, c(part(half_pi)), select(left, c(part(pi)), c(0.0)));
+    let base = |part: fn((f64, f64)) -> f64| {
+        select(steep, c(part(half_pi)), select(left, c(part(pi)), c(0.0)))
+    };
     // π/2 − atan, π − atan, π/2 + atan, or atan.
     let minus = (steep & !left) | (left & !steep);
     let signed = |v: V| select(minus, -v, v);

@@ -30,8 +30,8 @@ fn near_zero<V: Double>(t: V) -> V {
     );
     // P = p₀ + s·(p₁ + s·p), with the rounding errors of p₀, of the inner sum, and of s = x².
     let (p, p_low) = ordered_sum(c(-0.3761263890318375), s * p);
-    let p =
-        s.mul_add(p, c(0.1283791670955126)) + s_low.mul_add(p, s.mul_add(p_low, c(-1.2546240553654585e-17)));
+    let p = s.mul_add(p, c(0.1283791670955126))
+        + s_low.mul_add(p, s.mul_add(p_low, c(-1.2546240553654585e-17)));
     p.mul_add(t, t)
 }
 

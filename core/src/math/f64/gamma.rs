@@ -162,7 +162,8 @@ pub fn lgamma<V: Double>(x: V) -> V {
             0.06694575880566159,
         ],
     );
-    let at_one = Pair::of(one).times(Pair::new(c(-0.5772156649015329), c(5.054099895018655e-18) + one * p));
+    let at_one =
+        Pair::of(one).times(Pair::new(c(-0.5772156649015329), c(5.054099895018655e-18) + one * p));
     let two = select(a.reflected, -(x + c(1.0)), x - c(2.0));
     let p = polynomial(
         two,
@@ -183,7 +184,8 @@ pub fn lgamma<V: Double>(x: V) -> V {
             -2.1487074444082146e-06,
         ],
     );
-    let at_two = Pair::of(two).times(Pair::new(c(0.42278433509846713), c(4.9430873296734885e-18) + two * p));
+    let at_two =
+        Pair::of(two).times(Pair::new(c(0.42278433509846713), c(4.9430873296734885e-18) + two * p));
     let value = Pair::select(one.abs().is_below(c(0.25)), at_one, general);
     let value = Pair::select(two.abs().is_below(c(0.25)), at_two, value);
 
@@ -192,11 +194,14 @@ pub fn lgamma<V: Double>(x: V) -> V {
     let sine = sine_over_pi(r);
     let subnormal = sine.high.is_below(c(f64::MIN_POSITIVE));
     let scaled = Pair { high: sine.high * c(18_014_398_509_481_984.0), low: c(0.0) };
-    let logarithm =
-        logarithm_of_pair(Pair::select(subnormal, scaled, sine), select(subnormal, c(54.0), c(0.0)));
+    let logarithm = logarithm_of_pair(
+        Pair::select(subnormal, scaled, sine),
+        select(subnormal, c(54.0), c(0.0)),
+    );
     let left = Pair { high: -logarithm.high, low: -logarithm.low }.minus(value).rounded();
     // If the result overflows, its low part is invalid. A zero is positive.
-    let right = select(value.high.is_below(c(f64::MAX)), value.rounded() + c(0.0), c(f64::INFINITY));
+    let right =
+        select(value.high.is_below(c(f64::MAX)), value.rounded() + c(0.0), c(f64::INFINITY));
     let result = select(a.reflected, left, right);
     let pole = a.reflected & r.equals(c(0.0));
     let result = select(pole | x.abs().equals(c(f64::INFINITY)), c(f64::INFINITY), result);
@@ -229,7 +234,8 @@ pub fn digamma<V: Double>(x: V) -> V {
             -26.456212121212122,
         ],
     );
-    let (half, half_low) = (reciprocal * c(0.5), reciprocal.mul_add(-a.z.high, c(1.0)) * reciprocal * c(0.5));
+    let (half, half_low) =
+        (reciprocal * c(0.5), reciprocal.mul_add(-a.z.high, c(1.0)) * reciprocal * c(0.5));
     let tail = Pair::new(half, square.mul_add(series, half_low));
     // 1/x + … + 1/(x + 7) = (2x + 7)·(1/w + 1/(w + 6) + 1/(w + 10) + 1/(w + 12)), as one fraction.
     let (outer, inner) = (a.w.times(a.factor(12.0)), a.factor(6.0).times(a.factor(10.0)));
@@ -246,7 +252,8 @@ pub fn digamma<V: Double>(x: V) -> V {
     let r = rest.abs();
     let cotangent = cosine_of_pi(r).over(sine_over_pi(r));
     let negative = rest.is_negative();
-    let cotangent = Pair::select(negative, Pair { high: -cotangent.high, low: -cotangent.low }, cotangent);
+    let cotangent =
+        Pair::select(negative, Pair { high: -cotangent.high, low: -cotangent.low }, cotangent);
     // ψ(x) = −1/x − γ + O(x). Below 1e-300 only −1/x counts, and the pair of the cotangent may
     // overflow.
     let difference = right.minus(cotangent).rounded();

@@ -72,7 +72,8 @@ impl<V: Double> Pair<V> {
     #[inline(always)]
     pub fn over(self, other: Self) -> Self {
         let quotient = self.high / other.high;
-        let rest = quotient.mul_add(-other.high, self.high) + quotient.mul_add(-other.low, self.low);
+        let rest =
+            quotient.mul_add(-other.high, self.high) + quotient.mul_add(-other.low, self.low);
         Pair::new(quotient, rest / other.high)
     }
 
@@ -94,7 +95,10 @@ impl<V: Double> Pair<V> {
     /// `yes` where the condition holds, else `no`.
     #[inline(always)]
     pub fn select(condition: V::Mask, yes: Self, no: Self) -> Self {
-        Pair { high: V::choose(condition, yes.high, no.high), low: V::choose(condition, yes.low, no.low) }
+        Pair {
+            high: V::choose(condition, yes.high, no.high),
+            low: V::choose(condition, yes.low, no.low),
+        }
     }
 
     /// The nearest float.

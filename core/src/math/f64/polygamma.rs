@@ -35,8 +35,10 @@ impl Order {
         // product of n numbers and n + 1 reciprocals of the unit, in an order that keeps it
         // moderate.
         let size = f64::from(n);
-        let unit =
-            libm::exp((size * (libm::log(size) - 1.0) + 0.5 * libm::log(size) + 0.92) / (size + 1.0)).round();
+        let unit = libm::exp(
+            (size * (libm::log(size) - 1.0) + 0.5 * libm::log(size) + 0.92) / (size + 1.0),
+        )
+        .round();
         let (mut product, mut next, mut divisions) = (Pair::of(1.0), 1, 0);
         while next <= n || divisions <= n {
             if divisions <= n && (product.high >= 1.0 || next > n) {

@@ -24,7 +24,8 @@ pub type Evaluator = fn([u64; 3]) -> u64;
 /// Computes one instruction. The dtypes must pass [`ScalarOp::check`].
 pub fn evaluate(op: ScalarOp, operands: &[Scalar], result: DType) -> Scalar {
     let dtypes: Vec<DType> = operands.iter().map(|s| s.dtype()).collect();
-    let function = evaluator(op, &dtypes, result).expect("the verifier checks the dtypes of instructions");
+    let function =
+        evaluator(op, &dtypes, result).expect("the verifier checks the dtypes of instructions");
     let mut bits = [0; 3];
     for (slot, operand) in bits.iter_mut().zip(operands) {
         *slot = operand.bits();

@@ -25,7 +25,11 @@ fn every_checked_instruction_has_a_function() {
                     operands[0] = DType::Bool;
                 }
                 let exists = evaluator(*op, &operands, result).is_some();
-                assert_eq!(exists, op.check(&operands, result).is_ok(), "{op:?} {operand} {result}");
+                assert_eq!(
+                    exists,
+                    op.check(&operands, result).is_ok(),
+                    "{op:?} {operand} {result}"
+                );
                 count += usize::from(exists);
             }
         }
@@ -75,16 +79,22 @@ fn extrema_order_zeros_and_spread_nan() {
     assert_eq!(run::<f32, f32>(Max, &[1.0, 2.0]), 2.0);
     for pair in [[f32::NAN, 1.0], [1.0, f32::NAN], [f32::NAN, f32::INFINITY]] {
         assert!(run::<f32, f32>(Max, &pair).is_nan() && run::<f32, f32>(Min, &pair).is_nan());
-        assert!(!run::<f32, bool>(Eq, &pair) && run::<f32, bool>(Ne, &pair) && !run::<f32, bool>(Lt, &pair));
+        assert!(
+            !run::<f32, bool>(Eq, &pair)
+                && run::<f32, bool>(Ne, &pair)
+                && !run::<f32, bool>(Lt, &pair)
+        );
     }
 }
 
 #[test]
 fn arithmetic_makes_canonical_nans() {
     let odd = f32::from_bits(0xffc0_1234);
-    for result in
-        [run::<f32, f32>(Add, &[odd, 1.0]), run(Neg, &[odd]), run(Sub, &[f32::INFINITY, f32::INFINITY])]
-    {
+    for result in [
+        run::<f32, f32>(Add, &[odd, 1.0]),
+        run(Neg, &[odd]),
+        run(Sub, &[f32::INFINITY, f32::INFINITY]),
+    ] {
         assert_eq!(float_bits(result), float_bits(f32::NAN));
     }
     let selected = evaluate(Select, &[true.into(), odd.into(), 0.0f32.into()], DType::F32);

@@ -78,7 +78,9 @@ impl Memory {
         let record = match buffer.role {
             BufferRole::In => Record::None,
             BufferRole::Out => Record::Written(filled(false, elements)?),
-            BufferRole::InOut | BufferRole::Row => Record::Traced(filled(Trace::default(), elements)?),
+            BufferRole::InOut | BufferRole::Row => {
+                Record::Traced(filled(Trace::default(), elements)?)
+            }
         };
         Ok(Memory { buffer: buffer.clone(), bits, record })
     }
@@ -114,19 +116,23 @@ impl Memory {
         let name = &self.buffer.name;
         match (self.buffer.role, trace.written) {
             (BufferRole::Row, Some(written)) if written.epoch == now.epoch => {
-                return Err(format!("element {at} of `%{name}` is read in the phase that wrote it"));
+                return Err(format!(
+                    "element {at} of `%{name}` is read in the phase that wrote it"
+                ));
             }
             (BufferRole::Row, Some(written)) if written.row == now.row => {}
             (BufferRole::Row, _) => {
                 return Err(format!("element {at} of `%{name}` is read before it is written"));
             }
-            (_, Some(_)) => return Err(format!("element {at} of `%{name}` is read after it was written")),
+            (_, Some(_)) => {
+                return Err(format!("element {at} of `%{name}` is read after it was written"));
+            }
             _ => {}
         }
         let last = trace.read.unwrap_or(now);
         trace.read_by_rows |= last.row != now.row;
-        trace.read_by_iterations =
-            last.epoch == now.epoch && (trace.read_by_iterations || last.iteration != now.iteration);
+        trace.read_by_iterations = last.epoch == now.epoch
+            && (trace.read_by_iterations || last.iteration != now.iteration);
         trace.read = Some(now);
         Ok(self.bits[at])
     }
@@ -151,10 +157,12 @@ impl Memory {
         }
         if let Some(read) = trace.read {
             let by_row = !row && (trace.read_by_rows || read.row != now.row);
-            let by_iteration =
-                read.epoch == now.epoch && (trace.read_by_iterations || read.iteration != now.iteration);
+            let by_iteration = read.epoch == now.epoch
+                && (trace.read_by_iterations || read.iteration != now.iteration);
             if by_row || by_iteration {
-                return Err(format!("element {at} of `%{name}` has been read by another iteration"));
+                return Err(format!(
+                    "element {at} of `%{name}` has been read by another iteration"
+                ));
             }
         }
         trace.written = Some(now);

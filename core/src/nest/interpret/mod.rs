@@ -34,11 +34,16 @@ pub fn interpret(nest: &Nest, inputs: &[Literal]) -> Result<Vec<Literal>> {
     for (_, buffer) in nest.buffers.iter() {
         let input = match buffer.role {
             BufferRole::In | BufferRole::InOut => Some(inputs.next().ok_or_else(|| {
-                Diagnostic::new(format!("nest @{}: no input is given for `%{}`", nest.name, buffer.name))
+                Diagnostic::new(format!(
+                    "nest @{}: no input is given for `%{}`",
+                    nest.name, buffer.name
+                ))
             })?),
             BufferRole::Out | BufferRole::Row => None,
         };
-        memories.push(Memory::new(buffer, input).map_err(|d| d.context(format!("nest @{}", nest.name)))?);
+        memories.push(
+            Memory::new(buffer, input).map_err(|d| d.context(format!("nest @{}", nest.name)))?,
+        );
     }
     if inputs.next().is_some() {
         return Err(Diagnostic::new(format!("nest @{}: more inputs than it has", nest.name)));
@@ -78,8 +83,9 @@ impl Machine {
         loop {
             for (p, body) in program.phases.iter().enumerate() {
                 self.now.epoch += 1;
-                self.phase(body)
-                    .map_err(|(step, message)| self.describe(nest, Fault { phase: p, step, message }))?;
+                self.phase(body).map_err(|(step, message)| {
+                    self.describe(nest, Fault { phase: p, step, message })
+                })?;
             }
             self.now.row += 1;
             if !advance(&mut self.axes, &program.parallel, None) {
@@ -134,7 +140,8 @@ impl Machine {
                 self.registers[*result] = value.evaluate(&self.axes, &self.registers) as u64 & mask;
             }
             Step::Test { result, guards } => {
-                self.registers[*result] = guards.iter().all(|g| g.holds(&self.axes, &self.registers)).into();
+                self.registers[*result] =
+                    guards.iter().all(|g| g.holds(&self.axes, &self.registers)).into();
             }
             Step::Load { result, access, fill } => {
                 let holds = access.guards.iter().all(|g| g.holds(&self.axes, &self.registers));

@@ -99,7 +99,8 @@ impl Program {
 }
 
 fn axes(nest: &Nest, ids: &[AxisId]) -> Vec<(usize, i64)> {
-    let extent = |a: AxisId| i64::try_from(nest.axes[a].extent).expect("the verifier bounds extents");
+    let extent =
+        |a: AxisId| i64::try_from(nest.axes[a].extent).expect("the verifier bounds extents");
     ids.iter().map(|a| (a.index(), extent(*a))).collect()
 }
 
@@ -119,7 +120,9 @@ fn body(nest: &Nest, phase: &Phase) -> Body {
                 let (function, operands) = scalar(&nest.registers, *result, *op, operands);
                 Step::Scalar { result: result.index(), function, operands }
             }
-            Instr::Const { result, value } => Step::Const { result: result.index(), bits: value.bits() },
+            Instr::Const { result, value } => {
+                Step::Const { result: result.index(), bits: value.bits() }
+            }
             Instr::Index { result, value } => {
                 let mask = u64::MAX >> (64 - nest.registers[*result].bits());
                 Step::Index { result: result.index(), value: flat(nest, value), mask }
@@ -155,7 +158,14 @@ fn body(nest: &Nest, phase: &Phase) -> Body {
             combiner: Combiner::new(&r.combine),
         })
         .collect();
-    Body { line: axes.last().map_or(1, |(_, extent)| *extent), axes, reverse, steps, prefixes, reductions }
+    Body {
+        line: axes.last().map_or(1, |(_, extent)| *extent),
+        axes,
+        reverse,
+        steps,
+        prefixes,
+        reductions,
+    }
 }
 
 fn scalar(
@@ -165,8 +175,8 @@ fn scalar(
     operands: &[Reg],
 ) -> (Evaluator, [usize; 3]) {
     let dtypes: Vec<DType> = operands.iter().map(|r| registers[*r]).collect();
-    let function =
-        evaluator(op, &dtypes, registers[result]).expect("the verifier checks the dtypes of instructions");
+    let function = evaluator(op, &dtypes, registers[result])
+        .expect("the verifier checks the dtypes of instructions");
     // Operands beyond the arity are read and ignored.
     let slot = |n: usize| operands.get(n).map_or(0, |r| r.index());
     (function, [slot(0), slot(1), slot(2)])
@@ -214,7 +224,9 @@ impl Flat {
             let value = match other {
                 Other::I32(reg) => i64::from(registers[*reg] as u32 as i32),
                 Other::I64(reg) => registers[*reg] as i64,
-                Other::FloorDiv(inner, divisor) => inner.evaluate(axes, registers).div_euclid(*divisor),
+                Other::FloorDiv(inner, divisor) => {
+                    inner.evaluate(axes, registers).div_euclid(*divisor)
+                }
                 Other::Mod(inner, divisor) => inner.evaluate(axes, registers).rem_euclid(*divisor),
             };
             sum = sum.wrapping_add(value.wrapping_mul(*factor));
@@ -239,7 +251,9 @@ impl Combiner {
                     let (function, operands) = scalar(&combine.registers, *result, *op, operands);
                     (result.index(), CombineStep::Scalar(function, operands))
                 }
-                Instr::Const { result, value } => (result.index(), CombineStep::Const(value.bits())),
+                Instr::Const { result, value } => {
+                    (result.index(), CombineStep::Const(value.bits()))
+                }
                 _ => unreachable!("the verifier lets only these into a combine program"),
             })
             .collect();

@@ -60,7 +60,8 @@ impl<'a> Parser<'a> {
                 c.advance();
                 let value = c.nested(|c| self.division(c, name == "floor_div"))?;
                 let wide = || c.error(token, "index expression is beyond 64 bits");
-                let scaled = |v: i64| i128::from(v).checked_mul(factor).filter(|v| v.abs() <= 1 << 100);
+                let scaled =
+                    |v: i64| i128::from(v).checked_mul(factor).filter(|v| v.abs() <= 1 << 100);
                 *constant += scaled(value.constant).ok_or_else(wide)?;
                 for (term, coefficient) in value.terms {
                     *terms.entry(term).or_default() += scaled(coefficient).ok_or_else(wide)?;

@@ -8,8 +8,8 @@ mod combine;
 mod index;
 
 use super::{
-    Access, Axis, AxisId, Buffer, BufferId, BufferRole, Guard, Instr, Nest, Phase, Prefix, Reduction, Reg,
-    ScalarOp, Tree,
+    Access, Axis, AxisId, Buffer, BufferId, BufferRole, Guard, Instr, Nest, Phase, Prefix,
+    Reduction, Reg, ScalarOp, Tree,
 };
 use crate::diagnostic::Result;
 use crate::dtype::DType;
@@ -93,8 +93,13 @@ pub fn parse_nest(cursor: &mut Cursor<'_>) -> Result<(Nest, Places)> {
         registers: IdVec::new(),
     };
     let places = Places { nest: cursor.location(start), ..Places::default() };
-    let mut parser =
-        Parser { nest, places, buffers: BTreeMap::new(), axes: BTreeMap::new(), registers: BTreeMap::new() };
+    let mut parser = Parser {
+        nest,
+        places,
+        buffers: BTreeMap::new(),
+        axes: BTreeMap::new(),
+        registers: BTreeMap::new(),
+    };
     cursor.list("(", ")", |c| parser.buffer(c, false))?;
     cursor.expect("{")?;
     while cursor.is_keyword("row") {
@@ -247,7 +252,10 @@ impl<'a> Parser<'a> {
     }
 
     fn define_all(&mut self, c: &Cursor<'a>, defined: &[Defined<'a>]) -> Result<Vec<Reg>> {
-        defined.iter().map(|d| define(c, *d, &mut self.registers, &mut self.nest.registers)).collect()
+        defined
+            .iter()
+            .map(|d| define(c, *d, &mut self.registers, &mut self.nest.registers))
+            .collect()
     }
 
     fn reg(&self, c: &mut Cursor<'a>) -> Result<Reg> {
@@ -325,7 +333,10 @@ fn define<'a>(
 fn read_reg<'a>(c: &mut Cursor<'a>, names: &BTreeMap<&'a str, Reg>) -> Result<Reg> {
     let token = c.peek();
     let name = c.expect_value("a register")?;
-    names.get(name).copied().ok_or_else(|| c.error(token, format!("`%{name}` is not defined before")))
+    names
+        .get(name)
+        .copied()
+        .ok_or_else(|| c.error(token, format!("`%{name}` is not defined before")))
 }
 
 /// `const` and scalar instructions, which bodies and combine programs share. The caller fills in

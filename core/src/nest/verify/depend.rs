@@ -22,7 +22,9 @@ impl Dependence {
             for instr in &phase.body {
                 let mask = match instr {
                     Instr::Prefix(_) => everything,
-                    Instr::Load { access, .. } if nest.buffers[access.buffer].role != BufferRole::In => {
+                    Instr::Load { access, .. }
+                        if nest.buffers[access.buffer].role != BufferRole::In =>
+                    {
                         everything
                     }
                     _ => this.operands(nest, phase, instr),
@@ -48,7 +50,10 @@ impl Dependence {
             e.visit_terms(&mut |term| {
                 if let Term::Axis(axis) = term {
                     let visible = nest.parallel.iter().chain(&phase.axes);
-                    mask |= visible.enumerate().filter(|(_, a)| *a == axis).fold(0, |m, (n, _)| m | 1 << n);
+                    mask |= visible
+                        .enumerate()
+                        .filter(|(_, a)| *a == axis)
+                        .fold(0, |m, (n, _)| m | 1 << n);
                 }
             });
         };

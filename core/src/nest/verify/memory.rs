@@ -12,7 +12,8 @@ type Result<T = ()> = std::result::Result<T, Failure>;
 
 pub(super) fn check(nest: &Nest) -> Result {
     let dependence = &Dependence::new(nest);
-    let sites: Vec<Site<'_>> = sites(nest).into_iter().filter(|s| ranges(nest, s).reachable()).collect();
+    let sites: Vec<Site<'_>> =
+        sites(nest).into_iter().filter(|s| ranges(nest, s).reachable()).collect();
     for site in &sites {
         bounds(nest, site)?;
     }
@@ -27,10 +28,12 @@ pub(super) fn check(nest: &Nest) -> Result {
         match buffer.role {
             BufferRole::In => {}
             BufferRole::Out => complete(nest, id, &stores)?,
-            BufferRole::InOut => loads.iter().try_for_each(|l| in_place(nest, dependence, l, &stores))?,
-            BufferRole::Row => {
-                loads.iter().try_for_each(|l| written_before(nest, dependence, buffer, l, &stores))?
+            BufferRole::InOut => {
+                loads.iter().try_for_each(|l| in_place(nest, dependence, l, &stores))?
             }
+            BufferRole::Row => loads
+                .iter()
+                .try_for_each(|l| written_before(nest, dependence, buffer, l, &stores))?,
         }
     }
     Ok(())
@@ -50,7 +53,8 @@ fn bounds(nest: &Nest, site: &Site<'_>) -> Result {
         let Interval { low, high } = ranges.of(index);
         if !(Interval { low, high }).within(0, *extent as i128) {
             let text = AffineText(nest, index);
-            let wrong = format!("index `{text}` is in {low}..{} where the extent is {extent}", high + 1);
+            let wrong =
+                format!("index `{text}` is in {low}..{} where the extent is {extent}", high + 1);
             return Err(failure(site.part(), 14, wrong).help("guard it, or clamp the load"));
         }
     }
@@ -58,9 +62,18 @@ fn bounds(nest: &Nest, site: &Site<'_>) -> Result {
 }
 
 /// N15 and N16.
-fn check_stores(nest: &Nest, dependence: &Dependence, buffer: &Buffer, stores: &[Site<'_>]) -> Result {
+fn check_stores(
+    nest: &Nest,
+    dependence: &Dependence,
+    buffer: &Buffer,
+    stores: &[Site<'_>],
+) -> Result {
     if let Some(site) = stores.get(MAX_STORES) {
-        return Err(failure(site.part(), 16, format!("more than {MAX_STORES} stores to `%{}`", buffer.name)));
+        return Err(failure(
+            site.part(),
+            16,
+            format!("more than {MAX_STORES} stores to `%{}`", buffer.name),
+        ));
     }
     for (n, site) in stores.iter().enumerate() {
         injective(nest, dependence, buffer, site)?;
@@ -69,8 +82,10 @@ fn check_stores(nest: &Nest, dependence: &Dependence, buffer: &Buffer, stores: &
                 continue;
             }
             if !are_disjoint(nest, site, other) {
-                let wrong =
-                    format!("may write an element of `%{}` that an earlier store writes", buffer.name);
+                let wrong = format!(
+                    "may write an element of `%{}` that an earlier store writes",
+                    buffer.name
+                );
                 return Err(failure(site.part(), 16, wrong)
                     .help("give some index of the two stores disjoint ranges or residues"));
             }
@@ -89,8 +104,10 @@ fn injective(nest: &Nest, dependence: &Dependence, buffer: &Buffer, site: &Site<
     let row = buffer.role == BufferRole::Row;
     // Row storage belongs to one row.
     let known = if row { Known::axes(&nest.parallel) } else { Known::default() };
-    let agreement =
-        Agreement { ranges: &ranges(nest, site), depends: &|reg| Some(dependence.axes(nest, phase, reg)) };
+    let agreement = Agreement {
+        ranges: &ranges(nest, site),
+        depends: &|reg| Some(dependence.axes(nest, phase, reg)),
+    };
     let found = agreement.extend(&site.access.indices.iter().collect::<Vec<_>>(), known);
     let wanted = nest.parallel.iter().filter(|_| !row).chain(&phase.axes);
     match wanted.into_iter().find(|a| nest.axes[**a].extent > 1 && !found.contains(**a)) {
@@ -145,9 +162,12 @@ fn in_place(nest: &Nest, dependence: &Dependence, load: &Site<'_>, stores: &[Sit
             } else {
                 "load in the phase of the store, before it"
             };
-            return Err(
-                failure(load.part(), 18, "may read an element that another iteration writes").help(help)
-            );
+            return Err(failure(
+                load.part(),
+                18,
+                "may read an element that another iteration writes",
+            )
+            .help(help));
         }
     }
     Ok(())
@@ -165,7 +185,8 @@ fn same_iteration(nest: &Nest, dependence: &Dependence, load: &Site<'_>, store: 
     if store.access.guards.iter().all(|g| load.access.guards.contains(g)) {
         return true;
     }
-    let anywhere = Site { access: &Access { guards: Vec::new(), ..store.access.clone() }, ..*store };
+    let anywhere =
+        Site { access: &Access { guards: Vec::new(), ..store.access.clone() }, ..*store };
     injective(nest, dependence, &nest.buffers[store.access.buffer], &anywhere).is_ok()
 }
 
@@ -181,7 +202,8 @@ fn rows_agree(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
         });
         rows_only
     };
-    let common = a.access.indices.iter().zip(&b.access.indices).filter(|(x, y)| x == y && of_row(x));
+    let common =
+        a.access.indices.iter().zip(&b.access.indices).filter(|(x, y)| x == y && of_row(x));
     let common: Vec<&Affine> = common.map(|(x, _)| x).collect();
     let agreement = Agreement { ranges: &Ranges::new(nest, &[]), depends: &|_| None };
     let found = agreement.extend(&common, Known::default());
@@ -197,7 +219,8 @@ fn written_before(
     stores: &[Site<'_>],
 ) -> Result {
     let conflict = stores.iter().filter(|s| s.phase == load.phase).any(|store| {
-        let ordered = same_iteration(nest, dependence, load, store) && load.position < store.position;
+        let ordered =
+            same_iteration(nest, dependence, load, store) && load.position < store.position;
         // A clamped index may differ from the index that is written.
         load.access.clamp || (!ordered && !are_disjoint(nest, load, store))
     });
@@ -225,17 +248,20 @@ fn written_before(
             }
         })
         .collect();
-    let covered = stores.iter().filter(|s| s.phase < load.phase && s.access.guards.is_empty()).any(|store| {
-        let phase = &nest.phases[store.phase];
-        let all: usize = buffer.shape.iter().product();
-        // The store is injective (N15) and in bounds (N14), so as many iterations as elements
-        // reach all of them.
-        if runs(nest, phase) && phase.iterations(nest) == all {
-            return true;
-        }
-        let Some(written) = store_box(nest, &phase.axes, &store.access.indices) else { return false };
-        read.iter().zip(written).all(|(r, w)| r.within(w.low, w.high + 1))
-    });
+    let covered =
+        stores.iter().filter(|s| s.phase < load.phase && s.access.guards.is_empty()).any(|store| {
+            let phase = &nest.phases[store.phase];
+            let all: usize = buffer.shape.iter().product();
+            // The store is injective (N15) and in bounds (N14), so as many iterations as elements
+            // reach all of them.
+            if runs(nest, phase) && phase.iterations(nest) == all {
+                return true;
+            }
+            let Some(written) = store_box(nest, &phase.axes, &store.access.indices) else {
+                return false;
+            };
+            read.iter().zip(written).all(|(r, w)| r.within(w.low, w.high + 1))
+        });
     if covered {
         Ok(())
     } else {

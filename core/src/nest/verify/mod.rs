@@ -124,15 +124,17 @@ impl Failure {
                 line.chars().take(120).chain(['…']).collect()
             }
         };
-        let instr = |p: usize, i: usize| nest.phases[p].body.get(i).map(|i| InstrText(nest, i).to_string());
-        let reduction =
-            |p: usize, i: usize| nest.phases[p].reductions.get(i).map(|r| ReductionText(nest, r).to_string());
+        let instr =
+            |p: usize, i: usize| nest.phases[p].body.get(i).map(|i| InstrText(nest, i).to_string());
+        let reduction = |p: usize, i: usize| {
+            nest.phases[p].reductions.get(i).map(|r| ReductionText(nest, r).to_string())
+        };
         let what = match self.part {
             Part::Nest => None,
             Part::Parallel => Some("parallel axes".to_string()),
-            Part::Buffer(id) => {
-                Some(nest.buffers.get(id).map_or(id.to_string(), |b| format!("buffer `%{}`", b.name)))
-            }
+            Part::Buffer(id) => Some(
+                nest.buffers.get(id).map_or(id.to_string(), |b| format!("buffer `%{}`", b.name)),
+            ),
             Part::Phase(p) => Some(format!("phase {p}")),
             Part::Instr(p, i) => instr(p, i).map(|t| format!("phase {p}, `{t}`")),
             Part::Reduction(p, i) => reduction(p, i).map(|t| format!("phase {p}, `{t}`")),
@@ -174,8 +176,12 @@ fn sites(nest: &Nest) -> Vec<Site<'_>> {
     for (p, phase) in nest.phases.iter().enumerate().filter(|(_, phase)| runs(nest, phase)) {
         for (position, instr) in phase.body.iter().enumerate() {
             match instr {
-                Instr::Load { access, .. } => sites.push(Site { phase: p, position, access, store: false }),
-                Instr::Store { access, .. } => sites.push(Site { phase: p, position, access, store: true }),
+                Instr::Load { access, .. } => {
+                    sites.push(Site { phase: p, position, access, store: false })
+                }
+                Instr::Store { access, .. } => {
+                    sites.push(Site { phase: p, position, access, store: true })
+                }
                 _ => {}
             }
         }

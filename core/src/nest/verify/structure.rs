@@ -5,7 +5,9 @@ use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERM
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
 use crate::nest::parse::Part;
-use crate::nest::{Access, Affine, AxisId, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term};
+use crate::nest::{
+    Access, Affine, AxisId, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term,
+};
 use crate::text::{is_name, is_sigil_name};
 use std::collections::BTreeSet;
 
@@ -19,8 +21,11 @@ pub(super) fn check(nest: &Nest) -> Result {
         checker.phase(p, phase)?;
     }
     if checker.defined != nest.registers.len() {
-        let wrong =
-            format!("{} registers have a dtype, {} are defined", nest.registers.len(), checker.defined);
+        let wrong = format!(
+            "{} registers have a dtype, {} are defined",
+            nest.registers.len(),
+            checker.defined
+        );
         return Err(failure(Part::Nest, 3, wrong).help("call `renumber`"));
     }
     Ok(())
@@ -48,14 +53,17 @@ fn buffers(nest: &Nest) -> Result {
             return Err(failure(part, 2, "the buffer is beyond 2^63 bytes"));
         };
         if row && buffer.role != BufferRole::Row {
-            return Err(failure(part, 3, "a parameter comes after a row storage").help("call `renumber`"));
+            return Err(
+                failure(part, 3, "a parameter comes after a row storage").help("call `renumber`")
+            );
         }
         row = buffer.role == BufferRole::Row;
         if row {
             // Both are below 2^63, so the sum fits 64 bits.
             row_bytes += bytes;
             if row_bytes > MAX_ROW_BYTES {
-                let wrong = format!("the row storages up to this one take {row_bytes} bytes together");
+                let wrong =
+                    format!("the row storages up to this one take {row_bytes} bytes together");
                 return Err(failure(part, 20, wrong)
                     .help(format!("each thread keeps them all: at most {MAX_ROW_BYTES} bytes")));
             }
@@ -81,7 +89,11 @@ fn axes(nest: &Nest) -> Result {
             next += 1;
         }
         if outer.len() + ids.len() > MAX_RANK {
-            return Err(failure(part, 2, format!("more than {MAX_RANK} axes are visible together")));
+            return Err(failure(
+                part,
+                2,
+                format!("more than {MAX_RANK} axes are visible together"),
+            ));
         }
         let mut names = BTreeSet::new();
         for id in outer.iter().chain(ids) {
@@ -141,7 +153,8 @@ impl Checker<'_> {
                 ));
             }
             if tree.block % tree.lanes != 0 {
-                let wrong = format!("a block of {} is no multiple of {} lanes", tree.block, tree.lanes);
+                let wrong =
+                    format!("a block of {} is no multiple of {} lanes", tree.block, tree.lanes);
                 return Err(failure(part, 12, wrong));
             }
         }
@@ -192,7 +205,9 @@ impl Checker<'_> {
         }
         if reg.index() < self.body && !self.row[reg.index()] {
             return Err(failure(part, 4, format!("{reg} belongs to the body of an earlier phase"))
-                .help("only reductions, and phases without inner axes, leave registers to the row"));
+                .help(
+                    "only reductions, and phases without inner axes, leave registers to the row",
+                ));
         }
         Ok(self.nest.registers[reg])
     }
@@ -202,7 +217,8 @@ impl Checker<'_> {
         let dtype = |reg: Reg| self.nest.registers.get(reg).copied().unwrap_or(DType::Bool);
         match instr {
             Instr::Scalar { result, op, operands } => {
-                let dtypes = operands.iter().map(|r| self.read(part, *r)).collect::<Result<Vec<_>>>()?;
+                let dtypes =
+                    operands.iter().map(|r| self.read(part, *r)).collect::<Result<Vec<_>>>()?;
                 op.check(&dtypes, dtype(*result)).map_err(|e| failure(part, 5, e))
             }
             Instr::Const { result, value } => {
@@ -238,7 +254,11 @@ impl Checker<'_> {
                     expect(part, "the fill", self.read(part, *fill)?, "the buffer", buffer.dtype)?;
                 }
                 if buffer.role == BufferRole::Out {
-                    return Err(failure(part, 9, format!("`%{}` is `out` and cannot be read", buffer.name)));
+                    return Err(failure(
+                        part,
+                        9,
+                        format!("`%{}` is `out` and cannot be read", buffer.name),
+                    ));
                 }
                 if access.clamp && buffer.role == BufferRole::InOut {
                     return Err(failure(part, 10, "a load from an `inout` buffer clamps"));
@@ -267,7 +287,9 @@ impl Checker<'_> {
                 }
                 Ok(())
             }
-            Instr::Prefix(prefix) => self.tuple(part, &prefix.values, &prefix.results, &prefix.combine),
+            Instr::Prefix(prefix) => {
+                self.tuple(part, &prefix.values, &prefix.results, &prefix.combine)
+            }
         }
     }
 
@@ -291,7 +313,12 @@ impl Checker<'_> {
         Ok(buffer)
     }
 
-    fn expressions<'e>(&self, part: Part, phase: &Phase, of: impl Iterator<Item = &'e Affine>) -> Result {
+    fn expressions<'e>(
+        &self,
+        part: Part,
+        phase: &Phase,
+        of: impl Iterator<Item = &'e Affine>,
+    ) -> Result {
         let mut terms = 0;
         for expression in of {
             self.affine(part, phase, expression, 0, &mut terms)?;
@@ -299,11 +326,19 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn affine(&self, part: Part, phase: &Phase, e: &Affine, depth: usize, count: &mut usize) -> Result {
+    fn affine(
+        &self,
+        part: Part,
+        phase: &Phase,
+        e: &Affine,
+        depth: usize,
+        count: &mut usize,
+    ) -> Result {
         *count += e.terms.len();
         if *count > MAX_TERMS || depth > MAX_DIVISIONS {
-            let wrong =
-                format!("index expressions beyond {MAX_TERMS} terms or {MAX_DIVISIONS} levels of division");
+            let wrong = format!(
+                "index expressions beyond {MAX_TERMS} terms or {MAX_DIVISIONS} levels of division"
+            );
             return Err(failure(part, 2, wrong));
         }
         let sorted = e.terms.windows(2).all(|pair| pair[0].0 < pair[1].0);
@@ -316,18 +351,29 @@ impl Checker<'_> {
         }
         for (term, _) in &e.terms {
             match term {
-                Term::Axis(axis) if self.nest.parallel.contains(axis) || phase.axes.contains(axis) => {}
-                Term::Axis(axis) => return Err(failure(part, 6, format!("axis {axis} is not visible here"))),
+                Term::Axis(axis)
+                    if self.nest.parallel.contains(axis) || phase.axes.contains(axis) => {}
+                Term::Axis(axis) => {
+                    return Err(failure(part, 6, format!("axis {axis} is not visible here")));
+                }
                 Term::Reg(reg) => {
                     let dtype = self.read(part, *reg)?;
                     if !matches!(dtype, DType::I32 | DType::I64) {
-                        return Err(failure(part, 6, format!("an index from {reg}, which is {dtype}"))
-                            .help("indices from data are i32 or i64"));
+                        return Err(failure(
+                            part,
+                            6,
+                            format!("an index from {reg}, which is {dtype}"),
+                        )
+                        .help("indices from data are i32 or i64"));
                     }
                 }
                 Term::FloorDiv(inner, divisor) | Term::Mod(inner, divisor) => {
                     if *divisor < 1 {
-                        return Err(failure(part, 6, format!("divisor {divisor} is not at least 1")));
+                        return Err(failure(
+                            part,
+                            6,
+                            format!("divisor {divisor} is not at least 1"),
+                        ));
                     }
                     self.affine(part, phase, inner, depth + 1, count)?;
                     let normal = match term {
@@ -361,8 +407,9 @@ impl Checker<'_> {
             let result = self.nest.registers.get(*result).copied();
             if value != dtype || result.is_some_and(|r| r != dtype) {
                 let result = result.unwrap_or(dtype);
-                let wrong =
-                    format!("the combiner takes {dtype}; the value is {value} and the result {result}");
+                let wrong = format!(
+                    "the combiner takes {dtype}; the value is {value} and the result {result}"
+                );
                 return Err(failure(part, 11, wrong));
             }
         }
@@ -371,7 +418,11 @@ impl Checker<'_> {
 }
 
 fn expect(part: Part, what: &str, is: DType, other: &str, wanted: DType) -> Result {
-    if is == wanted { Ok(()) } else { Err(failure(part, 5, format!("{what} is {is}, {other} {wanted}"))) }
+    if is == wanted {
+        Ok(())
+    } else {
+        Err(failure(part, 5, format!("{what} is {is}, {other} {wanted}")))
+    }
 }
 
 fn check_combine(part: Part, combine: &Combine) -> Result {
@@ -385,7 +436,9 @@ fn check_combine(part: Part, combine: &Combine) -> Result {
     let agrees = declared.len() == operand_count + combine.body.len()
         && declared[..operand_count] == [&operands[..], &operands[..]].concat();
     if !agrees {
-        return wrong("the combiner's registers are not its operands, twice, and one an instruction".into());
+        return wrong(
+            "the combiner's registers are not its operands, twice, and one an instruction".into(),
+        );
     }
     let read = |registers: &IdVec<Reg, DType>, reg: Reg, defined: usize| {
         if reg.index() < defined {
@@ -414,7 +467,8 @@ fn check_combine(part: Part, combine: &Combine) -> Result {
             Instr::Const { value, .. } if value.dtype() == dtype => {}
             _ => {
                 return wrong(
-                    "the combiner has more than scalar instructions and constants of their dtype".into(),
+                    "the combiner has more than scalar instructions and constants of their dtype"
+                        .into(),
                 );
             }
         }

@@ -58,7 +58,14 @@ fn weigh(weights: &Tensor, along: usize, rows: &Tensor) -> Tensor {
     product(&weights.convert(rows.dtype()), rows, along, 1, [0, 1], [0, 2]).permute(&[0, 2, 1, 3])
 }
 
-fn product(x: &Tensor, y: &Tensor, along_x: usize, along_y: usize, a: [usize; 2], b: [usize; 2]) -> Tensor {
+fn product(
+    x: &Tensor,
+    y: &Tensor,
+    along_x: usize,
+    along_y: usize,
+    a: [usize; 2],
+    b: [usize; 2],
+) -> Tensor {
     let result = x.dtype().is_half().then(|| wide(x.dtype()));
     let contract = (vec![along_x], vec![along_y]);
     Tensor::apply(DotGeneral { contract, batch: (a.to_vec(), b.to_vec()), result }, &[x, y])

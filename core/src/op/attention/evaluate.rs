@@ -73,8 +73,10 @@ pub(super) fn evaluate<R: Real>(
     let keys = k.array.shape[1];
     let scale = R::from_f64(op.scale.to_f64());
     let zero = || R::from_i64(0);
-    let extents: Vec<Vec<usize>> =
-        results.iter().map(|ty| ty.extents().expect("the interpreter runs bound functions only")).collect();
+    let extents: Vec<Vec<usize>> = results
+        .iter()
+        .map(|ty| ty.extents().expect("the interpreter runs bound functions only"))
+        .collect();
     let mut sums: Vec<Vec<R>> = Vec::new();
     for shape in &extents {
         let count = shape.iter().product();
@@ -112,7 +114,8 @@ pub(super) fn evaluate<R: Real>(
                 continue;
             }
             let l = rest[if op.kind == AttentionKind::Jvp { 1 } else { 0 }].cells[logarithm].real();
-            let p: Vec<R> = scores.iter().map(|s| s.sub(l).apply("exp", libm::exp)).collect::<Result<_>>()?;
+            let p: Vec<R> =
+                scores.iter().map(|s| s.sub(l).apply("exp", libm::exp)).collect::<Result<_>>()?;
             if op.kind == AttentionKind::Jvp {
                 let given = Heads { array: &rest[0], part: None };
                 let (three_tangents, of_bias) = rest[2..].split_at(primals.len());
@@ -137,7 +140,11 @@ pub(super) fn evaluate<R: Real>(
                 let terms = [(&ds, k, s, t, queries), (&ds, q, t, s, keys), (p, c, t, s, keys)];
                 for (part, (weight, from, at, to, length)) in terms.into_iter().enumerate() {
                     let (result, begin) = place(part, head, to, length);
-                    add_scaled(&mut sums[result][begin..begin + width], weight, from.get(head, at, width));
+                    add_scaled(
+                        &mut sums[result][begin..begin + width],
+                        weight,
+                        from.get(head, at, width),
+                    );
                 }
             }
         }

@@ -67,7 +67,8 @@ pub enum AttentionKind {
 
 impl AttentionKind {
     /// Every kind.
-    pub const ALL: [AttentionKind; 3] = [AttentionKind::Value, AttentionKind::Jvp, AttentionKind::Vjp];
+    pub const ALL: [AttentionKind; 3] =
+        [AttentionKind::Value, AttentionKind::Jvp, AttentionKind::Vjp];
 
     const fn name(self) -> &'static str {
         match self {
@@ -162,9 +163,12 @@ impl Sizes {
         Domain::Float.check(q.dtype)?;
         if packed {
             if q.shape[2] != Dim::from(3) {
-                return Err(Diagnostic::new(format!("queries, keys and values have type {q}")).help(help));
+                return Err(
+                    Diagnostic::new(format!("queries, keys and values have type {q}")).help(help)
+                );
             }
-            let [batch, queries, _, heads, width] = [0, 1, 2, 3, 4].map(|axis| q.shape[axis].clone());
+            let [batch, queries, _, heads, width] =
+                [0, 1, 2, 3, 4].map(|axis| q.shape[axis].clone());
             let keys = queries.clone();
             return Ok(Sizes { batch, queries, keys, heads, width, dtype: q.dtype, packed });
         }
@@ -175,7 +179,9 @@ impl Sizes {
             && q.dtype == k.dtype
             && k == v;
         if !fits {
-            return Err(Diagnostic::new(format!("queries have type {q}, keys {k}, values {v}")).help(help));
+            return Err(
+                Diagnostic::new(format!("queries have type {q}, keys {k}, values {v}")).help(help)
+            );
         }
         let [batch, queries, heads, width] = [0, 1, 2, 3].map(|axis| q.shape[axis].clone());
         Ok(Sizes { batch, queries, keys: k.shape[1].clone(), heads, width, dtype: q.dtype, packed })
@@ -190,7 +196,10 @@ impl Sizes {
     fn check_bias(&self, bias: &TensorType) -> Result<()> {
         let scores = [&self.batch, &self.heads, &self.queries, &self.keys];
         let fits = |(found, wanted): (&Dim, &&Dim)| found == *wanted || *found == Dim::from(1);
-        if bias.rank() == 4 && bias.dtype == wide(self.dtype) && bias.shape.iter().zip(&scores).all(fits) {
+        if bias.rank() == 4
+            && bias.dtype == wide(self.dtype)
+            && bias.shape.iter().zip(&scores).all(fits)
+        {
             return Ok(());
         }
         let scores = TensorType { dtype: wide(self.dtype), shape: scores.map(Dim::clone).to_vec() };
@@ -265,11 +274,13 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let op = op(t.op);
     let primals = (t.operands.len() - 2) / 2;
-    let known: Vec<&Tensor> = t.operands[..primals + 2].iter().map(|operand| operand.known()).collect();
+    let known: Vec<&Tensor> =
+        t.operands[..primals + 2].iter().map(|operand| operand.known()).collect();
     let (out, l) = (known[primals], known[primals + 1]);
     let c = t.cotangents[0].clone().unwrap_or_else(|| out.zeros_like());
     // [B, T, N] to [B, N, T].
-    let weighed = c.convert(l.dtype()).scaled_by(&out.convert(l.dtype())).sum_axes(&[3]).permute(&[0, 2, 1]);
+    let weighed =
+        c.convert(l.dtype()).scaled_by(&out.convert(l.dtype())).sum_axes(&[3]).permute(&[0, 2, 1]);
     let m = match &t.cotangents[1] {
         Some(cotangent) => weighed - cotangent,
         None => weighed,
@@ -282,7 +293,8 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         let wanted = tangents[primals - 1].is_linear();
         cotangents.push(wanted.then(|| decompose::cotangent_of_bias(&op, &operands)));
     }
-    let wanted = tangents.iter().zip(cotangents).map(|(operand, ct)| ct.filter(|_| operand.is_linear()));
+    let wanted =
+        tangents.iter().zip(cotangents).map(|(operand, ct)| ct.filter(|_| operand.is_linear()));
     vec![None; primals + 2].into_iter().chain(wanted).collect()
 }
 
@@ -300,12 +312,16 @@ impl Operation for Attention {
         let (three, primals) = (primals(operands), self.primals(operands));
         if self.bias {
             let Some(bias) = operands.get(three) else {
-                return Err(Diagnostic::new(format!("{} operands, and none is the bias", operands.len()))
-                    .help("the bias follows queries, keys and values"));
+                return Err(Diagnostic::new(format!(
+                    "{} operands, and none is the bias",
+                    operands.len()
+                ))
+                .help("the bias follows queries, keys and values"));
             };
             sizes.check_bias(bias)?;
         }
-        let (given, results) = ([sizes.out(), sizes.logarithm()], &operands[..primals.min(operands.len())]);
+        let (given, results) =
+            ([sizes.out(), sizes.logarithm()], &operands[..primals.min(operands.len())]);
         let rest: Vec<&TensorType> = match self.kind {
             AttentionKind::Value => vec![],
             AttentionKind::Jvp => given.iter().chain(results).collect(),
@@ -415,7 +431,8 @@ impl Operation for Attention {
 
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
         let kind = AttentionKind::ALL.into_iter().find(|k| k.name() == name)?;
-        let attention = |s: Scores| Attention { kind, causal: s.causal, bias: s.bias, scale: s.scale };
+        let attention =
+            |s: Scores| Attention { kind, causal: s.causal, bias: s.bias, scale: s.scale };
         Some(Scores::from_attributes(attributes).map(attention))
     }
 
@@ -425,11 +442,14 @@ impl Operation for Attention {
 }
 
 fn entry(kind: AttentionKind) -> Entry {
-    let attention = |causal, scale: f64| Attention { kind, causal, bias: false, scale: Scalar::of(scale) };
+    let attention =
+        |causal, scale: f64| Attention { kind, causal, bias: false, scale: Scalar::of(scale) };
     let some = |shape: &[usize]| floats(shape, -1.0, 1.0);
     let rest = |out: &[usize], logarithm: &[usize], tangents: Vec<SampleOperand>| match kind {
         AttentionKind::Value => vec![],
-        AttentionKind::Jvp => [vec![some(out), wide_floats(logarithm, 0.5, 1.5)], tangents].concat(),
+        AttentionKind::Jvp => {
+            [vec![some(out), wide_floats(logarithm, 0.5, 1.5)], tangents].concat()
+        }
         AttentionKind::Vjp => {
             vec![wide_floats(logarithm, 0.5, 1.5), some(out), wide_floats(logarithm, -1.0, 1.0)]
         }

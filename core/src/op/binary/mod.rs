@@ -178,12 +178,16 @@ impl Operation for Binary {
         operand_count(operands, 2)?;
         let (a, b) = (&operands[0], &operands[1]);
         if a.dtype != b.dtype {
-            return Err(Diagnostic::new(format!("operands have dtypes {} and {}", a.dtype, b.dtype))
-                .help("convert one of them with `convert_element_type`"));
+            return Err(Diagnostic::new(format!(
+                "operands have dtypes {} and {}",
+                a.dtype, b.dtype
+            ))
+            .help("convert one of them with `convert_element_type`"));
         }
         if a.shape != b.shape {
-            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
-                .help("shapes must be equal, or broadcast: aligned at the last axis, extents equal or 1"));
+            return Err(Diagnostic::new(format!("operands have types {a} and {b}")).help(
+                "shapes must be equal, or broadcast: aligned at the last axis, extents equal or 1",
+            ));
         }
         self.domain().check(a.dtype)?;
         Ok(vec![a.clone()])

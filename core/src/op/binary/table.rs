@@ -1,7 +1,8 @@
 //! The table of elementwise ops of two operands.
 
 use super::{
-    binary, bits_only, each, extremum, floats_only, instruction, picked, scaled, shift, sum, zero_extended,
+    binary, bits_only, each, extremum, floats_only, instruction, picked, scaled, shift, sum,
+    zero_extended,
 };
 use crate::diagnostic::Result;
 use crate::dtype::DType;

@@ -33,7 +33,9 @@ attributes! {
 
 /// Checks the regions and returns the types of the results.
 fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-    let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+    let list = |types: &[TensorType]| {
+        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+    };
     let Some((chooses, taken)) = operands.split_first() else {
         return Err(Diagnostic::new("takes what chooses the region as its first operand"));
     };
@@ -84,8 +86,9 @@ fn batch(op: impl Into<Op>, b: &Batch<'_>) -> Result<Vec<Tensor>> {
                 let last = i32::try_from(all.len() - 1).unwrap_or(i32::MAX);
                 let bound = |n: i32| Tensor::full(chooses.ty(), Scalar::from(n));
                 let index = chooses.max(bound(0)).min(bound(last));
-                let operands: Vec<Tensor> =
-                    std::iter::once(along(&index)).chain(all.iter().map(|t| (*t).clone())).collect();
+                let operands: Vec<Tensor> = std::iter::once(along(&index))
+                    .chain(all.iter().map(|t| (*t).clone()))
+                    .collect();
                 Tensor::apply(SelectN {}, &operands.iter().collect::<Vec<_>>())
             }
         }

@@ -99,7 +99,12 @@ pub enum RegionInput {
 impl Op {
     /// The operand that input number `input` of region number `region` is, if it is the same in
     /// every run.
-    pub fn region_input(&self, operands: usize, region: usize, input: usize) -> Option<RegionInput> {
+    pub fn region_input(
+        &self,
+        operands: usize,
+        region: usize,
+        input: usize,
+    ) -> Option<RegionInput> {
         let (first, steps) = match self {
             Op::Cond(_) | Op::Switch(_) => (1, 0),
             Op::Scan(scan) => {
@@ -118,7 +123,11 @@ impl Op {
             _ => return None,
         };
         let operand = Some(first + input).filter(|i| *i < operands)?;
-        Some(if input < steps { RegionInput::AtStep(operand) } else { RegionInput::Operand(operand) })
+        Some(if input < steps {
+            RegionInput::AtStep(operand)
+        } else {
+            RegionInput::Operand(operand)
+        })
     }
 }
 

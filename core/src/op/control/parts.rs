@@ -53,7 +53,11 @@ impl While {
     /// The operands, or one item for each, split by role.
     pub fn parts<'a, T>(&self, operands: &'a [T]) -> Result<WhileParts<'a, T>> {
         let count = operands.len().checked_sub(self.captures).ok_or_else(|| {
-            Diagnostic::new(format!("has {} operands, but {} captures", operands.len(), self.captures))
+            Diagnostic::new(format!(
+                "has {} operands, but {} captures",
+                operands.len(),
+                self.captures
+            ))
         })?;
         let (carries, captures) = operands.split_at(count);
         Ok(WhileParts { carries, captures })
@@ -71,10 +75,10 @@ pub(super) fn stacked(part: &TensorType, length: &Dim) -> TensorType {
 pub(super) fn part_of(whole: &TensorType, length: &Dim) -> Result<TensorType> {
     match whole.shape.split_first() {
         Some((first, rest)) if first == length => Ok(whole.with_shape(rest.to_vec())),
-        _ => {
-            Err(Diagnostic::new(format!("cannot be sliced into {length} steps: an operand has type {whole}"))
-                .help(format!("the first extent of what is sliced is the number of steps, {length}")))
-        }
+        _ => Err(Diagnostic::new(format!(
+            "cannot be sliced into {length} steps: an operand has type {whole}"
+        ))
+        .help(format!("the first extent of what is sliced is the number of steps, {length}"))),
     }
 }
 
@@ -86,10 +90,16 @@ pub(super) fn check_step(
     inputs: &[TensorType],
     carries: &[TensorType],
 ) -> Result<Vec<TensorType>> {
-    let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+    let list = |types: &[TensorType]| {
+        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+    };
     let (found, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
     if found != inputs {
-        return Err(Diagnostic::new(format!("{what} takes ({}), not ({})", list(&found), list(inputs))));
+        return Err(Diagnostic::new(format!(
+            "{what} takes ({}), not ({})",
+            list(&found),
+            list(inputs)
+        )));
     }
     match outputs.get(..carries.len()) {
         Some(given) if given == carries => Ok(outputs[carries.len()..].to_vec()),

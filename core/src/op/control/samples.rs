@@ -7,7 +7,14 @@ use crate::op::sample::{Sample, floats, region, values};
 use crate::ty::TensorType;
 
 fn scan(length: i64, carries: usize, captures: usize) -> Scan {
-    Scan { length: Dim::constant(length), carries, captures, reverse: false, counted: false, checkpoints: 0 }
+    Scan {
+        length: Dim::constant(length),
+        carries,
+        captures,
+        reverse: false,
+        counted: false,
+        checkpoints: 0,
+    }
 }
 
 /// The type of a part of a stack.
@@ -18,7 +25,9 @@ fn part(ty: &TensorType) -> TensorType {
 /// c ← tanh(c·k + x), y = c·x; the new carry differs from the stacked value.
 fn recurrence(types: &[TensorType]) -> Vec<crate::graph::Region> {
     let [c, x, k] = types else { return vec![] };
-    vec![region(&[c.clone(), part(x), k.clone()], |v| vec![(&v[0] * &v[2] + &v[1]).tanh(), &v[0] * &v[1]])]
+    vec![region(&[c.clone(), part(x), k.clone()], |v| {
+        vec![(&v[0] * &v[2] + &v[1]).tanh(), &v[0] * &v[1]]
+    })]
 }
 
 /// The same, with the number of steps as first operand.
@@ -43,15 +52,24 @@ fn mapped(types: &[TensorType]) -> Vec<crate::graph::Region> {
 }
 
 pub(super) fn scans() -> Vec<Sample> {
-    let recurrent = || vec![floats(&[3], -1.0, 1.0), floats(&[4, 3], -1.0, 1.0), floats(&[3], -1.0, 1.0)];
+    let recurrent =
+        || vec![floats(&[3], -1.0, 1.0), floats(&[4, 3], -1.0, 1.0), floats(&[3], -1.0, 1.0)];
     let counting = |n: i32| [vec![values(&[], [n])], recurrent()].concat();
     let steps = |reverse| Scan { reverse, ..scan(4, 1, 1) };
     let upto = |reverse| Scan { reverse, counted: true, ..scan(4, 1, 1) };
     vec![
         Sample::with_regions(steps(false), recurrent(), recurrence),
         Sample::with_regions(steps(true), recurrent(), recurrence),
-        Sample::with_regions(scan(3, 2, 0), vec![values(&[], [0i32]), floats(&[2], 0.5, 1.0)], numbered),
-        Sample::with_regions(scan(5, 0, 1), vec![floats(&[5, 2], -1.0, 1.0), floats(&[2], 0.5, 2.0)], mapped),
+        Sample::with_regions(
+            scan(3, 2, 0),
+            vec![values(&[], [0i32]), floats(&[2], 0.5, 1.0)],
+            numbered,
+        ),
+        Sample::with_regions(
+            scan(5, 0, 1),
+            vec![floats(&[5, 2], -1.0, 1.0), floats(&[2], 0.5, 2.0)],
+            mapped,
+        ),
         Sample::with_regions(upto(false), counting(3), counted),
         Sample::with_regions(upto(true), counting(2), counted),
         Sample::with_regions(upto(false), counting(0), counted),
@@ -90,7 +108,11 @@ pub(super) fn whiles() -> Vec<Sample> {
         Sample::with_regions(bounded(3), operands(30), grows),
         Sample::with_regions(bounded(6), operands(2), remembers),
         // Reverse mode recomputes.
-        Sample::with_regions(While { captures: 1, max_steps: None, checkpoints: 2 }, operands(1), grows),
+        Sample::with_regions(
+            While { captures: 1, max_steps: None, checkpoints: 2 },
+            operands(1),
+            grows,
+        ),
     ]
 }
 
@@ -104,7 +126,8 @@ fn two_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
 }
 
 pub(super) fn conds() -> Vec<Sample> {
-    let operands = |p: bool| vec![values(&[], [p]), floats(&[3], -1.0, 1.0), floats(&[3], -1.0, 1.0)];
+    let operands =
+        |p: bool| vec![values(&[], [p]), floats(&[3], -1.0, 1.0), floats(&[3], -1.0, 1.0)];
     vec![
         Sample::with_regions(Cond {}, operands(true), two_ways),
         Sample::with_regions(Cond {}, operands(false), two_ways),
@@ -122,7 +145,8 @@ fn three_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
 }
 
 pub(super) fn switches() -> Vec<Sample> {
-    let sample =
-        |n: i32| Sample::with_regions(Switch {}, vec![values(&[], [n]), floats(&[4], -1.0, 1.0)], three_ways);
+    let sample = |n: i32| {
+        Sample::with_regions(Switch {}, vec![values(&[], [n]), floats(&[4], -1.0, 1.0)], three_ways)
+    };
     vec![sample(1), sample(2), sample(-3), sample(7)]
 }

@@ -49,12 +49,15 @@ impl Operation for Scan {
     fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         let parts = self.parts(operands)?;
         if let Some(count) = parts.count.filter(|ty| **ty != TensorType::scalar(DType::I32)) {
-            return Err(Diagnostic::new(format!("its count has type {count}")).help("it is an i32[]"));
+            return Err(
+                Diagnostic::new(format!("its count has type {count}")).help("it is an i32[]")
+            );
         }
         let [region] = regions else {
             return Err(Diagnostic::new(format!("takes 1 region, found {}", regions.len())));
         };
-        let slices = parts.slices.iter().map(|ty| part_of(ty, &self.length)).collect::<Result<Vec<_>>>()?;
+        let slices =
+            parts.slices.iter().map(|ty| part_of(ty, &self.length)).collect::<Result<Vec<_>>>()?;
         let inputs = [parts.carries, &slices, parts.captures].concat();
         let stacks = check_step("a step", region, &inputs, parts.carries)?;
         let stacks = stacks.iter().map(|ty| stacked(ty, &self.length));
@@ -72,10 +75,12 @@ impl Operation for Scan {
         let count = parts.count.map_or(length, |count| count.cells[0].bits().clamp(0, length));
         let count = usize::try_from(count).expect("a length is not negative");
         let mut carries = parts.carries.to_vec();
-        let mut stacks = results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
+        let mut stacks =
+            results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
         for step in 0..count {
             let step = if self.reverse { count - 1 - step } else { step };
-            let slices = parts.slices.iter().map(|whole| part(whole, step)).collect::<Result<Vec<_>>>()?;
+            let slices =
+                parts.slices.iter().map(|whole| part(whole, step)).collect::<Result<Vec<_>>>()?;
             let taken: Vec<Array<R>> =
                 carries.into_iter().chain(slices).chain(parts.captures.iter().cloned()).collect();
             carries = regions.run(0, &taken)?;
@@ -109,8 +114,9 @@ impl Scan {
         let mut carried = flags.carries.to_vec();
         let (region, made) = loop {
             let taken = [carried.as_slice(), flags.slices, flags.captures].concat();
-            let wanted =
-                carried.iter().map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
+            let wanted = carried
+                .iter()
+                .map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
             let stacks = b.results.len() - self.carries;
             let wanted: Vec<RegionOutput> =
                 wanted.chain(std::iter::repeat_n(RegionOutput::AsItIs, stacks)).collect();
@@ -123,7 +129,9 @@ impl Scan {
         let first = usize::from(self.counted);
         let operand = |i: usize| match i.checked_sub(first) {
             Some(c) if c < self.carries && carried[c] => b.operand(i),
-            Some(c) if c >= self.carries && c < self.carries + parts.slices.len() && b.batched[i] => {
+            Some(c)
+                if c >= self.carries && c < self.carries + parts.slices.len() && b.batched[i] =>
+            {
                 moved(&b.operands[i], 0, 1)
             }
             _ => b.operands[i].clone(),
@@ -163,7 +171,8 @@ impl Scan {
             let taken = number.broadcast_in_dim(counts.shape().to_vec(), &[]).lt(&counts);
             let keep = |(i, new): (usize, &Tensor)| {
                 let along = taken.broadcast_in_dim(new.shape().to_vec(), &[0]);
-                let old = if i < self.carries { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
+                let old =
+                    if i < self.carries { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
                 along.select(new, &old)
             };
             Ok(given.iter().enumerate().map(keep).collect())
@@ -180,14 +189,17 @@ impl Scan {
         body.inputs.insert(flags.len() - captures, number);
         body.inputs.push(counts);
         let op = Scan { counted: false, captures: self.captures + 1, ..self.clone() };
-        let slice = |i: usize| if b.batched[i] { moved(&b.operands[i], 0, 1) } else { b.operands[i].clone() };
+        let slice = |i: usize| {
+            if b.batched[i] { moved(&b.operands[i], 0, 1) } else { b.operands[i].clone() }
+        };
         let mut operands: Vec<Tensor> = (1..=self.carries).map(|i| b.operand(i)).collect();
         operands.extend((1 + self.carries..1 + self.carries + parts.slices.len()).map(slice));
         operands.push(numbers);
         operands.extend(parts.captures.iter().cloned());
         operands.push(count.clone());
         let results = emit(op, &operands, vec![body.renumber().into()])?;
-        let stack = |(i, t): (usize, &Tensor)| if i < self.carries { t.clone() } else { moved(t, 1, 0) };
+        let stack =
+            |(i, t): (usize, &Tensor)| if i < self.carries { t.clone() } else { moved(t, 1, 0) };
         Ok(results.iter().enumerate().map(stack).collect())
     }
 }

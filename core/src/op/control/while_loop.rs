@@ -69,8 +69,10 @@ impl Operation for While {
             Some(length) => stacks.iter().map(|ty| stacked(ty, length)).collect(),
             None if stacks.is_empty() => vec![],
             None => {
-                return Err(Diagnostic::new("stacks have no extent: the number of steps has no bound")
-                    .help("give `max_steps`"));
+                return Err(Diagnostic::new(
+                    "stacks have no extent: the number of steps has no bound",
+                )
+                .help("give `max_steps`"));
             }
         };
         Ok(parts.carries.iter().cloned().chain(stacks).collect())
@@ -121,12 +123,14 @@ impl While {
         let mut carried = flags.carries.to_vec();
         let (condition, step, made) = loop {
             let taken = [carried.as_slice(), flags.captures].concat();
-            let (condition, differs) = (b.map_region)(&b.regions[0], &taken, &[RegionOutput::AsItIs])?;
+            let (condition, differs) =
+                (b.map_region)(&b.regions[0], &taken, &[RegionOutput::AsItIs])?;
             if differs[0] {
                 return self.batched_condition(b);
             }
-            let wanted =
-                carried.iter().map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
+            let wanted = carried
+                .iter()
+                .map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
             let wanted: Vec<RegionOutput> =
                 wanted.chain(std::iter::repeat_n(RegionOutput::AsItIs, stacks)).collect();
             let (step, made) = (b.map_region)(&b.regions[1], &taken, &wanted)?;
@@ -135,7 +139,8 @@ impl While {
             }
             carried = made[..count].to_vec();
         };
-        let operand = |i: usize| if i < count && carried[i] { b.operand(i) } else { b.operands[i].clone() };
+        let operand =
+            |i: usize| if i < count && carried[i] { b.operand(i) } else { b.operands[i].clone() };
         let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
         let results = emit(self.clone(), &operands, vec![condition, step])?;
         Ok(self.results(b, count, &results, &made))
@@ -148,7 +153,8 @@ impl While {
         let count = flags.carries.len();
         let taken = [vec![true; count], flags.captures.to_vec()].concat();
         let (condition, _) = (b.map_region)(&b.regions[0], &taken, &[RegionOutput::Batched])?;
-        let (step, _) = (b.map_region)(&b.regions[1], &taken, &vec![RegionOutput::Batched; b.results.len()])?;
+        let (step, _) =
+            (b.map_region)(&b.regions[1], &taken, &vec![RegionOutput::Batched; b.results.len()])?;
         let types = condition.types(&condition.inputs);
         let any = region(&types, |inputs| {
             let goes_on = inline(&condition, inputs)?;
@@ -170,7 +176,13 @@ impl While {
         Ok(self.results(b, count, &results, &vec![true; b.results.len()]))
     }
 
-    fn results(&self, b: &Batch<'_>, carries: usize, results: &[Tensor], made: &[bool]) -> Vec<Tensor> {
+    fn results(
+        &self,
+        b: &Batch<'_>,
+        carries: usize,
+        results: &[Tensor],
+        made: &[bool],
+    ) -> Vec<Tensor> {
         let result = |(i, t): (usize, &Tensor)| match (made[i], i < carries) {
             (false, _) => b.repeat(t),
             (true, true) => t.clone(),
@@ -185,7 +197,8 @@ fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>
     let Some(scope) = Scope::current().map(|scope| scope.region()) else {
         return Err(Diagnostic::new("there is no function to map a loop in"));
     };
-    let inputs: Vec<Tensor> = types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let inputs: Vec<Tensor> =
+        types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
     let outputs = scope.enter(|| f(&inputs))?;
     match outputs.iter().find_map(Tensor::error) {
         Some(error) => Err(error.clone()),

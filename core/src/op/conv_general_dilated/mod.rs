@@ -166,7 +166,8 @@ impl ConvGeneralDilated {
 
     fn specs(&self) -> Specs {
         let default = Specs::canonical(self.spatial());
-        let given = |spec: &[usize], other: Vec<usize>| if spec.is_empty() { other } else { spec.to_vec() };
+        let given =
+            |spec: &[usize], other: Vec<usize>| if spec.is_empty() { other } else { spec.to_vec() };
         Specs {
             lhs: given(&self.lhs_spec, default.lhs),
             rhs: given(&self.rhs_spec, default.rhs),
@@ -191,8 +192,10 @@ impl ConvGeneralDilated {
             .filter(|_| room.at_least(0))
             .and_then(|d| d.checked_add(&Dim::constant(1)))
             .ok_or_else(|| {
-                Diagnostic::new(format!("the extent of the result along spatial axis {i} is not linear"))
-                    .help("give that axis a number instead of dimension variables")
+                Diagnostic::new(format!(
+                    "the extent of the result along spatial axis {i} is not linear"
+                ))
+                .help("give that axis a number instead of dimension variables")
             })
     }
 
@@ -224,11 +227,15 @@ impl ConvGeneralDilated {
             return Err(Diagnostic::new("feature and batch groups cannot be combined"));
         }
         let specs = self.specs();
-        for (what, spec) in [("lhs_spec", specs.lhs), ("rhs_spec", specs.rhs), ("out_spec", specs.out)] {
+        for (what, spec) in
+            [("lhs_spec", specs.lhs), ("rhs_spec", specs.rhs), ("out_spec", specs.out)]
+        {
             distinct_axes(what, &spec, rank)?;
             if spec.len() != rank {
-                return Err(Diagnostic::new(format!("{what} {spec:?} for operands of rank {rank}"))
-                    .help("name each axis once"));
+                return Err(Diagnostic::new(format!(
+                    "{what} {spec:?} for operands of rank {rank}"
+                ))
+                .help("name each axis once"));
             }
         }
         Ok(())
@@ -256,8 +263,9 @@ impl Operation for ConvGeneralDilated {
         let (batch, features) = (&x.shape[specs.lhs[0]], &x.shape[specs.lhs[1]]);
         let (outputs, inputs) = (&w.shape[specs.rhs[0]], &w.shape[specs.rhs[1]]);
         let groups = |what: &str, dim: &Dim, count: &Dim| {
-            group_of(dim, count)
-                .ok_or_else(|| Diagnostic::new(format!("{what} {dim} do not fall into {count} groups")))
+            group_of(dim, count).ok_or_else(|| {
+                Diagnostic::new(format!("{what} {dim} do not fall into {count} groups"))
+            })
         };
         if groups("input features", features, &self.feature_group_count)? != *inputs {
             return Err(Diagnostic::new(format!(
@@ -306,7 +314,8 @@ impl Operation for ConvGeneralDilated {
         let kernel: Vec<usize> = specs.rhs[2..].iter().map(|a| w.shape[*a]).collect();
         // Without input features every sum is empty, however many taps there are.
         let taps: usize = if inputs == 0 { 0 } else { kernel.iter().product() };
-        let count = |groups: &Dim| groups.as_extent().expect("the interpreter runs bound functions only");
+        let count =
+            |groups: &Dim| groups.as_extent().expect("the interpreter runs bound functions only");
         let (feature_groups, batch_groups) =
             (count(&self.feature_group_count), count(&self.batch_group_count));
         let batch = x.shape[specs.lhs[0]] / batch_groups;
@@ -319,8 +328,10 @@ impl Operation for ConvGeneralDilated {
             let (mut real, mut bits, mut k) = (R::from_i64(0), 0i64, vec![0; n]);
             for _ in 0..taps {
                 let inside = (0..n).all(|i| {
-                    let window = index[specs.out[2 + i]] * self.stride[i] + k[i] * self.rhs_dilation(i);
-                    let (position, dilation) = (window as i64 - low[i], self.lhs_dilation(i) as i64);
+                    let window =
+                        index[specs.out[2 + i]] * self.stride[i] + k[i] * self.rhs_dilation(i);
+                    let (position, dilation) =
+                        (window as i64 - low[i], self.lhs_dilation(i) as i64);
                     let extent = x.shape[specs.lhs[2 + i]] as i64;
                     (at_x[specs.lhs[2 + i]], at_w[specs.rhs[2 + i]]) =
                         (position.div_euclid(dilation) as usize, k[i]);
@@ -358,18 +369,23 @@ impl Operation for ConvGeneralDilated {
         }
         if self.batch_group_count == Dim::constant(1) && specs == Specs::canonical(n) {
             let call = self.call(&operands[0], &operands[1], &results[0]);
-            return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
+            return Compute::Call(Call::Convolution(
+                call.expect("compute is asked for bound types only"),
+            ));
         }
         if self.feature_group_count == Dim::constant(1) && specs == Specs::of_filter_gradient(n) {
             let call = self.call(&operands[0], &operands[1], &results[0]).map(of_filter_gradient);
-            return Compute::Call(Call::Convolution(call.expect("compute is asked for bound types only")));
+            return Compute::Call(Call::Convolution(
+                call.expect("compute is asked for bound types only"),
+            ));
         }
         Compute::Decompose(Box::new(move |tensors| {
             // From the given axes to (batch, spatial…, feature) and (spatial…, input feature,
             // output feature).
             let image = |s: &[usize]| [&s[..1], &s[2..], &s[1..2]].concat();
             let mut x = tensors[0].permute(&image(&specs.lhs));
-            let w = tensors[1].permute(&[&specs.rhs[2..], &specs.rhs[1..2], &specs.rhs[..1]].concat());
+            let w =
+                tensors[1].permute(&[&specs.rhs[2..], &specs.rhs[1..2], &specs.rhs[..1]].concat());
             if self.batch_group_count != Dim::constant(1) {
                 // Groups of the batch, merged into the feature axis, are groups of features.
                 x = regroup(&x, 0, n + 1, &self.batch_group_count);
@@ -384,7 +400,10 @@ impl Operation for ConvGeneralDilated {
             };
             let result = Tensor::apply(conv, &[&x, &w]);
             let mut permutation = vec![0; n + 2];
-            image(&specs.out).iter().enumerate().for_each(|(canonical, axis)| permutation[*axis] = canonical);
+            image(&specs.out)
+                .iter()
+                .enumerate()
+                .for_each(|(canonical, axis)| permutation[*axis] = canonical);
             vec![result.permute(&permutation)]
         }))
     }

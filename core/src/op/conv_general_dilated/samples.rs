@@ -34,14 +34,30 @@ pub(super) fn samples() -> Vec<Sample> {
     vec![
         sample(line.clone(), &[2, 7, 3], &[3, 3, 4]),
         sample(ConvGeneralDilated { stride: vec![2], ..line.clone() }, &[2, 8, 2], &[3, 2, 3]),
-        sample(ConvGeneralDilated { padding: padding(&[(2, 1)]), ..line.clone() }, &[1, 5, 2], &[3, 2, 2]),
-        sample(ConvGeneralDilated { padding: padding(&[(-1, -2)]), ..line.clone() }, &[1, 8, 2], &[3, 2, 2]),
         sample(
-            ConvGeneralDilated { lhs_dilation: vec![3], padding: padding(&[(1, 2)]), ..line.clone() },
+            ConvGeneralDilated { padding: padding(&[(2, 1)]), ..line.clone() },
+            &[1, 5, 2],
+            &[3, 2, 2],
+        ),
+        sample(
+            ConvGeneralDilated { padding: padding(&[(-1, -2)]), ..line.clone() },
+            &[1, 8, 2],
+            &[3, 2, 2],
+        ),
+        sample(
+            ConvGeneralDilated {
+                lhs_dilation: vec![3],
+                padding: padding(&[(1, 2)]),
+                ..line.clone()
+            },
             &[2, 4, 2],
             &[4, 2, 2],
         ),
-        sample(ConvGeneralDilated { rhs_dilation: vec![2], ..line.clone() }, &[2, 9, 2], &[3, 2, 2]),
+        sample(
+            ConvGeneralDilated { rhs_dilation: vec![2], ..line.clone() },
+            &[2, 9, 2],
+            &[3, 2, 2],
+        ),
         sample(
             ConvGeneralDilated { feature_group_count: Dim::constant(2), ..line.clone() },
             &[2, 5, 4],
@@ -63,7 +79,10 @@ pub(super) fn samples() -> Vec<Sample> {
             &[6, 2, 3, 2],
         ),
         sample(
-            channels_first(ConvGeneralDilated { batch_group_count: Dim::constant(3), ..everything }),
+            channels_first(ConvGeneralDilated {
+                batch_group_count: Dim::constant(3),
+                ..everything
+            }),
             &[6, 2, 4, 9],
             &[3, 2, 3, 2],
         ),
@@ -148,7 +167,11 @@ pub(super) fn samples() -> Vec<Sample> {
         // A window that does not fit: no result. A filter larger than the operand with its
         // padding.
         sample(line.clone(), &[1, 2, 1], &[3, 1, 1]),
-        sample(ConvGeneralDilated { padding: padding(&[(-2, -2)]), ..line.clone() }, &[1, 4, 1], &[1, 1, 1]),
+        sample(
+            ConvGeneralDilated { padding: padding(&[(-2, -2)]), ..line.clone() },
+            &[1, 4, 1],
+            &[1, 1, 1],
+        ),
         // Results of other dtypes than the operands'.
         Sample::new(
             ConvGeneralDilated { result: Some(DType::F32), ..line.clone() },
@@ -171,15 +194,45 @@ pub(super) fn samples() -> Vec<Sample> {
             vec![values(&[1, 3, 1], [127i8, -128, 1]), values(&[2, 1, 1], [127i8, -128])],
         ),
         // Integers and bools as floats and as wider integers; in groups and other layouts.
-        to(DType::F32, &line, values(&[1, 3, 1], [127i8, -128, 1]), values(&[2, 1, 1], [127i8, -128])),
+        to(
+            DType::F32,
+            &line,
+            values(&[1, 3, 1], [127i8, -128, 1]),
+            values(&[2, 1, 1], [127i8, -128]),
+        ),
         to(DType::F16, &line, values(&[1, 3, 1], [127i8, -128, 1]), values(&[2, 1, 1], [1i8, -2])),
         to(DType::BF16, &line, values(&[1, 3, 1], [255u8, 129, 1]), values(&[2, 1, 1], [255u8, 3])),
-        to(DType::F32, &line, values(&[1, 2, 1], [i32::MAX, 16_777_217]), values(&[1, 1, 1], [3i32])),
-        to(DType::F64, &line, values(&[1, 2, 1], [u64::MAX, (1 << 53) + 1]), values(&[1, 1, 1], [3u64])),
+        to(
+            DType::F32,
+            &line,
+            values(&[1, 2, 1], [i32::MAX, 16_777_217]),
+            values(&[1, 1, 1], [3i32]),
+        ),
+        to(
+            DType::F64,
+            &line,
+            values(&[1, 2, 1], [u64::MAX, (1 << 53) + 1]),
+            values(&[1, 1, 1], [3u64]),
+        ),
         to(DType::U32, &line, values(&[1, 3, 1], [255u8, 254, 1]), values(&[2, 1, 1], [255u8, 3])),
-        to(DType::I64, &line, values(&[1, 2, 1], [i32::MAX, i32::MIN]), values(&[2, 1, 1], [i32::MAX, 2])),
-        to(DType::I32, &line, values(&[1, 3, 1], [true, true, false]), values(&[2, 1, 1], [true, true])),
-        to(DType::F32, &line, values(&[1, 3, 1], [true, true, false]), values(&[2, 1, 1], [true, true])),
+        to(
+            DType::I64,
+            &line,
+            values(&[1, 2, 1], [i32::MAX, i32::MIN]),
+            values(&[2, 1, 1], [i32::MAX, 2]),
+        ),
+        to(
+            DType::I32,
+            &line,
+            values(&[1, 3, 1], [true, true, false]),
+            values(&[2, 1, 1], [true, true]),
+        ),
+        to(
+            DType::F32,
+            &line,
+            values(&[1, 3, 1], [true, true, false]),
+            values(&[2, 1, 1], [true, true]),
+        ),
         to(
             DType::F32,
             &channels_first(ConvGeneralDilated {
@@ -191,6 +244,9 @@ pub(super) fn samples() -> Vec<Sample> {
             values(&[1, 2, 2, 3], [1i8, -2, 3, 4, -5, 6, 7, 8, -9, 10, 11, 12]),
             values(&[2, 1, 1, 2], [1i8, -1, 2, 3]),
         ),
-        Sample::new(line, vec![values(&[1, 3, 1], [1i32, 2, i32::MAX]), values(&[2, 1, 1], [3i32, 5])]),
+        Sample::new(
+            line,
+            vec![values(&[1, 3, 1], [1i32, 2, i32::MAX]), values(&[2, 1, 1], [3i32, 5])],
+        ),
     ]
 }

@@ -64,7 +64,10 @@ pub(super) fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
 impl ConvGeneralDilated {
     fn dilations(&self) -> (Vec<usize>, Vec<usize>) {
         let n = self.spatial();
-        ((0..n).map(|i| self.lhs_dilation(i)).collect(), (0..n).map(|i| self.rhs_dilation(i)).collect())
+        (
+            (0..n).map(|i| self.lhs_dilation(i)).collect(),
+            (0..n).map(|i| self.rhs_dilation(i)).collect(),
+        )
     }
 
     fn transpose_lhs(&self, ct: &Tensor, w: &Tensor, x: &[Dim]) -> Option<Tensor> {

@@ -32,8 +32,9 @@ impl Operation for FunctionCall {
 
     fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
         region_count(regions, 1)?;
-        let types =
-            |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+        let types = |types: &[TensorType]| {
+            types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+        };
         let taken = inputs(&regions[0]);
         if taken != operands {
             let name = &self.function.0;
@@ -84,7 +85,8 @@ impl Operation for FunctionCall {
     fn entries() -> Vec<Entry> {
         let call = FunctionCall { function: FunctionName("f".into()), opaque: false };
         let operands = vec![floats(&[3], 0.5, 2.0), floats(&[3], -2.0, 2.0)];
-        let regions = |types: &[TensorType]| vec![region(types, |x| vec![&x[0] * &x[1], x[0].log()])];
+        let regions =
+            |types: &[TensorType]| vec![region(types, |x| vec![&x[0] * &x[1], x[0].log()])];
         vec![Entry {
             name: "call",
             doc: "The results of a function. An opaque function cannot be differentiated.",

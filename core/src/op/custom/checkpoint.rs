@@ -120,7 +120,12 @@ impl Checkpoint {
             Keep::AllButNames => !is_named(v) && !is_copy(v) && !equation.operands.is_empty(),
         };
         let of = |equation: &Equation| {
-            equation.results.iter().copied().filter(|v| keeps(equation, v)).collect::<Vec<ValueId>>()
+            equation
+                .results
+                .iter()
+                .copied()
+                .filter(|v| keeps(equation, v))
+                .collect::<Vec<ValueId>>()
         };
         region.equations.iter().flat_map(of).collect()
     }
@@ -133,8 +138,11 @@ impl Operation for Checkpoint {
         region_count(regions, 1)?;
         same_types("the region's inputs", &inputs(&regions[0]), operands)?;
         if !self.names.is_empty() && !matches!(self.keep, Keep::Names | Keep::AllButNames) {
-            return Err(Diagnostic::new(format!("names are given, but it keeps \"{}\"", self.keep.name()))
-                .help("keep \"names\" or \"all_but_names\""));
+            return Err(Diagnostic::new(format!(
+                "names are given, but it keeps \"{}\"",
+                self.keep.name()
+            ))
+            .help("keep \"names\" or \"all_but_names\""));
         }
         Ok(outputs(&regions[0]))
     }
@@ -219,7 +227,11 @@ macro_rules! identity {
         impl Operation for $t {
             named!($name);
 
-            fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
+            fn infer(
+                &self,
+                operands: &[TensorType],
+                _regions: &[Region],
+            ) -> Result<Vec<TensorType>> {
                 operand_count(operands, 1)?;
                 Ok(vec![operands[0].clone()])
             }
@@ -239,7 +251,10 @@ macro_rules! identity {
                 _results: &[TensorType],
                 _regions: &'a [Region],
             ) -> Compute<'a> {
-                Compute::Element { rule: Box::new(|c, index| c.operand(0, index)), indirect: vec![] }
+                Compute::Element {
+                    rule: Box::new(|c, index| c.operand(0, index)),
+                    indirect: vec![],
+                }
             }
 
             fn derivative(&self) -> Derivative {

@@ -1,6 +1,8 @@
 //! `custom_jvp`: a function with a tangent rule of its own.
 
-use super::{FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types};
+use super::{
+    FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types,
+};
 use crate::diagnostic::Result;
 use crate::graph::inline::inline_or_poison;
 use crate::graph::tensor::Tensor;
@@ -76,11 +78,15 @@ impl Operation for CustomJvp {
         // The rule takes the operands, the results, and a tangent for each float argument,
         // batched if the argument is.
         let arguments = b.operands.len() - self.captures;
-        let tangents = (0..arguments).filter(|i| b.operands[*i].dtype().is_float()).map(|i| b.batched[i]);
+        let tangents =
+            (0..arguments).filter(|i| b.operands[*i].dtype().is_float()).map(|i| b.batched[i]);
         let results = std::iter::repeat_n(true, b.results.len());
         let taken: Vec<bool> = b.batched.iter().copied().chain(results).chain(tangents).collect();
         let function = map(&b.regions[0], b.batched);
-        b.with_regions(self.clone(), function.and_then(|f| Ok(vec![f, map(&b.regions[1], &taken)?])))
+        b.with_regions(
+            self.clone(),
+            function.and_then(|f| Ok(vec![f, map(&b.regions[1], &taken)?])),
+        )
     }
 
     fn traits(&self) -> Traits {
@@ -114,7 +120,11 @@ impl Operation for CustomJvp {
             doc: "The results of a function with a user-defined jvp rule.",
             derivative: "custom",
             samples: vec![
-                Sample::with_regions(op(0), vec![floats(&[3], -1.0, 1.0), values(&[2], [3i32, -4])], mixed),
+                Sample::with_regions(
+                    op(0),
+                    vec![floats(&[3], -1.0, 1.0), values(&[2], [3i32, -4])],
+                    mixed,
+                ),
                 Sample::with_regions(
                     op(1),
                     vec![floats(&[3], -1.0, 1.0), values(&[3], [1i32, 2, -1])],

@@ -59,15 +59,15 @@ impl Operation for CustomLinearSolve {
             return Err(Diagnostic::new("has no right-hand side"));
         }
         if let Some(ty) = b.iter().find(|ty| !ty.dtype.is_float()) {
-            return Err(
-                Diagnostic::new(format!("a right-hand side has type {ty}")).help("solutions are floats")
-            );
+            return Err(Diagnostic::new(format!("a right-hand side has type {ty}"))
+                .help("solutions are floats"));
         }
         let wanted: &[usize] = if self.symmetric { &[2] } else { &[2, 4] };
         if !wanted.contains(&regions.len()) {
             let wanted = if self.symmetric { "2 regions" } else { "2 or 4 regions" };
-            return Err(Diagnostic::new(format!("takes {wanted}, found {}", regions.len()))
-                .help("a map and its solver, then the transposed map and its solver; or `symmetric=true`"));
+            return Err(Diagnostic::new(format!("takes {wanted}, found {}", regions.len())).help(
+                "a map and its solver, then the transposed map and its solver; or `symmetric=true`",
+            ));
         }
         for (region, what) in regions.iter().zip(REGIONS) {
             same_types(&format!("the inputs of the {what}"), &inputs(region), operands)?;
@@ -107,7 +107,8 @@ impl Operation for CustomLinearSolve {
         let map = |region: &Region| Ok((b.map_region)(region, &taken, &given)?.0);
         match b.regions.iter().map(map).collect::<Result<Vec<Region>>>() {
             Ok(regions) => {
-                let operand = |i: usize| if taken[i] { b.operand(i) } else { b.operands[i].clone() };
+                let operand =
+                    |i: usize| if taken[i] { b.operand(i) } else { b.operands[i].clone() };
                 let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
                 Tensor::apply_with(self.clone(), &operands.iter().collect::<Vec<_>>(), regions)
             }
@@ -179,9 +180,13 @@ fn bidiagonal(types: &[TensorType]) -> Vec<Region> {
     let zero = |v: &[Tensor]| Tensor::zeros(&TensorType::scalar(v[0].dtype()));
     vec![
         region(types, |v| vec![&v[1] * &v[0] + &v[2] * before(&v[0])]),
-        region(types, |v| vec![scan(&zero(v), &(v[0].clone(), v[1].clone(), v[2].clone()), step).1]),
+        region(types, |v| {
+            vec![scan(&zero(v), &(v[0].clone(), v[1].clone(), v[2].clone()), step).1]
+        }),
         region(types, |v| vec![&v[1] * &v[0] + behind(&(&v[2] * &v[0]))]),
-        region(types, |v| vec![scan_reverse(&zero(v), &(v[0].clone(), v[1].clone(), behind(&v[2])), step).1]),
+        region(types, |v| {
+            vec![scan_reverse(&zero(v), &(v[0].clone(), v[1].clone(), behind(&v[2])), step).1]
+        }),
     ]
 }
 
@@ -192,7 +197,8 @@ fn coupled(types: &[TensorType]) -> Vec<Region> {
     let next = |u: &Tensor, v: &Tensor, b: &[Tensor], e: &Tensor, f: &Tensor| {
         ((&b[0] - e * v) * 0.25, (&b[1] - f * u) * 0.25)
     };
-    let map = |u: &Tensor, v: &Tensor, e: &Tensor, f: &Tensor| vec![u * 4.0 + e * v, f * u + v * 4.0];
+    let map =
+        |u: &Tensor, v: &Tensor, e: &Tensor, f: &Tensor| vec![u * 4.0 + e * v, f * u + v * 4.0];
     vec![
         region(types, |v| map(&v[0], &v[1], &v[2], &v[3])),
         region(types, |b| {

@@ -48,7 +48,9 @@ impl Field for FunctionName {
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         match attribute {
             Attribute::Function(name) => Ok(FunctionName(name)),
-            other => Err(Diagnostic::new(format!("expected a function such as `@f`, found {other:?}"))),
+            other => {
+                Err(Diagnostic::new(format!("expected a function such as `@f`, found {other:?}")))
+            }
         }
     }
 }
@@ -64,7 +66,9 @@ fn region_count(regions: &[Region], wanted: usize) -> Result<()> {
 
 /// Checks the types of a region's inputs or outputs.
 fn same_types(what: &str, found: &[TensorType], wanted: &[TensorType]) -> Result<()> {
-    let list = |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+    let list = |types: &[TensorType]| {
+        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+    };
     if found == wanted {
         return Ok(());
     }

@@ -63,7 +63,9 @@ impl Operation for Transposed {
         _regions: &'a [Region],
     ) -> Compute<'a> {
         let count = results.len();
-        Compute::Decompose(Box::new(move |_| vec![Tensor::poisoned(Diagnostic::new(NOT_RUN)); count]))
+        Compute::Decompose(Box::new(move |_| {
+            vec![Tensor::poisoned(Diagnostic::new(NOT_RUN)); count]
+        }))
     }
 
     fn derivative(&self) -> Derivative {

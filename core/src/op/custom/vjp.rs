@@ -1,6 +1,8 @@
 //! `custom_vjp`: a function with a forward and a backward half of its own.
 
-use super::{FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types};
+use super::{
+    FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types,
+};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Region;
 use crate::graph::inline::inline_or_poison;
@@ -41,7 +43,11 @@ impl Operation for CustomVjp {
         same_types("the forward half's inputs", &inputs(&regions[0]), operands)?;
         let mut results = outputs(&regions[0]);
         let count = results.len().checked_sub(self.residuals).ok_or_else(|| {
-            Diagnostic::new(format!("keeps {} residuals of {} outputs", self.residuals, results.len()))
+            Diagnostic::new(format!(
+                "keeps {} residuals of {} outputs",
+                self.residuals,
+                results.len()
+            ))
         })?;
         let mut taken = results.split_off(count);
         taken.extend(float_types(&results));
@@ -81,22 +87,25 @@ impl Operation for CustomVjp {
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        let wanted = |batched: bool, otherwise| if batched { RegionOutput::Batched } else { otherwise };
+        let wanted =
+            |batched: bool, otherwise| if batched { RegionOutput::Batched } else { otherwise };
         let forward: Vec<RegionOutput> = (0..b.regions[0].outputs.len())
             .map(|i| wanted(i < b.results.len(), RegionOutput::AsItIs))
             .collect();
-        let regions = (b.map_region)(&b.regions[0], b.batched, &forward).and_then(|(forward, batched)| {
-            // The backward half takes the residuals as the forward half gives them, and batched
-            // cotangents. The cotangent of a shared argument is the sum over all examples.
-            let cotangents = b.results.iter().filter(|ty| ty.dtype.is_float()).map(|_| true);
-            let taken: Vec<bool> = batched[b.results.len()..].iter().copied().chain(cotangents).collect();
-            let given: Vec<RegionOutput> = (0..b.operands.len() - self.captures)
-                .filter(|i| b.operands[*i].dtype().is_float())
-                .map(|i| wanted(b.batched[i], RegionOutput::Summed))
-                .collect();
-            let (backward, _) = (b.map_region)(&b.regions[1], &taken, &given)?;
-            Ok(vec![forward, backward])
-        });
+        let regions =
+            (b.map_region)(&b.regions[0], b.batched, &forward).and_then(|(forward, batched)| {
+                // The backward half takes the residuals as the forward half gives them, and batched
+                // cotangents. The cotangent of a shared argument is the sum over all examples.
+                let cotangents = b.results.iter().filter(|ty| ty.dtype.is_float()).map(|_| true);
+                let taken: Vec<bool> =
+                    batched[b.results.len()..].iter().copied().chain(cotangents).collect();
+                let given: Vec<RegionOutput> = (0..b.operands.len() - self.captures)
+                    .filter(|i| b.operands[*i].dtype().is_float())
+                    .map(|i| wanted(b.batched[i], RegionOutput::Summed))
+                    .collect();
+                let (backward, _) = (b.map_region)(&b.regions[1], &taken, &given)?;
+                Ok(vec![forward, backward])
+            });
         b.with_regions(self.clone(), regions)
     }
 
@@ -109,7 +118,11 @@ impl Operation for CustomVjp {
     }
 
     fn entries() -> Vec<Entry> {
-        let op = |captures, residuals| CustomVjp { captures, function: FunctionName("f".into()), residuals };
+        let op = |captures, residuals| CustomVjp {
+            captures,
+            function: FunctionName("f".into()),
+            residuals,
+        };
         // tanh, with its result as the residual.
         let tanh = |types: &[TensorType]| {
             let forward = region(types, |v| {

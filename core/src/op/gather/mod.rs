@@ -92,8 +92,11 @@ impl Gather {
             window[axis] = index[*offset].clone();
         }
         let outside = |axis: &usize| !self.offset_dims.contains(axis);
-        let position: Vec<T> = (0..index.len()).filter(outside).map(|axis| index[axis].clone()).collect();
-        for (axis, batch) in self.operand_batching_dims.iter().zip(&self.start_indices_batching_dims) {
+        let position: Vec<T> =
+            (0..index.len()).filter(outside).map(|axis| index[axis].clone()).collect();
+        for (axis, batch) in
+            self.operand_batching_dims.iter().zip(&self.start_indices_batching_dims)
+        {
             window[*axis] = position[*batch].clone();
         }
         (position, window)
@@ -122,7 +125,11 @@ impl Gather {
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Gather(op) = j.op else { unreachable!("the rule of gather") };
     let fill = op.fill.map(|f| Scalar::zero(f.dtype()));
-    vec![j.tangents[0].as_ref().map(|t| Tensor::apply(Gather { fill, ..op.clone() }, &[t, &j.operands[1]]))]
+    vec![
+        j.tangents[0]
+            .as_ref()
+            .map(|t| Tensor::apply(Gather { fill, ..op.clone() }, &[t, &j.operands[1]])),
+    ]
 }
 
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
@@ -157,8 +164,10 @@ impl Operation for Gather {
         }
         for (axis, size) in self.slice_sizes.iter().enumerate() {
             if !size.at_least(0) || !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!("a window of extent {size} along axis {axis} of {x}"))
-                    .help("a window lies within the operand"));
+                return Err(Diagnostic::new(format!(
+                    "a window of extent {size} along axis {axis} of {x}"
+                ))
+                .help("a window lies within the operand"));
             }
             if self.drops(axis) && *size != Dim::constant(1) {
                 return Err(Diagnostic::new(format!(

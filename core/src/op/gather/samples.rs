@@ -55,7 +55,10 @@ pub(super) fn samples() -> Vec<Sample> {
     let corners = || values(&[4, 2], [0i64, 0, 2, 4, -3, 7, 1, 3]);
     vec![
         Sample::new(rows.clone(), vec![table(), ids()]),
-        Sample::new(rows.clone(), vec![values(&[2, 3], [1i32, 2, 3, 4, 5, 6]), values(&[1, 1], [1i64])]),
+        Sample::new(
+            rows.clone(),
+            vec![values(&[2, 3], [1i32, 2, 3, 4, 5, 6]), values(&[1, 1], [1i64])],
+        ),
         Sample::new(windows.clone(), vec![floats(&[5, 4], -2.0, 2.0), corners()]),
         Sample::new(
             mixed,
@@ -65,7 +68,10 @@ pub(super) fn samples() -> Vec<Sample> {
             batched.clone(),
             vec![pairs(), values(&[2, 2, 3, 1], [0i32, 1, 2, 3, 4, -1, 3, 3, 0, 9, 2, 1])],
         ),
-        Sample::new(along, vec![floats(&[2, 4], -2.0, 2.0), values(&[2, 3, 1], [3i64, 0, 0, 1, 4, 2])]),
+        Sample::new(
+            along,
+            vec![floats(&[2, 4], -2.0, 2.0), values(&[2, 3, 1], [3i64, 0, 0, 1, 4, 2])],
+        ),
         // Indices of every other dtype, some out of bounds.
         Sample::new(rows.clone(), vec![table(), values(&[3, 1], [4u8, 255, 0])]),
         Sample::new(rows.clone(), vec![table(), values(&[3, 1], [4i8, -128, 127])]),
@@ -86,7 +92,10 @@ pub(super) fn samples() -> Vec<Sample> {
             vec![values(&[1, 3], [false, true, false]), values(&[2, 1], [0u32, 1])],
         ),
         // No position; empty windows; no index vector.
-        Sample::new(rows.clone(), vec![table(), SampleOperand::Values(Literal::zeros(DType::I32, &[0, 1]))]),
+        Sample::new(
+            rows.clone(),
+            vec![table(), SampleOperand::Values(Literal::zeros(DType::I32, &[0, 1]))],
+        ),
         Sample::new(
             Gather { slice_sizes: sizes(&[2, 0]), ..windows.clone() },
             vec![floats(&[5, 4], -2.0, 2.0), values(&[1, 2], [0i32, 4])],
@@ -97,14 +106,21 @@ pub(super) fn samples() -> Vec<Sample> {
         ),
         Sample::new(
             Gather { start_index_map: vec![], ..windows.clone() },
-            vec![floats(&[2, 3], -2.0, 2.0), SampleOperand::Values(Literal::zeros(DType::I32, &[3, 0]))],
+            vec![
+                floats(&[2, 3], -2.0, 2.0),
+                SampleOperand::Values(Literal::zeros(DType::I32, &[3, 0])),
+            ],
         ),
     ]
     .into_iter()
     .chain(DType::ALL.into_iter().filter(|d| d.is_float()).flat_map(|d| {
-        let table = move |shape: &[usize]| SampleOperand::Values(floats(shape, -2.0, 2.0).literal(d, 7));
+        let table =
+            move |shape: &[usize]| SampleOperand::Values(floats(shape, -2.0, 2.0).literal(d, 7));
         [
-            Sample::new(filled(Scalar::zero(d)), vec![table(&[6, 3]), values(&[5, 1], [0i32, 5, 2, -1, 9])]),
+            Sample::new(
+                filled(Scalar::zero(d)),
+                vec![table(&[6, 3]), values(&[5, 1], [0i32, 5, 2, -1, 9])],
+            ),
             Sample::new(
                 filled(Scalar::from_f64(d, 0.5)),
                 vec![table(&[6, 3]), values(&[3, 1], [0i32, 6, 2])],

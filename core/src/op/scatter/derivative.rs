@@ -105,8 +105,10 @@ impl Scatter {
         let elements = x.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d));
         let Some(elements) = elements else {
             return updates.fail(
-                Diagnostic::new(format!("the derivative of scatter_mul needs the number of elements of {x}"))
-                    .help("give the axes numbers instead of dimension variables"),
+                Diagnostic::new(format!(
+                    "the derivative of scatter_mul needs the number of elements of {x}"
+                ))
+                .help("give the axes numbers instead of dimension variables"),
             );
         };
         let number = Tensor::iota(DType::I64, [elements], 0).reshape(x.shape.clone()) + 1;
@@ -117,7 +119,8 @@ impl Scatter {
         };
         let (element, all) = (take(&element, &order), take(&all, &order));
         let before = products_before(&element, &all, count);
-        let behind = products_before(&element.reverse(&[0]), &all.reverse(&[0]), count).reverse(&[0]);
+        let behind =
+            products_before(&element.reverse(&[0]), &all.reverse(&[0]), count).reverse(&[0]);
         take(&(before * behind), &order.argsort(0)).reshape(updates.shape().to_vec())
     }
 }
@@ -151,7 +154,11 @@ fn transpose_add(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let op = scatter(t.op);
     let Some(ct) = &t.cotangents[0] else { return vec![None; 3] };
     let update = || op.met(ct, t.operands[1].known(), t.operands[2].ty());
-    vec![t.operands[0].is_linear().then(|| ct.clone()), None, t.operands[2].is_linear().then(update)]
+    vec![
+        t.operands[0].is_linear().then(|| ct.clone()),
+        None,
+        t.operands[2].is_linear().then(update),
+    ]
 }
 
 fn transpose_replace(t: &Transpose<'_>) -> Vec<Option<Tensor>> {

@@ -88,8 +88,12 @@ impl Scatter {
         let wanted = if self.kind == ScatterKind::Min { Ordering::Less } else { Ordering::Greater };
         match (self.kind, x, update) {
             (ScatterKind::Replace, _, u) => u.clone(),
-            (ScatterKind::Add, Cell::Real(x), Cell::Real(u)) => Cell::Real(x.add(u).round_to(dtype)),
-            (ScatterKind::Mul, Cell::Real(x), Cell::Real(u)) => Cell::Real(x.mul(u).round_to(dtype)),
+            (ScatterKind::Add, Cell::Real(x), Cell::Real(u)) => {
+                Cell::Real(x.add(u).round_to(dtype))
+            }
+            (ScatterKind::Mul, Cell::Real(x), Cell::Real(u)) => {
+                Cell::Real(x.mul(u).round_to(dtype))
+            }
             (_, Cell::Real(x), Cell::Real(u)) => Cell::Real(extremum(x, u, wanted)),
             (kind, x, u) => {
                 let (x, u) = (x.bits(), u.bits());
@@ -107,7 +111,8 @@ impl Scatter {
     fn clamped(&self, starts: &Tensor, operand: &TensorType, updates: &TensorType) -> Tensor {
         let window = self.window(operand, updates);
         let room = |axis: &usize| {
-            let room = operand.shape[*axis].checked_sub(&window[*axis]).and_then(|d| d.as_constant());
+            let room =
+                operand.shape[*axis].checked_sub(&window[*axis]).and_then(|d| d.as_constant());
             let room = room.expect("compute is asked for bound types only");
             Scalar::from_i64(starts.dtype(), greatest(room, starts.dtype()))
         };
@@ -141,10 +146,17 @@ impl Operation for Scatter {
                 .help("convert the operand with `convert_element_type`"));
         }
         if updates.dtype != x.dtype {
-            return Err(Diagnostic::new(format!("updates of type {updates} for an operand of type {x}"))
-                .help("give them one dtype"));
+            return Err(Diagnostic::new(format!(
+                "updates of type {updates} for an operand of type {x}"
+            ))
+            .help("give them one dtype"));
         }
-        check_indices("scatter_dims_to_operand_dims", indices, &self.scatter_dims_to_operand_dims, x.rank())?;
+        check_indices(
+            "scatter_dims_to_operand_dims",
+            indices,
+            &self.scatter_dims_to_operand_dims,
+            x.rank(),
+        )?;
         ascending_axes("update_window_dims", &self.update_window_dims, updates.rank())?;
         ascending_axes("inserted_window_dims", &self.inserted_window_dims, x.rank())?;
         Batching {
@@ -167,15 +179,20 @@ impl Operation for Scatter {
             .help("updates have an axis for each axis of the operand that is neither inserted nor for batching, and for each position axis"));
         }
         let outside = |axis: &usize| !self.update_window_dims.contains(axis);
-        let scattered: Vec<&Dim> = (0..updates.rank()).filter(outside).map(|a| &updates.shape[a]).collect();
+        let scattered: Vec<&Dim> =
+            (0..updates.rank()).filter(outside).map(|a| &updates.shape[a]).collect();
         if scattered.iter().zip(positions).any(|(a, b)| *a != b) {
-            return Err(Diagnostic::new(format!("updates of type {updates} for indices of type {indices}"))
-                .help("the updates' axes outside the window are those of the indices, in order"));
+            return Err(Diagnostic::new(format!(
+                "updates of type {updates} for indices of type {indices}"
+            ))
+            .help("the updates' axes outside the window are those of the indices, in order"));
         }
         for (axis, size) in self.window(x, updates).iter().enumerate() {
             if !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!("a window of extent {size} along axis {axis} of {x}"))
-                    .help("a window is not larger than the operand"));
+                return Err(Diagnostic::new(format!(
+                    "a window of extent {size} along axis {axis} of {x}"
+                ))
+                .help("a window is not larger than the operand"));
             }
         }
         Ok(vec![x.clone()])
@@ -207,9 +224,14 @@ impl Operation for Scatter {
             order.iter().zip(&counter).for_each(|(axis, i)| index[*axis] = *i);
             let update = updates.at(&index);
             let mut at = vec![0i64; x.shape.len()];
-            kept.iter().zip(&self.update_window_dims).for_each(|(axis, w)| at[*axis] = index[*w] as i64);
-            let mut position: Vec<usize> = (0..index.len()).filter(outside).map(|a| index[a]).collect();
-            for (axis, batch) in self.operand_batching_dims.iter().zip(&self.scatter_indices_batching_dims) {
+            kept.iter()
+                .zip(&self.update_window_dims)
+                .for_each(|(axis, w)| at[*axis] = index[*w] as i64);
+            let mut position: Vec<usize> =
+                (0..index.len()).filter(outside).map(|a| index[a]).collect();
+            for (axis, batch) in
+                self.operand_batching_dims.iter().zip(&self.scatter_indices_batching_dims)
+            {
                 at[*axis] = position[*batch] as i64;
             }
             position.push(0);
@@ -237,7 +259,8 @@ impl Operation for Scatter {
         _results: &[TensorType],
         _regions: &'a [Region],
     ) -> Compute<'a> {
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (operand, updates) = (operands[0].clone(), operands[2].clone());
         let index = operands[1].dtype;
         let plain = !self.clip && self.operand_batching_dims.is_empty();
@@ -262,7 +285,9 @@ impl Operation for Scatter {
                 starts = self.clamped(&starts, &operand, &updates);
             }
             starts = self.with_batches(&starts);
-            let join = |a: &[usize]| a.iter().chain(&self.operand_batching_dims).copied().collect::<Vec<_>>();
+            let join = |a: &[usize]| {
+                a.iter().chain(&self.operand_batching_dims).copied().collect::<Vec<_>>()
+            };
             let mut inserted_window_dims = join(&self.inserted_window_dims);
             inserted_window_dims.sort();
             let scatter = Scatter {

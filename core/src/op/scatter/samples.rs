@@ -56,7 +56,11 @@ pub(super) fn samples(kind: ScatterKind) -> Vec<Sample> {
         add(&windows, [random(&[5, 4]), corners(), random(&[2, 4, 2])]);
         add(
             &mixed,
-            [random(&[2, 2, 3]), values(&[2, 2, 2], [0i32, 1, 2, 0, -1, 1, 9, 9]), random(&[2, 2, 2])],
+            [
+                random(&[2, 2, 3]),
+                values(&[2, 2, 2], [0i32, 1, 2, 0, -1, 1, 9, 9]),
+                random(&[2, 2, 2]),
+            ],
         );
         let starts = || values(&[2, 2, 3, 1], [0i32, 1, 2, 3, 4, -1, 3, 3, 0, 9, 2, 1]);
         add(&batched, [random(&[3, 5, 2]), starts(), random(&[2, 2, 2, 3])]);
@@ -86,7 +90,10 @@ pub(super) fn samples(kind: ScatterKind) -> Vec<Sample> {
         );
         if kind.takes(DType::Bool) {
             let bools = values(&[3, 2], [true, false, false, true, true, false]);
-            add(&rows, [values(&[2, 2], [true, false, true, false]), values(&[3, 1], [1u32, 0, 1]), bools]);
+            add(
+                &rows,
+                [values(&[2, 2], [true, false, true, false]), values(&[3, 1], [1u32, 0, 1]), bools],
+            );
         }
         // No position; empty windows; no index vector.
         add(&rows, [random(&[6, 3]), nothing(&[0, 1]), random(&[0, 3])]);
@@ -106,7 +113,11 @@ pub(super) fn samples(kind: ScatterKind) -> Vec<Sample> {
         let unique = Scatter { unique_indices: true, ..batched.clone() };
         add(
             &unique,
-            [random(&[3, 5, 2]), values(&[2, 1, 3, 1], [0i32, 3, 1, 2, 3, 0]), random(&[2, 2, 1, 3])],
+            [
+                random(&[3, 5, 2]),
+                values(&[2, 1, 3, 1], [0i32, 3, 1, 2, 3, 0]),
+                random(&[2, 2, 1, 3]),
+            ],
         );
     }
     samples

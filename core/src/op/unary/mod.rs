@@ -37,7 +37,10 @@ fn instruction(op: ScalarOp) -> impl Fn(&mut dyn ElementContext, Reg) -> Reg {
 }
 
 /// The tangent of a unary op from the coefficient of its operand's tangent.
-fn scaled(j: &Jvp<'_>, coefficient: impl FnOnce(&Tensor, &Tensor) -> Tensor) -> Vec<Option<Tensor>> {
+fn scaled(
+    j: &Jvp<'_>,
+    coefficient: impl FnOnce(&Tensor, &Tensor) -> Tensor,
+) -> Vec<Option<Tensor>> {
     let coefficient = coefficient(&j.operands[0], &j.results[0]);
     vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&coefficient))]
 }

@@ -97,7 +97,8 @@ impl Operation for WindowArgument {
         _regions: &'a [Region],
     ) -> Compute<'a> {
         use ScalarOp::*;
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (dtype, shape) = (operands[0].dtype, extents(&results[0]));
         let terms = Terms::of_windows(self.windows.axes(&extents(&operands[0]), &shape));
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
@@ -173,7 +174,10 @@ impl Operation for WindowArgument {
 
     fn parse(op: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
         let extremum = Extremum::ALL.into_iter().find(|e| name(*e) == op)?;
-        Some(Windows::from_attributes(attributes).map(|windows| WindowArgument { extremum, windows }))
+        Some(
+            Windows::from_attributes(attributes)
+                .map(|windows| WindowArgument { extremum, windows }),
+        )
     }
 
     fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {

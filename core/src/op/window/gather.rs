@@ -77,7 +77,8 @@ impl Operation for WindowGather {
         results: &[TensorType],
         _regions: &'a [Region],
     ) -> Compute<'a> {
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (dtype, count) = (operands[0].dtype, self.windows.count() as i64);
         let axes = self.windows.axes(&extents(&operands[0]), &extents(&results[0]));
         Compute::Element {
@@ -92,7 +93,8 @@ impl Operation for WindowGather {
                     // Simplification would drop that modulo from the index but not from the guard
                     // below.
                     let first = axes[..a].iter().all(|axis| axis.window == 1);
-                    let k = if first && axis.window > 1 { digits } else { digits.modulo(axis.window) };
+                    let k =
+                        if first && axis.window > 1 { digits } else { digits.modulo(axis.window) };
                     stride *= axis.window;
                     let start = index[a].scale(axis.stride).offset(-axis.low);
                     let position = start.add(&k.scale(axis.dilation));

@@ -166,7 +166,8 @@ impl Windows {
     }
 
     fn windows(&self, axis: usize, extent: &Dim) -> Result<Dim> {
-        let too_large = || Diagnostic::new(format!("the extents of windows along axis {axis} overflow"));
+        let too_large =
+            || Diagnostic::new(format!("the extents of windows along axis {axis} overflow"));
         let (low, high) = self.pad(axis);
         let small = |d: &Dim| d.as_constant().is_none_or(|c| c.abs() < LIMIT);
         let reach = (self.window[axis] as i64 - 1).checked_mul(self.dilation(axis) as i64);
@@ -193,8 +194,9 @@ impl Windows {
         if !padded.at_least(0) {
             return Err(cropped());
         }
-        let windows =
-            room.checked_floor_div(self.stride(axis) as i64).and_then(|d| d.checked_add(&Dim::constant(1)));
+        let windows = room
+            .checked_floor_div(self.stride(axis) as i64)
+            .and_then(|d| d.checked_add(&Dim::constant(1)));
         windows.filter(|d| d.at_least(0)).ok_or_else(|| {
             Diagnostic::new(format!(
                 "windows of reach {} at stride {} over an axis of extent {extent}",
@@ -279,8 +281,9 @@ struct Found {
 impl Terms {
     /// The elements of each window.
     fn of_windows(axes: Vec<Axis>) -> Self {
-        let count =
-            |a: &Axis| if a.steps() { (a.window as u64).div_ceil(a.base as u64) } else { a.window as u64 };
+        let count = |a: &Axis| {
+            if a.steps() { (a.window as u64).div_ceil(a.base as u64) } else { a.window as u64 }
+        };
         let counts = axes.iter().map(|a| count(a) as usize).collect();
         Terms { axes, from_windows: true, counts }
     }
@@ -306,7 +309,8 @@ impl Terms {
         let mut which = vec![0; self.counts.len()];
         (0..self.count())
             .map(|_| {
-                let constants: Vec<Affine> = which.iter().map(|i| Affine::constant(*i as i64)).collect();
+                let constants: Vec<Affine> =
+                    which.iter().map(|i| Affine::constant(*i as i64)).collect();
                 let found = self.find(point, &constants);
                 super::advance(&mut which, &self.counts);
                 found

@@ -4,7 +4,9 @@ use super::super::attribute::{Attribute, AttributeStruct, Attributes};
 use super::super::compute::Compute;
 use super::super::derivative::{Derivative, Jvp, Transpose};
 use super::super::elementwise::Domain;
-use super::super::{Batch, Cost, Entry, Extremum, Op, Operation, ReduceKind, Traits, operand_count};
+use super::super::{
+    Batch, Cost, Entry, Extremum, Op, Operation, ReduceKind, Traits, operand_count,
+};
 use super::{Terms, WindowArgument, WindowGather, Windows, for_each, samples, widened};
 use crate::diagnostic::Result;
 use crate::dim::Dim;
@@ -100,13 +102,16 @@ fn transposed(windows: &Windows, operand: &[Dim], result: &[Dim]) -> Option<Wind
     let rank = operand.len();
     let mut padding = Vec::with_capacity(rank);
     for axis in 0..rank {
-        let reach =
-            Dim::constant((windows.window[axis] as i64 - 1).checked_mul(windows.dilation(axis) as i64)?);
+        let reach = Dim::constant(
+            (windows.window[axis] as i64 - 1).checked_mul(windows.dilation(axis) as i64)?,
+        );
         let low = reach.checked_sub(&windows.pad(axis).0)?;
         // The number of windows at stride `base` is the operand's extent.
         let base = windows.base(axis) as i64;
-        let wanted =
-            operand[axis].checked_scale(base)?.checked_add(&Dim::constant(1 - base))?.checked_add(&reach)?;
+        let wanted = operand[axis]
+            .checked_scale(base)?
+            .checked_add(&Dim::constant(1 - base))?
+            .checked_add(&reach)?;
         let have = super::dilated(&result[axis], windows.stride(axis))?;
         padding.push((low.clone(), wanted.checked_sub(&have)?.checked_sub(&low)?));
     }
@@ -128,9 +133,13 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         return vec![Some(Tensor::zeros(operand))];
     }
     let Some(windows) = transposed(&op.windows, &operand.shape, ct.shape()) else {
-        let error =
-            crate::Diagnostic::new(format!("the transpose of {} over {operand} overflows", op.name()));
-        return vec![Some(ct.fail(error.help("give the axes numbers instead of dimension variables")))];
+        let error = crate::Diagnostic::new(format!(
+            "the transpose of {} over {operand} overflows",
+            op.name()
+        ));
+        return vec![Some(
+            ct.fail(error.help("give the axes numbers instead of dimension variables")),
+        )];
     };
     vec![Some(Tensor::apply(ReduceWindow { kind: WindowKind::Sum, windows }, &[ct]))]
 }
@@ -141,7 +150,8 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let extremum = if op.kind == WindowKind::Max { Extremum::Max } else { Extremum::Min };
     let windows = op.windows.clone();
-    let positions = Tensor::apply(WindowArgument { extremum, windows: windows.clone() }, &[&j.operands[0]]);
+    let positions =
+        Tensor::apply(WindowArgument { extremum, windows: windows.clone() }, &[&j.operands[0]]);
     vec![Some(Tensor::apply(WindowGather { windows }, &[tangent, &positions]))]
 }
 
@@ -194,7 +204,8 @@ impl Operation for ReduceWindow {
         results: &[TensorType],
         _regions: &'a [Region],
     ) -> Compute<'a> {
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (dtype, shape) = (operands[0].dtype, extents(&results[0]));
         let terms = Terms::of_windows(self.windows.axes(&extents(&operands[0]), &shape));
         let (fill, identity) = (self.kind.reduce().identity(dtype), self.kind.identity(dtype));

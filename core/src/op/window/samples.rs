@@ -9,14 +9,20 @@ use crate::op::Op;
 
 /// A tensor's shape and windows over it.
 fn geometries() -> Vec<(Vec<usize>, Windows)> {
-    let padding =
-        |pairs: &[(i64, i64)]| pairs.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).collect();
+    let padding = |pairs: &[(i64, i64)]| {
+        pairs.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).collect()
+    };
     let list = |shape: &[usize], windows: Windows| (shape.to_vec(), windows);
     vec![
         list(&[2, 4, 6, 2], Windows::new(&[1, 2, 2, 1], &[1, 2, 2, 1])),
         list(
             &[1, 5, 5, 1],
-            Windows::new(&[1, 3, 3, 1], &[1, 2, 2, 1]).padded(padding(&[(0, 0), (1, 1), (1, 1), (0, 0)])),
+            Windows::new(&[1, 3, 3, 1], &[1, 2, 2, 1]).padded(padding(&[
+                (0, 0),
+                (1, 1),
+                (1, 1),
+                (0, 0),
+            ])),
         ),
         list(&[7], Windows::new(&[3], &[1])),
         list(
@@ -28,7 +34,10 @@ fn geometries() -> Vec<(Vec<usize>, Windows)> {
         ),
         list(
             &[9],
-            Windows { window_dilation: vec![2], ..Windows::new(&[3], &[3]).padded(padding(&[(2, 1)])) },
+            Windows {
+                window_dilation: vec![2],
+                ..Windows::new(&[3], &[3]).padded(padding(&[(2, 1)]))
+            },
         ),
         list(
             &[8],

@@ -59,8 +59,10 @@ impl Operation for WindowScatterAdd {
         crate::graph::verify::well_formed(&result)?;
         let windows = self.windows.infer(&self.shape)?;
         if x.shape != windows {
-            return Err(Diagnostic::new(format!("an operand of type {x} for windows over {result}"))
-                .help(format!("there are {} of them", x.with_shape(windows))));
+            return Err(Diagnostic::new(format!(
+                "an operand of type {x} for windows over {result}"
+            ))
+            .help(format!("there are {} of them", x.with_shape(windows))));
         }
         check_positions(&operands[1], &windows)?;
         Ok(vec![result])
@@ -76,7 +78,8 @@ impl Operation for WindowScatterAdd {
         let shape = results[0].extents().expect("the interpreter runs bound functions only");
         let zero = Cell::<R>::from_scalar(Scalar::zero(x.dtype));
         let mut cells = Cells::filled(zero, shape.iter().product())?;
-        let flat = |at: &[usize]| at.iter().zip(&shape).fold(0, |flat, (i, extent)| flat * extent + i);
+        let flat =
+            |at: &[usize]| at.iter().zip(&shape).fold(0, |flat, (i, extent)| flat * extent + i);
         let axes = self.windows.axes(&shape, &x.shape);
         let mut window = vec![0; x.shape.len()];
         for (cell, position) in x.cells.iter().zip(positions.cells.iter()) {
@@ -101,7 +104,8 @@ impl Operation for WindowScatterAdd {
         results: &[TensorType],
         _regions: &'a [Region],
     ) -> Compute<'a> {
-        let extents = |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
+        let extents =
+            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
         let (dtype, shape) = (operands[0].dtype, extents(&results[0]));
         let terms = Terms::of_elements(self.windows.axes(&shape, &extents(&operands[0])));
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
@@ -136,7 +140,9 @@ impl Operation for WindowScatterAdd {
         Compute::Reduce {
             extents: shape.iter().chain(&terms.counts).copied().collect(),
             axes: (rank..2 * rank).collect(),
-            values: Box::new(move |c, index| vec![term(c, terms.find(&index[..rank], &index[rank..]))]),
+            values: Box::new(move |c, index| {
+                vec![term(c, terms.find(&index[..rank], &index[rank..]))]
+            }),
             combine: Combine::sum(carried),
             project: vec![0],
         }
@@ -163,7 +169,10 @@ impl Operation for WindowScatterAdd {
     fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
         (name == "window_scatter_add").then(|| {
             let into = Shaped::from_attributes(attributes)?;
-            Ok(WindowScatterAdd { shape: into.shape, windows: Windows::from_attributes(attributes)? })
+            Ok(WindowScatterAdd {
+                shape: into.shape,
+                windows: Windows::from_attributes(attributes)?,
+            })
         })
     }
 

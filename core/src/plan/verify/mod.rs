@@ -105,7 +105,11 @@ impl Failure {
     fn diagnostic(self, plan: &Plan, places: &Places) -> Diagnostic {
         // A malformed plan may have names and steps of any length.
         let short = |text: String| {
-            if text.chars().count() <= 120 { text } else { text.chars().take(120).chain(['…']).collect() }
+            if text.chars().count() <= 120 {
+                text
+            } else {
+                text.chars().take(120).chain(['…']).collect()
+            }
         };
         let within = |n: usize| {
             let text = find(&plan.steps, n).map(|s| short(StepText(plan, s).to_string()));
@@ -146,7 +150,11 @@ pub(super) fn find(steps: &[Step], n: usize) -> Option<&Step> {
 }
 
 /// Verifies a nest of a plan, with its positions in the text.
-fn verify_nest(plan: &Plan, places: &Places, id: super::NestId) -> std::result::Result<(), Failure> {
+fn verify_nest(
+    plan: &Plan,
+    places: &Places,
+    id: super::NestId,
+) -> std::result::Result<(), Failure> {
     nest::verify_at(&plan.nests[id], &places.nest(id))
         .map_err(|diagnostic| Failure { part: Part::Nest(id), diagnostic })
 }

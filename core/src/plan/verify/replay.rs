@@ -15,7 +15,9 @@ use crate::id::Id;
 use crate::nest::{self, BufferRole};
 use crate::plan::intervals::{Intervals, Span};
 use crate::plan::print::ValueText;
-use crate::plan::{Address, Argument, Loop, LoopId, Merge, NestId, Plan, Space, Step, Trip, ValueId};
+use crate::plan::{
+    Address, Argument, Loop, LoopId, Merge, NestId, Plan, Space, Step, Trip, ValueId,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Result<T = ()> = std::result::Result<T, Failure>;
@@ -119,7 +121,9 @@ impl<'a> Replay<'a> {
             match step {
                 Step::Nest { nest, arguments } => {
                     let plan = self.plan;
-                    for (argument, (_, buffer)) in arguments.iter().zip(plan.nests[*nest].parameters()) {
+                    for (argument, (_, buffer)) in
+                        arguments.iter().zip(plan.nests[*nest].parameters())
+                    {
                         if buffer.role == BufferRole::Out {
                             self.will_write(argument.value, &argument.at);
                         }
@@ -167,7 +171,8 @@ impl<'a> Replay<'a> {
     fn begin(&mut self) {
         let plan = self.plan;
         let inputs = plan.inputs.iter().enumerate().map(|(n, i)| (Space::Input(n as u32), i.value));
-        let constants = plan.constants.iter().enumerate().map(|(n, c)| (Space::Constant(n as u32), c.value));
+        let constants =
+            plan.constants.iter().enumerate().map(|(n, c)| (Space::Constant(n as u32), c.value));
         let variables = plan.variables.iter().enumerate();
         let variables = variables.filter_map(|(n, v)| Some((Space::Variable(n as u32), v.before?)));
         for (space, value) in inputs.chain(constants).chain(variables) {
@@ -186,8 +191,11 @@ impl<'a> Replay<'a> {
     /// P14.
     fn end(&mut self) -> Result {
         let plan = self.plan;
-        let outputs =
-            plan.outputs.iter().enumerate().map(|(n, o)| (Part::Output(n), Space::Output(n as u32), o.value));
+        let outputs = plan
+            .outputs
+            .iter()
+            .enumerate()
+            .map(|(n, o)| (Part::Output(n), Space::Output(n as u32), o.value));
         let variables = plan
             .variables
             .iter()
@@ -197,7 +205,11 @@ impl<'a> Replay<'a> {
             let span = self.whole(space, value);
             if !self.memory.holds(span, value) {
                 let (wanted, found) = (ValueText(plan, value), self.found(span));
-                return Err(failure(part, 14, format!("at the end it holds {found}, not {wanted}")));
+                return Err(failure(
+                    part,
+                    14,
+                    format!("at the end it holds {found}, not {wanted}"),
+                ));
             }
         }
         Ok(())
@@ -238,7 +250,9 @@ impl<'a> Replay<'a> {
         }
         let lock = frame.locks.range(..span.end).next_back().filter(|(_, end)| **end > span.start);
         match lock {
-            Some(_) if write => Err(failure(part, 12, "writes to a stack other than its current part")),
+            Some(_) if write => {
+                Err(failure(part, 12, "writes to a stack other than its current part"))
+            }
             _ => Ok(()),
         }
     }
@@ -270,7 +284,8 @@ impl<'a> Replay<'a> {
                 Step::Call { call, arguments, workspace } => {
                     let (operands, results) = call.split(arguments);
                     let spans = self.operands(part, operands)?;
-                    let outs: Vec<Span> = results.iter().map(|r| self.span(r.value, &r.at)).collect();
+                    let outs: Vec<Span> =
+                        results.iter().map(|r| self.span(r.value, &r.at)).collect();
                     let allowed = call.in_place();
                     for (m, out) in outs.iter().enumerate() {
                         for (n, operand) in spans.iter().enumerate().filter(|(_, s)| s.meets(out)) {
@@ -340,7 +355,8 @@ impl<'a> Replay<'a> {
         }
         let mut pairs = Vec::new();
         for (n, operand) in &operands {
-            let next = results.partition_point(|(_, r)| (r.memory, r.start) < (operand.memory, operand.end));
+            let next = results
+                .partition_point(|(_, r)| (r.memory, r.start) < (operand.memory, operand.end));
             let Some((m, result)) = next.checked_sub(1).map(|k| results[k]) else { continue };
             if !result.meets(operand) {
                 continue;
@@ -491,14 +507,19 @@ impl<'a> Replay<'a> {
             opened.stacks.push(window);
         }
         let bytes = |v: ValueId| self.plan.values[v].bytes();
-        let replacing = l.stacks.iter().map(|stack| (&stack.at, bytes(stack.part), bytes(stack.whole)));
+        let replacing =
+            l.stacks.iter().map(|stack| (&stack.at, bytes(stack.part), bytes(stack.whole)));
         let replacing: BTreeSet<(&Address, u64, u64)> = replacing.collect();
         for (k, slice) in l.slices.iter().enumerate() {
             let whole = self.span(slice.whole, &slice.at);
             let bytes = |v: ValueId| self.plan.values[v].bytes();
             let replaced = replacing.contains(&(&slice.at, bytes(slice.part), bytes(slice.whole)));
             if !replaced && !self.memory.holds(whole, slice.whole) {
-                return Err(failure(Part::Slice(number, k), 12, "the body writes over it, or a stack does"));
+                return Err(failure(
+                    Part::Slice(number, k),
+                    12,
+                    "the body writes over it, or a stack does",
+                ));
             }
             let window = self.window(l.id, &slice.at, slice.part, replaced);
             self.memory.write(window, slice.part);
@@ -549,5 +570,6 @@ fn empty(value: ValueId) -> Span {
 }
 
 fn overlap(part: Part) -> Failure {
-    failure(part, 11, "a result overlaps an operand").help("in place, both lie at exactly the same bytes")
+    failure(part, 11, "a result overlaps an operand")
+        .help("in place, both lie at exactly the same bytes")
 }

@@ -35,7 +35,11 @@ pub(super) fn check(plan: &Plan, places: &Places) -> Result {
     for (id, nest) in plan.nests.iter() {
         verify_nest(plan, places, id)?;
         if !names.insert(nest.name.as_str()) {
-            return Err(failure(Part::Nest(id), 1, format!("a second nest is named `@{}`", nest.name)));
+            return Err(failure(
+                Part::Nest(id),
+                1,
+                format!("a second nest is named `@{}`", nest.name),
+            ));
         }
         if nest.buffers.iter().any(|(_, b)| b.role == BufferRole::InOut) {
             return Err(failure(Part::Nest(id), 6, "has an `inout` parameter")
@@ -141,7 +145,9 @@ impl<'a> Checker<'a> {
     fn define(&mut self, part: Part, id: ValueId, definition: Definition<'a>) -> Result {
         self.value(part, id)?;
         let again = |first: Definition<'a>| match (first, definition) {
-            (Definition::Made(a, n), Definition::Made(b, m)) => n == m && recomputes(self.plan, a, b),
+            (Definition::Made(a, n), Definition::Made(b, m)) => {
+                n == m && recomputes(self.plan, a, b)
+            }
             _ => false,
         };
         match self.definitions[id] {
@@ -149,8 +155,9 @@ impl<'a> Checker<'a> {
             Some(first) if again(first) => {}
             Some(_) => {
                 let what = ValueText(self.plan, id);
-                return Err(failure(part, 4, format!("defines {what} a second time"))
-                    .help("a value is defined again only by the same nest or call on the same values"));
+                return Err(failure(part, 4, format!("defines {what} a second time")).help(
+                    "a value is defined again only by the same nest or call on the same values",
+                ));
             }
         }
         Ok(())
@@ -177,12 +184,21 @@ impl<'a> Checker<'a> {
                     return Err(failure(part, 3, format!("there is no nest {nest}")));
                 };
                 if arguments.len() != nest.parameters().count() {
-                    return Err(failure(part, 5, "has more or fewer arguments than the nest has parameters"));
+                    return Err(failure(
+                        part,
+                        5,
+                        "has more or fewer arguments than the nest has parameters",
+                    ));
                 }
-                for (n, (argument, (_, buffer))) in arguments.iter().zip(nest.parameters()).enumerate() {
-                    let bytes =
-                        Value { name: String::new(), dtype: buffer.dtype, shape: buffer.shape.clone() }
-                            .bytes();
+                for (n, (argument, (_, buffer))) in
+                    arguments.iter().zip(nest.parameters()).enumerate()
+                {
+                    let bytes = Value {
+                        name: String::new(),
+                        dtype: buffer.dtype,
+                        shape: buffer.shape.clone(),
+                    }
+                    .bytes();
                     self.argument(part, argument, buffer.dtype, |b| b == bytes)?;
                     if buffer.role == BufferRole::Out {
                         self.written(part, &argument.at)?;
@@ -190,7 +206,9 @@ impl<'a> Checker<'a> {
                     }
                 }
             }
-            Step::Call { call, arguments, workspace } => self.call(part, step, call, arguments, workspace)?,
+            Step::Call { call, arguments, workspace } => {
+                self.call(part, step, call, arguments, workspace)?
+            }
             Step::Copy { value, from, to } => {
                 self.place(part, *value, from)?;
                 self.place(part, *value, to)?;
@@ -230,7 +248,11 @@ impl<'a> Checker<'a> {
         }
         let types: Vec<TensorType> = call.operands().into_iter().chain(call.results()).collect();
         if arguments.len() != types.len() {
-            return Err(failure(part, 5, format!("`{}` has {} arguments", call.name(), types.len())));
+            return Err(failure(
+                part,
+                5,
+                format!("`{}` has {} arguments", call.name(), types.len()),
+            ));
         }
         let operands = call.operands().len();
         for (n, (argument, ty)) in arguments.iter().zip(&types).enumerate() {
@@ -252,7 +274,13 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn argument(&self, part: Part, argument: &Argument, dtype: DType, fits: impl Fn(u64) -> bool) -> Result {
+    fn argument(
+        &self,
+        part: Part,
+        argument: &Argument,
+        dtype: DType,
+        fits: impl Fn(u64) -> bool,
+    ) -> Result {
         let value = self.value(part, argument.value)?;
         if value.dtype != dtype || !fits(value.bytes()) {
             let shown = ValueText(self.plan, argument.value);
@@ -267,15 +295,22 @@ impl<'a> Checker<'a> {
         if !dtypes.contains(&value.dtype) || value.elements() != 1 {
             let names: Vec<&str> = dtypes.iter().map(|d| d.name()).collect();
             let shown = ValueText(self.plan, argument.value);
-            return Err(failure(part, 5, format!("{shown} is no scalar of {}", names.join(" or "))));
+            return Err(failure(
+                part,
+                5,
+                format!("{shown} is no scalar of {}", names.join(" or ")),
+            ));
         }
         self.place(part, argument.value, &argument.at)
     }
 
     fn place(&self, part: Part, value: ValueId, at: &Address) -> Result {
         let value = self.value(part, value)?;
-        let alignment =
-            if at.strides.is_empty() { self.plan.target.alignment } else { value.dtype.size() as u64 };
+        let alignment = if at.strides.is_empty() {
+            self.plan.target.alignment
+        } else {
+            value.dtype.size() as u64
+        };
         self.address(part, at, value.bytes(), alignment)
     }
 
@@ -301,14 +336,22 @@ impl<'a> Checker<'a> {
                 ));
             }
             if !stride.is_multiple_of(alignment) || *stride == 0 {
-                return Err(failure(part, 7, format!("the stride {stride} of `{at}` is not aligned")));
+                return Err(failure(
+                    part,
+                    7,
+                    format!("the stride {stride} of `{at}` is not aligned"),
+                ));
             }
         }
         if !at.offset.is_multiple_of(alignment) {
             return Err(failure(part, 7, format!("`{at}` is not aligned to {alignment} bytes")));
         }
         if at.offset.checked_add(bytes).is_none_or(|end| end > size) {
-            return Err(failure(part, 7, format!("{bytes} bytes at `{at}` are beyond its {size} bytes")));
+            return Err(failure(
+                part,
+                7,
+                format!("{bytes} bytes at `{at}` are beyond its {size} bytes"),
+            ));
         }
         Ok(())
     }
@@ -322,7 +365,11 @@ impl<'a> Checker<'a> {
             }
             Space::Arena | Space::Output(_) => false,
         };
-        if read_only { Err(failure(part, 9, format!("writes `{at}`, which is only read"))) } else { Ok(()) }
+        if read_only {
+            Err(failure(part, 9, format!("writes `{at}`, which is only read")))
+        } else {
+            Ok(())
+        }
     }
 
     fn same_type(&self, part: Part, values: &[ValueId]) -> Result {
@@ -352,10 +399,18 @@ impl<'a> Checker<'a> {
             Trip::Value { count, .. } => self.scalar(part, count, &[DType::I32, DType::I64])?,
             Trip::While { before, after, .. } => {
                 self.scalar(part, before, &[DType::Bool])?;
-                self.scalar(part, &Argument { value: *after, at: before.at.clone() }, &[DType::Bool])?;
+                self.scalar(
+                    part,
+                    &Argument { value: *after, at: before.at.clone() },
+                    &[DType::Bool],
+                )?;
                 self.written(part, &before.at)?;
                 if l.reverse {
-                    return Err(failure(part, 3, "only a loop whose trip is known runs in reverse"));
+                    return Err(failure(
+                        part,
+                        3,
+                        "only a loop whose trip is known runs in reverse",
+                    ));
                 }
             }
         }
@@ -405,7 +460,11 @@ impl<'a> Checker<'a> {
             return Err(failure(part, 5, "it does not consist of values of the part's type"));
         };
         if count < l.trip.limit() {
-            return Err(failure(part, 12, format!("{} iterations have {count} parts", l.trip.limit())));
+            return Err(failure(
+                part,
+                12,
+                format!("{} iterations have {count} parts", l.trip.limit()),
+            ));
         }
         Ok(())
     }
@@ -414,7 +473,11 @@ impl<'a> Checker<'a> {
         for (k, merge) in merges.iter().enumerate() {
             let part = Part::Merge(number, k);
             if merge.ways.len() != ways {
-                return Err(failure(part, 3, format!("merges {} values of {ways} ways", merge.ways.len())));
+                return Err(failure(
+                    part,
+                    3,
+                    format!("merges {} values of {ways} ways", merge.ways.len()),
+                ));
             }
             let all: Vec<ValueId> = merge.ways.iter().copied().chain([merge.result]).collect();
             self.same_type(part, &all)?;

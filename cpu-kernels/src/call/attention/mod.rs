@@ -150,7 +150,11 @@ impl CompiledAttention {
         }
     }
 
-    fn run_with<T: Float>(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+    fn run_with<T: Float>(
+        &self,
+        workspace: &Workspace,
+        arguments: &Arguments<'_>,
+    ) -> Result<(), Diagnostic> {
         let Attention { batch, heads, queries, backward, .. } = self.call;
         let blocks = if backward { 1 } else { queries.div_ceil(QUERIES) };
         let task = |thread: usize, task: usize| {
@@ -177,7 +181,12 @@ impl CompiledAttention {
     }
 
     /// Queries, keys and values of a head; or, with `first` at the results, their cotangents.
-    fn three<T: Copy>(&self, arguments: &Arguments<'_>, first: usize, head: [usize; 2]) -> [Rows<T>; 3] {
+    fn three<T: Copy>(
+        &self,
+        arguments: &Arguments<'_>,
+        first: usize,
+        head: [usize; 2],
+    ) -> [Rows<T>; 3] {
         let of = |part: usize| {
             let argument = if self.call.packed { first } else { first + part };
             self.rows(arguments.writable::<T>(argument), self.call.part(part), head)
@@ -186,7 +195,11 @@ impl CompiledAttention {
     }
 
     /// The bias of a head's scores, and the distance between its rows.
-    fn bias<T: Copy>(&self, arguments: &Arguments<'_>, head: [usize; 2]) -> Option<(*const T, usize)> {
+    fn bias<T: Copy>(
+        &self,
+        arguments: &Arguments<'_>,
+        head: [usize; 2],
+    ) -> Option<(*const T, usize)> {
         if self.call.bias.is_empty() {
             return None;
         }
@@ -239,7 +252,11 @@ impl CompiledAttention {
                 keys,
                 // The number of the block's keys that the first query sees; each further query
                 // sees one more.
-                seen: if call.causal { first as isize + 1 - begin as isize } else { isize::MAX / 2 },
+                seen: if call.causal {
+                    first as isize + 1 - begin as isize
+                } else {
+                    isize::MAX / 2
+                },
                 scale: T::constant(call.scale.to_f64()),
                 bias: bias.map(|(rows, row)| rows.wrapping_add(first * row + begin)),
                 bias_row: bias.map_or(0, |(_, row)| row),
@@ -321,7 +338,11 @@ impl CompiledAttention {
                     row,
                     queries,
                     keys,
-                    seen: if call.causal { first as isize + 1 - begin as isize } else { isize::MAX / 2 },
+                    seen: if call.causal {
+                        first as isize + 1 - begin as isize
+                    } else {
+                        isize::MAX / 2
+                    },
                     scale: T::constant(call.scale.to_f64()),
                     bias: bias.map(|(rows, row)| rows.wrapping_add(first * row + begin)),
                     bias_row: bias.map_or(0, |(_, row)| row),
@@ -351,7 +372,13 @@ impl CompiledAttention {
                         c.from(first),
                         v.across(begin),
                     );
-                    rows::slopes(workspace.simd(), &block, slopes, logarithms.add(first), means.add(first));
+                    rows::slopes(
+                        workspace.simd(),
+                        &block,
+                        slopes,
+                        logarithms.add(first),
+                        means.add(first),
+                    );
                     multiplied(
                         workspace.simd(),
                         free,

@@ -178,7 +178,8 @@ unsafe fn scored<T: Float>(block: &Block<T>, query: usize, scores: *mut T) -> T 
     for begin in (0..block.row).step_by(CHUNK) {
         // SAFETY: rows are whole chunks.
         unsafe {
-            let mut chunk = scores_of(load(scores.add(begin)), block.scale, bias, begin, block.keys);
+            let mut chunk =
+                scores_of(load(scores.add(begin)), block.scale, bias, begin, block.keys);
             for (k, score) in chunk.iter_mut().enumerate() {
                 *score = if begin + k < seen { *score } else { T::NEG_INFINITY };
             }
@@ -264,7 +265,9 @@ unsafe fn normalized<T: Float>(
     for (query, power) in powers[..count].iter().enumerate() {
         for k in 0..width {
             // SAFETY: the rows have `width` numbers.
-            unsafe { out.add(query * row + k).write(sums.add(query * width + k).read().div(*power)) };
+            unsafe {
+                out.add(query * row + k).write(sums.add(query * width + k).read().div(*power))
+            };
         }
     }
 }
@@ -275,7 +278,12 @@ unsafe fn normalized<T: Float>(
 ///
 /// As for [`slopes`].
 #[inline(always)]
-unsafe fn slopes_of<T: Float>(block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T) {
+unsafe fn slopes_of<T: Float>(
+    block: &Block<T>,
+    slopes: *mut T,
+    logarithms: *const T,
+    means: *const T,
+) {
     for query in 0..block.queries {
         // SAFETY: the rows are the blocks' own, and there is a logarithm and a mean for each
         // query.

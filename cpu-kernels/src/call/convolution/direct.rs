@@ -89,25 +89,29 @@ impl Direct {
         let steps = line.taps * position.taps * channels;
         let whole = columns > 0 && (columns * size).is_multiple_of(LINE);
         let small = if sums { steps.saturating_mul(columns) <= FILTER } else { steps <= STEPS };
-        let many = steps > 0 && line.taps * position.taps > 1 && line.rows * position.rows >= POSITIONS;
+        let many =
+            steps > 0 && line.taps * position.taps > 1 && line.rows * position.rows >= POSITIONS;
         if !(one && exact && whole && small && many) {
             return None;
         }
         let width = position.extent(position.rows);
-        let elements = |lines: usize| line.extent(lines).saturating_mul(width).saturating_mul(channels);
+        let elements =
+            |lines: usize| line.extent(lines).saturating_mul(width).saturating_mul(channels);
         if elements(1) > BLOCK {
             return None;
         }
         // The lines of an image in blocks of equal size, each with enough positions.
         let enough = POSITIONS.div_ceil(position.rows);
         // A line has at least one element, so there are no more lines than elements.
-        let most =
-            |room: usize| (1..=line.rows.min(room)).rev().find(|lines| elements(*lines) <= room).unwrap_or(1);
+        let most = |room: usize| {
+            (1..=line.rows.min(room)).rev().find(|lines| elements(*lines) <= room).unwrap_or(1)
+        };
         let (near, within) = (most(NEAR), most(BLOCK));
         let lines = parts(line.rows, near.max(enough).max(2 * line.taps).min(within), 1);
         let offset = |y: usize, x: usize| (y * width + x) * channels;
         let (down, right) = (line.step as usize, position.step as usize);
-        let positions = (0..lines).flat_map(|y| (0..position.rows).map(move |x| offset(y * down, x * right)));
+        let positions =
+            (0..lines).flat_map(|y| (0..position.rows).map(move |x| offset(y * down, x * right)));
         let taps = (0..line.taps).flat_map(|k| (0..position.taps).map(move |l| (k, l)));
         let taps: Vec<usize> = taps.map(|(k, l)| offset(line.tap(k), position.tap(l))).collect();
         let side_by_side = if position.spread == 1 { position.taps } else { 1 };
@@ -193,7 +197,8 @@ impl Direct {
         let (before, met) = (before as usize, met as usize);
         let after = self.width - before - met;
         for n in 0..line.extent(lines.len()) {
-            let at = usize::try_from(first + n as i64).ok().filter(|at| *at < line.source && met > 0);
+            let at =
+                usize::try_from(first + n as i64).ok().filter(|at| *at < line.source && met > 0);
             // SAFETY: the line is within the source, and so are its copied positions; the block
             // has room for all.
             unsafe {
@@ -224,7 +229,12 @@ impl Direct {
     /// The block was copied for `block.lines` lines. The filter has rows for all taps and
     /// channels, and contiguous columns, those of out. Out is valid to write and no other code
     /// uses it. The machine has the vector instructions.
-    pub unsafe fn products<N: Copy + 'static>(&self, block: &Block<'_, N>, filter: View<N>, out: Out<N>) {
+    pub unsafe fn products<N: Copy + 'static>(
+        &self,
+        block: &Block<'_, N>,
+        filter: View<N>,
+        out: Out<N>,
+    ) {
         let rows = &self.positions[..block.lines * self.position.rows];
         let gather = Gather { rows, runs: &self.runs, length: self.length };
         // SAFETY: the offsets of rows and runs are in the block; the caller guarantees the filter
@@ -283,7 +293,14 @@ impl<N: Copy> Block<'_, N> {
     /// The gathered elements are in the block. rhs has a row for each step, and contiguous
     /// columns, those of out. Out is valid to write, and to read if it is added to, and no other
     /// code uses it. The machine has the vector instructions.
-    unsafe fn multiply(&self, gather: &Gather<'_>, step: usize, rhs: View<N>, out: Out<N>, add: bool) {
+    unsafe fn multiply(
+        &self,
+        gather: &Gather<'_>,
+        step: usize,
+        rhs: View<N>,
+        out: Out<N>,
+        add: bool,
+    ) {
         let kernels = self.kernels;
         let high = parts(gather.rows.len(), kernels.rows(), 1);
         for column in (0..out.columns).step_by(kernels.columns) {

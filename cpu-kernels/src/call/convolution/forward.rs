@@ -31,15 +31,21 @@ impl CompiledConvolution {
         }
         if let (Some(direct), Some(kernels)) = (&self.direct, T::Wide::kernels(workspace.simd())) {
             let (groups, blocks) = (self.call.groups, direct.blocks());
-            return workspace.pool().parallel_for(self.call.batch * blocks * groups, |thread, task| {
-                let (group, rest) = (task % groups, task / groups);
-                let (image, lines) = (rest / blocks, direct.lines_of(rest % blocks));
-                // SAFETY: the lines exist, and no other task computes them for this group; the
-                // copy of the filter is complete.
-                unsafe {
-                    self.block::<T>(workspace, thread, arguments, kept, direct, kernels, group, image, lines);
-                };
-            });
+            return workspace.pool().parallel_for(
+                self.call.batch * blocks * groups,
+                |thread, task| {
+                    let (group, rest) = (task % groups, task / groups);
+                    let (image, lines) = (rest / blocks, direct.lines_of(rest % blocks));
+                    // SAFETY: the lines exist, and no other task computes them for this group; the
+                    // copy of the filter is complete.
+                    unsafe {
+                        self.block::<T>(
+                            workspace, thread, arguments, kept, direct, kernels, group, image,
+                            lines,
+                        );
+                    };
+                },
+            );
         }
         let (positions, rows, groups) = (self.patches.rows(), self.division.rows, self.call.groups);
         workspace.pool().parallel_for(positions.div_ceil(rows) * groups, |thread, task| {
@@ -85,7 +91,8 @@ impl CompiledConvolution {
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let block = take::<T::Wide>(&mut free, direct.elements()).as_mut_ptr();
-        let wide = take::<T::Wide>(&mut free, if T::HALF { count * columns } else { 0 }).as_mut_ptr();
+        let wide =
+            take::<T::Wide>(&mut free, if T::HALF { count * columns } else { 0 }).as_mut_ptr();
         let (sums, sums_row) = if T::HALF { (wide, columns) } else { (out.cast(), row) };
         // SAFETY: the block and the sums of halves fit into the memory taken for them. The filter
         // has rows for all taps and channels. The sums belong to this task, in out or in scratch
@@ -145,7 +152,8 @@ impl CompiledConvolution {
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let plain = if T::HALF { None } else { self.patches.plain(source, group) };
-        let patches = take::<T::Wide>(&mut free, self.division.rows * self.division.taps * channels);
+        let patches =
+            take::<T::Wide>(&mut free, self.division.rows * self.division.taps * channels);
         let (sums, sums_row) = if T::HALF {
             (take::<T::Wide>(&mut free, tile.len() * columns).as_mut_ptr(), columns)
         } else {

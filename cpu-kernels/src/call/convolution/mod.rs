@@ -73,8 +73,11 @@ impl CompiledConvolution {
         };
         let size = if call.dtype.is_half() { size_of::<f32>() } else { call.dtype.size() };
         let sums = call.direction == Direction::FilterGradient;
-        let direct =
-            if call.dtype.is_float() { Direct::new(&patches, columns_of(call), size, sums) } else { None };
+        let direct = if call.dtype.is_float() {
+            Direct::new(&patches, columns_of(call), size, sums)
+        } else {
+            None
+        };
         let mut result = CompiledConvolution {
             call: call.clone(),
             division: divide(call, &patches),
@@ -89,7 +92,10 @@ impl CompiledConvolution {
 
     /// Elements of the filter.
     fn filter(&self) -> usize {
-        self.patches.taps() * self.call.input_channels * self.call.groups * self.call.output_channels
+        self.patches.taps()
+            * self.call.input_channels
+            * self.call.groups
+            * self.call.output_channels
     }
 
     /// Columns of the products: channels of the computed tensor, or, for the filter's cotangent,
@@ -109,7 +115,11 @@ impl CompiledConvolution {
 
     /// Bytes of memory kept between runs; saturates.
     pub fn kept(&self) -> usize {
-        if self.filter_apart() { array(&[self.filter(), self.division.ranges, self.size]) } else { 0 }
+        if self.filter_apart() {
+            array(&[self.filter(), self.division.ranges, self.size])
+        } else {
+            0
+        }
     }
 
     /// Bytes of scratch memory of each thread; saturates.
@@ -118,7 +128,8 @@ impl CompiledConvolution {
         let half = self.call.dtype.is_half();
         if let Some(direct) = &self.direct {
             // The block; for halves, its positions' sums or cotangents as well.
-            let wide = if half { array(&[direct.positions(), self.columns(), self.size]) } else { 0 };
+            let wide =
+                if half { array(&[direct.positions(), self.columns(), self.size]) } else { 0 };
             return array(&[direct.elements(), self.size]).saturating_add(wide);
         }
         let patches = array(&[rows, taps, self.patches.channels(), self.size]);
@@ -147,7 +158,12 @@ impl CompiledConvolution {
 
     /// The filter of a group as the right operand of products: a row for each tap and channel of
     /// the patches.
-    fn filter_view<T: Element>(&self, arguments: &Arguments<'_>, kept: &Kept, group: usize) -> View<T::Wide> {
+    fn filter_view<T: Element>(
+        &self,
+        arguments: &Arguments<'_>,
+        kept: &Kept,
+        group: usize,
+    ) -> View<T::Wide> {
         let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
         let copy = kept.at::<T::Wide>().cast_const();
         if direction == Direction::InputGradient {

@@ -177,7 +177,9 @@ impl Patches {
                 let line = first
                     .meets(r0, k0)
                     .zip(second.meets(r1, k1))
-                    .map(|(p0, p1)| ((image * first.source + p0) * second.source + p1) * last.source)
+                    .map(|(p0, p1)| {
+                        ((image * first.source + p0) * second.source + p1) * last.source
+                    })
                     .map(|line| source.wrapping_add(line * self.all_channels));
                 let column = (tap - taps.start) * self.channels;
                 // SAFETY: a line that the taps reach exists in the source; the destination has
@@ -246,7 +248,9 @@ impl Patches {
                     if stride == 1 {
                         (0..met).for_each(|k| to.add(before + k).write(from.add(k).read().wide()));
                     } else {
-                        (0..met).for_each(|k| to.add(before + k).write(from.add(k * stride).read().wide()));
+                        (0..met).for_each(|k| {
+                            to.add(before + k).write(from.add(k * stride).read().wide())
+                        });
                     }
                     zeros(to.add(before + met), count - before - met);
                 }
@@ -338,7 +342,12 @@ const SHORT: usize = 8;
 ///
 /// As for [`widen`].
 #[inline(always)]
-pub(super) unsafe fn copy<T: Element>(simd: Simd, source: *const T, destination: *mut T::Wide, count: usize) {
+pub(super) unsafe fn copy<T: Element>(
+    simd: Simd,
+    source: *const T,
+    destination: *mut T::Wide,
+    count: usize,
+) {
     // SAFETY: every index is below the count; the caller's promise is that of `widen`.
     unsafe {
         if count > SHORT {

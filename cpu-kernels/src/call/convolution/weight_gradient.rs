@@ -32,14 +32,28 @@ impl CompiledConvolution {
             let (group, rest) = (task % groups, task / groups);
             let (block, range) = (rest % blocks, rest / blocks);
             let taps = block * taps..all.min((block + 1) * taps);
-            let range_positions = positions.min(range * length)..positions.min((range + 1) * length);
+            let range_positions =
+                positions.min(range * length)..positions.min((range + 1) * length);
             // SAFETY: the taps and positions exist, and no other task has them for this group.
             unsafe {
-                if let (Some(direct), Some(kernels)) = (&self.direct, T::Wide::kernels(workspace.simd())) {
+                if let (Some(direct), Some(kernels)) =
+                    (&self.direct, T::Wide::kernels(workspace.simd()))
+                {
                     let part = Part { group, taps, range, positions: range_positions };
-                    self.sum_of_blocks::<T>(workspace, thread, arguments, kept, direct, kernels, part);
+                    self.sum_of_blocks::<T>(
+                        workspace, thread, arguments, kept, direct, kernels, part,
+                    );
                 } else {
-                    self.sum::<T>(workspace, thread, arguments, kept, group, taps, range, range_positions);
+                    self.sum::<T>(
+                        workspace,
+                        thread,
+                        arguments,
+                        kept,
+                        group,
+                        taps,
+                        range,
+                        range_positions,
+                    );
                 }
             };
         })?;
@@ -50,7 +64,8 @@ impl CompiledConvolution {
         workspace.pool().parallel_for(elements.div_ceil(PATCHES), |_, task| {
             let start = task * PATCHES;
             let count = PATCHES.min(elements - start);
-            let partial = |range: usize| kept.at::<T::Wide>().wrapping_add(range * elements + start);
+            let partial =
+                |range: usize| kept.at::<T::Wide>().wrapping_add(range * elements + start);
             // SAFETY: the partial sums of every range and element are complete; those from
             // `start` belong to this task, and so does that part of out.
             unsafe {
@@ -59,10 +74,17 @@ impl CompiledConvolution {
                     let more = std::slice::from_raw_parts(partial(range), count);
                     sums.iter_mut().zip(more).for_each(|(sum, x)| *sum = sum.add(*x));
                 }
-                let (nothing, out) = (std::ptr::null(), arguments.result::<T>().wrapping_add(start));
+                let (nothing, out) =
+                    (std::ptr::null(), arguments.result::<T>().wrapping_add(start));
                 let sums = sums.as_ptr();
-                let places =
-                    Places { sums, sums_row: count, out, out_row: count, bias: nothing, residual: nothing };
+                let places = Places {
+                    sums,
+                    sums_row: count,
+                    out,
+                    out_row: count,
+                    bias: nothing,
+                    residual: nothing,
+                };
                 finish(workspace.simd(), Epilogue::default(), [1, count], &places);
             }
         })
@@ -77,8 +99,8 @@ impl CompiledConvolution {
         tap: usize,
         range: usize,
     ) -> *mut T::Wide {
-        let place =
-            tap * self.patches.channels() * self.call.groups * self.columns() + group * self.columns();
+        let place = tap * self.patches.channels() * self.call.groups * self.columns()
+            + group * self.columns();
         if self.filter_apart() {
             kept.at::<T::Wide>().wrapping_add(range * self.filter() + place)
         } else {
@@ -107,7 +129,8 @@ impl CompiledConvolution {
         let row = self.call.groups * columns;
         let entries = taps.start * channels..taps.end * channels;
         let sums = self.sums::<T>(arguments, kept, group, taps.start, range);
-        let cotangent = View { at: arguments.operand::<T>(1).wrapping_add(group * columns), row, column: 1 };
+        let cotangent =
+            View { at: arguments.operand::<T>(1).wrapping_add(group * columns), row, column: 1 };
         let source = arguments.operand::<T>(0).wrapping_add(group * channels);
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
@@ -136,7 +159,8 @@ impl CompiledConvolution {
         if positions.is_empty() {
             for entry in 0..entries.len() {
                 // SAFETY: as above.
-                (0..columns).for_each(|j| unsafe { sums.add(entry * row + j).write(T::Wide::ZERO) });
+                (0..columns)
+                    .for_each(|j| unsafe { sums.add(entry * row + j).write(T::Wide::ZERO) });
             }
         }
     }
@@ -163,13 +187,15 @@ impl CompiledConvolution {
         let row = self.call.groups * columns;
         let width = taps.len() * channels;
         let sums = self.sums::<T>(arguments, kept, group, taps.start, range);
-        let cotangent = View { at: arguments.operand::<T>(1).wrapping_add(group * columns), row, column: 1 };
+        let cotangent =
+            View { at: arguments.operand::<T>(1).wrapping_add(group * columns), row, column: 1 };
         let source = arguments.operand::<T>(0);
         let most = self.division.rows;
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let patches = take::<T::Wide>(&mut free, most * self.division.taps * channels).as_mut_ptr();
-        let wide = take::<T::Wide>(&mut free, if T::HALF { most * columns } else { 0 }).as_mut_ptr();
+        let wide =
+            take::<T::Wide>(&mut free, if T::HALF { most * columns } else { 0 }).as_mut_ptr();
         let mut start = positions.start;
         // Runs once even without positions, to write zeros.
         loop {
@@ -180,7 +206,9 @@ impl CompiledConvolution {
                 let plain = if T::HALF { None } else { self.patches.plain(source, group) };
                 let matrix = match plain {
                     Some(view) => view.from(part.start, 0).plain(),
-                    None => self.patches.fill(simd, source, group, part.clone(), taps.clone(), patches),
+                    None => {
+                        self.patches.fill(simd, source, group, part.clone(), taps.clone(), patches)
+                    }
                 };
                 let lhs = View { row: matrix.column, column: matrix.row, ..matrix };
                 let rhs = cotangent.from(part.start, 0);

@@ -97,7 +97,12 @@ impl CompiledGemm {
         }
         let tile = T::Wide::kernels(workspace.simd()).map_or([1, 16], |k| [k.rows(), k.columns]);
         let lying = product::lying::<T>(&call.rhs, call.k, tile[0]);
-        let grain = Grain { threads: workspace.pool().threads(), tile, apart: self.sums_apart(true), lying };
+        let grain = Grain {
+            threads: workspace.pool().threads(),
+            tile,
+            apart: self.sums_apart(true),
+            lying,
+        };
         let Tiling { rows, columns, batches } =
             Tiling::new(self.order, [call.batch, call.m, call.n, call.k], grain);
         let (down, across) = (call.m.div_ceil(rows), call.n.div_ceil(columns));
@@ -145,7 +150,8 @@ impl CompiledGemm {
         let rhs = view(1, &call.rhs).from(0, j);
         let at = (batch * call.m + i) * call.n + j;
         let out = arguments.result::<R>().wrapping_add(at);
-        let residual_at = if residual { arguments.operand::<R>(2 + bias as usize) } else { std::ptr::null() };
+        let residual_at =
+            if residual { arguments.operand::<R>(2 + bias as usize) } else { std::ptr::null() };
         let apart = self.sums_apart(std::ptr::eq(residual_at, arguments.result::<R>()));
         let residual = residual_at.wrapping_add(at);
         let bias = if bias { arguments.operand::<R>(2).wrapping_add(j) } else { std::ptr::null() };
@@ -195,8 +201,12 @@ impl CompiledGemm {
                     finish(simd, call.epilogue, [rows.len(), columns.len()], &places);
                 }
                 if let Some(follower) = follower {
-                    let part =
-                        Part { first: at + within, lines: rows.len(), distance: call.n, rows: columns.len() };
+                    let part = Part {
+                        first: at + within,
+                        lines: rows.len(),
+                        distance: call.n,
+                        rows: columns.len(),
+                    };
                     follower.run(behind, part);
                 }
             });

@@ -58,7 +58,8 @@ const EACH: usize = 4;
 /// Cost of a tile in multiplications and additions; a tile of at most `lying` rows reads rhs
 /// unpacked.
 pub(super) fn cost(rows: usize, columns: usize, k: usize, lying: usize) -> usize {
-    let product = rows.saturating_mul(columns).saturating_mul(k.saturating_mul(2).saturating_add(SUM));
+    let product =
+        rows.saturating_mul(columns).saturating_mul(k.saturating_mul(2).saturating_add(SUM));
     let lines = match () {
         () if rows <= FEW => columns.saturating_mul(READING),
         () if rows <= lying => rows.saturating_mul(PACKING),
@@ -73,7 +74,11 @@ impl Tiling {
         let whole = cost(m, n, k, lying);
         let total = whole.saturating_mul(batch);
         // Small products share tasks; every thread gets some tasks.
-        let target = if threads == 1 { usize::MAX } else { (total / threads.saturating_mul(EACH)).max(TASK) };
+        let target = if threads == 1 {
+            usize::MAX
+        } else {
+            (total / threads.saturating_mul(EACH)).max(TASK)
+        };
         let few = m <= FEW || order != Order::Chain;
         let most = match () {
             () if few && order == Order::Chain => NEAR,
@@ -86,7 +91,8 @@ impl Tiling {
         }
         if few {
             // The memory traffic does not depend on the division.
-            let tasks = (total / TASK).clamp(1, threads.saturating_mul(EACH)).div_ceil(batch.max(1));
+            let tasks =
+                (total / TASK).clamp(1, threads.saturating_mul(EACH)).div_ceil(batch.max(1));
             return match order {
                 Order::LanesOfColumn => {
                     Tiling { rows: m.div_ceil(tasks).clamp(1, most), columns: n.max(1), batches: 1 }
@@ -105,9 +111,14 @@ impl Tiling {
                 // Any number of rows is computed in strips of about equal height.
                 let (rows, columns) = (part(m, down, 1), part(n, across, wide));
                 let tile = cost(rows, columns, k, lying);
-                let tasks = batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
+                let tasks =
+                    batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
                 let time = tile.saturating_mul(tasks.div_ceil(threads));
-                let time = if threads == 1 { time } else { time.saturating_add(time / (LONG / tile).max(1)) };
+                let time = if threads == 1 {
+                    time
+                } else {
+                    time.saturating_add(time / (LONG / tile).max(1))
+                };
                 if best.0 == usize::MAX || (time < best.0 && tile >= TASK) {
                     best = (time.min(usize::MAX - 1), Tiling { rows, columns, batches: 1 });
                 }
@@ -176,9 +187,13 @@ mod tests {
         // Small products are one task.
         let small = tiling([1, 32, 32, 32], 8);
         assert_eq!((small.rows, small.columns), (32, 32));
-        for (m, n, k) in
-            [(512, 512, 512), (1024, 1152, 384), (64, 512, 784), (2048, 2048, 2048), (1, 4096, 1024)]
-        {
+        for (m, n, k) in [
+            (512, 512, 512),
+            (1024, 1152, 384),
+            (64, 512, 784),
+            (2048, 2048, 2048),
+            (1, 4096, 1024),
+        ] {
             for threads in [2, 8] {
                 let t = tiling([1, m, n, k], threads);
                 let tiles = m.div_ceil(t.rows) * n.div_ceil(t.columns);
@@ -190,15 +205,22 @@ mod tests {
         // Many small products share tasks.
         assert!(tiling([4096, 8, 8, 8], 2).batches > 50);
         // Sums outside of out are bounded, whatever the extents.
-        for (m, n, k) in [(5000, 300, 64), (1 << 20, 1, 1), (1, 1 << 20, 7), (9, 1 << 20, 1), (300, 520, 3)] {
+        for (m, n, k) in
+            [(5000, 300, 64), (1 << 20, 1, 1), (1, 1 << 20, 7), (9, 1 << 20, 1), (300, 520, 3)]
+        {
             for threads in [1, 2, 64] {
                 for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {
-                    if (order == Order::LanesOfRow && m > 1) || (order == Order::LanesOfColumn && n > 1) {
+                    if (order == Order::LanesOfRow && m > 1)
+                        || (order == Order::LanesOfColumn && n > 1)
+                    {
                         continue;
                     }
                     let grain = Grain { threads, apart: true, ..GRAIN };
                     let t = Tiling::new(order, [1, m, n, k], grain);
-                    assert!(t.rows.min(m) * t.columns.min(n) <= APART, "{m} {n} {k} {order:?}: {t:?}");
+                    assert!(
+                        t.rows.min(m) * t.columns.min(n) <= APART,
+                        "{m} {n} {k} {order:?}: {t:?}"
+                    );
                 }
             }
         }
@@ -221,7 +243,8 @@ mod tests {
         for threads in [1, 2, 3, 8] {
             for (down, across) in [(1, 5), (2, 3), (6, 1), (6, 4), (24, 2), (7, 7)] {
                 let turns = Turns::new([down, across], threads);
-                let tiles: Vec<[usize; 2]> = (0..down * across).map(|tile| turns.of(tile)).collect();
+                let tiles: Vec<[usize; 2]> =
+                    (0..down * across).map(|tile| turns.of(tile)).collect();
                 let mut sorted = tiles.clone();
                 sorted.sort_unstable();
                 let all = (0..down).flat_map(|i| (0..across).map(move |j| [i, j]));
@@ -229,7 +252,8 @@ mod tests {
                 if down % threads == 0 {
                     let share = tiles.len() / threads;
                     let owner = |i: usize| i / (down / threads);
-                    let held = tiles.iter().enumerate().all(|(tile, [i, _])| tile / share == owner(*i));
+                    let held =
+                        tiles.iter().enumerate().all(|(tile, [i, _])| tile / share == owner(*i));
                     assert!(held, "{threads} {down} {across}: {tiles:?}");
                 }
             }
@@ -241,9 +265,13 @@ mod tests {
 
     #[test]
     fn extremes_do_not_overflow() {
-        for extents in
-            [[0, 0, 0], [usize::MAX, 1, 0], [1 << 40, 1, 1 << 20], [1, 1 << 50, 1], [1 << 20, 1 << 30, 7]]
-        {
+        for extents in [
+            [0, 0, 0],
+            [usize::MAX, 1, 0],
+            [1 << 40, 1, 1 << 20],
+            [1, 1 << 50, 1],
+            [1 << 20, 1 << 30, 7],
+        ] {
             let [m, n, k] = extents;
             for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {
                 for threads in [1, 3, 4096] {

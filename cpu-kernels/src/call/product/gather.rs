@@ -22,7 +22,10 @@ pub(in crate::call) struct Gather<'a> {
 ///
 /// As for [`Kernels::gathering`](super::micro::Kernels::gathering), for `ROWS` rows.
 #[inline(always)]
-pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, gather: &Gather<'_>) {
+pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(
+    strip: &Strip<V::Number>,
+    gather: &Gather<'_>,
+) {
     let wide = 2 * V::LANES;
     let (mut rhs, mut out, mut left) = (strip.rhs, strip.out, strip.columns);
     // SAFETY: the panels are within the columns; at most half a panel remains, since columns are

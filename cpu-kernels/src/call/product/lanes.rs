@@ -64,7 +64,8 @@ pub(super) unsafe fn dots<V: Vector, const VECTORS: usize, const RUNS: usize>(
             x.add(k).copy_to_nonoverlapping(left.as_mut_ptr().cast(), count - k);
             for (c, sums) in sums.iter_mut().enumerate() {
                 let mut right = [V::zero(); VECTORS];
-                y.add(c * distance + k).copy_to_nonoverlapping(right.as_mut_ptr().cast(), count - k);
+                y.add(c * distance + k)
+                    .copy_to_nonoverlapping(right.as_mut_ptr().cast(), count - k);
                 for v in 0..VECTORS {
                     sums[v] = sums[v].plus_product(left[v], right[v]);
                 }
@@ -138,10 +139,12 @@ pub(super) unsafe fn products<T: Element>(
                 copy
             }
         };
-        let rows = take::<T::Wide>(&mut free, if T::HALF { SIDE_BY_SIDE * k } else { 0 }).as_mut_ptr();
+        let rows =
+            take::<T::Wide>(&mut free, if T::HALF { SIDE_BY_SIDE * k } else { 0 }).as_mut_ptr();
         let mut j = 0;
         while j < count {
-            let (runs, dots) = if count - j >= kernels.dots.0 { kernels.dots } else { (1, kernels.dot) };
+            let (runs, dots) =
+                if count - j >= kernels.dots.0 { kernels.dots } else { (1, kernels.dot) };
             let (matrix, row) = if T::HALF {
                 (0..runs).for_each(|c| widen(simd, matrix.element(j + c, 0), rows.add(c * k), k));
                 (rows.cast_const(), k)

@@ -170,9 +170,12 @@ const LONG: usize = 64;
 ///
 /// As for [`Kernels::strip`], for `ROWS` rows, or for [`Kernels::packing`].
 #[inline(always)]
-unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(strip: &Strip<V::Number>) {
+unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(
+    strip: &Strip<V::Number>,
+) {
     let wide = 2 * V::LANES;
-    let (mut rhs, mut out, mut left, mut packed) = (strip.rhs, strip.out, strip.columns, strip.packed);
+    let (mut rhs, mut out, mut left, mut packed) =
+        (strip.rhs, strip.out, strip.columns, strip.packed);
     let mut addends = strip.addends;
     // SAFETY: whole panels have out's columns. A partial panel is computed in a buffer of a
     // tile's size, and only out's columns are copied between the two.
@@ -205,7 +208,9 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
         let sums = buffer.as_mut_ptr().cast::<V::Number>();
         if strip.add {
             for i in 0..ROWS {
-                (0..left).for_each(|j| sums.add(i * wide + j).write(out.add(i * strip.out_row + j).read()));
+                (0..left).for_each(|j| {
+                    sums.add(i * wide + j).write(out.add(i * strip.out_row + j).read())
+                });
             }
         }
         if left > V::LANES {
@@ -246,7 +251,15 @@ unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead
     // SAFETY: the caller's promise is the same.
     unsafe {
         let (rhs, out) = (strip.rhs, strip.out);
-        tile::<V, ROWS, 2, false, false>(strip, rhs, strip.packed, out, strip.out_row, strip.addends, besides)
+        tile::<V, ROWS, 2, false, false>(
+            strip,
+            rhs,
+            strip.packed,
+            out,
+            strip.out_row,
+            strip.addends,
+            besides,
+        )
     }
 }
 
@@ -260,7 +273,15 @@ unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
     // SAFETY: the caller guarantees the memory read and written.
     unsafe {
         while left >= wide {
-            tile::<V, 1, WIDE, false, false>(of, rhs, of.packed, out, of.out_row, Addends::NONE, || ());
+            tile::<V, 1, WIDE, false, false>(
+                of,
+                rhs,
+                of.packed,
+                out,
+                of.out_row,
+                Addends::NONE,
+                || (),
+            );
             rhs = rhs.add(wide);
             out = out.add(wide);
             left -= wide;
@@ -277,7 +298,13 @@ unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
 ///
 /// As for [`Kernels::strip`], with a panel of rhs and rows of out of `WIDE` vectors.
 #[inline(always)]
-unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const LIES: bool, const PACKS: bool>(
+unsafe fn tile<
+    V: Vector,
+    const ROWS: usize,
+    const WIDE: usize,
+    const LIES: bool,
+    const PACKS: bool,
+>(
     strip: &Strip<V::Number>,
     mut rhs: *const V::Number,
     mut packed: *mut V::Number,

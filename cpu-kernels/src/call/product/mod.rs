@@ -163,8 +163,9 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     // All but a row of k are bounded by the block sizes.
     let panels = n.max(m).min(COLUMNS).next_multiple_of(columns);
     let widened = if half { depth * (WIDENED[0] * rows).max(WIDENED[1] * columns) } else { 0 };
-    let chain =
-        room((panels * depth + SLACK) * size) + room((rows * depth + SLACK) * size) + room(widened * size);
+    let chain = room((panels * depth + SLACK) * size)
+        + room((rows * depth + SLACK) * size)
+        + room(widened * size);
     chain.max(if m == 1 || n == 1 { lanes::scratch(size, k, half) } else { 0 })
 }
 
@@ -219,7 +220,8 @@ pub(super) unsafe fn multiply<T: Element>(
             Some(kernels) => (kernels, true),
             None => (kernels, false),
         };
-        let mut part = Part { simd, kernels, pairs, size: [m, n, k], lhs, rhs, out, row, add, addends };
+        let mut part =
+            Part { simd, kernels, pairs, size: [m, n, k], lhs, rhs, out, row, add, addends };
         if n == 1 && row == 1 {
             // A column is a row whose vectors lie along the rows of lhs.
             let addends = Addends::NONE;
@@ -231,7 +233,9 @@ pub(super) unsafe fn multiply<T: Element>(
                 addends,
                 ..part
             };
-            part.run(&mut free, |made| done(Made { rows: made.columns, columns: made.rows, added: false }));
+            part.run(&mut free, |made| {
+                done(Made { rows: made.columns, columns: made.rows, added: false })
+            });
         } else {
             part.run(&mut free, done);
         }
@@ -281,7 +285,8 @@ impl<T: Element> Part<T> {
         let depth = k.min(DEPTH);
         let widened = depth * (WIDENED[0] * rows).max(WIDENED[1] * columns);
         let panels = Panels {
-            rhs: take::<T::Wide>(free, n.min(COLUMNS).next_multiple_of(columns) * depth + SLACK).as_mut_ptr(),
+            rhs: take::<T::Wide>(free, n.min(COLUMNS).next_multiple_of(columns) * depth + SLACK)
+                .as_mut_ptr(),
             lhs: take::<T::Wide>(free, rows * depth + SLACK).as_mut_ptr(),
             widened: take::<T::Wide>(free, if T::HALF { widened } else { 0 }).as_mut_ptr(),
         };
@@ -416,13 +421,16 @@ impl<T: Element> Part<T> {
                         [block.min(k - next), columns.len()],
                         [steps, wide],
                     ),
-                    _ => Prefetch::new(self.rhs.from(0, columns.end), [block, after], [steps, wide]),
+                    _ => {
+                        Prefetch::new(self.rhs.from(0, columns.end), [block, after], [steps, wide])
+                    }
                 };
                 prefetch.tiles = strips * (columns.len() / wide);
                 for first in (0..m).step_by(group) {
                     let height = group.min(m - first);
                     let lhs = self.lhs.from(first, start);
-                    let wide_lhs = (!self.pairs).then(|| self.widened_lhs(lhs, [height, depth], panels));
+                    let wide_lhs =
+                        (!self.pairs).then(|| self.widened_lhs(lhs, [height, depth], panels));
                     for i in (0..height).step_by(high) {
                         let rows = high.min(height - i);
                         let next = [rows.min(height - i - rows), depth];
@@ -432,20 +440,29 @@ impl<T: Element> Part<T> {
                         } else {
                             let lines = |i| lines_of_lhs(lhs.from(i, 0)).cast();
                             let to = panels.lhs.cast();
-                            pairs::pack(self.simd, lines(i), [rows, depth], to, rows, pairs::BESIDE_LHS);
+                            pairs::pack(
+                                self.simd,
+                                lines(i),
+                                [rows, depth],
+                                to,
+                                rows,
+                                pairs::BESIDE_LHS,
+                            );
                             fetch_lines(lines(i + rows), next);
                         }
                         strip.lhs_step = rows;
                         strip.out = self.out.add((first + i) * self.row + columns.start);
                         if start + depth == k {
-                            strip.addends = self.addends.from((first + i) * self.row, columns.start);
+                            strip.addends =
+                                self.addends.from((first + i) * self.row, columns.start);
                         }
                         if use_of_rhs == Use::Packed {
                             prefetch.strip(self.kernels, rows, &strip);
                         } else {
                             let rhs = rhs.plain();
                             let (rhs, rhs_step) = (rhs.at, rhs.row);
-                            let part = Strip { rhs, rhs_step, panel: wide, columns: lying, ..strip };
+                            let part =
+                                Strip { rhs, rhs_step, panel: wide, columns: lying, ..strip };
                             if use_of_rhs == Use::Packing {
                                 self.kernels.packing(rows, &part);
                                 use_of_rhs = Use::Packed;
@@ -455,7 +472,8 @@ impl<T: Element> Part<T> {
                             let rhs = strip.rhs.add(lying * steps);
                             let (columns, out) = (columns.len() - lying, strip.out.add(lying));
                             let addends = strip.addends.from(0, lying);
-                            self.kernels.strip(rows, &Strip { rhs, columns, out, addends, ..strip });
+                            self.kernels
+                                .strip(rows, &Strip { rhs, columns, out, addends, ..strip });
                         }
                         if start + depth == k {
                             let rows = first + i..first + i + rows;
@@ -483,7 +501,12 @@ impl<T: Element> Part<T> {
     ///
     /// The elements are valid to read. If they are widened, there are no more rows than are
     /// widened at a time.
-    unsafe fn widened_lhs(&self, lhs: View<T>, size: [usize; 2], panels: &Panels<T::Wide>) -> View<T::Wide> {
+    unsafe fn widened_lhs(
+        &self,
+        lhs: View<T>,
+        size: [usize; 2],
+        panels: &Panels<T::Wide>,
+    ) -> View<T::Wide> {
         if !T::HALF {
             return lhs.plain();
         }

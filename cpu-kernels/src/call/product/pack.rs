@@ -72,7 +72,9 @@ pub(super) fn fetch_lines<T>(source: Lines<T>, [width, depth]: [usize; 2]) {
     } else if source.along == 1 {
         for line in 0..width {
             let line = source.at.wrapping_add(line * source.across);
-            (0..depth).step_by(CACHE_LINE / size_of::<T>()).for_each(|k| fetch(line.wrapping_add(k)));
+            (0..depth)
+                .step_by(CACHE_LINE / size_of::<T>())
+                .for_each(|k| fetch(line.wrapping_add(k)));
         }
     }
 }
@@ -112,7 +114,8 @@ pub(super) unsafe fn pack<T: Number>(
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        let done = if size_of::<T>() == size_of::<f32>() && source.along == 1 && simd >= Simd::Avx2 {
+        let done = if size_of::<T>() == size_of::<f32>() && source.along == 1 && simd >= Simd::Avx2
+        {
             let whole = depth / SIDE * SIDE;
             runs(source.at.cast(), source.across, [width, whole], to.cast(), step);
             whole
@@ -135,7 +138,12 @@ pub(super) unsafe fn pack<T: Number>(
 ///
 /// As for [`pack`], for `W` lines.
 #[inline(always)]
-unsafe fn steps<T: Number, const W: usize>(source: Lines<T>, depth: usize, to: *mut T, step: usize) {
+unsafe fn steps<T: Number, const W: usize>(
+    source: Lines<T>,
+    depth: usize,
+    to: *mut T,
+    step: usize,
+) {
     for k in 0..depth {
         // SAFETY: the step exists.
         unsafe {
@@ -156,7 +164,13 @@ unsafe fn steps<T: Number, const W: usize>(source: Lines<T>, depth: usize, to: *
 /// machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn runs(source: *const f32, across: usize, [width, depth]: [usize; 2], to: *mut f32, step: usize) {
+unsafe fn runs(
+    source: *const f32,
+    across: usize,
+    [width, depth]: [usize; 2],
+    to: *mut f32,
+    step: usize,
+) {
     let mut start = 0;
     while start < depth {
         let end = depth.min(start + RUN);
@@ -193,7 +207,8 @@ unsafe fn square(source: *const f32, across: usize, there: usize, to: *mut f32, 
     use crate::kernels::squares::exchanged;
     use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps};
     // SAFETY: the row exists.
-    let rows = std::array::from_fn(|l| unsafe { _mm256_loadu_ps(source.add(l.min(there - 1) * across)) });
+    let rows =
+        std::array::from_fn(|l| unsafe { _mm256_loadu_ps(source.add(l.min(there - 1) * across)) });
     for (k, numbers) in exchanged(rows).into_iter().enumerate() {
         // SAFETY: the caller guarantees the eight rows.
         unsafe { _mm256_storeu_ps(to.add(k * step), numbers) };

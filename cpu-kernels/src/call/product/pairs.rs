@@ -46,7 +46,9 @@ pub(super) unsafe fn pack(
             }
             // Panels of rhs, and strips of lhs.
             by_width!(32 14 13 12 11 10 9 8 7 6 5 4 3 2 1)
-        } else if source.along == 1 && source.across.is_multiple_of(2) && source.at.cast::<f32>().is_aligned()
+        } else if source.along == 1
+            && source.across.is_multiple_of(2)
+            && source.at.cast::<f32>().is_aligned()
         {
             // The two elements of a pair are adjacent, so they are copied as one number.
             let pairs = Lines { at: source.at.cast(), across: source.across / 2, along: 1 };
@@ -81,7 +83,12 @@ fn pair_of(first: u16, second: u16) -> u32 {
 ///
 /// As for [`pack`], for `W` lines and `pairs` whole pairs.
 #[inline(always)]
-unsafe fn steps<const W: usize>(source: Lines<u16>, pairs: usize, to: *mut u32, step: usize) -> usize {
+unsafe fn steps<const W: usize>(
+    source: Lines<u16>,
+    pairs: usize,
+    to: *mut u32,
+    step: usize,
+) -> usize {
     for pair in 0..pairs {
         // SAFETY: the steps exist.
         unsafe {

@@ -61,7 +61,12 @@ impl<T: Element> Prefetch<T> {
     /// # Safety
     ///
     /// As for [`Kernels::strip`].
-    pub unsafe fn strip(&mut self, kernels: &Kernels<T::Wide>, rows: usize, strip: &Strip<T::Wide>) {
+    pub unsafe fn strip(
+        &mut self,
+        kernels: &Kernels<T::Wide>,
+        rows: usize,
+        strip: &Strip<T::Wide>,
+    ) {
         let mut part = Strip { ..*strip };
         // SAFETY: the parts are the strip's panels, and its remaining columns.
         unsafe {

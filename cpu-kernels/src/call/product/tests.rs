@@ -91,11 +91,15 @@ fn check<T: Element<Wide = N>, N: Fused>(
     let mut wanted = before.clone();
     for i in 0..m {
         for j in 0..n {
-            let terms = (0..k)
-                .map(|k| (x[i * lhs_row + k * lhs_column].wide(), y[k * rhs_row + j * rhs_column].wide()));
+            let terms = (0..k).map(|k| {
+                (x[i * lhs_row + k * lhs_column].wide(), y[k * rhs_row + j * rhs_column].wide())
+            });
             let start = if add { before[i * row + j] } else { N::ZERO };
-            wanted[i * row + j] =
-                if order == Order::Chain { chain(start, terms, T::PAIRED) } else { in_lanes(terms) };
+            wanted[i * row + j] = if order == Order::Chain {
+                chain(start, terms, T::PAIRED)
+            } else {
+                in_lanes(terms)
+            };
         }
     }
     let (bias, residual) = (numbers::<N>(n, 11), numbers::<N>(m * row, 5));
@@ -137,12 +141,15 @@ fn check<T: Element<Wide = N>, N: Fused>(
             });
         }
         // Adds the addends where the product reports that it did not.
-        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| !added[i * n + j]) {
+        for (i, j) in
+            (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| !added[i * n + j])
+        {
             let sum = &mut out[i * row + j];
             *sum = if has_bias { sum.add(bias[j]) } else { *sum };
             *sum = if has_residual { sum.add(residual[i * row + j]) } else { *sum };
         }
-        let adds = N::kernels(simd).is_some() && order == Order::Chain && m > FEW && row > 1 && k > 0;
+        let adds =
+            N::kernels(simd).is_some() && order == Order::Chain && m > FEW && row > 1 && k > 0;
         assert!(!adds || added.iter().all(|added| *added), "tiles add to their sums");
         let what = format!(
             "{} {m}×{n}×{k} {layouts:?} gap {gap} add {add} bias {has_bias} residual {has_residual} {order:?} {}",
@@ -153,7 +160,8 @@ fn check<T: Element<Wide = N>, N: Fused>(
             reported.iter().all(|count| *count == 1),
             "{what}: parts are finished more or less than once"
         );
-        let (found, wanted) = (bytemuck::cast_slice::<N, u8>(&out), bytemuck::cast_slice::<N, u8>(&wanted));
+        let (found, wanted) =
+            (bytemuck::cast_slice::<N, u8>(&out), bytemuck::cast_slice::<N, u8>(&wanted));
         assert!(found == wanted, "{what}");
     }
 }

@@ -29,12 +29,24 @@ fn vector_instructions() {
     use Width::{Xmm, Ymm, Zmm};
     let r = Place::Register;
     let rax = |scale| Some((Gpr::Rax, scale));
-    let memory = |base, index, displacement, unit| Place::Memory(at(base, index, displacement), unit);
+    let memory =
+        |base, index, displacement, unit| Place::Memory(at(base, index, displacement), unit);
     let stack = |displacement, unit| Place::Memory(at(Gpr::Rsp, None, displacement), unit);
     let fma = |byte, wide| Code { byte, ..second(0, wide) };
     let (z, none) = (Zmm, None);
     let all: [Row; 48] = [
-        (float(0x58, false), z, 1, 2, r(3), 0, false, none, "vaddps zmm1, zmm2, zmm3", "62 f1 6c 48 58 cb"),
+        (
+            float(0x58, false),
+            z,
+            1,
+            2,
+            r(3),
+            0,
+            false,
+            none,
+            "vaddps zmm1, zmm2, zmm3",
+            "62 f1 6c 48 58 cb",
+        ),
         (
             float(0x58, false),
             z,
@@ -47,7 +59,18 @@ fn vector_instructions() {
             "vaddps zmm17, zmm18, zmm31",
             "62 81 6c 40 58 cf",
         ),
-        (float(0x58, true), z, 9, 8, r(7), 0, false, none, "vaddpd zmm9, zmm8, zmm7", "62 71 bd 48 58 cf"),
+        (
+            float(0x58, true),
+            z,
+            9,
+            8,
+            r(7),
+            0,
+            false,
+            none,
+            "vaddpd zmm9, zmm8, zmm7",
+            "62 71 bd 48 58 cf",
+        ),
         (
             float(0x59, false),
             z,
@@ -228,7 +251,18 @@ fn vector_instructions() {
             "vrangepd zmm1, zmm2, zmm3, 5",
             "62 f3 ed 48 50 cb 05",
         ),
-        (second(0x46, true), z, 1, 2, r(3), 0, false, none, "vpsravq zmm1, zmm2, zmm3", "62 f2 ed 48 46 cb"),
+        (
+            second(0x46, true),
+            z,
+            1,
+            2,
+            r(3),
+            0,
+            false,
+            none,
+            "vpsravq zmm1, zmm2, zmm3",
+            "62 f2 ed 48 46 cb",
+        ),
         (
             integer(0xf4, true),
             z,
@@ -243,7 +277,18 @@ fn vector_instructions() {
         ),
         (I32_TO_F32, z, 1, 0, r(22), 0, false, none, "vcvtdq2ps zmm1, zmm22", "62 b1 7c 48 5b ce"),
         (U32_TO_F32, z, 1, 0, r(22), 0, false, none, "vcvtudq2ps zmm1, zmm22", "62 b1 7f 48 7a ce"),
-        (F32_TO_I32, z, 1, 0, r(22), 2, true, none, "vcvttps2dq zmm1{k2}{z}, zmm22", "62 b1 7e ca 5b ce"),
+        (
+            F32_TO_I32,
+            z,
+            1,
+            0,
+            r(22),
+            2,
+            true,
+            none,
+            "vcvttps2dq zmm1{k2}{z}, zmm22",
+            "62 b1 7e ca 5b ce",
+        ),
         (F32_TO_U32, z, 1, 0, r(2), 0, false, none, "vcvttps2udq zmm1, zmm2", "62 f1 7c 48 78 ca"),
         (F32_TO_F64, z, 1, 0, r(2), 0, false, none, "vcvtps2pd zmm1, ymm2", "62 f1 7c 48 5a ca"),
         (F64_TO_F32, z, 1, 0, r(2), 0, false, none, "vcvtpd2ps ymm1, zmm2", "62 f1 fd 48 5a ca"),
@@ -255,7 +300,18 @@ fn vector_instructions() {
         (U64_TO_F32, z, 1, 0, r(2), 0, false, none, "vcvtuqq2ps ymm1, zmm2", "62 f1 ff 48 7a ca"),
         (F64_TO_I64, z, 1, 0, r(2), 0, false, none, "vcvttpd2qq zmm1, zmm2", "62 f1 fd 48 7a ca"),
         (F64_TO_U64, z, 1, 0, r(2), 0, false, none, "vcvttpd2uqq zmm1, zmm2", "62 f1 fd 48 78 ca"),
-        (F32_TO_F16, z, 2, 0, r(17), 0, false, Some(0), "vcvtps2ph ymm17, zmm2, 0", "62 b3 7d 48 1d d1 00"),
+        (
+            F32_TO_F16,
+            z,
+            2,
+            0,
+            r(17),
+            0,
+            false,
+            Some(0),
+            "vcvtps2ph ymm17, zmm2, 0",
+            "62 b3 7d 48 1d d1 00",
+        ),
         (
             UPPER_HALF,
             z,
@@ -353,7 +409,18 @@ fn vector_instructions() {
             "vmovdqu8 [r9+rax+16], xmm1",
             "62 d1 7f 08 7f 4c 01 01",
         ),
-        (TEST_BYTES, Xmm, 2, 1, r(1), 0, false, none, "vptestmb k2, xmm1, xmm1", "62 f2 75 08 26 d1"),
+        (
+            TEST_BYTES,
+            Xmm,
+            2,
+            1,
+            r(1),
+            0,
+            false,
+            none,
+            "vptestmb k2, xmm1, xmm1",
+            "62 f2 75 08 26 d1",
+        ),
         (BYTES_OF_MASK, Xmm, 1, 0, r(3), 0, false, none, "vpmovm2b xmm1, k3", "62 f2 7e 08 28 cb"),
         (
             SPREAD,
@@ -410,9 +477,21 @@ fn general_instructions() {
     use Gpr::*;
     check(|a| a.copy(Rbp, Rsp), "mov rbp, rsp", "48 8b ec");
     check(|a| a.load(R12, at(Rdi, None, 16)), "mov r12, [rdi+16]", "4c 8b 67 10");
-    check(|a| a.load_element(Rdx, at(Rdx, None, 0), 1, false), "movzx edx, byte ptr [rdx]", "0f b6 12");
-    check(|a| a.load_element(Rdx, at(Rdx, None, 0), 1, true), "movsx edx, byte ptr [rdx]", "0f be 12");
-    check(|a| a.load_element(Rdx, at(Rdx, None, 0), 2, false), "movzx edx, word ptr [rdx]", "0f b7 12");
+    check(
+        |a| a.load_element(Rdx, at(Rdx, None, 0), 1, false),
+        "movzx edx, byte ptr [rdx]",
+        "0f b6 12",
+    );
+    check(
+        |a| a.load_element(Rdx, at(Rdx, None, 0), 1, true),
+        "movsx edx, byte ptr [rdx]",
+        "0f be 12",
+    );
+    check(
+        |a| a.load_element(Rdx, at(Rdx, None, 0), 2, false),
+        "movzx edx, word ptr [rdx]",
+        "0f b7 12",
+    );
     check(|a| a.load_element(Rdx, at(Rdx, None, 0), 4, false), "mov edx, [rdx]", "8b 12");
     check(|a| a.store(at(Rsp, None, 8), Rdx), "mov [rsp+8], rdx", "48 89 54 24 08");
     check(|a| a.address(Rsp, at(Rbp, None, -24)), "lea rsp, [rbp-24]", "48 8d 65 e8");

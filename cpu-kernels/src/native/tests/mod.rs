@@ -7,5 +7,7 @@ mod program;
 fn the_choice_is_checked() {
     assert!(super::from_name("native").expect("a choice"));
     assert!(!super::from_name("interpreted").expect("a choice"));
-    assert!(super::from_name("fast").expect_err("none").to_string().contains("native, interpreted"));
+    assert!(
+        super::from_name("fast").expect_err("none").to_string().contains("native, interpreted")
+    );
 }

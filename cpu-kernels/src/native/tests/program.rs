@@ -45,7 +45,9 @@ fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
         .map(|_| {
             let r = random(&mut state);
             match r % 8 {
-                0 | 1 => Scalar::from_f64(dtype, specials[(r >> 8) as usize % specials.len()]).bits(),
+                0 | 1 => {
+                    Scalar::from_f64(dtype, specials[(r >> 8) as usize % specials.len()]).bits()
+                }
                 2 | 3 => Scalar::from_i64(dtype, ((r >> 8) % 70) as i64 - 20).bits(),
                 4 | 5 => Scalar::from_f64(dtype, (random(&mut state) as i64 as f64) / 1e18).bits(),
                 _ => Scalar::from_bits(dtype, random(&mut state)).bits(),
@@ -66,7 +68,8 @@ impl Block {
         let mut bytes = vec![0u8; skip * dtype.size()];
         bytes.extend(bits.iter().flat_map(|b| b.to_le_bytes()[..dtype.size()].to_vec()));
         bytes.resize(bytes.len().next_multiple_of(8), 0);
-        let memory = bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes")));
+        let memory =
+            bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes")));
         Block { memory: memory.collect(), dtype, skip }
     }
 
@@ -100,15 +103,22 @@ fn check(op: ScalarOp, operands: &[DType], result: DType, uniform: usize) -> boo
     let inputs: Vec<(Register, usize)> = operands
         .iter()
         .enumerate()
-        .map(|(k, dtype)| if uniform >> k & 1 == 1 { program.uniform(*dtype) } else { program.load(*dtype) })
+        .map(
+            |(k, dtype)| {
+                if uniform >> k & 1 == 1 { program.uniform(*dtype) } else { program.load(*dtype) }
+            },
+        )
         .collect();
     let registers: Vec<Register> = inputs.iter().map(|(r, _)| *r).collect();
     let Some(value) = program.scalar(op, &registers, operands, result) else { return false };
     program.store(result, value);
     let function = program.compile().expect("there is memory");
-    for (count, skip) in [(COUNT, 0), (COUNT - 3, 1), (16, 3), (5, 0), (1, 7), (0, 0), (17, 2), (64, 0)] {
-        let bits: Vec<Vec<u64>> =
-            (0..operands.len()).map(|k| elements(operands[k], COUNT, k as u64 + 7 * skip as u64)).collect();
+    for (count, skip) in
+        [(COUNT, 0), (COUNT - 3, 1), (16, 3), (5, 0), (1, 7), (0, 0), (17, 2), (64, 0)]
+    {
+        let bits: Vec<Vec<u64>> = (0..operands.len())
+            .map(|k| elements(operands[k], COUNT, k as u64 + 7 * skip as u64))
+            .collect();
         let mut blocks: Vec<Block> =
             bits.iter().zip(operands).map(|(b, d)| Block::new(*d, b, skip)).collect();
         blocks.push(Block::new(result, &vec![0x5a5a_5a5a_5a5a_5a5a; COUNT], skip));
@@ -123,12 +133,20 @@ fn check(op: ScalarOp, operands: &[DType], result: DType, uniform: usize) -> boo
                 *slot = bits[n][if uniform >> n & 1 == 1 { 0 } else { k }];
             }
             let (got, want) = (out.at(k), define(x));
-            let shown: Vec<Scalar> = operands.iter().zip(x).map(|(d, b)| Scalar::from_bits(*d, b)).collect();
-            assert!(same(result, got, want), "{op:?}{shown:?} to {result}: {got:#x}, not {want:#x}");
+            let shown: Vec<Scalar> =
+                operands.iter().zip(x).map(|(d, b)| Scalar::from_bits(*d, b)).collect();
+            assert!(
+                same(result, got, want),
+                "{op:?}{shown:?} to {result}: {got:#x}, not {want:#x}"
+            );
         }
         let untouched = 0x5a5a_5a5a_5a5a_5a5a & (u64::MAX >> (64 - 8 * result.size()));
         for k in count..COUNT {
-            assert_eq!(out.at(k), untouched, "{op:?} {operands:?}: element {k} of {count} is written");
+            assert_eq!(
+                out.at(k),
+                untouched,
+                "{op:?} {operands:?}: element {k} of {count} is written"
+            );
         }
     }
     true
@@ -176,15 +194,20 @@ fn folds_take_elements_in_turn() {
             let function = program.compile().expect("there is memory");
             for count in [0, 3, 16, 40, 64, COUNT] {
                 let (bits, start) = (elements(dtype, COUNT, count as u64), elements(dtype, 16, 99));
-                let (mut values, mut sums) = (Block::new(dtype, &bits, 1), Block::new(dtype, &start, 0));
+                let (mut values, mut sums) =
+                    (Block::new(dtype, &bits, 1), Block::new(dtype, &start, 0));
                 let table = [values.pointer(), sums.pointer()];
                 // SAFETY: there are COUNT elements and sixteen accumulators, and the machine has
                 // the instructions.
                 unsafe { function.run(table.as_ptr(), count) };
                 for (lane, first) in start.iter().enumerate() {
-                    let want = (lane..count).step_by(16).fold(*first, |sum, k| define([sum, bits[k], 0]));
+                    let want =
+                        (lane..count).step_by(16).fold(*first, |sum, k| define([sum, bits[k], 0]));
                     let got = sums.at(lane);
-                    assert!(same(dtype, got, want), "{op:?} {dtype} {count} {lane}: {got:#x}, not {want:#x}");
+                    assert!(
+                        same(dtype, got, want),
+                        "{op:?} {dtype} {count} {lane}: {got:#x}, not {want:#x}"
+                    );
                 }
             }
         }
@@ -221,7 +244,11 @@ fn random_programs() {
                     let block = Block::new(dtype, &bits, below(3));
                     (program.uniform(dtype).0, vec![bits[0]; COUNT], Some(block))
                 }
-                1 => (program.constant(Scalar::from_bits(dtype, bits[0])), vec![bits[0]; COUNT], None),
+                1 => (
+                    program.constant(Scalar::from_bits(dtype, bits[0])),
+                    vec![bits[0]; COUNT],
+                    None,
+                ),
                 _ => {
                     let block = Block::new(dtype, &bits, below(3));
                     (program.load(dtype).0, bits, Some(block))
@@ -249,13 +276,16 @@ fn random_programs() {
             let picked: Option<Vec<usize>> = operands
                 .iter()
                 .map(|dtype| {
-                    let fitting: Vec<usize> = (0..values.len()).filter(|k| values[*k].1 == *dtype).collect();
+                    let fitting: Vec<usize> =
+                        (0..values.len()).filter(|k| values[*k].1 == *dtype).collect();
                     (!fitting.is_empty()).then(|| fitting[below(fitting.len())])
                 })
                 .collect();
             let Some(picked) = picked else { continue };
             let registers: Vec<Register> = picked.iter().map(|k| values[*k].0).collect();
-            let Some(register) = program.scalar(op, &registers, &operands, result) else { continue };
+            let Some(register) = program.scalar(op, &registers, &operands, result) else {
+                continue;
+            };
             let bits = (0..COUNT).map(|k| {
                 let mut x = [0; 3];
                 x.iter_mut().zip(&picked).for_each(|(slot, n)| *slot = values[*n].2[k]);

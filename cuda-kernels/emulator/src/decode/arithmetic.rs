@@ -34,8 +34,8 @@ impl<'a> Builder<'a> {
         m: &mut Modifiers<'a>,
     ) -> Result<bool> {
         match i.opcode.as_str() {
-            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "min" | "max" | "abs" | "neg"
-            | "sqrt" | "rcp" | "copysign" => self.typed(frame, i, m),
+            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "min" | "max" | "abs"
+            | "neg" | "sqrt" | "rcp" | "copysign" => self.typed(frame, i, m),
             "addc" | "subc" | "madc" => self.carried(frame, i, m),
             "and" | "or" | "xor" | "not" => self.logical(frame, i, m),
             "cnot" | "popc" | "clz" | "brev" | "shl" | "shr" | "sad" => self.plain(frame, i, m),
@@ -108,8 +108,11 @@ impl<'a> Builder<'a> {
                 let types = m.types();
                 let [a, b] = types[..] else { return self.error(i, "two types are wanted") };
                 let signed = (a.is_signed(), b.is_signed());
-                let scalar =
-                    if i.opcode == "dp4a" { Scalar::Dot4 { signed } } else { Scalar::Dot2 { signed, high } };
+                let scalar = if i.opcode == "dp4a" {
+                    Scalar::Dot4 { signed }
+                } else {
+                    Scalar::Dot2 { signed, high }
+                };
                 self.scalar(frame, i, scalar, &[B32; 3])
             }
             "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rsqrt" => self.function(frame, i, m),
@@ -201,7 +204,9 @@ impl<'a> Builder<'a> {
             return self.halves(frame, i, m);
         }
         let types = m.types();
-        let Some(&ty) = types.first() else { return self.error(i, format!("`{}` has a type", i.opcode)) };
+        let Some(&ty) = types.first() else {
+            return self.error(i, format!("`{}` has a type", i.opcode));
+        };
         // `add.f32.f16` and similar, of newer architectures.
         if types.len() > 1 {
             return self.error(i, "mixed types are not supported");
@@ -214,7 +219,9 @@ impl<'a> Builder<'a> {
         if matches!(name, "mul" | "mad") {
             match m.one_of(&["lo", "hi", "wide"]) {
                 Some(half) => full = format!("{name}.{half}"),
-                None => return self.error(i, format!("`{name}` of integers says .lo, .hi or .wide")),
+                None => {
+                    return self.error(i, format!("`{name}` of integers says .lo, .hi or .wide"));
+                }
             }
         }
         for modifier in ["sat", "relu"] {
@@ -322,7 +329,10 @@ impl<'a> Builder<'a> {
         }
         let count = match operation {
             Operation::FusedMultiplyAdd => 3,
-            Operation::Reciprocal | Operation::SquareRoot | Operation::Absolute | Operation::Negate => 1,
+            Operation::Reciprocal
+            | Operation::SquareRoot
+            | Operation::Absolute
+            | Operation::Negate => 1,
             _ => 2,
         };
         if matches!(operation, Operation::Minimum | Operation::Maximum) && i.operands.len() == 4 {

@@ -1,7 +1,9 @@
 //! Branches, calls, barriers, and collective instructions of a warp.
 
 use super::modifiers::Modifiers;
-use super::program::{Barrier, BarrierKind, Element, Matrix, Op, Operand, Shuffle, Vote, WarpReduction};
+use super::program::{
+    Barrier, BarrierKind, Element, Matrix, Op, Operand, Shuffle, Vote, WarpReduction,
+};
 use super::{Builder, Class, DEEPEST_CALL, Frame, MOST_CALLS, MOST_REGISTERS, Result};
 use crate::parse::syntax::{self, Space, Type};
 use crate::semantics::exact::{BF16, E5M2, F16, F32, F64, TF32};
@@ -82,7 +84,9 @@ impl<'a> Builder<'a> {
             }
             "call" => self.call(frame, i, m)?,
             "bar" | "barrier" => return self.barrier(frame, i, m),
-            "shfl" | "vote" | "match" | "activemask" | "redux" | "elect" => return self.warp(frame, i, m),
+            "shfl" | "vote" | "match" | "activemask" | "redux" | "elect" => {
+                return self.warp(frame, i, m);
+            }
             "ldmatrix" | "stmatrix" => return self.matrix_access(frame, i, m),
             "movmatrix" => {
                 m.take_all(|word| matches!(word, "sync" | "aligned" | "m8n8" | "trans" | "b16"));
@@ -96,7 +100,13 @@ impl<'a> Builder<'a> {
     }
 
     /// One result word, `count` operand words.
-    fn words(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, op: Op, count: usize) -> Result<()> {
+    fn words(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        op: Op,
+        count: usize,
+    ) -> Result<()> {
         self.exactly(i, count + 1)?;
         let output = self.target(frame, i, &i.operands[0])?;
         self.expect(i, output, Class::Word)?;
@@ -199,10 +209,18 @@ impl<'a> Builder<'a> {
         }
         // A guarded call branches around the body; the body does not depend on the guard.
         let skip = i.guard.map(|(register, negated)| {
-            self.push(Some((frame.base + register, !negated)), Op::Branch(0), vec![], vec![], i.line)
+            self.push(
+                Some((frame.base + register, !negated)),
+                Op::Branch(0),
+                vec![],
+                vec![],
+                i.line,
+            )
         });
         self.inlined += 1;
-        if self.inlined > MOST_CALLS || self.registers.len() + callee.registers.len() > MOST_REGISTERS {
+        if self.inlined > MOST_CALLS
+            || self.registers.len() + callee.registers.len() > MOST_REGISTERS
+        {
             let message = format!(
                 "the kernel has more than {MOST_CALLS} calls or {MOST_REGISTERS} registers after inlining"
             );
@@ -220,14 +238,20 @@ impl<'a> Builder<'a> {
             match (formal.register, actual) {
                 // By-value parameters share the caller's bytes: the caller writes them before the
                 // call and reads them after.
-                (None, syntax::Operand::Variable(id, 0)) => match self.address_of(frame, i, *id, 0)? {
+                (None, syntax::Operand::Variable(id, 0)) => match self
+                    .address_of(frame, i, *id, 0)?
+                {
                     (Space::Local, Operand::Constant(place)) => {
-                        let super::program::Constant::Value(place) = self.constants[place as usize] else {
+                        let super::program::Constant::Value(place) = self.constants[place as usize]
+                        else {
                             return self.error(i, "a parameter has no address");
                         };
                         places.push((Space::Local, place as u32));
                     }
-                    _ => return self.error(i, "a call's parameters are `.param` variables or registers"),
+                    _ => {
+                        return self
+                            .error(i, "a call's parameters are `.param` variables or registers");
+                    }
                 },
                 (None, actual) => {
                     let place = self.place(formal)?;
@@ -262,8 +286,11 @@ impl<'a> Builder<'a> {
                     let op = match bits {
                         1 => Op::Predicates(None, false),
                         _ => Op::Rows(
-                            crate::semantics::rows::integer1("mov", Type::Bits(bits.max(16).into()))
-                                .expect("registers have 16, 32 or 64 bits"),
+                            crate::semantics::rows::integer1(
+                                "mov",
+                                Type::Bits(bits.max(16).into()),
+                            )
+                            .expect("registers have 16, 32 or 64 bits"),
                         ),
                     };
                     let wanted = match bits {
@@ -325,14 +352,21 @@ impl<'a> Builder<'a> {
             let counted = i.operands.len() == 4;
             self.exactly(i, if counted { 4 } else { 3 })?;
             let output = self.target(frame, i, &i.operands[0])?;
-            let wanted = if kind == BarrierKind::ReducePopulation { Class::Word } else { Class::Predicate };
+            let wanted =
+                if kind == BarrierKind::ReducePopulation { Class::Word } else { Class::Predicate };
             self.expect(i, output, wanted)?;
             let last = i.operands.len() - 1;
             let mut inputs = self.word_sources(frame, i, &i.operands[1..last])?;
             let p = self.source(frame, i, &i.operands[last], Type::Predicate)?;
             self.expect(i, p, Class::Predicate)?;
             inputs.insert(0, p);
-            self.emit(frame, i, Op::Barrier(Barrier { kind, aligned, counted }), vec![output], inputs);
+            self.emit(
+                frame,
+                i,
+                Op::Barrier(Barrier { kind, aligned, counted }),
+                vec![output],
+                inputs,
+            );
             return Ok(true);
         }
         let kind = match kind {
@@ -341,7 +375,10 @@ impl<'a> Builder<'a> {
             None => return Ok(false),
         };
         let counted = i.operands.len() == 2;
-        if i.operands.is_empty() || i.operands.len() > 2 || (kind == BarrierKind::Arrive && !counted) {
+        if i.operands.is_empty()
+            || i.operands.len() > 2
+            || (kind == BarrierKind::Arrive && !counted)
+        {
             return self.error(i, "a barrier has a number, and a count of threads");
         }
         let inputs = self.word_sources(frame, i, &i.operands)?;
@@ -349,14 +386,20 @@ impl<'a> Builder<'a> {
         Ok(true)
     }
 
-    fn warp(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, m: &mut Modifiers<'a>) -> Result<bool> {
+    fn warp(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        m: &mut Modifiers<'a>,
+    ) -> Result<bool> {
         if i.opcode == "activemask" {
             m.take("b32");
             self.words(frame, i, Op::ActiveMask, 0)?;
             return Ok(true);
         }
         if !m.take("sync") {
-            return self.error(i, format!("`{}` without .sync is not supported since sm_70", i.opcode));
+            return self
+                .error(i, format!("`{}` without .sync is not supported since sm_70", i.opcode));
         }
         // The result; some instructions have a predicate beside it.
         let (first, second) = match self.operand(i, 0)? {
@@ -444,7 +487,12 @@ impl<'a> Builder<'a> {
         Ok(true)
     }
 
-    fn mma(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, m: &mut Modifiers<'a>) -> Result<bool> {
+    fn mma(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        m: &mut Modifiers<'a>,
+    ) -> Result<bool> {
         let shapes = [
             ("m8n8k4", (8, 8, 4)),
             ("m16n8k4", (16, 8, 4)),
@@ -472,15 +520,19 @@ impl<'a> Builder<'a> {
             return self.error(i, "these types of matrices are not supported");
         };
         let known = match (a, b, c) {
-            (Type::Float(16), Type::Float(16), Type::Float(16 | 32)) => rows == 16 && matches!(k, 8 | 16),
+            (Type::Float(16), Type::Float(16), Type::Float(16 | 32)) => {
+                rows == 16 && matches!(k, 8 | 16)
+            }
             (Type::Brain, Type::Brain, Type::Float(32)) => rows == 16 && matches!(k, 8 | 16),
             (Type::Tensor32, Type::Tensor32, Type::Float(32)) => rows == 16 && matches!(k, 4 | 8),
             (Type::Float(64), Type::Float(64), Type::Float(64)) => {
                 (rows == 8 && k == 4) || (rows == 16 && matches!(k, 4 | 8 | 16))
             }
-            (Type::Signed(8) | Type::Unsigned(8), Type::Signed(8) | Type::Unsigned(8), Type::Signed(32)) => {
-                rows == 16 && matches!(k, 16 | 32)
-            }
+            (
+                Type::Signed(8) | Type::Unsigned(8),
+                Type::Signed(8) | Type::Unsigned(8),
+                Type::Signed(32),
+            ) => rows == 16 && matches!(k, 16 | 32),
             (Type::E4M3 | Type::E5M2, Type::E4M3 | Type::E5M2, Type::Float(16 | 32)) => {
                 rows == 16 && matches!(k, 16 | 32)
             }
@@ -492,7 +544,8 @@ impl<'a> Builder<'a> {
         let packed = (32 / a.bits() as usize).max(1);
         let shape = Shape { m: rows, n: columns, k, packed };
         let double = c.bits() == 64;
-        let registers = |values: usize, bits: u32| values * bits as usize / if double { 64 } else { 32 };
+        let registers =
+            |values: usize, bits: u32| values * bits as usize / if double { 64 } else { 32 };
         let counts = [
             registers(shape.c_values(), c.bits()),
             registers(shape.a_values(), a.bits()),
@@ -508,7 +561,8 @@ impl<'a> Builder<'a> {
                 single => std::slice::from_ref(single),
             };
             if elements.len() != count {
-                return self.error(i, format!("operand {} of this `mma` has {count} registers", at + 1));
+                return self
+                    .error(i, format!("operand {} of this `mma` has {count} registers", at + 1));
             }
             for element in elements {
                 let ty = if double { Type::Float(64) } else { B32 };

@@ -54,7 +54,9 @@ impl<'a> Builder<'a> {
             "cvt" => self.cvt(frame, i, m),
             "cvta" => self.cvta(frame, i, m),
             "isspacep" => {
-                let Some(space) = m.space() else { return self.error(i, "`isspacep` names a space") };
+                let Some(space) = m.space() else {
+                    return self.error(i, "`isspacep` names a space");
+                };
                 self.exactly(i, 2)?;
                 let output = self.target(frame, i, &i.operands[0])?;
                 let input = self.source(frame, i, &i.operands[1], Type::Bits(64))?;
@@ -113,7 +115,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn mov(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, m: &mut Modifiers<'a>) -> Result<bool> {
+    fn mov(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        m: &mut Modifiers<'a>,
+    ) -> Result<bool> {
         let ty = self.one_type(i, m)?;
         self.exactly(i, 2)?;
         match (&i.operands[0], &i.operands[1]) {
@@ -154,7 +161,9 @@ impl<'a> Builder<'a> {
                 if let syntax::Operand::Name(name) = source {
                     return self.error(
                         i,
-                        format!("`{name}` is no variable; addresses of functions are not supported"),
+                        format!(
+                            "`{name}` is no variable; addresses of functions are not supported"
+                        ),
                     );
                 }
                 // `mov.u32 %r, %clock64` and similar truncate; `mov.u16 %rs, %tid.x` too.
@@ -163,7 +172,8 @@ impl<'a> Builder<'a> {
                 match rows::integer1("mov", Type::Bits(ty.bits())) {
                     Some(rows)
                         if same
-                            && (ty.bits() > 16 || self.width(output) == 16 && self.width(input) != 32) =>
+                            && (ty.bits() > 16
+                                || self.width(output) == 16 && self.width(input) != 32) =>
                     {
                         let class = if ty.bits() == 64 { Class::Double } else { Class::Word };
                         self.expect(i, output, class)?;
@@ -189,7 +199,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn cvt(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, m: &mut Modifiers<'a>) -> Result<bool> {
+    fn cvt(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        m: &mut Modifiers<'a>,
+    ) -> Result<bool> {
         if m.take("pack") {
             let saturate = m.take("sat");
             let types = m.types();
@@ -240,7 +255,9 @@ impl<'a> Builder<'a> {
             return self.error(i, "a conversion from integer to float says how it rounds");
         }
         match (part(to) != to, part(from) != from) {
-            (true, false) => return self.scalar(frame, i, Scalar::ConvertPair(conversion), &[from, from]),
+            (true, false) => {
+                return self.scalar(frame, i, Scalar::ConvertPair(conversion), &[from, from]);
+            }
             (true, true) if to.bits() > from.bits() => {
                 return self.scalar(frame, i, Scalar::WidenPair(conversion), &[from]);
             }
@@ -275,7 +292,12 @@ impl<'a> Builder<'a> {
         self.scalar(frame, i, Scalar::Convert(conversion), &[from])
     }
 
-    fn cvta(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, m: &mut Modifiers<'a>) -> Result<bool> {
+    fn cvta(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        m: &mut Modifiers<'a>,
+    ) -> Result<bool> {
         let to = m.take("to");
         let Some(space) = m.space() else { return self.error(i, "`cvta` names a space") };
         let ty = self.one_type(i, m)?;
@@ -288,13 +310,19 @@ impl<'a> Builder<'a> {
         let input = self.source(frame, i, &i.operands[1], ty)?;
         self.expect(i, input, Class::Double)?;
         // A call's parameters live in the thread's local memory.
-        let space = if space == Space::Param && !frame.function.entry { Space::Local } else { space };
+        let space =
+            if space == Space::Param && !frame.function.entry { Space::Local } else { space };
         let op = if to { Op::FromGeneric(space) } else { Op::ToGeneric(space) };
         self.emit(frame, i, op, vec![output], vec![input]);
         Ok(true)
     }
 
-    fn set(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, m: &mut Modifiers<'a>) -> Result<bool> {
+    fn set(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        m: &mut Modifiers<'a>,
+    ) -> Result<bool> {
         let name = m.first().unwrap_or("");
         let Some((relation, unordered)) = relation(name) else {
             return self.error(i, format!("`.{name}` is no relation"));
@@ -307,7 +335,9 @@ impl<'a> Builder<'a> {
             (Some(&result), Some(&ty), "set") => {
                 let one = match result {
                     Type::Float(32) => F32.pack(
-                        crate::semantics::exact::Number::Finite(crate::semantics::exact::Exact::integer(1)),
+                        crate::semantics::exact::Number::Finite(
+                            crate::semantics::exact::Exact::integer(1),
+                        ),
                         Rounding::Zero,
                     ) as u32,
                     Type::Float(16) => 0x3c00,

@@ -157,7 +157,8 @@ fn post_dominators(blocks: &[Block]) -> Vec<usize> {
     while changed {
         changed = false;
         for &at in sequence.iter().rev().filter(|&&at| at != exit) {
-            let next: &[usize] = if blocks[at].next.is_empty() { &exit_only } else { &blocks[at].next };
+            let next: &[usize] =
+                if blocks[at].next.is_empty() { &exit_only } else { &blocks[at].next };
             let mut meet = usize::MAX;
             for &next in next {
                 if dominator[next] == usize::MAX {
@@ -264,7 +265,12 @@ impl Builder<'_> {
         let registers = self.registers.len();
         if blocks.len() as u64 * registers as u64 > 1 << 31 {
             let line = self.code.first().map_or(1, |i| i.line);
-            return Err(ParseError::new(self.text, line, 1, "the kernel is too large to be analysed"));
+            return Err(ParseError::new(
+                self.text,
+                line,
+                1,
+                "the kernel is too large to be analysed",
+            ));
         }
         let (starts, ends) = liveness(&self.code, &blocks, registers);
         // Special registers, and registers that may be read before they are written, keep a row

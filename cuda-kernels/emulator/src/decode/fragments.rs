@@ -29,7 +29,8 @@ impl<'a> Builder<'a> {
     ) -> Result<bool> {
         let what = m.first().unwrap_or("");
         let shape = SHAPES.iter().find(|(name, _)| m.take(name)).map(|&(_, shape)| shape);
-        let (true, true, Some((rows, columns, k))) = (m.take("sync"), m.take("aligned"), shape) else {
+        let (true, true, Some((rows, columns, k))) = (m.take("sync"), m.take("aligned"), shape)
+        else {
             return Ok(false);
         };
         if what == "mma" {
@@ -54,7 +55,9 @@ impl<'a> Builder<'a> {
         let (variable, base, offset) = self.address(frame, i, place)?;
         let space = self.space_of(frame, said, variable);
         let class = if ty.bits() == 64 { Class::Double } else { Class::Word };
-        let syntax::Operand::Vector(elements) = data else { return self.error(i, "a fragment is a vector") };
+        let syntax::Operand::Vector(elements) = data else {
+            return self.error(i, "a fragment is a vector");
+        };
         let (mut outputs, mut inputs) = (Vec::new(), vec![base]);
         if strided {
             let stride = self.source(frame, i, &i.operands[2], Type::Bits(32))?;
@@ -65,8 +68,11 @@ impl<'a> Builder<'a> {
             inputs.push(self.value(dense as u64));
         }
         for element in elements {
-            let register =
-                if store { self.source(frame, i, element, ty)? } else { self.target(frame, i, element)? };
+            let register = if store {
+                self.source(frame, i, element, ty)?
+            } else {
+                self.target(frame, i, element)?
+            };
             self.expect(i, register, class)?;
             if store { inputs.push(register) } else { outputs.push(register) }
         }
@@ -106,9 +112,12 @@ impl<'a> Builder<'a> {
             [d, a, b, c] => (d, a, b, c),
             _ => return self.error(i, "`wmma.mma` has two or four types"),
         };
-        let (Some(a_element), Some(b_element), Some(c_element), true) =
-            (super::control::element(a), super::control::element(b), super::control::accumulator(c), c == d)
-        else {
+        let (Some(a_element), Some(b_element), Some(c_element), true) = (
+            super::control::element(a),
+            super::control::element(b),
+            super::control::accumulator(c),
+            c == d,
+        ) else {
             return self.error(i, "these types of matrices are not supported");
         };
         self.exactly(i, 4)?;
@@ -120,7 +129,9 @@ impl<'a> Builder<'a> {
                 return self.error(i, "a fragment is a vector");
             };
             let class = if ty.bits() == 64 { Class::Double } else { Class::Word };
-            if elements.len() * 32 * if ty.bits() == 64 { 1 } else { 32 / ty.bits() as usize } < sizes[at] {
+            if elements.len() * 32 * if ty.bits() == 64 { 1 } else { 32 / ty.bits() as usize }
+                < sizes[at]
+            {
                 return self.error(i, "the fragment has too few registers for the matrix");
             }
             counts.push(elements.len());

@@ -17,7 +17,8 @@ fn is_hint(word: &str) -> bool {
 
 /// Consumes `.weak .volatile .relaxed .acquire .release .acq_rel .mmio` and the scope.
 fn ordering(m: &mut Modifiers<'_>) -> Ordering {
-    let word = m.one_of(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "sc"]);
+    let word =
+        m.one_of(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "sc"]);
     m.take("relaxed");
     m.one_of(&["cta", "cluster", "gpu", "sys"]);
     Ordering {
@@ -152,8 +153,11 @@ impl<'a> Builder<'a> {
         }
         let mut registers = Vec::new();
         for element in elements {
-            let register =
-                if store { self.source(frame, i, element, ty)? } else { self.target(frame, i, element)? };
+            let register = if store {
+                self.source(frame, i, element, ty)?
+            } else {
+                self.target(frame, i, element)?
+            };
             if self.class(register) == Some(Class::Predicate) {
                 return self.error(i, "memory holds no predicates");
             }
@@ -195,7 +199,8 @@ impl<'a> Builder<'a> {
         let said = m.space();
         m.take("noftz");
         let ty = self.one_type(i, m)?;
-        let name = m.one_of(&["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]);
+        let name =
+            m.one_of(&["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]);
         let signed = ty.is_signed();
         let operation = match (name, float_format(ty)) {
             (Some("add"), Some((format, pair))) => {
@@ -217,7 +222,9 @@ impl<'a> Builder<'a> {
             (Some("dec"), None) => AtomicOperation::Decrement,
             (Some("min"), None) => AtomicOperation::Minimum { signed },
             (Some("max"), None) => AtomicOperation::Maximum { signed },
-            _ => return self.error(i, format!("this operation of `{}` is not supported", i.opcode)),
+            _ => {
+                return self.error(i, format!("this operation of `{}` is not supported", i.opcode));
+            }
         };
         if !matches!(ty.bits(), 16 | 32 | 64) {
             return self.error(i, "atomics have 16, 32 or 64 bits");
@@ -237,8 +244,15 @@ impl<'a> Builder<'a> {
             inputs.push(input);
         }
         let register_bits = ty.bits();
-        let access =
-            Access { space, bytes: ty.bytes(), count: 1, offset, signed: false, register_bits, ordering };
+        let access = Access {
+            space,
+            bytes: ty.bytes(),
+            count: 1,
+            offset,
+            signed: false,
+            register_bits,
+            ordering,
+        };
         self.emit(frame, i, Op::Atomic { access, operation }, vec![output], inputs);
         Ok(true)
     }
@@ -264,7 +278,13 @@ impl<'a> Builder<'a> {
             let syntax::Operand::Integer(groups) = *self.operand(i, 0)? else {
                 return self.error(i, "the number of groups is a constant");
             };
-            self.emit(frame, i, Op::WaitAsync(Some(groups.min(u32::MAX.into()) as u32)), vec![], vec![]);
+            self.emit(
+                frame,
+                i,
+                Op::WaitAsync(Some(groups.min(u32::MAX.into()) as u32)),
+                vec![],
+                vec![],
+            );
             return Ok(true);
         }
         if m.has("bulk") || m.has("mbarrier") {
@@ -283,7 +303,9 @@ impl<'a> Builder<'a> {
         let (_, to, to_offset) = self.address(frame, i, self.operand(i, 0)?)?;
         let (_, from, from_offset) = self.address(frame, i, self.operand(i, 1)?)?;
         let bytes = match *self.operand(i, 2)? {
-            syntax::Operand::Integer(bytes @ (4 | 8 | 16)) if bytes == 16 || !sixteen_only => bytes as u32,
+            syntax::Operand::Integer(bytes @ (4 | 8 | 16)) if bytes == 16 || !sixteen_only => {
+                bytes as u32
+            }
             _ => return self.error(i, "`cp.async` copies 4, 8 or 16 bytes, with .cg only 16"),
         };
         let rest = i.operands.len() - 3 - usize::from(hinted && i.operands.len() > 3);
@@ -291,13 +313,16 @@ impl<'a> Builder<'a> {
         let mut ignores = false;
         if rest > 0 {
             let source = match &i.operands[3] {
-                syntax::Operand::Not(_) => self.source(frame, i, &i.operands[3], Type::Predicate)?,
+                syntax::Operand::Not(_) => {
+                    self.source(frame, i, &i.operands[3], Type::Predicate)?
+                }
                 other => self.source(frame, i, other, Type::Bits(32))?,
             };
             ignores = self.class(source) == Some(Class::Predicate);
             inputs.push(source);
         }
-        let op = Op::CopyAsync { bytes, to: to_offset, from: from_offset, sized: rest > 0, ignores };
+        let op =
+            Op::CopyAsync { bytes, to: to_offset, from: from_offset, sized: rest > 0, ignores };
         self.emit(frame, i, op, vec![], inputs);
         Ok(true)
     }
@@ -349,11 +374,23 @@ impl<'a> Builder<'a> {
             registers.push(register);
         }
         if loads {
-            self.emit(frame, i, Op::LoadMatrix { count, transposed, offset, space }, registers, vec![base]);
+            self.emit(
+                frame,
+                i,
+                Op::LoadMatrix { count, transposed, offset, space },
+                registers,
+                vec![base],
+            );
         } else {
             let mut inputs = vec![base];
             inputs.extend(registers);
-            self.emit(frame, i, Op::StoreMatrix { count, transposed, offset, space }, vec![], inputs);
+            self.emit(
+                frame,
+                i,
+                Op::StoreMatrix { count, transposed, offset, space },
+                vec![],
+                inputs,
+            );
         }
         Ok(true)
     }

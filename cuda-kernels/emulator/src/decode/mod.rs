@@ -16,7 +16,9 @@ mod modifiers;
 pub(crate) mod program;
 
 use crate::parse::ParseError;
-use crate::parse::syntax::{self, Function, Space, Special, Statement, Tree, Type, Variable, VariableId};
+use crate::parse::syntax::{
+    self, Function, Space, Special, Statement, Tree, Type, Variable, VariableId,
+};
 use crate::semantics::rows::Rows;
 use modifiers::Modifiers;
 use program::{Constant, Instruction, Op, Operand, Program};
@@ -128,8 +130,15 @@ impl<'a> Builder<'a> {
         let tree = self.tree;
         let function = &tree.functions[index];
         let (labels, tables) = (HashMap::new(), HashMap::new());
-        let mut frame =
-            Frame { function, base, places, labels, tables, branches: Vec::new(), returns: Vec::new() };
+        let mut frame = Frame {
+            function,
+            base,
+            places,
+            labels,
+            tables,
+            branches: Vec::new(),
+            returns: Vec::new(),
+        };
         let first = frame.places.len();
         for variable in &function.variables[first..] {
             let place = self.place(variable)?;
@@ -173,7 +182,12 @@ impl<'a> Builder<'a> {
                 let parent = function.scopes[scope as usize];
                 if parent == scope {
                     let line = self.code[at].line;
-                    return Err(ParseError::new(self.text, line, 1, format!("there is no label `{label}`")));
+                    return Err(ParseError::new(
+                        self.text,
+                        line,
+                        1,
+                        format!("there is no label `{label}`"),
+                    ));
                 }
                 scope = parent;
             };
@@ -189,8 +203,10 @@ impl<'a> Builder<'a> {
     /// Allocates a variable of a function.
     fn place(&mut self, variable: &Variable) -> Result<(Space, u32)> {
         let too_large = |this: &Self, most: u64| {
-            let message =
-                format!("`{}` does not fit: {} memory ends at {most} bytes", variable.name, variable.space);
+            let message = format!(
+                "`{}` does not fit: {} memory ends at {most} bytes",
+                variable.name, variable.space
+            );
             Err(ParseError::new(this.text, variable.line, 1, message))
         };
         let used = match variable.space {
@@ -250,7 +266,9 @@ impl<'a> Builder<'a> {
             return self.error(i, format!("the instruction `{}{full}` is not supported", i.opcode));
         }
         match m.left() {
-            Some(left) => self.error(i, format!("`.{left}` is not supported on `{}` here", i.opcode)),
+            Some(left) => {
+                self.error(i, format!("`.{left}` is not supported on `{}` here", i.opcode))
+            }
             None => Ok(()),
         }
     }
@@ -314,7 +332,11 @@ impl<'a> Builder<'a> {
         } else {
             self.error(
                 i,
-                format!("`{}` takes {count} operands here and is given {}", i.opcode, i.operands.len()),
+                format!(
+                    "`{}` takes {count} operands here and is given {}",
+                    i.opcode,
+                    i.operands.len()
+                ),
             )
         }
     }
@@ -374,7 +396,10 @@ impl<'a> Builder<'a> {
     fn special(&mut self, frame: &Frame<'a>, i: &syntax::Instruction, special: Special) -> Operand {
         use Special::{Clock, Clock64, ClockHigh, Globaltimer, GlobaltimerHigh, GlobaltimerLow};
         let bits = special.bits() as u8;
-        if matches!(special, Clock | Clock64 | ClockHigh | Globaltimer | GlobaltimerHigh | GlobaltimerLow) {
+        if matches!(
+            special,
+            Clock | Clock64 | ClockHigh | Globaltimer | GlobaltimerHigh | GlobaltimerLow
+        ) {
             let register = self.fresh(bits);
             let target = self.register(register);
             self.emit(frame, i, Op::ReadSpecial(special), vec![target], vec![]);
@@ -420,9 +445,10 @@ impl<'a> Builder<'a> {
                         };
                         (Space::Shared, self.value(i64::from(place).wrapping_add(offset) as u64))
                     }
-                    Space::Global | Space::Const => {
-                        (variable.space, self.constant(Constant::Address { variable: index, offset }))
-                    }
+                    Space::Global | Space::Const => (
+                        variable.space,
+                        self.constant(Constant::Address { variable: index, offset }),
+                    ),
                     _ => return self.error(i, format!("`{}` has no address", variable.name)),
                 }
             }
@@ -432,15 +458,22 @@ impl<'a> Builder<'a> {
     /// Checks that an operand of a row function has the row's width.
     fn expect(&self, i: &syntax::Instruction, operand: Operand, class: Class) -> Result<()> {
         match self.class(operand) {
-            Some(found) if found != class => {
-                self.error(i, format!("an operand of `{}` has a width that the type does not", i.opcode))
-            }
+            Some(found) if found != class => self.error(
+                i,
+                format!("an operand of `{}` has a width that the type does not", i.opcode),
+            ),
             _ => Ok(()),
         }
     }
 
     /// Emits a row function: result first, then operands of type `ty`.
-    fn rows(&mut self, frame: &Frame<'a>, i: &'a syntax::Instruction, rows: Rows, ty: Type) -> Result<bool> {
+    fn rows(
+        &mut self,
+        frame: &Frame<'a>,
+        i: &'a syntax::Instruction,
+        rows: Rows,
+        ty: Type,
+    ) -> Result<bool> {
         use Class::{Double as D, Word as W};
         let (target, sources): (Class, &[Class]) = match rows {
             Rows::W1(_) => (W, &[W]),
@@ -487,7 +520,11 @@ impl<'a> Builder<'a> {
         for (operand, &ty) in i.operands[1..].iter().zip(types) {
             inputs.push(self.source(frame, i, operand, ty)?);
         }
-        if inputs.iter().chain([&output]).any(|&operand| self.class(operand) == Some(Class::Predicate)) {
+        if inputs
+            .iter()
+            .chain([&output])
+            .any(|&operand| self.class(operand) == Some(Class::Predicate))
+        {
             return self.error(i, format!("`{}` takes no predicate there", i.opcode));
         }
         self.emit(frame, i, Op::Scalar(scalar, bits), vec![output], inputs);

@@ -32,7 +32,8 @@ impl<'m> Page<'m> {
             });
             let cell = &pages[page as usize];
             let table = cell.get_or_init(|| Mutex::new(RaceTable::new(PAGE_WORDS as usize)));
-            self.open = Some((allocation, page, table.lock().expect("no holder of the lock panics")));
+            self.open =
+                Some((allocation, page, table.lock().expect("no holder of the lock panics")));
         }
         &mut self.open.as_mut().expect("it was opened above").2
     }
@@ -163,7 +164,9 @@ impl Warp {
         lane: usize,
     ) -> Result<(Region, u64)> {
         let (plain, tag) = untag(address);
-        let fits = |r: &Region| r.tag == tag && plain >= r.low && plain.wrapping_add(bytes.into()) <= r.high;
+        let fits = |r: &Region| {
+            r.tag == tag && plain >= r.low && plain.wrapping_add(bytes.into()) <= r.high
+        };
         let found = match region {
             Some(known) if fits(known) => *known,
             _ => match machine.region(address).filter(fits) {
@@ -178,12 +181,15 @@ impl Warp {
                         ),
                         None => format!("a {what} of {bytes} bytes outside every allocation"),
                     };
-                    return Err(self.global_fault(machine, common, kind, message, pc, lane, address));
+                    return Err(
+                        self.global_fault(machine, common, kind, message, pc, lane, address)
+                    );
                 }
             },
         };
         if !plain.is_multiple_of(bytes.into()) {
-            let message = format!("the address of an access of {bytes} bytes is no multiple of {bytes}");
+            let message =
+                format!("the address of an access of {bytes} bytes is no multiple of {bytes}");
             return Err(self.global_fault(
                 machine,
                 common,
@@ -230,17 +236,24 @@ impl Warp {
                     label => format!("value {}", label - 1),
                 };
                 let (wanted, there) = (name(found.expects), name(label));
-                let message = format!("the buffer is to hold {wanted} here, and the bytes hold {there}");
+                let message =
+                    format!("the buffer is to hold {wanted} here, and the bytes hold {there}");
                 let kind = FaultKind::ExpectedValue;
                 return Err(self.global_fault(machine, common, kind, message, pc, lane, address));
             }
         }
         if sanitize.races && found.track {
-            let now = Entry::new(common.order.time, common.index, self.thread(lane), ordering.strong, pc);
+            let now =
+                Entry::new(common.order.time, common.index, self.thread(lane), ordering.strong, pc);
             let table = page.of(machine, found.allocation, offset);
             let at = (offset % (4 * PAGE_WORDS)) as usize;
-            let ordered =
-                ordered(&common.order, self.index, self.full_time, self.lane_times.as_deref(), lane);
+            let ordered = ordered(
+                &common.order,
+                self.index,
+                self.full_time,
+                self.lane_times.as_deref(),
+                lane,
+            );
             if let Some(conflict) = table.access(at, bytes as usize, now, does.writes, &ordered) {
                 let fault = self.global_fault(
                     machine,
@@ -278,13 +291,23 @@ impl Warp {
         let size = common.shared.bytes.len() as u64;
         if address > size || size - address < bytes.into() {
             let what = if does.writes { "write" } else { "read" };
-            let message = format!("a {what} of {bytes} bytes; the block has {size} bytes of shared memory");
+            let message =
+                format!("a {what} of {bytes} bytes; the block has {size} bytes of shared memory");
             let kind = FaultKind::OutOfBounds(Space::Shared);
             return Err(self.fault_at(machine, common, kind, message, pc, lane, address));
         }
         if !address.is_multiple_of(bytes.into()) {
-            let message = format!("the address of an access of {bytes} bytes is no multiple of {bytes}");
-            return Err(self.fault_at(machine, common, FaultKind::Misaligned, message, pc, lane, address));
+            let message =
+                format!("the address of an access of {bytes} bytes is no multiple of {bytes}");
+            return Err(self.fault_at(
+                machine,
+                common,
+                FaultKind::Misaligned,
+                message,
+                pc,
+                lane,
+                address,
+            ));
         }
         let at = address as usize;
         let sanitize = machine.options.sanitize;
@@ -310,7 +333,8 @@ impl Warp {
             let now = Entry::new(common.order.time, common.index, self.thread(lane), strong, pc);
             let conflict = {
                 let Common { order, shared, .. } = &mut *common;
-                let ordered = ordered(order, self.index, self.full_time, self.lane_times.as_deref(), lane);
+                let ordered =
+                    ordered(order, self.index, self.full_time, self.lane_times.as_deref(), lane);
                 shared.races.access(at, bytes as usize, now, does.writes, &ordered)
             };
             if let Some(conflict) = conflict {
@@ -337,14 +361,24 @@ impl Warp {
     ) -> Result<usize> {
         let size = u64::from(machine.program.local_bytes);
         if address > size || size - address < bytes.into() {
-            let message =
-                format!("an access of {bytes} bytes; the thread has {size} bytes of memory of its own");
+            let message = format!(
+                "an access of {bytes} bytes; the thread has {size} bytes of memory of its own"
+            );
             let kind = FaultKind::OutOfBounds(Space::Local);
             return Err(self.fault_at(machine, common, kind, message, pc, lane, address));
         }
         if !address.is_multiple_of(bytes.into()) {
-            let message = format!("the address of an access of {bytes} bytes is no multiple of {bytes}");
-            return Err(self.fault_at(machine, common, FaultKind::Misaligned, message, pc, lane, address));
+            let message =
+                format!("the address of an access of {bytes} bytes is no multiple of {bytes}");
+            return Err(self.fault_at(
+                machine,
+                common,
+                FaultKind::Misaligned,
+                message,
+                pc,
+                lane,
+                address,
+            ));
         }
         let at = lane * size as usize + address as usize;
         if does.reads
@@ -372,7 +406,9 @@ impl Warp {
         let mut rows = [[0; WARP]; 8];
         let rows = &mut rows[..access.count as usize];
         match access.space {
-            Some(space) => self.load_from(machine, common, access, space, &addresses, active, pc, rows)?,
+            Some(space) => {
+                self.load_from(machine, common, access, space, &addresses, active, pc, rows)?
+            }
             None => {
                 for (space, mask) in self.spaces(&mut addresses, active) {
                     self.load_from(machine, common, access, space, &addresses, mask, pc, rows)?;
@@ -381,7 +417,8 @@ impl Warp {
         }
         if access.signed {
             let bits = access.bytes * 8;
-            let cut = if access.register_bits >= 64 { u64::MAX } else { (1 << access.register_bits) - 1 };
+            let cut =
+                if access.register_bits >= 64 { u64::MAX } else { (1 << access.register_bits) - 1 };
             for value in rows.iter_mut().flatten() {
                 *value = crate::semantics::convert::extend(*value, bits) as u64 & cut;
             }
@@ -407,7 +444,8 @@ impl Warp {
         match space {
             Space::Global | Space::Const => {
                 let wide = access.ordering.strong && bytes == 8;
-                let guard = wide.then(|| machine.wide.lock().expect("no holder of the lock panics"));
+                let guard =
+                    wide.then(|| machine.wide.lock().expect("no holder of the lock panics"));
                 if access.ordering.strong {
                     self.acquire(machine, common, addresses, mask);
                 }
@@ -435,7 +473,15 @@ impl Warp {
             Space::Shared => {
                 for lane in lanes(mask) {
                     let place = (addresses[lane], total);
-                    let at = self.shared(machine, common, place, READ, access.ordering.strong, pc, lane)?;
+                    let at = self.shared(
+                        machine,
+                        common,
+                        place,
+                        READ,
+                        access.ordering.strong,
+                        pc,
+                        lane,
+                    )?;
                     for (k, row) in rows.iter_mut().enumerate() {
                         row[lane] = take(&common.shared.bytes, at + bytes as usize * k, bytes);
                     }
@@ -443,7 +489,8 @@ impl Warp {
             }
             Space::Local => {
                 for lane in lanes(mask) {
-                    let at = self.local(machine, common, (addresses[lane], total), READ, pc, lane)?;
+                    let at =
+                        self.local(machine, common, (addresses[lane], total), READ, pc, lane)?;
                     for (k, row) in rows.iter_mut().enumerate() {
                         row[lane] = take(&self.local, at + bytes as usize * k, bytes);
                     }
@@ -453,13 +500,17 @@ impl Warp {
                 for lane in lanes(mask) {
                     let (address, size) = (addresses[lane], machine.parameters.len() as u64);
                     if address > size || size - address < total.into() {
-                        let message =
-                            format!("an access of {total} bytes; the kernel has {size} bytes of parameters");
+                        let message = format!(
+                            "an access of {total} bytes; the kernel has {size} bytes of parameters"
+                        );
                         let kind = FaultKind::OutOfBounds(Space::Param);
-                        return Err(self.fault_at(machine, common, kind, message, pc, lane, address));
+                        return Err(
+                            self.fault_at(machine, common, kind, message, pc, lane, address)
+                        );
                     }
                     for (k, row) in rows.iter_mut().enumerate() {
-                        row[lane] = take(&machine.parameters, address as usize + bytes as usize * k, bytes);
+                        row[lane] =
+                            take(&machine.parameters, address as usize + bytes as usize * k, bytes);
                     }
                 }
             }
@@ -484,7 +535,9 @@ impl Warp {
             *row = self.any(machine, input);
         }
         match access.space {
-            Some(space) => self.store_to(machine, common, access, space, &addresses, active, pc, rows),
+            Some(space) => {
+                self.store_to(machine, common, access, space, &addresses, active, pc, rows)
+            }
             None => {
                 for (space, mask) in self.spaces(&mut addresses, active) {
                     self.store_to(machine, common, access, space, &addresses, mask, pc, rows)?;
@@ -509,7 +562,8 @@ impl Warp {
         match space {
             Space::Global | Space::Const => {
                 let wide = access.ordering.strong && bytes == 8;
-                let guard = wide.then(|| machine.wide.lock().expect("no holder of the lock panics"));
+                let guard =
+                    wide.then(|| machine.wide.lock().expect("no holder of the lock panics"));
                 if access.ordering.strong {
                     self.release(machine, common, addresses, mask, access.ordering.release);
                 }
@@ -537,7 +591,15 @@ impl Warp {
             Space::Shared => {
                 for lane in lanes(mask) {
                     let place = (addresses[lane], total);
-                    let at = self.shared(machine, common, place, WRITE, access.ordering.strong, pc, lane)?;
+                    let at = self.shared(
+                        machine,
+                        common,
+                        place,
+                        WRITE,
+                        access.ordering.strong,
+                        pc,
+                        lane,
+                    )?;
                     for (k, row) in rows.iter().enumerate() {
                         put(&mut common.shared.bytes, at + bytes as usize * k, bytes, row[lane]);
                     }
@@ -545,7 +607,8 @@ impl Warp {
             }
             Space::Local => {
                 for lane in lanes(mask) {
-                    let at = self.local(machine, common, (addresses[lane], total), WRITE, pc, lane)?;
+                    let at =
+                        self.local(machine, common, (addresses[lane], total), WRITE, pc, lane)?;
                     for (k, row) in rows.iter().enumerate() {
                         put(&mut self.local, at + bytes as usize * k, bytes, row[lane]);
                     }
@@ -554,16 +617,30 @@ impl Warp {
             }
             Space::Param => {
                 let message = "a write to the kernel's parameters".to_owned();
-                return Err(self.fault(machine, common, FaultKind::WriteToReadOnly, message, pc, mask));
+                return Err(self.fault(
+                    machine,
+                    common,
+                    FaultKind::WriteToReadOnly,
+                    message,
+                    pc,
+                    mask,
+                ));
             }
         }
         Ok(())
     }
 
     /// A strong read of global memory: acquires the knowledge released there.
-    pub(crate) fn acquire(&self, machine: &Machine<'_>, common: &mut Common, addresses: &Doubles, mask: u32) {
+    pub(crate) fn acquire(
+        &self,
+        machine: &Machine<'_>,
+        common: &mut Common,
+        addresses: &Doubles,
+        mask: u32,
+    ) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        if !machine.options.sanitize.races || !machine.any_released.load(std::sync::atomic::Ordering::SeqCst)
+        if !machine.options.sanitize.races
+            || !machine.any_released.load(std::sync::atomic::Ordering::SeqCst)
         {
             return;
         }

@@ -91,14 +91,25 @@ impl Warp {
             let mut data = [0; 16];
             let source = sources[lane];
             if size > 0 && !source.is_multiple_of(bytes.into()) {
-                let message = format!("the source of a copy of {bytes} bytes is no multiple of {bytes}");
-                return Err(self.fault_at(machine, common, FaultKind::Misaligned, message, pc, lane, source));
+                let message =
+                    format!("the source of a copy of {bytes} bytes is no multiple of {bytes}");
+                return Err(self.fault_at(
+                    machine,
+                    common,
+                    FaultKind::Misaligned,
+                    message,
+                    pc,
+                    lane,
+                    source,
+                ));
             }
             // Part of the bytes is read in the largest aligned pieces.
             let mut done = 0;
             while done < size {
-                let piece =
-                    [16, 8, 4, 2, 1].into_iter().find(|&p| p <= size - done && done % p == 0).unwrap_or(1);
+                let piece = [16, 8, 4, 2, 1]
+                    .into_iter()
+                    .find(|&p| p <= size - done && done % p == 0)
+                    .unwrap_or(1);
                 let place = (source + u64::from(done), piece);
                 let (found, offset) = self.global(
                     machine,
@@ -113,7 +124,8 @@ impl Warp {
                 )?;
                 let allocation = &machine.memory.allocations[found.allocation as usize];
                 for byte in 0..piece {
-                    data[(done + byte) as usize] = allocation.load(offset + u64::from(byte), 1) as u8;
+                    data[(done + byte) as usize] =
+                        allocation.load(offset + u64::from(byte), 1) as u8;
                 }
                 done += piece;
             }
@@ -139,7 +151,8 @@ impl Warp {
         let committed = self.copies.committed;
         let done = |copy: &Copy| {
             active >> copy.lane & 1 == 1
-                && groups.is_none_or(|groups| copy.group < committed[copy.lane].saturating_sub(groups))
+                && groups
+                    .is_none_or(|groups| copy.group < committed[copy.lane].saturating_sub(groups))
         };
         let pending = std::mem::take(&mut self.copies.pending);
         let (ended, pending): (Vec<Copy>, Vec<Copy>) = pending.into_iter().partition(done);

@@ -49,7 +49,8 @@ fn apply(operation: AtomicOperation, bits: u32, old: u64, a: u64, b: u64) -> u64
         AtomicOperation::Maximum { .. } => old.max(a),
         AtomicOperation::Float(float) => float.evaluate(old, a, 0),
         AtomicOperation::FloatPair(float) => {
-            let half = |shift: u32| float.evaluate(old >> shift & 0xffff, a >> shift & 0xffff, 0) << shift;
+            let half =
+                |shift: u32| float.evaluate(old >> shift & 0xffff, a >> shift & 0xffff, 0) << shift;
             half(0) | half(16)
         }
     };
@@ -113,7 +114,8 @@ impl Warp {
         match space {
             Space::Global | Space::Const => {
                 // Every 64-bit atomic takes the lock; others are atomic by themselves.
-                let guard = (bytes == 8).then(|| machine.wide.lock().expect("no holder of the lock panics"));
+                let guard = (bytes == 8)
+                    .then(|| machine.wide.lock().expect("no holder of the lock panics"));
                 self.acquire(machine, common, addresses, mask);
                 self.release(machine, common, addresses, mask, access.ordering.release);
                 let (mut region, mut page) = (None, Page::default());
@@ -131,7 +133,9 @@ impl Warp {
                         lane,
                     )?;
                     let allocation = &machine.memory.allocations[found.allocation as usize];
-                    let new = |old: u64| apply(operation, bits, old, low(a[lane], bits), low(b[lane], bits));
+                    let new = |old: u64| {
+                        apply(operation, bits, old, low(a[lane], bits), low(b[lane], bits))
+                    };
                     result[lane] = match bytes {
                         8 => {
                             let old = allocation.load(offset, 8);
@@ -140,7 +144,8 @@ impl Warp {
                         }
                         4 => {
                             let word = allocation.word(offset);
-                            let old = word.fetch_update(AcqRel, Relaxed, |old| Some(new(old.into()) as u32));
+                            let old = word
+                                .fetch_update(AcqRel, Relaxed, |old| Some(new(old.into()) as u32));
                             old.expect("the closure always gives a word").into()
                         }
                         _ => {
@@ -151,7 +156,9 @@ impl Warp {
                                 Some(word & !(0xffff << shift) | value << shift)
                             };
                             let old = word.fetch_update(AcqRel, Relaxed, put);
-                            u64::from(old.expect("the closure always gives a word") >> shift & 0xffff)
+                            u64::from(
+                                old.expect("the closure always gives a word") >> shift & 0xffff,
+                            )
                         }
                     };
                 }
@@ -159,7 +166,15 @@ impl Warp {
             }
             Space::Shared => {
                 for lane in lanes(mask) {
-                    let at = self.shared(machine, common, (addresses[lane], bytes), does, true, pc, lane)?;
+                    let at = self.shared(
+                        machine,
+                        common,
+                        (addresses[lane], bytes),
+                        does,
+                        true,
+                        pc,
+                        lane,
+                    )?;
                     let old = take(&common.shared.bytes, at, bytes);
                     let new = apply(operation, bits, old, low(a[lane], bits), low(b[lane], bits));
                     put(&mut common.shared.bytes, at, bytes, new);

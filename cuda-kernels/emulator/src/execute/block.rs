@@ -127,14 +127,26 @@ impl Block {
         Block {
             common: Common {
                 index: 0,
-                shared: Shared { bytes: vec![0; bytes], state: vec![0; bytes], races: RaceTable::new(races) },
-                order: Order { block: 0, time: 1, all_time: 0, warp_times: None, known: Known::new() },
+                shared: Shared {
+                    bytes: vec![0; bytes],
+                    state: vec![0; bytes],
+                    races: RaceTable::new(races),
+                },
+                order: Order {
+                    block: 0,
+                    time: 1,
+                    all_time: 0,
+                    warp_times: None,
+                    known: Known::new(),
+                },
                 live: 0,
                 live_warps: 0,
                 barriers: vec![Gathering::default(); 16],
                 released: Vec::new(),
             },
-            warps: (0..machine.threads.div_ceil(WARP as u32)).map(|w| Warp::new(machine, w)).collect(),
+            warps: (0..machine.threads.div_ceil(WARP as u32))
+                .map(|w| Warp::new(machine, w))
+                .collect(),
         }
     }
 
@@ -148,7 +160,8 @@ impl Block {
         common.index = index;
         common.shared.state.fill(0);
         common.shared.races.clear();
-        common.order = Order { block: index, time: 1, all_time: 0, warp_times: None, known: Known::new() };
+        common.order =
+            Order { block: index, time: 1, all_time: 0, warp_times: None, known: Known::new() };
         common.live = machine.threads;
         common.live_warps = ((1u64 << self.warps.len()) - 1) as u32;
         common.barriers.fill(Gathering::default());
@@ -171,7 +184,8 @@ impl Block {
                 progress += TURN - left;
                 let threads = std::mem::take(&mut warp.thread_instructions);
                 if !machine.count(TURN - left, threads) {
-                    let (pc, mask) = warp.splits.iter().next().map_or((0, 1), |(_, s)| (s.pc, s.mask));
+                    let (pc, mask) =
+                        warp.splits.iter().next().map_or((0, 1), |(_, s)| (s.pc, s.mask));
                     let most = machine.options.max_instructions;
                     let message = format!("the launch executes more than {most} instructions");
                     return Err(warp.fault(
@@ -215,14 +229,28 @@ impl Block {
                             "lanes {missing:#010x} are named by the mask and never come to this instruction (the mask is \
                              {members:#010x}, lanes {mask:#010x} are there)"
                         );
-                        return warp.fault(machine, common, FaultKind::InactiveLane, message, pc, mask);
+                        return warp.fault(
+                            machine,
+                            common,
+                            FaultKind::InactiveLane,
+                            message,
+                            pc,
+                            mask,
+                        );
                     }
                     State::Gathering => {
                         let message = format!(
                             "only lanes {mask:#010x} of the warp's {:#010x} come to this barrier together",
                             warp.live
                         );
-                        return warp.fault(machine, common, FaultKind::DivergentBarrier, message, pc, mask);
+                        return warp.fault(
+                            machine,
+                            common,
+                            FaultKind::DivergentBarrier,
+                            message,
+                            pc,
+                            mask,
+                        );
                     }
                     State::Barrier => barrier = barrier.or(Some((warp, pc, mask))),
                     _ => {}
@@ -279,9 +307,17 @@ impl Warp {
             return self.arrive(machine, common, barrier, &[(index, mask)], pc);
         }
         if active != mask {
-            let message =
-                format!("the guard lets only lanes {active:#010x} of {mask:#010x} execute the barrier");
-            return Err(self.fault(machine, common, FaultKind::DivergentBarrier, message, pc, active));
+            let message = format!(
+                "the guard lets only lanes {active:#010x} of {mask:#010x} execute the barrier"
+            );
+            return Err(self.fault(
+                machine,
+                common,
+                FaultKind::DivergentBarrier,
+                message,
+                pc,
+                active,
+            ));
         }
         self.splits.set_state(index, State::Gathering);
         self.gather(machine, common)
@@ -325,7 +361,8 @@ impl Warp {
         let reduces = !matches!(barrier.kind, BarrierKind::Sync | BarrierKind::Arrive);
         let at = usize::from(reduces);
         let id = self.word(machine, instruction.inputs[at])[first];
-        let wanted = if barrier.counted { self.word(machine, instruction.inputs[at + 1])[first] } else { 0 };
+        let wanted =
+            if barrier.counted { self.word(machine, instruction.inputs[at + 1])[first] } else { 0 };
         let wrong = |this: &Self, message: String| {
             Err(this.fault(machine, common, FaultKind::DivergentBarrier, message, pc, active))
         };
@@ -333,14 +370,19 @@ impl Warp {
             return wrong(self, format!("there is no barrier {id}; they are numbered 0 to 15"));
         }
         if barrier.counted && (wanted == 0 || !wanted.is_multiple_of(32)) {
-            return wrong(self, format!("a barrier waits for a multiple of 32 threads, not for {wanted}"));
+            return wrong(
+                self,
+                format!("a barrier waits for a multiple of 32 threads, not for {wanted}"),
+            );
         }
         let state = &common.barriers[id as usize];
         if state.threads > 0 && state.wanted != wanted {
             let before = state.wanted;
             return wrong(
                 self,
-                format!("barrier {id} waits for {wanted} threads here and for {before} elsewhere (0: all)"),
+                format!(
+                    "barrier {id} waits for {wanted} threads here and for {before} elsewhere (0: all)"
+                ),
             );
         }
         let state = &mut common.barriers[id as usize];
@@ -364,7 +406,13 @@ impl Warp {
             } else {
                 self.splits.set_state(split, State::Barrier);
                 state.receives |= 1 << self.index;
-                state.waiting.push(Waiting { warp: self.index, split: split as u32, mask, pc, result: 0 });
+                state.waiting.push(Waiting {
+                    warp: self.index,
+                    split: split as u32,
+                    mask,
+                    pc,
+                    result: 0,
+                });
             }
         }
         common.complete(machine, id as usize);
@@ -379,13 +427,17 @@ impl Common {
         if state.threads == 0 {
             return;
         }
-        let there =
-            if state.wanted == 0 { state.threads >= self.live } else { state.counted >= state.wanted };
+        let there = if state.wanted == 0 {
+            state.threads >= self.live
+        } else {
+            state.counted >= state.wanted
+        };
         if !there {
             return;
         }
         let state = std::mem::take(&mut self.barriers[id]);
-        let everyone = state.came & self.live_warps == self.live_warps && state.threads >= self.live;
+        let everyone =
+            state.came & self.live_warps == self.live_warps && state.threads >= self.live;
         let everyone = everyone && state.receives == state.came;
         self.order.meet(state.came, state.receives, everyone);
         for waiting in state.waiting {
@@ -429,14 +481,19 @@ pub(crate) fn ordered<'a>(
         }
         let (other, other_lane) = (before.thread() / WARP as u32, before.thread() as usize % WARP);
         if other == warp {
-            before.time <= full_time || lane_times.is_some_and(|times| before.time <= times[lane][other_lane])
+            before.time <= full_time
+                || lane_times.is_some_and(|times| before.time <= times[lane][other_lane])
         } else {
-            order.warp_times.as_ref().is_some_and(|times| before.time <= times[warp as usize][other as usize])
+            order
+                .warp_times
+                .as_ref()
+                .is_some_and(|times| before.time <= times[warp as usize][other as usize])
         }
     }
 }
 
 fn knows(order: &Order, before: Entry) -> bool {
-    let until = |who: u32| order.known.get(&(before.block, who)).is_some_and(|&time| before.time <= time);
+    let until =
+        |who: u32| order.known.get(&(before.block, who)).is_some_and(|&time| before.time <= time);
     until(u32::MAX) || until(before.thread() / WARP as u32)
 }

@@ -50,9 +50,12 @@ impl Warp {
                 let cut = if *bits == 64 { u64::MAX } else { (1 << bits) - 1 };
                 let mut result = [0; WARP];
                 for lane in lanes(active) {
-                    result[lane] =
-                        scalar.evaluate([inputs[0][lane], inputs[1][lane], inputs[2][lane], inputs[3][lane]])
-                            & cut;
+                    result[lane] = scalar.evaluate([
+                        inputs[0][lane],
+                        inputs[1][lane],
+                        inputs[2][lane],
+                        inputs[3][lane],
+                    ]) & cut;
                 }
                 self.set_any(i.outputs[0], active, &result);
             }
@@ -78,7 +81,8 @@ impl Warp {
                     }
                     self.set_word(i.outputs[0], active, &result);
                 } else {
-                    let (a, b) = (self.double(machine, i.inputs[0]), self.double(machine, i.inputs[1]));
+                    let (a, b) =
+                        (self.double(machine, i.inputs[0]), self.double(machine, i.inputs[1]));
                     let mut result = [0; WARP];
                     for lane in 0..WARP {
                         result[lane] = if p >> lane & 1 == 1 { a[lane] } else { b[lane] };
@@ -128,7 +132,9 @@ impl Warp {
                 };
                 self.set_predicate(i.outputs[0], active, if *negate { !value } else { value });
             }
-            Op::Carry { subtract, uses, sets } => self.carry(machine, i, active, *subtract, *uses, *sets),
+            Op::Carry { subtract, uses, sets } => {
+                self.carry(machine, i, active, *subtract, *uses, *sets)
+            }
             Op::MultiplyCarry { high, signed, uses, sets } => {
                 self.multiply_carry(machine, i, active, (*high, *signed), *uses, *sets);
             }
@@ -172,11 +178,15 @@ impl Warp {
             Op::CommitAsync => self.copies.commit(active),
             Op::WaitAsync(groups) => self.wait_async(machine, common, *groups, pc, active)?,
             Op::ToGeneric(space) => {
-                let row = self.any(machine, i.inputs[0]).map(|address| address.wrapping_add(window(*space)));
+                let row = self
+                    .any(machine, i.inputs[0])
+                    .map(|address| address.wrapping_add(window(*space)));
                 self.set_any(i.outputs[0], active, &row);
             }
             Op::FromGeneric(space) => {
-                let row = self.any(machine, i.inputs[0]).map(|address| address.wrapping_sub(window(*space)));
+                let row = self
+                    .any(machine, i.inputs[0])
+                    .map(|address| address.wrapping_sub(window(*space)));
                 self.set_any(i.outputs[0], active, &row);
             }
             Op::IsSpace(space) => {
@@ -203,8 +213,11 @@ impl Warp {
                 }
                 for lane in lanes(active) {
                     let Some(&target) = targets.get(row[lane] as usize) else {
-                        let message =
-                            format!("the index {} is beyond the {} targets", row[lane], targets.len());
+                        let message = format!(
+                            "the index {} is beyond the {} targets",
+                            row[lane],
+                            targets.len()
+                        );
                         let kind = FaultKind::OutOfBounds(Space::Const);
                         return Err(self.fault(machine, common, kind, message, pc, 1 << lane));
                     };
@@ -232,7 +245,14 @@ impl Warp {
                 return Ok(Next::Choose);
             }
             Op::Trap(message) => {
-                return Err(self.fault(machine, common, FaultKind::Trap, (*message).to_owned(), pc, active));
+                return Err(self.fault(
+                    machine,
+                    common,
+                    FaultKind::Trap,
+                    (*message).to_owned(),
+                    pc,
+                    active,
+                ));
             }
             Op::Barrier(barrier) => {
                 self.barrier(machine, common, *barrier, index, pc, (mask, active))?;
@@ -249,7 +269,9 @@ impl Warp {
             | Op::MoveMatrix
             | Op::Matrix(_)
             | Op::Fragment(_)
-            | Op::FragmentProduct(..) => return self.together(machine, common, i, index, pc, (mask, active)),
+            | Op::FragmentProduct(..) => {
+                return self.together(machine, common, i, index, pc, (mask, active));
+            }
             Op::ActiveMask => self.set_word(i.outputs[0], active, &[active; WARP]),
             Op::Fence { wide } => {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -345,7 +367,8 @@ impl Warp {
                 let (a, b) = (self.any(machine, i.inputs[0]), self.any(machine, i.inputs[1]));
                 let mut p = 0;
                 for lane in lanes(active) {
-                    let holds = float::compare(format, relation, unordered, flush, a[lane], b[lane]);
+                    let holds =
+                        float::compare(format, relation, unordered, flush, a[lane], b[lane]);
                     p |= u32::from(holds) << lane;
                 }
                 (p, !p)
@@ -437,7 +460,12 @@ impl Warp {
     }
 
     /// The rows of the inputs from `first` on, as 64 bits.
-    pub(crate) fn inputs(&self, machine: &Machine<'_>, i: &Instruction, first: usize) -> Vec<[u64; WARP]> {
+    pub(crate) fn inputs(
+        &self,
+        machine: &Machine<'_>,
+        i: &Instruction,
+        first: usize,
+    ) -> Vec<[u64; WARP]> {
         i.inputs[first..].iter().map(|&input| self.any(machine, input)).collect()
     }
 }

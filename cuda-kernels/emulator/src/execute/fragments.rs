@@ -39,8 +39,11 @@ impl Warp {
         let slots = fragment.registers * per;
         let base = self.addresses(machine, i.inputs[0], fragment.offset);
         let stride = *self.word(machine, i.inputs[1]);
-        let mut registers: Vec<Doubles> =
-            if fragment.store { self.inputs(machine, i, 2) } else { vec![[0; WARP]; fragment.registers] };
+        let mut registers: Vec<Doubles> = if fragment.store {
+            self.inputs(machine, i, 2)
+        } else {
+            vec![[0; WARP]; fragment.registers]
+        };
         let access = Access {
             space: fragment.space,
             bytes,
@@ -111,7 +114,8 @@ impl Warp {
         let mut results = vec![[0u64; WARP]; i.outputs.len()];
         for lane in 0..WARP {
             for slot in 0..slots {
-                results[slot / per][lane] |= c[(lane * slots + slot) % c.len()] << (bits * (slot % per));
+                results[slot / per][lane] |=
+                    c[(lane * slots + slot) % c.len()] << (bits * (slot % per));
             }
         }
         for (&output, row) in i.outputs.iter().zip(&results) {

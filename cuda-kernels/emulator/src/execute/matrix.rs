@@ -46,7 +46,8 @@ pub(crate) fn product(matrix: &Matrix, a: &[u64], b: &[u64], c: &mut [u64]) {
             let mut sums: Vec<i64> = c.iter().map(|&bits| i64::from(bits as u32 as i32)).collect();
             multiply(shape, &x, &y, &mut sums, |sum, x, y| sum + x * y);
             for (bits, sum) in c.iter_mut().zip(sums) {
-                let sum = if matrix.saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
+                let sum =
+                    if matrix.saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
                 *bits = u64::from(sum as u32);
             }
         }
@@ -62,9 +63,8 @@ pub(crate) fn product(matrix: &Matrix, a: &[u64], b: &[u64], c: &mut [u64]) {
             for (bits, sum) in c.iter_mut().zip(sums) {
                 *bits = match matrix.c {
                     Element::Float(F64) => double(sum),
-                    Element::Float(F16) => {
-                        F16.pack(F32.unpack(odd_single(sum).to_bits().into()), Rounding::NearestEven)
-                    }
+                    Element::Float(F16) => F16
+                        .pack(F32.unpack(odd_single(sum).to_bits().into()), Rounding::NearestEven),
                     _ => u64::from(single(sum as f32)),
                 };
             }
@@ -90,7 +90,9 @@ impl Warp {
                     _ => {
                         let message = "the row of a matrix is not in shared memory".to_owned();
                         let kind = FaultKind::OutOfBounds(Space::Shared);
-                        return Err(self.fault_at(machine, common, kind, message, pc, lane, *address));
+                        return Err(
+                            self.fault_at(machine, common, kind, message, pc, lane, *address)
+                        );
                     }
                 }
             }
@@ -114,7 +116,8 @@ impl Warp {
             let mut elements = [[0u16; 8]; 8];
             for (row, elements) in elements.iter_mut().enumerate() {
                 let lane = matrix * 8 + row;
-                let at = self.shared(machine, common, (addresses[lane], 16), READ, false, pc, lane)?;
+                let at =
+                    self.shared(machine, common, (addresses[lane], 16), READ, false, pc, lane)?;
                 for (column, element) in elements.iter_mut().enumerate() {
                     *element = take(&common.shared.bytes, at + column * 2, 2) as u16;
                 }
@@ -122,7 +125,11 @@ impl Warp {
             for (lane, word) in result.iter_mut().enumerate() {
                 let (row, column) = (lane / 4, lane % 4 * 2);
                 let pick = |column: usize| {
-                    u32::from(if transposed { elements[column][row] } else { elements[row][column] })
+                    u32::from(if transposed {
+                        elements[column][row]
+                    } else {
+                        elements[row][column]
+                    })
                 };
                 *word = pick(column) | pick(column + 1) << 16;
             }
@@ -149,7 +156,8 @@ impl Warp {
             let words = *self.word(machine, i.inputs[1 + matrix]);
             for row in 0..8 {
                 let lane = matrix * 8 + row;
-                let at = self.shared(machine, common, (addresses[lane], 16), WRITE, false, pc, lane)?;
+                let at =
+                    self.shared(machine, common, (addresses[lane], 16), WRITE, false, pc, lane)?;
                 for column in 0..8 {
                     let (r, c) = if transposed { (column, row) } else { (row, column) };
                     let half = words[r * 4 + c / 2] >> (16 * (c % 2)) & 0xffff;
@@ -179,7 +187,13 @@ impl Warp {
     }
 
     /// `mma.sync`; see `semantics::matrix` for the model.
-    pub(crate) fn matrix(&mut self, machine: &Machine<'_>, i: &Instruction, matrix: &Matrix, active: u32) {
+    pub(crate) fn matrix(
+        &mut self,
+        machine: &Machine<'_>,
+        i: &Instruction,
+        matrix: &Matrix,
+        active: u32,
+    ) {
         let shape = matrix.shape;
         let inputs = self.inputs(machine, i, 0);
         let is_double = matrix.c == Element::Float(F64);

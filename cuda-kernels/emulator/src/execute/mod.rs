@@ -118,7 +118,8 @@ impl Emulator {
                 "a block needs {shared_bytes} bytes of shared memory; there are {most}"
             )));
         }
-        let (parameters, regions, buffer_names) = arguments(kernel, launch, memory).map_err(invalid)?;
+        let (parameters, regions, buffer_names) =
+            arguments(kernel, launch, memory).map_err(invalid)?;
         let constants = program
             .constants
             .iter()
@@ -171,12 +172,16 @@ impl Emulator {
         let [x, y, z] = launch.block;
         let threads = u64::from(x) * u64::from(y) * u64::from(z);
         if x > 1024 || y > 1024 || z > 64 || threads > 1024 || threads == 0 {
-            return Err(format!("a block has 1 to 1024 threads (x, y ≤ 1024, z ≤ 64), not {x}×{y}×{z}"));
+            return Err(format!(
+                "a block has 1 to 1024 threads (x, y ≤ 1024, z ≤ 64), not {x}×{y}×{z}"
+            ));
         }
         let [gx, gy, gz] = launch.grid;
         let blocks = u64::from(gx) * u64::from(gy) * u64::from(gz);
         if gy > 65535 || gz > 65535 || blocks == 0 || blocks >= u64::from(u32::MAX) {
-            return Err(format!("a grid has 1 to 2^32 − 2 blocks (y, z ≤ 65535), not {gx}×{gy}×{gz}"));
+            return Err(format!(
+                "a grid has 1 to 2^32 − 2 blocks (y, z ≤ 65535), not {gx}×{gy}×{gz}"
+            ));
         }
         if let Some(required) = kernel.required_threads()
             && required != launch.block
@@ -205,7 +210,10 @@ fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Argume
     let wanted = kernel.parameters();
     if wanted.len() != launch.arguments.len() {
         let given = launch.arguments.len();
-        return Err(format!("the kernel has {} parameters and is given {given} arguments", wanted.len()));
+        return Err(format!(
+            "the kernel has {} parameters and is given {given} arguments",
+            wanted.len()
+        ));
     }
     let (mut bytes, mut regions, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut untagged = Vec::new();
@@ -218,7 +226,8 @@ fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Argume
                     return Err(format!("`{name}` has {size} bytes and is given {}", data.len()));
                 }
                 for word in data.chunks_exact(8) {
-                    let address = u64::from_le_bytes(word.try_into().expect("the chunk has 8 bytes"));
+                    let address =
+                        u64::from_le_bytes(word.try_into().expect("the chunk has 8 bytes"));
                     untagged.extend(memory.find(address));
                 }
                 bytes.extend_from_slice(data);
@@ -230,8 +239,10 @@ fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Argume
                         parameter.name, parameter.bytes
                     ));
                 }
-                let allocation =
-                    memory.range(*address, *size).map_err(|e| format!("the buffer `{name}`: {e}"))?.0;
+                let allocation = memory
+                    .range(*address, *size)
+                    .map_err(|e| format!("the buffer `{name}`: {e}"))?
+                    .0;
                 let index = memory.find(allocation.base).unwrap_or(0);
                 regions.push(Region {
                     allocation: index as u32,
@@ -254,7 +265,8 @@ fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Argume
         return Err("a launch has at most 65535 buffers".to_owned());
     }
     // Reads of bytes that no argument of this launch may write need not be recorded.
-    let written: Vec<(u64, u64)> = regions.iter().filter(|r| r.write).map(|r| (r.low, r.high)).collect();
+    let written: Vec<(u64, u64)> =
+        regions.iter().filter(|r| r.write).map(|r| (r.low, r.high)).collect();
     for region in &mut regions {
         let overlaps = written.iter().any(|&(low, high)| low < region.high && region.low < high);
         region.track = overlaps || untagged.contains(&(region.allocation as usize));
@@ -311,7 +323,9 @@ impl Machine<'_> {
             if self.stop.load(Relaxed) {
                 return;
             }
-            if open.is_empty() || open.len() < MOST_OPEN && self.next_block.load(Relaxed) < self.blocks() {
+            if open.is_empty()
+                || open.len() < MOST_OPEN && self.next_block.load(Relaxed) < self.blocks()
+            {
                 let index = self.next_block.fetch_add(1, Relaxed);
                 if index < self.blocks() {
                     let mut block = spare.pop().unwrap_or_else(|| Block::new(self));
@@ -337,7 +351,8 @@ impl Machine<'_> {
     /// Counts instructions; an error if there are too many.
     pub(crate) fn count(&self, warp: u64, thread: u64) -> bool {
         self.warp_instructions.fetch_add(warp, Relaxed);
-        self.thread_instructions.fetch_add(thread, Relaxed) + thread <= self.options.max_instructions
+        self.thread_instructions.fetch_add(thread, Relaxed) + thread
+            <= self.options.max_instructions
     }
 
     /// A fault of an instruction.

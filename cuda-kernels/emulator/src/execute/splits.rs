@@ -153,7 +153,8 @@ impl Splits {
                 let (first, second) = (self.all[a], self.all[b]);
                 if first.state == State::Ready
                     && second.state == State::Ready
-                    && (first.pc, first.parent, first.meet) == (second.pc, second.parent, second.meet)
+                    && (first.pc, first.parent, first.meet)
+                        == (second.pc, second.parent, second.meet)
                 {
                     self.all[a].mask |= second.mask;
                     self.set_state(b, State::Free);

@@ -35,13 +35,16 @@ impl Warp {
         };
         for lane in lanes(active) {
             if members[lane] >> lane & 1 == 0 {
-                let message = format!("the lane is not in the mask {:#010x} that it gives", members[lane]);
+                let message =
+                    format!("the lane is not in the mask {:#010x} that it gives", members[lane]);
                 return inactive(self, message, 1 << lane);
             }
             let gone = members[lane] & self.exist & !self.live;
             if gone != 0 {
-                let message =
-                    format!("the mask {:#010x} names lanes {gone:#010x}, which have exited", members[lane]);
+                let message = format!(
+                    "the mask {:#010x} names lanes {gone:#010x}, which have exited",
+                    members[lane]
+                );
                 return inactive(self, message, 1 << lane);
             }
             let cut = members[lane] & mask & !active;
@@ -109,7 +112,9 @@ impl Warp {
         let meet = self.splits.get(index).meet;
         self.splits.part(index, &ways, meet, self.live);
         for (group, here) in waiting {
-            let is_it = |split: &Split| split.state == State::Ready && (split.mask, split.pc) == (*here, pc);
+            let is_it = |split: &Split| {
+                split.state == State::Ready && (split.mask, split.pc) == (*here, pc)
+            };
             let at = self.splits.iter().find(|(_, split)| is_it(split)).map(|(at, _)| at);
             let at = at.expect("the split was parted into exactly these lanes");
             self.wait_for_members(machine, common, i, at, pc, *group)?;
@@ -288,7 +293,14 @@ impl Warp {
             let source = if inside { source } else { this };
             if active >> source & 1 == 0 {
                 let message = format!("the lane reads lane {source}, which does not take part");
-                return Err(self.fault(machine, common, FaultKind::InactiveLane, message, pc, 1 << lane));
+                return Err(self.fault(
+                    machine,
+                    common,
+                    FaultKind::InactiveLane,
+                    message,
+                    pc,
+                    1 << lane,
+                ));
             }
             row[lane] = values[source as usize];
             p |= u32::from(inside) << lane;

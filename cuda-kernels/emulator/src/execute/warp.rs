@@ -116,13 +116,16 @@ impl Warp {
 
     fn preset(&mut self, machine: &Machine<'_>, special: Special, operand: Operand, block: u32) {
         let first = self.index * WARP as u32;
-        let per_lane = |f: &dyn Fn(u32) -> u32| -> Words { std::array::from_fn(|lane| f(lane as u32)) };
+        let per_lane =
+            |f: &dyn Fn(u32) -> u32| -> Words { std::array::from_fn(|lane| f(lane as u32)) };
         let id = machine.block_id(block);
         let row = match special {
             Special::Tid(axis) => per_lane(&|lane| machine.thread_id(first + lane)[axis as usize]),
             Special::Ntid(axis) => [machine.block[axis as usize]; WARP],
             Special::Ctaid(axis) | Special::Clusterid(axis) => [id[axis as usize]; WARP],
-            Special::Nctaid(axis) | Special::Nclusterid(axis) => [machine.grid[axis as usize]; WARP],
+            Special::Nctaid(axis) | Special::Nclusterid(axis) => {
+                [machine.grid[axis as usize]; WARP]
+            }
             Special::Laneid => per_lane(&|lane| lane),
             Special::Warpid => [self.index; WARP],
             Special::Nwarpid => [machine.threads.div_ceil(WARP as u32); WARP],
@@ -154,7 +157,12 @@ impl Warp {
 
     /// Executes until all splits wait or have ended, or `budget` instructions are done; returns
     /// the rest of the budget.
-    pub(crate) fn run(&mut self, machine: &Machine<'_>, common: &mut Common, mut budget: u64) -> Result<u64> {
+    pub(crate) fn run(
+        &mut self,
+        machine: &Machine<'_>,
+        common: &mut Common,
+        mut budget: u64,
+    ) -> Result<u64> {
         let code = &machine.program.code[..];
         'choose: while budget > 0 {
             let Some(index) = self.splits.choose(self.clock) else { break };
@@ -201,13 +209,23 @@ impl Warp {
                         _ if active == 0 => pc += 1,
                         _ => {
                             self.splits.get(index).pc = pc;
-                            match self.execute(machine, common, instruction, index, pc, mask, active)? {
+                            match self.execute(
+                                machine,
+                                common,
+                                instruction,
+                                index,
+                                pc,
+                                mask,
+                                active,
+                            )? {
                                 Next::On => pc += 1,
                                 Next::Choose => continue 'choose,
                             }
                         }
                     }
-                    if pc == split.meet || self.splits.ready > 1 && machine.program.leaders[pc as usize] {
+                    if pc == split.meet
+                        || self.splits.ready > 1 && machine.program.leaders[pc as usize]
+                    {
                         self.splits.get(index).pc = pc;
                         if pc == split.meet {
                             break;
@@ -231,7 +249,9 @@ impl Warp {
         active: u32,
     ) -> Result<()> {
         let guard = instruction.guard.map(|(p, _)| (Operand::Predicate(p), mask));
-        for (operand, needed) in guard.into_iter().chain(instruction.inputs.iter().map(|&o| (o, active))) {
+        for (operand, needed) in
+            guard.into_iter().chain(instruction.inputs.iter().map(|&o| (o, active)))
+        {
             let Some(written) = self.written_lanes(operand) else { continue };
             let missing = needed & !*written;
             if missing != 0 {

@@ -53,11 +53,16 @@ impl Parser<'_> {
                                     break;
                                 }
                             }
-                            statements.push(Statement::Targets { name: word.to_owned(), labels, scope });
+                            statements.push(Statement::Targets {
+                                name: word.to_owned(),
+                                labels,
+                                scope,
+                            });
                         }
                         Token::Dotted(other @ ("callprototype" | "calltargets")) => {
-                            return self
-                                .error(format!("`.{other}`: calls through pointers are not supported"));
+                            return self.error(format!(
+                                "`.{other}`: calls through pointers are not supported"
+                            ));
                         }
                         _ => statements.push(Statement::Label(word.to_owned(), scope)),
                     }
@@ -98,7 +103,8 @@ impl Parser<'_> {
         self.next();
         let ty = match self.peek() {
             Token::Dotted(word @ ("v2" | "v4")) => {
-                return self.error(format!("registers that are vectors (`.{word}`) are not supported"));
+                return self
+                    .error(format!("registers that are vectors (`.{word}`) are not supported"));
             }
             Token::Dotted(word) => Type::named(word),
             _ => None,
@@ -131,7 +137,9 @@ impl Parser<'_> {
             let negated = self.eats('!');
             let name = self.word("a predicate")?;
             guard = match self.lookup(name) {
-                Some(Operand::Register(register)) if self.function.registers[register as usize] == 1 => {
+                Some(Operand::Register(register))
+                    if self.function.registers[register as usize] == 1 =>
+                {
                     Some((register, negated))
                 }
                 _ => return self.error(format!("`{name}` is no predicate")),
@@ -175,7 +183,8 @@ impl Parser<'_> {
                 // A variable's operand has consumed its offset.
                 let offset = self.offset()?;
                 if self.peek() == Token::Sign(',') {
-                    return self.error("addresses of several coordinates (tensors) are not supported");
+                    return self
+                        .error("addresses of several coordinates (tensors) are not supported");
                 }
                 self.sign(']')?;
                 return Ok(Operand::Address(Box::new(base), offset));

@@ -95,7 +95,11 @@ pub(crate) fn lex(text: &str) -> Result<Lexed<'_>, ParseError> {
             lexed.tokens.push(Placed { token, line, column });
         }
     }
-    lexed.tokens.push(Placed { token: Token::End, line: lexer.line, column: lexer.column(lexer.at) });
+    lexed.tokens.push(Placed {
+        token: Token::End,
+        line: lexer.line,
+        column: lexer.column(lexer.at),
+    });
     Ok(lexed)
 }
 
@@ -124,8 +128,11 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> &'a str {
         let rest = self.rest();
-        let length =
-            rest.char_indices().skip(1).find(|&(_, c)| !continues_word(c)).map_or(rest.len(), |(at, _)| at);
+        let length = rest
+            .char_indices()
+            .skip(1)
+            .find(|&(_, c)| !continues_word(c))
+            .map_or(rest.len(), |(at, _)| at);
         self.at += length;
         &rest[..length]
     }
@@ -140,7 +147,9 @@ impl<'a> Lexer<'a> {
         if c == '.' {
             let start = self.at + 1;
             if !self.text[start..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(self.error("a point is followed by the name of a directive or modifier"));
+                return Err(
+                    self.error("a point is followed by the name of a directive or modifier")
+                );
             }
             self.word();
             // `.L2::128B`, `.shared::cta`
@@ -193,7 +202,8 @@ impl<'a> Lexer<'a> {
                 .map(Token::Integer)
             }
         };
-        let token = parsed.ok_or_else(|| self.error(format!("`{word}` is no number of at most 64 bits")))?;
+        let token = parsed
+            .ok_or_else(|| self.error(format!("`{word}` is no number of at most 64 bits")))?;
         self.at += length;
         Ok(token)
     }
@@ -211,8 +221,9 @@ impl<'a> Lexer<'a> {
             }
             length += 1;
         }
-        let value: f64 =
-            rest[..length].parse().map_err(|_| self.error(format!("`{}` is no number", &rest[..length])))?;
+        let value: f64 = rest[..length]
+            .parse()
+            .map_err(|_| self.error(format!("`{}` is no number", &rest[..length])))?;
         self.at += length;
         Ok(Token::Double(value.to_bits()))
     }

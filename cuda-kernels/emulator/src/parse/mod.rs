@@ -28,7 +28,12 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    pub(crate) fn new(text: &str, line: u32, column: u32, message: impl Into<String>) -> ParseError {
+    pub(crate) fn new(
+        text: &str,
+        line: u32,
+        column: u32,
+        message: impl Into<String>,
+    ) -> ParseError {
         let source = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or("");
         let shown = source.chars().take(160).collect();
         ParseError { line, column, message: message.into(), shown }

@@ -3,7 +3,9 @@
 
 use super::ParseError;
 use super::lexer::{Placed, Token, lex};
-use super::syntax::{Function, Initial, Operand, RegisterId, Space, Tree, Type, Variable, VariableId};
+use super::syntax::{
+    Function, Initial, Operand, RegisterId, Space, Tree, Type, Variable, VariableId,
+};
 use std::collections::HashMap;
 
 /// Maximum number of registers of a function; a text that declares more is an error or an attack.
@@ -236,7 +238,9 @@ impl<'a> Parser<'a> {
             Token::Dotted("global") => self.module_variables(Space::Global, external),
             Token::Dotted("const") => self.module_variables(Space::Const, external),
             Token::Dotted("shared") => self.module_variables(Space::Shared, external),
-            Token::Dotted(other) => self.error(format!("the directive `.{other}` is not supported here")),
+            Token::Dotted(other) => {
+                self.error(format!("the directive `.{other}` is not supported here"))
+            }
             _ => self.wanted("a directive"),
         }
     }
@@ -247,8 +251,9 @@ impl<'a> Parser<'a> {
             if external {
                 if space != Space::Shared {
                     let name = &variable.name;
-                    return self
-                        .error(format!("`{name}` is defined in another module, and only one is loaded"));
+                    return self.error(format!(
+                        "`{name}` is defined in another module, and only one is loaded"
+                    ));
                 }
                 variable.dynamic = variable.bytes == 0;
             } else if variable.bytes == 0 {
@@ -301,7 +306,9 @@ impl<'a> Parser<'a> {
                 }
                 _ => match Type::named(word) {
                     Some(ty) if ty.bits() >= 8 => return Ok((align, (ty, vector))),
-                    _ => return self.error(format!("a variable of type `.{word}` is not supported")),
+                    _ => {
+                        return self.error(format!("a variable of type `.{word}` is not supported"));
+                    }
                 },
             }
         }
@@ -319,13 +326,15 @@ impl<'a> Parser<'a> {
         let element = ty.bytes() * vector;
         let mut count = 1u64;
         while self.eats('[') {
-            let extent = if self.peek() == Token::Sign(']') { 0 } else { self.integer("an extent")? };
+            let extent =
+                if self.peek() == Token::Sign(']') { 0 } else { self.integer("an extent")? };
             self.sign(']')?;
             count = count.saturating_mul(extent);
         }
         let bytes = count.saturating_mul(u64::from(element));
         if bytes > MOST_BYTES {
-            return self.error(format!("`{name}` has {bytes} bytes; at most {MOST_BYTES} are supported"));
+            return self
+                .error(format!("`{name}` has {bytes} bytes; at most {MOST_BYTES} are supported"));
         }
         let align = align.unwrap_or(element).max(ty.bytes());
         let mut initial = Vec::new();
@@ -386,7 +395,9 @@ impl<'a> Parser<'a> {
                 return Ok(());
             }
             (Token::Single(bits), Type::Float(64)) => f64::from(f32::from_bits(bits)).to_bits(),
-            (Token::Double(bits), Type::Float(32)) => u64::from((f64::from_bits(bits) as f32).to_bits()),
+            (Token::Double(bits), Type::Float(32)) => {
+                u64::from((f64::from_bits(bits) as f32).to_bits())
+            }
             (Token::Single(bits), _) => u64::from(bits),
             (Token::Double(bits), _) => bits,
             _ => {
@@ -452,7 +463,9 @@ impl<'a> Parser<'a> {
             self.function.body = Some(body);
         }
         let function = std::mem::replace(&mut self.function, blank("", 0, false));
-        if let Some(known) = self.tree.functions.iter_mut().find(|known| known.name == function.name) {
+        if let Some(known) =
+            self.tree.functions.iter_mut().find(|known| known.name == function.name)
+        {
             if known.body.is_some() && function.body.is_some() {
                 return self.error(format!("the function `{}` is defined twice", function.name));
             }
@@ -486,7 +499,9 @@ impl<'a> Parser<'a> {
                 _ => return self.wanted("`.param` or `.reg`"),
             };
             let mut align = None;
-            if let (Token::Dotted("align"), Token::Integer(value)) = (self.peek(), self.peek_after(1)) {
+            if let (Token::Dotted("align"), Token::Integer(value)) =
+                (self.peek(), self.peek_after(1))
+            {
                 self.next();
                 self.next();
                 align = u32::try_from(value).ok().filter(|a| a.is_power_of_two() && *a <= 4096);
@@ -568,7 +583,8 @@ impl<'a> Parser<'a> {
             let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
             for cut in name.len() - digits..name.len() {
                 let (prefix, number) = name.split_at(cut);
-                if let (Some(&(first, count)), Ok(number)) = (scope.ranges.get(prefix), number.parse::<u64>())
+                if let (Some(&(first, count)), Ok(number)) =
+                    (scope.ranges.get(prefix), number.parse::<u64>())
                     && number < count
                     && (cut + 1 == name.len() || !name[cut..].starts_with('0'))
                 {

@@ -258,7 +258,11 @@ impl Special {
     }
 
     pub(crate) fn bits(self) -> u32 {
-        if matches!(self, Special::Clock64 | Special::Globaltimer | Special::Gridid) { 64 } else { 32 }
+        if matches!(self, Special::Clock64 | Special::Globaltimer | Special::Gridid) {
+            64
+        } else {
+            32
+        }
     }
 }
 

@@ -138,7 +138,11 @@ impl fmt::Display for Fault {
         }
         if let Some(other) = &self.other {
             let what = if other.writes { "write" } else { "read" };
-            write!(f, "\n  the other access is a {what} at PTX line {}: {}", other.line, other.text)?;
+            write!(
+                f,
+                "\n  the other access is a {what} at PTX line {}: {}",
+                other.line, other.text
+            )?;
             write!(f, "\n      block {}, thread {}", triple(other.block), triple(other.thread))?;
         }
         Ok(())

@@ -67,7 +67,12 @@ pub(crate) type Conflict = (Entry, bool);
 
 impl Cell {
     #[inline(always)]
-    fn access(&mut self, now: Entry, writes: bool, ordered: &impl Fn(Entry) -> bool) -> Option<Conflict> {
+    fn access(
+        &mut self,
+        now: Entry,
+        writes: bool,
+        ordered: &impl Fn(Entry) -> bool,
+    ) -> Option<Conflict> {
         let clashes = |before: Entry| {
             before.time != 0
                 && !before.same_thread(now)
@@ -94,7 +99,10 @@ impl Cell {
                 return None;
             }
             *self = Cell { write: now, reads: [Entry::default(); 2] };
-        } else if self.reads[0].time == 0 || self.reads[0].same_thread(now) || ordered(self.reads[0]) {
+        } else if self.reads[0].time == 0
+            || self.reads[0].same_thread(now)
+            || ordered(self.reads[0])
+        {
             // Among reads of equal time, the weak one is kept.
             if !(now.strong() && !self.reads[0].strong() && self.reads[0].time == now.time) {
                 self.reads[0] = now;

@@ -74,8 +74,11 @@ impl Conversion {
     fn of_integer(self, value: i128) -> u64 {
         match self.to {
             Kind::Signed(width) | Kind::Unsigned(width) => {
-                let value =
-                    if self.saturate { value.clamp(self.least(width), self.most(width)) } else { value };
+                let value = if self.saturate {
+                    value.clamp(self.least(width), self.most(width))
+                } else {
+                    value
+                };
                 match self.to {
                     Kind::Signed(_) => extend(value as u64, width) as u64,
                     _ => low(value as u64, width),
@@ -107,12 +110,13 @@ impl Conversion {
                 }
             }
             Number::Finite(value) => {
-                let magnitude =
-                    if value.exponent > 0 && value.mantissa.leading_zeros() as i32 <= value.exponent {
-                        i128::MAX
-                    } else {
-                        value.rounded(0, self.rounding).min(i128::MAX as u128) as i128
-                    };
+                let magnitude = if value.exponent > 0
+                    && value.mantissa.leading_zeros() as i32 <= value.exponent
+                {
+                    i128::MAX
+                } else {
+                    value.rounded(0, self.rounding).min(i128::MAX as u128) as i128
+                };
                 let signed = if value.negative { -magnitude } else { magnitude };
                 signed.clamp(self.least(width), self.most(width))
             }
@@ -239,8 +243,9 @@ mod tests {
 
     #[test]
     fn integers_from_floats() {
-        let f32_to =
-            |to, rounding, value: f32| convert(to, Kind::Float(F32), rounding, value.to_bits().into());
+        let f32_to = |to, rounding, value: f32| {
+            convert(to, Kind::Float(F32), rounding, value.to_bits().into())
+        };
         assert_eq!(f32_to(Kind::Signed(32), Rounding::Zero, -1.9) as i64, -1);
         assert_eq!(f32_to(Kind::Signed(32), Rounding::NearestEven, 2.5), 2);
         assert_eq!(f32_to(Kind::Signed(32), Rounding::Up, 2.1), 3);
@@ -257,7 +262,8 @@ mod tests {
 
     #[test]
     fn whole_numbers_as_floats() {
-        let conversion = Conversion { whole: true, ..Conversion::new(Kind::Float(F32), Kind::Float(F32)) };
+        let conversion =
+            Conversion { whole: true, ..Conversion::new(Kind::Float(F32), Kind::Float(F32)) };
         let round = |value: f32| f32::from_bits(conversion.evaluate(value.to_bits().into()) as u32);
         assert_eq!(round(0.5).to_bits(), 0);
         assert_eq!(round(-0.5).to_bits(), 0x8000_0000);

@@ -110,7 +110,9 @@ impl Format {
     pub(crate) fn pack(self, number: Number, rounding: Rounding) -> u64 {
         let value = match number {
             Number::NaN => return self.nan(),
-            Number::Infinite(negative) => return self.infinity() | if negative { self.sign() } else { 0 },
+            Number::Infinite(negative) => {
+                return self.infinity() | if negative { self.sign() } else { 0 };
+            }
             Number::Finite(value) => value,
         };
         let sign = if value.negative { self.sign() } else { 0 };
@@ -207,7 +209,12 @@ impl Exact {
             Exact { mantissa: large.mantissa - taken, sticky: lost || large.sticky, ..large }
         } else {
             // Equal exponents, so nothing was lost.
-            Exact { negative: small.negative, mantissa: taken - large.mantissa, sticky: false, ..large }
+            Exact {
+                negative: small.negative,
+                mantissa: taken - large.mantissa,
+                sticky: false,
+                ..large
+            }
         }
     }
 
@@ -285,7 +292,11 @@ impl Number {
             (Number::NaN, _) | (_, Number::NaN) => Number::NaN,
             (Number::Infinite(_), Number::Infinite(_)) => Number::Infinite(negative),
             (Number::Infinite(_), Number::Finite(a)) | (Number::Finite(a), Number::Infinite(_)) => {
-                if a.mantissa == 0 { Number::NaN } else { Number::Infinite(negative) }
+                if a.mantissa == 0 {
+                    Number::NaN
+                } else {
+                    Number::Infinite(negative)
+                }
             }
             (Number::Finite(a), Number::Finite(b)) => Number::Finite(a.times(b)),
         }

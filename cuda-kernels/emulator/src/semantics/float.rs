@@ -345,7 +345,11 @@ mod tests {
             let middle = if high.is_infinite() { 65520.0 } else { (low + high) / 2.0 };
             for value in [middle, middle.next_up(), middle.next_down()] {
                 for value in [value, -value] {
-                    assert_eq!(narrow16(value), u32::from(half::f16::from_f32(value).to_bits()), "{value:e}");
+                    assert_eq!(
+                        narrow16(value),
+                        u32::from(half::f16::from_f32(value).to_bits()),
+                        "{value:e}"
+                    );
                     let exact = F16.pack(F32.unpack(value.to_bits().into()), Rounding::NearestEven);
                     assert_eq!(u64::from(narrow16(value)), exact, "{value:e}");
                 }

@@ -36,7 +36,8 @@ division!(divide64, remainder64, i64, u64);
 pub(crate) fn extract(value: u64, position: u32, length: u32, width: u32, signed: bool) -> u64 {
     let (position, length) = (position & 0xff, length & 0xff);
     let most = width - 1;
-    let sign = if !signed || length == 0 { 0 } else { value >> (position + length - 1).min(most) & 1 };
+    let sign =
+        if !signed || length == 0 { 0 } else { value >> (position + length - 1).min(most) & 1 };
     let mut result = 0;
     for bit in 0..width {
         let source = position + bit;
@@ -139,7 +140,8 @@ pub(crate) fn dot4(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u3
         let byte = (word >> (8 * at)) as u8;
         if signed { i32::from(byte as i8) } else { i32::from(byte) }
     };
-    (0..4).fold(c, |sum, at| sum.wrapping_add((byte(a, at, a_signed) * byte(b, at, b_signed)) as u32))
+    (0..4)
+        .fold(c, |sum, at| sum.wrapping_add((byte(a, at, a_signed) * byte(b, at, b_signed)) as u32))
 }
 
 /// `dp2a`: dot product of two halves of `a` with two bytes of `b`, added to `c`.

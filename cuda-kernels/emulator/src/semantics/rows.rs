@@ -2,7 +2,8 @@
 //! for a warp, and rustc vectorises the loop over lanes.
 
 use super::float::{
-    Relation, add_brain, add16, double, flush32, fma_brain, fma16, fma32, halves, mul_brain, mul16, single,
+    Relation, add_brain, add16, double, flush32, fma_brain, fma16, fma32, halves, mul_brain, mul16,
+    single,
 };
 use super::integer::{divide16, divide32, divide64, remainder16, remainder32, remainder64};
 use crate::parse::syntax::Type;
@@ -111,9 +112,13 @@ pub(crate) fn integer2(name: &str, ty: Type) -> Option<Rows> {
         ("mul.lo", 64) => d2!(|a, b| a.wrapping_mul(b)),
         ("mul.hi", 16) if signed => w2!(|a, b| (s16(a) * s16(b)) as u32 >> 16),
         ("mul.hi", 16) => w2!(|a, b| a.wrapping_mul(b) >> 16),
-        ("mul.hi", 32) if signed => w2!(|a, b| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32),
+        ("mul.hi", 32) if signed => {
+            w2!(|a, b| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32)
+        }
         ("mul.hi", 32) => w2!(|a, b| (u64::from(a) * u64::from(b) >> 32) as u32),
-        ("mul.hi", 64) if signed => d2!(|a, b| (i128::from(a as i64) * i128::from(b as i64) >> 64) as u64),
+        ("mul.hi", 64) if signed => {
+            d2!(|a, b| (i128::from(a as i64) * i128::from(b as i64) >> 64) as u64)
+        }
         ("mul.hi", 64) => d2!(|a, b| (u128::from(a) * u128::from(b) >> 64) as u64),
         ("mul.wide", 16) if signed => w2!(|a, b| (s16(a) * s16(b)) as u32),
         ("mul.wide", 16) => w2!(|a, b| a.wrapping_mul(b)),
@@ -202,24 +207,31 @@ pub(crate) fn integer3(name: &str, ty: Type) -> Option<Rows> {
         }
         ("mad.hi", 16) => w3!(|a, b, c| (a.wrapping_mul(b) >> 16).wrapping_add(c) & 0xffff),
         ("mad.hi", 32) if signed => {
-            w3!(|a, b, c| ((i64::from(a as i32) * i64::from(b as i32) >> 32) as u32).wrapping_add(c))
+            w3!(|a, b, c| ((i64::from(a as i32) * i64::from(b as i32) >> 32) as u32)
+                .wrapping_add(c))
         }
-        ("mad.hi", 32) => w3!(|a, b, c| ((u64::from(a) * u64::from(b) >> 32) as u32).wrapping_add(c)),
+        ("mad.hi", 32) => {
+            w3!(|a, b, c| ((u64::from(a) * u64::from(b) >> 32) as u32).wrapping_add(c))
+        }
         ("mad.hi.sat", 32) if signed => w3!(|a, b, c| {
             let high = (i64::from(a as i32) * i64::from(b as i32) >> 32) as i32;
             high.saturating_add(c as i32) as u32
         }),
         ("mad.hi", 64) if signed => {
-            d3!(|a, b, c| ((i128::from(a as i64) * i128::from(b as i64) >> 64) as u64).wrapping_add(c))
+            d3!(|a, b, c| ((i128::from(a as i64) * i128::from(b as i64) >> 64) as u64)
+                .wrapping_add(c))
         }
-        ("mad.hi", 64) => d3!(|a, b, c| ((u128::from(a) * u128::from(b) >> 64) as u64).wrapping_add(c)),
+        ("mad.hi", 64) => {
+            d3!(|a, b, c| ((u128::from(a) * u128::from(b) >> 64) as u64).wrapping_add(c))
+        }
         ("mad.wide", 16) if signed => w3!(|a, b, c| ((s16(a) * s16(b)) as u32).wrapping_add(c)),
         ("mad.wide", 16) => w3!(|a, b, c| a.wrapping_mul(b).wrapping_add(c)),
         ("mad.wide", 32) if signed => row!(WWDToD, 0u64, |a: u32, b: u32, c: u64| {
             ((i64::from(a as i32) * i64::from(b as i32)) as u64).wrapping_add(c)
         }),
         ("mad.wide", 32) => {
-            row!(WWDToD, 0u64, |a: u32, b: u32, c: u64| (u64::from(a) * u64::from(b)).wrapping_add(c))
+            row!(WWDToD, 0u64, |a: u32, b: u32, c: u64| (u64::from(a) * u64::from(b))
+                .wrapping_add(c))
         }
         ("sad", 16) if signed => w3!(|a, b, c| s16(a).abs_diff(s16(b)).wrapping_add(c) & 0xffff),
         ("sad", 32) if signed => w3!(|a, b, c| (a as i32).abs_diff(b as i32).wrapping_add(c)),
@@ -236,11 +248,17 @@ pub(crate) fn integer3(name: &str, ty: Type) -> Option<Rows> {
 pub(crate) fn float(name: &str, ty: Type, flush: bool) -> Option<Rows> {
     Some(match (name, ty, flush) {
         ("add", Type::Float(32), false) => w2!(|a, b| single(f(a) + f(b))),
-        ("add", Type::Float(32), true) => w2!(|a, b| flush32(single(f(flush32(a)) + f(flush32(b))))),
+        ("add", Type::Float(32), true) => {
+            w2!(|a, b| flush32(single(f(flush32(a)) + f(flush32(b)))))
+        }
         ("sub", Type::Float(32), false) => w2!(|a, b| single(f(a) - f(b))),
-        ("sub", Type::Float(32), true) => w2!(|a, b| flush32(single(f(flush32(a)) - f(flush32(b))))),
+        ("sub", Type::Float(32), true) => {
+            w2!(|a, b| flush32(single(f(flush32(a)) - f(flush32(b)))))
+        }
         ("mul", Type::Float(32), false) => w2!(|a, b| single(f(a) * f(b))),
-        ("mul", Type::Float(32), true) => w2!(|a, b| flush32(single(f(flush32(a)) * f(flush32(b))))),
+        ("mul", Type::Float(32), true) => {
+            w2!(|a, b| flush32(single(f(flush32(a)) * f(flush32(b)))))
+        }
         ("fma", Type::Float(32), false) => w3!(|a, b, c| fma32(a, b, c)),
         ("fma", Type::Float(32), true) => {
             w3!(|a, b, c| flush32(fma32(flush32(a), flush32(b), flush32(c))))
@@ -280,11 +298,15 @@ pub(crate) fn float(name: &str, ty: Type, flush: bool) -> Option<Rows> {
         ("fma", Type::Brain, false) => w3!(|a, b, c| fma_brain(a, b, c)),
         ("add", Type::HalfPair, false) => w2!(|a, b| halves(a, b, 0, |a, b, _| add16(a, b))),
         ("mul", Type::HalfPair, false) => w2!(|a, b| halves(a, b, 0, |a, b, _| mul16(a, b))),
-        ("sub", Type::HalfPair, false) => w2!(|a, b| halves(a, b, 0, |a, b, _| add16(a, b ^ 0x8000))),
+        ("sub", Type::HalfPair, false) => {
+            w2!(|a, b| halves(a, b, 0, |a, b, _| add16(a, b ^ 0x8000)))
+        }
         ("fma", Type::HalfPair, false) => w3!(|a, b, c| halves(a, b, c, fma16)),
         ("add", Type::BrainPair, false) => w2!(|a, b| halves(a, b, 0, |a, b, _| add_brain(a, b))),
         ("mul", Type::BrainPair, false) => w2!(|a, b| halves(a, b, 0, |a, b, _| mul_brain(a, b))),
-        ("sub", Type::BrainPair, false) => w2!(|a, b| halves(a, b, 0, |a, b, _| add_brain(a, b ^ 0x8000))),
+        ("sub", Type::BrainPair, false) => {
+            w2!(|a, b| halves(a, b, 0, |a, b, _| add_brain(a, b ^ 0x8000)))
+        }
         ("fma", Type::BrainPair, false) => w3!(|a, b, c| halves(a, b, c, fma_brain)),
         _ => return None,
     })
@@ -311,7 +333,9 @@ pub(crate) fn convert(to: Type, from: Type) -> Option<Rows> {
     Some(match (to, from) {
         (Signed(64), Signed(32)) => row!(WToD, 0u64, |a: u32| a as i32 as i64 as u64),
         (Signed(64) | Unsigned(64), Unsigned(32)) => row!(WToD, 0u64, |a: u32| u64::from(a)),
-        (Unsigned(32) | Signed(32), Unsigned(64) | Signed(64)) => row!(DToW, 0u32, |a: u64| a as u32),
+        (Unsigned(32) | Signed(32), Unsigned(64) | Signed(64)) => {
+            row!(DToW, 0u32, |a: u64| a as u32)
+        }
         (Float(32), Signed(32)) => w1!(|a| (a as i32 as f32).to_bits()),
         (Float(32), Unsigned(32)) => w1!(|a| (a as f32).to_bits()),
         (Float(32), Float(16)) => w1!(|a| single(super::float::widen16(a))),
@@ -469,8 +493,12 @@ mod tests {
         ("abs", Operation::Absolute),
     ];
 
-    const FORMATS: [(Type, Format); 4] =
-        [(Type::Float(16), F16), (Type::Brain, BF16), (Type::Float(32), F32), (Type::Float(64), F64)];
+    const FORMATS: [(Type, Format); 4] = [
+        (Type::Float(16), F16),
+        (Type::Brain, BF16),
+        (Type::Float(32), F32),
+        (Type::Float(64), F64),
+    ];
 
     const TYPES: [Type; 12] = [
         Type::Signed(8),

@@ -103,11 +103,14 @@ impl Scalar {
             }
             Scalar::WidenPair(conversion) => {
                 let (from, to) = (conversion.from.bits(), conversion.to.bits());
-                let part =
-                    |at: u32| conversion.evaluate(a >> (at * from) & ((1 << from) - 1)) & ((1 << to) - 1);
+                let part = |at: u32| {
+                    conversion.evaluate(a >> (at * from) & ((1 << from) - 1)) & ((1 << to) - 1)
+                };
                 part(0) | part(1) << to
             }
-            Scalar::Approximate(function, format, flush) => approximate::evaluate(function, format, flush, a),
+            Scalar::Approximate(function, format, flush) => {
+                approximate::evaluate(function, format, flush, a)
+            }
             Scalar::ApproximatePair(function, format) => {
                 pair(&|a, _, _| approximate::evaluate(function, format, false, a.into()))
             }
@@ -144,7 +147,8 @@ impl Scalar {
             }
             Scalar::HalvesInteger(operation) => pair(&|a, b, _| {
                 let (p, q) = (a as u16 as i16, b as u16 as i16);
-                let signed = |value: i16, relu: bool| if relu { value.max(0) as u16 } else { value as u16 };
+                let signed =
+                    |value: i16, relu: bool| if relu { value.max(0) as u16 } else { value as u16 };
                 u64::from(match operation {
                     HalvesInteger::Add => (a as u16).wrapping_add(b as u16),
                     HalvesInteger::Minimum { signed: true, relu } => signed(p.min(q), relu),
@@ -167,8 +171,9 @@ impl Scalar {
                 } else {
                     (0, (1i64 << width) - 1)
                 };
-                let clamp =
-                    |value: u32| (i64::from(value as i32).clamp(least, most) as u64) & ((1 << width) - 1);
+                let clamp = |value: u32| {
+                    (i64::from(value as i32).clamp(least, most) as u64) & ((1 << width) - 1)
+                };
                 let above = if third { c << (2 * width) } else { 0 };
                 (above | clamp(x) << width | clamp(y)) & 0xffff_ffff
             }

@@ -54,7 +54,8 @@ fn numbers(text: &str) -> [u32; 3] {
 pub fn parse(text: &str) -> Vec<Case> {
     let (mut cases, mut case) = (Vec::<Case>::new(), Case::default());
     for (number, line) in text.lines().enumerate() {
-        if let Some((_, kinds)) = line.split_once("; // fault: ").or_else(|| line.split_once(";  // fault: "))
+        if let Some((_, kinds)) =
+            line.split_once("; // fault: ").or_else(|| line.split_once(";  // fault: "))
         {
             let kinds = kinds.split_whitespace().map(str::to_string).collect();
             cases.last_mut().expect("a kernel before").guilty.insert(number as u32 + 1, kinds);
@@ -93,7 +94,8 @@ impl Case {
                 let mut number = (access != Access::Write).then_some(0);
                 let (mut offset, mut expects, mut makes) = (None, None, None);
                 while let Some(key) = words.next() {
-                    let mut value = || words.next().and_then(|w| w.parse::<u64>().ok()).expect("a number");
+                    let mut value =
+                        || words.next().and_then(|w| w.parse::<u64>().ok()).expect("a number");
                     match key {
                         "unset" => number = None,
                         "=" => number = Some(value() as u32),
@@ -130,7 +132,9 @@ impl Case {
                         "extra" => self.arguments.push(Given::Bytes(vec![0; 4])),
                         "grid" => self.grid = numbers(words.next().expect("numbers")),
                         "block" => self.block = numbers(words.next().expect("numbers")),
-                        "shared" => self.shared = words.next().and_then(|w| w.parse().ok()).expect("bytes"),
+                        "shared" => {
+                            self.shared = words.next().and_then(|w| w.parse().ok()).expect("bytes")
+                        }
                         other => panic!("unknown word {other}"),
                     }
                 }
@@ -155,14 +159,16 @@ impl Case {
     fn launch(&self, module: &Module, world: &mut World) -> Result<(), Box<Fault>> {
         let arguments = self.arguments.iter().map(|given| match given {
             Given::Bytes(bytes) => Argument::Bytes(bytes.clone()),
-            Given::Buffer { name, bytes, access, word, offset, expects, makes } => Argument::Buffer {
-                address: self.place(world, name, *bytes, *offset, *word),
-                bytes: *bytes as u64,
-                name: name.clone(),
-                access: *access,
-                expects: *expects,
-                makes: *makes,
-            },
+            Given::Buffer { name, bytes, access, word, offset, expects, makes } => {
+                Argument::Buffer {
+                    address: self.place(world, name, *bytes, *offset, *word),
+                    bytes: *bytes as u64,
+                    name: name.clone(),
+                    access: *access,
+                    expects: *expects,
+                    makes: *makes,
+                }
+            }
         });
         let launch = Launch {
             kernel: self.kernel.clone(),
@@ -190,9 +196,9 @@ impl Case {
         let place = match (offset, self.arena) {
             (Some(offset), Some(size)) => {
                 let World { memory, places } = world;
-                let start = places
-                    .entry("the arena".into())
-                    .or_insert_with(|| memory.allocate("the arena", size as u64).expect("a small arena"));
+                let start = places.entry("the arena".into()).or_insert_with(|| {
+                    memory.allocate("the arena", size as u64).expect("a small arena")
+                });
                 *start + offset as u64
             }
             _ => world.memory.allocate(name, bytes as u64).expect("a small buffer"),

@@ -45,8 +45,10 @@ fn every_operation_on_shared_memory() {
 
 #[test]
 fn old_values_are_given_back_once_each() {
-    let body =
-        format!("atom.relaxed.gpu.global.add.u32 %w0, [%x], 1;\n bar.sync 0;{}", STORE.replace("%x", "%d20"));
+    let body = format!(
+        "atom.relaxed.gpu.global.add.u32 %w0, [%x], 1;\n bar.sync 0;{}",
+        STORE.replace("%x", "%d20")
+    );
     // The counter is word 0. The results follow it.
     let body = format!("add.u64 %d20, %x, 4;\n{body}");
     let mut out = run(&body, 4, 64, 257);

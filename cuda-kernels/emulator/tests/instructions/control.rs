@@ -237,8 +237,9 @@ BIG:
 
 #[test]
 fn several_threads_give_the_same_bytes() {
-    let module =
-        parse(&crate::table::program(&format!("mov.u32 %w0, %ctaid.x; mad.lo.u32 %w0, %w0, 7, %t;{STORE}")));
+    let module = parse(&crate::table::program(&format!(
+        "mov.u32 %w0, %ctaid.x; mad.lo.u32 %w0, %w0, 7, %t;{STORE}"
+    )));
     let mut results = Vec::new();
     for threads in [1, 3] {
         let mut memory = Memory::new();
@@ -281,7 +282,9 @@ SPIN:
         dynamic_shared: 0,
         arguments: vec![wengert_emulator::Argument::Bytes(out.to_le_bytes().to_vec())],
     };
-    Emulator::new(Options::default()).run(&module, &launch, &mut memory).unwrap_or_else(|e| panic!("{e}"));
+    Emulator::new(Options::default())
+        .run(&module, &launch, &mut memory)
+        .unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(memory.read(out, 4).unwrap(), 104u32.to_le_bytes());
 }
 

@@ -19,7 +19,11 @@ fn errors_name_the_place() {
         ("    frob.b32 %w0, %w1;", 5, "the instruction `frob.b32` is not supported"),
         ("    add.zz.s32 %w0, %w1, %w2;", 5, "`.zz` is not supported on `add` here"),
         ("    add.s32 %w0, %w1;", 5, "`add` takes 3 operands here and is given 2"),
-        ("    add.s32 %w0, %w1, %q1;", 26, "`%q1` is neither declared nor a supported special register"),
+        (
+            "    add.s32 %w0, %w1, %q1;",
+            26,
+            "`%q1` is neither declared nor a supported special register",
+        ),
         ("    add.s32 %w0, %w1, %d1;", 5, "an operand of `add` has a width that the type does not"),
         ("    add.s32 %w0, %w1 %w2;", 22, "wanted `;`, found `%w2`"),
         ("    bra NOWHERE;", 1, "there is no label `NOWHERE`"),
@@ -78,7 +82,8 @@ fn sizes_are_bounded() {
     let deep = "{".repeat(100_000);
     Module::parse(&format!("{HEADER}.visible .entry k() {deep}")).unwrap_err();
     let deep = "[".repeat(100_000);
-    Module::parse(&format!("{HEADER}.visible .entry k() {{ .reg .b32 %r; mov.b32 %r, {deep}")).unwrap_err();
+    Module::parse(&format!("{HEADER}.visible .entry k() {{ .reg .b32 %r; mov.b32 %r, {deep}"))
+        .unwrap_err();
 }
 
 const SAMPLE: &str = "

@@ -21,9 +21,17 @@ fn each_kind_is_found() {
         (Misaligned, 1, "ld.global.v4.u32 {%w0, %w1, %w2, %w3}, [%x+8];"),
         (Misaligned, 1, "st.shared.u16 [tile+1], 1; mov.u32 %w0, 0;"),
         (UninitialisedRead(Space::Shared), 1, "ld.shared.u32 %w0, [tile];"),
-        (UninitialisedRead(Space::Shared), 1, "st.shared.u16 [tile], 1; ld.shared.u32 %w0, [tile];"),
+        (
+            UninitialisedRead(Space::Shared),
+            1,
+            "st.shared.u16 [tile], 1; ld.shared.u32 %w0, [tile];",
+        ),
         (UninitialisedRead(Space::Local), 1, "ld.local.u32 %w0, [own];"),
-        (UninitialisedRegister, 2, "setp.eq.u32 %p1, %t, 0; @%p1 mov.u32 %w1, 5; add.u32 %w0, %w1, 1;"),
+        (
+            UninitialisedRegister,
+            2,
+            "setp.eq.u32 %p1, %t, 0; @%p1 mov.u32 %w1, 5; add.u32 %w0, %w1, 1;",
+        ),
         (UninitialisedRegister, 1, "@%p9 mov.u32 %w0, 5; mov.u32 %w0, 1;"),
         (
             DivergentBarrier,
@@ -38,14 +46,22 @@ fn each_kind_is_found() {
         ),
         (DivergentBarrier, 32, "bar.sync 0, 64; mov.u32 %w0, 0;"),
         (SharedRace, 2, "st.shared.u32 [tile], 1; mov.u32 %w0, 0;"),
-        (SharedRace, 2, "setp.eq.u32 %p1, %t, 0; @%p1 st.shared.u32 [tile], 1; ld.shared.u32 %w0, [tile];"),
+        (
+            SharedRace,
+            2,
+            "setp.eq.u32 %p1, %t, 0; @%p1 st.shared.u32 [tile], 1; ld.shared.u32 %w0, [tile];",
+        ),
         (
             SharedRace,
             64,
             "shl.b32 %w1, %t, 2; st.shared.u32 [%w1], 1; xor.b32 %w1, %w1, 128; bar.warp.sync -1; st.shared.u32 [%w1], 2; mov.u32 %w0, 0;",
         ),
         (GlobalRace, 2, "st.global.u32 [%x], 1; mov.u32 %w0, 0;"),
-        (InactiveLane, 32, "setp.lt.u32 %p1, %t, 8; @%p1 exit; shfl.sync.down.b32 %w0, %t, 1, 31, -1;"),
+        (
+            InactiveLane,
+            32,
+            "setp.lt.u32 %p1, %t, 8; @%p1 exit; shfl.sync.down.b32 %w0, %t, 1, 31, -1;",
+        ),
         (InactiveLane, 32, "shfl.sync.down.b32 %w0, %t, 1, 31, 0xffff;"),
         (
             InactiveLane,
@@ -92,7 +108,8 @@ NEXT:
 LAST:
     mov.u32 %w0, 0;
     @%p2 ld.shared.u32 %w0, [tile];";
-    let out = try_run(&format!("{body}{STORE}"), 1, 32, 64).unwrap_or_else(|fault| panic!("{fault}"));
+    let out =
+        try_run(&format!("{body}{STORE}"), 1, 32, 64).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!(out[2], 5);
     let without = body
         .replace("bar.warp.sync 3", "bar.warp.sync 1")

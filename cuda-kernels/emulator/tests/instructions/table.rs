@@ -87,7 +87,8 @@ pub fn check(rows: &[Row]) {
                 let bytes = memory.read(address + at as u64 * 40 + 32, 8).unwrap();
                 let found = u64::from_le_bytes(bytes.try_into().unwrap());
                 if found != *expected {
-                    wrong += &format!("{}  with {values:x?}: {found:#x}, not {expected:#x}\n", row.code);
+                    wrong +=
+                        &format!("{}  with {values:x?}: {found:#x}, not {expected:#x}\n", row.code);
                 }
             }
         }
@@ -126,7 +127,12 @@ pub const STORE: &str = "
     ret;";
 
 /// Runs a body on an output buffer of that many words. Their initial value is their index plus 100.
-pub fn try_run(body: &str, grid: u32, block: u32, words: u32) -> std::result::Result<Vec<u32>, Box<Fault>> {
+pub fn try_run(
+    body: &str,
+    grid: u32,
+    block: u32,
+    words: u32,
+) -> std::result::Result<Vec<u32>, Box<Fault>> {
     let module = parse(&program(body));
     let mut memory = Memory::new();
     let address = memory.allocate("out", u64::from(words) * 4).unwrap();

@@ -9,7 +9,10 @@ fn each_lane(body: &str) -> Vec<u32> {
 #[test]
 fn shuffles() {
     let lanes = |f: &dyn Fn(u32) -> u32| (0..32).map(f).collect::<Vec<_>>();
-    assert_eq!(each_lane("shfl.sync.up.b32 %w0, %t, 3, 0, -1;"), lanes(&|i| if i < 3 { i } else { i - 3 }));
+    assert_eq!(
+        each_lane("shfl.sync.up.b32 %w0, %t, 3, 0, -1;"),
+        lanes(&|i| if i < 3 { i } else { i - 3 })
+    );
     assert_eq!(
         each_lane("shfl.sync.down.b32 %w0, %t, 3, 31, -1;"),
         lanes(&|i| if i > 28 { i } else { i + 3 })

@@ -28,7 +28,8 @@ pub struct Buffer {
 /// Runs a test for `FILE.cu` in every mode of compilation.
 pub fn each(file: &str, test: impl Fn(&mut Bench)) {
     let toolkit = Toolkit::find().unwrap_or_else(|e| panic!("{e}"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvcc").join(format!("{file}.cu"));
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvcc").join(format!("{file}.cu"));
     for mode in MODES {
         let text = toolkit.compile_to_ptx(&source, &[mode]).unwrap_or_else(|e| panic!("{e}"));
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{file}.cu {mode}: {e}"));
@@ -40,7 +41,9 @@ impl Bench {
     /// A buffer with the given values.
     pub fn input<T: Pod>(&mut self, name: &'static str, values: &[T]) -> Buffer {
         let buffer = self.output::<T>(name, values.len());
-        self.memory.write(buffer.address, bytemuck::cast_slice(values)).expect("a buffer just allocated");
+        self.memory
+            .write(buffer.address, bytemuck::cast_slice(values))
+            .expect("a buffer just allocated");
         buffer
     }
 
@@ -80,7 +83,8 @@ impl Bench {
 
     /// The values of a buffer.
     pub fn get<T: Pod>(&self, buffer: Buffer) -> Vec<T> {
-        let bytes = self.memory.read(buffer.address, buffer.bytes).expect("a buffer of this memory");
+        let bytes =
+            self.memory.read(buffer.address, buffer.bytes).expect("a buffer of this memory");
         bytemuck::pod_collect_to_vec(&bytes)
     }
 
@@ -115,7 +119,8 @@ impl Bench {
         }
         // The distance to the next f32 away from zero. For a subnormal it is that of the least
         // normal number.
-        let unit = f64::from(f32::from_bits(rounded.abs().to_bits() + 1)) - f64::from(rounded.abs());
+        let unit =
+            f64::from(f32::from_bits(rounded.abs().to_bits() + 1)) - f64::from(rounded.abs());
         let off = (f64::from(found) - exact).abs() / unit;
         assert!(off <= ulps, "{}: {what} is {found:e}, not {exact:e}: {off} units off", self.what);
     }

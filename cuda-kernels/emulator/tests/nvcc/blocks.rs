@@ -46,7 +46,8 @@ fn scans() {
         let (bx, out, totals) =
             (b.input("x", &x), b.output::<i32>("out", 1024), b.output::<i32>("totals", 4));
         b.launch("inclusive", line(4), line(256), 0, &[bx.read(), out.write(), totals.write()]);
-        let running = |c: &[i32]| c.iter().scan(0, |s, v| (*s += v, Some(*s)).1).collect::<Vec<i32>>();
+        let running =
+            |c: &[i32]| c.iter().scan(0, |s, v| (*s += v, Some(*s)).1).collect::<Vec<i32>>();
         b.expect(out, &x.chunks(256).flat_map(running).collect::<Vec<_>>());
         b.expect(totals, &x.chunks(256).map(|c| c.iter().sum()).collect::<Vec<i32>>());
 
@@ -75,14 +76,21 @@ fn histograms() {
         let x: Vec<u8> = Numbers(6).ints(500, 0, 256).into_iter().map(|v| v as u8).collect();
         let (bx, counts) = (b.input("x", &x), b.input("counts", &[0u64; 16]));
         let ranks = b.output::<i32>("ranks", 500);
-        b.launch("straight", line(4), line(128), 0, &[bx.read(), counts.both(), ranks.write(), value(500)]);
+        b.launch(
+            "straight",
+            line(4),
+            line(128),
+            0,
+            &[bx.read(), counts.both(), ranks.write(), value(500)],
+        );
         let mut expected = [0u64; 16];
         x.iter().for_each(|v| expected[*v as usize % 16] += 1);
         b.expect(counts, &expected);
         // The order of the threads is unspecified, but each rank occurs once.
         let ranks = b.get::<i32>(ranks);
         for bin in 0..16 {
-            let mut found: Vec<_> = (0..500).filter(|i| x[*i] % 16 == bin).map(|i| ranks[i]).collect();
+            let mut found: Vec<_> =
+                (0..500).filter(|i| x[*i] % 16 == bin).map(|i| ranks[i]).collect();
             found.sort();
             assert_eq!(found, (0..expected[bin as usize] as i32).collect::<Vec<_>>());
         }
@@ -92,7 +100,8 @@ fn histograms() {
 #[test]
 fn sorting_networks() {
     each("bitonic_sort", |b| {
-        let keys: Vec<u32> = Numbers(7).ints(512, 0, 1 << 30).into_iter().map(|v| v as u32 * 3).collect();
+        let keys: Vec<u32> =
+            Numbers(7).ints(512, 0, 1 << 30).into_iter().map(|v| v as u32 * 3).collect();
         let values: Vec<u16> = (0..512).collect();
         let (bk, bv) = (b.input("keys", &keys), b.input("values", &values));
         b.launch("sort", line(1), line(512), 0, &[bk.both(), bv.both()]);
@@ -137,7 +146,8 @@ fn layer_norms() {
         let found = b.get::<f32>(out);
         for (r, row) in x.chunks(columns).enumerate() {
             let mean = row.iter().map(|v| f64::from(*v)).sum::<f64>() / columns as f64;
-            let variance = row.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / columns as f64;
+            let variance =
+                row.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / columns as f64;
             for (c, v) in row.iter().enumerate() {
                 let exact = (f64::from(*v) - mean) / (variance + 1e-5).sqrt() * f64::from(scale[c]);
                 let off = (f64::from(found[r * columns + c]) - exact).abs();
@@ -178,7 +188,10 @@ fn stencils() {
             if i == 0 || j == 0 || k == 0 || i == nx - 1 || j == ny - 1 || k == nz - 1 {
                 return x[at];
             }
-            let s = x[at - 1] + x[at + 1] + (x[at - nx] + x[at + nx]) + (x[at - nx * ny] + x[at + nx * ny]);
+            let s = x[at - 1]
+                + x[at + 1]
+                + (x[at - nx] + x[at + nx])
+                + (x[at - nx * ny] + x[at + nx * ny]);
             (-6.0f64).mul_add(x[at], s)
         });
         b.expect(out, &expected.collect::<Vec<_>>());

@@ -9,7 +9,13 @@ fn divergent_loops() {
         let x: Vec<u32> = Numbers(30).ints(150, 1, 5000).into_iter().map(|v| v as u32).collect();
         let (bx, steps, peaks) =
             (b.input("x", &x), b.output::<i32>("steps", 150), b.output::<u32>("peaks", 150));
-        b.launch("collatz", line(3), line(64), 0, &[bx.read(), steps.write(), peaks.write(), value(150)]);
+        b.launch(
+            "collatz",
+            line(3),
+            line(64),
+            0,
+            &[bx.read(), steps.write(), peaks.write(), value(150)],
+        );
         let walks = x.iter().map(|&x| {
             let (mut v, mut peak, mut count) = (x, x, 0);
             while v != 1 {
@@ -115,7 +121,8 @@ fn switches_and_tables() {
         }
         // A skipped operand may be read as a jump past the last program. These zeros halt there.
         code.extend([0; 32]);
-        let (bc, bs, out) = (b.input("code", &code), b.input("starts", &starts), b.output::<i32>("out", 100));
+        let (bc, bs, out) =
+            (b.input("code", &code), b.input("starts", &starts), b.output::<i32>("out", 100));
         b.launch("machine", line(2), line(64), 0, &[bc.read(), bs.read(), out.write(), value(100)]);
         let expected: Vec<_> = (0..100).map(|i| machine(&code, starts[i as usize], i)).collect();
         b.expect(out, &expected);
@@ -139,13 +146,15 @@ fn gcd(a: u32, b: u32) -> u32 {
 #[test]
 fn calls_of_functions() {
     each("functions", |b| {
-        let z: Vec<[f64; 2]> = Numbers(33).doubles(128, -2.0, 2.0).chunks(2).map(|c| [c[0], c[1]]).collect();
+        let z: Vec<[f64; 2]> =
+            Numbers(33).doubles(128, -2.0, 2.0).chunks(2).map(|c| [c[0], c[1]]).collect();
         let (bz, powers, gcds) =
             (b.input("z", &z), b.output::<[f64; 2]>("powers", 64), b.output::<u32>("gcds", 64));
         let (order, narrowed) = (b.output::<i32>("order", 128), b.output::<i16>("narrowed", 64));
         let arguments = [bz.read(), powers.write(), gcds.write(), order.write(), narrowed.write()];
         b.launch("calls", line(1), line(64), 0, &arguments);
-        let times = |a: [f64; 2], b: [f64; 2]| [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]];
+        let times =
+            |a: [f64; 2], b: [f64; 2]| [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]];
         let power = |i: usize| (0..i % 5).fold([1.0, 0.0], |p, _| times(p, z[i]));
         b.expect(powers, &(0..64).map(power).collect::<Vec<_>>());
         let of = |i: u32| if i % 2 == 1 { gcd(i * 36, 120) } else { gcd(i * 77 + 11, 1001) };

@@ -33,7 +33,13 @@ fn functions_of_f32() {
         x[..6].copy_from_slice(&[0.0, 1.0, 1e-20, -3e5, 89.5, -110.0]);
         y[..6].copy_from_slice(&[1.0, 1e-30, 3e30, 2.0, 0.5, 1e-40]);
         let (bx, by, out) = (b.input("x", &x), b.input("y", &y), b.output::<f32>("out", 16 * n));
-        b.launch("functions", line(4), line(64), 0, &[bx.read(), by.read(), out.write(), value(n as i32)]);
+        b.launch(
+            "functions",
+            line(4),
+            line(64),
+            0,
+            &[bx.read(), by.read(), out.write(), value(n as i32)],
+        );
         let found = b.get::<f32>(out);
         // The maximum errors of the CUDA C++ Programming Guide, in units in the last place.
         type Row = (&'static str, f64, fn(f64, f64) -> f64);
@@ -53,7 +59,9 @@ fn functions_of_f32() {
             ("sqrt", 0.5, |_, y| y.sqrt()),
             ("divide", 0.5, |x, y| x / y),
             ("fmod", 0.0, |x, y| x % y),
-            ("round", 0.5, |x, _| x.round_ties_even() + x.floor() * 4.0 + x.ceil() * 16.0 + x.trunc() * 64.0),
+            ("round", 0.5, |x, _| {
+                x.round_ties_even() + x.floor() * 4.0 + x.ceil() * 16.0 + x.trunc() * 64.0
+            }),
         ];
         for (k, (name, ulps, exact)) in rows.into_iter().enumerate() {
             for i in 0..n {
@@ -84,7 +92,13 @@ fn roundings_of_f32() {
         let (x, mut y) = (numbers.floats(n, -8.0, 8.0), numbers.floats(n, 0.01, 4.0));
         y[..3].copy_from_slice(&[4.0, 1.0, 0.25]);
         let (bx, by, out) = (b.input("x", &x), b.input("y", &y), b.output::<f32>("out", 12 * n));
-        b.launch("rounded", line(4), line(64), 0, &[bx.read(), by.read(), out.write(), value(n as i32)]);
+        b.launch(
+            "rounded",
+            line(4),
+            line(64),
+            0,
+            &[bx.read(), by.read(), out.write(), value(n as i32)],
+        );
         let mut expected = vec![0.0f32; 12 * n];
         for i in 0..n {
             let (v, w) = (x[i], y[i]);
@@ -118,7 +132,13 @@ fn functions_of_f64() {
         x[..4].copy_from_slice(&[0.0, 1.0, 1e-20, 1e6]);
         y[..4].copy_from_slice(&[1.0, 1e-300, 1e300, 0.5]);
         let (bx, by, out) = (b.input("x", &x), b.input("y", &y), b.output::<f64>("out", 12 * n));
-        b.launch("functions", line(2), line(64), 0, &[bx.read(), by.read(), out.write(), value(n as i32)]);
+        b.launch(
+            "functions",
+            line(2),
+            line(64),
+            0,
+            &[bx.read(), by.read(), out.write(), value(n as i32)],
+        );
         let found = b.get::<f64>(out);
         // The bounds of the CUDA C++ Programming Guide plus one, since the expected value is
         // rounded too.
@@ -141,7 +161,12 @@ fn functions_of_f64() {
             for i in 0..n {
                 let (a, e) = (found[k * n + i], f(x[i], y[i]));
                 let off = (a.to_bits() as i64 - e.to_bits() as i64).abs();
-                assert!(a == e || off <= ulps, "{name}({:e}, {:e}) is {a:e}, not {e:e}", x[i], y[i]);
+                assert!(
+                    a == e || off <= ulps,
+                    "{name}({:e}, {:e}) is {a:e}, not {e:e}",
+                    x[i],
+                    y[i]
+                );
             }
         }
     });
@@ -152,7 +177,8 @@ fn conversions_of_every_kind() {
     each("conversions", |b| {
         let mut x = Numbers(83).floats(100, -300.0, 300.0);
         x.extend([
-            0.5, -0.5, 1.5, 2.5, -2.5, 3e9, -3e9, 5e9, 1e19, -1e19, 2e19, 0.25, 127.5, 128.4, -128.6, 255.9,
+            0.5, -0.5, 1.5, 2.5, -2.5, 3e9, -3e9, 5e9, 1e19, -1e19, 2e19, 0.25, 127.5, 128.4,
+            -128.6, 255.9,
         ]);
         x.extend([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40]);
         let n = x.len();
@@ -194,27 +220,57 @@ fn conversions_of_every_kind() {
         let found = b.get::<i64>(wide);
         for (i, (a, e)) in found.iter().zip(&expected_wide).enumerate() {
             // The bits of a converted NaN are unspecified.
-            assert!(a == e || i >= 3 * n && x[i - 3 * n].is_nan(), "wide[{i}] is {a}, not {e}: {}", x[i % n]);
+            assert!(
+                a == e || i >= 3 * n && x[i - 3 * n].is_nan(),
+                "wide[{i}] is {a}, not {e}: {}",
+                x[i % n]
+            );
         }
 
         let mut numbers = Numbers(84);
         let mut x: Vec<i64> = (0..100).map(|i| numbers.bits() as i64 >> (i * 5 % 63)).collect();
-        x.extend([0, -1, i64::MIN, i64::MAX, 127, 128, -128, -129, 255, 256, 65535, 65536, 0x0100_0001]);
+        x.extend([
+            0,
+            -1,
+            i64::MIN,
+            i64::MAX,
+            127,
+            128,
+            -128,
+            -129,
+            255,
+            256,
+            65535,
+            65536,
+            0x0100_0001,
+        ]);
         let n = x.len();
-        let (bx, f, d) = (b.input("x", &x), b.output::<f32>("f", 5 * n), b.output::<f64>("d", 3 * n));
+        let (bx, f, d) =
+            (b.input("x", &x), b.output::<f32>("f", 5 * n), b.output::<f64>("d", 3 * n));
         let narrow = b.output::<i32>("narrow", 5 * n);
         let arguments = [bx.read(), f.write(), d.write(), narrow.write(), value(n as i32)];
         b.launch("from_integers", line(1), line(128), 0, &arguments);
-        let (mut ef, mut ed, mut en) = (vec![0.0f32; 5 * n], vec![0.0f64; 3 * n], vec![0i32; 5 * n]);
+        let (mut ef, mut ed, mut en) =
+            (vec![0.0f32; 5 * n], vec![0.0f64; 3 * n], vec![0i32; 5 * n]);
         for (i, &v) in x.iter().enumerate() {
             // Rounding towards zero gives the nearest number, or the one before it. i128 represents
             // every value of both types exactly.
-            let cut =
-                |near: f32| if (near as i128).abs() > i128::from(v).abs() { step_in(near) } else { near };
-            let below = |near: f32| if near as i128 > i128::from(v as i32) { near.next_down() } else { near };
-            let cut64 = |near: f64| if near as u128 > u128::from(v as u64) { near.next_down() } else { near };
-            let results =
-                [v as f32, cut(v as f32), v as u64 as f32, below(v as i32 as f32), f32::from(v as u16)];
+            let cut = |near: f32| {
+                if (near as i128).abs() > i128::from(v).abs() { step_in(near) } else { near }
+            };
+            let below = |near: f32| {
+                if near as i128 > i128::from(v as i32) { near.next_down() } else { near }
+            };
+            let cut64 = |near: f64| {
+                if near as u128 > u128::from(v as u64) { near.next_down() } else { near }
+            };
+            let results = [
+                v as f32,
+                cut(v as f32),
+                v as u64 as f32,
+                below(v as i32 as f32),
+                f32::from(v as u16),
+            ];
             results.iter().enumerate().for_each(|(k, r)| ef[k * n + i] = *r);
             let results = [v as f64, cut64(v as u64 as f64), f64::from(v as i32)];
             results.iter().enumerate().for_each(|(k, r)| ed[k * n + i] = *r);
@@ -274,7 +330,8 @@ fn arithmetic_of_f16() {
         let pairs = |v: &[f16]| v.chunks(2).map(|c| [c[0], c[1]]).collect::<Vec<_>>();
         let (px, py) = (pairs(&x), pairs(&z));
         let (bx, by) = (b.input("a", &px), b.input("b", &py));
-        let (out, compared) = (b.output::<[f16; 2]>("out", n / 2), b.output::<u32>("compared", n / 2));
+        let (out, compared) =
+            (b.output::<[f16; 2]>("out", n / 2), b.output::<u32>("compared", n / 2));
         let arguments = [bx.read(), by.read(), out.write(), compared.write(), value(n as i32 / 2)];
         b.launch("packed", line(1), line(128), 0, &arguments);
         let lane = |i: usize, k: usize| {
@@ -299,11 +356,17 @@ fn arithmetic_of_f16() {
             let up = if r.to_f32() < v { f16_up(r) } else { r };
             let down = if r.to_f32() > v { -f16_up(-r) } else { r };
             let zero = if v > 0.0 { down } else { up };
-            [r, zero, up, down].iter().enumerate().for_each(|(k, r)| wanted[k * n + i] = r.to_bits());
+            [r, zero, up, down]
+                .iter()
+                .enumerate()
+                .for_each(|(k, r)| wanted[k * n + i] = r.to_bits());
         }
         b.expect(out, wanted);
         b.expect(back, &x.iter().map(|v| near(*v).to_f32()).collect::<Vec<_>>());
-        b.expect(whole, &x.iter().map(|v| near(*v).to_f32().round_ties_even() as i32).collect::<Vec<_>>());
+        b.expect(
+            whole,
+            &x.iter().map(|v| near(*v).to_f32().round_ties_even() as i32).collect::<Vec<_>>(),
+        );
     });
 }
 
@@ -336,10 +399,12 @@ fn arithmetic_of_bf16() {
         }
         b.expect(out, &expected);
 
-        let wide: Vec<[f32; 2]> = numbers.floats(n, -50.0, 50.0).chunks(2).map(|c| [c[0], c[1]]).collect();
+        let wide: Vec<[f32; 2]> =
+            numbers.floats(n, -50.0, 50.0).chunks(2).map(|c| [c[0], c[1]]).collect();
         let pairs: Vec<[bf16; 2]> = y.chunks(2).map(|c| [c[0], c[1]]).collect();
         let (bx, by) = (b.input("x", &wide), b.input("y", &pairs));
-        let (out, back) = (b.output::<[bf16; 2]>("out", n / 2), b.output::<[f32; 2]>("wide", n / 2));
+        let (out, back) =
+            (b.output::<[bf16; 2]>("out", n / 2), b.output::<[f32; 2]>("wide", n / 2));
         let arguments = [bx.read(), by.read(), out.write(), back.write(), value(n as i32 / 2)];
         b.launch("packed", line(1), line(128), 0, &arguments);
         let narrow = |v: f32| to_bf16(v.into());

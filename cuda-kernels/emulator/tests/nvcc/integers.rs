@@ -6,7 +6,8 @@ use crate::memory::c_div;
 /// Values that find mistakes: random ones of every magnitude, and the corner cases.
 fn corners(seed: u64, count: usize) -> Vec<i64> {
     let mut numbers = Numbers(seed);
-    let edge = [0, 1, -1, 2, i64::MAX, i64::MIN, 0xffff_ffff, 0x8000_0000, -0x8000_0000, 0x1_0000_0000];
+    let edge =
+        [0, 1, -1, 2, i64::MAX, i64::MIN, 0xffff_ffff, 0x8000_0000, -0x8000_0000, 0x1_0000_0000];
     let random = |i: usize| (numbers.bits() as i64) >> (i * 7 % 61);
     edge.into_iter().chain((0..count - edge.len()).map(random)).collect()
 }
@@ -17,10 +18,20 @@ fn sixty_four_bits() {
         let n = 130;
         let a = corners(60, n);
         // Excludes zero divisors, and the only quotient that overflows.
-        let other: Vec<i64> =
-            corners(61, n).into_iter().rev().map(|v| if v == 0 || v == -1 { 3 } else { v }).collect();
-        let (ba, bb, out) = (b.input("a", &a), b.input("b", &other), b.output::<i64>("out", 16 * n));
-        b.launch("arithmetic", line(3), line(64), 0, &[ba.read(), bb.read(), out.write(), value(n as i32)]);
+        let other: Vec<i64> = corners(61, n)
+            .into_iter()
+            .rev()
+            .map(|v| if v == 0 || v == -1 { 3 } else { v })
+            .collect();
+        let (ba, bb, out) =
+            (b.input("a", &a), b.input("b", &other), b.output::<i64>("out", 16 * n));
+        b.launch(
+            "arithmetic",
+            line(3),
+            line(64),
+            0,
+            &[ba.read(), bb.read(), out.write(), value(n as i32)],
+        );
         let mut expected = vec![0i64; 16 * n];
         for i in 0..n {
             let (x, y) = (a[i], other[i]);
@@ -64,10 +75,18 @@ fn permute(x: u32, y: u32, selector: u32) -> u32 {
 fn bit_tricks() {
     each("bits", |b| {
         let n = 128;
-        let words = |seed| corners(seed, n).into_iter().map(|v| (v ^ v >> 32) as u32).collect::<Vec<_>>();
+        let words =
+            |seed| corners(seed, n).into_iter().map(|v| (v ^ v >> 32) as u32).collect::<Vec<_>>();
         let (a, other) = (words(62), words(63));
-        let (ba, bb, out) = (b.input("a", &a), b.input("b", &other), b.output::<u32>("out", 20 * n));
-        b.launch("tricks", line(1), line(n as u32), 0, &[ba.read(), bb.read(), out.write(), value(n as i32)]);
+        let (ba, bb, out) =
+            (b.input("a", &a), b.input("b", &other), b.output::<u32>("out", 20 * n));
+        b.launch(
+            "tricks",
+            line(1),
+            line(n as u32),
+            0,
+            &[ba.read(), bb.read(), out.write(), value(n as i32)],
+        );
         let mut expected = vec![0u32; 20 * n];
         for i in 0..n {
             let (x, y) = (a[i], other[i]);
@@ -123,12 +142,20 @@ fn bit_tricks() {
 fn divisions() {
     each("division", |b| {
         let n = 140;
-        let words = |seed| corners(seed, n).into_iter().map(|v| (v ^ v >> 32) as i32).collect::<Vec<_>>();
+        let words =
+            |seed| corners(seed, n).into_iter().map(|v| (v ^ v >> 32) as i32).collect::<Vec<_>>();
         let a = words(64);
         let other: Vec<i32> =
             words(65).into_iter().rev().map(|v| if v == 0 || v == -1 { -5 } else { v }).collect();
-        let (ba, bb, out) = (b.input("a", &a), b.input("b", &other), b.output::<i32>("out", 12 * n));
-        b.launch("divide", line(3), line(64), 0, &[ba.read(), bb.read(), out.write(), value(n as i32)]);
+        let (ba, bb, out) =
+            (b.input("a", &a), b.input("b", &other), b.output::<i32>("out", 12 * n));
+        b.launch(
+            "divide",
+            line(3),
+            line(64),
+            0,
+            &[ba.read(), bb.read(), out.write(), value(n as i32)],
+        );
         let mut expected = vec![0i32; 12 * n];
         for i in 0..n {
             let (x, y) = (a[i], other[i]);
@@ -162,7 +189,13 @@ fn dot_products_of_bytes() {
         let mut words = || (0..n).map(|_| numbers.bits() as i32).collect::<Vec<_>>();
         let (a, other) = (words(), words());
         let (ba, bb, out) = (b.input("a", &a), b.input("b", &other), b.output::<i32>("out", 7 * n));
-        b.launch("dots", line(1), line(n as u32), 0, &[ba.read(), bb.read(), out.write(), value(n as i32)]);
+        b.launch(
+            "dots",
+            line(1),
+            line(n as u32),
+            0,
+            &[ba.read(), bb.read(), out.write(), value(n as i32)],
+        );
         let mut expected = vec![0i32; 7 * n];
         for i in 0..n {
             let (x, y) = (a[i].to_le_bytes(), other[i].to_le_bytes());
@@ -193,7 +226,8 @@ fn dot_products_of_bytes() {
 fn philox_numbers() {
     each("philox", |b| {
         let (key, n) = ([0xdead_beef_u32, 42], 200u32);
-        let (bits, uniform) = (b.output::<[u32; 4]>("bits", 200), b.output::<[f32; 4]>("uniform", 200));
+        let (bits, uniform) =
+            (b.output::<[u32; 4]>("bits", 200), b.output::<[f32; 4]>("uniform", 200));
         let arguments = [value(key[0]), value(key[1]), bits.write(), uniform.write(), value(n)];
         b.launch("philox", line(2), line(128), 0, &arguments);
         let expected: Vec<[u32; 4]> = (0..n)
@@ -201,7 +235,12 @@ fn philox_numbers() {
                 let (mut c, mut k) = ([i, 0x1234, i * 3, 99], key);
                 for _ in 0..10 {
                     let (p, q) = (0xD251_1F53 * u64::from(c[0]), 0xCD9E_8D57 * u64::from(c[2]));
-                    c = [(q >> 32) as u32 ^ c[1] ^ k[0], q as u32, (p >> 32) as u32 ^ c[3] ^ k[1], p as u32];
+                    c = [
+                        (q >> 32) as u32 ^ c[1] ^ k[0],
+                        q as u32,
+                        (p >> 32) as u32 ^ c[3] ^ k[1],
+                        p as u32,
+                    ];
                     k = [k[0].wrapping_add(0x9E37_79B9), k[1].wrapping_add(0xBB67_AE85)];
                 }
                 c
@@ -232,12 +271,15 @@ fn sparse_products() {
         let (bs, bc, bv) =
             (b.input("starts", &starts), b.input("columns", &index), b.input("values", &values));
         let (bx, by) = (b.input("x", &x), b.output::<f32>("y", rows));
-        let arguments = [bs.read(), bc.read(), bv.read(), bx.read(), by.write(), value(rows as i32)];
+        let arguments =
+            [bs.read(), bc.read(), bv.read(), bx.read(), by.write(), value(rows as i32)];
         b.launch("spmv", line(13), line(128), 0, &arguments);
         let expected = starts.windows(2).map(|w| {
             let (from, to) = (w[0] as usize, w[1] as usize);
             let lane = |l: usize| {
-                (from + l..to).step_by(32).fold(0.0f32, |s, at| values[at].mul_add(x[index[at] as usize], s))
+                (from + l..to)
+                    .step_by(32)
+                    .fold(0.0f32, |s, at| values[at].mul_add(x[index[at] as usize], s))
             };
             let mut sums: Vec<f32> = (0..32).map(lane).collect();
             for step in [16, 8, 4, 2, 1] {

@@ -26,8 +26,9 @@ use std::path::Path;
 fn every_file_of_the_corpus_is_run() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvcc");
     let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
-    let extension =
-        |wanted: &'static str| files.iter().filter(move |f| f.extension().is_some_and(|e| e == wanted));
+    let extension = |wanted: &'static str| {
+        files.iter().filter(move |f| f.extension().is_some_and(|e| e == wanted))
+    };
     let tests: String = extension("rs").map(|f| fs::read_to_string(f).unwrap()).collect();
     let mut count = 0;
     for file in extension("cu") {
@@ -36,7 +37,10 @@ fn every_file_of_the_corpus_is_run() {
         let text = fs::read_to_string(file).unwrap();
         assert!(text.starts_with("// Exercises: "), "{name}.cu does not say what it exercises");
         for kernel in text.split("__global__ void ").skip(1).filter_map(|t| t.split('(').next()) {
-            assert!(tests.contains(&format!("\"{kernel}\"")), "{name}.cu: no test launches {kernel}");
+            assert!(
+                tests.contains(&format!("\"{kernel}\"")),
+                "{name}.cu: no test launches {kernel}"
+            );
         }
         count += 1;
     }

@@ -11,7 +11,8 @@ fn eighths(numbers: &mut Numbers, count: usize) -> Vec<f32> {
 
 /// a[m,k]·b[k,n], summed in the order of k.
 fn product(a: &[f32], b: &[f32], m: usize, n: usize, k: usize) -> Vec<f32> {
-    let entry = |i: usize| (0..k).fold(0.0f32, |s, j| a[i / n * k + j].mul_add(b[j * n + i % n], s));
+    let entry =
+        |i: usize| (0..k).fold(0.0f32, |s, j| a[i / n * k + j].mul_add(b[j * n + i % n], s));
     (0..m * n).map(entry).collect()
 }
 
@@ -43,8 +44,10 @@ fn tensor_cores_on_f16() {
         b.launch("product", [2, 2, 1], line(128), 0, &arguments);
         b.expect(out, &product(&x, &y, m, n, k));
 
-        let (x, y, z) = (eighths(&mut numbers, 128), eighths(&mut numbers, 64), eighths(&mut numbers, 128));
-        let (bx, by, bz) = (b.input("a", &halves(&x)), b.input("b", &halves(&y)), b.input("c", &halves(&z)));
+        let (x, y, z) =
+            (eighths(&mut numbers, 128), eighths(&mut numbers, 64), eighths(&mut numbers, 128));
+        let (bx, by, bz) =
+            (b.input("a", &halves(&x)), b.input("b", &halves(&y)), b.input("c", &halves(&z)));
         b.launch("accumulate", line(1), line(32), 0, &[bx.read(), by.read(), bz.both()]);
         // Multiples of 1/64 below 32 + 2 are exact in f32, and are rounded once to f16.
         let sums = product(&x, &y, 16, 8, 8);
@@ -78,7 +81,11 @@ fn tensor_cores_on_tf32() {
         let (mut x, y) = (eighths(&mut numbers, 16 * k), eighths(&mut numbers, k * 8));
         // Ties of the rounding to ten bits of mantissa are rounded away from zero. 1 + 2⁻¹² is
         // rounded down.
-        x[..3].copy_from_slice(&[1.0 + 2f32.powi(-11), -1.0 - 2f32.powi(-11), 1.0 + 2f32.powi(-12)]);
+        x[..3].copy_from_slice(&[
+            1.0 + 2f32.powi(-11),
+            -1.0 - 2f32.powi(-11),
+            1.0 + 2f32.powi(-12),
+        ]);
         let (bx, by, out) = (b.input("a", &x), b.input("b", &y), b.output::<f32>("c", 128));
         let rounded = b.output::<f32>("rounded", 32);
         let arguments = [bx.read(), by.read(), out.write(), rounded.write(), value(k as i32)];
@@ -98,8 +105,15 @@ fn tensor_cores_on_f64() {
         let (x, y, z) =
             (eighths(&mut numbers, 8 * k), eighths(&mut numbers, k * 8), eighths(&mut numbers, 64));
         let wide = |v: &[f32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
-        let (bx, by, bz) = (b.input("a", &wide(&x)), b.input("b", &wide(&y)), b.input("c", &wide(&z)));
-        b.launch("product", line(1), line(32), 0, &[bx.read(), by.read(), bz.both(), value(k as i32)]);
+        let (bx, by, bz) =
+            (b.input("a", &wide(&x)), b.input("b", &wide(&y)), b.input("c", &wide(&z)));
+        b.launch(
+            "product",
+            line(1),
+            line(32),
+            0,
+            &[bx.read(), by.read(), bz.both(), value(k as i32)],
+        );
         let sums = product(&x, &y, 8, 8, k);
         b.expect(bz, &sums.iter().zip(&z).map(|(s, z)| f64::from(s + z)).collect::<Vec<_>>());
     });

@@ -9,7 +9,11 @@ pub fn c_div(a: i32, b: i32) -> (i32, i32) {
     (a.wrapping_div(b), a.wrapping_rem(b))
 }
 
-fn transposed<T: Pod + PartialEq + std::fmt::Debug>(b: &mut Bench, kernel: &str, make: impl Fn(i64) -> T) {
+fn transposed<T: Pod + PartialEq + std::fmt::Debug>(
+    b: &mut Bench,
+    kernel: &str,
+    make: impl Fn(i64) -> T,
+) {
     let (rows, columns) = (45, 70);
     let x: Vec<T> =
         Numbers(40).ints(rows * columns, 0, 1 << 30).into_iter().map(|v| make(v.into())).collect();
@@ -42,7 +46,8 @@ fn local_arrays() {
         };
         b.expect(out, &x.chunks(20).flat_map(sorted).collect::<Vec<_>>());
 
-        let x: Vec<u32> = Numbers(42).ints(64, 0, i32::MAX.into()).into_iter().map(|v| v as u32).collect();
+        let x: Vec<u32> =
+            Numbers(42).ints(64, 0, i32::MAX.into()).into_iter().map(|v| v as u32).collect();
         let (bx, out) = (b.input("x", &x), b.output::<u8>("out", 64 * 11));
         b.launch("digits", line(1), line(64), 0, &[bx.read(), out.write()]);
         let expected = x.iter().flat_map(|v| {
@@ -60,14 +65,24 @@ fn local_arrays() {
 fn constants_and_globals() {
     each("constants", |b| {
         let index = Numbers(43).ints(64, 0, 1000);
-        let (bi, f, c) = (b.input("index", &index), b.output::<f32>("f", 64), b.output::<u8>("c", 64));
+        let (bi, f, c) =
+            (b.input("index", &index), b.output::<f32>("f", 64), b.output::<u8>("c", 64));
         let (w, e) = (b.output::<i64>("w", 64), b.output::<i32>("e", 64));
-        b.launch("lookup", line(1), line(64), 0, &[bi.read(), f.write(), c.write(), w.write(), e.write()]);
+        b.launch(
+            "lookup",
+            line(1),
+            line(64),
+            0,
+            &[bi.read(), f.write(), c.write(), w.write(), e.write()],
+        );
         let weights = [1.0f32, -0.5, 0.25, -0.125, 3.0, 0.0, 1e-3, -2.5e7];
         let at = |i: &i32, n: usize| *i as usize % n;
         b.expect(f, &index.iter().map(|i| weights[at(i, 8)]).collect::<Vec<_>>());
         b.expect(c, &index.iter().map(|i| b"wengert lists!!\0"[at(i, 16)]).collect::<Vec<_>>());
-        b.expect(w, &index.iter().map(|i| [-1, 0x0123_4567_89ab_cdef, 7][at(i, 3)]).collect::<Vec<i64>>());
+        b.expect(
+            w,
+            &index.iter().map(|i| [-1, 0x0123_4567_89ab_cdef, 7][at(i, 3)]).collect::<Vec<i64>>(),
+        );
         b.expect(e, &index.iter().map(|i| [10, 40][at(i, 2)]).collect::<Vec<i32>>());
 
         // A global variable keeps its value between launches.
@@ -115,7 +130,13 @@ fn structures_as_parameters() {
             pad2: [0; 5],
         };
         let out = b.output::<f32>("out", 120);
-        b.launch("gather", line(2), line(64), 0, &[value(layout), out.write(), value(120), value(200u8)]);
+        b.launch(
+            "gather",
+            line(2),
+            line(64),
+            0,
+            &[value(layout), out.write(), value(120), value(200u8)],
+        );
         let expected = (0..120usize).map(|i| {
             let at = i / 30 + i / 6 % 5 * 40 + i % 6 * 7;
             let add = -30 + i32::from(layout.tag[i % 3]) + 200;
@@ -148,7 +169,13 @@ fn grid_stride_loops_and_vectors() {
             let mut numbers = Numbers(47);
             let (x, y) = (numbers.floats(n, -1.0, 1.0), numbers.floats(n, -1.0, 1.0));
             let (bx, by) = (b.input("x", &x), b.input("y", &y));
-            b.launch("axpy", line(3), line(96), 0, &[value(0.3f32), bx.read(), by.both(), value(n as i32)]);
+            b.launch(
+                "axpy",
+                line(3),
+                line(96),
+                0,
+                &[value(0.3f32), bx.read(), by.both(), value(n as i32)],
+            );
             let expected = x.iter().zip(&y).map(|(x, y)| 0.3f32.mul_add(*x, *y));
             b.expect(by, &expected.collect::<Vec<_>>());
         }
@@ -156,12 +183,14 @@ fn grid_stride_loops_and_vectors() {
         let n = 150;
         let mut numbers = Numbers(48);
         let bytes: Vec<[u8; 4]> = (0..n).map(|_| (numbers.bits() as u32).to_le_bytes()).collect();
-        let shorts: Vec<[i16; 2]> = (0..n).map(|_| [numbers.bits() as i16, numbers.bits() as i16]).collect();
+        let shorts: Vec<[i16; 2]> =
+            (0..n).map(|_| [numbers.bits() as i16, numbers.bits() as i16]).collect();
         let doubles: Vec<[f64; 2]> =
             numbers.doubles(2 * n, -1.0, 1.0).chunks(2).map(|c| [c[0], c[1]]).collect();
         let (bb, bs, bd) = (b.input("b", &bytes), b.input("s", &shorts), b.input("d", &doubles));
         let (out, sums) = (b.output::<[i32; 4]>("out", n), b.output::<f64>("sums", n));
-        let arguments = [bb.read(), bs.read(), bd.read(), out.write(), sums.write(), value(n as i32)];
+        let arguments =
+            [bb.read(), bs.read(), bd.read(), out.write(), sums.write(), value(n as i32)];
         b.launch("widths", line(2), line(32), 0, &arguments);
         let expected = bytes.iter().zip(&shorts).map(|(q, p)| {
             let (q, p) = (q.map(i32::from), p.map(i32::from));

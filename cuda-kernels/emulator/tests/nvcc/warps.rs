@@ -59,12 +59,25 @@ fn shuffles_of_every_kind() {
 
         let mut numbers = Numbers(23);
         let wide: Vec<i64> = (0..32).map(|_| numbers.bits() as i64).collect();
-        let halves: Vec<[f16; 2]> = (0..32).map(|i| [f16::from_f32(i as f32), f16::from_f32(-0.5)]).collect();
+        let halves: Vec<[f16; 2]> =
+            (0..32).map(|i| [f16::from_f32(i as f32), f16::from_f32(-0.5)]).collect();
         let (bw, bh) = (b.input("x", &wide), b.input("h", &halves));
         let (out, out_halves) = (b.output::<i64>("out", 32), b.output::<[f16; 2]>("halves", 32));
-        b.launch("wide", line(1), line(32), 0, &[bw.read(), bh.read(), out.write(), out_halves.write()]);
-        b.expect(out, &(0..32).map(|l| wide[if l + 9 < 32 { l + 9 } else { l }]).collect::<Vec<_>>());
-        b.expect(out_halves, &(0..32usize).map(|l| halves[l.saturating_sub(1)]).collect::<Vec<_>>());
+        b.launch(
+            "wide",
+            line(1),
+            line(32),
+            0,
+            &[bw.read(), bh.read(), out.write(), out_halves.write()],
+        );
+        b.expect(
+            out,
+            &(0..32).map(|l| wide[if l + 9 < 32 { l + 9 } else { l }]).collect::<Vec<_>>(),
+        );
+        b.expect(
+            out_halves,
+            &(0..32usize).map(|l| halves[l.saturating_sub(1)]).collect::<Vec<_>>(),
+        );
     });
 }
 
@@ -78,7 +91,8 @@ fn votes_and_matches() {
         let mut expected = vec![0u32; 11 * 64];
         for (at, &v) in x.iter().enumerate() {
             let (lane, warp) = (at % 32, &x[at / 32 * 32..at / 32 * 32 + 32]);
-            let ballot = |f: &dyn Fn(i32) -> bool| (0..32).fold(0u32, |m, l| m | u32::from(f(warp[l])) << l);
+            let ballot =
+                |f: &dyn Fn(i32) -> bool| (0..32).fold(0u32, |m, l| m | u32::from(f(warp[l])) << l);
             let same = warp.iter().all(|w| w / 64 == v / 64);
             let results = [
                 1,
@@ -101,7 +115,13 @@ fn votes_and_matches() {
         let (bx, count) = (b.input("x", &x), b.input("count", &[0i32]));
         let mut expected: Vec<i32> = x.iter().copied().filter(|v| v % 3 == 0).collect();
         let out = b.output::<i32>("out", expected.len());
-        b.launch("compact", line(3), line(128), 0, &[bx.read(), out.write(), count.both(), value(300)]);
+        b.launch(
+            "compact",
+            line(3),
+            line(128),
+            0,
+            &[bx.read(), out.write(), count.both(), value(300)],
+        );
         b.expect(count, &[expected.len() as i32]);
         // The order of the warps is unspecified.
         let mut found = b.get::<i32>(out);

@@ -26,7 +26,9 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let results: Vec<Reg> = match across {
         false => vec![problem.cotangent(&mut draft, "dq", 0)],
         true if call.packed => vec![problem.cotangent(&mut draft, "dqkv", 1); 2],
-        true => vec![problem.cotangent(&mut draft, "dk", 1), problem.cotangent(&mut draft, "dv", 2)],
+        true => {
+            vec![problem.cotangent(&mut draft, "dk", 1), problem.cotangent(&mut draft, "dv", 2)]
+        }
     };
     let [count, end] = if across { [call.keys, call.queries] } else { [call.queries, call.keys] };
     let work = if across { Work::OfKeys } else { Work::OfQueries };
@@ -45,8 +47,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let c = Rows::new(code, problem, c, call.out(), call.queries, head);
     let bias = problem.bias_of(code, bias, head);
     let of_queries = [l, m].map(|pointer| problem.logarithms(code, pointer, head));
-    let numbers =
-        (across && engine.ahead() > 0).then(|| Numbers::new(&mut draft, engine, of_queries, call.queries));
+    let numbers = (across && engine.ahead() > 0)
+        .then(|| Numbers::new(&mut draft, engine, of_queries, call.queries));
     let (code, functions) = (&mut draft.code, &mut draft.functions);
     // Rows and columns of the product for the scores, and of the one for the cotangent of
     // probabilities.
@@ -70,13 +72,16 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
             }
         }
     }
-    let (negated, scale) = (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), scale(call, engine));
+    let (negated, scale) =
+        (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), scale(call, engine));
     let along = Columns { engine, rows: columns, tiles: [tiles[2], tiles[3]], numbers };
     along.each(code, [from, to], |code, from, met, numbers| {
         let block = Block { problem, engine, across, bias, first: [first, from] };
         let [l, m] = match (&kept, numbers) {
             (Some(kept), _) => kept.clone(),
-            (None, Some(at)) => along.numbers.as_ref().expect("they came along").of(code, engine, at),
+            (None, Some(at)) => {
+                along.numbers.as_ref().expect("they came along").of(code, engine, at)
+            }
             (None, None) => of_slots(code, problem, engine, of_queries, engine.columns(), from),
         };
         let products = engine.product(code, &tiles[0], &met[0]);
@@ -89,7 +94,9 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         let p: Vec<Reg> = (scores.iter().enumerate())
             .map(|(at, score)| {
                 let moved = match bias {
-                    None => code.ternary(Ternary::Fma, ty, *score, scale.clone(), back[of_query(at)]),
+                    None => {
+                        code.ternary(Ternary::Fma, ty, *score, scale.clone(), back[of_query(at)])
+                    }
                     Some(_) => code.binary(Binary::Sub, ty, *score, l[of_query(at)]),
                 };
                 power(code, functions, engine, moved)
@@ -146,7 +153,8 @@ fn of_slots(
         let mut one = |far: &i64| {
             let at = code.binary(Binary::Add, Type::S32, begin, *far);
             let valid = Some(code.compare(Compare::Lt, Type::S32, at, queries as i64));
-            wide.load(code, Space::Global, Place { address, offset: far * wide.size(), valid }, 1)[0]
+            wide.load(code, Space::Global, Place { address, offset: far * wide.size(), valid }, 1)
+                [0]
         };
         slots.far.iter().map(&mut one).collect()
     });

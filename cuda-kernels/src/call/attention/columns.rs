@@ -64,8 +64,10 @@ impl Columns<'_> {
             let next = code.binary(Binary::Add, Type::S32, from, step);
             let more = code.compare(Compare::Lt, Type::S32, next, to);
             let at = |code: &mut Code, place: Reg| {
-                self.tiles
-                    .map(|tile| Tile { base: code.binary(Binary::Add, Type::U32, tile.base, place), ..tile })
+                self.tiles.map(|tile| Tile {
+                    base: code.binary(Binary::Add, Type::U32, tile.base, place),
+                    ..tile
+                })
             };
             let tiles = at(code, now);
             let held = code.when(more, |code| {
@@ -75,7 +77,9 @@ impl Columns<'_> {
             });
             self.engine.send(code);
             body(code, from, tiles, of_numbers.map(|[now, _]| now));
-            if let (Some(numbers), Some([now, other]), Some(held)) = (&self.numbers, of_numbers, held) {
+            if let (Some(numbers), Some([now, other]), Some(held)) =
+                (&self.numbers, of_numbers, held)
+            {
                 code.when(more, |code| numbers.keep(code, held, other));
                 let last = code.mov(Type::U32, now);
                 code.assign(Type::U32, now, other);
@@ -112,7 +116,12 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// The numbers of queries at two addresses.
-    pub fn new(draft: &mut Draft, engine: &dyn Engine, [l, m]: [Reg; 2], queries: usize) -> Numbers {
+    pub fn new(
+        draft: &mut Draft,
+        engine: &dyn Engine,
+        [l, m]: [Reg; 2],
+        queries: usize,
+    ) -> Numbers {
         let (number, columns) = (engine.sums(), engine.extents()[1]);
         let bytes = 2 * columns as i64 * number.size();
         let shared = draft.shared("numbers", 2 * bytes as u32);

@@ -109,7 +109,8 @@ impl Fma {
         let code = &mut draft.code;
         let (row, column) = divide(code, thread, SIDE);
         let far: Vec<i64> = (0..shape.own()).map(|n| (n * SIDE) as i64).collect();
-        let mut at = |n: usize| code.binary(Binary::Add, Type::U32, shared, (n * shape.tile_bytes()) as i64);
+        let mut at =
+            |n: usize| code.binary(Binary::Add, Type::U32, shared, (n * shape.tile_bytes()) as i64);
         let made = (0..tiles).map(|n| Tile { base: at(n), rows: shape.tile }).collect();
         let weights = at(tiles);
         let rows = Slots { first: row, far: far.clone() };
@@ -122,7 +123,12 @@ impl Fma {
 
     /// Loads a vector of shared memory, `elements` elements after an address.
     fn load(&self, code: &mut Code, from: Reg, elements: usize, count: usize) -> Vec<Reg> {
-        self.shape.sums.load(code, Space::Shared, Place::at(from, elements as i64 * self.size()), count)
+        self.shape.sums.load(
+            code,
+            Space::Shared,
+            Place::at(from, elements as i64 * self.size()),
+            count,
+        )
     }
 
     /// The address `index · elements` elements after another.
@@ -178,10 +184,16 @@ impl Engine for Fma {
                 loaded.push(rows.number.load(code, Space::Global, place, vector));
             }
             for (far, raw) in share.distances().zip(loaded) {
-                let values: Vec<Reg> = raw.into_iter().map(|r| rows.number.widen(code, r)).collect();
+                let values: Vec<Reg> =
+                    raw.into_iter().map(|r| rows.number.widen(code, r)).collect();
                 for (n, part) in values.chunks(sums.vector()).enumerate() {
                     let elements = far * shape.pitch() + n * sums.vector();
-                    sums.store(code, Space::Shared, Place::at(to, elements as i64 * sums.size()), part);
+                    sums.store(
+                        code,
+                        Space::Shared,
+                        Place::at(to, elements as i64 * sums.size()),
+                        part,
+                    );
                 }
             }
         });
@@ -197,14 +209,17 @@ impl Engine for Fma {
 
     fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg> {
         let (shape, own, vector) = (&self.shape, self.shape.own(), self.shape.sums.vector());
-        let sums: Vec<Reg> = (0..own * own).map(|_| code.mov(shape.sums.wide(), shape.sums.zero())).collect();
+        let sums: Vec<Reg> =
+            (0..own * own).map(|_| code.mov(shape.sums.wide(), shape.sums.zero())).collect();
         let sides = [(rows, &self.rows), (columns, &self.columns)]
             .map(|(tile, slots)| self.at(code, tile.base, slots.first, shape.pitch()));
         code.count(0, shape.depth as i64, SIDE as i64, |code, depth| {
             let sides = sides.map(|base| self.at(code, base, depth, 1));
             for at in (0..SIDE).step_by(vector) {
                 let [x, y] = sides.map(|base| -> Vec<Vec<Reg>> {
-                    (0..own).map(|n| self.load(code, base, n * SIDE * shape.pitch() + at, vector)).collect()
+                    (0..own)
+                        .map(|n| self.load(code, base, n * SIDE * shape.pitch() + at, vector))
+                        .collect()
                 });
                 for e in 0..vector {
                     for i in 0..own {
@@ -244,11 +259,17 @@ impl Engine for Fma {
             let row = self.at(code, row, k, 1);
             let of_columns = self.at(code, of_columns, k, shape.pitch());
             for at in (0..STEP).step_by(vector) {
-                let x: Vec<Vec<Reg>> =
-                    (0..own).map(|i| self.load(code, row, i * SIDE * shape.row() + at, vector)).collect();
+                let x: Vec<Vec<Reg>> = (0..own)
+                    .map(|i| self.load(code, row, i * SIDE * shape.row() + at, vector))
+                    .collect();
                 for e in 0..vector {
                     for n in 0..runs {
-                        let y = self.load(code, of_columns, (at + e) * shape.pitch() + n * SIDE * run, run);
+                        let y = self.load(
+                            code,
+                            of_columns,
+                            (at + e) * shape.pitch() + n * SIDE * run,
+                            run,
+                        );
                         for (i, x) in x.iter().enumerate() {
                             for (m, y) in y.iter().enumerate() {
                                 let sum = sums[(i * runs + n) * run + m];
@@ -275,7 +296,8 @@ impl Engine for Fma {
             for (n, sums) in sums.chunks(vector).enumerate() {
                 let far = n * vector / run * run * SIDE + n * vector % run;
                 let below = (self.shape.depth != rows.width).then(|| {
-                    let at: Operand = code.binary(Binary::Add, Type::S32, column, far as i64).into();
+                    let at: Operand =
+                        code.binary(Binary::Add, Type::S32, column, far as i64).into();
                     code.compare(Compare::Lt, Type::S32, at, rows.width as i64)
                 });
                 let valid = both(code, inside, below);

@@ -44,7 +44,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let ty = wide.wide();
     let rows = engine.rows().far.len();
     let columns = engine.columns().far.len();
-    let greatest: Vec<Reg> = (0..rows).map(|_| code.mov(ty, wide.constant(f64::NEG_INFINITY))).collect();
+    let greatest: Vec<Reg> =
+        (0..rows).map(|_| code.mov(ty, wide.constant(f64::NEG_INFINITY))).collect();
     let powers: Vec<Reg> = (0..rows).map(|_| code.mov(ty, wide.zero())).collect();
     let sums = engine.zeros(code);
     let end = code.mov(Type::S32, call.keys as i64);
@@ -57,7 +58,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     // power is computed.
     let direct = bias.is_none() && call.scale.to_f64() > 0.0;
     let scale = scale(call, engine);
-    let columns_of_keys = Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
+    let columns_of_keys =
+        Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
     columns_of_keys.each(code, [begin, end], |code, from, columns_tiles, _| {
         let products = engine.product(code, &tiles[0], &columns_tiles[0]);
         let block = Block { problem, engine, across: false, bias, first: [first, from] };

@@ -120,7 +120,8 @@ pub(super) struct Mma {
 impl Mma {
     /// The engine, tiles of rows, and tiles of columns.
     pub fn new(draft: &mut Draft, shape: Shape, [rows, columns]: [usize; 2]) -> (Mma, Vec<Tile>) {
-        let extents: Vec<usize> = [vec![shape.rows(); rows], vec![shape.columns; 2 * columns]].concat();
+        let extents: Vec<usize> =
+            [vec![shape.rows(); rows], vec![shape.columns; 2 * columns]].concat();
         let bytes: usize = extents.iter().map(|rows| rows * shape.pitch()).sum();
         let shared = draft.dynamic_shared(bytes as u32);
         let thread = draft.thread();
@@ -151,7 +152,8 @@ impl Mma {
             code.ternary(Ternary::Mad, Type::S32, column, 2, row)
         };
         let (left, right, across) = (place(low, high), place(high, low), place(low, high));
-        let left = code.ternary(Ternary::Mad, Type::S32, warp, (shape.own() * shape.pitch()) as i64, left);
+        let left =
+            code.ternary(Ternary::Mad, Type::S32, warp, (shape.own() * shape.pitch()) as i64, left);
         // The second buffers of the columns follow these.
         let ahead = (columns * shape.columns * shape.pitch()) as i64;
         tiles.truncate(tiles.len() - columns);
@@ -233,7 +235,8 @@ impl Engine for Mma {
 
     fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile) {
         let (shape, vector) = (&self.shape, rows.vector);
-        let division = Division { threads: WARPS * 32, vector, depth: shape.depth, tile: tile.rows };
+        let division =
+            Division { threads: WARPS * 32, vector, depth: shape.depth, tile: tile.rows };
         let share = Share::new(code, self.thread, division, rows, first);
         let to = code.ternary(Ternary::Mad, Type::S32, share.row, shape.pitch() as i64, tile.base);
         let to = code.ternary(Ternary::Mad, Type::S32, share.column, 2, to);
@@ -334,7 +337,8 @@ impl Engine for Mma {
                     code.compare(Compare::Lt, Type::S32, at, rows.width as i64)
                 });
                 let valid = both(code, inside, below);
-                let raw: Vec<Reg> = values.iter().map(|sum| rows.number.narrow(code, *sum)).collect();
+                let raw: Vec<Reg> =
+                    values.iter().map(|sum| rows.number.narrow(code, *sum)).collect();
                 let offset = far * rows.number.size();
                 rows.number.store(code, Space::Global, Place { address, offset, valid }, &raw);
             }

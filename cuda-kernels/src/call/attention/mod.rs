@@ -131,7 +131,13 @@ impl Problem<'_> {
     /// Example, head and number of the block of rows of a block of threads. Blocks of one head
     /// are consecutive, since they read the same columns. Under a causal mask the blocks with the
     /// most work come first; for queries these are the last.
-    fn position(&self, code: &mut Code, block: Reg, blocks: usize, last_first: bool) -> ([Reg; 2], Reg) {
+    fn position(
+        &self,
+        code: &mut Code,
+        block: Reg,
+        blocks: usize,
+        last_first: bool,
+    ) -> ([Reg; 2], Reg) {
         let all = digits(code, block, &[self.call.batch, self.call.heads, blocks]);
         let block = match last_first {
             true => code.binary(Binary::Sub, Type::S32, blocks as i64 - 1, all[2]),
@@ -193,13 +199,16 @@ impl Block<'_> {
     fn scored(&self, code: &mut Code, products: &[Reg]) -> Vec<Reg> {
         let (wide, call) = (self.problem.wide(), self.problem.call);
         let scale = scale(call, self.engine);
-        let scores: Vec<Reg> =
-            products.iter().map(|p| code.binary(Binary::Mul, wide.wide(), *p, scale.clone())).collect();
+        let scores: Vec<Reg> = products
+            .iter()
+            .map(|p| code.binary(Binary::Mul, wide.wide(), *p, scale.clone()))
+            .collect();
         let Some(bias) = self.bias else { return scores };
         let slots = self.slots();
         let [of_queries, of_keys] = self.queries_and_keys();
         let columns = slots[1].far.len();
-        let begins = [0, 1].map(|n| code.binary(Binary::Add, Type::S32, self.first[n], slots[n].first));
+        let begins =
+            [0, 1].map(|n| code.binary(Binary::Add, Type::S32, self.first[n], slots[n].first));
         let mut sums = scores.clone();
         for (i, query) in slots[of_queries].far.iter().enumerate() {
             let t = code.binary(Binary::Add, Type::S32, begins[of_queries], *query);
@@ -226,7 +235,8 @@ impl Block<'_> {
         let (call, tiles) = (self.problem.call, self.engine.extents());
         let [of_queries, of_keys] = self.queries_and_keys();
         let (queries, keys) = (self.first[of_queries], self.first[of_keys]);
-        let extents = if self.across { [call.keys, call.queries] } else { [call.queries, call.keys] };
+        let extents =
+            if self.across { [call.keys, call.queries] } else { [call.queries, call.keys] };
         // Most blocks hide nothing. Rows out of range are never stored, but columns out of range
         // would be summed.
         let mut some: Option<Reg> = None;
@@ -251,7 +261,8 @@ impl Block<'_> {
         let value = if hidden == 0.0 { wide.zero() } else { wide.constant(hidden) };
         code.when(some, |code| {
             let slots = self.slots();
-            let begins = [0, 1].map(|n| code.binary(Binary::Add, Type::S32, self.first[n], slots[n].first));
+            let begins =
+                [0, 1].map(|n| code.binary(Binary::Add, Type::S32, self.first[n], slots[n].first));
             let columns = slots[1].far.len();
             for (j, column) in slots[1].far.iter().enumerate() {
                 let at_column = code.binary(Binary::Add, Type::S32, begins[1], *column);
@@ -261,7 +272,8 @@ impl Block<'_> {
                     let mut gone = beyond;
                     if call.causal {
                         let at_row = code.binary(Binary::Add, Type::S32, begins[0], *row);
-                        let (t, s) = if self.across { (at_column, at_row) } else { (at_row, at_column) };
+                        let (t, s) =
+                            if self.across { (at_column, at_row) } else { (at_row, at_column) };
                         let later = code.compare(Compare::Gt, Type::S32, s, t);
                         gone = Some(match gone {
                             None => later,
@@ -309,7 +321,12 @@ fn begin(code: &mut Code, block: Reg, tile: usize) -> Reg {
 
 /// The engine of a kernel that iterates over `rows` rows, and its tiles: that many of rows, and
 /// two of columns.
-fn engine(draft: &mut Draft, call: &Attention, work: Work, rows: usize) -> (Box<dyn Engine>, Vec<Tile>) {
+fn engine(
+    draft: &mut Draft,
+    call: &Attention,
+    work: Work,
+    rows: usize,
+) -> (Box<dyn Engine>, Vec<Tile>) {
     let tiles = [if work == Work::Forward { 1 } else { 2 }, 2];
     if call.dtype.is_half() && call.width <= mma::WIDEST {
         let shape = mma::Shape::new(call.dtype, call.width, rows, work);
@@ -326,9 +343,12 @@ fn engine(draft: &mut Draft, call: &Attention, work: Work, rows: usize) -> (Box<
 ///
 /// Errors: an extent is larger than kernels can count.
 pub(super) fn compile(call: &Attention, alignment: usize) -> Result<Compiled> {
-    for (what, extent) in
-        [("queries", call.queries), ("keys", call.keys), ("heads", call.heads), ("batch", call.batch)]
-    {
+    for (what, extent) in [
+        ("queries", call.queries),
+        ("keys", call.keys),
+        ("heads", call.heads),
+        ("batch", call.batch),
+    ] {
         check_extent(what, extent)?;
     }
     let problem = Problem { call, alignment };

@@ -107,8 +107,8 @@ impl Share {
         let step = threads / side_by_side;
         let (row, column) = divide(code, thread, side_by_side);
         let column = code.binary(Binary::Mul, Type::S32, column, vector as i64);
-        let exists =
-            (vectors != side_by_side).then(|| code.compare(Compare::Lt, Type::S32, column, depth as i64));
+        let exists = (vectors != side_by_side)
+            .then(|| code.compare(Compare::Lt, Type::S32, column, depth as i64));
         let exists = match step > tile {
             true => {
                 let inside = code.compare(Compare::Lt, Type::S32, row, tile as i64);
@@ -116,8 +116,8 @@ impl Share {
             }
             false => exists,
         };
-        let below =
-            (depth != rows.width).then(|| code.compare(Compare::Lt, Type::S32, column, rows.width as i64));
+        let below = (depth != rows.width)
+            .then(|| code.compare(Compare::Lt, Type::S32, column, rows.width as i64));
         let at = code.binary(Binary::Add, Type::S32, first, row);
         let from = advance(code, rows.address, at, rows.position);
         let from = advance(code, from, column, rows.number.size());

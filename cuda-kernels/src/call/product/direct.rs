@@ -51,7 +51,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         _ => Destination::parts(&mut draft, product, parts),
     };
     let sums = product.sums();
-    let shared = (ranges > 1).then(|| draft.shared("ranges", (THREADS as i64 * sums.size()) as u32));
+    let shared =
+        (ranges > 1).then(|| draft.shared("ranges", (THREADS as i64 * sums.size()) as u32));
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;
     let (first, part) = divide(code, block, parts);
@@ -135,8 +136,9 @@ impl Thread<'_> {
         let gathered = gathers.iter().any(|g| g.depth.len() > 1 || !g.meetings.is_empty());
         if gathered && k <= UNROLLED && ranges == 1 {
             for chunk in (0..k).collect::<Vec<_>>().chunks(AT_A_TIME) {
-                let depths =
-                    |gather: &Gather, _: &mut Code| chunk.iter().map(|k| gather.depth_half(*k)).collect();
+                let depths = |gather: &Gather, _: &mut Code| {
+                    chunk.iter().map(|k| gather.depth_half(*k)).collect()
+                };
                 self.terms(code, &fixed, &depths);
             }
             return;
@@ -159,7 +161,12 @@ impl Thread<'_> {
     }
 
     /// Adds the terms of some depths: loads first.
-    fn terms(&self, code: &mut Code, fixed: &[Half], depths: &dyn Fn(&Gather, &mut Code) -> Vec<Half>) {
+    fn terms(
+        &self,
+        code: &mut Code,
+        fixed: &[Half],
+        depths: &dyn Fn(&Gather, &mut Code) -> Vec<Half>,
+    ) {
         let number = Number(self.product.operand);
         let mut sides = vec![];
         for (gather, outer) in [&self.product.lhs, &self.product.rhs].into_iter().zip(fixed) {

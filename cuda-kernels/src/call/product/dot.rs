@@ -62,7 +62,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         _ => Destination::parts(&mut draft, product, parts),
     };
     let sums = product.sums();
-    let shared = (lanes > 32).then(|| draft.shared("warps", (THREADS / 32) as u32 * sums.size() as u32));
+    let shared =
+        (lanes > 32).then(|| draft.shared("warps", (THREADS / 32) as u32 * sums.size() as u32));
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;
     let (first, part) = divide(code, block, parts);
@@ -102,7 +103,12 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let (warp, in_warp) = divide(code, thread, 32);
         let place = code.ternary(Ternary::Mad, Type::S32, warp, sums.size(), shared);
         let first = code.compare(Compare::Eq, Type::S32, in_warp, 0);
-        sums.store(code, Space::Shared, Place { valid: Some(first), ..Place::at(place, 0) }, &[total]);
+        sums.store(
+            code,
+            Space::Shared,
+            Place { valid: Some(first), ..Place::at(place, 0) },
+            &[total],
+        );
         code.push(Inst::Barrier);
         total = code.when(owner, |code| {
             let all: Vec<Reg> = (0..THREADS as i64 / 32)
@@ -117,7 +123,14 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let at = destination.row(code, start, all[1]);
         let at = destination.column(code, at, all[2]);
         let bias = destination.bias(code, all[2], 1, None);
-        destination.store(code, &mut draft.functions, &product.epilogue, (at, None), &[total], &bias);
+        destination.store(
+            code,
+            &mut draft.functions,
+            &product.epilogue,
+            (at, None),
+            &[total],
+            &bias,
+        );
     });
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: {lanes} lanes an element, {parts} parts.",

@@ -107,11 +107,13 @@ impl Gather {
         let used = |number: usize, digits: &[Digit]| {
             digits.iter().any(|d| matches!(d.moves, Moves::Meeting(n, _) if n == number))
         };
-        let kept: Vec<usize> =
-            (0..self.meetings.len()).filter(|n| used(*n, &self.outer) || used(*n, &self.depth)).collect();
+        let kept: Vec<usize> = (0..self.meetings.len())
+            .filter(|n| used(*n, &self.outer) || used(*n, &self.depth))
+            .collect();
         for digit in self.outer.iter_mut().chain(&mut self.depth) {
             if let Moves::Meeting(number, _) = &mut digit.moves {
-                *number = kept.iter().position(|n| n == number).expect("meetings of digits are kept");
+                *number =
+                    kept.iter().position(|n| n == number).expect("meetings of digits are kept");
             }
         }
         self.meetings = kept.into_iter().map(|n| self.meetings[n]).collect();
@@ -145,7 +147,9 @@ impl Gather {
     fn straighten(&mut self, number: usize) {
         let Meeting { offset, divisor, extent, stride } = self.meetings[number];
         let factors = self.outer.iter().chain(&self.depth).filter_map(|d| match d.moves {
-            Moves::Meeting(n, factor) if n == number && d.extent > 0 => Some((factor, d.extent as i64 - 1)),
+            Moves::Meeting(n, factor) if n == number && d.extent > 0 => {
+                Some((factor, d.extent as i64 - 1))
+            }
             _ => None,
         });
         let (mut least, mut most, mut exact) = (offset, offset, offset % divisor as i64 == 0);
@@ -253,7 +257,8 @@ impl Gather {
                 }
                 Moves::Meeting(at, factor) => {
                     let so_far: Operand = half.meetings[at].0.map_or(0.into(), Operand::Reg);
-                    half.meetings[at].0 = Some(code.ternary(Ternary::Mad, Type::S32, value, factor, so_far));
+                    half.meetings[at].0 =
+                        Some(code.ternary(Ternary::Mad, Type::S32, value, factor, so_far));
                 }
             }
         }
@@ -262,8 +267,12 @@ impl Gather {
 
     /// [`half`](Self::half) of a depth that is known at emission: constants only.
     pub fn depth_half(&self, index: usize) -> Half {
-        let mut half =
-            Half { address: None, offset: 0, meetings: vec![(None, 0); self.meetings.len()], valid: None };
+        let mut half = Half {
+            address: None,
+            offset: 0,
+            meetings: vec![(None, 0); self.meetings.len()],
+            valid: None,
+        };
         let mut rest = index;
         for digit in self.depth.iter().rev() {
             let value = (rest % digit.extent) as i64;
@@ -301,8 +310,9 @@ impl Gather {
             let far = (n * step) as i64;
             all.push(match distance {
                 Some(distance) => {
-                    let valid =
-                        one.valid.map(|_| code.compare(Compare::Lt, Type::S32, first, extent as i64 - far));
+                    let valid = one
+                        .valid
+                        .map(|_| code.compare(Compare::Lt, Type::S32, first, extent as i64 - far));
                     Half { offset: distance * n as i64, valid, ..one.clone() }
                 }
                 None => {
@@ -331,7 +341,8 @@ impl Gather {
                 (Some(one), None) | (None, Some(one)) => one,
                 (None, None) => code.mov(Type::S32, 0),
             };
-            let sum = if offset == 0 { sum } else { code.binary(Binary::Add, Type::S32, sum, offset) };
+            let sum =
+                if offset == 0 { sum } else { code.binary(Binary::Add, Type::S32, sum, offset) };
             // As unsigned numbers, negative ones are beyond every extent.
             let last = (meeting.extent as i64 - 1) * meeting.divisor as i64;
             let inside = code.compare(Compare::Le, Type::U32, sum, last);

@@ -50,7 +50,12 @@ pub(super) struct Vector {
 
 impl<'a> Loader<'a> {
     /// A loader of vectors of at most `most` elements.
-    pub fn new(gather: &'a Gather, [outers, depths]: [usize; 2], threads: usize, most: usize) -> Loader<'a> {
+    pub fn new(
+        gather: &'a Gather,
+        [outers, depths]: [usize; 2],
+        threads: usize,
+        most: usize,
+    ) -> Loader<'a> {
         let most = most.min(outers * depths / threads);
         let (direction, vector) = gather.run(most);
         Loader { gather, outers, depths, threads, direction, vector }
@@ -74,7 +79,10 @@ impl<'a> Loader<'a> {
             Direction::Depth => self.depths,
         };
         let vectors = along / self.vector;
-        assert!(self.threads.is_multiple_of(vectors), "a run has fewer vectors than a block threads");
+        assert!(
+            self.threads.is_multiple_of(vectors),
+            "a run has fewer vectors than a block threads"
+        );
         (vectors, self.threads / vectors)
     }
 

@@ -138,7 +138,13 @@ impl Product {
 
     /// The position of a block's work. Tiles along columns are consecutive, so that neighbouring
     /// blocks share rows of lhs in the cache.
-    fn position(&self, code: &mut Code, block: Reg, [rows, columns]: [usize; 2], parts: usize) -> Position {
+    fn position(
+        &self,
+        code: &mut Code,
+        block: Reg,
+        [rows, columns]: [usize; 2],
+        parts: usize,
+    ) -> Position {
         use crate::ptx::{Binary, Type};
         let tiles = [self.m.div_ceil(rows), self.n.div_ceil(columns)];
         let all = digits(code, block, &[self.batch, parts, tiles[0], tiles[1]]);
@@ -158,7 +164,9 @@ pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<C
     if product.batch == 0 || product.m == 0 || product.n == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
     }
-    for (what, extent) in [("m", product.m), ("n", product.n), ("k", product.k), ("batch", product.batch)] {
+    for (what, extent) in
+        [("m", product.m), ("n", product.n), ("k", product.k), ("batch", product.batch)]
+    {
         check_extent(what, extent)?;
     }
     let mut product = product.clone();

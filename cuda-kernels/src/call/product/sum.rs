@@ -45,7 +45,14 @@ pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
         let row = destination.row(code, start, row);
         let offset = destination.column(code, row, column);
         let bias = destination.bias(code, column, vector, None);
-        destination.store(code, &mut draft.functions, &product.epilogue, (offset, None), &sums, &bias);
+        destination.store(
+            code,
+            &mut draft.functions,
+            &product.epilogue,
+            (offset, None),
+            &sums,
+            &bias,
+        );
     });
     let name = format!("{}_sum", product.name);
     let remark = format!("Adds up {parts} parts of each sum, and finishes the result.");

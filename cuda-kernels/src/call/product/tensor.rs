@@ -52,17 +52,30 @@ struct Multiply {
 
 impl Multiply {
     fn of(dtype: DType) -> Multiply {
-        let half =
-            |operand| Multiply { shape: [16, 8, 16], operand, sum: Type::F32, step: 32, pads: [16, 16] };
+        let half = |operand| Multiply {
+            shape: [16, 8, 16],
+            operand,
+            sum: Type::F32,
+            step: 32,
+            pads: [16, 16],
+        };
         match dtype {
             DType::F16 => half(Type::F16),
             DType::BF16 => half(Type::BF16),
-            DType::F32 => {
-                Multiply { shape: [16, 8, 8], operand: Type::TF32, sum: Type::F32, step: 16, pads: [16, 32] }
-            }
-            DType::F64 => {
-                Multiply { shape: [8, 8, 4], operand: Type::F64, sum: Type::F64, step: 16, pads: [32, 32] }
-            }
+            DType::F32 => Multiply {
+                shape: [16, 8, 8],
+                operand: Type::TF32,
+                sum: Type::F32,
+                step: 16,
+                pads: [16, 32],
+            },
+            DType::F64 => Multiply {
+                shape: [8, 8, 4],
+                operand: Type::F64,
+                sum: Type::F64,
+                step: 16,
+                pads: [32, 32],
+            },
             other => unreachable!("tensor cores are not asked for {other}"),
         }
     }
@@ -189,7 +202,8 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     // 128 registers a thread, and for f64 as many as there are: under a lower bound, ptxas hoists
     // so many loads that it spills.
     let resident = if tile == LARGE || product.operand == DType::F64 { 2 } else { 4 };
-    let stage = draft.stage(name, remark, tile.threads() as u32, resident, tile.count(product) * parts)?;
+    let stage =
+        draft.stage(name, remark, tile.threads() as u32, resident, tile.count(product) * parts)?;
     Ok((stage, parts))
 }
 
@@ -279,8 +293,10 @@ impl Side<'_> {
             }
             return;
         }
-        let loaded: Vec<Vec<Reg>> =
-            vectors.iter().map(|v| number.load(code, Space::Global, v.place, loader.vector)).collect();
+        let loaded: Vec<Vec<Reg>> = vectors
+            .iter()
+            .map(|v| number.load(code, Space::Global, v.place, loader.vector))
+            .collect();
         for (v, raw) in vectors.iter().zip(loaded) {
             number.store(code, Space::Shared, Place::at(base, to(v)), &raw);
         }
@@ -301,7 +317,13 @@ struct Warp<'a> {
 }
 
 impl<'a> Warp<'a> {
-    fn new(code: &mut Code, thread: Reg, tile: Tile, multiply: Multiply, sides: &'a [Side<'a>]) -> Warp<'a> {
+    fn new(
+        code: &mut Code,
+        thread: Reg,
+        tile: Tile,
+        multiply: Multiply,
+        sides: &'a [Side<'a>],
+    ) -> Warp<'a> {
         let (warp, lane) = divide(code, thread, 32);
         let (row, column) = divide(code, warp, tile.warps[1]);
         let own = tile.own();
@@ -320,7 +342,8 @@ impl<'a> Warp<'a> {
                 let low = code.binary(Binary::And, Type::B32, q, 1);
                 let high = code.binary(Binary::Shr, Type::U32, q, 1);
                 let (down, along) = if n == 0 { (low, high) } else { (high, low) };
-                let (down, along) = [down, along].map(|q| code.binary(Binary::Shl, Type::B32, q, 3)).into();
+                let (down, along) =
+                    [down, along].map(|q| code.binary(Binary::Shl, Type::B32, q, 3)).into();
                 match side.strip.loader.direction {
                     Direction::Depth => (code.binary(Binary::Add, Type::S32, down, line), along),
                     Direction::Outer => (down, code.binary(Binary::Add, Type::S32, along, line)),
@@ -407,7 +430,9 @@ impl<'a> Warp<'a> {
                     let offset = strip.at(outer + down, depth + along);
                     let raw = code.load(Space::Shared, self.multiply.sum, base, offset);
                     fragment.push(match self.multiply.operand {
-                        Type::TF32 => code.convert(Rounding::NearestAway, Type::TF32, Type::F32, raw),
+                        Type::TF32 => {
+                            code.convert(Rounding::NearestAway, Type::TF32, Type::F32, raw)
+                        }
                         _ => raw,
                     });
                 }
@@ -455,7 +480,14 @@ impl<'a> Warp<'a> {
                     let offset = destination.column(code, start, *j);
                     let first = 2 * eighth + at;
                     let values = &sums[*fragment][first..first + vector];
-                    destination.store(code, functions, &product.epilogue, (offset, valid), values, bias);
+                    destination.store(
+                        code,
+                        functions,
+                        &product.epilogue,
+                        (offset, valid),
+                        values,
+                        bias,
+                    );
                 }
             }
         }

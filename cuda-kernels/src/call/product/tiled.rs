@@ -53,8 +53,10 @@ const SMALL_WORDS: [Tile; 3] = [
     Tile { extent: 64, step: 16, own: 4, resident: 1 },
     Tile { extent: 32, step: 16, own: 4, resident: 1 },
 ];
-const LARGE_WORDS: [Tile; 2] =
-    [Tile { extent: 64, step: 8, own: 4, resident: 1 }, Tile { extent: 32, step: 8, own: 4, resident: 1 }];
+const LARGE_WORDS: [Tile; 2] = [
+    Tile { extent: 64, step: 8, own: 4, resident: 1 },
+    Tile { extent: 32, step: 8, own: 4, resident: 1 },
+];
 
 impl Tile {
     fn threads(&self) -> usize {
@@ -69,7 +71,8 @@ impl Tile {
     fn choose(product: &Product) -> Tile {
         let tiles: &[Tile] = if product.sums().size() == 8 { &LARGE_WORDS } else { &SMALL_WORDS };
         let (last, larger) = tiles.split_last().expect("there are several");
-        let fits = |t: &&Tile| product.m.min(product.n) > t.extent / 2 && t.count(product) * 2 >= FULL;
+        let fits =
+            |t: &&Tile| product.m.min(product.n) > t.extent / 2 && t.count(product) * 2 >= FULL;
         *larger.iter().find(fits).unwrap_or(last)
     }
 
@@ -118,7 +121,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
             let operand = gather.operand(code, pointer, position.batch);
             sides.push(Side::new(code, product, gather, tile, [thread, first, operand, place]));
         }
-        let first = code.binary(Binary::Mul, Type::S32, position.part, (steps_of_part * tile.step) as i64);
+        let first =
+            code.binary(Binary::Mul, Type::S32, position.part, (steps_of_part * tile.step) as i64);
         let end = code.binary(Binary::Add, Type::S32, first, (steps_of_part * tile.step) as i64);
         let end = code.binary(Binary::Min, Type::S32, end, (steps * tile.step) as i64);
         let zero = code.mov(Type::U32, 0);
@@ -131,7 +135,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         code.count(first, end, tile.step as i64, |code, from| {
             let next = code.binary(Binary::Add, Type::S32, from, tile.step as i64);
             let more = code.compare(Compare::Lt, Type::S32, next, end);
-            let loaded = code.when(more, |code| sides.iter().map(|s| s.load(code, next)).collect::<Vec<_>>());
+            let loaded = code
+                .when(more, |code| sides.iter().map(|s| s.load(code, next)).collect::<Vec<_>>());
             own.multiply(code, current);
             let other = code.binary(Binary::Sub, Type::U32, buffer, current);
             code.when(more, |code| {
@@ -154,8 +159,13 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         step = tile.step
     );
     let name = format!("{}_{}_{}", product.name, product.operand, tile.extent);
-    let stage =
-        draft.stage(name, remark, tile.threads() as u32, tile.resident, tile.count(product) * parts)?;
+    let stage = draft.stage(
+        name,
+        remark,
+        tile.threads() as u32,
+        tile.resident,
+        tile.count(product) * parts,
+    )?;
     Ok((stage, parts))
 }
 
@@ -212,7 +222,8 @@ impl<'a> Side<'a> {
         for (raw, outer, depth) in loaded {
             let values: Vec<Reg> =
                 raw.into_iter().map(|r| self.loader.gather.number.widen(code, r)).collect();
-            let at = |outer: usize, depth: usize| Place::at(base, (depth * pitch + outer) as i64 * size);
+            let at =
+                |outer: usize, depth: usize| Place::at(base, (depth * pitch + outer) as i64 * size);
             match self.loader.direction {
                 Direction::Outer => {
                     for (n, part) in values.chunks(self.sums.vector()).enumerate() {
@@ -254,7 +265,8 @@ impl Own {
             side += 1;
             code.binary(Binary::Add, Type::U32, at, (side - 1) * tile.strip(sums))
         });
-        let registers = (0..tile.own * tile.own).map(|_| code.mov(sums.wide(), sums.zero())).collect();
+        let registers =
+            (0..tile.own * tile.own).map(|_| code.mov(sums.wide(), sums.zero())).collect();
         Own { tile, sums, first, read, registers }
     }
 

@@ -171,7 +171,8 @@ impl Scatter {
         };
         let (mut at, mut inside) = (vec![], None);
         for (axis, places) in self.places() {
-            let components: Vec<usize> = (0..self.moved.len()).filter(|n| self.moved[*n] == axis).collect();
+            let components: Vec<usize> =
+                (0..self.moved.len()).filter(|n| self.moved[*n] == axis).collect();
             let last = places as i64 - 1;
             let (start, good) = match components[..] {
                 // As unsigned numbers, negative ones exceed every extent.
@@ -233,7 +234,11 @@ fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
 /// The kernels of a scatter.
 ///
 /// Errors: an extent is larger than kernels can count.
-pub(super) fn compile(call: &call::Scatter, in_place: Option<usize>, alignment: usize) -> Result<Compiled> {
+pub(super) fn compile(
+    call: &call::Scatter,
+    in_place: Option<usize>,
+    alignment: usize,
+) -> Result<Compiled> {
     let scatter = Scatter::new(call, in_place.is_some(), alignment);
     let (count, window) = (scatter.count(), scatter.window());
     if scatter.elements == 0 {
@@ -268,7 +273,12 @@ fn by_sorting(scatter: &Scatter) -> Result<Compiled> {
     let mut stages = if scatter.in_place { vec![] } else { vec![copy(scatter)?] };
     stages.push(segments::keys(scatter, sort.keys(0), places)?);
     stages.extend(sort.stages()?);
-    stages.push(segments::stage(scatter, sort.keys(sort.passes()), sort.order(sort.passes()), places)?);
+    stages.push(segments::stage(
+        scatter,
+        sort.keys(sort.passes()),
+        sort.order(sort.passes()),
+        places,
+    )?);
     Ok(Compiled { stages, workspace: sort.workspace() })
 }
 

@@ -23,7 +23,8 @@ const NOWHERE: i64 = i32::MIN as i64;
 
 pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
     let mut draft = Draft::aligned(scatter.alignment);
-    let out = draft.pointer("out", if scatter.in_place { scatter.result() } else { Slot::write(3) });
+    let out =
+        draft.pointer("out", if scatter.in_place { scatter.result() } else { Slot::write(3) });
     let operand = if scatter.in_place { out } else { draft.pointer("operand", Slot::read(0)) };
     let places = scatter.places();
     let indices = draft.pointer("indices", Slot::read(1));
@@ -48,7 +49,8 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
     }
     let size = number.size();
     let [from, to] = [operand, out].map(|base| advance(code, base, element, size));
-    let raw = number.load(code, Space::Global, Place { valid: Some(exists), ..Place::at(from, 0) }, 1)[0];
+    let raw =
+        number.load(code, Space::Global, Place { valid: Some(exists), ..Place::at(from, 0) }, 1)[0];
     let sum = number.widen(code, raw);
     let sum = code.mov(number.wide(), sum);
 
@@ -106,7 +108,15 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
         number.store(code, Space::Global, Place::at(to, 0), &[raw]);
     };
     code.when(exists, finish);
-    let remark =
-        format!("Combines {count} windows with {} elements, each of which scans them.", scatter.elements);
-    draft.stage(scatter.kernel("scan"), remark, THREADS as u32, 0, scatter.elements.div_ceil(THREADS))
+    let remark = format!(
+        "Combines {count} windows with {} elements, each of which scans them.",
+        scatter.elements
+    );
+    draft.stage(
+        scatter.kernel("scan"),
+        remark,
+        THREADS as u32,
+        0,
+        scatter.elements.div_ceil(THREADS),
+    )
 }

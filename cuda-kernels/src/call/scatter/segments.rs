@@ -52,8 +52,10 @@ fn vector(scatter: &Scatter) -> usize {
     let strides = rest.iter().flat_map(|a| [a.stride, a.update]);
     let moved = scatter.moved.contains(&(scatter.axes.len() - 1));
     let moved = moved && last.window < last.extent;
-    let all: Vec<usize> =
-        strides.chain(scatter.positions.iter().map(|p| p.1)).chain([last.window, last.extent]).collect();
+    let all: Vec<usize> = strides
+        .chain(scatter.positions.iter().map(|p| p.1))
+        .chain([last.window, last.extent])
+        .collect();
     let mut vector = if moved { 1 } else { scatter.vector() };
     while !all.iter().all(|n| n.is_multiple_of(vector)) {
         vector /= 2;
@@ -114,8 +116,15 @@ pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -
             number.store(code, Space::Global, Place::at(to, 0), &raw);
         });
     });
-    let remark = format!("Combines {count} windows, sorted by where they begin, in vectors of {vector}.");
-    draft.stage(scatter.kernel("segments"), remark, THREADS as u32, 0, (count * vectors).div_ceil(THREADS))
+    let remark =
+        format!("Combines {count} windows, sorted by where they begin, in vectors of {vector}.");
+    draft.stage(
+        scatter.kernel("segments"),
+        remark,
+        THREADS as u32,
+        0,
+        (count * vectors).div_ceil(THREADS),
+    )
 }
 
 /// Adds the updates from the first position of a key to its last. `from` is the element's address

@@ -19,8 +19,8 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use crate::ptx::{
-    Atomic, Binary, Code, Compare, Inst, Lanes, Operand, Reg, Shuffle, Space, Special, Ternary, Type, Unary,
-    Width,
+    Atomic, Binary, Code, Compare, Inst, Lanes, Operand, Reg, Shuffle, Space, Special, Ternary,
+    Type, Unary, Width,
 };
 use crate::stage::{Access, Memory, Slot, Stage};
 use wengert_core::Result;
@@ -88,7 +88,11 @@ impl Sort {
 
     /// The numbers after `passes` passes. With 0, the input, which the caller writes here.
     pub fn keys(&self, passes: u32) -> Slot {
-        self.part(u64::from((self.done + passes) % 2) * self.array(), 4 * self.count as u64, Access::Write)
+        self.part(
+            u64::from((self.done + passes) % 2) * self.array(),
+            4 * self.count as u64,
+            Access::Write,
+        )
     }
 
     /// The original indices of the numbers after `passes` passes, at least one.
@@ -328,7 +332,12 @@ impl Sort {
 fn warp_sums(code: &mut Code, lane: Reg, value: Reg) -> Reg {
     let mut sum = value;
     for distance in [1, 2, 4, 8, 16] {
-        let below = Lanes { mode: Shuffle::Up, lane: distance.into(), clamp: 0, members: Operand::Int(ALL) };
+        let below = Lanes {
+            mode: Shuffle::Up,
+            lane: distance.into(),
+            clamp: 0,
+            members: Operand::Int(ALL),
+        };
         let other = code.shuffle(&below, sum);
         let next = code.binary(Binary::Add, Type::U32, sum, other);
         let there = code.compare(Compare::Ge, Type::U32, lane, distance);

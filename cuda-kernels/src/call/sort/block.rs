@@ -141,8 +141,11 @@ impl BlockSort {
 
         let pieces = self.rows.count() * self.pieces();
         let blocks = pieces.div_ceil(shape.threads / shape.team);
-        let kept =
-            if self.rows.k < self.length() { format!("first {} ", self.rows.k) } else { String::new() };
+        let kept = if self.rows.k < self.length() {
+            format!("first {} ", self.rows.k)
+        } else {
+            String::new()
+        };
         let cut = if self.pieces() > 1 { ", piece by piece" } else { "" };
         let remark = format!(
             "The {kept}indices of each of {} rows of {} in order{cut}.",
@@ -155,13 +158,17 @@ impl BlockSort {
 
     fn position(&self, code: &mut Code, shape: Shape, thread: Reg, block: Reg) -> Position {
         let (team, member) = divide(code, thread, shape.team);
-        let piece = code.ternary(Ternary::Mad, Type::S32, block, (shape.threads / shape.team) as i64, team);
-        let there = code.compare(Compare::Lt, Type::S32, piece, (self.rows.count() * self.pieces()) as i64);
+        let piece =
+            code.ternary(Ternary::Mad, Type::S32, block, (shape.threads / shape.team) as i64, team);
+        let there =
+            code.compare(Compare::Lt, Type::S32, piece, (self.rows.count() * self.pieces()) as i64);
         let (row, number) = divide(code, piece, self.pieces());
         let (outer, inner) = divide(code, row, self.rows.inner);
         let step = self.rows.inner as i64;
-        let first = code.ternary(Ternary::Mad, Type::S32, outer, self.rows.length as i64 * step, inner);
-        let mut out = code.ternary(Ternary::Mad, Type::S32, outer, self.kept() as i64 * step, inner);
+        let first =
+            code.ternary(Ternary::Mad, Type::S32, outer, self.rows.length as i64 * step, inner);
+        let mut out =
+            code.ternary(Ternary::Mad, Type::S32, outer, self.kept() as i64 * step, inner);
         let (begin, count) = if self.pieces() > 1 {
             out = code.ternary(Ternary::Mad, Type::S32, number, self.rows.k as i64 * step, out);
             let begin = code.binary(Binary::Mul, Type::S32, number, BLOCK_SORT as i64);
@@ -176,7 +183,14 @@ impl BlockSort {
     }
 
     /// The position in its row of an element of a piece, where `there` holds.
-    fn element(&self, code: &mut Code, from: Option<Reg>, at: &Position, index: Reg, there: Reg) -> Reg {
+    fn element(
+        &self,
+        code: &mut Code,
+        from: Option<Reg>,
+        at: &Position,
+        index: Reg,
+        there: Reg,
+    ) -> Reg {
         let index = match at.begin {
             None => index,
             Some(begin) => code.binary(Binary::Add, Type::S32, begin, index),
@@ -210,7 +224,8 @@ impl BlockSort {
     ) -> Reg {
         let there = code.compare(Compare::Lt, Type::U32, index, at.count);
         let position = self.element(code, from, at, index, there);
-        let element = code.ternary(Ternary::Mad, Type::S32, position, self.rows.inner as i64, at.first);
+        let element =
+            code.ternary(Ternary::Mad, Type::S32, position, self.rows.inner as i64, at.first);
         word.load(code, keys, self.rows.words.descending, element, there)
     }
 
@@ -225,7 +240,8 @@ impl BlockSort {
         out: Reg,
     ) {
         let shape = network.shape;
-        let kept = code.binary(Binary::Min, Type::U32, at.count, self.rows.k.min(BLOCK_SORT) as i64);
+        let kept =
+            code.binary(Binary::Min, Type::U32, at.count, self.rows.k.min(BLOCK_SORT) as i64);
         let mut indices: Vec<Reg> = mine.iter().map(|mine| index_of(code, *mine)).collect();
         let mut step = 1;
         let mut rank = code.binary(Binary::Mul, Type::S32, at.member, shape.own as i64);
@@ -258,7 +274,8 @@ impl BlockSort {
             let wanted = code.compare(Compare::Lt, Type::U32, rank, kept);
             code.when(wanted, |code| {
                 let position = self.element(code, from, at, index, wanted);
-                let place = code.ternary(Ternary::Mad, Type::S32, rank, self.rows.inner as i64, at.out);
+                let place =
+                    code.ternary(Ternary::Mad, Type::S32, rank, self.rows.inner as i64, at.out);
                 let address = advance(code, out, place, 4);
                 code.store(Space::Global, Type::U32, address, 0, position);
             });

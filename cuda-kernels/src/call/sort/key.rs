@@ -61,7 +61,14 @@ impl Word {
 
     /// The word of an element, given its index in each key. All bits are set where it does not
     /// exist.
-    pub fn load(&self, code: &mut Code, keys: &Keys, descending: bool, element: Reg, there: Reg) -> Reg {
+    pub fn load(
+        &self,
+        code: &mut Code,
+        keys: &Keys,
+        descending: bool,
+        element: Reg,
+        there: Reg,
+    ) -> Reg {
         let mut word: Option<Reg> = None;
         for part in &self.parts {
             let number = Number(part.dtype);

@@ -72,7 +72,9 @@ fn numbers(rows: &Rows, word: Option<&Word>, before: Option<&Sort>, sort: &Sort)
     let order = before.map(|before| draft.pointer("order", read(before.order(before.passes()))));
     let to = draft.pointer("numbers", sort.keys(0));
     let (name, remark) = match word {
-        Some(_) => (format!("sort_words_{}", rows.name()), "Words of elements in the order so far."),
+        Some(_) => {
+            (format!("sort_words_{}", rows.name()), "Words of elements in the order so far.")
+        }
         None => ("sort_row_numbers".into(), "Rows of elements in the order so far."),
     };
     for_each(draft, rows.elements(), name, remark.into(), |code, place, there| {

@@ -66,7 +66,13 @@ impl Rows {
 /// Errors: there are more elements than kernels can count.
 pub(super) fn sort(call: &Sort) -> Result<Compiled> {
     let words = Words::new(&call.keys, call.descending);
-    compile(&Rows { outer: call.outer, length: call.length, inner: call.inner, k: call.length, words })
+    compile(&Rows {
+        outer: call.outer,
+        length: call.length,
+        inner: call.inner,
+        k: call.length,
+        words,
+    })
 }
 
 /// The kernels of a top-k.
@@ -98,13 +104,15 @@ fn compile(rows: &Rows) -> Result<Compiled> {
         let bytes = 4 * (rows.count() * sort.kept()) as u64;
         let offset = match from {
             Some(Candidates {
-                slot: Slot { memory: Memory::Workspace { offset: 0, bytes }, .. }, ..
+                slot: Slot { memory: Memory::Workspace { offset: 0, bytes }, .. },
+                ..
             }) => bytes.next_multiple_of(256),
             _ => 0,
         };
         workspace = workspace.max(offset + bytes);
         let slot = Slot { memory: Memory::Workspace { offset, bytes }, access: Access::Write };
         stages.push(sort.stage(slot)?);
-        from = Some(Candidates { length: sort.kept(), slot: Slot { access: Access::Read, ..slot } });
+        from =
+            Some(Candidates { length: sort.kept(), slot: Slot { access: Access::Read, ..slot } });
     }
 }

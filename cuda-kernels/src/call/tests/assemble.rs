@@ -7,7 +7,12 @@ use wengert_core::call::{
     Activation, Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window,
 };
 
-fn gemm([m, n, k]: [usize; 3], dtype: DType, transposed: [bool; 2], activation: Option<Activation>) -> Call {
+fn gemm(
+    [m, n, k]: [usize; 3],
+    dtype: DType,
+    transposed: [bool; 2],
+    activation: Option<Activation>,
+) -> Call {
     let matrix = |rows: usize, columns: usize, transposed: bool| match transposed {
         false => Matrix { batch: 0, row: columns, column: 1 },
         true => Matrix { batch: 0, row: 1, column: rows },
@@ -27,8 +32,15 @@ fn gemm([m, n, k]: [usize; 3], dtype: DType, transposed: [bool; 2], activation: 
 }
 
 fn convolution(direction: Direction, groups: usize, channels: [usize; 2], dtype: DType) -> Call {
-    let window =
-        Window { input: 28, filter: 3, output: 14, stride: 2, low: 1, lhs_dilation: 1, rhs_dilation: 1 };
+    let window = Window {
+        input: 28,
+        filter: 3,
+        output: 14,
+        stride: 2,
+        low: 1,
+        lhs_dilation: 1,
+        rhs_dilation: 1,
+    };
     let [input_channels, output_channels] = channels;
     let window = vec![window, window];
     Call::Convolution(Convolution {
@@ -100,7 +112,8 @@ fn kernels_assemble_and_spill_nothing() {
                 if texts.contains(&text) {
                     continue;
                 }
-                let mut source = Source::new(format!("{} for {name}", stage.kernel.remark), text.clone());
+                let mut source =
+                    Source::new(format!("{} for {name}", stage.kernel.remark), text.clone());
                 // Tiles for large multiprocessors do not fit small ones.
                 if name == "sm_86" {
                     source.dynamic_shared =

@@ -23,8 +23,8 @@ fn small() -> impl Strategy<Value = Call> {
         prop::collection::vec(windows(6), 2..3),
         prop::collection::vec(windows(4), 3..4),
     ];
-    (0usize..3, 0usize..3, 1usize..4, [0usize..5, 0usize..5], window, 0usize..DTYPES.len()).prop_map(
-        |(direction, batch, groups, [input_channels, output_channels], window, dtype)| {
+    (0usize..3, 0usize..3, 1usize..4, [0usize..5, 0usize..5], window, 0usize..DTYPES.len())
+        .prop_map(|(direction, batch, groups, [input_channels, output_channels], window, dtype)| {
             Call::Convolution(Convolution {
                 direction: Direction::ALL[direction],
                 batch,
@@ -34,8 +34,7 @@ fn small() -> impl Strategy<Value = Call> {
                 window,
                 dtype: DTYPES[dtype],
             })
-        },
-    )
+        })
 }
 
 proptest! {
@@ -88,7 +87,10 @@ fn images() {
     check_all(2, 1, [5, 7], image(9, 2), DType::I32);
     check_all(1, 2, [4, 8], image(9, 1), DType::F64);
     let split = check_all(4, 1, [4, 8], image(14, 1), DType::F32);
-    assert_eq!(split[2..], ["convolution_filter_gradient_f32_32", "convolution_filter_gradient_sum"]);
+    assert_eq!(
+        split[2..],
+        ["convolution_filter_gradient_f32_32", "convolution_filter_gradient_sum"]
+    );
     let halves = check_all(1, 1, [8, 16], image(11, 1), DType::F16);
     assert!(halves.iter().all(|name| name.contains("mma_64")), "{halves:?}");
 }

@@ -32,7 +32,11 @@ fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
 /// An epilogue, by its number.
 fn epilogue(float: bool, number: usize) -> Epilogue {
     let activation = (number / 4 % 4).checked_sub(1).map(|n| Activation::ALL[n]);
-    Epilogue { bias: number & 1 != 0, activation: activation.filter(|_| float), residual: number & 2 != 0 }
+    Epilogue {
+        bias: number & 1 != 0,
+        activation: activation.filter(|_| float),
+        residual: number & 2 != 0,
+    }
 }
 
 fn small() -> impl Strategy<Value = Call> {
@@ -75,8 +79,12 @@ fn tiles_and_edges() {
             for order in 0..4 {
                 let (lhs, rhs) = (lay_out(order % 2, m, k), lay_out(order / 2, k, columns));
                 let epilogue = epilogue(dtype.is_float(), 5 * n + 3 * order);
-                let call =
-                    Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(1, [m, columns, k], dtype, dtype) });
+                let call = Call::Gemm(Gemm {
+                    lhs,
+                    rhs,
+                    epilogue,
+                    ..product(1, [m, columns, k], dtype, dtype)
+                });
                 check(&call, &operands(&call, n as u64)).unwrap();
             }
         }
@@ -114,11 +122,15 @@ fn long_sums() {
 /// Enough tiles that they are large ones.
 #[test]
 fn large_tiles() {
-    for (dtype, wanted) in
-        [(DType::F32, "gemm_f32_128"), (DType::BF16, "gemm_bf16_mma_128"), (DType::I64, "gemm_i64_64")]
-    {
-        let call =
-            Call::Gemm(Gemm { rhs: lay_out(0, 24, 1412), ..product(1, [1410, 1412, 24], dtype, dtype) });
+    for (dtype, wanted) in [
+        (DType::F32, "gemm_f32_128"),
+        (DType::BF16, "gemm_bf16_mma_128"),
+        (DType::I64, "gemm_i64_64"),
+    ] {
+        let call = Call::Gemm(Gemm {
+            rhs: lay_out(0, 24, 1412),
+            ..product(1, [1410, 1412, 24], dtype, dtype)
+        });
         assert_eq!(kernels(&call), [wanted]);
         let operands = operands(&call, 11);
         // Few rows, since the reference is slow.
@@ -200,7 +212,8 @@ fn epilogues_have_the_bits_of_their_ops() {
                 let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
                 Scalar::from_f64(dtype, if row % 7 == 3 { 0.0 } else { x.to_f64() * scale })
             });
-            operands[0] = Literal::from_scalars(dtype, &[37 * 8], &scaled.collect::<Vec<_>>()).unwrap();
+            operands[0] =
+                Literal::from_scalars(dtype, &[37 * 8], &scaled.collect::<Vec<_>>()).unwrap();
             let sm_90 = architecture(SM_90);
             let plain = Call::Gemm(plain);
             let sums = run(&plain, &compile(&plain, sm_90, None).unwrap(), &operands[..2], None);
@@ -222,7 +235,11 @@ fn epilogues_have_the_bits_of_their_ops() {
                 let wanted = op(ScalarOp::Add, &[x, operands[3].get(at)]);
                 let same = found.get(at).bits() == wanted.bits()
                     || (found.get(at).to_f64().is_nan() && wanted.to_f64().is_nan());
-                assert!(same, "{dtype} {activation:?} at {at}: {} instead of {wanted}", found.get(at));
+                assert!(
+                    same,
+                    "{dtype} {activation:?} at {at}: {} instead of {wanted}",
+                    found.get(at)
+                );
             }
         }
     }
@@ -232,7 +249,8 @@ fn epilogues_have_the_bits_of_their_ops() {
 #[test]
 fn halves_are_summed_in_f32() {
     let of = |values: &[f64]| {
-        let values: Vec<Scalar> = values.iter().map(|v| Scalar::from_f64(DType::BF16, *v)).collect();
+        let values: Vec<Scalar> =
+            values.iter().map(|v| Scalar::from_f64(DType::BF16, *v)).collect();
         Literal::from_scalars(DType::BF16, &[values.len()], &values).unwrap()
     };
     // 256 + 1 + 1 is 258 in f32 and, rounded once, in bf16; rounded after each addition it would
@@ -255,7 +273,10 @@ fn what_cannot_be_is_refused() {
         refused(good.clone(), Some(0))
             .contains("call `gemm`: the result cannot be in the place of operand 0")
     );
-    assert!(refused(Gemm { accumulate: DType::F64, ..good.clone() }, None).contains("accumulates in f32"));
+    assert!(
+        refused(Gemm { accumulate: DType::F64, ..good.clone() }, None)
+            .contains("accumulates in f32")
+    );
     let long = product(1, [1, 1, 1 << 31], DType::F32, DType::F32);
     assert!(refused(long, None).contains("k is 2147483648"));
 }

@@ -58,7 +58,9 @@ fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
 /// Numbers for every operand.
 fn operands(call: &Call, seed: u64) -> Vec<Literal> {
     let types = call.operands().into_iter().enumerate();
-    types.map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50)).collect()
+    types
+        .map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50))
+        .collect()
 }
 
 /// Runs the stages of a call.
@@ -97,15 +99,19 @@ fn run_at(
     for stage in &compiled.stages {
         let name = stage.kernel.name.clone();
         let text =
-            Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string();
-        let module =
-            emulator::Module::parse(&text).unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
+            Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }
+                .to_string();
+        let module = emulator::Module::parse(&text)
+            .unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
         let given = stage.arguments.iter().zip(&stage.kernel.parameters);
         let given = given.map(|(slot, parameter)| {
             let (address, bytes) = match slot.memory {
                 stage::Memory::Argument(n) => arguments[n],
                 stage::Memory::Workspace { offset, bytes } => {
-                    assert!(offset % 256 == 0 && offset + bytes <= compiled.workspace, "{name}: {slot:?}");
+                    assert!(
+                        offset % 256 == 0 && offset + bytes <= compiled.workspace,
+                        "{name}: {slot:?}"
+                    );
                     (workspace + offset, bytes)
                 }
             };
@@ -158,7 +164,9 @@ fn kernels(call: &Call) -> Vec<String> {
 /// A slice of a larger value may begin anywhere.
 #[test]
 fn buffers_that_are_aligned_to_their_elements_only() {
-    use wengert_core::call::{Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window};
+    use wengert_core::call::{
+        Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window,
+    };
     let gemm = |[m, n, k]: [usize; 3], dtype: DType| {
         Call::Gemm(Gemm {
             batch: 1,
@@ -173,8 +181,15 @@ fn buffers_that_are_aligned_to_their_elements_only() {
             epilogue: Epilogue { bias: true, activation: None, residual: true },
         })
     };
-    let window =
-        Window { input: 8, filter: 3, output: 8, stride: 1, low: 1, lhs_dilation: 1, rhs_dilation: 1 };
+    let window = Window {
+        input: 8,
+        filter: 3,
+        output: 8,
+        stride: 1,
+        low: 1,
+        lhs_dilation: 1,
+        rhs_dilation: 1,
+    };
     let convolution = Convolution {
         direction: Direction::Forward,
         batch: 2,

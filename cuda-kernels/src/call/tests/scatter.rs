@@ -85,7 +85,9 @@ fn check_both(scatter: &Scatter, operands: &[Literal]) -> std::result::Result<()
     for in_place in [None, Some(0)] {
         if let Some(sorted) = super::super::scatter::sorted(scatter, in_place).unwrap() {
             let found = run(&call, &sorted, operands, in_place);
-            reference.check(&found).map_err(|e| TestCaseError::fail(format!("{call:?} sorted: {e}")))?;
+            reference
+                .check(&found)
+                .map_err(|e| TestCaseError::fail(format!("{call:?} sorted: {e}")))?;
         }
     }
     Ok(())
@@ -130,7 +132,10 @@ fn rows_of_a_table() {
     let names = kernels(&Call::Scatter(rows([70000, 4], 2100, DType::F16)));
     let pass = ["sort_count", "sort_offsets", "sort_place"];
     assert_eq!(names[0..2], ["scatter_copy_f16", "scatter_keys_i32"]);
-    assert_eq!(names[2..].join(" "), [pass, pass, pass].concat().join(" ") + " scatter_add_segments_f16");
+    assert_eq!(
+        names[2..].join(" "),
+        [pass, pass, pass].concat().join(" ") + " scatter_add_segments_f16"
+    );
 }
 
 /// Windows that overlap in part cannot be sorted.

@@ -28,7 +28,8 @@ pub(super) struct HeuristicResult {
 }
 
 const _: () = assert!(size_of::<HeuristicResult>() == size_of::<cublasLtMatmulHeuristicResult_t>());
-const _: () = assert!(align_of::<HeuristicResult>() == align_of::<cublasLtMatmulHeuristicResult_t>());
+const _: () =
+    assert!(align_of::<HeuristicResult>() == align_of::<cublasLtMatmulHeuristicResult_t>());
 
 impl HeuristicResult {
     /// No result.
@@ -61,7 +62,13 @@ impl Algorithm {
             // half is a number too.
             let code = unsafe {
                 let value = std::ptr::from_mut(&mut value).cast::<c_void>();
-                lt.api.cublasLtMatmulAlgoConfigGetAttribute(&opaque, attribute, value, bytes, &mut written)
+                lt.api.cublasLtMatmulAlgoConfigGetAttribute(
+                    &opaque,
+                    attribute,
+                    value,
+                    bytes,
+                    &mut written,
+                )
             };
             // An attribute that a version lacks is left out.
             if code.code == 0 {
@@ -74,10 +81,13 @@ impl Algorithm {
 
     /// The 64 bytes as hexadecimal digits.
     pub fn to_hex(&self) -> String {
-        self.opaque.data.iter().flat_map(|n| n.to_le_bytes()).fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        self.opaque.data.iter().flat_map(|n| n.to_le_bytes()).fold(
+            String::new(),
+            |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            },
+        )
     }
 
     /// 64 bytes from hexadecimal digits.
@@ -100,7 +110,8 @@ mod tests {
 
     #[test]
     fn hexadecimal_digits_are_the_bytes() {
-        let opaque = cublasLtMatmulAlgo_t { data: [0x0102_0304_0506_0708, 0, 1, 2, 3, 4, 5, u64::MAX] };
+        let opaque =
+            cublasLtMatmulAlgo_t { data: [0x0102_0304_0506_0708, 0, 1, 2, 3, 4, 5, u64::MAX] };
         let algorithm = Algorithm { opaque, workspace: 0, text: String::new() };
         let hex = algorithm.to_hex();
         assert!(hex.starts_with("0807060504030201") && hex.ends_with("ffffffffffffffff"));

@@ -111,7 +111,8 @@ impl Lt {
     pub(in crate::driver) fn find(driver: u32) -> Result<Arc<Lt>, Missing> {
         let open = || {
             let environment = |variable: &str| std::env::var_os(variable);
-            Lt::open(&library::cublas_lt_candidates(driver / 1000, &environment), driver).map(Arc::new)
+            Lt::open(&library::cublas_lt_candidates(driver / 1000, &environment), driver)
+                .map(Arc::new)
         };
         let broken = |why: String| missing(format!("opening it failed: {why}"), Vec::new());
         guarded(open).unwrap_or_else(|why| Err(broken(why)))
@@ -128,13 +129,16 @@ impl Lt {
         let api = unsafe { LtApi::from_library(&library) };
         // SAFETY: signatures from NVIDIA's header; the status is an `int`-sized enum there.
         let (version, name) = unsafe {
-            let version = library.get::<unsafe extern "C" fn() -> usize>("cublasLtGetVersion").map(|f| f());
-            let name = library.get::<unsafe extern "C" fn(u32) -> *const c_char>("cublasLtGetStatusName");
+            let version =
+                library.get::<unsafe extern "C" fn() -> usize>("cublasLtGetVersion").map(|f| f());
+            let name =
+                library.get::<unsafe extern "C" fn(u32) -> *const c_char>("cublasLtGetStatusName");
             (version.unwrap_or(0) as u32, name.ok().map(|f| *f))
         };
         // Its own threads and the driver hold pointers into it.
         std::mem::forget(library);
-        let api = api.map_err(|names| missing(format!("{path} lacks {}", names.join(", ")), Vec::new()))?;
+        let api =
+            api.map_err(|names| missing(format!("{path} lacks {}", names.join(", ")), Vec::new()))?;
         let lt = Lt { api, path, version, name };
         lt.runs_on(driver)?;
         Ok(lt)
@@ -144,11 +148,15 @@ impl Lt {
     fn runs_on(&self, driver: u32) -> Result<(), Missing> {
         let (path, version) = (&self.path, self.version_text());
         if self.version < MINIMUM {
-            return Err(missing(format!("{path} is version {version}, and 12.0 is needed"), Vec::new()));
+            return Err(missing(
+                format!("{path} is version {version}, and 12.0 is needed"),
+                Vec::new(),
+            ));
         }
         if self.version / 10_000 > driver / 1000 {
             let has = version_text(driver);
-            let why = format!("{path} is version {version}, and the driver implements CUDA {has} only");
+            let why =
+                format!("{path} is version {version}, and the driver implements CUDA {has} only");
             return Err(missing(why, Vec::new()));
         }
         Ok(())
@@ -169,7 +177,8 @@ impl Lt {
             // SAFETY: the function takes any number and gives a static string or null.
             let text = unsafe { name(code.code) };
             // SAFETY: not null, static, ends with a zero.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            (!text.is_null())
+                .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         });
         let name = name.unwrap_or_else(|| "an unknown status".into());
         let cause = Cause::Call { call: code.call, code: code.code, name, text: String::new() };
@@ -210,14 +219,19 @@ mod tests {
             refused(131_002, 12_080).unwrap().why,
             "lib is version 13.10.2, and the driver implements CUDA 12.8 only"
         );
-        assert_eq!(refused(111_103, 12_080).unwrap().why, "lib is version 11.11.3, and 12.0 is needed");
+        assert_eq!(
+            refused(111_103, 12_080).unwrap().why,
+            "lib is version 11.11.3, and 12.0 is needed"
+        );
     }
 
     #[test]
     fn no_library_says_how_to_get_one() {
         let missing = Lt::open(&["libnone-such.so.13".into()], 13_000).err().unwrap();
         let text = wengert_core::Diagnostic::from(missing).to_string();
-        for part in ["cuBLASLt", "libnone-such.so.13", "pip install nvidia-cublas", "WENGERT_CUDA_LIBS"] {
+        for part in
+            ["cuBLASLt", "libnone-such.so.13", "pip install nvidia-cublas", "WENGERT_CUDA_LIBS"]
+        {
             assert!(text.contains(part), "{text}");
         }
         let missing = Lt::open(&["libc.so.6".into()], 13_000).err().unwrap();

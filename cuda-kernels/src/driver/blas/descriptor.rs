@@ -31,7 +31,11 @@ fn doing() -> String {
 }
 
 fn no_dtype(dtype: DType) -> DeviceError {
-    DeviceError::refused(doing(), format!("cuBLASLt has no {dtype}"), "this GEMM is one for our own kernel")
+    DeviceError::refused(
+        doing(),
+        format!("cuBLASLt has no {dtype}"),
+        "this GEMM is one for our own kernel",
+    )
 }
 
 impl Description {
@@ -39,12 +43,17 @@ impl Description {
     /// The heuristic does not read there, but takes the addresses' alignment for that of bias and
     /// auxiliary matrix (cublasLt.h, at CUBLASLT_MATMUL_DESC_BIAS_POINTER), so the placeholders
     /// have the alignment of the later addresses.
-    pub(super) fn new(lt: &Arc<Lt>, problem: &Problem, alignment: &Alignment) -> Result<Description> {
+    pub(super) fn new(
+        lt: &Arc<Lt>,
+        problem: &Problem,
+        alignment: &Alignment,
+    ) -> Result<Description> {
         use cublasLtMatmulDescAttributes_t as A;
         let scale = data_type(problem.scale()).ok_or_else(|| no_dtype(problem.scale()))?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write.
-        let code = unsafe { lt.api.cublasLtMatmulDescCreate(&mut handle, problem.compute(), scale) };
+        let code =
+            unsafe { lt.api.cublasLtMatmulDescCreate(&mut handle, problem.compute(), scale) };
         lt.check(code, doing)?;
         let this = Description { lt: lt.clone(), handle };
         // `cublasOperation_t`: 0 is N, 1 is T.
@@ -57,12 +66,16 @@ impl Description {
             this.set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &(dtype as i32))?;
         }
         if problem.epilogue.has_aux() {
-            let wrong =
-                |why: &str| DeviceError::refused(doing(), why, "give the auxiliary matrix another layout");
+            let wrong = |why: &str| {
+                DeviceError::refused(doing(), why, "give the auxiliary matrix another layout")
+            };
             let aux = problem.aux.ok_or_else(|| wrong("the epilogue needs an auxiliary matrix"))?;
             // cublasLt.h, at CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD and _AUX_BATCH_STRIDE.
             let multiple = if problem.epilogue.has_mask() { 128 } else { 8 };
-            if aux.ld < problem.m || !aux.ld.is_multiple_of(multiple) || !aux.batch.is_multiple_of(multiple) {
+            if aux.ld < problem.m
+                || !aux.ld.is_multiple_of(multiple)
+                || !aux.batch.is_multiple_of(multiple)
+            {
                 return Err(wrong(
                     "its distances are less than its rows, or no multiples of 128 bits or 8 elements",
                 ));
@@ -115,8 +128,9 @@ impl MatrixLayout {
         let code = data_type(dtype).ok_or_else(|| no_dtype(dtype))?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write.
-        let code =
-            unsafe { lt.api.cublasLtMatrixLayoutCreate(&mut handle, code, rows, columns, layout.ld as i64) };
+        let code = unsafe {
+            lt.api.cublasLtMatrixLayoutCreate(&mut handle, code, rows, columns, layout.ld as i64)
+        };
         lt.check(code, doing)?;
         let this = MatrixLayout { lt: lt.clone(), handle };
         if batch > 1 {
@@ -157,7 +171,11 @@ impl Preference {
         Ok(this)
     }
 
-    fn set<T: Copy>(&self, attribute: cublasLtMatmulPreferenceAttributes_t, value: &T) -> Result<()> {
+    fn set<T: Copy>(
+        &self,
+        attribute: cublasLtMatmulPreferenceAttributes_t,
+        value: &T,
+    ) -> Result<()> {
         let bytes = size_of::<T>();
         // SAFETY: the value is valid for reads of its size, which the library checks against the
         // attribute's.
@@ -171,7 +189,8 @@ impl Preference {
 
 /// Permitted reduction schemes: out of place in the compute type. Not in place (in the result's
 /// dtype, one block after another), and not in the output's dtype (it rounds in between).
-pub(super) const REDUCTIONS: u32 = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+pub(super) const REDUCTIONS: u32 =
+    cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
 
 impl Drop for Description {
     fn drop(&mut self) {

@@ -215,9 +215,14 @@ impl Form {
             activation: self.done.activation.or(self.left.activation),
             residual: self.done.residual || self.left.residual,
         };
-        let problem =
-            Problem { accumulate: false, epilogue: LtEpilogue::Default, aux: None, ..self.problem.clone() };
-        let differences = self.differences.iter().copied().filter(|d| *d == Difference::Tf32).collect();
+        let problem = Problem {
+            accumulate: false,
+            epilogue: LtEpilogue::Default,
+            aux: None,
+            ..self.problem.clone()
+        };
+        let differences =
+            self.differences.iter().copied().filter(|d| *d == Difference::Tf32).collect();
         Form { problem, done: Epilogue::default(), left, differences }.apart(in_place)
     }
 
@@ -278,7 +283,10 @@ mod tests {
         }
         // Half operands with an f32 result are like f32; half results leave the whole epilogue.
         let bias = epilogue(true, None, false);
-        assert_eq!(supports(&gemm(DType::BF16, DType::F32, bias), Rules::STRICT, false).unwrap().done, bias);
+        assert_eq!(
+            supports(&gemm(DType::BF16, DType::F32, bias), Rules::STRICT, false).unwrap().done,
+            bias
+        );
         let halves = supports(&gemm(DType::BF16, DType::BF16, bias), Rules::STRICT, false).unwrap();
         assert_eq!((halves.done, halves.left), (Epilogue::default(), bias));
         assert_eq!(halves.problem.epilogue, LtEpilogue::Default);
@@ -291,7 +299,9 @@ mod tests {
         assert!(form.is_whole() && form.problem.epilogue == LtEpilogue::GeluBias);
         assert_eq!(form.differences, [Difference::Unrounded, Difference::Gelu]);
         let form = relaxed(DType::F32, epilogue(true, None, true));
-        assert!(form.is_whole() && form.problem.accumulate && form.problem.epilogue == LtEpilogue::Bias);
+        assert!(
+            form.is_whole() && form.problem.accumulate && form.problem.epilogue == LtEpilogue::Bias
+        );
         assert_eq!(form.differences, [Difference::Tf32, Difference::Order]);
         assert_eq!(
             relaxed(DType::F64, epilogue(false, Some(Activation::Relu), false)).differences,
@@ -342,18 +352,30 @@ mod tests {
         let g = gemm(DType::F32, DType::F32, Epilogue::default());
         let of = |g: &Gemm| supports(g, Rules::STRICT, false).unwrap().problem;
         let problem = of(&g);
-        assert_eq!(problem.to_string(), "10x8x64 batch 1 a N10+0 b N64+0 d N10+0 f32 to f32 Default");
+        assert_eq!(
+            problem.to_string(),
+            "10x8x64 batch 1 a N10+0 b N64+0 d N10+0 f32 to f32 Default"
+        );
         let transposed = Gemm {
             lhs: Matrix { batch: 0, row: 1, column: 9 },
             rhs: Matrix { batch: 0, row: 1, column: 64 },
             ..g.clone()
         };
-        assert_eq!(of(&transposed).to_string(), "10x8x64 batch 1 a T64+0 b T9+0 d N10+0 f32 to f32 Default");
+        assert_eq!(
+            of(&transposed).to_string(),
+            "10x8x64 batch 1 a T64+0 b T9+0 d N10+0 f32 to f32 Default"
+        );
         // A batch that shares its rhs is one product of more rows.
         let batch = Gemm { batch: 3, lhs: Matrix { batch: 8 * 64, ..g.lhs }, ..g.clone() };
-        assert_eq!(of(&batch).to_string(), "10x24x64 batch 1 a N10+0 b N64+0 d N10+0 f32 to f32 Default");
+        assert_eq!(
+            of(&batch).to_string(),
+            "10x24x64 batch 1 a N10+0 b N64+0 d N10+0 f32 to f32 Default"
+        );
         let apart = Gemm { batch: 3, lhs: Matrix { batch: 600, ..g.lhs }, ..g.clone() };
-        assert_eq!(of(&apart).to_string(), "10x8x64 batch 3 a N10+0 b N64+600 d N10+80 f32 to f32 Default");
+        assert_eq!(
+            of(&apart).to_string(),
+            "10x8x64 batch 3 a N10+0 b N64+600 d N10+80 f32 to f32 Default"
+        );
         // The strides of a single row or column do not matter.
         let thin = Gemm { m: 1, lhs: Matrix { batch: 0, row: 0, column: 1 }, ..g.clone() };
         assert_eq!(of(&thin).b.ld, 64);

@@ -114,10 +114,12 @@ impl Blas {
             Err(overwritten) => return Ok(Err(overwritten)),
         };
         tracing::debug!(%why, problem = %form.problem, "the epilogue is left");
-        Ok(self.prepare_problem(&plain.problem, alignment, workspace, tuning)?.map(|mut prepared| {
-            prepared.notes.insert(0, format!("the epilogue is a kernel of its own: {why}"));
-            Prepared { form: Some(plain), ..prepared }
-        }))
+        Ok(self.prepare_problem(&plain.problem, alignment, workspace, tuning)?.map(
+            |mut prepared| {
+                prepared.notes.insert(0, format!("the epilogue is a kernel of its own: {why}"));
+                Prepared { form: Some(plain), ..prepared }
+            },
+        ))
     }
 
     /// Prepares a product that need not come from a plan.
@@ -137,7 +139,9 @@ impl Blas {
                     prepared.algorithm = algorithm;
                     return Ok(Ok(prepared));
                 }
-                Err(why) => prepared.notes.push(format!("the tuning file's algorithm is not used: {why}")),
+                Err(why) => {
+                    prepared.notes.push(format!("the tuning file's algorithm is not used: {why}"))
+                }
             }
         }
         Ok(self.heuristic(&prepared, workspace, 1)?.map(|mut found| {
@@ -153,7 +157,9 @@ impl Blas {
         Key {
             device: self.device.found().name.clone(),
             cublas_lt: self.lt.version,
-            product: format!("{problem} aligned {lhs},{rhs},{out},{bias},{aux} workspace {workspace}"),
+            product: format!(
+                "{problem} aligned {lhs},{rhs},{out},{bias},{aux} workspace {workspace}"
+            ),
         }
     }
 
@@ -209,7 +215,8 @@ impl Blas {
             )
         };
         drop(description);
-        let none = |answer: String| Ok(Err(Why::NoAlgorithm { version: lt.version_text(), answer }));
+        let none =
+            |answer: String| Ok(Err(Why::NoAlgorithm { version: lt.version_text(), answer }));
         // A version says "not supported" for a feature that it lacks, or "invalid value" for an
         // attribute value that it does not know.
         const INVALID_VALUE: u32 = 7;
@@ -236,7 +243,12 @@ impl Blas {
     }
 
     /// The algorithm of a tuning file, if the library accepts it.
-    fn check(&self, prepared: &Prepared, tuned: &Tuned, workspace: u64) -> Result<Result<Algorithm, String>> {
+    fn check(
+        &self,
+        prepared: &Prepared,
+        tuned: &Tuned,
+        workspace: u64,
+    ) -> Result<Result<Algorithm, String>> {
         let lt = &*self.lt;
         let Some(opaque) = Algorithm::from_hex(&tuned.algorithm) else {
             return Ok(Err("it is not 64 bytes".into()));
@@ -272,7 +284,12 @@ impl Blas {
     ///
     /// Errors: an address is less aligned than promised, or its matrix does not lie in an
     /// allocation.
-    pub fn execute(&self, prepared: &Prepared, operands: &Operands, workspace: Address) -> Result<()> {
+    pub fn execute(
+        &self,
+        prepared: &Prepared,
+        operands: &Operands,
+        workspace: Address,
+    ) -> Result<()> {
         let problem = &prepared.problem;
         let doing = || format!("the product {problem}");
         let refused = |why: String| Err(DeviceError::refused(doing(), why, "please report it"));
@@ -292,7 +309,9 @@ impl Blas {
         }
         let needed = prepared.algorithm.workspace;
         if needed > 0 && workspace.alignment() < WORKSPACE_ALIGNMENT {
-            return refused(format!("a workspace at {workspace:?} is not aligned to {WORKSPACE_ALIGNMENT}"));
+            return refused(format!(
+                "a workspace at {workspace:?} is not aligned to {WORKSPACE_ALIGNMENT}"
+            ));
         }
         let [a, b, d] = problem.stored().map(|matrix| problem.span(matrix));
         let (operand, result) = (problem.operand.size() as u64, problem.result.size() as u64);

@@ -285,7 +285,11 @@ impl Problem {
             batch: batch as u32,
             a: unbatched(a),
             b: unbatched(b),
-            d: unbatched(Layout { transposed: false, ld: gemm.n as u64, batch: (rows * gemm.n) as u64 }),
+            d: unbatched(Layout {
+                transposed: false,
+                ld: gemm.n as u64,
+                batch: (rows * gemm.n) as u64,
+            }),
             operand: gemm.operand,
             result: gemm.result,
             tf32: tf32 && gemm.operand == DType::F32,
@@ -303,9 +307,14 @@ impl Problem {
 
     /// Rows and columns of A, B and D as stored.
     pub(super) fn stored(&self) -> [(u64, u64, Layout); 3] {
-        let shape =
-            |rows, columns, l: Layout| if l.transposed { (columns, rows, l) } else { (rows, columns, l) };
-        [shape(self.m, self.k, self.a), shape(self.k, self.n, self.b), shape(self.m, self.n, self.d)]
+        let shape = |rows, columns, l: Layout| {
+            if l.transposed { (columns, rows, l) } else { (rows, columns, l) }
+        };
+        [
+            shape(self.m, self.k, self.a),
+            shape(self.k, self.n, self.b),
+            shape(self.m, self.n, self.d),
+        ]
     }
 
     /// Elements from the first to the last of a batch of matrices.
@@ -322,7 +331,11 @@ impl Problem {
     pub fn aux_bytes(&self) -> u64 {
         let Some(aux) = self.aux.filter(|_| self.epilogue.has_aux()) else { return 0 };
         let elements = aux.ld * self.n + u64::from(self.batch - 1) * aux.batch;
-        if self.epilogue.has_mask() { elements.div_ceil(8) } else { elements * self.result.size() as u64 }
+        if self.epilogue.has_mask() {
+            elements.div_ceil(8)
+        } else {
+            elements * self.result.size() as u64
+        }
     }
 
     /// The type of multiplication and accumulation.
@@ -354,7 +367,8 @@ pub(super) fn data_type(dtype: DType) -> Option<cudaDataType> {
 impl fmt::Display for Problem {
     /// The whole problem in one line: the key of tuning files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = |l: &Layout| format!("{}{}+{}", if l.transposed { "T" } else { "N" }, l.ld, l.batch);
+        let layout =
+            |l: &Layout| format!("{}{}+{}", if l.transposed { "T" } else { "N" }, l.ld, l.batch);
         write!(f, "{}x{}x{} batch {} ", self.m, self.n, self.k, self.batch)?;
         write!(f, "a {} b {} d {} ", layout(&self.a), layout(&self.b), layout(&self.d))?;
         write!(f, "{} to {}", self.operand, self.result)?;

@@ -93,7 +93,8 @@ fn gemms(operand: DType, result: DType, epilogue: Epilogue) -> Vec<Gemm> {
         for (lhs_t, rhs_t) in [(false, false), (false, true), (true, false), (true, true)] {
             for (batch, shared) in [(1, false), (3, false), (3, true)] {
                 let matrix = |rows: usize, columns: usize, transposed: bool| {
-                    let (row, column) = if transposed { (1, rows + pad) } else { (columns + pad, 1) };
+                    let (row, column) =
+                        if transposed { (1, rows + pad) } else { (columns + pad, 1) };
                     let length = if transposed { columns * column } else { rows * row };
                     Matrix { batch: if batch == 1 { 0 } else { length }, row, column }
                 };
@@ -164,25 +165,33 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
             return false;
         }
     };
-    let prepared =
-        match b.blas.prepare(&form, in_place, &Alignment::FULL, WORKSPACE, &Tuning::default()).unwrap() {
-            Ok(prepared) => prepared,
-            Err(why) => {
-                assert!(b.real, "{why}: {gemm:?}");
-                return false;
-            }
-        };
+    let prepared = match b
+        .blas
+        .prepare(&form, in_place, &Alignment::FULL, WORKSPACE, &Tuning::default())
+        .unwrap()
+    {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            assert!(b.real, "{why}: {gemm:?}");
+            return false;
+        }
+    };
     assert!(b.real || prepared.form() == Some(&form));
     let form = prepared.form().unwrap();
     // cuBLASLt's part, as a call of its own.
     let part = Gemm { epilogue: form.done, ..gemm.clone() };
     let types = Call::Gemm(part.clone()).operands();
-    let literals: Vec<_> =
-        types.iter().enumerate().map(|(seed, t)| numbers(t.dtype, t.elements().unwrap(), seed)).collect();
+    let literals: Vec<_> = types
+        .iter()
+        .enumerate()
+        .map(|(seed, t)| numbers(t.dtype, t.elements().unwrap(), seed))
+        .collect();
     let memories: Vec<_> = literals.iter().map(|l| b.put(l)).collect();
     let shape = [gemm.batch, gemm.m, gemm.n];
-    let out =
-        b.device.allocate((shape.iter().product::<usize>() * gemm.result.size()) as u64, "out").unwrap();
+    let out = b
+        .device
+        .allocate((shape.iter().product::<usize>() * gemm.result.size()) as u64, "out")
+        .unwrap();
     let mut rest = memories[2..].iter();
     let bias = if part.epilogue.bias { rest.next().unwrap().address() } else { Address(0) };
     let residual = part.epilogue.residual.then(|| rest.next().unwrap());
@@ -202,7 +211,10 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
         // The library does not document the accuracy of its own epilogues.
         for (found, expected) in found.scalars().zip(reference.literal().scalars()) {
             let (found, expected) = (found.to_f64(), expected.to_f64());
-            assert!((found - expected).abs() <= 1e-2 * (1.0 + expected.abs()), "{found} {expected} {gemm:?}");
+            assert!(
+                (found - expected).abs() <= 1e-2 * (1.0 + expected.abs()),
+                "{found} {expected} {gemm:?}"
+            );
         }
     } else {
         reference.check(&found).unwrap_or_else(|e| panic!("{e}\n{gemm:?}\n{form:?}"));
@@ -217,7 +229,9 @@ fn strict_forms_have_the_bits_of_the_graph() {
 
 fn strict_bits(b: Bench) {
     // Numbers whose sum, bias and residual round differently in another order or precision.
-    let value = |x: f64| Literal::from_scalars(DType::F32, &[1], &[Scalar::from_f64(DType::F32, x)]).unwrap();
+    let value = |x: f64| {
+        Literal::from_scalars(DType::F32, &[1], &[Scalar::from_f64(DType::F32, x)]).unwrap()
+    };
     let one = Matrix { batch: 0, row: 1, column: 1 };
     let gemm = Gemm {
         batch: 1,
@@ -242,7 +256,8 @@ fn strict_bits(b: Bench) {
         out: out.address(),
         ..Operands::default()
     };
-    let prepared = b.blas.prepare(&form, false, &Alignment::FULL, 0, &Tuning::default()).unwrap().unwrap();
+    let prepared =
+        b.blas.prepare(&form, false, &Alignment::FULL, 0, &Tuning::default()).unwrap().unwrap();
     b.blas.execute(&prepared, &operands, Address(0)).unwrap();
     let found = b.get(&out, DType::F32, &[1]);
     assert_eq!(found.get(0), Scalar::from_f64(DType::F32, f64::from(9.0f32 + 1e8f32)));
@@ -305,8 +320,9 @@ fn epilogues_of_a_backward_pass_are_reached() {
     // The derivative of GELU at the operand saved by the forward pass, by finite differences.
     run(LtEpilogue::GeluAux, 8, &bias_at);
     let backward = run(LtEpilogue::DGeluBGrad, 8, &gradient);
-    let gelu =
-        |x: f64| x * 0.5 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh());
+    let gelu = |x: f64| {
+        x * 0.5 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+    };
     let slope = |x: f64| (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5;
     for i in 0..m {
         for j in 0..n {
@@ -316,7 +332,9 @@ fn epilogues_of_a_backward_pass_are_reached() {
     }
     sums(n, &|j| (0..m).map(|i| x(i, j) * slope(x(i, j))).sum());
     // The layout of the auxiliary matrix has rules.
-    for (epilogue, ld) in [(LtEpilogue::ReluAux, 64), (LtEpilogue::GeluAux, 4), (LtEpilogue::DGelu, 12)] {
+    for (epilogue, ld) in
+        [(LtEpilogue::ReluAux, 64), (LtEpilogue::GeluAux, 4), (LtEpilogue::DGelu, 12)]
+    {
         let problem = problem.clone().with(epilogue, Some(Aux { ld, batch: 0 }));
         let refused = b.blas.prepare_problem(&problem, &Alignment::FULL, 0, &Tuning::default());
         assert!(refused.err().unwrap().to_string().contains("multiples of 128 bits"));
@@ -338,11 +356,14 @@ fn biased() -> Form {
 #[test]
 fn an_epilogue_that_the_library_lacks_is_left() {
     let b = bench();
-    let prepare =
-        |form: &Form, in_place| b.blas.prepare(form, in_place, &Alignment::FULL, 0, &Tuning::default());
+    let prepare = |form: &Form, in_place| {
+        b.blas.prepare(form, in_place, &Alignment::FULL, 0, &Tuning::default())
+    };
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
     let prepared = prepare(&biased(), false).unwrap().unwrap();
-    assert!(prepared.form().unwrap().left.bias && prepared.problem().epilogue == LtEpilogue::Default);
+    assert!(
+        prepared.form().unwrap().left.bias && prepared.problem().epilogue == LtEpilogue::Default
+    );
     assert!(prepared.notes[0].contains("CUBLAS_STATUS_NOT_SUPPORTED"), "{:?}", prepared.notes);
     assert_eq!(prepared.algorithm().text, "cuBLASLt 13.10.0 algorithm 7 tile 20 workspace 0");
     // The plain form fails too: a kernel of this crate does it, with the reason.
@@ -352,7 +373,8 @@ fn an_epilogue_that_the_library_lacks_is_left() {
     assert_eq!(why.to_string(), "cuBLASLt 13.10.0 answers CUBLAS_STATUS_INVALID_VALUE");
     // In place there is no fallback.
     let accumulate = Epilogue { bias: false, activation: None, residual: true };
-    let form = supports(&gemms(DType::F32, DType::F32, accumulate)[0], Rules::STRICT, true).unwrap();
+    let form =
+        supports(&gemms(DType::F32, DType::F32, accumulate)[0], Rules::STRICT, true).unwrap();
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
     assert_eq!(prepare(&form, true).unwrap().err(), Some(Why::ResidualOverwritten));
     // A status other than "not supported" is an error.
@@ -395,7 +417,14 @@ fn failures_leave_nothing() {
 /// Operands of [`biased`], in one allocation.
 fn operands(memory: &Memory) -> Operands {
     let at = |n: u64| memory.address().offset(256 * n);
-    Operands { lhs: at(0), rhs: at(1), bias: at(2), out: at(3), residual: Address(0), aux: Address(0) }
+    Operands {
+        lhs: at(0),
+        rhs: at(1),
+        bias: at(2),
+        out: at(3),
+        residual: Address(0),
+        aux: Address(0),
+    }
 }
 
 #[test]
@@ -406,8 +435,11 @@ fn what_is_measured_is_written_down_and_read_again() {
     let form = biased();
     let (operands, workspace) = (operands(&memory), (b.workspace.address(), WORKSPACE));
     let mut tuning = Tuning::default();
-    let tuned =
-        b.blas.autotune(&form.problem, &Alignment::FULL, workspace, &operands, &mut tuning).unwrap().unwrap();
+    let tuned = b
+        .blas
+        .autotune(&form.problem, &Alignment::FULL, workspace, &operands, &mut tuning)
+        .unwrap()
+        .unwrap();
     // The fake's third algorithm is the fastest; the heuristic prefers the first.
     assert!(tuned.text.contains("algorithm 9") && tuned.microseconds > 0.0, "{tuned:?}");
     let prepare = |tuning: &Tuning, workspace| {
@@ -424,7 +456,8 @@ fn what_is_measured_is_written_down_and_read_again() {
     assert!(prepare(&tuning, 1 << 16).algorithm().text.contains("algorithm 7"));
     // An algorithm that the library refuses is reported, and not used.
     let damaged =
-        Tuning::from_text(&text.replace(&tuned.algorithm, &format!("ff{}", &tuned.algorithm[2..]))).unwrap();
+        Tuning::from_text(&text.replace(&tuned.algorithm, &format!("ff{}", &tuned.algorithm[2..])))
+            .unwrap();
     let prepared = prepare(&damaged, WORKSPACE);
     assert!(
         prepared.notes[0].contains("not used") && prepared.notes[0].contains("NOT_SUPPORTED"),
@@ -460,7 +493,8 @@ fn addresses_are_checked_before_the_library_sees_them() {
     let loose = Operands { lhs: good.lhs.offset(4), bias: good.bias.offset(8), ..good };
     let alignment = Alignment::of(&loose);
     assert_eq!((alignment.lhs, alignment.rhs, alignment.bias), (4, 256, 8));
-    let prepared = b.blas.prepare(&biased(), false, &alignment, 0, &Tuning::default()).unwrap().unwrap();
+    let prepared =
+        b.blas.prepare(&biased(), false, &alignment, 0, &Tuning::default()).unwrap().unwrap();
     b.blas.execute(&prepared, &loose, Address(0)).unwrap();
     drop((prepared, memory));
     b.close();
@@ -516,10 +550,11 @@ fn the_library_at_hand_takes_every_descriptor() {
         for gemm in gemms(operand, result, Epilogue::default()) {
             for epilogue in LtEpilogue::ALL {
                 let problem = supports(&gemm, Rules::RELAXED, false).unwrap().problem;
-                let problem =
-                    problem.with(epilogue, epilogue.has_aux().then_some(Aux { ld: 128, batch: 1024 }));
+                let problem = problem
+                    .with(epilogue, epilogue.has_aux().then_some(Aux { ld: 128, batch: 1024 }));
                 descriptor::Description::new(&lt, &problem, &Alignment::FULL).unwrap();
-                for (matrix, dtype) in problem.stored().into_iter().zip([operand, operand, result]) {
+                for (matrix, dtype) in problem.stored().into_iter().zip([operand, operand, result])
+                {
                     descriptor::MatrixLayout::new(&lt, dtype, matrix, problem.batch).unwrap();
                 }
             }

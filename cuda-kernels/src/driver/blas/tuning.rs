@@ -86,7 +86,8 @@ impl Tuning {
 
     /// The text of a file; the same entries give the same text.
     pub fn to_text(&self) -> String {
-        let entries = self.entries.iter().map(|(k, t)| Entry { key: k.clone(), tuned: t.clone() }).collect();
+        let entries =
+            self.entries.iter().map(|(k, t)| Entry { key: k.clone(), tuned: t.clone() }).collect();
         let file = File { format: FORMAT, entries };
         serde_json::to_string_pretty(&file).expect("numbers and texts are written") + "\n"
     }
@@ -96,10 +97,11 @@ impl Tuning {
     /// Errors: the text is no tuning file, is of another format, has an entry twice, or an
     /// algorithm that is not 64 bytes.
     pub fn from_text(text: &str) -> Result<Tuning> {
-        let wrong =
-            |what: String| Diagnostic::new(what).help("remove the file and tune again with `--autotune`");
-        let file: File =
-            serde_json::from_str(text).map_err(|e| wrong(format!("this is no tuning file: {e}")))?;
+        let wrong = |what: String| {
+            Diagnostic::new(what).help("remove the file and tune again with `--autotune`")
+        };
+        let file: File = serde_json::from_str(text)
+            .map_err(|e| wrong(format!("this is no tuning file: {e}")))?;
         if file.format != FORMAT {
             return Err(wrong(format!(
                 "this tuning file is of format {}, and {FORMAT} is read",
@@ -126,7 +128,10 @@ impl Tuning {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Tuning::default()),
             Err(e) => return Err(wrong(e)),
             Ok(m) if m.len() > LONGEST => {
-                return Err(Diagnostic::new(format!("{} is too long for a tuning file", path.display())));
+                return Err(Diagnostic::new(format!(
+                    "{} is too long for a tuning file",
+                    path.display()
+                )));
             }
             Ok(_) => {}
         }
@@ -137,7 +142,8 @@ impl Tuning {
     /// Writes a file atomically.
     pub fn save(&self, path: &Path) -> Result<()> {
         let write = || -> io::Result<()> {
-            let folder = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let folder =
+                path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
             std::fs::create_dir_all(folder)?;
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
             file.write_all(self.to_text().as_bytes())?;
@@ -157,7 +163,8 @@ mod tests {
         for (n, device) in ["H200", "A100"].into_iter().enumerate() {
             let key = Key { device: device.into(), cublas_lt: 131_000, product: "10x8x64".into() };
             let algorithm = format!("{n:0128x}");
-            tuning.insert(key, Tuned { algorithm, text: "algorithm 66".into(), microseconds: 12.5 });
+            tuning
+                .insert(key, Tuned { algorithm, text: "algorithm 66".into(), microseconds: 12.5 });
         }
         tuning
     }

@@ -101,7 +101,8 @@ unsafe extern "C" fn cublasLtMatmulDescCreate(
     status(with(|s| {
         s.enter("cublasLtMatmulDescCreate")?;
         let handle = s.handle();
-        s.lt.descriptions.insert(handle, Description { compute, scale, attributes: BTreeMap::new() });
+        s.lt.descriptions
+            .insert(handle, Description { compute, scale, attributes: BTreeMap::new() });
         // SAFETY: an out-pointer of the API.
         unsafe { put(description, handle as cublasLtMatmulDesc_t) };
         Ok(())
@@ -144,7 +145,8 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
         s.enter("cublasLtMatmulDescSetAttribute")?;
         // SAFETY: the value has that many bytes.
         let value = unsafe { number(value, bytes, expected)? };
-        let description = s.lt.descriptions.get_mut(&(description as usize)).ok_or(INVALID_VALUE)?;
+        let description =
+            s.lt.descriptions.get_mut(&(description as usize)).ok_or(INVALID_VALUE)?;
         description.attributes.insert(attribute as u32, value);
         Ok(())
     }))
@@ -188,7 +190,9 @@ unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
         unsafe {
             match attribute {
                 A::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT => layout.batch = number(value, bytes, 4)?,
-                A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET => layout.stride = number(value, bytes, 8)?,
+                A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET => {
+                    layout.stride = number(value, bytes, 8)?
+                }
                 _ => return Err(INVALID_VALUE),
             }
         }
@@ -196,7 +200,9 @@ unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
     }))
 }
 
-unsafe extern "C" fn cublasLtMatmulPreferenceCreate(preference: *mut cublasLtMatmulPreference_t) -> u32 {
+unsafe extern "C" fn cublasLtMatmulPreferenceCreate(
+    preference: *mut cublasLtMatmulPreference_t,
+) -> u32 {
     status(with(|s| {
         s.enter("cublasLtMatmulPreferenceCreate")?;
         let handle = s.handle();
@@ -265,15 +271,23 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
         }
         let preference = s.lt.preferences.get(&(preference as usize)).ok_or(INVALID_VALUE)?;
         let get = |attribute: P| preference.get(&(attribute as u32)).copied();
-        assert_eq!(get(P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK), Some(2), "reproducible sums only");
-        assert!(get(P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES).is_some_and(|a| a.is_power_of_two()));
-        let epilogue = description.attributes.get(&(D::CUBLASLT_MATMUL_DESC_EPILOGUE as u32)).copied();
+        assert_eq!(
+            get(P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK),
+            Some(2),
+            "reproducible sums only"
+        );
+        assert!(
+            get(P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES).is_some_and(|a| a.is_power_of_two())
+        );
+        let epilogue =
+            description.attributes.get(&(D::CUBLASLT_MATMUL_DESC_EPILOGUE as u32)).copied();
         if epilogue == Some(cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as u64) {
             let bias = description.attributes.get(&(D::CUBLASLT_MATMUL_DESC_BIAS_POINTER as u32));
             assert!(bias.is_some_and(|b| *b != 0), "a bias is there when algorithms are chosen");
         }
         let bound = get(P::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES).unwrap_or(0) as usize;
-        let fits = ALGORITHMS.iter().filter(|(_, workspace)| *workspace <= bound).take(requested as usize);
+        let fits =
+            ALGORITHMS.iter().filter(|(_, workspace)| *workspace <= bound).take(requested as usize);
         let mut count = 0;
         for (id, workspace) in fits {
             // SAFETY: the list has room for as many as are requested.
@@ -300,7 +314,8 @@ unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     let id = unsafe { (*wanted).data[0] };
     status(with(|s| {
         s.enter("cublasLtMatmulAlgoCheck")?;
-        let (id, workspace) = ALGORITHMS.into_iter().find(|(n, _)| *n == id).ok_or(NOT_SUPPORTED)?;
+        let (id, workspace) =
+            ALGORITHMS.into_iter().find(|(n, _)| *n == id).ok_or(NOT_SUPPORTED)?;
         // SAFETY: an out-pointer of the API.
         unsafe { put(result, algorithm(id, workspace)) };
         Ok(())
@@ -390,8 +405,8 @@ impl Matmul {
     fn run(&self) {
         use cublasLtEpilogue_t as E;
         use cublasLtMatmulDescAttributes_t as A;
-        let transposed =
-            [A::CUBLASLT_MATMUL_DESC_TRANSA, A::CUBLASLT_MATMUL_DESC_TRANSB].map(|t| self.attribute(t) == 1);
+        let transposed = [A::CUBLASLT_MATMUL_DESC_TRANSA, A::CUBLASLT_MATMUL_DESC_TRANSB]
+            .map(|t| self.attribute(t) == 1);
         let op = |(base, matrix): (usize, Matrix), transposed: bool, batch: u64, i: u64, j: u64| {
             let (i, j) = if transposed { (j, i) } else { (i, j) };
             assert!(i < matrix.rows && j < matrix.columns);
@@ -413,8 +428,10 @@ impl Matmul {
         for batch in 0..self.d.1.batch {
             for j in 0..n {
                 for i in 0..m {
-                    let product =
-                        |l| op(self.a, transposed[0], batch, i, l) * op(self.b, transposed[1], batch, l, j);
+                    let product = |l| {
+                        op(self.a, transposed[0], batch, i, l)
+                            * op(self.b, transposed[1], batch, l, j)
+                    };
                     let mut x = self.alpha * (0..k).map(product).sum::<f64>();
                     if self.beta != 0.0 {
                         x += self.beta * op(self.c, false, batch, i, j);
@@ -465,7 +482,12 @@ impl Matmul {
                     if is(&[E::CUBLASLT_EPILOGUE_DRELU_BGRAD, E::CUBLASLT_EPILOGUE_DGELU_BGRAD]) {
                         gradient[i as usize] += x;
                     }
-                    store(self.d.1.dtype, self.d.0, batch * self.d.1.stride + i + j * self.d.1.ld as u64, x);
+                    store(
+                        self.d.1.dtype,
+                        self.d.0,
+                        batch * self.d.1.stride + i + j * self.d.1.ld as u64,
+                        x,
+                    );
                 }
             }
         }
@@ -511,14 +533,17 @@ unsafe extern "C" fn cublasLtMatmul(
 ) -> u32 {
     status(with(|s| {
         s.enter("cublasLtMatmul")?;
-        let description = s.lt.descriptions.get(&(description as usize)).cloned().ok_or(INVALID_VALUE)?;
+        let description =
+            s.lt.descriptions.get(&(description as usize)).cloned().ok_or(INVALID_VALUE)?;
         let layout = |layout: cublasLtMatrixLayout_t| {
             s.lt.layouts.get(&(layout as usize)).copied().ok_or(INVALID_VALUE)
         };
         let (a, b) = ((a as usize, layout(a_layout)?), (b as usize, layout(b_layout)?));
         let (c, d) = ((c as usize, layout(c_layout)?), (d as usize, layout(d_layout)?));
         // C and D are equal or disjoint; partial overlap is refused.
-        assert!(c.0 == d.0 && c.1 == d.1 || c.0.abs_diff(d.0) >= (d.1.columns * d.1.ld as u64) as usize);
+        assert!(
+            c.0 == d.0 && c.1 == d.1 || c.0.abs_diff(d.0) >= (d.1.columns * d.1.ld as u64) as usize
+        );
         // SAFETY: a pointer of the API.
         let id = unsafe { (*algorithm).data[0] };
         let (_, needed) = ALGORITHMS.into_iter().find(|(n, _)| *n == id).ok_or(INVALID_VALUE)?;

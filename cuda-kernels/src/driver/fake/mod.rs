@@ -282,7 +282,10 @@ fn api() -> DriverApi {
     type Number = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
     // SAFETY: `CUresult` is `repr(u32)`; these are called with numbers only.
     let (name, text) = unsafe {
-        (std::mem::transmute::<Number, Text>(error_name), std::mem::transmute::<Number, Text>(error_string))
+        (
+            std::mem::transmute::<Number, Text>(error_name),
+            std::mem::transmute::<Number, Text>(error_string),
+        )
     };
     DriverApi {
         cuInit,
@@ -552,7 +555,8 @@ unsafe extern "C" fn cuModuleLoadDataEx(
         // SAFETY: an image is PTX that ends with a zero.
         let ptx = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy().into_owned();
         if !ptx.lines().any(|line| line.starts_with(".version")) {
-            let text = c"ptxas fake, line 1; fatal : Missing .version directive".to_bytes_with_nul();
+            let text =
+                c"ptxas fake, line 1; fatal : Missing .version directive".to_bytes_with_nul();
             // SAFETY: the buffer has more bytes than this.
             unsafe { log.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
             return Err(INVALID_PTX);
@@ -620,7 +624,11 @@ unsafe extern "C" fn cuFuncGetAttribute(
     }))
 }
 
-extern "C" fn cuFuncSetAttribute(f: CUfunction, attribute: CUfunction_attribute, value: c_int) -> u32 {
+extern "C" fn cuFuncSetAttribute(
+    f: CUfunction,
+    attribute: CUfunction_attribute,
+    value: c_int,
+) -> u32 {
     status(with(|s| {
         s.in_context("cuFuncSetAttribute")?;
         let function = s.functions.get_mut(&(f as usize)).ok_or(INVALID_HANDLE)?;

@@ -2,8 +2,8 @@
 //! instead.
 
 use super::{
-    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel, Launched,
-    NOT_READY, State, put, status, with,
+    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel,
+    Launched, NOT_READY, State, put, status, with,
 };
 use cudarc::driver::sys::*;
 use std::ffi::{c_uchar, c_uint, c_ulonglong, c_void};
@@ -66,7 +66,9 @@ impl Node {
         match self {
             Node::Copy { to, from, .. } => within(to) || within(from),
             Node::Set { to, .. } => within(to),
-            Node::Launch { launched, .. } => launched.arguments.iter().any(|a| within(&(*a as usize))),
+            Node::Launch { launched, .. } => {
+                launched.arguments.iter().any(|a| within(&(*a as usize)))
+            }
             Node::Other(_) => false,
         }
     }
@@ -82,7 +84,8 @@ impl State {
             Work::Record(_) => false,
         };
         if self.queue.iter().any(uses) {
-            self.violations.push(format!("{bytes} bytes at {start:#x} are freed while a stream uses them"));
+            self.violations
+                .push(format!("{bytes} bytes at {start:#x} are freed while a stream uses them"));
         }
     }
 }
@@ -91,7 +94,9 @@ fn run(node: Node) {
     match node {
         // SAFETY: the ranges were checked when the copy was enqueued; pinned and device memory
         // outlive the queue, since freeing flushes it.
-        Node::Copy { to, from, bytes } => unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) },
+        Node::Copy { to, from, bytes } => unsafe {
+            std::ptr::copy(from as *const u8, to as *mut u8, bytes)
+        },
         // SAFETY: as above.
         Node::Set { to, byte, bytes } => unsafe { (to as *mut u8).write_bytes(byte, bytes) },
         Node::Launch { launched, kernel, executor } => {
@@ -211,7 +216,10 @@ pub(super) extern "C" fn cuStreamSynchronize(_stream: CUstream) -> u32 {
     status(result)
 }
 
-pub(super) extern "C" fn cuStreamBeginCapture_v2(_stream: CUstream, mode: CUstreamCaptureMode) -> u32 {
+pub(super) extern "C" fn cuStreamBeginCapture_v2(
+    _stream: CUstream,
+    mode: CUstreamCaptureMode,
+) -> u32 {
     status(with(|s| {
         s.in_context("cuStreamBeginCapture_v2")?;
         assert_eq!(mode, CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);

@@ -150,15 +150,22 @@ impl Loop<'_> {
     ) -> Result<Vec<Option<Tensor>>> {
         let rule = format!("transpose({})", self.equation.op.name());
         let outer = innermost(present(operands).iter().chain(cotangents.iter().flatten()))?;
-        self.scope.derived(self.equation.location, rule, || outer.enter(|| self.emit(operands, cotangents)))
+        self.scope.derived(self.equation.location, rule, || {
+            outer.enter(|| self.emit(operands, cotangents))
+        })
     }
 
-    fn emit(&self, operands: &[Operand], cotangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    fn emit(
+        &self,
+        operands: &[Operand],
+        cotangents: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>> {
         let (op, linear) = (self.op, self.linear);
         let step = &self.equation.regions[0];
         let types = step.types(&step.inputs);
         let slices = op.carries..operands.len() - op.captures;
-        let linear_in = |range: std::ops::Range<usize>| range.filter(|i| linear[*i]).collect::<Vec<usize>>();
+        let linear_in =
+            |range: std::ops::Range<usize>| range.filter(|i| linear[*i]).collect::<Vec<usize>>();
         let (in_carries, in_slices) = (linear_in(0..op.carries), linear_in(slices.clone()));
         let in_captures = linear_in(slices.end..operands.len());
         let known_carries: Vec<bool> = linear[..op.carries].iter().map(|l| !l).collect();
@@ -181,7 +188,9 @@ impl Loop<'_> {
             Some(count) => count.max(int(0)).min(&length),
             None => length,
         };
-        let number = |position: &Tensor| if op.reverse { &total - position - 1i32 } else { position.clone() };
+        let number = |position: &Tensor| {
+            if op.reverse { &total - position - 1i32 } else { position.clone() }
+        };
 
         // The state of the outer loop.
         let mut state = State {
@@ -191,7 +200,10 @@ impl Loop<'_> {
                 position: int(0),
                 top: int(1),
                 target: distance(&total.max(int(1)), &int(slots)),
-                slots: begin.iter().map(|c| put(&extent(slots.into(), c.ty()), &int(0), c)).collect(),
+                slots: begin
+                    .iter()
+                    .map(|c| put(&extent(slots.into(), c.ty()), &int(0), c))
+                    .collect(),
                 positions: extent(slots.into(), &TensorType::scalar(DType::I32)),
             },
             cotangents: vec![],
@@ -219,8 +231,14 @@ impl Loop<'_> {
             |s| {
                 let mut state = state.with(s);
                 state.at = self.forward(&step, state.at, &state.left, slots, &number, &fail);
-                match step.transpose(&state.at.carries, &number(&state.at.position), &state.cotangents) {
-                    Ok(made) => self.backward(state, &made, &in_carries, &in_slices, slots, &number).flat(),
+                match step.transpose(
+                    &state.at.carries,
+                    &number(&state.at.position),
+                    &state.cotangents,
+                ) {
+                    Ok(made) => {
+                        self.backward(state, &made, &in_carries, &in_slices, slots, &number).flat()
+                    }
                     Err(error) => {
                         fail(error);
                         s.clone()
@@ -228,7 +246,9 @@ impl Loop<'_> {
                 }
             },
         );
-        if let Some(error) = failed.into_inner().or_else(|| end.iter().find_map(|t| t.error().cloned())) {
+        if let Some(error) =
+            failed.into_inner().or_else(|| end.iter().find_map(|t| t.error().cloned()))
+        {
             return Err(error);
         }
         let end = state.with(&end);
@@ -334,11 +354,17 @@ struct At {
 impl At {
     fn flat(&self) -> Vec<Tensor> {
         let numbers = [&self.position, &self.top, &self.target, &self.positions].map(Tensor::clone);
-        numbers.into_iter().chain(self.carries.iter().cloned()).chain(self.slots.iter().cloned()).collect()
+        numbers
+            .into_iter()
+            .chain(self.carries.iter().cloned())
+            .chain(self.slots.iter().cloned())
+            .collect()
     }
 
     fn with(&self, flat: &[Tensor]) -> At {
-        let [position, top, target, positions, rest @ ..] = flat else { unreachable!("it has its length") };
+        let [position, top, target, positions, rest @ ..] = flat else {
+            unreachable!("it has its length")
+        };
         let (carries, slots) = rest.split_at(self.carries.len());
         At {
             carries: carries.to_vec(),

@@ -3,7 +3,9 @@
 //! Each region is differentiated on its own. A result has a tangent if it has one in some region;
 //! in the others it is zero.
 
-use super::{Operand, Site, derived, flags, innermost, kept, opened, present, region, spread, types};
+use super::{
+    Operand, Site, derived, flags, innermost, kept, opened, present, region, spread, types,
+};
 use crate::autodiff::custom;
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
@@ -72,7 +74,9 @@ pub(super) fn jvp(at: &Site<'_>) -> Result<Duals> {
 
 /// Whether each result has a tangent in some region.
 fn moving<'t>(results: usize, ways: impl Iterator<Item = &'t [Option<Tensor>]>) -> Vec<bool> {
-    ways.fold(vec![false; results], |any, way| any.iter().zip(way).map(|(a, t)| *a || t.is_some()).collect())
+    ways.fold(vec![false; results], |any, way| {
+        any.iter().zip(way).map(|(a, t)| *a || t.is_some()).collect()
+    })
 }
 
 /// The primal branch returns residuals beside its results. Regions share result positions for
@@ -112,7 +116,8 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
     let mut linears = Vec::new();
     let mut regions = Vec::new();
     for (way, sources) in ways.into_iter().zip(&sources) {
-        let mut outputs: Vec<Option<Tensor>> = way.given.outputs.iter().cloned().map(Some).collect();
+        let mut outputs: Vec<Option<Tensor>> =
+            way.given.outputs.iter().cloned().map(Some).collect();
         outputs.resize(made.len(), None);
         for (residual, source) in way.given.linear.residuals.iter().zip(sources) {
             if let Source::Place(place) = source {
@@ -194,8 +199,9 @@ pub(super) fn transpose(
     operands: &[Operand],
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
-    let chooses =
-        operands[0].clone().expect("what chooses is an integer or a bool, so nothing is linear in it");
+    let chooses = operands[0]
+        .clone()
+        .expect("what chooses is an integer or a bool, so nothing is linear in it");
     let known = present(&operands[1..]);
     let linear: Vec<bool> = operands[1..].iter().map(Option::is_none).collect();
     let given = present(cotangents);

@@ -11,7 +11,8 @@
 //! `@f.forward.linear`, and so on.
 
 use super::{
-    Activity, Operand, Site, flags, kept, opened, or_zeros, present, region, spread, transposed, types,
+    Activity, Operand, Site, flags, kept, opened, or_zeros, present, region, spread, transposed,
+    types,
 };
 use crate::autodiff::current_scope;
 use crate::autodiff::jvp::{Duals, run};
@@ -90,7 +91,9 @@ fn remembered<T>(
 fn part(op: &FunctionCall, suffix: &str) -> FunctionCall {
     let name = op.function.0.as_str();
     let base = match suffix {
-        "pullback" => name.split_once(".linear").filter(|(_, rest)| is_number(rest)).map_or(name, |(f, _)| f),
+        "pullback" => {
+            name.split_once(".linear").filter(|(_, rest)| is_number(rest)).map_or(name, |(f, _)| f)
+        }
         _ => name,
     };
     FunctionCall { function: FunctionName(format!("{base}.{suffix}")), ..op.clone() }
@@ -101,7 +104,12 @@ fn is_number(rest: &str) -> bool {
     rest.is_empty() || rest.strip_prefix('.').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-fn called(at: &Site<'_>, op: FunctionCall, operands: &[Tensor], body: &Region) -> Result<Vec<Tensor>> {
+fn called(
+    at: &Site<'_>,
+    op: FunctionCall,
+    operands: &[Tensor],
+    body: &Region,
+) -> Result<Vec<Tensor>> {
     let location = at.scope.location(at.equation.location);
     Scope::emit(op.into(), operands, vec![body.clone()], location)
 }
@@ -162,7 +170,8 @@ pub(super) fn linearize(at: &Site<'_>, op: &FunctionCall) -> Result<Duals> {
     let operands: Vec<Tensor> =
         present(at.tangents).into_iter().chain(halves.residuals.iter().map(residual)).collect();
     let rule = format!("jvp({})", at.equation.op.name());
-    let tangents = derived_call(at.scope, at.equation, rule, part(op, "linear"), &operands, &halves.linear)?;
+    let tangents =
+        derived_call(at.scope, at.equation, rule, part(op, "linear"), &operands, &halves.linear)?;
     values.truncate(count);
     Ok((values, spread(&tangents, &halves.moving)))
 }

@@ -7,7 +7,9 @@
 //! the original ones.
 
 use super::branch::without_unused;
-use super::{Body, Operand, Site, derived, flags, kept, opened, or_zeros, present, region, spread, types};
+use super::{
+    Body, Operand, Site, derived, flags, kept, opened, or_zeros, present, region, spread, types,
+};
 use crate::autodiff::activity::Activity;
 use crate::autodiff::current_scope;
 use crate::autodiff::jvp::{Duals, run};
@@ -40,7 +42,8 @@ pub(super) fn jvp(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
 
 /// A region whose known inputs pass a barrier.
 fn guarded(inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let guarded: Vec<Tensor> = inputs.iter().map(|t| Tensor::apply(OptimizationBarrier {}, &[t])).collect();
+    let guarded: Vec<Tensor> =
+        inputs.iter().map(|t| Tensor::apply(OptimizationBarrier {}, &[t])).collect();
     match guarded.iter().find_map(Tensor::error) {
         Some(error) => Err(error.clone()),
         None => Ok(guarded),

@@ -203,7 +203,10 @@ fn opened(scope: Scope, types: &[TensorType]) -> (Scope, Vec<Tensor>) {
 }
 
 /// A body whose inputs are all explicit. All equations that `f` emits stay in it.
-pub(super) fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
+pub(super) fn region(
+    types: &[TensorType],
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Body> {
     let (scope, inputs) = opened(current_scope()?.region(), types);
     let outputs = scope.enter(|| f(&inputs))?;
     let closure = scope.close(&outputs)?;
@@ -257,7 +260,8 @@ fn active_carries(step: &Body, carries: usize, active: &[bool], wanted: &[bool])
     let mut backward = wanted.to_vec();
     loop {
         let matters = Activity::of(step, &backward).differentiated;
-        let more: Vec<usize> = (0..carries).filter(|i| matters[step.inputs[*i]] && !backward[*i]).collect();
+        let more: Vec<usize> =
+            (0..carries).filter(|i| matters[step.inputs[*i]] && !backward[*i]).collect();
         if more.is_empty() {
             break;
         }

@@ -113,7 +113,8 @@ impl Sum {
 /// The product of stacks that sums the products of their rows.
 fn over_steps(op: &DotGeneral) -> DotGeneral {
     let behind = |axes: &[usize]| axes.iter().map(|axis| axis + 1).collect::<Vec<usize>>();
-    let with_steps = |axes: &[usize]| std::iter::once(0).chain(behind(axes)).collect::<Vec<usize>>();
+    let with_steps =
+        |axes: &[usize]| std::iter::once(0).chain(behind(axes)).collect::<Vec<usize>>();
     DotGeneral {
         contract: (with_steps(&op.contract.0), with_steps(&op.contract.1)),
         batch: (behind(&op.batch.0), behind(&op.batch.1)),
@@ -178,12 +179,15 @@ impl Step<'_> {
             let equation = self.maker(value).filter(|_| self.uses(value) == 1)?;
             match &equation.op {
                 Op::DotGeneral(product) => {
-                    let factors = [self.factor(equation.operands[0])?, self.factor(equation.operands[1])?];
+                    let factors =
+                        [self.factor(equation.operands[0])?, self.factor(equation.operands[1])?];
                     then.reverse();
                     let has_slice = factors.iter().any(|f| matches!(f, Found::Slice(_)));
                     return has_slice.then(|| (product.clone(), factors, then));
                 }
-                Op::Permute(_) | Op::Reshape(_) | Op::ConvertElementType(_) => then.push(equation.op.clone()),
+                Op::Permute(_) | Op::Reshape(_) | Op::ConvertElementType(_) => {
+                    then.push(equation.op.clone())
+                }
                 _ => return None,
             }
             value = equation.operands[0];

@@ -1,6 +1,8 @@
 //! Forward mode and linearization of `scan`.
 
-use super::{Site, active_carries, innermost, kept, opened, or_zeros, part, present, pruned, spread, types};
+use super::{
+    Site, active_carries, innermost, kept, opened, or_zeros, part, present, pruned, spread, types,
+};
 use crate::autodiff::custom;
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
@@ -125,14 +127,21 @@ fn joint(plan: &Plan<'_>, mode: Mode) -> Result<Joint> {
     })?;
     let moving_stacks = super::flags(&stacked);
     let all = [outputs, next, stacks.clone(), present(&stacked)].concat();
-    Ok(Joint { closure: pruned(scope.close(&all)?), initial, slices, stacks: stacks.len(), moving_stacks })
+    Ok(Joint {
+        closure: pruned(scope.close(&all)?),
+        initial,
+        slices,
+        stacks: stacks.len(),
+        moving_stacks,
+    })
 }
 
 /// Carries and slices together with their tangents.
 pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let first = usize::from(op.counted);
     let step = &at.equation.regions[0];
-    let plan = Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
+    let plan =
+        Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
     let joint = joint(&plan, Mode::Interwoven)?;
     let op = Scan {
         carries: op.carries + joint.initial.len(),
@@ -141,7 +150,8 @@ pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     };
     let count = &at.operands[..first];
     let operands =
-        [count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures].concat();
+        [count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures]
+            .concat();
     let mut results = at.emit(op, &operands, vec![joint.closure.body])?;
     let mut rest = results.split_off(plan.carries.len());
     let mut whole = rest.split_off(joint.initial.len());
@@ -174,8 +184,10 @@ pub(super) fn recomputing(
     };
     let count: Vec<Tensor> = looped.count.cloned().into_iter().collect();
     let operands =
-        [&count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures].concat();
-    let mut results = at.emit_linear(op, &operands, vec![joint.closure.body])?.split_off(plan.carries.len());
+        [&count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures]
+            .concat();
+    let mut results =
+        at.emit_linear(op, &operands, vec![joint.closure.body])?.split_off(plan.carries.len());
     let stacks = results.split_off(joint.initial.len());
     let mut tangents = spread(&results, &plan.moving);
     tangents.extend(spread(&stacks, &joint.moving_stacks));
@@ -253,10 +265,12 @@ pub(super) fn tape(
 pub(super) fn linearize(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let first = usize::from(op.counted);
     let step = &at.equation.regions[0];
-    let plan = Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
+    let plan =
+        Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
     if op.checkpoints > 0 {
         let results = at.emit(op.clone(), at.operands, at.equation.regions.clone())?;
-        let looped = Loop { length: &op.length, reverse: op.reverse, count: at.operands[..first].first() };
+        let looped =
+            Loop { length: &op.length, reverse: op.reverse, count: at.operands[..first].first() };
         return Ok((results, recomputing(at, &plan, looped, op.checkpoints)?));
     }
     let tape = tape(&plan, &[], |_| vec![])?;
@@ -265,7 +279,8 @@ pub(super) fn linearize(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let operands = [count, plan.carries, plan.slices, &tape.closure.captures].concat();
     let mut results = at.emit(primal, &operands, vec![tape.closure.body.clone()])?;
     let kept = results.split_off(results.len() - tape.kept);
-    let looped = Loop { length: &op.length, reverse: op.reverse, count: at.operands[..first].first() };
+    let looped =
+        Loop { length: &op.length, reverse: op.reverse, count: at.operands[..first].first() };
     let tangents = linear_loop(at, &plan, &tape, &kept, looped)?;
     Ok((results, tangents))
 }

@@ -10,8 +10,8 @@
 
 use super::products::taken_out;
 use super::{
-    Operand, binomial, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached, spread,
-    types,
+    Operand, binomial, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached,
+    spread, types,
 };
 use crate::autodiff::add;
 use crate::autodiff::jvp::zeros;
@@ -103,9 +103,11 @@ pub(super) fn transpose(
     }
     let history = history(scope, equation, op, operands, &known_carries, &count)?;
 
-    let outer = innermost(present(operands).iter().chain(cotangents.iter().flatten()).chain(&history))?;
+    let outer =
+        innermost(present(operands).iter().chain(cotangents.iter().flatten()).chain(&history))?;
     let (carried, stacked) = cotangents.split_at(op.carries);
-    let is_linear = |range: std::ops::Range<usize>| range.filter(|i| linear[*i]).collect::<Vec<usize>>();
+    let is_linear =
+        |range: std::ops::Range<usize>| range.filter(|i| linear[*i]).collect::<Vec<usize>>();
     let in_carries = is_linear(0..op.carries);
     let in_captures = is_linear(op.carries + slices..linear.len());
     let mut initial = Vec::new();
@@ -123,7 +125,8 @@ pub(super) fn transpose(
     let (next, sums) = sums.split_at(in_carries.len());
     let (made, known) = rest.split_at(stacked.iter().flatten().count());
     // The step's known inputs, in order: carries, slices, captures.
-    let known: Vec<Tensor> = known.iter().cloned().chain(present(&operands[op.carries + slices..])).collect();
+    let known: Vec<Tensor> =
+        known.iter().cloned().chain(present(&operands[op.carries + slices..])).collect();
     let (body, lines) = reordered(step, &linear);
     let mut given = spread(next, &carries);
     given.extend(spread(made, &super::flags(stacked)));
@@ -150,8 +153,12 @@ pub(super) fn transpose(
         true => (closure, vec![]),
     };
     let is_product = |n: usize| products.iter().any(|sum| sum.carry == n);
-    let carried: Vec<Tensor> =
-        initial.iter().enumerate().filter(|(n, _)| !is_product(*n)).map(|(_, t)| t.clone()).collect();
+    let carried: Vec<Tensor> = initial
+        .iter()
+        .enumerate()
+        .filter(|(n, _)| !is_product(*n))
+        .map(|(_, t)| t.clone())
+        .collect();
     let transposed = Scan {
         length: op.length.clone(),
         carries: carried.len(),
@@ -162,7 +169,8 @@ pub(super) fn transpose(
     };
     let all = [&count, &carried, &sliced, &closure.captures].map(Vec::as_slice).concat();
     let rule = format!("transpose({})", equation.op.name());
-    let mut results = derived(scope, equation, rule.clone(), transposed.into(), &all, vec![closure.body])?;
+    let mut results =
+        derived(scope, equation, rule.clone(), transposed.into(), &all, vec![closure.body])?;
     let made = results.split_off(carried.len());
     let mut of_captures = results.split_off(in_carries.len());
     for sum in &products {
@@ -214,8 +222,12 @@ fn history(
     let given = [kept(carries, &needed), parts.to_vec(), captured].concat();
     let next = inside.enter(|| inline(&step, &given))?;
     let closure = pruned(inside.close(&[next, carries.to_vec()].concat())?);
-    let forward =
-        Scan { carries: initial.len(), captures: closure.captures.len(), checkpoints: 0, ..op.clone() };
+    let forward = Scan {
+        carries: initial.len(),
+        captures: closure.captures.len(),
+        checkpoints: 0,
+        ..op.clone()
+    };
     let all = [count.to_vec(), initial.clone(), sliced, closure.captures].concat();
     let rule = format!("transpose({})", equation.op.name());
     let mut results = derived(scope, equation, rule, forward.into(), &all, vec![closure.body])?;

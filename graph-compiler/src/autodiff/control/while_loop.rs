@@ -10,7 +10,9 @@ use wengert_core::{DType, Diagnostic, Dim, Result, Tensor, TensorType};
 
 /// Carries together with their tangents. The condition does not read tangents.
 pub(super) fn jvp(at: &Site<'_>, op: &While) -> Result<Duals> {
-    let [condition, step] = at.equation.regions.as_slice() else { unreachable!("it has two regions") };
+    let [condition, step] = at.equation.regions.as_slice() else {
+        unreachable!("it has two regions")
+    };
     let carries = op.parts(at.operands)?.carries.len();
     let plan = Plan::new(at, step, at.operands, at.tangents, carries, op.captures);
     let initial = plan.initial()?;
@@ -27,7 +29,8 @@ pub(super) fn jvp(at: &Site<'_>, op: &While) -> Result<Duals> {
     let primals = [primals, plan.captures].concat();
     let mut tangents = spread(carried, &plan.moving);
     tangents.extend(plan.tangents_of_captures().iter().cloned());
-    let (mut outputs, mut made) = scope.enter(|| run(step, &primals, &tangents, &plan.wanted, false))?;
+    let (mut outputs, mut made) =
+        scope.enter(|| run(step, &primals, &tangents, &plan.wanted, false))?;
     let stacks = outputs.split_off(carries);
     let stacked = made.split_off(carries);
     let next = scope.enter(|| {
@@ -71,7 +74,9 @@ pub(super) fn linearize(at: &Site<'_>, op: &While) -> Result<Duals> {
         (None, 0) => return Err(unbounded(at)),
         (None, _) => Dim::constant(While::LIMIT as i64),
     };
-    let [condition, step] = at.equation.regions.as_slice() else { unreachable!("it has two regions") };
+    let [condition, step] = at.equation.regions.as_slice() else {
+        unreachable!("it has two regions")
+    };
     let carries = op.parts(at.operands)?.carries.len();
     let plan = Plan::new(at, step, at.operands, at.tangents, carries, op.captures);
     let number = TensorType::scalar(DType::I32);

@@ -16,7 +16,11 @@ pub(super) enum Need<'a> {
 }
 
 /// The index of the differentiated output.
-pub(super) fn differentiated(function: &Function, of: Option<&str>, need: Need<'_>) -> Result<usize> {
+pub(super) fn differentiated(
+    function: &Function,
+    of: Option<&str>,
+    need: Need<'_>,
+) -> Result<usize> {
     let scalar = matches!(need, Need::Scalar(_));
     let candidates: Vec<usize> = (0..function.outputs.len())
         .filter(|i| function.outputs[*i].role == OutputRole::Output)
@@ -26,7 +30,9 @@ pub(super) fn differentiated(function: &Function, of: Option<&str>, need: Need<'
         candidates.iter().copied().filter(|i| function.output_type(*i).rank() == 0).collect();
     let list = |all: &[usize]| {
         all.iter()
-            .map(|i| format!("`{}` of type {}", function.outputs[*i].name, function.output_type(*i)))
+            .map(|i| {
+                format!("`{}` of type {}", function.outputs[*i].name, function.output_type(*i))
+            })
             .collect::<Vec<_>>()
             .join(", ")
     };
@@ -36,7 +42,8 @@ pub(super) fn differentiated(function: &Function, of: Option<&str>, need: Need<'
             .or_else(|| function.output_index(name, OutputRole::State))
             .ok_or_else(|| {
                 let names: Vec<&str> = function.outputs.iter().map(|o| o.name.as_str()).collect();
-                Diagnostic::new(format!("there is no output `{name}`")).help(suggest(name, &names, "outputs"))
+                Diagnostic::new(format!("there is no output `{name}`"))
+                    .help(suggest(name, &names, "outputs"))
             })?,
         (None, [only], _) => *only,
         (None, _, [only]) if scalar => *only,
@@ -59,8 +66,10 @@ pub(super) fn differentiated(function: &Function, of: Option<&str>, need: Need<'
         .help(format!("differentiate an output of floats: {}", list(&candidates))));
     }
     match need {
-        Need::Scalar(operator) if ty.rank() != 0 => Err(not_scalar(operator, &format!("`{name}`"), ty)
-            .at(made_at(function, function.body.outputs[of]), format!("`{name}` is made here"))),
+        Need::Scalar(operator) if ty.rank() != 0 => {
+            Err(not_scalar(operator, &format!("`{name}`"), ty)
+                .at(made_at(function, function.body.outputs[of]), format!("`{name}` is made here")))
+        }
         _ => Ok(of),
     }
 }

@@ -22,7 +22,8 @@ pub(super) fn jvp_of(function: &Function, request: &Jvp<'_>) -> Result<Derived> 
     let mut names = function.outputs.clone();
     let mut warnings = Vec::new();
     let tensors = maker.scope.clone().enter(|| -> Result<_> {
-        let (mut tensors, results) = jvp_of_body(&function.body, &maker.primals, &tangents, &wanted)?;
+        let (mut tensors, results) =
+            jvp_of_body(&function.body, &maker.primals, &tangents, &wanted)?;
         for (i, tangent) in results.into_iter().enumerate().filter(|(i, _)| wanted[*i]) {
             let output = &function.outputs[i];
             tensors.push(match tangent {
@@ -32,7 +33,9 @@ pub(super) fn jvp_of(function: &Function, request: &Jvp<'_>) -> Result<Derived> 
                     zeros(function.output_type(i))?
                 }
             });
-            let name = fresh(format!("t_{}", output.name), "t_", |name| names.iter().any(|o| o.name == name));
+            let name = fresh(format!("t_{}", output.name), "t_", |name| {
+                names.iter().any(|o| o.name == name)
+            });
             names.push(Output { name, role: OutputRole::Output });
         }
         Ok(tensors)
@@ -44,9 +47,8 @@ pub(super) fn jvp_of(function: &Function, request: &Jvp<'_>) -> Result<Derived> 
 pub(super) fn jet_of(function: &Function, request: &Jet<'_>) -> Result<Derived> {
     let wrt = select(function, request.wrt)?;
     if request.order == 0 {
-        return Err(
-            Diagnostic::new("a jet of order 0 is the function itself").help("give an order of at least 1")
-        );
+        return Err(Diagnostic::new("a jet of order 0 is the function itself")
+            .help("give an order of at least 1"));
     }
     let mut maker = Maker::new(function);
     let mut curves: Vec<Series> = vec![vec![]; wrt.len()];
@@ -54,14 +56,16 @@ pub(super) fn jet_of(function: &Function, request: &Jet<'_>) -> Result<Derived> 
     // them.
     for k in 1..=request.order {
         for i in (0..wrt.len()).filter(|i| wrt[*i]) {
-            let (ty, name) = (function.input_type(i).clone(), format!("t{k}_{}", function.inputs[i].name));
+            let (ty, name) =
+                (function.input_type(i).clone(), format!("t{k}_{}", function.inputs[i].name));
             curves[i].push(Some(maker.input(name, ty, Some(i))));
         }
     }
     let mut names = function.outputs.clone();
     let mut warnings = Vec::new();
     let tensors = maker.scope.clone().enter(|| -> Result<Vec<Tensor>> {
-        let (mut tensors, results) = series(&function.body, &maker.primals, &curves, request.order)?;
+        let (mut tensors, results) =
+            series(&function.body, &maker.primals, &curves, request.order)?;
         for k in 1..=request.order {
             for (i, result) in results.iter().enumerate() {
                 let (output, ty) = (&function.outputs[i], function.output_type(i));
@@ -85,5 +89,7 @@ pub(super) fn jet_of(function: &Function, request: &Jet<'_>) -> Result<Derived> 
 
 /// The warning for a derivative that is zero.
 fn still(output: &str) -> Diagnostic {
-    Diagnostic::new(format!("`{output}` does not depend on the inputs that vary: its derivative is zero"))
+    Diagnostic::new(format!(
+        "`{output}` does not depend on the inputs that vary: its derivative is zero"
+    ))
 }

@@ -47,7 +47,8 @@ pub(super) fn hessian_of(function: &Function, request: &Hessian<'_>) -> Result<D
     let mut making = Making::new(function, of);
     let selected: Vec<usize> = (0..wrt.len()).filter(|i| wrt[*i]).collect();
     let tensors = making.maker.scope.clone().enter(|| -> Result<Vec<Tensor>> {
-        let (value, gradient, rows) = hessian_of_body(&making.closure, &making.maker.primals, &wrt)?;
+        let (value, gradient, rows) =
+            hessian_of_body(&making.closure, &making.maker.primals, &wrt)?;
         let mut tensors = Vec::new();
         if request.value {
             making.names.push(value_of(&function.outputs[of]));
@@ -76,7 +77,8 @@ pub(super) fn hvp_of(function: &Function, request: &Hessian<'_>) -> Result<Deriv
     let selected: Vec<usize> = (0..wrt.len()).filter(|i| wrt[*i]).collect();
     let mut tangents = vec![None; wrt.len()];
     for i in &selected {
-        let (ty, name) = (function.input_type(*i).clone(), format!("t_{}", function.inputs[*i].name));
+        let (ty, name) =
+            (function.input_type(*i).clone(), format!("t_{}", function.inputs[*i].name));
         tangents[*i] = Some(making.maker.input(name, ty, Some(*i)));
     }
     let mut warnings = Vec::new();
@@ -133,12 +135,18 @@ impl<'a> Making<'a> {
     /// Names the next output, with `prefix` in front as often as necessary to make the name
     /// unique.
     fn name(&mut self, name: String, prefix: &str) {
-        let taken = |name: &str| self.function.outputs.iter().chain(&self.names).any(|o| o.name == name);
+        let taken =
+            |name: &str| self.function.outputs.iter().chain(&self.names).any(|o| o.name == name);
         let name = fresh(name, prefix, taken);
         self.names.push(Output { name, role: OutputRole::Output });
     }
 
-    fn finish(self, name: String, tensors: &[Tensor], warnings: Vec<Diagnostic>) -> Result<Derived> {
+    fn finish(
+        self,
+        name: String,
+        tensors: &[Tensor],
+        warnings: Vec<Diagnostic>,
+    ) -> Result<Derived> {
         Ok(Derived { function: self.maker.finish(name, self.names, tensors)?, warnings })
     }
 }

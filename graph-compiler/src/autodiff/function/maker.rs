@@ -22,8 +22,9 @@ impl Maker {
     /// As [`new`](Self::new), with other types of the inputs.
     pub(crate) fn with_types(function: &Function, types: &[TensorType]) -> Self {
         let scope = Scope::new(function.locations.clone());
-        let input =
-            |(ty, input): (&TensorType, &Input)| scope.input_at(ty.clone(), scope.location(input.location));
+        let input = |(ty, input): (&TensorType, &Input)| {
+            scope.input_at(ty.clone(), scope.location(input.location))
+        };
         let primals = types.iter().zip(&function.inputs).map(input).collect();
         Maker { scope, inputs: function.inputs.clone(), primals }
     }
@@ -38,7 +39,12 @@ impl Maker {
     }
 
     /// The function with these tensors as outputs.
-    pub(crate) fn finish(self, name: String, outputs: Vec<Output>, tensors: &[Tensor]) -> Result<Function> {
+    pub(crate) fn finish(
+        self,
+        name: String,
+        outputs: Vec<Output>,
+        tensors: &[Tensor],
+    ) -> Result<Function> {
         let body = self.close(tensors)?;
         self.function(name, outputs, body)
     }
@@ -51,7 +57,12 @@ impl Maker {
     }
 
     /// The function with this body.
-    pub(super) fn function(self, name: String, outputs: Vec<Output>, body: Body) -> Result<Function> {
+    pub(super) fn function(
+        self,
+        name: String,
+        outputs: Vec<Output>,
+        body: Body,
+    ) -> Result<Function> {
         let locations = self.scope.locations();
         let function = Function { name, inputs: self.inputs, outputs, body: live(body), locations };
         verify(&function)?;
@@ -60,7 +71,10 @@ impl Maker {
 
     /// A function that does not replace its variables takes them as `param` instead of `state`.
     pub(super) fn only_read(&mut self) {
-        self.inputs.iter_mut().filter(|i| i.role == InputRole::State).for_each(|i| i.role = InputRole::Param);
+        self.inputs
+            .iter_mut()
+            .filter(|i| i.role == InputRole::State)
+            .for_each(|i| i.role = InputRole::Param);
     }
 }
 

@@ -167,7 +167,11 @@ pub fn linearize(program: &Program, function: &str, request: &Jvp<'_>) -> Result
     of(program, function, |f| split::linearize_of(f, request))
 }
 
-fn of<T>(program: &Program, function: &str, derive: impl FnOnce(&Function) -> Result<T>) -> Result<T> {
+fn of<T>(
+    program: &Program,
+    function: &str,
+    derive: impl FnOnce(&Function) -> Result<T>,
+) -> Result<T> {
     let function = program.get(function)?;
     derive(function).map_err(|d| d.context(format!("@{}", function.name)))
 }

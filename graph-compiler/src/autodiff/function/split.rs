@@ -29,7 +29,8 @@ pub(super) fn split_of(function: &Function, request: &Grad<'_>) -> Result<Halves
     let forward = Forward::of(function, &wrt, &wanted)?;
     let mut warnings = Vec::new();
     let halves = forward.with(function, "backward", |second, linear| {
-        let cotangent = second.input(format!("ct_{}", output.name), function.output_type(of).clone());
+        let cotangent =
+            second.input(format!("ct_{}", output.name), function.output_type(of).clone());
         let mut cotangents = vec![None; wanted.len()];
         cotangents[of] = Some(cotangent);
         let gradients = second.scope.clone().enter(|| linear.transpose(&cotangents))?;
@@ -86,7 +87,8 @@ impl Forward {
         let mut maker = Maker::new(function);
         maker.only_read();
         let closure = Closure { body: function.body.clone(), captures: vec![] };
-        let linearized = maker.scope.clone().enter(|| linearize(&closure, &maker.primals, wrt, wanted))?;
+        let linearized =
+            maker.scope.clone().enter(|| linearize(&closure, &maker.primals, wrt, wanted))?;
         let linear = linearized.linear;
         // State outputs are the variables' next values, which a gradient does not return.
         let kept: Vec<usize> = (0..wanted.len())
@@ -98,7 +100,8 @@ impl Forward {
             let name = fresh(name, "next_", |name| names.iter().any(|o| o.name == name));
             names.push(Output { name, role: OutputRole::Output });
         }
-        let mut tensors: Vec<Tensor> = kept.iter().map(|i| linearized.outputs[*i].clone()).collect();
+        let mut tensors: Vec<Tensor> =
+            kept.iter().map(|i| linearized.outputs[*i].clone()).collect();
         tensors.extend(linear.residuals.iter().cloned());
         let locations = maker.scope.locations();
         let made: Vec<Location> =
@@ -111,7 +114,8 @@ impl Forward {
                 Some(input) => ResidualKind::Input(function.inputs[input].name.clone()),
                 None => {
                     let taken = |name: &str| {
-                        names.iter().any(|o| o.name == name) || function.inputs.iter().any(|x| x.name == name)
+                        names.iter().any(|o| o.name == name)
+                            || function.inputs.iter().any(|x| x.name == name)
                     };
                     let name = fresh(format!("r_{}", body.outputs.len() - kept.len()), "r_", taken);
                     names.push(Output { name: name.clone(), role: OutputRole::Output });
@@ -133,8 +137,12 @@ impl Forward {
         suffix: &str,
         derive: impl FnOnce(&mut Second, &Linear) -> Result<()>,
     ) -> Result<Halves> {
-        let mut second =
-            Second { scope: Scope::new(self.locations), inputs: vec![], outputs: vec![], tensors: vec![] };
+        let mut second = Second {
+            scope: Scope::new(self.locations),
+            inputs: vec![],
+            outputs: vec![],
+            tensors: vec![],
+        };
         let mut known = Vec::new();
         for (residual, original) in self.residuals.0.iter().zip(&self.linear.residuals) {
             assert_eq!(residual.ty, *original.ty(), "a residual keeps its type");
@@ -152,7 +160,12 @@ impl Forward {
         let linear = Linear { residuals: known, ..self.linear };
         derive(&mut second, &linear)?;
         let derivative = second.finish(format!("{}_{suffix}", function.name))?;
-        Ok(Halves { forward: self.function, derivative, residuals: self.residuals, warnings: vec![] })
+        Ok(Halves {
+            forward: self.function,
+            derivative,
+            residuals: self.residuals,
+            warnings: vec![],
+        })
     }
 }
 
@@ -178,7 +191,13 @@ impl Second {
         self.scope.input_at(ty, self.scope.location(input.location))
     }
 
-    fn output(&mut self, name: String, prefix: &str, tensor: Option<Tensor>, ty: &TensorType) -> Result<()> {
+    fn output(
+        &mut self,
+        name: String,
+        prefix: &str,
+        tensor: Option<Tensor>,
+        ty: &TensorType,
+    ) -> Result<()> {
         let name = fresh(name, prefix, |name| self.outputs.iter().any(|o| o.name == name));
         self.outputs.push(Output { name, role: OutputRole::Output });
         let tensor = match tensor {
@@ -194,7 +213,8 @@ impl Second {
         assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
         let locations = self.scope.locations();
         let body = live(closure.body);
-        let function = Function { name, inputs: self.inputs, outputs: self.outputs, body, locations };
+        let function =
+            Function { name, inputs: self.inputs, outputs: self.outputs, body, locations };
         verify(&function)?;
         Ok(function)
     }

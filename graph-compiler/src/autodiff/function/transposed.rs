@@ -14,7 +14,9 @@ pub(super) fn transpose_of(function: &Function, wrt: &[&str]) -> Result<Derived>
     // The linear inputs come first, the known ones after them.
     let mut body = function.body.clone();
     body.inputs = linear.iter().chain(&known).map(|i| function.body.inputs[*i]).collect();
-    if let Some(i) = (0..function.outputs.len()).find(|i| !function.output_type(*i).dtype.is_float()) {
+    if let Some(i) =
+        (0..function.outputs.len()).find(|i| !function.output_type(*i).dtype.is_float())
+    {
         let (name, ty) = (&function.outputs[i].name, function.output_type(i));
         return Err(Diagnostic::new(format!(
             "output `{name}` has type {ty}, which is not linear in anything"
@@ -44,7 +46,8 @@ pub(super) fn transpose_of(function: &Function, wrt: &[&str]) -> Result<Derived>
                 warnings.push(independent(function, &function.outputs[0].name, input));
             }
             tensors.push(result.map_or_else(|| zeros(function.input_type(*i)), Ok)?);
-            let name = fresh(format!("ct_{}", input.name), "ct_", |n| names.iter().any(|o| o.name == n));
+            let name =
+                fresh(format!("ct_{}", input.name), "ct_", |n| names.iter().any(|o| o.name == n));
             names.push(Output { name, role: OutputRole::Output });
         }
         Ok(tensors)

@@ -86,17 +86,21 @@ fn against_basis(
     if ty.rank() == 0 {
         return f(&place(Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)))));
     }
-    let count = ty.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)).ok_or_else(|| {
-        Diagnostic::new(format!("a Jacobian needs the number of elements of {ty}, which is not linear"))
+    let count =
+        ty.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)).ok_or_else(|| {
+            Diagnostic::new(format!(
+                "a Jacobian needs the number of elements of {ty}, which is not linear"
+            ))
             .help("give numbers instead of all of its dimension variables but one")
-    })?;
+        })?;
     // 1 where the number of the vector equals that of the element.
     let index = match count.as_constant() {
         Some(n) if n <= i32::MAX as i64 => DType::I32,
         _ => DType::I64,
     };
     let square = [count.clone(), count.clone()];
-    let ones = Tensor::iota(index, square.clone(), 0).eq(Tensor::iota(index, square, 1)).convert(ty.dtype);
+    let ones =
+        Tensor::iota(index, square.clone(), 0).eq(Tensor::iota(index, square, 1)).convert(ty.dtype);
     let basis = ones.reshape(std::iter::once(count.clone()).chain(ty.shape.iter().cloned()));
     if let Some(error) = basis.error() {
         return Err(error.clone());

@@ -13,16 +13,22 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
     /// them, and so have the result's.
     #[track_caller]
     pub fn push_forward_batch(&self, tangents: &M::TangentVector) -> O::TangentVector {
-        self.batch("tangent", &self.at, &self.output, &components_of(&self.at, tangents), |l, t| l.apply(t))
+        self.batch("tangent", &self.at, &self.output, &components_of(&self.at, tangents), |l, t| {
+            l.apply(t)
+        })
     }
 
     /// The cotangents of the point from many cotangents of the value at once. Each tensor has a
     /// leading axis over them, and so have the result's.
     #[track_caller]
     pub fn pull_back_batch(&self, cotangents: &O::TangentVector) -> M::TangentVector {
-        self.batch("cotangent", &self.output, &self.at, &components_of(&self.output, cotangents), |l, c| {
-            l.transpose(c)
-        })
+        self.batch(
+            "cotangent",
+            &self.output,
+            &self.at,
+            &components_of(&self.output, cotangents),
+            |l, c| l.transpose(c),
+        )
     }
 
     #[track_caller]
@@ -39,24 +45,31 @@ impl<M: Differentiable, O: Differentiable> Differential<M, O> {
         let result = self.linear().and_then(|linear| {
             let size = fit_batch(what, from, vectors)?;
             let floats = |v: &Option<Tensor>| v.clone().filter(|t| t.dtype().is_float());
-            let results = mapped(&vectors.iter().map(floats).collect::<Vec<_>>(), &size, |v| f(linear, v))?;
+            let results =
+                mapped(&vectors.iter().map(floats).collect::<Vec<_>>(), &size, |v| f(linear, v))?;
             let tensors = to.tensors();
             let present = |(result, (_, t)): (Option<Tensor>, &(KeyPath, Tensor))| {
                 result
-                    .map_or_else(|| zeros(&with_front(std::slice::from_ref(&size), t.ty(), t.dtype())), Ok)
+                    .map_or_else(
+                        || zeros(&with_front(std::slice::from_ref(&size), t.ty(), t.dtype())),
+                        Ok,
+                    )
                     .map(Some)
             };
             results.into_iter().zip(&tensors).map(present).collect::<Result<Vec<_>>>()
         });
-        let results = result.unwrap_or_else(|error| vec![Some(failed(error, caller)); to.tensors().len()]);
+        let results =
+            result.unwrap_or_else(|error| vec![Some(failed(error, caller)); to.tensors().len()]);
         tangent_of(to, &results)
     }
 }
 
 /// Checks that each vector is a batch of vectors of `value`, all of one size. Returns the size.
 fn fit_batch(what: &str, value: &impl Differentiable, vectors: &[Option<Tensor>]) -> Result<Dim> {
-    let first =
-        vectors.iter().flatten().find_map(|v| v.error().map_or_else(|| v.shape().first().cloned(), |_| None));
+    let first = vectors
+        .iter()
+        .flatten()
+        .find_map(|v| v.error().map_or_else(|| v.shape().first().cloned(), |_| None));
     if let Some(error) = vectors.iter().flatten().find_map(Tensor::error) {
         return Err(error.clone());
     }

@@ -39,7 +39,10 @@ use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor
 /// costs one `jvp` per element of the argument, so it suits functions with few input elements.
 /// The result has the form of [`jacrev`]'s.
 #[track_caller]
-pub fn jacfwd<M: Differentiable, O: Outputs>(at: &M, f: impl FnOnce(&M) -> O) -> O::Each<M::TangentVector> {
+pub fn jacfwd<M: Differentiable, O: Outputs>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> O::Each<M::TangentVector> {
     value_and_jacfwd(at, f).1
 }
 
@@ -64,7 +67,10 @@ pub fn jacfwd<M: Differentiable, O: Outputs>(at: &M, f: impl FnOnce(&M) -> O) ->
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```
 #[track_caller]
-pub fn jacrev<M: Differentiable, O: Outputs>(at: &M, f: impl FnOnce(&M) -> O) -> O::Each<M::TangentVector> {
+pub fn jacrev<M: Differentiable, O: Outputs>(
+    at: &M,
+    f: impl FnOnce(&M) -> O,
+) -> O::Each<M::TangentVector> {
     value_and_jacrev(at, f).1
 }
 
@@ -100,7 +106,9 @@ fn value_and_jacobian<M: Differentiable, O: Outputs>(
     let jacobian = output.each(&mut || {
         let row = row.next().expect("numbers do not end");
         match &blocks {
-            Ok(blocks) => tangent_of(at, &blocks[row].iter().cloned().map(Some).collect::<Vec<_>>()),
+            Ok(blocks) => {
+                tangent_of(at, &blocks[row].iter().cloned().map(Some).collect::<Vec<_>>())
+            }
             Err(poison) => at.tangent(&KeyPath::default(), &mut |_, _| poison.clone()),
         }
     });

@@ -56,7 +56,8 @@ where
 {
     let (value, gradient, blocks) = second_order(at, f);
     let mut blocks = blocks.into_iter();
-    let hessian = gradient.each(&mut || blocks.next().expect("one block for each tensor of the gradient").1);
+    let hessian =
+        gradient.each(&mut || blocks.next().expect("one block for each tensor of the gradient").1);
     (value, gradient, hessian)
 }
 

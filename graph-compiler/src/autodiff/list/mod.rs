@@ -42,12 +42,14 @@ use super::Activity;
 use super::operators;
 use super::values::{enter_scope_of, poison, with_tensors};
 use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, Region, inline, verify};
+use wengert_core::graph::{
+    Body, Function, Input, InputRole, Output, OutputRole, Region, inline, verify,
+};
 use wengert_core::interpret::{self, Array};
 use wengert_core::op::FunctionName;
 use wengert_core::{
-    Diagnostic, Differentiable, Initializer, KeyPath, Literal, Location, LocationId, LocationTable, Result,
-    Tensor,
+    Diagnostic, Differentiable, Initializer, KeyPath, Literal, Location, LocationId, LocationTable,
+    Result, Tensor,
 };
 
 /// A closure from `I` to `O` as a list of operations. See the [module](self).
@@ -107,7 +109,12 @@ fn without_values<T: Differentiable>(value: &T) -> T {
 impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     /// The list of a closure's body; `input` and `output` give the structure of argument and
     /// result.
-    pub(super) fn of_closure(input: &I, output: &O, closure: Closure, locations: LocationTable) -> Self {
+    pub(super) fn of_closure(
+        input: &I,
+        output: &O,
+        closure: Closure,
+        locations: LocationTable,
+    ) -> Self {
         let Closure { body, captures } = closure;
         WengertList {
             input: without_values(input),
@@ -181,7 +188,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     pub fn evaluate(&self, at: &I) -> Result<O> {
         let caller = Location::caller();
         let given = self.numbers(at).map_err(|e| e.at(caller, "evaluated here"))?;
-        let mut arrays = given.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
+        let mut arrays =
+            given.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
         for captured in &self.captures {
             arrays.push(Array::from_literal(&captured.value()?)?);
         }
@@ -242,7 +250,9 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
                 self.captures.len()
             ));
             let at = captured.defined_at().unwrap_or_default();
-            return Err(error.at(at, "one of them is made here").help("pass them in with the argument"));
+            return Err(error
+                .at(at, "one of them is made here")
+                .help("pass them in with the argument"));
         }
         let input = |name| Input { name, role: InputRole::Input, location: LocationId(0) };
         let output = |name| Output { name, role: OutputRole::Output };
@@ -293,13 +303,17 @@ impl<I: Differentiable> WengertList<I, Tensor> {
 }
 
 /// The list of a directional derivative: (argument, tangent) ↦ (result, tangent).
-pub type Derivative<I, O> =
-    WengertList<(I, <I as Differentiable>::TangentVector), (O, <O as Differentiable>::TangentVector)>;
+pub type Derivative<I, O> = WengertList<
+    (I, <I as Differentiable>::TangentVector),
+    (O, <O as Differentiable>::TangentVector),
+>;
 
 /// The list of a pullback: (argument, cotangent of the result) ↦ (result, cotangent of the
 /// argument).
-pub type Adjoint<I, O> =
-    WengertList<(I, <O as Differentiable>::TangentVector), (O, <I as Differentiable>::TangentVector)>;
+pub type Adjoint<I, O> = WengertList<
+    (I, <O as Differentiable>::TangentVector),
+    (O, <I as Differentiable>::TangentVector),
+>;
 
 /// The list without dead operations, such as those of a function's value when only the gradient
 /// is returned.
@@ -326,7 +340,8 @@ fn copy<T: Differentiable>(value: &T) -> T {
 fn tangent_like<T: Differentiable>(value: &T) -> Result<T::TangentVector> {
     let scope = Scope::new(LocationTable::default());
     let types = value.tensors().into_iter();
-    let inputs: Vec<Tensor> = types.map(|(_, t)| scope.input_at(t.ty().clone(), Location::Unknown)).collect();
+    let inputs: Vec<Tensor> =
+        types.map(|(_, t)| scope.input_at(t.ty().clone(), Location::Unknown)).collect();
     let zero = scope.enter(|| with_tensors(value, &inputs).zero_tangent());
     match zero.tensors().iter().find_map(|(_, t)| t.error().cloned()) {
         Some(error) => Err(error),
@@ -358,7 +373,12 @@ impl<I: Differentiable, O: Differentiable> std::fmt::Display for WengertList<I, 
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut inputs = paths("x", &self.input);
         inputs.extend((0..self.captures.len()).map(|i| format!("c{i}")));
-        let text = print::Text { body: &self.body, inputs, outputs: paths("y", &self.output), values: None };
+        let text = print::Text {
+            body: &self.body,
+            inputs,
+            outputs: paths("y", &self.output),
+            values: None,
+        };
         f.write_str(&text.print(&self.locations))
     }
 }

@@ -61,7 +61,9 @@ impl Text<'_> {
         }
         printer.equations(self.body, &mut names, 0);
         for (value, name) in self.body.outputs.iter().zip(&self.outputs) {
-            printer.lines.push(Line { text: format!("{name} = {}", names[*value]), note: String::new() });
+            printer
+                .lines
+                .push(Line { text: format!("{name} = {}", names[*value]), note: String::new() });
         }
         printer.finish()
     }
@@ -89,7 +91,8 @@ impl Printer<'_> {
         }
         write!(text, " = {}", equation.op.name()).expect(INFALLIBLE);
         for (i, operand) in equation.operands.iter().enumerate() {
-            write!(text, "{}{}", if i > 0 { ", " } else { " " }, names[*operand]).expect(INFALLIBLE);
+            write!(text, "{}{}", if i > 0 { ", " } else { " " }, names[*operand])
+                .expect(INFALLIBLE);
         }
         let attributes = equation.op.attributes();
         if !attributes.is_empty() {
@@ -120,8 +123,10 @@ impl Printer<'_> {
         self.lines.push(Line { text: text + ")", note: String::new() });
         self.equations(region, &mut names, depth + 1);
         let outputs: Vec<&str> = region.outputs.iter().map(|v| names[*v].as_str()).collect();
-        self.lines
-            .push(Line { text: format!("{indent}  return {}", outputs.join(", ")), note: String::new() });
+        self.lines.push(Line {
+            text: format!("{indent}  return {}", outputs.join(", ")),
+            note: String::new(),
+        });
     }
 
     /// ` → 3.5`, for values of the outermost body.

@@ -25,12 +25,20 @@ impl<I: Differentiable, O: Differentiable> Differentiable for WengertList<I, O> 
         self.captures.visit_tensors(path, visit);
     }
 
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+    fn map_tensors(
+        &self,
+        path: &KeyPath,
+        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Self {
         let captures = self.captures.map_tensors(path, map);
         WengertList { captures, ..self.clone() }
     }
 
-    fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Vec<Tensor> {
+    fn tangent(
+        &self,
+        path: &KeyPath,
+        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+    ) -> Vec<Tensor> {
         self.captures.tangent(path, make)
     }
 }
@@ -73,7 +81,9 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     pub fn choose(index: &Tensor, lists: &[Self]) -> Result<Self> {
         let caller = Location::caller();
         let Some(first) = lists.first() else {
-            return Err(Diagnostic::new("there is no list to choose from").at(caller, "chosen here"));
+            return Err(
+                Diagnostic::new("there is no list to choose from").at(caller, "chosen here")
+            );
         };
         if let Some(error) = index.error() {
             return Err(error.clone());
@@ -84,8 +94,10 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
                 .at(caller, "chosen here")
                 .help("trace them on arguments of the same types"));
         }
-        let captures: Vec<Tensor> =
-            std::iter::once(index).chain(lists.iter().flat_map(|list| &list.captures)).cloned().collect();
+        let captures: Vec<Tensor> = std::iter::once(index)
+            .chain(lists.iter().flat_map(|list| &list.captures))
+            .cloned()
+            .collect();
         let scope = Scope::new(LocationTable::default());
         let open = |scope: &Scope, types: &[TensorType]| -> Vec<Tensor> {
             types.iter().map(|ty| scope.input_at(ty.clone(), caller.clone())).collect()
@@ -102,7 +114,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
             for list in lists {
                 let way = scope.region();
                 let inputs = open(&way, &given);
-                let operands = [&inputs[..count], &inputs[from..from + list.captures.len()]].concat();
+                let operands =
+                    [&inputs[..count], &inputs[from..from + list.captures.len()]].concat();
                 from += list.captures.len();
                 let results = way.enter(|| match &list.name {
                     Some(name) => list.call_by_name(&way, name, &operands, caller.clone()),

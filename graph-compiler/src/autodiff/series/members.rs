@@ -14,7 +14,8 @@ use wengert_core::{Initializer, Result, Tensor, TensorType};
 impl Nodes {
     /// The members of order `k` of a node's results, where those of lower order are known.
     pub(super) fn members(&mut self, node: usize, k: usize) -> Result<Vec<Option<Tensor>>> {
-        let applied = self.nodes[node].applied.clone().expect("of what is given, all members are known");
+        let applied =
+            self.nodes[node].applied.clone().expect("of what is given, all members are known");
         let (equation, operands) = (&applied.equation, &applied.operands);
         let rule = self.nodes[node].rule.clone();
         if let (Rule::Nonlinear(tangents), true) = (&rule, k > 0) {
@@ -30,12 +31,14 @@ impl Nodes {
                 let z = Value { node, result: 0, order: 0 };
                 Ok(vec![self.quotient(&applied, x, y, z, k)?])
             }
-            Rule::Solved(derivatives) if k > 0 => {
-                derivatives.iter().map(|d| d.map_or(Ok(None), |d| self.derivative(d, k - 1))).collect()
-            }
+            Rule::Solved(derivatives) if k > 0 => derivatives
+                .iter()
+                .map(|d| d.map_or(Ok(None), |d| self.derivative(d, k - 1)))
+                .collect(),
             Rule::Given | Rule::Quotient | Rule::Nonlinear(_) | Rule::Solved(_) => {
                 assert_eq!(k, 0, "constants have no members of higher order");
-                let operands = operands.iter().map(|v| self.present(*v)).collect::<Result<Vec<_>>>()?;
+                let operands =
+                    operands.iter().map(|v| self.present(*v)).collect::<Result<Vec<_>>>()?;
                 self.emit(equation, &operands)
             }
         }
@@ -44,7 +47,8 @@ impl Nodes {
     /// Emits the op itself, at its source location.
     fn emit(&self, equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let location = self.scope.location(equation.location);
-        let results = Scope::emit(equation.op.clone(), operands, equation.regions.clone(), location)?;
+        let results =
+            Scope::emit(equation.op.clone(), operands, equation.regions.clone(), location)?;
         Ok(results.into_iter().map(Some).collect())
     }
 
@@ -83,7 +87,9 @@ impl Nodes {
                 operands.into_iter().zip(members).map(|(o, m)| m.unwrap_or(o)).collect();
             return self.emit(equation, &operands);
         }
-        self.derived(equation, || sound(duals_of_linear(equation, transpose, &operands, &results, &members)?))
+        self.derived(equation, || {
+            sound(duals_of_linear(equation, transpose, &operands, &results, &members)?)
+        })
     }
 
     /// The sum of products of members over all orders of the factors that add up to `k`, times
@@ -107,7 +113,9 @@ impl Nodes {
         let mut sums = vec![None; results.len()];
         'terms: for orders in compositions(k, factors.len()) {
             for ((i, _), order) in factors.iter().zip(&orders) {
-                let Some(member) = self.derivative(applied.operands[*i], *order)? else { continue 'terms };
+                let Some(member) = self.derivative(applied.operands[*i], *order)? else {
+                    continue 'terms;
+                };
                 operands[*i] = member;
             }
             if k == 0 {
@@ -119,7 +127,10 @@ impl Nodes {
                 sound(terms.into_iter().map(|t| t.map(|t| scaled(t, weight))).collect())
             })?;
             sums = self.derived(&applied.equation, || {
-                sums.into_iter().zip(terms).map(|(sum, term)| plus(sum, term)).collect::<Result<Vec<_>>>()
+                sums.into_iter()
+                    .zip(terms)
+                    .map(|(sum, term)| plus(sum, term))
+                    .collect::<Result<Vec<_>>>()
             })?;
         }
         Ok(sums)
@@ -137,7 +148,9 @@ impl Nodes {
     ) -> Result<Option<Tensor>> {
         let mut known = None;
         for j in 1..=k {
-            let (Some(dy), Some(dz)) = (self.derivative(y, j)?, self.derivative(z, k - j)?) else { continue };
+            let (Some(dy), Some(dz)) = (self.derivative(y, j)?, self.derivative(z, k - j)?) else {
+                continue;
+            };
             known = self.derived(&applied.equation, || {
                 plus(known, Some(scaled(dy.scaled_by(&dz), multinomial(&[j, k - j]))))
             })?;
@@ -170,7 +183,8 @@ fn term(
     orders: &[usize],
     results: &[TensorType],
 ) -> Result<Vec<Option<Tensor>>> {
-    let tangent = (0..factors.len()).rev().find(|f| orders[*f] > 0).expect("one of them is a derivative");
+    let tangent =
+        (0..factors.len()).rev().find(|f| orders[*f] > 0).expect("one of them is a derivative");
     let (which, closure) = &factors[tangent];
     let Some(closure) = closure else {
         let location = wengert_core::Location::Unknown;

@@ -62,7 +62,8 @@ pub fn series(
     let mut nodes = Nodes::new()?;
     let wanted: Vec<bool> = body.outputs.iter().map(|v| body.ty(*v).dtype.is_float()).collect();
     let activity = Activity::of(body, &wanted);
-    let inputs: Vec<Value> = primals.iter().zip(series).map(|(x, s)| nodes.given(x.clone(), s)).collect();
+    let inputs: Vec<Value> =
+        primals.iter().zip(series).map(|(x, s)| nodes.given(x.clone(), s)).collect();
     let values = nodes.instantiate(body, &inputs, &activity)?;
     // One order after the other, in the order of equations; this bounds the recursion into
     // operands.
@@ -174,8 +175,10 @@ impl Nodes {
                 continue;
             }
             let operands = equation.operands.iter();
-            let operands = operands.map(|v| values[*v].expect("a body defines values before their use"));
-            let results = self.apply(equation, body.types(&equation.results), operands.collect())?;
+            let operands =
+                operands.map(|v| values[*v].expect("a body defines values before their use"));
+            let results =
+                self.apply(equation, body.types(&equation.results), operands.collect())?;
             for (value, result) in equation.results.iter().zip(results) {
                 values[*value] = Some(result);
             }
@@ -226,7 +229,9 @@ impl Nodes {
             Derivative::Linear(_) | Derivative::SignedSum(_) => {
                 Rule::Linear(rule.linear().expect("both kinds are linear"))
             }
-            Derivative::Multilinear(_) => Rule::Product(Rc::new(moving.iter().map(|i| (*i, None)).collect())),
+            Derivative::Multilinear(_) => {
+                Rule::Product(Rc::new(moving.iter().map(|i| (*i, None)).collect()))
+            }
             Derivative::Nonlinear(jvp) => Rule::Nonlinear(Tangents::Own(jvp)),
             Derivative::LinearIn(allowed, jvp, _) if moving.iter().all(|i| allowed.contains(i)) => {
                 self.product(&applied, &types, &moving, Tangents::Own(jvp))?
@@ -235,7 +240,13 @@ impl Nodes {
             Derivative::LinearIn(_, jvp, _) => Rule::Nonlinear(Tangents::Own(jvp)),
         };
         let moves = !matches!(rule, Rule::Given);
-        self.nodes.push(Node { applied: Some(Rc::new(applied)), types, moves, rule, known: vec![] });
+        self.nodes.push(Node {
+            applied: Some(Rc::new(applied)),
+            types,
+            moves,
+            rule,
+            known: vec![],
+        });
         self.index.insert(key, self.nodes.len() - 1);
         Ok(results(self.nodes.len() - 1))
     }
@@ -269,8 +280,9 @@ impl Nodes {
                 Ok(Some(Closure { body, captures: vec![] }))
             }
             Derivative::Custom(Custom::Transposed { tangents }) => {
-                let closure =
-                    record(&types, |operands| custom::expand(&self.scope, equation, operands, tangents))?;
+                let closure = record(&types, |operands| {
+                    custom::expand(&self.scope, equation, operands, tangents)
+                })?;
                 Ok(Some(closure))
             }
             _ => Ok(None),

@@ -50,7 +50,8 @@ impl Nodes {
         let Some(closure) = closure else { return Ok(vec![None; types.len()]) };
         let mut inputs = operands.clone();
         inputs.extend((0..types.len()).map(|result| Value { node, result, order: 0 }));
-        inputs.extend(moving.iter().map(|i| Value { order: operands[*i].order + 1, ..operands[*i] }));
+        inputs
+            .extend(moving.iter().map(|i| Value { order: operands[*i].order + 1, ..operands[*i] }));
         let mut outputs = self.outputs(&closure, &inputs)?.into_iter();
         Ok(present.iter().map(|present| present.then(|| outputs.next()).flatten()).collect())
     }
@@ -64,9 +65,11 @@ impl Nodes {
         moving: &[usize],
         rule: Tangents,
     ) -> Result<(Option<Closure>, Vec<bool>)> {
-        let operands: Vec<TensorType> = applied.operands.iter().map(|v| self.ty(*v).clone()).collect();
+        let operands: Vec<TensorType> =
+            applied.operands.iter().map(|v| self.ty(*v).clone()).collect();
         let tangents = moving.iter().map(|i| operands[*i].clone());
-        let types: Vec<TensorType> = operands.iter().chain(results).cloned().chain(tangents).collect();
+        let types: Vec<TensorType> =
+            operands.iter().chain(results).cloned().chain(tangents).collect();
         let equation = &applied.equation;
         let mut present = Vec::new();
         let mut record = || {
@@ -80,21 +83,33 @@ impl Nodes {
                         let (op, regions) = (&equation.op, &equation.regions);
                         jvp(&Jvp { op, operands, results, tangents: &tangents, regions })
                     }
-                    Tangents::Control => {
-                        control::tangents(&self.scope, equation, operands, &tangents, results.len())?
-                    }
-                    Tangents::Custom(rule) => {
-                        custom::tangents(&self.scope, equation, rule, operands, results, &tangents, false)?
-                    }
+                    Tangents::Control => control::tangents(
+                        &self.scope,
+                        equation,
+                        operands,
+                        &tangents,
+                        results.len(),
+                    )?,
+                    Tangents::Custom(rule) => custom::tangents(
+                        &self.scope,
+                        equation,
+                        rule,
+                        operands,
+                        results,
+                        &tangents,
+                        false,
+                    )?,
                 };
                 present = tangents.iter().map(Option::is_some).collect();
                 Ok(tangents.into_iter().flatten().collect())
             })
         };
         let closure = match rule {
-            Tangents::Own(_) => {
-                self.scope.derived(equation.location, format!("jvp({})", equation.op.name()), record)?
-            }
+            Tangents::Own(_) => self.scope.derived(
+                equation.location,
+                format!("jvp({})", equation.op.name()),
+                record,
+            )?,
             // A region's equations have locations of their own.
             Tangents::Custom(_) | Tangents::Control => record()?,
         };

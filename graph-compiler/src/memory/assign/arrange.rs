@@ -22,7 +22,8 @@ pub fn arrange(problem: &Problem, effort: u64) -> Solution {
     let bound = max_load(problem);
     let mut ways = Ways::new(problem);
     let first = if greedy::is_large(problem) { Some(sweep::solve(problem)) } else { ways.next(0) };
-    let mut best = Best { solution: first.expect("the first order ends unless a problem is large"), bound };
+    let mut best =
+        Best { solution: first.expect("the first order ends unless a problem is large"), bound };
     if best.is_least() || effort == 0 {
         return best.solution;
     }
@@ -45,7 +46,12 @@ pub fn arrange(problem: &Problem, effort: u64) -> Solution {
         best.improve(other.map(|solution| coalesced.expanded(problem, &solution)));
         for way in 0..WAYS {
             if !best.is_least() {
-                best.improve(searched(problem, &Coalesced::new(problem, way), bound, effort / 16 / WAYS));
+                best.improve(searched(
+                    problem,
+                    &Coalesced::new(problem, way),
+                    bound,
+                    effort / 16 / WAYS,
+                ));
             }
         }
     }

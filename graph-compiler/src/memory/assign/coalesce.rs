@@ -60,7 +60,8 @@ impl Coalesced {
     /// Where the grouping is ambiguous, different ways find different blocks. Way 0 takes all
     /// groups at once. The others take forced groups first.
     pub fn new(problem: &Problem, way: u64) -> Self {
-        let blocks = problem.buffers.iter().enumerate().map(|(n, b)| Block::One(n, b.size)).collect();
+        let blocks =
+            problem.buffers.iter().enumerate().map(|(n, b)| Block::One(n, b.size)).collect();
         let mut all = Coalesced { problem: problem.clone(), blocks };
         let tolerance = TOLERANCES[way as usize % TOLERANCES.len()];
         let count = 1 + problem.buffers.len() as u64;
@@ -106,16 +107,21 @@ impl Coalesced {
     fn stack(&mut self, which: Which) {
         let buffers = &self.problem.buffers;
         let key = |n: usize| (buffers[n].lower, buffers[n].upper, buffers[n].alignment);
-        let mut order: Vec<usize> = (0..buffers.len()).filter(|n| may_be_coalesced(&buffers[*n])).collect();
+        let mut order: Vec<usize> =
+            (0..buffers.len()).filter(|n| may_be_coalesced(&buffers[*n])).collect();
         order.sort_by_key(|n| (key(*n), *n));
         let cuts = Cuts::new(buffers);
         let mut groups: Vec<&[usize]> = order
             .chunk_by(|a, b| key(*a) == key(*b))
             .filter(|group| group.len() > 1)
-            .filter(|group| group.iter().try_fold(0u64, |sum, n| sum.checked_add(buffers[*n].size)).is_some())
+            .filter(|group| {
+                group.iter().try_fold(0u64, |sum, n| sum.checked_add(buffers[*n].size)).is_some()
+            })
             .filter(|group| {
                 which != Which::Certain
-                    || [key(group[0]).0, key(group[0]).1].iter().all(|moment| cuts.at(*moment).is_one())
+                    || [key(group[0]).0, key(group[0]).1]
+                        .iter()
+                        .all(|moment| cuts.at(*moment).is_one())
             })
             .collect();
         if let Which::Few(way) = which {
@@ -149,7 +155,9 @@ impl Coalesced {
             }
         }
         if let Which::Few(way) = which {
-            pairs.sort_by_cached_key(|pair| (Reverse(thrown(way, pair[0], buffers[pair[0]].size)), *pair));
+            pairs.sort_by_cached_key(|pair| {
+                (Reverse(thrown(way, pair[0], buffers[pair[0]].size)), *pair)
+            });
             pairs.truncate((pairs.len() / DOUBTS).max(1));
         }
         self.follow(&pairs);
@@ -168,10 +176,12 @@ impl Coalesced {
                 {
                     continue;
                 }
-                let off = (u128::from(pair[1].size - pair[0].size) << 10) / u128::from(pair[1].size);
+                let off =
+                    (u128::from(pair[1].size - pair[0].size) << 10) / u128::from(pair[1].size);
                 let off = u64::try_from(off).expect("a part of a whole");
                 if off <= tolerance {
-                    let [dies, born] = if pair[0].is_birth { [1, 0] } else { [0, 1] }.map(|n| pair[n].n);
+                    let [dies, born] =
+                        if pair[0].is_birth { [1, 0] } else { [0, 1] }.map(|n| pair[n].n);
                     alike.push((off, [dies, born]));
                 }
             }
@@ -213,9 +223,11 @@ impl Coalesced {
         made: fn(Vec<Block>) -> Block,
         join: fn(&mut Buffer, &Buffer),
     ) {
-        let mut blocks: Vec<Option<Block>> = std::mem::take(&mut self.blocks).into_iter().map(Some).collect();
+        let mut blocks: Vec<Option<Block>> =
+            std::mem::take(&mut self.blocks).into_iter().map(Some).collect();
         for group in groups {
-            let parts = group.iter().map(|n| blocks[*n].take().expect("groups have no block in common"));
+            let parts =
+                group.iter().map(|n| blocks[*n].take().expect("groups have no block in common"));
             let block = made(parts.collect());
             blocks[group[0]] = Some(block);
             let mut buffer = self.problem.buffers[group[0]];
@@ -279,7 +291,8 @@ impl Cut<'_> {
     /// True if no proper subset of the deaths has the same total size as a proper subset of the
     /// births. Then, in a rectangle that was cut, all of them occupy one contiguous piece.
     fn is_one(&self) -> bool {
-        let sizes = |births: bool| self.0.iter().filter(move |c| c.is_birth == births).map(|c| c.size);
+        let sizes =
+            |births: bool| self.0.iter().filter(move |c| c.is_birth == births).map(|c| c.size);
         let (deaths, births) = (sizes(false).count(), sizes(true).count());
         if deaths.min(births) <= 1 {
             return true;

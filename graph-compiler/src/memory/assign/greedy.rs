@@ -63,10 +63,15 @@ pub fn solve(problem: &Problem) -> Solution {
         }
     }
     let Some((best, order, fit)) = best else {
-        return swept.expect("only where there are many buffers the effort ends before one order is done");
+        return swept
+            .expect("only where there are many buffers the effort ends before one order is done");
     };
     let best = swept.filter(|swept| swept.height < best.height).unwrap_or(best);
-    if best.height <= bound { best } else { squeak(problem, &mut ways.placer, best, order, fit, bound) }
+    if best.height <= bound {
+        best
+    } else {
+        squeak(problem, &mut ways.placer, best, order, fit, bound)
+    }
 }
 
 /// True if the effort may end before one order is complete, since a sweep then gives the
@@ -181,7 +186,8 @@ impl<'a> Placer<'a> {
                 self.insert(i);
             }
         }
-        let mut offsets: Vec<u64> = self.problem.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
+        let mut offsets: Vec<u64> =
+            self.problem.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
         let mut height = 0;
         let mut occupied: Vec<(u64, u64)> = Vec::new();
         for i in order {

@@ -57,10 +57,15 @@ fn lower(
 ) -> bool {
     let above = |solution: &Solution| {
         let ends = problem.buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset + b.size);
-        let mut above: Vec<usize> =
-            (0..problem.buffers.len()).zip(ends).filter(|(_, end)| *end > target).map(|(n, _)| n).collect();
+        let mut above: Vec<usize> = (0..problem.buffers.len())
+            .zip(ends)
+            .filter(|(_, end)| *end > target)
+            .map(|(n, _)| n)
+            .collect();
         // The hardest to place first.
-        above.sort_by_key(|n| std::cmp::Reverse((problem.buffers[*n].size, problem.buffers[*n].lifespan())));
+        above.sort_by_key(|n| {
+            std::cmp::Reverse((problem.buffers[*n].size, problem.buffers[*n].lifespan()))
+        });
         above
     };
     for offender in above(solution) {
@@ -103,7 +108,8 @@ fn replaced(
         if n != offender && buffer.lives() && buffer.fixed.is_none() && buffer.meets(own) {
             // A buffer that is live long before or after the offender is harder to move. A random
             // factor varies the choice, not only among equals.
-            let beyond = own.lower.saturating_sub(buffer.lower) + buffer.upper.saturating_sub(own.upper);
+            let beyond =
+                own.lower.saturating_sub(buffer.lower) + buffer.upper.saturating_sub(own.upper);
             beside.push(((beyond + 1).saturating_mul(1 + random.below(16)), n));
         }
     }
@@ -120,7 +126,12 @@ fn replaced(
     let mut part = Problem { buffers: taken.iter().map(|n| buffers[*n]).collect() };
     for (n, buffer) in buffers.iter().enumerate() {
         let offset = solution.offsets[n];
-        if !free[n] && buffer.lives() && buffer.lower < upper && lower < buffer.upper && offset < target {
+        if !free[n]
+            && buffer.lives()
+            && buffer.lower < upper
+            && lower < buffer.upper
+            && offset < target
+        {
             // Bytes above the target obstruct no buffer.
             part.push(Buffer {
                 size: buffer.size.min(target - offset),

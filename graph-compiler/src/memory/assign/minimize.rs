@@ -39,8 +39,10 @@ const UNITS: u64 = 16;
 /// Buffers with fixed offsets must not overlap each other.
 pub fn minimize(problem: &Problem, effort: u64) -> Minimized {
     let parts = parts(problem);
-    let mut solution =
-        Solution { offsets: problem.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect(), height: 0 };
+    let mut solution = Solution {
+        offsets: problem.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect(),
+        height: 0,
+    };
     let mut solved: Vec<Narrowed> =
         parts.iter().map(|part| Narrowed::new(part.take(problem), effort)).collect();
     let mut left = effort;
@@ -158,7 +160,8 @@ impl Narrowed {
             let Some(rest) = left.checked_sub(count * (1 + count / MANY) / 8) else { return };
             *left = rest;
             let coalesced = Coalesced::new(&self.problem, way);
-            if coalesced.problem.buffers.len() >= self.problem.buffers.len() || self.solution.height <= enough
+            if coalesced.problem.buffers.len() >= self.problem.buffers.len()
+                || self.solution.height <= enough
             {
                 continue;
             }
@@ -166,7 +169,8 @@ impl Narrowed {
                 // Half of the share is left to `improve`. A unit of `arrange` is a fraction of a
                 // state.
                 *rest /= 2;
-                let mut solution = arrange(&coalesced.problem, rest.saturating_mul(UNITS).min(MOST_ARRANGED));
+                let mut solution =
+                    arrange(&coalesced.problem, rest.saturating_mul(UNITS).min(MOST_ARRANGED));
                 improve(&coalesced.problem, &mut solution, enough, rest);
                 if solution.height < self.solution.height {
                     self.solution = coalesced.expanded(&self.problem, &solution);
@@ -215,7 +219,9 @@ mod tests {
                         || at + o.size <= offset
                         || offset + buffer.size <= at
                 };
-                let good = offset + buffer.size <= height && buffer.may_lie_at(offset) && (0..n).all(beside);
+                let good = offset + buffer.size <= height
+                    && buffer.may_lie_at(offset)
+                    && (0..n).all(beside);
                 good && {
                     offsets.push(offset);
                     let done = placed(problem, offsets, height);
@@ -224,7 +230,9 @@ mod tests {
                 }
             })
         }
-        (0..).find(|height| placed(problem, &mut Vec::new(), *height)).expect("there is always a solution")
+        (0..)
+            .find(|height| placed(problem, &mut Vec::new(), *height))
+            .expect("there is always a solution")
     }
 
     proptest! {

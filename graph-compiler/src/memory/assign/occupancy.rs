@@ -74,7 +74,10 @@ impl Occupancy {
         let (mut count, mut part) = (buffers / 4, 8);
         while count >= FEW && moments >= part {
             let half = moments.div_ceil(part);
-            rows.push(Row { half, windows: vec![Blocks::default(); moments.div_ceil(half) as usize] });
+            rows.push(Row {
+                half,
+                windows: vec![Blocks::default(); moments.div_ceil(half) as usize],
+            });
             (count, part) = (count / 4, part.saturating_mul(4));
         }
         Occupancy { ceiling, rows }
@@ -112,13 +115,18 @@ impl Occupancy {
         let mut met = 0;
         let mut consider = |end: u64, death: u32, from: u64, next: u32| {
             if end < self.ceiling && from > end {
-                let (to, next) = if from > self.ceiling { (self.ceiling, u32::MAX) } else { (from, next) };
+                let (to, next) =
+                    if from > self.ceiling { (self.ceiling, u32::MAX) } else { (from, next) };
                 if to - end >= size && best.as_ref().is_none_or(|best| to - end < best.room) {
                     let low = end.next_multiple_of(alignment);
                     if low <= to - size {
                         let high = (to - size) / alignment * alignment;
-                        let is_high = to - end > size && cost(next, it.death) < cost(death, it.death);
-                        best = Some(Choice { room: to - end, offset: if is_high { high } else { low } });
+                        let is_high =
+                            to - end > size && cost(next, it.death) < cost(death, it.death);
+                        best = Some(Choice {
+                            room: to - end,
+                            offset: if is_high { high } else { low },
+                        });
                     }
                 }
             }
@@ -197,8 +205,9 @@ impl Block {
         // Packs eight bytes of 0 or 1 into eight bits: the product moves each to its own bit of
         // the highest byte.
         let (eights, _) = met.as_chunks::<8>();
-        let bits =
-            eights.iter().map(|eight| u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56);
+        let bits = eights
+            .iter()
+            .map(|eight| u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56);
         bits.zip(0..).fold(0, |mask, (bits, n)| mask | bits << (8 * n))
     }
 

@@ -81,7 +81,8 @@ impl Problem {
     /// stacked buffers. 1 if there are alignments.
     pub fn unit(&self) -> u64 {
         let numbers = self.buffers.iter().flat_map(|b| [b.size, b.fixed.unwrap_or(0)]);
-        let unit = if self.buffers.iter().all(|b| b.alignment == 1) { numbers.fold(0, gcd) } else { 1 };
+        let unit =
+            if self.buffers.iter().all(|b| b.alignment == 1) { numbers.fold(0, gcd) } else { 1 };
         unit.max(1)
     }
 

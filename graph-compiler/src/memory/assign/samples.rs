@@ -57,7 +57,8 @@ pub(super) fn wound(seed: u64, cuts: usize) -> (Problem, u64) {
             }
             _ => {
                 tiles[n] = (lower, t, from, b);
-                let others = [(lower, u, b, to), (u, upper, a, to), (t, upper, from, a), (t, u, a, b)];
+                let others =
+                    [(lower, u, b, to), (u, upper, a, to), (t, upper, from, a), (t, u, a, b)];
                 tiles.extend(others);
             }
         }
@@ -131,8 +132,9 @@ pub(super) fn laid_over(seed: u64, copies: u64, layers: u64, jitter: u64) -> Pro
 
 /// Whether no two buffers that are live at one moment share a byte. Checks every pair.
 pub(super) fn is_solved(problem: &Problem, solution: &Solution) -> bool {
-    let of =
-        |n: usize| (&problem.buffers[n], solution.offsets[n], solution.offsets[n] + problem.buffers[n].size);
+    let of = |n: usize| {
+        (&problem.buffers[n], solution.offsets[n], solution.offsets[n] + problem.buffers[n].size)
+    };
     (0..problem.buffers.len()).all(|n| {
         let (one, from, to) = of(n);
         let apart = |m| {

@@ -19,7 +19,9 @@ const FIXED: u8 = u8::MAX;
 /// first.
 pub fn solve(problem: &Problem) -> Solution {
     let priorities = vec![0; problem.buffers.len()];
-    Sweeps::new(problem).solve(&priorities, &mut u64::MAX.clone()).expect("this effort does not end")
+    Sweeps::new(problem)
+        .solve(&priorities, &mut u64::MAX.clone())
+        .expect("this effort does not end")
 }
 
 /// A problem that can be swept several times.
@@ -37,8 +39,8 @@ impl<'a> Sweeps<'a> {
     /// Sorts births and deaths.
     pub fn new(problem: &'a Problem) -> Self {
         let of = |n: &u32| &problem.buffers[*n as usize];
-        let all =
-            u32::try_from(problem.buffers.len()).expect("a problem has fewer buffers than memory has bytes");
+        let all = u32::try_from(problem.buffers.len())
+            .expect("a problem has fewer buffers than memory has bytes");
         let mut births: Vec<u32> = (0..all).filter(|n| of(n).lives()).collect();
         let mut deaths = births.clone();
         births.sort_by_key(|n| (of(n).lower, Reverse(of(n).size), *n));
@@ -87,7 +89,8 @@ impl<'a> Sweeps<'a> {
         left: &mut u64,
     ) -> Option<()> {
         let buffers = &self.problem.buffers;
-        let placed: Vec<usize> = births.iter().filter(|(_, placed)| *placed).map(|(n, _)| *n).collect();
+        let placed: Vec<usize> =
+            births.iter().filter(|(_, placed)| *placed).map(|(n, _)| *n).collect();
         // Number of placed buffers that are born already.
         let mut born = 0;
         let mut deaths = deaths.peekable();
@@ -98,8 +101,10 @@ impl<'a> Sweeps<'a> {
             // Processes deaths and births of placed buffers up to this birth in order of time,
             // deaths first.
             loop {
-                let birth =
-                    placed.get(born).map(|m| buffers[*m].lower).filter(|birth| *birth <= buffer.lower);
+                let birth = placed
+                    .get(born)
+                    .map(|m| buffers[*m].lower)
+                    .filter(|birth| *birth <= buffer.lower);
                 let until = birth.unwrap_or(buffer.lower);
                 if let Some(dead) = deaths.next_if(|m| buffers[*m].upper <= until) {
                     gaps.give(solution.offsets[dead], buffers[dead].size);
@@ -113,7 +118,9 @@ impl<'a> Sweeps<'a> {
             }
             ahead.clear();
             let until = placed[born..].iter().take_while(|m| buffers[**m].lower < buffer.upper);
-            ahead.extend(until.map(|m| (solution.offsets[*m], solution.offsets[*m] + buffers[*m].size)));
+            ahead.extend(
+                until.map(|m| (solution.offsets[*m], solution.offsets[*m] + buffers[*m].size)),
+            );
             *left = left.checked_sub(1 + ahead.len() as u64)?;
             join(&mut ahead);
             let offset = gaps.fitting(buffer.size, buffer.alignment, &ahead, left)?;
@@ -164,8 +171,15 @@ impl Gaps {
 
     /// The lowest offset in the smallest gap that has `size` bytes free of `ahead`. None if the
     /// effort ends before.
-    fn fitting(&self, size: u64, alignment: u64, ahead: &[(u64, u64)], left: &mut u64) -> Option<u64> {
-        let up = |offset: u64| if alignment == 1 { offset } else { offset.next_multiple_of(alignment) };
+    fn fitting(
+        &self,
+        size: u64,
+        alignment: u64,
+        ahead: &[(u64, u64)],
+        left: &mut u64,
+    ) -> Option<u64> {
+        let up =
+            |offset: u64| if alignment == 1 { offset } else { offset.next_multiple_of(alignment) };
         for (room, from) in self.sizes.range((size, 0)..) {
             *left = left.checked_sub(1)?;
             let end = from + room;

@@ -70,8 +70,9 @@ pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> 
     // The distance of a ceiling from the bound is a multiple of the unit of all sizes, so that
     // buffers that hang from it are aligned like those on the ground.
     let unit = problem.unit();
-    let ceiling =
-        |slack: u32| bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0) / unit * unit);
+    let ceiling = |slack: u32| {
+        bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0) / unit * unit)
+    };
     for (direction, halvings) in WAYS {
         let line = Line::new(problem, bound, direction);
         let mut priorities = line.priorities(halvings);
@@ -122,7 +123,8 @@ impl<'a> Line<'a> {
     fn new(problem: &'a Problem, bound: u64, direction: Direction) -> Self {
         // Every change of the load is at a birth or death, but a birth or death need not change
         // it.
-        let mut moments: Vec<u64> = problem.buffers.iter().flat_map(|b| [b.lower, b.upper]).collect();
+        let mut moments: Vec<u64> =
+            problem.buffers.iter().flat_map(|b| [b.lower, b.upper]).collect();
         moments.sort_unstable();
         moments.dedup();
         let mut loads = load(problem).into_iter().peekable();
@@ -136,9 +138,11 @@ impl<'a> Line<'a> {
             }
             count += u32::from(now >= bound - bound / TIGHT);
         }
-        let last = u32::try_from(moments.len()).expect("a problem has fewer moments than memory has bytes");
+        let last = u32::try_from(moments.len())
+            .expect("a problem has fewer moments than memory has bytes");
         let span = |buffer: &Buffer| {
-            [buffer.lower, buffer.upper].map(|moment| moments.partition_point(|other| *other < moment))
+            [buffer.lower, buffer.upper]
+                .map(|moment| moments.partition_point(|other| *other < moment))
         };
         let (mut spans, mut tight) = (Vec::new(), Vec::new());
         for buffer in &problem.buffers {
@@ -172,7 +176,8 @@ impl<'a> Line<'a> {
         let mut order: Vec<usize> = (0..buffers.len()).filter(|n| buffers[*n].lives()).collect();
         order.sort_by_key(|n| {
             let ((birth, death), buffer) = (self.tight[*n], &buffers[*n]);
-            let first = (Reverse(buffer.fixed.is_some()), Reverse(priorities[*n]), birth, Reverse(death));
+            let first =
+                (Reverse(buffer.fixed.is_some()), Reverse(priorities[*n]), birth, Reverse(death));
             (first, self.spans[*n].0, Reverse(buffer.size), *n)
         });
         let mut solution =
@@ -185,10 +190,15 @@ impl<'a> Line<'a> {
                 Some(offset) => offset,
                 None => occupancy.fitting(&place, buffer.alignment, left)?,
             };
-            occupancy.insert(&Placed { from: offset, to: offset.saturating_add(buffer.size), ..place });
+            occupancy.insert(&Placed {
+                from: offset,
+                to: offset.saturating_add(buffer.size),
+                ..place
+            });
             solution.offsets[n] = offset;
         }
-        let ends = buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset.saturating_add(b.size));
+        let ends =
+            buffers.iter().zip(&solution.offsets).map(|(b, offset)| offset.saturating_add(b.size));
         solution.height = ends.max().unwrap_or(0);
         Some(solution)
     }
@@ -205,7 +215,14 @@ mod tests {
     fn what_stays_hangs_from_the_ceiling() {
         // Activations die last in, first out. Each buffer born meanwhile is a little larger than
         // the one that dies at its birth.
-        let p = problem(&[(0, 9, 100), (1, 8, 100), (2, 7, 100), (2, 4, 103), (7, 12, 101), (8, 12, 102)]);
+        let p = problem(&[
+            (0, 9, 100),
+            (1, 8, 100),
+            (2, 7, 100),
+            (2, 4, 103),
+            (7, 12, 101),
+            (8, 12, 102),
+        ]);
         let s = solve(&p, max_load(&p), &mut 10_000).unwrap();
         assert_eq!((p.conflict(&s), s.height), (None, 403));
     }
@@ -245,7 +262,10 @@ mod tests {
         assert_eq!(solve(&p, bound, &mut 100), None);
         let heights = [30_000, 100_000, 1_000_000].map(|effort| {
             let s = solve(&p, bound, &mut effort.clone()).unwrap();
-            assert_eq!((p.conflict(&s), &solve(&p, bound, &mut effort.clone()).unwrap()), (None, &s));
+            assert_eq!(
+                (p.conflict(&s), &solve(&p, bound, &mut effort.clone()).unwrap()),
+                (None, &s)
+            );
             s.height
         });
         assert!(heights.is_sorted_by(|a, b| a >= b), "{heights:?}");

@@ -67,14 +67,17 @@ impl Ladder {
             cost.unwrap_or_else(|fault| panic!("recompute gives a schedule that is none: {fault}"))
         };
         let mut rungs = within("recompute", || {
-            let least =
-                rematerialize::solve(problem, 0, effort(problem)).unwrap_or_else(|least| least.schedule);
+            let least = rematerialize::solve(problem, 0, effort(problem))
+                .unwrap_or_else(|least| least.schedule);
             let (top, floor) = (cost(&problem.given()).peak, cost(&least).peak);
             let distance = top.saturating_sub(floor).div_ceil(RUNGS).max(1);
-            let aims: Vec<u64> = (0..RUNGS).map(|n| floor + n * distance).filter(|aim| *aim < top).collect();
+            let aims: Vec<u64> =
+                (0..RUNGS).map(|n| floor + n * distance).filter(|aim| *aim < top).collect();
             let answers = rematerialize::frontier(problem, &aims, effort(problem) / SHARE);
-            let mut schedules: Vec<Schedule> =
-                answers.into_iter().map(|answer| answer.unwrap_or_else(|least| least.schedule)).collect();
+            let mut schedules: Vec<Schedule> = answers
+                .into_iter()
+                .map(|answer| answer.unwrap_or_else(|least| least.schedule))
+                .collect();
             schedules.push(least);
             schedules
         });
@@ -117,8 +120,9 @@ impl Ladder {
         // Evenly spread, from the smallest on.
         let (count, points) = (laid.len(), usize::try_from(points).unwrap_or(usize::MAX).max(1));
         let mut number = 0..count;
-        let chosen =
-            |n: usize| count <= points || (n * points).div_ceil(count) != ((n + 1) * points).div_ceil(count);
+        let chosen = |n: usize| {
+            count <= points || (n * points).div_ceil(count) != ((n + 1) * points).div_ceil(count)
+        };
         laid.retain(|_| number.next().is_some_and(chosen));
         Ok(laid)
     }

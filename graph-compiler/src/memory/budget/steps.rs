@@ -52,7 +52,11 @@ impl Steps {
         let steps: Vec<Step> = (0..pieces.len())
             .map(|n| Step {
                 cost: ((seconds[n] / unit) as u64).max(1),
-                workspace: if pieces[n].whole == Whole::Nest { 0 } else { workspaces[pieces[n].kernel] },
+                workspace: if pieces[n].whole == Whole::Nest {
+                    0
+                } else {
+                    workspaces[pieces[n].kernel]
+                },
                 reads: made[n].reads.iter().map(|b| b.index()).collect(),
                 writes: made[n].writes.iter().map(|b| b.index()).collect(),
                 barrier: barriers[n],

@@ -37,7 +37,9 @@ pub fn bound(problem: &Problem) -> u64 {
         let mut own = step.workspace;
         for value in step.reads.iter().chain(&step.writes).filter(|v| writer[**v].is_some()) {
             let (from, to) = tied[*value];
-            if !(from..to).contains(&number) && std::mem::replace(&mut counted[*value], number) != number {
+            if !(from..to).contains(&number)
+                && std::mem::replace(&mut counted[*value], number) != number
+            {
                 own += problem.values[*value].bytes;
             }
         }

@@ -87,7 +87,9 @@ pub fn check(problem: &Problem, schedule: &Schedule) -> Result<Cost, String> {
 fn writers(problem: &Problem) -> Result<Vec<Option<usize>>, String> {
     let mut written = vec![None; problem.values.len()];
     for (step, what) in problem.steps.iter().enumerate() {
-        if let Some(value) = what.reads.iter().chain(&what.writes).find(|v| **v >= problem.values.len()) {
+        if let Some(value) =
+            what.reads.iter().chain(&what.writes).find(|v| **v >= problem.values.len())
+        {
             return Err(format!("step {step} names value {value}, which does not exist"));
         }
         for value in &what.writes {

@@ -73,10 +73,12 @@ impl<'a> Few<'a> {
         values.sort_by_key(|v| Reverse(problem.values[*v].bytes));
         let mut place = vec![0; problem.values.len()];
         values.iter().enumerate().for_each(|(n, v)| place[*v] = n);
-        let set = |values: &mut dyn Iterator<Item = usize>| values.fold(0, |s: Set, v| s | 1 << place[v]);
+        let set =
+            |values: &mut dyn Iterator<Item = usize>| values.fold(0, |s: Set, v| s | 1 << place[v]);
         let steps = problem.steps.len();
         let reads: Vec<Set> = prepared.reads.iter().map(|r| set(&mut r.iter().copied())).collect();
-        let writes: Vec<Set> = problem.steps.iter().map(|s| set(&mut s.writes.iter().copied())).collect();
+        let writes: Vec<Set> =
+            problem.steps.iter().map(|s| set(&mut s.writes.iter().copied())).collect();
         let outputs = set(&mut values.iter().copied().filter(|v| problem.values[*v].output));
         let bytes = values.iter().map(|v| problem.values[*v].bytes).collect();
         let wanted: Vec<Set> = (0..=steps)

@@ -94,7 +94,13 @@ impl Workshop {
         }
     }
 
-    fn weigh(&mut self, timeline: &Timeline<'_>, value: usize, moment: usize, price: f64) -> Weight {
+    fn weigh(
+        &mut self,
+        timeline: &Timeline<'_>,
+        value: usize,
+        moment: usize,
+        price: f64,
+    ) -> Weight {
         let group = self.grouper.of(timeline, value, moment, price, MOST);
         match group.is_empty() {
             true => Weight::default(),
@@ -141,8 +147,8 @@ impl Workshop {
                     continue;
                 }
                 length = self.grouper.group.len();
-                let score =
-                    luck * self.scale.weigh(timeline, &self.grouper.group, moment, self.price).score();
+                let score = luck
+                    * self.scale.weigh(timeline, &self.grouper.group, moment, self.price).score();
                 if score > best.map_or(0.0, |b| b.score) {
                     best = Some(Candidate { value, moment, price, score, luck });
                 }
@@ -165,7 +171,8 @@ impl Workshop {
         let mut inserted = false;
         let mut top = 0.0;
         while timeline.excess > 0 && self.effort() < limit && timeline.added <= self.ceiling {
-            let better = |a: &usize, b: &usize| candidates[*a].score.total_cmp(&candidates[*b].score);
+            let better =
+                |a: &usize, b: &usize| candidates[*a].score.total_cmp(&candidates[*b].score);
             let Some(n) = (0..candidates.len()).max_by(better) else { break };
             self.laid += candidates.len() as u64 / 4;
             let candidate = candidates[n];
@@ -185,7 +192,8 @@ impl Workshop {
             candidates.swap_remove(n);
             let group = self.grouper.group.clone();
             if self.put(timeline, &group, candidate.moment, candidates) {
-                self.price = (weight.cost.max(1) as f64 / weight.relief as f64).max(f64::MIN_POSITIVE);
+                self.price =
+                    (weight.cost.max(1) as f64 / weight.relief as f64).max(f64::MIN_POSITIVE);
                 top = if inserted { top } else { candidate.score };
                 inserted = true;
             }

@@ -46,7 +46,8 @@ impl Grouper {
         self.stamp += 1;
         self.group.clear();
         let prepared = timeline.prepared;
-        let Some(step) = prepared.writer[value].filter(|s| prepared.may_repeat(*s, timeline.done[moment]))
+        let Some(step) =
+            prepared.writer[value].filter(|s| prepared.may_repeat(*s, timeline.done[moment]))
         else {
             return &self.group;
         };
@@ -56,7 +57,8 @@ impl Grouper {
         while let Some(step) = self.group.get(next).copied() {
             next += 1;
             for read in &prepared.reads[step] {
-                let writer = prepared.writer[*read].expect("a prepared step reads what steps write");
+                let writer =
+                    prepared.writer[*read].expect("a prepared step reads what steps write");
                 if self.taken[writer] == self.stamp {
                     continue;
                 }
@@ -92,10 +94,12 @@ impl Grouper {
         self.effort += 8;
         let last = timeline.around(value, moment).0.map_or(0, |t| t.moment + 1);
         let hot = timeline.hot_between(last, moment);
-        let hold = if hot == 0 { 0.0 } else { price * prepared.bytes(value) as f64 * f64::from(hot) };
+        let hold =
+            if hot == 0 { 0.0 } else { price * prepared.bytes(value) as f64 * f64::from(hot) };
         let step = prepared.writer[value].expect("a prepared step reads what steps write");
         let mut made = prepared.cost(step) as f64;
-        let mut again = depth < DEPTH && made < hold && prepared.may_repeat(step, timeline.done[moment]);
+        let mut again =
+            depth < DEPTH && made < hold && prepared.may_repeat(step, timeline.done[moment]);
         if again {
             for read in &prepared.reads[step] {
                 if self.taken[prepared.writer[*read].expect("a step writes it")] != self.stamp {

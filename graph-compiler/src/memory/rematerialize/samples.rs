@@ -43,8 +43,12 @@ pub(super) fn chain(links: &[Link]) -> Problem {
 /// Differing links.
 pub(super) fn links(seed: u64, length: usize) -> Vec<Link> {
     let mut random = numbers(seed);
-    let link =
-        |_| Link { cost: 1 + random(30), state: 4 + random(60), cotangent: random(20), tape: random(40) };
+    let link = |_| Link {
+        cost: 1 + random(30),
+        state: 4 + random(60),
+        cotangent: random(20),
+        tape: random(40),
+    };
     (0..length).map(link).collect()
 }
 
@@ -68,7 +72,19 @@ pub(super) fn transformer(layers: usize, unit: u64) -> Problem {
         let up = push(&mut p, 320, &[normed2, weights], 4 * unit);
         let active = push(&mut p, 40, &[up], 4 * unit);
         let down = push(&mut p, 330, &[active, middle, weights], unit);
-        kept.push([x, statistics, normed, qkv, attended, log, middle, statistics2, normed2, up, active]);
+        kept.push([
+            x,
+            statistics,
+            normed,
+            qkv,
+            attended,
+            log,
+            middle,
+            statistics2,
+            normed2,
+            up,
+            active,
+        ]);
         x = down;
     }
     let mut d = push(&mut p, 600, &[x, weights], unit);

@@ -119,10 +119,13 @@ fn schedule(prepared: &Prepared<'_>, half: &Half, cuts: &[usize]) -> Vec<usize> 
         // Values that cross the segment's end stay live for the segments after it.
         let dropped = |v: &usize| half.later[*v].is_some() && half.last[*v] < to;
         let made = (from..to).flat_map(|s| prepared.problem.steps[s].writes.iter().copied());
-        let Some(before) = made.filter(dropped).filter_map(|v| half.later[v]).min() else { continue };
+        let Some(before) = made.filter(dropped).filter_map(|v| half.later[v]).min() else {
+            continue;
+        };
         let mut again = vec![false; to - from];
         for step in (from..to).rev() {
-            let needed = again[step - from] || prepared.problem.steps[step].writes.iter().any(dropped);
+            let needed =
+                again[step - from] || prepared.problem.steps[step].writes.iter().any(dropped);
             if needed && prepared.may_repeat(step, before) {
                 again[step - from] = true;
                 let inputs = prepared.reads[step].iter().filter_map(|v| prepared.writer[*v]);

@@ -73,7 +73,11 @@ pub fn frontier(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<S
 
 /// The answers of [`frontier`] without the exact search, as for a problem of many steps.
 #[cfg(test)]
-pub(super) fn searched(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<Schedule, Least>> {
+pub(super) fn searched(
+    problem: &Problem,
+    budgets: &[u64],
+    effort: u64,
+) -> Vec<Result<Schedule, Least>> {
     answers(&Prepared::new(problem), None, budgets, effort)
 }
 
@@ -190,7 +194,10 @@ impl Solver<'_> {
 
     /// Polishes the cheapest schedule of the pool that fits, or else the one of the least peak.
     fn polish(&mut self, timeline: &mut Timeline<'_>, budget: i64, limit: u64) {
-        let from = self.best(budget).or(self.pool.first()).expect("the given schedule was put into the pool");
+        let from = self
+            .best(budget)
+            .or(self.pool.first())
+            .expect("the given schedule was put into the pool");
         timeline.executions.clone_from(&from.executions);
         timeline.budget = budget;
         self.workshop.update(timeline);
@@ -240,8 +247,11 @@ impl Solver<'_> {
     fn segments(&mut self, budget: i64) -> Vec<Found> {
         let all = self.segments.get_or_insert_with(|| {
             let schedules = segments::schedules(self.prepared).into_iter();
-            let timelines = schedules.map(|executions| Timeline::new(self.prepared, executions, i64::MAX));
-            timelines.map(|t| Found { peak: t.peak, added: t.added, executions: t.executions }).collect()
+            let timelines =
+                schedules.map(|executions| Timeline::new(self.prepared, executions, i64::MAX));
+            timelines
+                .map(|t| Found { peak: t.peak, added: t.added, executions: t.executions })
+                .collect()
         });
         let mut fit: Vec<&Found> = all.iter().filter(|f| f.peak <= budget).collect();
         let mut rest: Vec<&Found> = all.iter().filter(|f| f.peak > budget).collect();

@@ -27,7 +27,8 @@ impl<'a> Prepared<'a> {
             step.writes.iter().for_each(|v| writer[*v] = Some(number));
         }
         let reads = problem.steps.iter().map(|step| {
-            let mut reads: Vec<usize> = step.reads.iter().copied().filter(|v| writer[*v].is_some()).collect();
+            let mut reads: Vec<usize> =
+                step.reads.iter().copied().filter(|v| writer[*v].is_some()).collect();
             reads.sort_unstable();
             reads.dedup();
             reads
@@ -209,13 +210,13 @@ impl<'a> Timeline<'a> {
             self.excess += (load - self.budget).max(0) * self.counts[moment];
         }
         self.blocks.clear();
-        self.blocks.extend(self.load.chunks(BLOCK).zip(self.counts.chunks(BLOCK)).map(|(loads, counts)| {
-            Block {
+        self.blocks.extend(self.load.chunks(BLOCK).zip(self.counts.chunks(BLOCK)).map(
+            |(loads, counts)| Block {
                 least: loads.iter().copied().min().unwrap_or(0),
                 greatest: loads.iter().copied().max().unwrap_or(0),
                 counts: counts.iter().sum(),
-            }
-        }));
+            },
+        ));
         self.hot.clear();
         let mut hot = 0;
         for load in &self.load {
@@ -252,7 +253,9 @@ impl<'a> Timeline<'a> {
     /// The last execution of a step before a moment, and the first from it on. A step that writes
     /// nothing has none.
     pub fn executions_around(&self, step: usize, moment: usize) -> (Option<usize>, Option<usize>) {
-        let Some(value) = self.prepared.problem.steps[step].writes.first() else { return (None, None) };
+        let Some(value) = self.prepared.problem.steps[step].writes.first() else {
+            return (None, None);
+        };
         let touches = self.touches(*value);
         let at = touches.partition_point(|t| t.moment < moment);
         let last = touches[..at].iter().rev().find(|t| t.makes);

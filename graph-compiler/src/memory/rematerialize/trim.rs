@@ -50,7 +50,8 @@ impl Workshop {
     /// Searches from the timeline's schedule for one closer to the budget, or for a cheaper one
     /// if it fits, until the effort reaches its limit.
     pub fn polish(&mut self, timeline: &mut Timeline<'_>, limit: u64) {
-        let value = |timeline: &Timeline<'_>| ((timeline.peak - timeline.budget).max(0), timeline.added);
+        let value =
+            |timeline: &Timeline<'_>| ((timeline.peak - timeline.budget).max(0), timeline.added);
         let mut best = (value(timeline), timeline.executions.clone());
         while self.effort() < limit && best.0 > (0, 0) {
             timeline.executions.clone_from(&best.1);
@@ -107,7 +108,9 @@ impl Workshop {
             }
             _ => {
                 let one_in = [1, 2, 4, 8][self.random(4)].max(repetitions.len() / 32);
-                (0..timeline.executions.len()).map(|m| m == one || self.random(one_in) == 0).collect()
+                (0..timeline.executions.len())
+                    .map(|m| m == one || self.random(one_in) == 0)
+                    .collect()
             }
         };
         let mut moment = 0;
@@ -123,7 +126,9 @@ impl Workshop {
     fn kick(&mut self, timeline: &mut Timeline<'_>) {
         let value = self.random(timeline.prepared.writer.len());
         let touches = timeline.touches(value);
-        let Some(touch) = touches.get(1 + self.random(touches.len().saturating_sub(1))) else { return };
+        let Some(touch) = touches.get(1 + self.random(touches.len().saturating_sub(1))) else {
+            return;
+        };
         let moment = [touch.moment, self.random(timeline.executions.len())][self.random(2)];
         let price = [0.0, 1.0, f64::INFINITY][self.random(3)];
         let price = if price == 1.0 { self.price } else { price };

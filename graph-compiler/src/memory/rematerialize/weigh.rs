@@ -89,7 +89,13 @@ impl Scale {
 
     /// Weighs a group of repetitions before an execution, with an estimate of the repetitions
     /// that it makes needless. `price` is the value of a byte of excess.
-    pub fn weigh(&mut self, timeline: &Timeline<'_>, group: &[usize], moment: usize, price: f64) -> Weight {
+    pub fn weigh(
+        &mut self,
+        timeline: &Timeline<'_>,
+        group: &[usize],
+        moment: usize,
+        price: f64,
+    ) -> Weight {
         let cost = group.iter().map(|s| timeline.prepared.cost(*s) as i64).sum();
         let mut weight = Weight { relief: -self.insert(timeline, group, moment), cost };
         for step in group {

@@ -53,7 +53,10 @@ fn a_chain_runs_in_less_by_running_steps_again() {
         assert_eq!(interpret(&plan, &inputs, &variables).unwrap(), wanted, "{percent} %");
         assert_eq!(plan.steps.len(), all.kernels, "every kernel is a step");
         assert_eq!(all.kernels - repetitions.kernels, free.steps.len());
-        assert!(repetitions.kernels >= last && (percent < 100) == (repetitions.kernels > 0), "{percent} %");
+        assert!(
+            repetitions.kernels >= last && (percent < 100) == (repetitions.kernels > 0),
+            "{percent} %"
+        );
         last = repetitions.kernels;
     }
     assert!(last < 60, "{last} repetitions");
@@ -61,7 +64,10 @@ fn a_chain_runs_in_less_by_running_steps_again() {
     assert!(error.message.contains("no way was found"), "{error}");
     assert!(!error.message.contains("-0 %"), "{error}");
     let error = budgeted(&s, outside - 1).unwrap_err();
-    assert!(error.message.contains("lie outside the arena: inputs 1.00 KiB, outputs 1.00 KiB"), "{error}");
+    assert!(
+        error.message.contains("lie outside the arena: inputs 1.00 KiB, outputs 1.00 KiB"),
+        "{error}"
+    );
 }
 
 #[test]

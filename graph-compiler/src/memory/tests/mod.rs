@@ -43,7 +43,10 @@ fn a_chain_stays_in_the_memory_of_its_output() {
     let c = s.sum(&[b, x]);
     s.output("y", OutputRole::Output, c);
     let plan = plan(&s);
-    assert_eq!(places(&plan), ["input.0 output.0", "output.0 output.0", "output.0 input.0 output.0"]);
+    assert_eq!(
+        places(&plan),
+        ["input.0 output.0", "output.0 output.0", "output.0 input.0 output.0"]
+    );
     assert_eq!((plan.arena, plan.lower_bound), (0, 0));
     assert_eq!(plan.nests.len(), 2, "equal nests are stored once");
 }
@@ -84,7 +87,10 @@ fn state_is_updated_in_place_after_all_who_read_it() {
     s.output("w", OutputRole::State, new);
     s.output("y", OutputRole::Output, y);
     let plan = plan(&s);
-    assert_eq!(places(&plan), ["input.0 variable.0 input.0 output.0", "variable.0 input.0 variable.0"]);
+    assert_eq!(
+        places(&plan),
+        ["input.0 variable.0 input.0 output.0", "variable.0 input.0 variable.0"]
+    );
     assert_ne!(plan.variables[0].before, Some(plan.variables[0].after));
 }
 
@@ -111,7 +117,8 @@ fn as_many_variables_and_inputs_as_one_likes_change_places() {
     let mut s = Sample::new();
     let state = |s: &mut Sample, n: usize| s.input(&format!("s{n}"), InputRole::State, 8);
     let states: Vec<_> = (0..2 * PAIRS + RING).map(|n| state(&mut s, n)).collect();
-    let inputs: Vec<_> = (0..INPUTS).map(|n| s.input(&format!("x{n}"), InputRole::Input, 8)).collect();
+    let inputs: Vec<_> =
+        (0..INPUTS).map(|n| s.input(&format!("x{n}"), InputRole::Input, 8)).collect();
     for n in 0..states.len() {
         let other = if n < 2 * PAIRS { n ^ 1 } else { 2 * PAIRS + (n + 1 - 2 * PAIRS) % RING };
         s.output(&format!("s{n}"), OutputRole::State, states[other]);

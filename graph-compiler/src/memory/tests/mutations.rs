@@ -64,7 +64,12 @@ impl<'a> Names<'a> {
                 }
                 Step::Loop(l) => {
                     for c in &mut l.carries {
-                        self.values.extend([&mut c.initial, &mut c.input, &mut c.output, &mut c.result]);
+                        self.values.extend([
+                            &mut c.initial,
+                            &mut c.input,
+                            &mut c.output,
+                            &mut c.result,
+                        ]);
                         self.addresses.push(&mut c.at);
                     }
                     for s in &mut l.slices {
@@ -115,7 +120,9 @@ fn with_block(steps: &mut Vec<Step>, counter: &mut usize, f: &mut dyn FnMut(&mut
                 with_block(then, counter, f);
                 with_block(otherwise, counter, f);
             }
-            Step::Switch { arms, .. } => arms.iter_mut().for_each(|arm| with_block(arm, counter, f)),
+            Step::Switch { arms, .. } => {
+                arms.iter_mut().for_each(|arm| with_block(arm, counter, f))
+            }
             _ => {}
         }
     }
@@ -140,13 +147,17 @@ fn mutate(plan: &Plan, random: &mut Random) -> Plan {
             *names.values[v] = ValueId::new(random.below(values));
         } else if let Some(at) = names.addresses.get_mut(a) {
             match kind {
-                1 => at.offset = (at.offset + unit * (1 + random.below(3) as u64)) % (plan.arena + unit),
+                1 => {
+                    at.offset =
+                        (at.offset + unit * (1 + random.below(3) as u64)) % (plan.arena + unit)
+                }
                 2 => at.offset = at.offset.wrapping_sub(unit),
                 3 => **at = other.expect("there is an address"),
                 4 => {
                     let n = random.below(3) as u32;
-                    at.space = [Space::Arena, Space::Input(n), Space::Output(n), Space::Variable(n)]
-                        [random.below(4)];
+                    at.space =
+                        [Space::Arena, Space::Input(n), Space::Output(n), Space::Variable(n)]
+                            [random.below(4)];
                 }
                 _ => match at.strides.first_mut() {
                     Some(stride) if random.below(2) == 0 => stride.1 = 4 * random.below(8) as u64,
@@ -254,7 +265,8 @@ fn mutants_of_loops_and_branches() {
 /// Plans of random functions, each with the plan of the least memory if that is different.
 fn planned(count: usize) -> Vec<Plan> {
     let mut runner = TestRunner::deterministic();
-    let mut plans: Vec<Plan> = (8..16).flat_map(|steps| within(&there_and_back(steps, 33), 4)).collect();
+    let mut plans: Vec<Plan> =
+        (8..16).flat_map(|steps| within(&there_and_back(steps, 33), 4)).collect();
     while plans.len() < count {
         let recipe = recipes().new_tree(&mut runner).unwrap().current();
         let sample = Sample(function(&recipe));
@@ -296,7 +308,8 @@ fn uses<'a>(plan: &Plan, step: &'a Step) -> (Vec<&'a Argument>, Vec<&'a Argument
     match step {
         Step::Nest { nest, arguments } => {
             let parameters = plan.nests[*nest].parameters();
-            let operands = parameters.filter(|(_, b)| b.role == wengert_core::nest::BufferRole::In).count();
+            let operands =
+                parameters.filter(|(_, b)| b.role == wengert_core::nest::BufferRole::In).count();
             (arguments[..operands].iter().collect(), arguments[operands..].iter().collect())
         }
         Step::Call { call, arguments, .. } => {
@@ -313,7 +326,9 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
         .flat_map(|s| uses(plan, &plan.steps[s]).1.into_iter().map(move |a| (s, a)))
         .collect();
     let last_read = |v: ValueId| {
-        (0..plan.steps.len()).rev().find(|s| uses(plan, &plan.steps[*s]).0.iter().any(|a| a.value == v))
+        (0..plan.steps.len())
+            .rev()
+            .find(|s| uses(plan, &plan.steps[*s]).0.iter().any(|a| a.value == v))
     };
     // A value computed several times may be overwritten in between.
     let once = |v: ValueId| made.iter().filter(|(_, a)| a.value == v).count() == 1;
@@ -328,14 +343,16 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
             add("swapped steps", mutant);
         }
         // Places a value over an earlier one that is still read after it.
-        let earlier = made.iter().filter(|(t, u)| t < s && last_read(u.value) > Some(*s) && once(u.value));
+        let earlier =
+            made.iter().filter(|(t, u)| t < s && last_read(u.value) > Some(*s) && once(u.value));
         let earlier: Vec<_> = earlier.filter(|(_, u)| u.at != result.at).collect();
         if let Some((_, victim)) = earlier.get(random.below(earlier.len())) {
             let mut mutant = plan.clone();
             let (old, new) = (result.at.clone(), victim.at.clone());
             for step in &mut mutant.steps {
                 if let Step::Nest { arguments, .. } | Step::Call { arguments, .. } = step {
-                    let moved = arguments.iter_mut().filter(|a| a.value == result.value && a.at == old);
+                    let moved =
+                        arguments.iter_mut().filter(|a| a.value == result.value && a.at == old);
                     moved.for_each(|a| a.at = new.clone());
                 }
             }
@@ -344,9 +361,12 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
         // Recomputes a value from another operand.
         let mut again = plan.steps[*s].clone();
         if let Step::Nest { arguments, .. } | Step::Call { arguments, .. } = &mut again {
-            let same_type = |v: ValueId| plan.values[v].bytes() == plan.values[arguments[0].value].bytes();
-            let sources = plan.inputs.iter().enumerate().map(|(n, i)| (Space::Input(n as u32), i.value));
-            let other = sources.into_iter().find(|(_, v)| same_type(*v) && *v != arguments[0].value);
+            let same_type =
+                |v: ValueId| plan.values[v].bytes() == plan.values[arguments[0].value].bytes();
+            let sources =
+                plan.inputs.iter().enumerate().map(|(n, i)| (Space::Input(n as u32), i.value));
+            let other =
+                sources.into_iter().find(|(_, v)| same_type(*v) && *v != arguments[0].value);
             if let Some((space, value)) = other {
                 arguments[0] = Argument { value, at: Address::new(space, 0) };
                 let mut mutant = plan.clone();
@@ -355,7 +375,8 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
             }
         }
         // Moves a reader after the step that overwrites its operand.
-        let overwriter = made.iter().find(|(t, u)| t > s && u.at == result.at && u.value != result.value);
+        let overwriter =
+            made.iter().find(|(t, u)| t > s && u.at == result.at && u.value != result.value);
         if let (Some(r), Some((t, _))) = (last_read(result.value), overwriter)
             && r < *t
             && once(result.value)
@@ -370,7 +391,9 @@ fn harmful(plan: &Plan, random: &mut Random, mutants: &mut BTreeMap<&'static str
             let Some(before) = variable.before.filter(|b| *b != variable.after) else { continue };
             for r in s + 1..plan.steps.len() {
                 let mut mutant = plan.clone();
-                if let Step::Nest { arguments, .. } | Step::Call { arguments, .. } = &mut mutant.steps[r] {
+                if let Step::Nest { arguments, .. } | Step::Call { arguments, .. } =
+                    &mut mutant.steps[r]
+                {
                     let operand = arguments.iter_mut().find(|a| a.value == variable.after);
                     if let Some(operand) = operand {
                         operand.value = before;
@@ -389,7 +412,9 @@ fn harmful_mutants_are_refused() {
     for plan in planned(200) {
         harmful(&plan, &mut random, &mut mutants);
     }
-    for kind in ["overlap", "swapped steps", "use after free", "wrong recomputation", "wrong version"] {
+    for kind in
+        ["overlap", "swapped steps", "use after free", "wrong recomputation", "wrong version"]
+    {
         let of_kind = mutants.get(kind).map_or(0, Vec::len);
         assert!(of_kind >= 20, "{kind}: only {of_kind}");
     }
@@ -398,7 +423,10 @@ fn harmful_mutants_are_refused() {
     for (kind, of_kind) in mutants {
         for mutant in of_kind {
             let Err(error) = verify(&mutant) else { panic!("{kind} is accepted\n{mutant}") };
-            assert!(!error.message.contains("(P15)"), "{kind} is refused for its arena only\n{mutant}");
+            assert!(
+                !error.message.contains("(P15)"),
+                "{kind} is refused for its arena only\n{mutant}"
+            );
         }
     }
 }

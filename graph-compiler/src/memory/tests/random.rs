@@ -37,7 +37,8 @@ pub(super) fn function((steps, sinks): &Recipe) -> Kernels {
     let elements = |s: &Sample, b| s.0.buffers[b].ty.elements().unwrap();
     for (kind, a, b, c) in steps {
         let a = known[a % known.len()];
-        let same: Vec<_> = known.iter().copied().filter(|k| elements(&s, *k) == elements(&s, a)).collect();
+        let same: Vec<_> =
+            known.iter().copied().filter(|k| elements(&s, *k) == elements(&s, a)).collect();
         let narrow: Vec<_> = known.iter().copied().filter(|k| elements(&s, *k) == 1).collect();
         let (b, c) = (same[b % same.len()], narrow[c % narrow.len()]);
         match kind {
@@ -56,9 +57,14 @@ pub(super) fn function((steps, sinks): &Recipe) -> Kernels {
             0 if !replaced.contains(&state) => {
                 replaced.push(state);
                 let name = s.0.inputs.iter().find(|(_, b)| *b == state).unwrap().0.name.clone();
-                let same = known.iter().copied().filter(|k| elements(&s, *k) == elements(&s, state));
+                let same =
+                    known.iter().copied().filter(|k| elements(&s, *k) == elements(&s, state));
                 let same: Vec<_> = same.collect();
-                s.output(&name, OutputRole::State, same[same.len() - 1 - choice % same.len().min(6)]);
+                s.output(
+                    &name,
+                    OutputRole::State,
+                    same[same.len() - 1 - choice % same.len().min(6)],
+                );
             }
             1 => {
                 let buffer = known[known.len() - 1 - choice % known.len().min(6)];
@@ -100,7 +106,8 @@ fn product(
 }
 
 fn numbers(n: usize, seed: usize) -> Literal {
-    Literal::from_vec(&[n], (0..n).map(|i| ((i * 7 + seed * 13) % 29) as f32 / 4.0 - 3.0).collect()).unwrap()
+    Literal::from_vec(&[n], (0..n).map(|i| ((i * 7 + seed * 13) % 29) as f32 / 4.0 - 3.0).collect())
+        .unwrap()
 }
 
 /// Inputs and variables for a plan.
@@ -131,7 +138,9 @@ fn direct(kernels: &Kernels, plan: &Plan) -> Run {
         let operands: Vec<Literal> = kernel.reads.iter().map(|b| values[b].clone()).collect();
         let results = match &kernel.work {
             Work::Nest(nest) => nest::interpret(nest, &operands).unwrap(),
-            Work::Call(call) => call.references(&operands).unwrap().iter().map(|r| r.literal()).collect(),
+            Work::Call(call) => {
+                call.references(&operands).unwrap().iter().map(|r| r.literal()).collect()
+            }
             Work::Joined(_) | Work::Control(_) => unreachable!("these kernels are nests and calls"),
         };
         for (buffer, result) in kernel.writes.iter().zip(results) {

@@ -35,7 +35,13 @@ fn of_body(body: &mut Body, left: &mut u64) {
 }
 
 /// Moves the equations of region number `n` that depend on captures alone in front of the loop.
-fn out_of(body: &mut Body, looping: &mut Equation, n: usize, before: &mut Vec<Equation>, left: &mut u64) {
+fn out_of(
+    body: &mut Body,
+    looping: &mut Equation,
+    n: usize,
+    before: &mut Vec<Equation>,
+    left: &mut u64,
+) {
     let mut parts = Parts::of(looping).expect("it is a loop");
     let region = &mut looping.regions[n];
     let first = region.inputs.len() - parts.captures;
@@ -55,7 +61,8 @@ fn out_of(body: &mut Body, looping: &mut Equation, n: usize, before: &mut Vec<Eq
             kept.push(equation);
             continue;
         }
-        let operands = equation.operands.iter().map(|v| outside[*v].expect("it is made of what is outside"));
+        let operands =
+            equation.operands.iter().map(|v| outside[*v].expect("it is made of what is outside"));
         let operands = operands.collect();
         let results = equation.results.iter().map(|v| {
             let new = body.values.push(region.values[*v].clone());

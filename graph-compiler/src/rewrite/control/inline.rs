@@ -53,11 +53,13 @@ pub(super) fn emit(
     // A scan of one step has no count; a branch has its selector in front.
     let operands = if once.step { &equation.operands[..] } else { &equation.operands[1..] };
     for (input, operand) in region.inputs.iter().zip(operands) {
-        values[*input] = Some(reshaped(body, equation, *operand, region.ty(*input).shape.clone(), equations));
+        values[*input] =
+            Some(reshaped(body, equation, *operand, region.ty(*input).shape.clone(), equations));
     }
     for inner in &region.equations {
         let mut inner = inner.clone();
-        let known = |v: &mut ValueId| *v = values[*v].expect("a region defines values before their use");
+        let known =
+            |v: &mut ValueId| *v = values[*v].expect("a region defines values before their use");
         inner.operands.iter_mut().for_each(known);
         for result in &mut inner.results {
             let new = body.values.push(region.ty(*result).clone());

@@ -54,7 +54,9 @@ fn in_front_of(body: &mut Body, scan: &mut Equation, before: &mut Vec<Equation>,
     let mut transposed: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut equations = std::mem::take(&mut region.equations);
     for equation in &mut equations {
-        let Some(rhs) = rhs_of(region, equation).filter(|rhs| captured.contains_key(rhs)) else { continue };
+        let Some(rhs) = rhs_of(region, equation).filter(|rhs| captured.contains_key(rhs)) else {
+            continue;
+        };
         let input = match transposed.get(&rhs) {
             Some(input) => *input,
             None if *left == 0 => continue,
@@ -140,7 +142,9 @@ mod tests {
     #[test]
     fn what_does_not_pay_stays() {
         // A single row, many rows, few steps, and an rhs that has the right layout already.
-        for before in [function(1, 8, 1), function(256, 8, 1), function(16, 3, 1), function(16, 8, 0)] {
+        for before in
+            [function(1, 8, 1), function(256, 8, 1), function(16, 3, 1), function(16, 8, 0)]
+        {
             assert_eq!(lay_out(before.clone(), &Target::cpu(), u64::MAX), (before, 0));
         }
     }

@@ -53,7 +53,9 @@ impl Parts {
             Control::Scan(s) => {
                 Parts { first: usize::from(s.counted), carries: s.carries, captures: s.captures }
             }
-            Control::While(w) => Parts { first: 0, carries: operands - w.captures, captures: w.captures },
+            Control::While(w) => {
+                Parts { first: 0, carries: operands - w.captures, captures: w.captures }
+            }
         })
     }
 
@@ -61,7 +63,9 @@ impl Parts {
     /// operands.)
     fn set(self, equation: &mut Equation) {
         match &mut equation.op {
-            wengert_core::Op::Scan(scan) => (scan.carries, scan.captures) = (self.carries, self.captures),
+            wengert_core::Op::Scan(scan) => {
+                (scan.carries, scan.captures) = (self.carries, self.captures)
+            }
             wengert_core::Op::While(op) => op.captures = self.captures,
             _ => {}
         }

@@ -19,7 +19,11 @@ pub(crate) fn trim(function: Function, fuel: u64) -> (Function, u64) {
 }
 
 /// [`trim`], without changing constructs for which `stays` is true.
-pub(crate) fn trim_but(function: Function, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Function, u64) {
+pub(crate) fn trim_but(
+    function: Function,
+    fuel: u64,
+    stays: &dyn Fn(&Equation) -> bool,
+) -> (Function, u64) {
     with_regions(function, fuel, |body, left| of_body(body, left, stays))
 }
 
@@ -106,7 +110,8 @@ impl Trimming<'_> {
         if constant.is_empty() {
             return;
         }
-        let more: Vec<ValueId> = constant.iter().map(|n| self.equation.operands[parts.first + n]).collect();
+        let more: Vec<ValueId> =
+            constant.iter().map(|n| self.equation.operands[parts.first + n]).collect();
         without(&mut self.equation.operands, parts.first, &gone);
         self.equation.operands.extend(more);
         for region in &mut self.equation.regions {
@@ -146,7 +151,11 @@ impl Trimming<'_> {
             for (n, broadcast, ty) in &smaller {
                 let (made, input) = (region.inputs[*n], region.values.push((*ty).clone()));
                 region.inputs[*n] = input;
-                first.push(Equation { operands: vec![input], results: vec![made], ..(*broadcast).clone() });
+                first.push(Equation {
+                    operands: vec![input],
+                    results: vec![made],
+                    ..(*broadcast).clone()
+                });
             }
             put_in_front(region, first);
         }
@@ -160,7 +169,9 @@ impl Trimming<'_> {
         let mut known: Vec<(usize, &Equation)> = Vec::new();
         let captures = self.captures_from()..self.equation.operands.len() - parts.first;
         for (n, used) in used.iter().enumerate().take(captures.end).skip(captures.start) {
-            let Some(constant) = constants.get(&self.equation.operands[parts.first + n]) else { continue };
+            let Some(constant) = constants.get(&self.equation.operands[parts.first + n]) else {
+                continue;
+            };
             if *used && self.spend() {
                 known.push((n, constant));
             }

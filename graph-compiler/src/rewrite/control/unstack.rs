@@ -38,7 +38,8 @@ fn of_body(body: &mut Body, left: &mut u64) {
     for equation in body.equations.iter_mut().filter(|e| e.op.callee().is_none()) {
         equation.regions.iter_mut().for_each(|region| of_body(region, left));
     }
-    let scans: Vec<usize> = (0..body.equations.len()).filter(|n| is_scan(&body.equations[*n])).collect();
+    let scans: Vec<usize> =
+        (0..body.equations.len()).filter(|n| is_scan(&body.equations[*n])).collect();
     if scans.len() < 2 {
         return;
     }
@@ -120,9 +121,16 @@ impl Stacks {
 
     /// The equations that compute a value from other operands that a reader of its stack has
     /// anyway.
-    fn again(&mut self, reader: &Equation, n: usize, stack: ValueId, value: ValueId) -> Option<Vec<usize>> {
+    fn again(
+        &mut self,
+        reader: &Equation,
+        n: usize,
+        stack: ValueId,
+        value: ValueId,
+    ) -> Option<Vec<usize>> {
         // Rows of steps that did not run are zeros, so they are not functions of other rows.
-        let as_long = count(&self.scan).is_none_or(|steps| is_scan(reader) && count(reader) == Some(steps));
+        let as_long =
+            count(&self.scan).is_none_or(|steps| is_scan(reader) && count(reader) == Some(steps));
         if !is_scan(reader) || !as_long || !slices(reader).any(|(_, operand)| operand == stack) {
             return None;
         }
@@ -146,7 +154,8 @@ impl Stacks {
             let definition = *self.definitions.get(&v)?;
             let equation = &region.equations[definition];
             let traits = equation.op.traits();
-            let simple = traits.elementwise && traits.cost <= Cost::Expensive || traits.cost == Cost::Free;
+            let simple =
+                traits.elementwise && traits.cost <= Cost::Expensive || traits.cost == Cost::Free;
             if !simple || !equation.regions.is_empty() || equation.results.len() != 1 {
                 return None;
             }
@@ -186,7 +195,9 @@ impl Stacks {
                 shared.insert(region.inputs[n], *input);
             }
         }
-        for (result, output) in self.scan.results.iter().zip(&region.outputs).skip(self.parts.carries) {
+        for (result, output) in
+            self.scan.results.iter().zip(&region.outputs).skip(self.parts.carries)
+        {
             if let Some(input) = sliced.get(result) {
                 shared.insert(*output, *input);
             }
@@ -196,10 +207,18 @@ impl Stacks {
 
     /// Computes a value in a reader's region by these equations, instead of reading it from its
     /// stack.
-    fn make(&mut self, reader: &mut Equation, n: usize, stack: ValueId, value: ValueId, equations: &[usize]) {
+    fn make(
+        &mut self,
+        reader: &mut Equation,
+        n: usize,
+        stack: ValueId,
+        value: ValueId,
+        equations: &[usize],
+    ) {
         let known = self.known.get_mut(&n).expect("what is shared was looked up before");
         let made = &self.scan.regions[0];
-        let position = slices(reader).find(|(_, operand)| *operand == stack).expect("it is sliced").0;
+        let position =
+            slices(reader).find(|(_, operand)| *operand == stack).expect("it is sliced").0;
         let first = Parts::of(reader).expect("it is a loop").first;
         reader.operands.remove(first + position);
         let region: &mut Body = &mut reader.regions[0];

@@ -40,7 +40,9 @@ impl Unused<'_> {
         }
         let from = first_giving(self.equation);
         without(&mut self.equation.results, 0, &gone);
-        self.equation.regions[from..].iter_mut().for_each(|region| without(&mut region.outputs, 0, &gone));
+        self.equation.regions[from..]
+            .iter_mut()
+            .for_each(|region| without(&mut region.outputs, 0, &gone));
     }
 
     /// Removes carries whose only readers are dead carries' next values. Returns whether there
@@ -69,8 +71,13 @@ impl Unused<'_> {
         without(&mut self.equation.regions[last].outputs, 0, &gone);
         for region in &mut self.equation.regions {
             let region: &mut Body = region;
-            let inputs =
-                region.inputs.iter().zip(&gone).filter(|(_, gone)| **gone).map(|(v, _)| *v).collect();
+            let inputs = region
+                .inputs
+                .iter()
+                .zip(&gone)
+                .filter(|(_, gone)| **gone)
+                .map(|(v, _)| *v)
+                .collect();
             without(&mut region.inputs, 0, &gone);
             forget(region, inputs);
         }

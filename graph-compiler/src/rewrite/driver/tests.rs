@@ -96,7 +96,9 @@ fn product(call: &wengert_core::Call, operands: &[Literal]) -> Literal {
             for j in 0..g.n {
                 let term = |k: usize| {
                     operands[0].get(b * g.lhs.batch + i * g.lhs.row + k * g.lhs.column).to_f64()
-                        * operands[1].get(b * g.rhs.batch + k * g.rhs.row + j * g.rhs.column).to_f64()
+                        * operands[1]
+                            .get(b * g.rhs.batch + k * g.rhs.row + j * g.rhs.column)
+                            .to_f64()
                 };
                 values.push(Scalar::from_f64(g.result, (0..g.k).map(term).sum()));
             }
@@ -108,7 +110,9 @@ fn product(call: &wengert_core::Call, operands: &[Literal]) -> Literal {
 /// Equal bits; any two NaNs are equal.
 fn same(a: &Literal, b: &Literal) -> bool {
     a.ty() == b.ty()
-        && a.scalars().zip(b.scalars()).all(|(x, y)| x == y || (x.to_f64().is_nan() && y.to_f64().is_nan()))
+        && a.scalars()
+            .zip(b.scalars())
+            .all(|(x, y)| x == y || (x.to_f64().is_nan() && y.to_f64().is_nan()))
 }
 
 /// Applies a rule to an example. Returns the inputs on which both sides differ, if any.
@@ -126,8 +130,9 @@ fn differs(rule: &Rule, text: &str) -> Option<String> {
     verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
     let mut state = 42;
     (0..40).find_map(|_| {
-        let inputs: Vec<Literal> =
-            (0..function.inputs.len()).map(|i| literal(function.input_type(i), &mut state)).collect();
+        let inputs: Vec<Literal> = (0..function.inputs.len())
+            .map(|i| literal(function.input_type(i), &mut state))
+            .collect();
         let (before, after) = (evaluate(function, &inputs), evaluate(&rewritten, &inputs));
         let differ = |(b, a): (&Literal, &Literal)| {
             (!same(b, a)).then(|| format!("on {inputs:?}:\nbefore {b}\nafter  {a}"))

@@ -64,7 +64,8 @@ impl Writer {
                 2 if depth > 0 => self.branch(&mut values, depth),
                 3 => {
                     let (a, rank) = values[self.random.below(values.len())].clone();
-                    let same: Vec<Value> = values.iter().filter(|(_, r)| *r == rank).cloned().collect();
+                    let same: Vec<Value> =
+                        values.iter().filter(|(_, r)| *r == rank).cloned().collect();
                     let (b, _) = same[self.random.below(same.len())].clone();
                     let name = self.name();
                     writeln!(self.text, "{name}: {} = mul {a}, {b}", ty(rank)).unwrap();
@@ -101,7 +102,8 @@ impl Writer {
     /// New inputs of a region for these ranks.
     fn region(&mut self, ranks: &[usize]) -> Vec<Value> {
         let inputs: Vec<Value> = ranks.iter().map(|rank| (self.name(), *rank)).collect();
-        let list: Vec<String> = inputs.iter().map(|(n, rank)| format!("{n}: {}", ty(*rank))).collect();
+        let list: Vec<String> =
+            inputs.iter().map(|(n, rank)| format!("{n}: {}", ty(*rank))).collect();
         writeln!(self.text, "region ({}) {{", list.join(", ")).unwrap();
         inputs
     }
@@ -140,8 +142,11 @@ impl Writer {
         }
         self.give(&outputs);
         let region = std::mem::replace(&mut self.text, before);
-        let ranks: Vec<usize> =
-            outputs.iter().enumerate().map(|(n, (_, r))| r + usize::from(n >= carries.len())).collect();
+        let ranks: Vec<usize> = outputs
+            .iter()
+            .enumerate()
+            .map(|(n, (_, r))| r + usize::from(n >= carries.len()))
+            .collect();
         if ranks.is_empty() {
             return;
         }

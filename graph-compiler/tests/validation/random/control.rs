@@ -13,8 +13,13 @@ impl Pool<'_> {
         values.push(self.float());
         values.extend(given.iter().cloned());
         let (samples, differentiated) = (self.samples, self.differentiated);
-        let mut inner =
-            Pool { random: &mut *self.random, values, samples, depth: self.depth + 1, differentiated };
+        let mut inner = Pool {
+            random: &mut *self.random,
+            values,
+            samples,
+            depth: self.depth + 1,
+            differentiated,
+        };
         (0..1 + inner.random.below(4)).for_each(|_| inner.step());
         let reached = inner.reach(t);
         // tanh bounds the value, however often the region runs.
@@ -75,7 +80,8 @@ impl Pool<'_> {
                     let given = if self.random.below(2) == 0 { next.clone() } else { part * 2.0 };
                     (next, given)
                 };
-                let (last, all) = if back { scan_reverse(&x, &xs, step) } else { scan(&x, &xs, step) };
+                let (last, all) =
+                    if back { scan_reverse(&x, &xs, step) } else { scan(&x, &xs, step) };
                 vec![all, last]
             }
         }
@@ -98,14 +104,14 @@ impl Pool<'_> {
             .zip(literals)
             .map(|(operand, literal)| {
                 let (low, high) = match operand {
-                    SampleOperand::Float { low, high, .. } | SampleOperand::Wide { low, high, .. } => {
-                        (*low, *high)
-                    }
+                    SampleOperand::Float { low, high, .. }
+                    | SampleOperand::Wide { low, high, .. } => (*low, *high),
                     SampleOperand::Values(_) => return Tensor::constant(literal),
                 };
                 let count = literal.len();
-                let same = self
-                    .one(|t| t.dtype() == literal.dtype() && extents(t).iter().product::<usize>() == count);
+                let same = self.one(|t| {
+                    t.dtype() == literal.dtype() && extents(t).iter().product::<usize>() == count
+                });
                 match same {
                     Some(value) if self.random.below(4) > 0 => {
                         let value = value.reshape(literal.shape().iter().copied());

@@ -122,7 +122,8 @@ impl Pool<'_> {
         let count: usize = shape.iter().product();
         vec![match self.random.below(12) {
             0 => {
-                let splits: Vec<usize> = (1..=count.max(1)).filter(|d| count.is_multiple_of(*d)).collect();
+                let splits: Vec<usize> =
+                    (1..=count.max(1)).filter(|d| count.is_multiple_of(*d)).collect();
                 let first = *self.random.pick(&splits);
                 x.reshape([first, count / first])
             }
@@ -144,7 +145,11 @@ impl Pool<'_> {
                     .iter()
                     .map(|e| {
                         let start = self.random.below(*e);
-                        (start, start + 1 + self.random.below(e - start), 1 + self.random.below(2) as i64)
+                        (
+                            start,
+                            start + 1 + self.random.below(e - start),
+                            1 + self.random.below(2) as i64,
+                        )
                     })
                     .collect();
                 let start = bounds.iter().map(|b| Dim::from(b.0)).collect();
@@ -172,8 +177,10 @@ impl Pool<'_> {
                 match self.random.below(3) {
                     // Sliced and concatenated again, in either order.
                     0 if shape[axis] > 1 => {
-                        let (a, b) =
-                            (x.slice_axis(axis, 0i64, 1i64), x.slice_axis(axis, 1i64, shape[axis] as i64));
+                        let (a, b) = (
+                            x.slice_axis(axis, 0i64, 1i64),
+                            x.slice_axis(axis, 1i64, shape[axis] as i64),
+                        );
                         let parts = if self.random.below(2) == 0 { [&a, &b] } else { [&b, &a] };
                         Tensor::concatenate(&parts, axis)
                     }

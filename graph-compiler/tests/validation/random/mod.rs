@@ -33,7 +33,8 @@ pub fn samples() -> Vec<Sample> {
     ];
     let all = Op::catalogue().into_iter().flat_map(|entry| entry.samples);
     let fits = |sample: &Sample| {
-        let types: Vec<TensorType> = sample.literals(DType::F32, 7).iter().map(Literal::ty).collect();
+        let types: Vec<TensorType> =
+            sample.literals(DType::F32, 7).iter().map(Literal::ty).collect();
         let Ok(results) = sample.infer(&types) else { return false };
         let small = |ty: &TensorType| ty.elements().is_some_and(|n| (1..=LARGE).contains(&n));
         !left_out.contains(&sample.op.name()) && types.iter().chain(&results).all(small)
@@ -61,10 +62,16 @@ pub fn function(seed: u64, size: usize, samples: &[Sample]) -> Result<Function> 
     FunctionBuilder::build("f", |f| {
         let ty = |dtype: DType, shape: &[usize]| TensorType::new(dtype, shape.iter().copied());
         let given = [vec![n, m], vec![n], vec![m], vec![n, m], vec![m, m], vec![]];
-        let floats: Vec<Tensor> =
-            given.iter().enumerate().map(|(i, s)| f.input(&format!("x{i}"), ty(dtype, s))).collect();
-        let others =
-            [("i", DType::I32, vec![n]), ("j", DType::I32, vec![n, m]), ("p", DType::Bool, vec![n, m])];
+        let floats: Vec<Tensor> = given
+            .iter()
+            .enumerate()
+            .map(|(i, s)| f.input(&format!("x{i}"), ty(dtype, s)))
+            .collect();
+        let others = [
+            ("i", DType::I32, vec![n]),
+            ("j", DType::I32, vec![n, m]),
+            ("p", DType::Bool, vec![n, m]),
+        ];
         let others = others.map(|(name, dtype, shape)| f.input(name, ty(dtype, &shape)));
         let weight = f.param("w", Tensor::variable(ty(dtype, &[m, m]), Initializer::Zeros));
         let state = f.state("s", Tensor::variable(ty(dtype, &[n, m]), Initializer::Zeros));
@@ -73,7 +80,8 @@ pub fn function(seed: u64, size: usize, samples: &[Sample]) -> Result<Function> 
         if differentiated {
             let (loss, gradient) = value_and_grad(&floats, |floats| {
                 let values = [&values[..], &floats[..]].concat();
-                let mut pool = Pool { random: &mut random, values, samples, depth: 0, differentiated: true };
+                let mut pool =
+                    Pool { random: &mut random, values, samples, depth: 0, differentiated: true };
                 (0..size.min(8)).for_each(|_| pool.step());
                 let kept: Vec<Tensor> = pool.values.iter().rev().take(3).cloned().collect();
                 let numbers = kept.iter().filter(|t| t.dtype() == dtype).map(|t| t.tanh().sum());
@@ -85,7 +93,8 @@ pub fn function(seed: u64, size: usize, samples: &[Sample]) -> Result<Function> 
             return;
         }
         values.extend(floats);
-        let mut pool = Pool { random: &mut random, values, samples, depth: 0, differentiated: false };
+        let mut pool =
+            Pool { random: &mut random, values, samples, depth: 0, differentiated: false };
         (0..size).for_each(|_| pool.step());
         for i in 0..1 + pool.random.below(4) {
             let value = pool.any();
@@ -102,14 +111,16 @@ pub fn function(seed: u64, size: usize, samples: &[Sample]) -> Result<Function> 
 /// A function with sums that are long enough to be cut into parts.
 pub fn long(seed: u64) -> Result<Function> {
     let mut random = Random(seed);
-    let shapes = [vec![70_000usize], vec![2, 40_001], vec![33_000, 2], vec![1 << 16], vec![3, 5, 5000]];
+    let shapes =
+        [vec![70_000usize], vec![2, 40_001], vec![33_000, 2], vec![1 << 16], vec![3, 5, 5000]];
     let shape = random.pick(&shapes);
     let dtype = *random.pick(&[DType::F32, DType::F32, DType::F64, DType::BF16, DType::I32]);
     FunctionBuilder::build("f", |f| {
         let x = f.input("x0", TensorType::new(dtype, shape.iter().copied()));
         let x = if random.below(2) == 0 { &x * &x } else { x };
         for i in 0..1 + random.below(2) {
-            let kind = *random.pick(&[ReduceKind::Sum, ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min]);
+            let kind =
+                *random.pick(&[ReduceKind::Sum, ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min]);
             let all: Vec<usize> = (0..shape.len()).collect();
             let one = vec![random.below(shape.len())];
             let axes = if random.below(2) == 0 { all } else { one };
@@ -123,8 +134,19 @@ pub fn long(seed: u64) -> Result<Function> {
 /// values for which false identities fail.
 pub fn literal(random: &mut Random, ty: &TensorType, wild: bool) -> Literal {
     let shape = ty.extents().expect("inputs are bound");
-    let special =
-        [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5, 1e30, -1e-40, 65504.0];
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        0.5,
+        1e30,
+        -1e-40,
+        65504.0,
+    ];
     let values: Vec<Scalar> = (0..shape.iter().product())
         .map(|_| match ty.dtype {
             DType::Bool => Scalar::of(random.below(2) == 0),
@@ -215,7 +237,9 @@ impl Pool<'_> {
                 let axes = extents(&small);
                 let mut chosen = Vec::new();
                 for (axis, extent) in shape.iter().enumerate() {
-                    if chosen.len() < axes.len() && axes[chosen.len()] == *extent && self.random.below(4) > 0
+                    if chosen.len() < axes.len()
+                        && axes[chosen.len()] == *extent
+                        && self.random.below(4) > 0
                     {
                         chosen.push(axis);
                     }

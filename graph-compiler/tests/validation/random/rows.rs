@@ -18,8 +18,16 @@ impl Pool<'_> {
         let axes = self.axes(&x);
         let kinds = match x.dtype() {
             DType::Bool => &[ReduceKind::And, ReduceKind::Or, ReduceKind::Xor][..],
-            d if d.is_integer() => &[ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::And],
-            _ => &[ReduceKind::Sum, ReduceKind::Sum, ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min],
+            d if d.is_integer() => {
+                &[ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::And]
+            }
+            _ => &[
+                ReduceKind::Sum,
+                ReduceKind::Sum,
+                ReduceKind::Sum,
+                ReduceKind::Max,
+                ReduceKind::Min,
+            ],
         };
         let kind = *self.random.pick(kinds);
         let reduced = Tensor::apply(Reduce { kind, axes: axes.clone() }, &[&x]);
@@ -33,7 +41,10 @@ impl Pool<'_> {
                 if extents(&x)[axis] == 0 {
                     return vec![reduced];
                 }
-                vec![if self.random.below(2) == 0 { x.argmax(axis) } else { x.argmin(axis) }, reduced]
+                vec![
+                    if self.random.below(2) == 0 { x.argmax(axis) } else { x.argmin(axis) },
+                    reduced,
+                ]
             }
             _ => vec![reduced],
         }
@@ -82,8 +93,9 @@ impl Pool<'_> {
         let Some(x) = self.ranked(1) else { return vec![] };
         let (shape, dtype) = (extents(&x), x.dtype());
         // Any two axes of the same extent, with no batch axis or with the first axis as batch.
-        let y =
-            self.one(|t| t.dtype() == dtype && t.rank() >= 1 && extents(t).iter().any(|e| shape.contains(e)));
+        let y = self.one(|t| {
+            t.dtype() == dtype && t.rank() >= 1 && extents(t).iter().any(|e| shape.contains(e))
+        });
         let Some(y) = y else { return vec![] };
         let other = extents(&y);
         let pairs: Vec<(usize, usize)> = (0..shape.len())
@@ -100,7 +112,11 @@ impl Pool<'_> {
             .filter(|(c, d)| *c != a && *d != b && self.random.below(3) == 0)
             .take(1)
             .collect();
-        let op = DotGeneral { contract: (vec![a], vec![b]), batch: batch.into_iter().unzip(), result: None };
+        let op = DotGeneral {
+            contract: (vec![a], vec![b]),
+            batch: batch.into_iter().unzip(),
+            result: None,
+        };
         let product = Tensor::apply(op, &[&x, &y]);
         if product.error().is_some() || product.rank() < 2 {
             return vec![product];
@@ -143,7 +159,9 @@ impl Pool<'_> {
     /// An index: a number of the data, or a constant.
     pub(super) fn index(&mut self) -> Tensor {
         match self.one(|t| t.dtype() == DType::I32 && t.rank() <= 1) {
-            Some(i) if extents(&i).iter().product::<usize>() > 0 && self.random.below(2) == 0 => i.sum(),
+            Some(i) if extents(&i).iter().product::<usize>() > 0 && self.random.below(2) == 0 => {
+                i.sum()
+            }
             _ => Tensor::constant(Literal::from(self.random.below(5) as i32 - 1)),
         }
     }
@@ -163,7 +181,8 @@ impl Pool<'_> {
             }
             1 => {
                 let start = self.index();
-                let update = x.slice_axis(axis, 0i64, 1 + self.random.below(shape[axis]) as i64) * 0.5;
+                let update =
+                    x.slice_axis(axis, 0i64, 1 + self.random.below(shape[axis]) as i64) * 0.5;
                 x.dynamic_update_slice_in_dim(&update, &start, axis)
             }
             2 => match indices {
@@ -179,8 +198,11 @@ impl Pool<'_> {
                 if updates.iter().product::<usize>() > LARGE {
                     return vec![];
                 }
-                let updates =
-                    Tensor::constant(literal(self.random, &TensorType::new(x.dtype(), updates), false));
+                let updates = Tensor::constant(literal(
+                    self.random,
+                    &TensorType::new(x.dtype(), updates),
+                    false,
+                ));
                 let numbers = ScatterDimensionNumbers {
                     update_window_dims: (1..shape.len()).collect(),
                     inserted_window_dims: vec![0],

@@ -22,7 +22,9 @@ pub fn to_record(program: &Program) -> Locations {
                     Location::Source { file, line, column } => {
                         Record::Source { file: texts.number(file), line: *line, column: *column }
                     }
-                    Location::Derived { of, rule } => Record::Derived { of: of.0, rule: texts.number(rule) },
+                    Location::Derived { of, rule } => {
+                        Record::Derived { of: of.0, rule: texts.number(rule) }
+                    }
                 })
                 .collect()
         })
@@ -82,7 +84,9 @@ pub fn from_record(record: Locations, functions: usize) -> Result<Vec<LocationTa
                     }
                 };
                 if table.intern(location) != LocationId::new(i) {
-                    return Err(damaged(format!("location {i} is there twice, or location 0 is known")));
+                    return Err(damaged(format!(
+                        "location {i} is there twice, or location 0 is known"
+                    )));
                 }
             }
             Ok(table)

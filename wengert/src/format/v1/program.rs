@@ -36,7 +36,10 @@ pub fn to_record(program: &Program) -> (v1::Program, Vec<u8>) {
             outputs: function
                 .outputs
                 .iter()
-                .map(|output| v1::Output { name: output.name.clone(), role: output_role(output.role).into() })
+                .map(|output| v1::Output {
+                    name: output.name.clone(),
+                    role: output_role(output.role).into(),
+                })
                 .collect(),
             body: writer.body(&function.body),
         })
@@ -142,24 +145,33 @@ fn type_to(ty: &TensorType) -> v1::Type {
 }
 
 fn dim_to(dim: &Dim) -> v1::Dim {
-    let terms = dim.terms().iter().map(|(name, coefficient)| (name.to_string(), *coefficient)).collect();
+    let terms =
+        dim.terms().iter().map(|(name, coefficient)| (name.to_string(), *coefficient)).collect();
     v1::Dim { constant: dim.constant_term(), terms }
 }
 
 /// The program of a record; `literals` is the contents of that section, `locations` one table per
 /// function.
-pub fn from_record(record: v1::Program, literals: &[u8], locations: Vec<LocationTable>) -> Result<Program> {
-    let mut reader =
-        Reader { literals: Literals::new(literals), bodies: Vec::with_capacity(record.bodies.len()) };
+pub fn from_record(
+    record: v1::Program,
+    literals: &[u8],
+    locations: Vec<LocationTable>,
+) -> Result<Program> {
+    let mut reader = Reader {
+        literals: Literals::new(literals),
+        bodies: Vec::with_capacity(record.bodies.len()),
+    };
     for (number, body) in record.bodies.into_iter().enumerate() {
-        let body = reader.body(body).map_err(|error| error.context(format_args!("body {number}")))?;
+        let body =
+            reader.body(body).map_err(|error| error.context(format_args!("body {number}")))?;
         reader.bodies.push(body);
     }
     reader.literals.end()?;
     let mut program = Program::new();
     for (function, locations) in record.functions.into_iter().zip(locations) {
         let context = format!("@{}", function.name);
-        let function = reader.function(function, locations).map_err(|error| error.context(context))?;
+        let function =
+            reader.function(function, locations).map_err(|error| error.context(context))?;
         program.add(function)?;
     }
     if let Some(number) = reader.bodies.iter().position(|body| body.used == Use::Not) {
@@ -196,7 +208,9 @@ impl Reader<'_> {
     /// Marks a body as used in this way, and returns it.
     fn body_of(&mut self, number: u32, used: Use) -> Result<&Built> {
         match self.bodies.get_mut(number as usize) {
-            Some(body) if body.used == Use::Not || (body.used, used) == (Use::Called, Use::Called) => {
+            Some(body)
+                if body.used == Use::Not || (body.used, used) == (Use::Called, Use::Called) =>
+            {
                 body.used = used;
                 Ok(body)
             }
@@ -280,8 +294,9 @@ impl Reader<'_> {
         let mut map = BTreeMap::new();
         for (name, nodes) in attributes {
             let mut nodes = nodes.into_iter();
-            let attribute =
-                self.attribute(&mut nodes, 0).map_err(|e| e.context(format_args!("attribute `{name}`")))?;
+            let attribute = self
+                .attribute(&mut nodes, 0)
+                .map_err(|e| e.context(format_args!("attribute `{name}`")))?;
             if nodes.next().is_some() {
                 return Err(damaged(format!("attribute `{name}` has nodes behind its end")));
             }
@@ -292,7 +307,11 @@ impl Reader<'_> {
         Op::from_attributes(name, map)
     }
 
-    fn attribute(&mut self, nodes: &mut std::vec::IntoIter<v1::Node>, depth: usize) -> Result<Attribute> {
+    fn attribute(
+        &mut self,
+        nodes: &mut std::vec::IntoIter<v1::Node>,
+        depth: usize,
+    ) -> Result<Attribute> {
         if depth > MAX_DEPTH {
             return Err(damaged(format!("lists nest deeper than {MAX_DEPTH} levels")));
         }
@@ -310,11 +329,16 @@ impl Reader<'_> {
                 }
                 Attribute::Scalar(scalar)
             }
-            v1::Node::Literal { dtype, shape } => Attribute::Literal(self.literals.take(&dtype, &shape)?),
+            v1::Node::Literal { dtype, shape } => {
+                Attribute::Literal(self.literals.take(&dtype, &shape)?)
+            }
             v1::Node::List(count) => {
                 // Each item has at least one node, so there are at most as many items as nodes.
                 if count as usize > nodes.len() {
-                    return Err(damaged(format!("a list of {count} has only {} nodes", nodes.len())));
+                    return Err(damaged(format!(
+                        "a list of {count} has only {} nodes",
+                        nodes.len()
+                    )));
                 }
                 let items = (0..count).map(|_| self.attribute(nodes, depth + 1));
                 Attribute::List(items.collect::<Result<_>>()?)
@@ -333,7 +357,10 @@ fn type_from(record: v1::Type) -> Result<TensorType> {
 fn dim_from(record: v1::Dim) -> Result<Dim> {
     let terms = record.terms.iter().map(|(name, coefficient)| (name.as_str().into(), *coefficient));
     let dim = Dim::linear(record.constant, terms).filter(|dim| {
-        dim.terms().iter().map(|(n, c)| (&**n, *c)).eq(record.terms.iter().map(|(n, c)| (n.as_str(), *c)))
+        dim.terms()
+            .iter()
+            .map(|(n, c)| (&**n, *c))
+            .eq(record.terms.iter().map(|(n, c)| (n.as_str(), *c)))
             && record.terms.iter().all(|(name, _)| wengert_core::text::is_name(name))
     });
     dim.ok_or_else(|| Diagnostic::new("a dimension is not in normal form"))

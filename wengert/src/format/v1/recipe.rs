@@ -3,8 +3,8 @@
 use super as v1;
 use crate::format::container::damaged;
 use crate::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe, StepRecipe,
-    Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
+    StepRecipe, Transform,
 };
 use wengert_core::{DType, Result, Scalar};
 
@@ -37,11 +37,16 @@ pub fn to_record(recipe: &Recipe) -> v1::Recipe {
 /// Converts a record to a recipe. Names of dtypes and aggregates must be known, and the recipe
 /// must pass [`Recipe::verify`].
 pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
-    let inputs =
-        |inputs: Vec<v1::RecipeInput>| inputs.into_iter().map(input_from).collect::<Result<Vec<_>>>();
+    let inputs = |inputs: Vec<v1::RecipeInput>| {
+        inputs.into_iter().map(input_from).collect::<Result<Vec<_>>>()
+    };
     let recipe = Recipe {
         init: record.init,
-        step: StepRecipe { function: record.step, inputs: inputs(record.step_inputs)?, loss: record.loss },
+        step: StepRecipe {
+            function: record.step,
+            inputs: inputs(record.step_inputs)?,
+            loss: record.loss,
+        },
         evaluate: record
             .evaluate
             .map(|evaluate| -> Result<EvaluateRecipe> {
@@ -49,7 +54,11 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
                     function: evaluate.function,
                     inputs: inputs(evaluate.inputs)?,
                     batch_size: evaluate.batch_size,
-                    metrics: evaluate.metrics.into_iter().map(metric_from).collect::<Result<_>>()?,
+                    metrics: evaluate
+                        .metrics
+                        .into_iter()
+                        .map(metric_from)
+                        .collect::<Result<_>>()?,
                     every: cadence_from(evaluate.every),
                 })
             })
@@ -73,8 +82,12 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
 fn input_to(input: &InputRecipe) -> v1::RecipeInput {
     let transforms = input.transforms.iter().map(|transform| match transform {
         Transform::Convert(dtype) => v1::Transform::Convert(dtype.name().into()),
-        Transform::Scale(by) => v1::Transform::Scale { dtype: by.dtype().name().into(), bits: by.bits() },
-        Transform::Offset(by) => v1::Transform::Offset { dtype: by.dtype().name().into(), bits: by.bits() },
+        Transform::Scale(by) => {
+            v1::Transform::Scale { dtype: by.dtype().name().into(), bits: by.bits() }
+        }
+        Transform::Offset(by) => {
+            v1::Transform::Offset { dtype: by.dtype().name().into(), bits: by.bits() }
+        }
     });
     v1::RecipeInput {
         input: input.input.clone(),
@@ -84,8 +97,9 @@ fn input_to(input: &InputRecipe) -> v1::RecipeInput {
 }
 
 fn input_from(record: v1::RecipeInput) -> Result<InputRecipe> {
-    let scalar =
-        |dtype: String, bits| -> Result<Scalar> { Ok(Scalar::from_bits(dtype.parse::<DType>()?, bits)) };
+    let scalar = |dtype: String, bits| -> Result<Scalar> {
+        Ok(Scalar::from_bits(dtype.parse::<DType>()?, bits))
+    };
     let transforms = record.transforms.into_iter().map(|transform| {
         Ok(match transform {
             v1::Transform::Convert(dtype) => Transform::Convert(dtype.parse()?),
@@ -104,8 +118,11 @@ const AGGREGATES: [(Aggregate, &str); 3] =
     [(Aggregate::Mean, "mean"), (Aggregate::PerExample, "per_example"), (Aggregate::Sum, "sum")];
 
 fn metric_to(metric: &Metric) -> v1::Metric {
-    let name =
-        AGGREGATES.iter().find(|(a, _)| *a == metric.aggregate).expect("the table has every aggregate").1;
+    let name = AGGREGATES
+        .iter()
+        .find(|(a, _)| *a == metric.aggregate)
+        .expect("the table has every aggregate")
+        .1;
     v1::Metric { name: metric.name.clone(), output: metric.output.clone(), aggregate: name.into() }
 }
 

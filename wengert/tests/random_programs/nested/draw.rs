@@ -158,10 +158,14 @@ fn region(samples: &[Sample], random: &mut Random, room: Room, values: &[Tensor]
                 move || state * factor
             };
             let taken = || run(inside(1), &[&state]);
-            control::switch(&number, vec![Box::new(plain(0.5)), Box::new(taken), Box::new(plain(-0.5))])
+            control::switch(
+                &number,
+                vec![Box::new(plain(0.5)), Box::new(taken), Box::new(plain(-0.5))],
+            )
         }
         10 => {
-            let policy = if random.below(2) == 0 { Checkpoint::nothing() } else { Checkpoint::dots() };
+            let policy =
+                if random.below(2) == 0 { Checkpoint::nothing() } else { Checkpoint::dots() };
             checkpoint(policy, &state, |state| run(inside(1), &[state]))
         }
         _ => {

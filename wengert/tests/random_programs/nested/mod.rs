@@ -57,7 +57,8 @@ impl Drawn {
         let reverse = (1..order).map(|_| random.below(2) == 0).collect();
         let budget = (random.below(5) == 0).then(|| 0.6 + 0.4 * random.unit());
         let shapes = [vec![2, 2], vec![1 + random.below(4)]];
-        let inputs = shapes.iter().enumerate().map(|(i, s)| (format!("x{i}"), random.literal(s))).collect();
+        let inputs =
+            shapes.iter().enumerate().map(|(i, s)| (format!("x{i}"), random.literal(s))).collect();
         let direction = shapes.iter().map(|s| random.literal(s)).collect();
         Drawn {
             seed,
@@ -158,11 +159,13 @@ fn check(samples: &[Sample], drawn: &mut Drawn) -> Result<Passed, String> {
 /// Compares the function's results on the CPU, also within a budget, with those of the interpreter.
 fn compiled(drawn: &Drawn, function: &Function) -> Result<Budget, String> {
     let wanted = run(function, Device::Interpreter, &drawn.inputs)?;
-    let program = graph::Program::from_functions(vec![function.clone()]).map_err(|e| e.to_string())?;
+    let program =
+        graph::Program::from_functions(vec![function.clone()]).map_err(|e| e.to_string())?;
     let (target, binding) = (Target::cpu(), bind!());
     // Both plans have the same kernels.
     let bound = program.get("f").and_then(|f| f.bind(&binding)).and_then(probes::expose);
-    let compiled = bound.and_then(|(bound, _)| compile_kernels(&bound, &target, &Options::default()));
+    let compiled =
+        bound.and_then(|(bound, _)| compile_kernels(&bound, &target, &Options::default()));
     let kernels = compiled.map_err(|e| e.to_string())?.kernels;
     let plan = |budget| {
         let planned = plan_kernels(&kernels, &target, &binding, budget);
@@ -171,7 +174,8 @@ fn compiled(drawn: &Drawn, function: &Function) -> Result<Budget, String> {
     let given: Vec<(&str, &Literal)> = drawn.inputs.iter().map(|(n, l)| (n.as_str(), l)).collect();
     let execute = |plan| {
         let mut session = Session::open(Device::Cpu).map_err(|e| e.to_string())?;
-        let outputs = session.load_plan(plan).and_then(|mut f| f.run(&given)).map_err(|e| e.to_string())?;
+        let outputs =
+            session.load_plan(plan).and_then(|mut f| f.run(&given)).map_err(|e| e.to_string())?;
         outputs.into_values().map_err(|e| e.to_string())
     };
     let whole = plan(None)?;
@@ -202,11 +206,15 @@ fn outcome(samples: &[Sample], seed: u64) -> Result<Passed, String> {
     let caught = catch_unwind(AssertUnwindSafe(|| check(samples, &mut drawn)));
     let found = caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("unknown")))
+        Err(format!(
+            "panic: {}",
+            text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("unknown")
+        ))
     });
     found.map_err(|what| {
         let plain = catch_unwind(AssertUnwindSafe(|| drawn.plain(samples).to_string()));
-        let modes: String = drawn.reverse.iter().map(|r| if *r { ", grad" } else { ", jvp" }).collect();
+        let modes: String =
+            drawn.reverse.iter().map(|r| if *r { ", grad" } else { ", jvp" }).collect();
         let function = plain.unwrap_or_else(|_| "its value cannot be built either".into());
         format!("program {seed}, grad{modes}: {what}\n{function}")
     })
@@ -215,7 +223,8 @@ fn outcome(samples: &[Sample], seed: u64) -> Result<Passed, String> {
 #[test]
 fn nested_regions_have_the_interpreters_values_to_third_order() {
     let small = |sample: &Sample| {
-        let types: Vec<TensorType> = (0..sample.operands.len()).map(|i| operand(sample, i).ty()).collect();
+        let types: Vec<TensorType> =
+            (0..sample.operands.len()).map(|i| operand(sample, i).ty()).collect();
         let results = sample.infer(&types).unwrap_or_default();
         types.iter().chain(&results).all(|ty| ty.elements().is_some_and(|n| n <= SMALL))
     };

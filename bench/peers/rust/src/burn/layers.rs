@@ -38,8 +38,8 @@ impl Form {
     /// All that make sense for a network that is asked.
     pub fn of_inference(network: &Inference) -> Vec<Form> {
         let flashes = !matches!(network, Inference::Mlp(_));
-        let forms =
-            [false, true].map(|turned| [false, true].map(|flash| Form { turned, flash, layer: false }));
+        let forms = [false, true]
+            .map(|turned| [false, true].map(|flash| Form { turned, flash, layer: false }));
         forms.into_iter().flatten().filter(|form| flashes || !form.flash).collect()
     }
 
@@ -76,10 +76,16 @@ pub fn tensor<const D: usize>(
 impl Parameters {
     /// With the numbers that they begin with. Filters have their channels first in burn.
     pub fn new(drawn: &[Drawn], form: Form, device: &Device, dtype: DType) -> Parameters {
-        let mut found = Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
+        let mut found =
+            Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
         for drawn in drawn {
             match drawn.shape[..] {
-                [n] => found.vectors.push(Param::from_tensor(tensor(drawn.values(), [n], device, dtype))),
+                [n] => found.vectors.push(Param::from_tensor(tensor(
+                    drawn.values(),
+                    [n],
+                    device,
+                    dtype,
+                ))),
                 [rows, columns] => {
                     let matrix = tensor(drawn.values(), [rows, columns], device, dtype);
                     found.matrices.push(matrix_of(matrix, form.turned && drawn.is_affine()));
@@ -96,13 +102,18 @@ impl Parameters {
 
     /// Drawn as fast as can be.
     pub fn random(drawn: &[Drawn], device: &Device) -> Parameters {
-        let mut found = Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
+        let mut found =
+            Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
         for drawn in drawn {
             let between = Distribution::Uniform(drawn.bounds[0], drawn.bounds[1]);
             match drawn.shape[..] {
                 [n] => found.vectors.push(Param::from_tensor(Tensor::random([n], between, device))),
                 [rows, columns] => {
-                    found.matrices.push(Param::from_tensor(Tensor::random([rows, columns], between, device)));
+                    found.matrices.push(Param::from_tensor(Tensor::random(
+                        [rows, columns],
+                        between,
+                        device,
+                    )));
                 }
                 _ => unreachable!("a transformer's parameters are vectors and matrices"),
             }
@@ -111,7 +122,12 @@ impl Parameters {
     }
 
     /// Changes a matrix as it is written, `[inputs, outputs]`.
-    pub fn change_matrix(&mut self, n: usize, form: Form, change: impl FnOnce(Tensor<2>) -> Tensor<2>) {
+    pub fn change_matrix(
+        &mut self,
+        n: usize,
+        form: Form,
+        change: impl FnOnce(Tensor<2>) -> Tensor<2>,
+    ) {
         self.matrices[n] = matrix_of(change(self.matrices[n].val().detach()), form.turned);
     }
 

@@ -84,7 +84,10 @@ fn ended<T: 'static>(run: impl Fn() -> T + 'static) -> Box<dyn FnMut() -> Result
     })
 }
 
-fn way<T>(name: String, make: impl FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>> + 'static) -> Way<T> {
+fn way<T>(
+    name: String,
+    make: impl FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>> + 'static,
+) -> Way<T> {
     (name, Box::new(make))
 }
 
@@ -139,7 +142,8 @@ fn infer(network: &Inference) -> Result<Prepared> {
         let network = network.clone();
         ways.push(way(form.to_string(), move || {
             let device = Device::flex();
-            let parameters = Parameters::new(&network::inference(&network), form, &device, DType::F32);
+            let parameters =
+                Parameters::new(&network::inference(&network), form, &device, DType::F32);
             let function = networks::infer(&network, &device);
             Ok(Box::new(move || Ok(function(&parameters, form))))
         }));
@@ -186,7 +190,11 @@ impl Task {
             Kind::Convolutional { network: n } => {
                 let shape = [n.batch, n.extent, n.extent, n.channels];
                 let images = tensor(pixels(shape.iter().product()), shape, device, dtype);
-                (Inputs::Images(laid(images.permute([0, 3, 1, 2]))), classes(n.batch, n.classes), 0.0)
+                (
+                    Inputs::Images(laid(images.permute([0, 3, 1, 2]))),
+                    classes(n.batch, n.classes),
+                    0.0,
+                )
             }
             Kind::Recurrent { network: n } => {
                 let shape = [n.steps, n.batch, n.inputs];
@@ -212,7 +220,9 @@ impl Task {
     fn parameters(&self, form: Form, dtype: DType) -> Parameters {
         let mut parameters = Parameters::new(&self.drawn(), form, &self.device, dtype);
         match &self.kind {
-            Kind::Convolutional { network } => convolutional::turned(network, form, &mut parameters),
+            Kind::Convolutional { network } => {
+                convolutional::turned(network, form, &mut parameters)
+            }
             Kind::Recurrent { network } if form.layer => {
                 recurrent::own_layer(network, &mut parameters, &self.device);
             }
@@ -224,11 +234,15 @@ impl Task {
     fn loss(&self, parameters: &Parameters, form: Form) -> Tensor<1> {
         let layers = Layers::new(parameters, form);
         let logits = match (&self.kind, &self.x) {
-            (Kind::Training { network }, Inputs::Rows(x)) => networks::mlp(network, &layers, x.clone()),
+            (Kind::Training { network }, Inputs::Rows(x)) => {
+                networks::mlp(network, &layers, x.clone())
+            }
             (Kind::Transformer { network }, Inputs::Tokens(x)) => {
                 networks::gpt(network, &layers, x.clone(), &causal(network.steps, &self.device))
             }
-            (Kind::Convolutional { .. }, Inputs::Images(x)) => convolutional::logits(&layers, x.clone()),
+            (Kind::Convolutional { .. }, Inputs::Images(x)) => {
+                convolutional::logits(&layers, x.clone())
+            }
             (Kind::Recurrent { network }, Inputs::Sequences(x)) => {
                 recurrent::logits(network, &layers, x.clone())
             }

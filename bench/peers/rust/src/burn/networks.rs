@@ -8,7 +8,11 @@ use burn::tensor::module::embedding;
 use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 
 /// Integers as a tensor.
-pub fn integers<const D: usize>(values: Vec<u32>, shape: [usize; D], device: &Device) -> Tensor<D, Int> {
+pub fn integers<const D: usize>(
+    values: Vec<u32>,
+    shape: [usize; D],
+    device: &Device,
+) -> Tensor<D, Int> {
     let values: Vec<i32> = values.into_iter().map(|v| v as i32).collect();
     Tensor::from_data(TensorData::new(values, shape), (device, DType::I32))
 }
@@ -56,7 +60,10 @@ impl Mask {
         let numbers = there.iter().map(|is| if *is { 1.0 } else { 0.0 }).collect();
         let missing: Vec<bool> = there.iter().map(|is| !is).collect();
         let mask = Tensor::from_data(TensorData::new(missing, [b, 1, 1, t]), device);
-        Mask { there: tensor(numbers, [b, t, 1], device, dtype), hidden: Hidden { mask, causal: false } }
+        Mask {
+            there: tensor(numbers, [b, t, 1], device, dtype),
+            hidden: Hidden { mask, causal: false },
+        }
     }
 }
 
@@ -84,12 +91,15 @@ pub type Asked = Box<dyn Fn(&Parameters, Form) -> Tensor<2>>;
 /// What a network is asked in a case.
 pub fn infer(network: &Inference, device: &Device) -> Asked {
     let dtype = DType::F32;
-    let tokens = |b: usize, t: usize, vocabulary| integers(labels("x", b * t, vocabulary), [b, t], device);
+    let tokens =
+        |b: usize, t: usize, vocabulary| integers(labels("x", b * t, vocabulary), [b, t], device);
     match network.clone() {
         Inference::Mlp(network) => {
             let shape = [network.batch, network.widths[0]];
             let x = tensor(uniform("x", shape[0] * shape[1], 0.0, 1.0), shape, device, dtype);
-            Box::new(move |parameters, form| mlp(&network, &Layers::new(parameters, form), x.clone()))
+            Box::new(move |parameters, form| {
+                mlp(&network, &Layers::new(parameters, form), x.clone())
+            })
         }
         Inference::Gpt { network } => {
             let x = tokens(network.batch, network.steps, network.vocabulary);
@@ -101,7 +111,9 @@ pub fn infer(network: &Inference, device: &Device) -> Asked {
         Inference::Bert { network } => {
             let x = tokens(network.batch, network.steps, network.vocabulary);
             let mask = Mask::of(&network, device, dtype);
-            Box::new(move |parameters, form| bert(&network, &Layers::new(parameters, form), x.clone(), &mask))
+            Box::new(move |parameters, form| {
+                bert(&network, &Layers::new(parameters, form), x.clone(), &mask)
+            })
         }
     }
 }

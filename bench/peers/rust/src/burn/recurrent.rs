@@ -12,8 +12,9 @@ pub fn own_layer(network: &Lstm, parameters: &mut Parameters, device: &Device) {
     let Lstm { inputs, width, .. } = *network;
     let mut lstm = LstmConfig::new(inputs, width, true).with_batch_first(false).init(device);
     let (matrices, vectors) = parameters.take(2, 1);
-    let part =
-        |n: usize, gate: usize| Param::from_tensor(laid(matrices[n].clone().narrow(1, gate * width, width)));
+    let part = |n: usize, gate: usize| {
+        Param::from_tensor(laid(matrices[n].clone().narrow(1, gate * width, width)))
+    };
     let fill = |gate: &mut GateController, n: usize| {
         gate.input_transform.weight = part(0, n);
         gate.input_transform.bias =
@@ -40,7 +41,8 @@ pub fn logits(network: &Lstm, layers: &Layers<'_>, x: Tensor<3>) -> Tensor<2> {
     let zeros = Tensor::<2>::zeros([batch, width], (&x.device(), x.dtype()));
     let (mut h, mut c) = (zeros.clone(), zeros);
     let mut hidden = Vec::with_capacity(steps);
-    let projected = x.reshape([steps * batch, inputs]).matmul(of_input) + bias.reshape([1, 4 * width]);
+    let projected =
+        x.reshape([steps * batch, inputs]).matmul(of_input) + bias.reshape([1, 4 * width]);
     for step in 0..steps {
         let gates = projected.clone().narrow(0, step * batch, batch) + h.matmul(recurrent.clone());
         let [i, f, g, o] = [0, 1, 2, 3].map(|gate| gates.clone().narrow(1, gate * width, width));

@@ -8,7 +8,11 @@ use candle_core::Tensor;
 /// Parameters of images whose channels are last, as those of images whose channels are first.
 ///
 /// Error: candle's.
-pub fn turned(network: &Convnet, is_turned: bool, mut parameters: Vec<Tensor>) -> Result<Vec<Tensor>> {
+pub fn turned(
+    network: &Convnet,
+    is_turned: bool,
+    mut parameters: Vec<Tensor>,
+) -> Result<Vec<Tensor>> {
     let (quarter, second, width) = (network.extent / 4, network.features[1], network.width);
     for n in [0, 2] {
         parameters[n] = parameters[n].permute((3, 2, 0, 1))?.contiguous()?;

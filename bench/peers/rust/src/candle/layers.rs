@@ -41,7 +41,8 @@ impl Form {
     pub fn of_inference(network: &Inference) -> Vec<Form> {
         let is_mlp = matches!(network, Inference::Mlp(_));
         // Flash attention takes a mask for one sequence only.
-        let flashes = !is_mlp && !matches!(network, Inference::Bert { network } if network.batch > 1);
+        let flashes =
+            !is_mlp && !matches!(network, Inference::Bert { network } if network.batch > 1);
         let mut forms = Vec::new();
         for turned in [false, true] {
             for flash in [false, true] {
@@ -68,7 +69,8 @@ impl Form {
 /// Error: candle's.
 pub fn parameters(drawn: &[Drawn], form: Form, dtype: DType) -> Result<Vec<Tensor>> {
     let tensor = |drawn: &Drawn| {
-        let t = Tensor::from_vec(drawn.values(), drawn.shape.as_slice(), &Device::Cpu)?.to_dtype(dtype)?;
+        let t = Tensor::from_vec(drawn.values(), drawn.shape.as_slice(), &Device::Cpu)?
+            .to_dtype(dtype)?;
         if form.turned && drawn.is_affine() { t.t()?.contiguous() } else { Ok(t) }
     };
     Ok(drawn.iter().map(tensor).collect::<candle_core::Result<_>>()?)
@@ -89,7 +91,10 @@ impl<'a> Layers<'a> {
 
     /// The next one.
     pub fn next(&self) -> Result<&'a Tensor> {
-        self.rest.borrow_mut().next().context("a network has all parameters that its layers ask for")
+        self.rest
+            .borrow_mut()
+            .next()
+            .context("a network has all parameters that its layers ask for")
     }
 
     /// x · weight + bias; x has as many rows as it likes.
@@ -107,7 +112,12 @@ impl<'a> Layers<'a> {
 
     /// Attention of `[B, T, H, D]` each to `[B·T, H·D]`; the mask, `[T, T]` or broadcast to it, is −∞ where nobody looks. It says again what `mask` says for
     /// flash attention.
-    pub fn attention(&self, [q, k, v]: [&Tensor; 3], hidden: &Tensor, mask: AttnMask) -> Result<Tensor> {
+    pub fn attention(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        hidden: &Tensor,
+        mask: AttnMask,
+    ) -> Result<Tensor> {
         let (b, t, heads, d) = q.dims4()?;
         let scale = 1.0 / (d as f64).sqrt();
         let mixed = if self.form.flash {
@@ -115,8 +125,11 @@ impl<'a> Layers<'a> {
         } else {
             let [q, k, v] = [q, k, v].map(|x| x.transpose(1, 2).and_then(|x| x.contiguous()));
             let scores = (q?.matmul(&k?.t()?)? * scale)?.broadcast_add(hidden)?;
-            let shares =
-                if self.form.fused { ops::softmax_last_dim(&scores) } else { ops::softmax(&scores, 3) };
+            let shares = if self.form.fused {
+                ops::softmax_last_dim(&scores)
+            } else {
+                ops::softmax(&scores, 3)
+            };
             shares?.matmul(&v?)?
         };
         Ok(mixed.transpose(1, 2)?.reshape((b * t, heads * d))?)

@@ -69,7 +69,10 @@ fn scalar(t: &Tensor) -> Result<f64> {
     Ok(t.to_dtype(DType::F64)?.to_scalar()?)
 }
 
-fn way<T>(name: &str, make: impl FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>> + 'static) -> Way<T> {
+fn way<T>(
+    name: &str,
+    make: impl FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>> + 'static,
+) -> Way<T> {
     (name.to_owned(), Box::new(make))
 }
 
@@ -104,7 +107,9 @@ fn product(product: &Product) -> Result<Prepared> {
     let of_w = if transposed { (columns, inner) } else { (inner, columns) };
     let a = Tensor::from_slice(&x, (rows, inner), &Device::Cpu)?;
     let b = Tensor::from_slice(&w, of_w, &Device::Cpu)?;
-    let run = move || -> Result<Tensor> { Ok(if transposed { a.matmul(&b.t()?)? } else { a.matmul(&b)? }) };
+    let run = move || -> Result<Tensor> {
+        Ok(if transposed { a.matmul(&b.t()?)? } else { a.matmul(&b)? })
+    };
     let found = run()?.flatten_all()?.to_vec1::<f32>()?;
     let parity = Parity::of_product(product, &found, &x, &w)?;
     Ok(Prepared { parity, run: Box::new(move || run().map(drop)) })
@@ -155,7 +160,8 @@ impl Task {
         };
         let (x, y, decay) = match kind {
             Kind::Training { network } => {
-                let (inputs, outputs) = (network.widths[0], network.widths[network.widths.len() - 1]);
+                let (inputs, outputs) =
+                    (network.widths[0], network.widths[network.widths.len() - 1]);
                 let decay = if network.algorithm.as_deref() == Some("adam_w") { 0.01 } else { 0.0 };
                 (pixels(&[network.batch, inputs])?, classes("y", network.batch, outputs)?, decay)
             }
@@ -166,11 +172,17 @@ impl Task {
             Kind::Convolutional { network: n } => {
                 let images = pixels(&[n.batch, n.extent, n.extent, n.channels])?;
                 // candle's images have their channels first.
-                (images.permute((0, 3, 1, 2))?.contiguous()?, classes("y", n.batch, n.classes)?, 0.0)
+                (
+                    images.permute((0, 3, 1, 2))?.contiguous()?,
+                    classes("y", n.batch, n.classes)?,
+                    0.0,
+                )
             }
-            Kind::Recurrent { network: n } => {
-                (pixels(&[n.steps, n.batch, n.inputs])?, classes("y", n.steps * n.batch, n.classes)?, 0.01)
-            }
+            Kind::Recurrent { network: n } => (
+                pixels(&[n.steps, n.batch, n.inputs])?,
+                classes("y", n.steps * n.batch, n.classes)?,
+                0.01,
+            ),
             _ => bail!("this case is no training step"),
         };
         Ok(Task { kind: kind.clone(), x, y, decay })
@@ -197,7 +209,9 @@ impl Task {
     fn parameters(&self, form: Form, dtype: DType) -> Result<Vec<Tensor>> {
         let parameters = layers::parameters(&self.drawn(), form, dtype)?;
         match &self.kind {
-            Kind::Convolutional { network } => convolutional::turned(network, form.turned, parameters),
+            Kind::Convolutional { network } => {
+                convolutional::turned(network, form.turned, parameters)
+            }
             _ => Ok(parameters),
         }
     }

@@ -55,7 +55,8 @@ impl Mask {
         let numbers = |there: f32, not: f32| -> Vec<f32> {
             network.mask().iter().map(|is| if *is { there } else { not }).collect()
         };
-        let there = Tensor::from_vec(numbers(1.0, 0.0), (b, t, 1), &Device::Cpu)?.to_dtype(dtype)?;
+        let there =
+            Tensor::from_vec(numbers(1.0, 0.0), (b, t, 1), &Device::Cpu)?.to_dtype(dtype)?;
         let hidden = Tensor::from_vec(numbers(0.0, f32::NEG_INFINITY), (b, 1, 1, t), &Device::Cpu)?;
         Ok(Mask { there, hidden: hidden.to_dtype(dtype)? })
     }
@@ -65,12 +66,14 @@ impl Mask {
 fn bert(network: &Bert, layers: Layers<'_>, x: &Tensor, mask: &Mask) -> Result<Tensor> {
     let Bert { layers: blocks, width: c, heads, batch: b, steps: t, .. } = *network;
     let (words, positions, types) = (layers.next()?, layers.next()?, layers.next()?);
-    let h = words.index_select(x, 0)?.reshape((b, t, c))?.broadcast_add(&positions.narrow(0, 0, t)?)?;
+    let h =
+        words.index_select(x, 0)?.reshape((b, t, c))?.broadcast_add(&positions.narrow(0, 0, t)?)?;
     let mut h = layers.norm(&h.broadcast_add(&types.i(0)?)?.reshape((b * t, c))?, 1e-12)?;
     // For flash attention the mask is a row for each token.
     let rows = AttnMask::Mask(mask.hidden.i((0, 0))?.broadcast_as((t, t))?);
     for _ in 0..blocks {
-        let part = || -> Result<Tensor> { Ok(layers.affine(&h)?.reshape((b, t, heads, c / heads))?) };
+        let part =
+            || -> Result<Tensor> { Ok(layers.affine(&h)?.reshape((b, t, heads, c / heads))?) };
         let (q, k, v) = (part()?, part()?, part()?);
         let mixed = layers.attention([&q, &k, &v], &mask.hidden, rows.clone())?;
         h = layers.norm(&(layers.affine(&mixed)? + h)?, 1e-12)?;
@@ -88,11 +91,13 @@ pub type Asked = Box<dyn Fn(&[Tensor], Form) -> Result<Tensor>>;
 ///
 /// Error: candle's.
 pub fn infer(network: &Inference, dtype: DType) -> Result<Asked> {
-    let tokens = |count, vocabulary| Tensor::from_vec(labels("x", count, vocabulary), count, &Device::Cpu);
+    let tokens =
+        |count, vocabulary| Tensor::from_vec(labels("x", count, vocabulary), count, &Device::Cpu);
     Ok(match network.clone() {
         Inference::Mlp(network) => {
             let shape = (network.batch, network.widths[0]);
-            let x = Tensor::from_vec(uniform("x", shape.0 * shape.1, 0.0, 1.0), shape, &Device::Cpu)?;
+            let x =
+                Tensor::from_vec(uniform("x", shape.0 * shape.1, 0.0, 1.0), shape, &Device::Cpu)?;
             let x = x.to_dtype(dtype)?;
             Box::new(move |parameters, form| mlp(&network, Layers::new(parameters, form), &x))
         }
@@ -103,7 +108,9 @@ pub fn infer(network: &Inference, dtype: DType) -> Result<Asked> {
         Inference::Bert { network } => {
             let x = tokens(network.batch * network.steps, network.vocabulary)?;
             let mask = Mask::of(&network, dtype)?;
-            Box::new(move |parameters, form| bert(&network, Layers::new(parameters, form), &x, &mask))
+            Box::new(move |parameters, form| {
+                bert(&network, Layers::new(parameters, form), &x, &mask)
+            })
         }
     })
 }

@@ -19,8 +19,11 @@ pub fn logits(network: &Lstm, layers: Layers<'_>, x: &Tensor) -> Result<Tensor> 
     let mut hidden = Vec::with_capacity(steps);
     if layers.form.layer {
         // Its second bias is zeros here, so it has none.
-        let parts =
-            [("weight_ih_l0", of_input.t()?), ("weight_hh_l0", recurrent.t()?), ("bias_ih_l0", bias.clone())];
+        let parts = [
+            ("weight_ih_l0", of_input.t()?),
+            ("weight_hh_l0", recurrent.t()?),
+            ("bias_ih_l0", bias.clone()),
+        ];
         let parts: HashMap<String, Tensor> =
             parts.into_iter().map(|(name, t)| (name.to_owned(), t)).collect();
         let builder = VarBuilder::from_tensors(parts, x.dtype(), &Device::Cpu);
@@ -32,7 +35,8 @@ pub fn logits(network: &Lstm, layers: Layers<'_>, x: &Tensor) -> Result<Tensor> 
             hidden.push(state.h().clone());
         }
     } else {
-        let projected = x.reshape((steps * batch, inputs))?.matmul(of_input)?.broadcast_add(bias)?;
+        let projected =
+            x.reshape((steps * batch, inputs))?.matmul(of_input)?.broadcast_add(bias)?;
         for step in 0..steps {
             let gates = (projected.narrow(0, step * batch, batch)? + h.matmul(recurrent)?)?;
             let [i, f, g, o] = [0, 1, 2, 3].map(|gate| gates.narrow(1, gate * width, width));

@@ -13,7 +13,9 @@ use crate::parity::Parity;
 use crate::plain;
 use crate::protocol::{Contender, Prepared};
 use anyhow::{Result, bail};
-use luminal::prelude::{Axes2, CPUCompiler, Const, Dyn, GenericCompiler, Graph, GraphTensor, Matmul, Shape};
+use luminal::prelude::{
+    Axes2, CPUCompiler, Const, Dyn, GenericCompiler, Graph, GraphTensor, Matmul, Shape,
+};
 use std::collections::BTreeMap;
 
 /// An op on more elements than this takes seconds, a chain of them most of a minute.
@@ -44,7 +46,9 @@ impl Contender for Luminal {
             Kind::Chain { elements, .. } if *elements > MOST => {
                 Some("it computes index expressions for each element, which takes most of a minute")
             }
-            Kind::Inference { network: Inference::Mlp(network) } if network.widths.len() == 4 => None,
+            Kind::Inference { network: Inference::Mlp(network) } if network.widths.len() == 4 => {
+                None
+            }
             Kind::Inference { .. } => Some(
                 "its products of two batches of matrices lay out the product of every two elements first",
             ),
@@ -73,7 +77,12 @@ type K = Dyn<'k'>;
 type N = Dyn<'n'>;
 
 /// An input or a parameter, which stays when the graph has run.
-fn kept<S: Shape>(graph: &mut Graph, name: &str, values: Vec<f32>, shape: &[usize]) -> GraphTensor<S> {
+fn kept<S: Shape>(
+    graph: &mut Graph,
+    name: &str,
+    values: Vec<f32>,
+    shape: &[usize],
+) -> GraphTensor<S> {
     graph.named_tensor(name).set_dyn(values, shape).keep()
 }
 
@@ -154,7 +163,8 @@ struct Affine<'a> {
 
 impl Affine<'_> {
     fn parameter<S: Shape>(&mut self) -> GraphTensor<S> {
-        let drawn = self.drawn.next().expect("a network has all parameters that its layers ask for");
+        let drawn =
+            self.drawn.next().expect("a network has all parameters that its layers ask for");
         kept(self.graph, &drawn.name, drawn.values(), &drawn.shape)
     }
 

@@ -5,8 +5,8 @@ use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;
 use tract_onnx::pb::tensor_shape_proto::{Dimension, dimension};
 use tract_onnx::pb::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TypeProto, ValueInfoProto, type_proto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto, type_proto,
 };
 
 /// The version of ONNX' operators that has attention as one of them. tract reads them whatever version a model says.
@@ -31,7 +31,12 @@ fn tensor_type(dtype: DataType, shape: &[usize]) -> TypeProto {
 
 /// An attribute that is an integer.
 pub fn integer(name: &str, i: i64) -> AttributeProto {
-    AttributeProto { name: name.into(), r#type: AttributeType::Int as i32, i, ..AttributeProto::default() }
+    AttributeProto {
+        name: name.into(),
+        r#type: AttributeType::Int as i32,
+        i,
+        ..AttributeProto::default()
+    }
 }
 
 /// An attribute that is a list of integers.
@@ -42,7 +47,12 @@ pub fn integers(name: &str, ints: &[i64]) -> AttributeProto {
 
 /// An attribute that is a number.
 pub fn float(name: &str, f: f32) -> AttributeProto {
-    AttributeProto { name: name.into(), r#type: AttributeType::Float as i32, f, ..AttributeProto::default() }
+    AttributeProto {
+        name: name.into(),
+        r#type: AttributeType::Float as i32,
+        f,
+        ..AttributeProto::default()
+    }
 }
 
 /// An attribute that is a text.
@@ -63,7 +73,14 @@ impl Graph {
         let output: Vec<Value> = (0..results).map(|n| format!("{name}.{n}")).collect();
         let input = inputs.iter().map(|input| (*input).clone()).collect();
         let (op_type, found) = (op.into(), output.clone());
-        self.0.node.push(NodeProto { name, op_type, input, output, attribute, ..NodeProto::default() });
+        self.0.node.push(NodeProto {
+            name,
+            op_type,
+            input,
+            output,
+            attribute,
+            ..NodeProto::default()
+        });
         found
     }
 
@@ -73,7 +90,12 @@ impl Graph {
     }
 
     /// An operator with attributes.
-    pub fn op_with(&mut self, op: &str, inputs: &[&Value], attributes: Vec<AttributeProto>) -> Value {
+    pub fn op_with(
+        &mut self,
+        op: &str,
+        inputs: &[&Value],
+        attributes: Vec<AttributeProto>,
+    ) -> Value {
         self.node(op, inputs, attributes, 1).remove(0)
     }
 
@@ -122,7 +144,11 @@ impl Graph {
     /// What is given when the graph is run.
     pub fn input(&mut self, name: &str, dtype: DataType, shape: &[usize]) -> Value {
         let (name, r#type) = (name.to_owned(), Some(tensor_type(dtype, shape)));
-        self.0.input.push(ValueInfoProto { name: name.clone(), r#type, ..ValueInfoProto::default() });
+        self.0.input.push(ValueInfoProto {
+            name: name.clone(),
+            r#type,
+            ..ValueInfoProto::default()
+        });
         name
     }
 
@@ -130,7 +156,8 @@ impl Graph {
     pub fn model(mut self, result: Value, shape: &[usize]) -> ModelProto {
         let r#type = Some(tensor_type(DataType::Float, shape));
         self.0.output.push(ValueInfoProto { name: result, r#type, ..ValueInfoProto::default() });
-        let opset_import = vec![OperatorSetIdProto { version: OPSET, ..OperatorSetIdProto::default() }];
+        let opset_import =
+            vec![OperatorSetIdProto { version: OPSET, ..OperatorSetIdProto::default() }];
         ModelProto { ir_version: 8, opset_import, graph: Some(self.0), ..ModelProto::default() }
     }
 }

@@ -97,7 +97,8 @@ fn runnable(
     inputs: Vec<TValue>,
     executor: Executor,
 ) -> Result<Box<dyn FnMut() -> Result<TValue>>> {
-    let mut model = tract_onnx::onnx().model_for_proto_model(model)?.into_typed()?.into_decluttered()?;
+    let mut model =
+        tract_onnx::onnx().model_for_proto_model(model)?.into_typed()?.into_decluttered()?;
     let transform = get_transform("transformers_detect_all")?;
     model.transform(&*transform.context("tract has its rewrites for transformers")?)?;
     let options = RunOptions { executor: Some(executor), ..RunOptions::default() };
@@ -128,7 +129,8 @@ impl Tract {
 
     fn product(&self, product: &Product) -> Result<Prepared> {
         let Product { rows, inner, columns, transposed } = *product;
-        let (x, w) = (uniform("x", rows * inner, -1.0, 1.0), uniform("w", inner * columns, -1.0, 1.0));
+        let (x, w) =
+            (uniform("x", rows * inner, -1.0, 1.0), uniform("w", inner * columns, -1.0, 1.0));
         let of_w = if transposed { [columns, inner] } else { [inner, columns] };
         let inputs = [given(&x, &[rows, inner])?, given(&w, &of_w)?];
         let model: Model = std::rc::Rc::new(move || {

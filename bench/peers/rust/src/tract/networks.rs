@@ -44,21 +44,24 @@ impl Network {
         [b, t, heads, extent]: [usize; 4],
     ) -> Value {
         if self.fused {
-            let attributes = ["q_num_heads", "kv_num_heads"].map(|name| integer(name, heads as i64));
+            let attributes =
+                ["q_num_heads", "kv_num_heads"].map(|name| integer(name, heads as i64));
             return self.graph.op_with("Attention", &[&q, &k, &v, hidden], attributes.into());
         }
         let split = self.graph.numbers(&[b, t, heads, extent]);
-        let [q, k, v] = [(q, [0, 2, 1, 3]), (k, [0, 2, 3, 1]), (v, [0, 2, 1, 3])].map(|(x, order)| {
-            let x = self.op("Reshape", &[&x, &split]);
-            self.graph.op_with("Transpose", &[&x], vec![integers("perm", &order)])
-        });
+        let [q, k, v] =
+            [(q, [0, 2, 1, 3]), (k, [0, 2, 3, 1]), (v, [0, 2, 1, 3])].map(|(x, order)| {
+                let x = self.op("Reshape", &[&x, &split]);
+                self.graph.op_with("Transpose", &[&x], vec![integers("perm", &order)])
+            });
         let scores = self.op("MatMul", &[&q, &k]);
         let scale = self.graph.number((extent as f32).sqrt());
         let scores = self.op("Div", &[&scores, &scale]);
         let scores = self.op("Add", &[&scores, hidden]);
         let shares = self.graph.op_with("Softmax", &[&scores], vec![integer("axis", -1)]);
         let mixed = self.op("MatMul", &[&shares, &v]);
-        let mixed = self.graph.op_with("Transpose", &[&mixed], vec![integers("perm", &[0, 2, 1, 3])]);
+        let mixed =
+            self.graph.op_with("Transpose", &[&mixed], vec![integers("perm", &[0, 2, 1, 3])]);
         let joined = self.graph.numbers(&[b, t, heads * extent]);
         self.op("Reshape", &[&mixed, &joined])
     }

@@ -113,8 +113,11 @@ impl<'a> Attempt<'a> {
         if self.failed.contains(&state) {
             return Ok(false);
         }
-        let mut next: Vec<u32> =
-            buffers.iter().copied().filter(|n| self.may_be_next(*n as usize, highest, last)).collect();
+        let mut next: Vec<u32> = buffers
+            .iter()
+            .copied()
+            .filter(|n| self.may_be_next(*n as usize, highest, last))
+            .collect();
         next.sort_unstable_by_key(|n| (self.supports[*n as usize], self.rank[*n as usize]));
         let mut rest = Vec::with_capacity(buffers.len());
         for buffer in next {

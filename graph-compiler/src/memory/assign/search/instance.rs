@@ -30,7 +30,8 @@ pub(super) struct Instance {
 impl Instance {
     /// None if more than `most` pairs overlap, or the load of a section overflows.
     pub fn new(problem: &Problem, height: u64, most: usize) -> Option<Self> {
-        let is_placed = |n: &usize| problem.buffers[*n].lives() && problem.buffers[*n].fixed.is_none();
+        let is_placed =
+            |n: &usize| problem.buffers[*n].lives() && problem.buffers[*n].fixed.is_none();
         let numbers: Vec<usize> = (0..problem.buffers.len()).filter(is_placed).collect();
         let buffers: Vec<_> = numbers.iter().map(|n| problem.buffers[*n]).collect();
         // A section that no other contains begins with a birth, and the next change is a death.
@@ -41,7 +42,8 @@ impl Instance {
         let pairs = changes.windows(2).filter(|pair| pair[0].1 && !pair[1].1);
         let begins: Vec<u64> = pairs.map(|pair| pair[0].0).collect();
         let at = |moment: u64| begins.partition_point(|begin| *begin < moment);
-        let sections: Vec<Range<usize>> = buffers.iter().map(|b| at(b.lower)..at(b.upper)).collect();
+        let sections: Vec<Range<usize>> =
+            buffers.iter().map(|b| at(b.lower)..at(b.upper)).collect();
         let mut living: Vec<Vec<u32>> = vec![Vec::new(); begins.len()];
         let mut loads = vec![0u64; begins.len()];
         let mut pairs = 0usize;
@@ -73,11 +75,13 @@ impl Instance {
                 .max()
                 .unwrap_or(0),
         };
-        let all_fixed: Vec<_> = problem.buffers.iter().filter(|o| o.fixed.is_some() && o.lives()).collect();
+        let all_fixed: Vec<_> =
+            problem.buffers.iter().filter(|o| o.fixed.is_some() && o.lives()).collect();
         let obstacles = buffers.iter().map(|b| {
             let fixed = all_fixed.iter().filter(|o| o.meets(b));
-            let mut taken: Vec<(u64, u64)> =
-                fixed.map(|o| (o.fixed.unwrap_or(0), o.fixed.unwrap_or(0).saturating_add(o.size))).collect();
+            let mut taken: Vec<(u64, u64)> = fixed
+                .map(|o| (o.fixed.unwrap_or(0), o.fixed.unwrap_or(0).saturating_add(o.size)))
+                .collect();
             taken.sort_unstable();
             taken.dedup_by(|next, last| {
                 let joined = next.0 <= last.1;
@@ -111,7 +115,8 @@ impl Instance {
     #[inline]
     pub fn lifted(&self, n: usize, least: u64) -> u64 {
         let alignment = self.alignments[n];
-        let up = |offset: u64| if alignment == 1 { offset } else { offset.next_multiple_of(alignment) };
+        let up =
+            |offset: u64| if alignment == 1 { offset } else { offset.next_multiple_of(alignment) };
         let mut offset = up(least);
         for (from, to) in &self.obstacles[n] {
             if offset < *to && *from < offset.saturating_add(self.sizes[n]) {
@@ -131,7 +136,9 @@ impl Instance {
     /// Keys: the greatest load of the buffer's sections (T), size times live range (A), live
     /// range (W).
     pub fn ranks(&self) -> Vec<Vec<u32>> {
-        let total = |n: usize| self.loads[self.sections[n].clone()].iter().copied().max().unwrap_or(0).into();
+        let total = |n: usize| {
+            self.loads[self.sections[n].clone()].iter().copied().max().unwrap_or(0).into()
+        };
         let width = |n: usize| u128::from(self.lifespans[n]);
         let area = |n: usize| u128::from(self.lifespans[n]) * u128::from(self.sizes[n]);
         let ways: [&dyn Fn(usize) -> [u128; 3]; 4] = [

@@ -153,7 +153,8 @@ impl Way {
     fn new(problem: &Problem, height: u64, number: u64) -> Self {
         let coalesced = Coalesced::new(problem, number);
         let some = coalesced.problem.buffers.len() < problem.buffers.len();
-        let instance = some.then(|| Instance::new(&coalesced.problem, height, MOST_PAIRS)).flatten();
+        let instance =
+            some.then(|| Instance::new(&coalesced.problem, height, MOST_PAIRS)).flatten();
         let instance = instance.filter(|instance| !instance.is_too_low());
         Way { coalesced, ranks: instance.as_ref().map_or(Vec::new(), Instance::ranks), instance }
     }

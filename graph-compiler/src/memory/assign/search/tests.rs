@@ -9,7 +9,12 @@ use proptest::prelude::*;
 /// The least height, by enumerating all orders of buffers, each placed on the earlier ones that
 /// it overlaps in time.
 fn exhausted(problem: &Problem) -> u64 {
-    fn placed(buffers: &[Buffer], rest: &mut Vec<usize>, ends: &mut Vec<(usize, u64)>, best: &mut u64) {
+    fn placed(
+        buffers: &[Buffer],
+        rest: &mut Vec<usize>,
+        ends: &mut Vec<(usize, u64)>,
+        best: &mut u64,
+    ) {
         if rest.is_empty() {
             *best = (*best).min(ends.iter().map(|(_, end)| *end).max().unwrap_or(0));
         }

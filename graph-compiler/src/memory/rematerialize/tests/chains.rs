@@ -44,12 +44,17 @@ fn run(actions: &[Action], steps: u64, checkpoints: usize) -> u64 {
 
 #[test]
 fn counts_of_the_literature() {
-    for (steps, checkpoints, count) in [(10, 3, 15), (100, 10, 222), (1000, 10, 3636), (1000, 32, 2405)] {
+    for (steps, checkpoints, count) in
+        [(10, 3, 15), (100, 10, 222), (1000, 10, 3636), (1000, 32, 2405)]
+    {
         assert_eq!(advances(steps, checkpoints, Length::Known), count);
         assert_eq!(advances(steps, checkpoints, Length::Found), count + steps);
         for length in [Length::Known, Length::Found] {
             let actions = reverse(steps, checkpoints, length);
-            assert_eq!(run(&actions, steps, checkpoints as usize), advances(steps, checkpoints, length));
+            assert_eq!(
+                run(&actions, steps, checkpoints as usize),
+                advances(steps, checkpoints, length)
+            );
         }
     }
 }
@@ -71,7 +76,10 @@ fn actions_are_as_many_as_the_formula_says_and_as_few_as_possible() {
             assert_eq!(advances(steps as u64, s as u64, Length::Known), *count, "t({steps}, {s})");
             for length in [Length::Known, Length::Found] {
                 let actions = reverse(steps as u64, s as u64, length);
-                assert_eq!(run(&actions, steps as u64, s), advances(steps as u64, s as u64, length));
+                assert_eq!(
+                    run(&actions, steps as u64, s),
+                    advances(steps as u64, s as u64, length)
+                );
             }
         }
     }
@@ -138,7 +146,8 @@ fn the_general_solver_is_near_the_exact_one() {
         let (low, top) = (varied.frontier()[0].peak, checked(&p, &p.given()).peak);
         let budgets: Vec<u64> = (1..10).map(|n| low + (top - low) * n / 10).collect();
         for (budget, answer) in budgets.iter().zip(frontier(&p, &budgets, effort(&p))) {
-            let exact = varied.frontier().iter().rev().find(|f| f.peak <= *budget).unwrap().cost - first;
+            let exact =
+                varied.frontier().iter().rev().find(|f| f.peak <= *budget).unwrap().cost - first;
             let found = checked(&p, &answer.unwrap()).added;
             assert!(
                 20 * found.saturating_sub(exact) <= p.total() + exact,

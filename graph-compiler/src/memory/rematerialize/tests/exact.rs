@@ -45,7 +45,8 @@ fn ten(p: &Problem) -> (Vec<u64>, Vec<u64>) {
     let states = States::new(p);
     let low = states.least(top);
     let budgets: Vec<u64> = (0..10).map(|n| low + (top - low) * n / 9).collect();
-    let least = budgets.iter().map(|b| states.cheapest(*b).expect("a budget of a schedule")).collect();
+    let least =
+        budgets.iter().map(|b| states.cheapest(*b).expect("a budget of a schedule")).collect();
     (budgets, least)
 }
 
@@ -57,10 +58,16 @@ fn near(
     ratios: &mut Ratios,
 ) {
     for ((budget, least), answer) in budgets.iter().zip(least).zip(answers) {
-        let found = checked(p, &answer.unwrap_or_else(|l| panic!("{budget} is possible, not {:?}", l.cost)));
+        let found = checked(
+            p,
+            &answer.unwrap_or_else(|l| panic!("{budget} is possible, not {:?}", l.cost)),
+        );
         assert!(found.peak <= *budget && *least <= found.added);
         let (found, total) = (found.added, p.total());
-        assert!(20 * (found - least) <= total + least, "{budget}: {found} instead of {least} of {total}");
+        assert!(
+            20 * (found - least) <= total + least,
+            "{budget}: {found} instead of {least} of {total}"
+        );
         ratios.put(found, *least);
     }
 }

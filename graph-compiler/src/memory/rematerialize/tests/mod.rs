@@ -60,7 +60,10 @@ fn what_is_out_of_reach_gets_the_least_peak() {
     assert_eq!(checked(&p, &least.schedule), least.cost);
     assert_eq!(bound(&p), 102);
     p.steps[1].barrier = NEVER;
-    assert_eq!(solve(&p, 150, effort(&p)).unwrap_err().cost, Cost { peak: 201, added: 0, repetitions: 0 });
+    assert_eq!(
+        solve(&p, 150, effort(&p)).unwrap_err().cost,
+        Cost { peak: 201, added: 0, repetitions: 0 }
+    );
     assert_eq!(bound(&p), 201);
 }
 
@@ -77,7 +80,9 @@ fn a_barrier_ends_repetition() {
 fn wrong_schedules_are_found() {
     let mut p = sandwich();
     p.steps[1].barrier = 4;
-    let wrong = |executions: &[usize]| check(&p, &Schedule { executions: executions.to_vec() }).unwrap_err();
+    let wrong = |executions: &[usize]| {
+        check(&p, &Schedule { executions: executions.to_vec() }).unwrap_err()
+    };
     assert_eq!(wrong(&[0, 2]), "step 2 runs before step 1 has run");
     assert_eq!(wrong(&[0, 1, 2, 3, 4]), "step 5 does not run");
     assert_eq!(wrong(&[0, 1, 2, 3, 4, 1, 5]), "execution 5 repeats step 1 behind its barrier");
@@ -94,7 +99,9 @@ fn wrong_schedules_are_found() {
     assert_eq!(check(&late, &late.given()).unwrap_err(), "steps 1 and 2 both write value 0");
     let mut strange = Problem::default();
     strange.step(1, &[7], &[]);
-    assert!(check(&strange, &strange.given()).unwrap_err().contains("value 7, which does not exist"));
+    assert!(
+        check(&strange, &strange.given()).unwrap_err().contains("value 7, which does not exist")
+    );
 }
 
 #[test]
@@ -116,7 +123,8 @@ fn changes_are_weighed_as_they_are() {
                 timeline.executions.remove(moment);
                 growth
             } else {
-                let group: Vec<usize> = (0..timeline.done[moment]).filter(|_| chance(4) == 0).collect();
+                let group: Vec<usize> =
+                    (0..timeline.done[moment]).filter(|_| chance(4) == 0).collect();
                 let growth = scale.insert(&timeline, &group, moment);
                 timeline.executions.splice(moment..moment, group);
                 growth
@@ -134,8 +142,9 @@ fn a_profile_is_that_of_the_check() {
         p.steps.iter_mut().for_each(|s| s.barrier = super::problem::ALWAYS);
         let prepared = Prepared::new(&p);
         let mut chance = numbers(seed);
-        let executions: Vec<usize> =
-            (0..30).flat_map(|s| (0..s).filter(|_| chance(9) == 0).chain([s]).collect::<Vec<_>>()).collect();
+        let executions: Vec<usize> = (0..30)
+            .flat_map(|s| (0..s).filter(|_| chance(9) == 0).chain([s]).collect::<Vec<_>>())
+            .collect();
         let timeline = Timeline::new(&prepared, executions, 1);
         let cost = checked(&p, &Schedule { executions: timeline.executions.clone() });
         assert_eq!((cost.peak as i64, cost.added), (timeline.peak, timeline.added));
@@ -155,7 +164,10 @@ fn a_frontier_falls_and_is_the_same_twice() {
             match answer {
                 Ok(schedule) => {
                     let cost = checked(&p, schedule);
-                    assert!(cost.peak <= *budget && cost.added <= last, "seed {seed}: {cost:?} for {budget}");
+                    assert!(
+                        cost.peak <= *budget && cost.added <= last,
+                        "seed {seed}: {cost:?} for {budget}"
+                    );
                     last = cost.added;
                 }
                 Err(least) => {

@@ -35,9 +35,12 @@ impl<'a> States<'a> {
         assert!(problem.values.len() <= Set::BITS as usize, "a set has a bit for each value");
         let steps = problem.steps.len();
         let written = set(problem.steps.iter().flat_map(|s| s.writes.iter().copied()));
-        let reads: Vec<Set> = problem.steps.iter().map(|s| written & set(s.reads.iter().copied())).collect();
-        let writes: Vec<Set> = problem.steps.iter().map(|s| set(s.writes.iter().copied())).collect();
-        let outputs = written & set((0..problem.values.len()).filter(|v| problem.values[*v].output));
+        let reads: Vec<Set> =
+            problem.steps.iter().map(|s| written & set(s.reads.iter().copied())).collect();
+        let writes: Vec<Set> =
+            problem.steps.iter().map(|s| set(s.writes.iter().copied())).collect();
+        let outputs =
+            written & set((0..problem.values.len()).filter(|v| problem.values[*v].output));
         let useful = (0..=steps).map(|done| {
             // Backwards, so that each step comes after the readers of its results.
             (0..steps).rev().fold(outputs, |useful, step| {

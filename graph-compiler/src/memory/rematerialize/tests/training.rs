@@ -11,7 +11,8 @@ fn thousandths(p: &Problem, percent: &[u64]) -> Vec<u64> {
     let top = checked(p, &p.given()).peak;
     let budgets: Vec<u64> = percent.iter().map(|n| top * n / 100).collect();
     let costs = budgets.iter().zip(frontier(p, &budgets, effort(p))).map(|(budget, answer)| {
-        let cost = checked(p, &answer.unwrap_or_else(|l| panic!("{budget} instead of {:?}", l.cost)));
+        let cost =
+            checked(p, &answer.unwrap_or_else(|l| panic!("{budget} instead of {:?}", l.cost)));
         assert!(cost.peak <= *budget);
         cost.added * 1000 / p.total()
     });

@@ -113,7 +113,8 @@ impl Varied {
                 }
                 all.push(Point { peak, cost: advance.cost + before[b].cost + behind[e].cost });
                 // Continue at the lesser of the next peaks.
-                let next = [before.get(b + 1).map(|p| p.peak), behind.get(e + 1).map(|p| p.peak + state)];
+                let next =
+                    [before.get(b + 1).map(|p| p.peak), behind.get(e + 1).map(|p| p.peak + state)];
                 match next {
                     [None, None] => break,
                     [Some(x), Some(y)] if x <= y => b += 1,
@@ -170,7 +171,11 @@ impl Varied {
                 let cut = from + n + 1;
                 let left = budget.checked_sub(self.links[cut].state)?;
                 let (before, behind) = (best(from, cut, budget)?, best(cut, to, left)?);
-                (advance.peak <= budget).then_some((advance.cost + before.cost + behind.cost, cut, left))
+                (advance.peak <= budget).then_some((
+                    advance.cost + before.cost + behind.cost,
+                    cut,
+                    left,
+                ))
             });
             let (_, cut, left) =
                 cuts.min().expect("a stretch with a point within the budget has a cut within it");
