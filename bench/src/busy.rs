@@ -133,7 +133,8 @@ impl Used {
             false => greatest.collect::<Vec<_>>().join(", "),
         };
         Err(Diagnostic::new(format!(
-            "the machine is busy: others use {cores:.2} cores, {MOST} are allowed ({of_whom}; load {load})"
+            "the machine is busy: others use {cores:.2} cores, {MOST} are allowed \
+             ({of_whom}; load {load})"
         ))
         .help("measure when it is idle, or with `--busy`, and the record says that it was not"))
     }

@@ -87,7 +87,8 @@ impl Asked {
         let name = if self.small { "a small GPT" } else { "GPT-2 124M" };
         writeln!(
             out,
-            "{name}, {:?}, {b}x{t}: compiled in {:.2} s; {:.3} ms a step, {:.0} tokens/s, {:.2} TFLOP/s; loss {first:.4} -> {last:.4}",
+            "{name}, {:?}, {b}x{t}: compiled in {:.2} s; {:.3} ms a step, {:.0} tokens/s, \
+             {:.2} TFLOP/s; loss {first:.4} -> {last:.4}",
             self.dtype,
             compiled.as_secs_f64(),
             seconds * 1e3,

@@ -41,7 +41,8 @@ impl Parity {
             if deviation.is_nan() || deviation > BOUND_OF_LOSSES {
                 let step = step + 1;
                 return Err(Diagnostic::new(format!(
-                    "the result is wrong: loss (or digest) {step} is {found}, another contender's {expected}"
+                    "the result is wrong: loss (or digest) {step} is {found}, another \
+                     contender's {expected}"
                 )));
             }
         }
@@ -86,7 +87,8 @@ impl Comparison {
         }
         if worst > bound {
             return Err(Diagnostic::new(format!(
-                "the result is wrong: it deviates by {worst:.3e} from a plain loop, {bound:.3e} is allowed"
+                "the result is wrong: it deviates by {worst:.3e} from a plain loop, \
+                 {bound:.3e} is allowed"
             ))
             .help("a wrong result is not timed; run `graphrun check` on the program"));
         }

@@ -89,8 +89,9 @@ pub fn svg(records: &[Record]) -> String {
     let (width, height) =
         (NAMES + AXIS + 4.0 * MARGIN, top + ROW * rows.len() as f64 + 2.0 * MARGIN);
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{width}\" height=\"{height}\" \
+         fill=\"white\"/>\n"
     );
     let colour = |name: &str| {
         let n = contenders.iter().position(|c| *c == name).unwrap_or(0);
@@ -111,7 +112,8 @@ pub fn svg(records: &[Record]) -> String {
         let shade = if power == 0 { "#888888" } else { "#dddddd" };
         _ = writeln!(
             text,
-            "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"{shade}\"/>",
+            "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" \
+             stroke=\"{shade}\"/>",
             top - ROW / 2.0
         );
         put(&mut text, x, bottom + ROW, "middle", &format!("{}×", f64::from(power).exp2()));
@@ -125,15 +127,17 @@ pub fn svg(records: &[Record]) -> String {
             let (from, to) = (y - 7.0, y + 7.0);
             _ = writeln!(
                 text,
-                "<line x1=\"{x:.1}\" y1=\"{from:.1}\" x2=\"{x:.1}\" y2=\"{to:.1}\" stroke=\"#888888\" stroke-width=\"3\"/>"
+                "<line x1=\"{x:.1}\" y1=\"{from:.1}\" x2=\"{x:.1}\" y2=\"{to:.1}\" \
+                 stroke=\"#888888\" stroke-width=\"3\"/>"
             );
         }
         for (name, values) in &row.marks {
             let ([low, x, high], colour) = (values.map(at), colour(name));
             _ = writeln!(
                 text,
-                "<line x1=\"{low:.1}\" y1=\"{y:.1}\" x2=\"{high:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-                 <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\" fill=\"{colour}\"/>"
+                "<line x1=\"{low:.1}\" y1=\"{y:.1}\" x2=\"{high:.1}\" y2=\"{y:.1}\" \
+                 stroke=\"{colour}\" stroke-width=\"2\"/><circle cx=\"{x:.1}\" cy=\"{y:.1}\" \
+                 r=\"5\" fill=\"{colour}\"/>"
             );
         }
     }

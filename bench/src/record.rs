@@ -159,7 +159,8 @@ impl Record {
         }
         let wrong = |e: serde_json::Error| {
             Diagnostic::new(format!("this is no record of measurements: {e}")).help(
-                "records are written by `wengert-bench gpu --json FILE` and `bench/peers/measure.py --json FILE`",
+                "records are written by `wengert-bench gpu --json FILE` and \
+                 `bench/peers/measure.py --json FILE`",
             )
         };
         // A later format may differ in all other fields.

@@ -46,7 +46,8 @@ pub fn differences(sources: &[Source]) -> Vec<String> {
             for (line, name) in functions(source, &public, is_reachable(source, &of_crate)) {
                 if !listed.contains(name.as_str()) {
                     found.push(format!(
-                        "{}:{line}: `{name}` takes or gives memory and is not on the list of {LIST}",
+                        "{}:{line}: `{name}` takes or gives memory and is not on \
+                         the list of {LIST}",
                         source.path
                     ));
                 }

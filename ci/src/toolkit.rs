@@ -57,8 +57,14 @@ impl Toolkit {
         if toolkit.tool("ptxas").is_file() {
             return Ok(toolkit);
         }
-        Err(Diagnostic::new(format!("`{}` is no CUDA toolkit: it has no `bin/ptxas`", root.display()))
-            .help("name a folder such as /usr/local/cuda, or leave the variable out: the toolkit is then installed from PyPI"))
+        Err(Diagnostic::new(format!(
+            "`{}` is no CUDA toolkit: it has no `bin/ptxas`",
+            root.display()
+        ))
+        .help(
+            "name a folder such as /usr/local/cuda, or leave the variable out: the toolkit is \
+             then installed from PyPI",
+        ))
     }
 
     /// The toolkit in `folder`, installed first if it is missing or has other versions. Safe to
@@ -91,7 +97,8 @@ impl Toolkit {
         run(make.args(["-m", "venv", "--clear"]).arg(&environment), &help)?;
         let mut install = Command::new(environment.join("bin/python"));
         let help = format!(
-            "the packages come from PyPI, so this needs the network once; or set {VARIABLE} to a CUDA toolkit"
+            "the packages come from PyPI, so this needs the network once; or set {VARIABLE} \
+             to a CUDA toolkit"
         );
         run(install.args(["-m", "pip", "install", "--quiet", "--no-input"]).args(PACKAGES), &help)?;
         let toolkit = Toolkit::in_environment(&environment)?;

@@ -28,7 +28,8 @@ fn spilling() -> String {
 
 #[test]
 fn a_good_kernel_passes_on_every_architecture() {
-    let body = ".shared .align 4 .b8 s[512];\n.reg .b32 %r<2>;\nmov.u32 %r0, s;\nst.shared.u32 [%r0], 1;\nbar.sync 0;";
+    let body = ".shared .align 4 .b8 s[512];\n.reg .b32 %r<2>;\nmov.u32 %r0, s;\n\
+                st.shared.u32 [%r0], 1;\nbar.sync 0;";
     let text =
         format!("// dynamic_shared tidy 1000\n{}", kernel("tidy", ".reqntid 64, 2, 1", body));
     let report = gated(&[Source::parse("one", text).unwrap()], "");

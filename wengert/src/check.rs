@@ -122,7 +122,8 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         )));
     }
     Ok(Finding::Bad(format!(
-        "⟨c, J·t⟩ is {left:e}, ⟨Jᵀ·c, t⟩ is {right:e}: reverse mode is not the transpose of forward mode"
+        "⟨c, J·t⟩ is {left:e}, ⟨Jᵀ·c, t⟩ is {right:e}: reverse mode is not the \
+         transpose of forward mode"
     )))
 }
 
@@ -162,8 +163,8 @@ fn differences(
     Ok((0..expected.len()).find(wrong).map(|i| {
         let count = (0..expected.len()).filter(wrong).count();
         format!(
-            "the derivative differs from differences in {count} of {} elements; element {i}: the derivative is {:e}, \
-             a difference is {:e}",
+            "the derivative differs from differences in {count} of {} elements; element {i}: \
+             the derivative is {:e}, a difference is {:e}",
             expected.len(),
             expected[i],
             nearest[i]

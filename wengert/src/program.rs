@@ -107,7 +107,8 @@ impl Program {
             _ => {
                 let message = format!("variable `{path}` is declared from a computed tensor");
                 return Err(declared(Diagnostic::new(message)).help(
-                    "declare it from `Tensor::variable` or a constant, and update it with what was computed",
+                    "declare it from `Tensor::variable` or a constant, and update it \
+                     with what was computed",
                 ));
             }
         };

@@ -196,8 +196,10 @@ impl Session {
         let key = random::key(seed, 0);
         let is_key = |role: InputRole| role == InputRole::Key;
         let init = program.get(INIT).map_err(|_| {
-            Diagnostic::new("the program has no variables, so there is nothing to initialize")
-                .help("variables are declared by `param` and `state` of a `wengert::Program`, or made by an `@init`")
+            Diagnostic::new("the program has no variables, so there is nothing to initialize").help(
+                "variables are declared by `param` and `state` of a `wengert::Program`, \
+                 or made by an `@init`",
+            )
         })?;
         let inputs = init.inputs.iter().filter(|input| is_key(input.role));
         let keys: Vec<(&str, &Literal)> = inputs.map(|input| (input.name.as_str(), &key)).collect();
@@ -255,14 +257,15 @@ impl Session {
                 _ => {
                     let (total, budget_text) = (Bytes(smallest.total), Bytes(budget));
                     let text = format!(
-                        "no plan of @{function} fits into the memory budget of {budget_text}: the smallest takes {total}"
+                        "no plan of @{function} fits into the memory budget of {budget_text}: \
+                         the smallest takes {total}"
                     );
                     (text, budget)
                 }
             };
             return Err(Diagnostic::of_device(text).help(format!(
-                "compile the function for less memory: `graphrun compile --memory-budget {enough}`; \
-                 `graphrun memory --frontier` says how little it can be"
+                "compile the function for less memory: `graphrun compile --memory-budget \
+                 {enough}`; `graphrun memory --frontier` says how little it can be"
             )));
         };
         tracing::info!(

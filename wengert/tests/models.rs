@@ -341,7 +341,8 @@ fn one_key_path_is_one_variable() {
     let text = message(&mut program, Mlp::new(&[5, 8, 3], Activation::Tanh));
     assert!(
         text.contains(
-            "@predict: variable `model.hidden.0.weight` has type f32[5,8], in an earlier function f32[5,7]"
+            "@predict: variable `model.hidden.0.weight` has type f32[5,8], \
+             in an earlier function f32[5,7]"
         ),
         "{text}"
     );

@@ -105,7 +105,8 @@ fn nests_of_gpt2_move_little_more_than_they_must() {
     let flops: u64 = kernels.kernels.iter().filter_map(|k| k.call()).map(|c| c.flops()).sum();
     let ratio = nests as f64 / least as f64;
     println!(
-        "{} kernels, {calls} calls, {pairs} of them with a nest; {flops:.3e} operations of calls; nests {:.1} GB, at least {:.1}: {ratio:.3}; beside products {:.1} GB",
+        "{} kernels, {calls} calls, {pairs} of them with a nest; {flops:.3e} operations of calls; \
+         nests {:.1} GB, at least {:.1}: {ratio:.3}; beside products {:.1} GB",
         kernels.kernels.len(),
         nests as f64 / 1e9,
         least as f64 / 1e9,

@@ -95,7 +95,8 @@ fn case(network: Convolutional) -> Case {
     let pixels = (extent * extent * channels) as u64;
     Case {
         id: format!(
-            "step convnet {extent}x{extent}x{channels} {first}-{second}-{width}-{classes} adam B{batch}"
+            "step convnet {extent}x{extent}x{channels} {first}-{second}-{width}-{classes} \
+             adam B{batch}"
         ),
         group: "steps".into(),
         dtype: Float::F32,

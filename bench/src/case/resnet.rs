@@ -113,7 +113,8 @@ fn case(network: ResNet) -> Case {
     let stages = blocks.map(|n| n.to_string()).join("-");
     Case {
         id: format!(
-            "step resnet {extent}x{extent}x{channels} C{width} {stages} K{classes} momentum B{batch}"
+            "step resnet {extent}x{extent}x{channels} C{width} {stages} K{classes} \
+             momentum B{batch}"
         ),
         group: GROUP_OF_MEMORY.into(),
         dtype: Float::F32,

@@ -348,7 +348,8 @@ mod tests {
         let script = |caches: bool| {
             let told = told(caches);
             shell(&format!(
-                "echo '{{\"stepped\": 2.4}}'; if [ -e $3/kept ]; then echo '{}'; else echo '{told}'; fi; touch $3/kept",
+                "echo '{{\"stepped\": 2.4}}'; if [ -e $3/kept ]; then echo '{}'; else echo \
+                 '{told}'; fi; touch $3/kept",
                 told.replace("0.5", "0.25")
             ))
         };

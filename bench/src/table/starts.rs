@@ -107,7 +107,8 @@ pub(super) fn markdown(records: &[Record]) -> String {
     for (start, arena, bound) in planned {
         _ = writeln!(
             text,
-            "\n{}, {}: state {}, arena {}, bound {} (arena / bound {:.3}), peak less state {:.3} of the bound.",
+            "\n{}, {}: state {}, arena {}, bound {} (arena / bound {:.3}), peak less state \
+             {:.3} of the bound.",
             start.contender,
             start.case,
             gigabytes(start.state_bytes as f64),
@@ -160,7 +161,8 @@ mod tests {
 | C9 compiling | step gpt | cold |  | 500 ms | 3.00 s |  | 6.00 |
 | C9 compiling | step gpt | warm |  | 500 ms | 1.25 s |  | 2.50 |
 
-wengert, step gpt: state 1.05 GB, arena 0.1153 GB, bound 0.1049 GB (arena / bound 1.100), peak less state 2.000 of the bound.
+wengert, step gpt: state 1.05 GB, arena 0.1153 GB, bound 0.1049 GB (arena / bound 1.100), \
+    peak less state 2.000 of the bound.
 ";
         assert_eq!(markdown(&[record]), expected);
     }

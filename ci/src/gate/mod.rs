@@ -339,7 +339,8 @@ impl Report {
             }
             if measure.occupancy.is_none() {
                 self.failures.push(format!(
-                    "{at}: a block does not fit: {} threads of {} registers, {} bytes of shared memory",
+                    "{at}: a block does not fit: {} threads of {} registers, \
+                     {} bytes of shared memory",
                     threads.unwrap_or(256),
                     measure.registers,
                     measure.shared

@@ -110,7 +110,8 @@ ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'k2' for 'sm_80'
 ptxas info    : Function properties for k2
     160 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 40 registers, used 0 barriers, 168 bytes cumulative stack size, 360 bytes cmem[0]
+ptxas info    : Used 40 registers, used 0 barriers, 168 bytes cumulative stack size, \
+    360 bytes cmem[0]
 ptxas info    : Compile time = 9.879 ms
 ptxas info    : Function properties for f
     0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
@@ -143,7 +144,8 @@ ptxas info    : Used 32 registers, used 1 barriers, 1200 bytes smem, 360 bytes c
 
     #[test]
     fn kernels_and_their_blocks_are_found_in_the_text() {
-        let text = "// .entry no(\n.visible .entry a(\n.param .u64 p\n)\n.reqntid 128, 1, 1\n{\n}\n.entry b()\n.maxntid 16, 4 {\n}\n.entry c {";
+        let text = "// .entry no(\n.visible .entry a(\n.param .u64 p\n)\n.reqntid 128, 1, 1\n{\n}\n\
+                    .entry b()\n.maxntid 16, 4 {\n}\n.entry c {";
         assert_eq!(entries(text), ["a", "b", "c"]);
         assert_eq!(threads(text), BTreeMap::from([("a".into(), 128), ("b".into(), 64)]));
     }

@@ -41,7 +41,8 @@
     clippy::too_many_arguments,
     clippy::precedence,
     clippy::nonminimal_bool,
-    reason = "a lane is an index into many rows at once; an access is described by many things; bit masks bind as in C"
+    reason = "a lane is an index into many rows at once; an access is described by many things; \
+              bit masks bind as in C"
 )]
 
 mod decode;

@@ -72,7 +72,8 @@ macro_rules! table {
             }
 
             $(
-                #[doc = concat!("`", stringify!($f), "`; what the CUDA documentation demands of its arguments, the caller must keep.")]
+                #[doc = concat!("`", stringify!($f), "`; what the CUDA documentation demands of \
+                                                      its arguments, the caller must keep.")]
                 pub unsafe fn $f(&self, $($argument: $ty),*) -> $crate::driver::api::Code {
                     // SAFETY: the pointer is that function; the caller keeps its contract.
                     let code = unsafe { (self.$f)($($argument),*) };

@@ -126,45 +126,54 @@ const CUDA_ERROR_LAUNCH_FAILED: u32 = 719;
 fn mend(code: u32) -> Option<&'static str> {
     Some(match code {
         2 => {
-            "use a smaller batch or a memory budget, or end other programs on this GPU (`nvidia-smi` lists them)"
+            "use a smaller batch or a memory budget, or end other programs on this GPU \
+             (`nvidia-smi` lists them)"
         }
         3 => {
-            "the driver is not initialised or is shutting down; do not use the device from exit handlers"
+            "the driver is not initialised or is shutting down; do not use the device \
+             from exit handlers"
         }
         46 => {
-            "another process holds this GPU in exclusive mode; end it, or let the administrator change the compute mode"
+            "another process holds this GPU in exclusive mode; end it, or let the administrator \
+             change the compute mode"
         }
         100 => super::probe::NO_GPU,
         304 => {
-            "the driver's library does not reach its kernel module: check `nvidia-smi`, that the module `nvidia` is loaded, and that \
-             /dev/nvidia* is there and may be opened"
+            "the driver's library does not reach its kernel module: check `nvidia-smi`, that the \
+             module `nvidia` is loaded, and that /dev/nvidia* is there and may be opened"
         }
         101 => "`nvidia-smi -L` lists the devices; CUDA_VISIBLE_DEVICES hides and renumbers them",
         200 | 209 | 300 => {
-            "the program does not fit this GPU; compile it for this one. If it was, empty the driver's cache (CUDA_CACHE_PATH, else ~/.nv)"
+            "the program does not fit this GPU; compile it for this one. If it was, empty the \
+             driver's cache (CUDA_CACHE_PATH, else ~/.nv)"
         }
         218 => "this is a fault of the PTX emitter: please report it with the log above",
         221 => "libnvidia-ptxjitcompiler.so.1 is missing: install the NVIDIA driver completely",
         222 => "the PTX is newer than the driver: install a newer NVIDIA driver",
         701 => {
-            "the kernel needs more registers or shared memory than a block may have: please report it with the kernel's name"
+            "the kernel needs more registers or shared memory than a block may have: please report \
+             it with the kernel's name"
         }
         702 => {
-            "the GPU drives a display and its watchdog ended the kernel; use another GPU, or smaller extents"
+            "the GPU drives a display and its watchdog ended the kernel; use another GPU, \
+             or smaller extents"
         }
         802..=804 => {
-            "the driver's library and its kernel module do not fit: restart the machine after a driver update, or leave out the \
-             `cuda-compat` package"
+            "the driver's library and its kernel module do not fit: restart the machine after a \
+             driver update, or leave out the `cuda-compat` package"
         }
         900..=908 => {
-            "something was done during a capture that a CUDA graph cannot hold; run with capture off to go on"
+            "something was done during a capture that a CUDA graph cannot hold; \
+             run with capture off to go on"
         }
         999 => {
-            "the driver does not say; `dmesg` may (Xid messages); restarting the machine often helps"
+            "the driver does not say; `dmesg` may (Xid messages); restarting the \
+             machine often helps"
         }
         code if STICKY.contains(&code) => {
-            "a kernel launched before this call faulted; run with CUDA_LAUNCH_BLOCKING=1 (and capture off) to see which, or on \
-             `--device emulator` to see why. The context is lost: start again, from a checkpoint if there is one"
+            "a kernel launched before this call faulted; run with CUDA_LAUNCH_BLOCKING=1 (and \
+             capture off) to see which, or on `--device emulator` to see why. The context is lost: \
+             start again, from a checkpoint if there is one"
         }
         _ => return None,
     })
@@ -202,8 +211,8 @@ impl From<DeviceError> for Diagnostic {
                 size_text(total)
             ))
             .help(
-                "use a smaller batch, or `--memory-budget` to recompute instead of keeping, or end other programs on this GPU \
-                 (`nvidia-smi` lists them)",
+                "use a smaller batch, or `--memory-budget` to recompute instead of keeping, \
+                 or end other programs on this GPU (`nvidia-smi` lists them)",
             ),
             Cause::Refused { why, help } => {
                 Diagnostic::of_device(format!("{}: {why}", error.doing)).help(help)

@@ -416,7 +416,8 @@ pub(super) mod tests {
         let device = fake.device();
         let error = device.load_module("oops", sm(80)).err().unwrap();
         let text = error.to_string();
-        let says = "loading kernels for sm_80: cuModuleLoadDataEx failed with CUDA_ERROR_INVALID_PTX (218)";
+        let says = "loading kernels for sm_80: cuModuleLoadDataEx failed with \
+                    CUDA_ERROR_INVALID_PTX (218)";
         assert!(text.contains(says), "{text}");
         assert!(text.contains("Missing .version directive"), "{text}");
         for call in ["cuModuleLoadDataEx", "cuModuleGetFunction"] {

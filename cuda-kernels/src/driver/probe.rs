@@ -16,8 +16,9 @@ use std::sync::{Arc, OnceLock};
 use wengert_core::Diagnostic;
 
 /// Help for a driver that finds no GPU.
-pub(super) const NO_GPU: &str = "no GPU is visible: check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that a container was given its GPUs \
-                                 (`docker run --gpus all`); `--device cpu` and `--device emulator` need none";
+pub(super) const NO_GPU: &str = "no GPU is visible: check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and \
+                                 that a container was given its GPUs (`docker run --gpus all`); \
+                                 `--device cpu` and `--device emulator` need none";
 
 /// CUDA version that the driver must at least implement: 1000 · major + 10 · minor.
 pub const MINIMUM_DRIVER: u32 = 12_000;
@@ -157,14 +158,18 @@ fn no_driver(name: &str, why: Unusable) -> Missing {
     let (why, help) = match why {
         Unusable::Lacks(names) => (format!("{name} lacks {names}"), NEWER_DRIVER.into()),
         Unusable::Stub => (
-            format!("{name} is the CUDA toolkit's stub, which programs are linked with, and no driver"),
             format!(
-                "{INSTALL}. If it is installed, put its folder in front of the stub's in LD_LIBRARY_PATH"
+                "{name} is the CUDA toolkit's stub, which programs are linked with, and no driver"
+            ),
+            format!(
+                "{INSTALL}. If it is installed, put its folder in front of the stub's \
+                 in LD_LIBRARY_PATH"
             ),
         ),
         Unusable::Version(code) => (
             format!("{name} does not tell its version (cuDriverGetVersion gave {code})"),
-            "restart the machine after a driver update; if that does not help, reinstall the NVIDIA driver"
+            "restart the machine after a driver update; if that does not help, \
+             reinstall the NVIDIA driver"
                 .into(),
         ),
     };
@@ -194,8 +199,8 @@ fn usable(driver: &Driver) -> Result<bool> {
 }
 
 const DRIVER: &str = "the NVIDIA driver";
-const INSTALL: &str = "install the NVIDIA driver (`nvidia-smi` shows one that works); in a container, pass the GPUs in \
-                       (`docker run --gpus all`)";
+const INSTALL: &str = "install the NVIDIA driver (`nvidia-smi` shows one that works); \
+                       in a container, pass the GPUs in (`docker run --gpus all`)";
 const NEWER_DRIVER: &str = "install an NVIDIA driver of version 525 or later (CUDA 12.0)";
 
 fn new_enough(version: u32) -> Result<(), Missing> {

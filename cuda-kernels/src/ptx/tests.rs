@@ -90,7 +90,8 @@ $L2:
     setp.lt.s32 %p2, %r1, 8;
     @%p2 bra $L0;
 $L1:
-    { .param .b32 a0; st.param.b32 [a0], 0f3F000000; .param .b32 c0; call.uni (c0), f, (a0); ld.param.b32 %r4, [c0]; }
+    { .param .b32 a0; st.param.b32 [a0], 0f3F000000; .param .b32 c0; call.uni (c0), f, (a0); \
+        ld.param.b32 %r4, [c0]; }
     ret;
 }
 ";

@@ -250,7 +250,8 @@ const LONGER: &[&str] = &[
         %3: f64 = reduce(%1) prod tree(32)
       }
       phase { store %y[j], %2 store %z[j], %3 } }",
-    "nest @turn(in %x: bool[3,45,70], in %v: f16[45,70], out %y: bool[3,70,45], out %w: f16[3,70,45]) {
+    "nest @turn(in %x: bool[3,45,70], in %v: f16[45,70], out %y: bool[3,70,45], \
+        out %w: f16[3,70,45]) {
       parallel b: 3, j: 70, i: 45
       phase {
         %0: bool = load %x[b, i, j] %1: f16 = const 2.0
@@ -264,7 +265,8 @@ const LONGER: &[&str] = &[
         %0: f64 = load %x[i, j] %1: i64 = load %v[j, i] %2: f64 = convert %1 %3: f64 = add %0, %2
         store %y[j, i], %3
       } }",
-    "nest @scans(in %x: i32[2,3,100], in %v: f32[2,3,100], out %y: i32[2,3,100], out %w: f32[2,3,100]) {
+    "nest @scans(in %x: i32[2,3,100], in %v: f32[2,3,100], out %y: i32[2,3,100], \
+        out %w: f32[2,3,100]) {
       parallel i: 2
       phase k: 3, j: 100 {
         %0: i32 = load %x[i, k, j] %1: f32 = load %v[i, k, j]
@@ -273,7 +275,8 @@ const LONGER: &[&str] = &[
         store %y[i, k, j], %2
         store %w[i, k, j], %3
       } }",
-    "nest @chain(in %x: bf16[64,24], in %b: f32[24], in %m: u8[64,24], out %y: bf16[64,24], out %n: u8[64,24]) {
+    "nest @chain(in %x: bf16[64,24], in %b: f32[24], in %m: u8[64,24], out %y: bf16[64,24], \
+        out %n: u8[64,24]) {
       parallel i: 64, j: 24
       phase {
         %0: bf16 = load %x[i, j] %1: f32 = convert %0 %2: f32 = load %b[j] %3: f32 = add %1, %2

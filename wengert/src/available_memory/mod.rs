@@ -337,8 +337,9 @@ mod tests {
         let free = Available { bytes: 300 << 20, limit, promised: 1 << 20 };
         assert_eq!(
             refused(2 * GIB, "a tensor".into(), &free).to_string(),
-            "there is no memory for a tensor, which takes 2.00 GiB: 300.00 MiB of the 400.00 MiB that the control \
-             group `/sys/fs/cgroup/job` may have are free beside 1.00 MiB for inputs and functions that have not run yet"
+            "there is no memory for a tensor, which takes 2.00 GiB: 300.00 MiB of the 400.00 MiB \
+             that the control group `/sys/fs/cgroup/job` may have are free beside 1.00 MiB for \
+             inputs and functions that have not run yet"
         );
         assert!(check(u64::MAX, || "everything".into()).is_err() || available().is_none());
         let mut vector: Vec<u64> = Vec::new();

@@ -45,7 +45,8 @@ pub(super) fn exceeded(path: &Path, compressed: u64, most: u64) -> Diagnostic {
         Bytes(most)
     ))
     .help(
-        "if you trust the file, raise the limit: `--max-decompressed 16GiB` (in Rust, `InflateLimit::bytes`)",
+        "if you trust the file, raise the limit: `--max-decompressed 16GiB` (in Rust, \
+         `InflateLimit::bytes`)",
     )
 }
 

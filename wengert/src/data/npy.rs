@@ -208,7 +208,8 @@ fn dtype_of(kind: &str) -> Result<(DType, bool)> {
             let help = match name {
                 "i2" | "u2" => "convert it to 32-bit integers, e.g. `a.astype('int32')`",
                 "V2" => {
-                    "bfloat16 has no npy type: use a .safetensors file, or convert to float32 (exact)"
+                    "bfloat16 has no npy type: use a .safetensors file, \
+                     or convert to float32 (exact)"
                 }
                 _ => "bool, u1, i1, i4, i8, u4, u8, f2, f4 and f8 are read",
             };

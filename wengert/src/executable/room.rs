@@ -233,7 +233,8 @@ fn advice(
     }
     match recompile.least(target) {
         Ok(least) => format!(
-            "no memory budget would do: with the least, {least} bytes ({}), it does not fit either; bind smaller dimensions",
+            "no memory budget would do: with the least, {least} bytes ({}), it does not fit \
+             either; bind smaller dimensions",
             Bytes(least)
         ),
         Err(_) => "no memory budget would do: bind smaller dimensions".into(),

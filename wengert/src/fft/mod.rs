@@ -150,10 +150,13 @@ fn extent(parts: &[&Tensor], axis: usize) -> Result<usize> {
     };
     match extent.as_constant().map(usize::try_from) {
         Some(Ok(extent)) if extent > 0 => Ok(extent),
-        Some(_) => Err(Diagnostic::new(format!("a Fourier transform of no elements: {}", first.ty()))
-            .help("the axis has at least one element")),
+        Some(_) => {
+            Err(Diagnostic::new(format!("a Fourier transform of no elements: {}", first.ty()))
+                .help("the axis has at least one element"))
+        }
         None => Err(Diagnostic::new(format!("a Fourier transform of {extent} elements")).help(
-            "the length decides on the steps, so it has to be a number; other dimensions may be variables",
+            "the length decides on the steps, so it has to be a number; other dimensions \
+             may be variables",
         )),
     }
 }

@@ -142,7 +142,8 @@ fn go_together(plans: &[Plan]) -> Result<()> {
         let [first, second] = [0, 1].map(|n| Account::sizes(&pair[n]).total());
         if first <= second {
             return Err(Diagnostic::new(format!(
-                "each plan of a file takes less memory than the one before: {second} bytes follow {first}"
+                "each plan of a file takes less memory than the one before: \
+                 {second} bytes follow {first}"
             )));
         }
     }

@@ -126,7 +126,8 @@ fn copy<B: VectorSpace>(value: &B) -> B {
 fn ten_times_the_elements<B: VectorSpace>(b: &B) -> Result<Dim, Diagnostic> {
     let unknown = || {
         Diagnostic::new(
-            "the number of elements of the right-hand side is not linear in the dimension variables",
+            "the number of elements of the right-hand side is not linear in the \
+             dimension variables",
         )
         .help("say how many steps are taken at most by the field `max_steps`")
     };

@@ -24,7 +24,8 @@ pub(super) fn matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
         None => "a matrix has two axes, after those of a batch",
         Some(leading) if known(leading) => return Ok(leading),
         Some(_) => {
-            "rows and columns are numbers when the graph is built; a batch may have a variable extent"
+            "rows and columns are numbers when the graph is built; a batch may have \
+             a variable extent"
         }
     };
     Err(Tensor::fail_of(&[a], Diagnostic::new(format!("{name} of {}", a.ty())).help(help)))

@@ -26,9 +26,11 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
     }
     let (vector, fits) = (b.rank() == leading + 1, [leading + 1, leading + 2].contains(&b.rank()));
     if !fits || b.dtype() != a.dtype() || b.shape()[..=leading] != a.shape()[..=leading] {
-        let error = Diagnostic::new(format!("solve: a has type {}, b has type {}", a.ty(), b.ty())).help(
-            "b has the dtype and the leading axes of a, then as many rows as a, and columns unless it is a vector",
-        );
+        let error = Diagnostic::new(format!("solve: a has type {}, b has type {}", a.ty(), b.ty()))
+            .help(
+                "b has the dtype and the leading axes of a, then as many rows as a, and columns \
+                 unless it is a vector",
+            );
         return Tensor::fail_of(&[a, b], error);
     }
     located("solve", || {

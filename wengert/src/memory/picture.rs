@@ -26,7 +26,8 @@ pub fn picture(problem: &Problem, solution: &Solution, names: &[String]) -> Stri
 pub(super) fn begin(to: &mut String, [width, height]: [f64; 2], margin: f64) -> fmt::Result {
     writeln!(
         to,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"13\">",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" \
+         font-family=\"sans-serif\" font-size=\"13\">",
         width + 2.0 * margin,
         height + 2.0 * margin
     )?;
@@ -49,8 +50,9 @@ fn draw(to: &mut String, problem: &Problem, solution: &Solution, names: &[String
         let hue = (n as f64 * 137.508) % 360.0;
         writeln!(
             to,
-            "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"hsl({hue:.0},55%,72%)\" \
-             stroke=\"#444444\" stroke-width=\"0.3\"><title>{}: bytes {} to {}, moments {} to {}</title></rect>",
+            "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{:.2}\" height=\"{:.2}\" \
+             fill=\"hsl({hue:.0},55%,72%)\" stroke=\"#444444\" stroke-width=\"0.3\"><title>{}: \
+             bytes {} to {}, moments {} to {}</title></rect>",
             right - left,
             bottom - top,
             escaped(&names[n]),

@@ -98,7 +98,10 @@ impl Rows {
         let mismatch = || {
             let (hidden, weight, labels) = (hidden.ty(), weight.ty(), labels.ty());
             Diagnostic::new(format!("rows have type {hidden}, weights {weight}, labels {labels}"))
-                .help("rows are […, C] and weights [V, C] of one float dtype, labels […] of an integer dtype")
+                .help(
+                    "rows are […, C] and weights [V, C] of one float dtype, labels […] \
+                     of an integer dtype",
+                )
         };
         let (Some((width, rows)), [_, columns]) = (hidden.shape().split_last(), weight.shape())
         else {

@@ -88,8 +88,11 @@ impl<'a> DataChecks<'a> {
                 }
             };
             fault(current.shape(), first(&current, outside), &what).map_err(|error| {
-                let help = "mend the data or the program; `--allow-out-of-range` trains on them as they are";
-                error.at(bound.location.clone(), format!("used by {} here", bound.indexed)).help(help)
+                let help = "mend the data or the program; `--allow-out-of-range` trains \
+                            on them as they are";
+                error
+                    .at(bound.location.clone(), format!("used by {} here", bound.indexed))
+                    .help(help)
             })?;
         }
         Ok(current)

@@ -53,7 +53,10 @@ pub(super) fn initialize(
         }
     } else if let Some(error) = differences.error(&source) {
         return Err(error
-            .help("`--partial` trains all the same, without the unknown names; missing variables begin as `init` makes them")
+            .help(
+                "`--partial` trains all the same, without the unknown names; missing variables \
+                 begin as `init` makes them",
+            )
             .into());
     }
     for (name, value) in weights.iter().filter(|(name, _)| variables.contains_key(*name)) {

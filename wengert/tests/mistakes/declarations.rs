@@ -70,7 +70,8 @@ fn a_dimension_variable_named_like_a_dtype() {
         "
         @f: input `x`: `f32` is no name for a dimension variable
           --> {here}: declared here
-          help: use letters, digits and `_`; names of dtypes, `true`, `false`, `inf` and `nan` are taken
+          help: use letters, digits and `_`; names of dtypes, `true`, `false`, \
+              `inf` and `nan` are taken
         ",
     );
 }
@@ -213,7 +214,8 @@ fn a_parameter_made_of_a_computed_tensor() {
         "
         @f: variable `w` is declared from a computed tensor
           --> {here}: declared here
-          help: declare it from `Tensor::variable` or a constant, and update it with what was computed
+          help: declare it from `Tensor::variable` or a constant, and update it \
+              with what was computed
         ",
     );
 }

@@ -16,7 +16,8 @@ fn the_gradient_of_what_is_no_scalar() {
             f.output("dx", dx);
         }),
         "
-        @f: grad needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()` or use `jacrev`
+        @f: grad needs a scalar output; the closure's has shape f32[3]. Reduce it with \
+            `.sum()` or use `jacrev`
           --> {output}: the output is made here
           --> {grad}: differentiated here
         ",
@@ -183,10 +184,13 @@ fn the_gradient_through_a_loop_without_a_bound() {
             f.output("dx", dx);
         }),
         "
-        @f: reverse mode through a `while` loop without a bound would have to remember any number of steps
+        @f: reverse mode through a `while` loop without a bound would have to remember \
+            any number of steps
           --> {loop}: the loop is here
           --> {grad}: differentiated here
-          help: give it a bound by `while_at_most`, or checkpoints by `while_checkpointed`; or write it as a `scan` or `fori`, whose number of steps is known; or use forward mode (`jvp`, `jacfwd`)
+          help: give it a bound by `while_at_most`, or checkpoints by `while_checkpointed`; \
+              or write it as a `scan` or `fori`, whose number of steps is known; or use forward \
+              mode (`jvp`, `jacfwd`)
         ",
     );
 }

@@ -99,7 +99,8 @@ fn a_slice_of_an_axis_of_unknown_extent() {
         @f: slice: 0..2 does not lie within axis 0 of f32[B]
           --> {here}: slice
           --> {x}: an operand, f32[B], is made here
-          help: bounds hold for every value from 1 on that a dimension variable may have; if they do not, give the axis a number
+          help: bounds hold for every value from 1 on that a dimension variable may have; \
+              if they do not, give the axis a number
         ",
     );
 }

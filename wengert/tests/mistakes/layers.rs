@@ -33,7 +33,8 @@ fn a_convolution_of_another_number_of_channels() {
             f.output("y", layer.call(&x)); //~ here
         }),
         "
-        @f: conv_general_dilated: 1 input features in 1 groups, and a filter of type f32[3,3,3,16] for 3
+        @f: conv_general_dilated: 1 input features in 1 groups, and a filter of type \
+            f32[3,3,3,16] for 3
           --> {here}: conv_general_dilated
           --> {x}: an operand, f32[B,8,8,1], is made here
           --> {layer}: an operand, f32[3,3,3,16], is made here
@@ -176,11 +177,13 @@ fn attention_of_keys_of_another_width() {
             f.output("y", dot_product_attention(&q, &k, &k, Mask::None, None)); //~ here
         }),
         "
-        @f: dot_product_attention: queries have type f32[B,T,2,8], keys f32[B,S,2,4], values f32[B,S,2,4]
+        @f: dot_product_attention: queries have type f32[B,T,2,8], keys f32[B,S,2,4], \
+            values f32[B,S,2,4]
           --> {here}: dot_product_attention
           --> {q}: an operand, f32[B,T,2,8], is made here
           --> {k}: an operand, f32[B,S,2,4], is made here
-          help: queries are [batch, positions, heads, width], keys and values alike; or all in one [batch, positions, 3, heads, width]
+          help: queries are [batch, positions, heads, width], keys and values alike; or all in one \
+              [batch, positions, 3, heads, width]
         ",
     );
 }
@@ -322,7 +325,8 @@ fn a_right_hand_side_of_another_number_of_rows() {
           --> {here}
           --> {a}: an operand, f32[3,3], is made here
           --> {b}: an operand, f32[4], is made here
-          help: b has the dtype and the leading axes of a, then as many rows as a, and columns unless it is a vector
+          help: b has the dtype and the leading axes of a, then as many rows as a, and columns \
+              unless it is a vector
         ",
     );
 }
@@ -338,7 +342,8 @@ fn a_transform_of_unknown_length() {
         "
         @f: a Fourier transform of T elements
           --> {here}: the transform is here
-          help: the length decides on the steps, so it has to be a number; other dimensions may be variables
+          help: the length decides on the steps, so it has to be a number; \
+              other dimensions may be variables
         ",
     );
 }

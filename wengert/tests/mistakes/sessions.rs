@@ -94,7 +94,8 @@ fn variables_without_values() {
         "
         @predict: variable `layer.weight` has no value
           --> {here}: run here
-          help: run the program's `init` function, or load a weights file; no variable has a value yet
+          help: run the program's `init` function, or load a weights file; \
+              no variable has a value yet
         ",
     );
 }
@@ -189,11 +190,15 @@ fn a_variable_of_another_type() {
 fn a_variable_that_is_not_there() {
     let (session, _) = compiled(true);
     let error = session.variable("layer.wieght").unwrap_err(); //~ here
-    says(error.to_string(), "
+    says(
+        error.to_string(),
+        "
         variable `layer.wieght` has no value
           --> {here}: asked for here
-          help: run the program's `init` function, or load a weights file; variables with a value are `layer.bias`, `layer.weight`
-        ");
+          help: run the program's `init` function, or load a weights file; variables with a value \
+              are `layer.bias`, `layer.weight`
+        ",
+    );
 }
 
 #[test]
@@ -240,7 +245,8 @@ fn a_program_without_variables() {
         "
         the program has no variables, so there is nothing to initialize
           --> {here}: initialized here
-          help: variables are declared by `param` and `state` of a `wengert::Program`, or made by an `@init`
+          help: variables are declared by `param` and `state` of a `wengert::Program`, \
+              or made by an `@init`
         ",
     );
 }

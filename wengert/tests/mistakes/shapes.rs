@@ -101,10 +101,12 @@ fn a_reshape_of_unlike_variables() {
             f.output("y", x.reshape(["B", "H"])); //~ here
         }),
         "
-        @f: reshape: f32[B,T] and f32[B,H] do not have the same number of elements whatever their variables are
+        @f: reshape: f32[B,T] and f32[B,H] do not have the same number of elements whatever \
+            their variables are
           --> {here}: reshape
           --> {x}: an operand, f32[B,T], is made here
-          help: a reshape keeps the number of elements; products of several variables are not compared
+          help: a reshape keeps the number of elements; products of several variables \
+              are not compared
         ",
     );
 }
@@ -228,7 +230,8 @@ fn flattening_axes_of_several_variables() {
             f.output("y", x.flatten(1)); //~ here
         }),
         "
-        @f: flatten: the product of the axes from 1 on of f32[2,B,T] is not linear in the dimension variables
+        @f: flatten: the product of the axes from 1 on of f32[2,B,T] is not linear in \
+            the dimension variables
           --> {here}
           --> {x}: an operand, f32[2,B,T], is made here
           help: give numbers instead of all variables but one

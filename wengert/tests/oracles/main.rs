@@ -303,7 +303,8 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
     (
         "abs",
         "d",
-        "0 at 0, the middle of the slopes on both sides, where JAX takes the right one; a NaN remains one",
+        "0 at 0, the middle of the slopes on both sides, where JAX takes the right one; \
+         a NaN remains one",
     ),
     (
         "digamma",

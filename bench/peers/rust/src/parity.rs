@@ -46,7 +46,8 @@ impl Parity {
         ensure!(compared > 0, "the result was compared with nothing");
         ensure!(
             worst <= bound,
-            "the result is wrong: it deviates by {worst:.3e} from a computation in f64, {bound:.3e} is allowed"
+            "the result is wrong: it deviates by {worst:.3e} from a computation in f64, \
+             {bound:.3e} is allowed"
         );
         Ok(Parity { compared, worst, bound, losses: None })
     }

@@ -250,8 +250,9 @@ mod tests {
 
     #[test]
     fn requests_are_answered() {
-        let requests = "{\"prepare\": \"empty\"}\n{\"time\": \"empty\", \"runs\": 3}\n{\"release\": \"empty\"}\n\
-            {\"time\": \"empty\", \"runs\": 3}\n{\"prepare\": \"nothing\"}\nnonsense\n";
+        let requests = "{\"prepare\": \"empty\"}\n{\"time\": \"empty\", \"runs\": 3}\n\
+                        {\"release\": \"empty\"}\n{\"time\": \"empty\", \"runs\": 3}\n\
+                        {\"prepare\": \"nothing\"}\nnonsense\n";
         let mut answers = Vec::new();
         serve(&Scripted, &catalogue(), &mut requests.as_bytes(), &mut answers).unwrap();
         let lines: Vec<&str> = std::str::from_utf8(&answers).unwrap().lines().collect();

@@ -222,7 +222,8 @@ impl<'a> Builder<'a> {
             || self.registers.len() + callee.registers.len() > MOST_REGISTERS
         {
             let message = format!(
-                "the kernel has more than {MOST_CALLS} calls or {MOST_REGISTERS} registers after inlining"
+                "the kernel has more than {MOST_CALLS} calls or {MOST_REGISTERS} \
+                 registers after inlining"
             );
             return self.error(i, message);
         }

@@ -107,7 +107,8 @@ impl Warp {
         let line = machine.program.code.get(before.pc() as usize).map_or(0, |i| i.line);
         let name = |writes: bool| if writes { "write" } else { "read" };
         fault.message = format!(
-            "a {} and an earlier {} of another thread touch the same bytes, and nothing orders them",
+            "a {} and an earlier {} of another thread touch the same bytes, \
+             and nothing orders them",
             name(writes),
             name(wrote)
         );
@@ -316,9 +317,9 @@ impl Warp {
             let state = &common.shared.state[range.clone()];
             if state.iter().any(|&byte| byte != WRITTEN) {
                 if state.iter().any(|&byte| byte & IN_FLIGHT != 0) {
-                    let message =
-                        "an asynchronous copy is still to write these bytes, and has not been waited for"
-                            .to_owned();
+                    let message = "an asynchronous copy is still to write these bytes, \
+                                   and has not been waited for"
+                        .to_owned();
                     let kind = FaultKind::AsyncCopyNotAwaited;
                     return Err(self.fault_at(machine, common, kind, message, pc, lane, address));
                 }

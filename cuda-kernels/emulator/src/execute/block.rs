@@ -226,8 +226,9 @@ impl Block {
                     State::WarpSync(members) => {
                         let missing = members & !mask;
                         let message = format!(
-                            "lanes {missing:#010x} are named by the mask and never come to this instruction (the mask is \
-                             {members:#010x}, lanes {mask:#010x} are there)"
+                            "lanes {missing:#010x} are named by the mask and never come \
+                             to this instruction (the mask is {members:#010x}, \
+                             lanes {mask:#010x} are there)"
                         );
                         return warp.fault(
                             machine,
@@ -240,7 +241,8 @@ impl Block {
                     }
                     State::Gathering => {
                         let message = format!(
-                            "only lanes {mask:#010x} of the warp's {:#010x} come to this barrier together",
+                            "only lanes {mask:#010x} of the warp's {:#010x} come to \
+                             this barrier together",
                             warp.live
                         );
                         return warp.fault(
@@ -262,7 +264,8 @@ impl Block {
                 let id = machine.constant_input(pc, 0).map_or(0, |id| id as usize % 16);
                 let threads: u32 = common.barriers.iter().map(|b| b.threads).sum();
                 let message = format!(
-                    "threads wait at barrier {id} for others that never come ({threads} of {} wait at barriers)",
+                    "threads wait at barrier {id} for others that never come ({threads} \
+                     of {} wait at barriers)",
                     common.live
                 );
                 warp.fault(machine, common, FaultKind::DivergentBarrier, message, pc, mask)
@@ -381,7 +384,8 @@ impl Warp {
             return wrong(
                 self,
                 format!(
-                    "barrier {id} waits for {wanted} threads here and for {before} elsewhere (0: all)"
+                    "barrier {id} waits for {wanted} threads here and for {before} \
+                     elsewhere (0: all)"
                 ),
             );
         }

@@ -50,7 +50,8 @@ impl Warp {
             let cut = members[lane] & mask & !active;
             if cut != 0 {
                 let message = format!(
-                    "the mask {:#010x} names lanes {cut:#010x}, which the instruction's guard keeps away",
+                    "the mask {:#010x} names lanes {cut:#010x}, which the instruction's \
+                     guard keeps away",
                     members[lane]
                 );
                 return inactive(self, message, 1 << lane);

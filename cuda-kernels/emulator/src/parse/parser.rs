@@ -307,7 +307,8 @@ impl<'a> Parser<'a> {
                 _ => match Type::named(word) {
                     Some(ty) if ty.bits() >= 8 => return Ok((align, (ty, vector))),
                     _ => {
-                        return self.error(format!("a variable of type `.{word}` is not supported"));
+                        return self
+                            .error(format!("a variable of type `.{word}` is not supported"));
                     }
                 },
             }

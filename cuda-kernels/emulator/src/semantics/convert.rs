@@ -329,19 +329,36 @@ mod tests {
             let even = Rounding::NearestEven;
             let (single, double) = (bits as u32, bits);
             let f = f32::from_bits(single);
-            prop_assert_eq!(convert(Kind::Float(F32), Kind::Signed(64), even, bits) as u32, (bits as i64 as f32).to_bits());
-            prop_assert_eq!(convert(Kind::Float(F32), Kind::Unsigned(64), even, bits) as u32, (bits as f32).to_bits());
-            prop_assert_eq!(convert(Kind::Float(F64), Kind::Unsigned(64), even, bits), (bits as f64).to_bits());
+            prop_assert_eq!(
+                convert(Kind::Float(F32), Kind::Signed(64), even, bits) as u32,
+                (bits as i64 as f32).to_bits()
+            );
+            prop_assert_eq!(
+                convert(Kind::Float(F32), Kind::Unsigned(64), even, bits) as u32,
+                (bits as f32).to_bits()
+            );
+            prop_assert_eq!(
+                convert(Kind::Float(F64), Kind::Unsigned(64), even, bits),
+                (bits as f64).to_bits()
+            );
             if !f.is_nan() {
-                let integer = convert(Kind::Signed(32), Kind::Float(F32), Rounding::Zero, single.into());
+                let integer =
+                    convert(Kind::Signed(32), Kind::Float(F32), Rounding::Zero, single.into());
                 prop_assert_eq!(integer as i32, f as i32);
-                let integer = convert(Kind::Unsigned(64), Kind::Float(F32), Rounding::Zero, single.into());
+                let integer =
+                    convert(Kind::Unsigned(64), Kind::Float(F32), Rounding::Zero, single.into());
                 prop_assert_eq!(integer, f as u64);
             }
             let d = f64::from_bits(double);
             if !d.is_nan() {
-                prop_assert_eq!(convert(Kind::Float(F32), Kind::Float(F64), even, double) as u32, (d as f32).to_bits());
-                prop_assert_eq!(convert(Kind::Signed(64), Kind::Float(F64), Rounding::Zero, double), d as i64 as u64);
+                prop_assert_eq!(
+                    convert(Kind::Float(F32), Kind::Float(F64), even, double) as u32,
+                    (d as f32).to_bits()
+                );
+                prop_assert_eq!(
+                    convert(Kind::Signed(64), Kind::Float(F64), Rounding::Zero, double),
+                    d as i64 as u64
+                );
             }
         }
     }

@@ -398,7 +398,10 @@ mod tests {
             same64(F64.pack(x.root(), even), p.sqrt());
             same64(F64.pack(x.times(y).plus(z, even), even), p.mul_add(q, r));
             let near = f64::from_bits((p * q).to_bits() ^ (1 << 63) ^ (c & 3));
-            same64(F64.pack(x.times(y).plus(F64.unpack(near.to_bits()), even), even), p.mul_add(q, near));
+            same64(
+                F64.pack(x.times(y).plus(F64.unpack(near.to_bits()), even), even),
+                p.mul_add(q, near),
+            );
         }
 
         #[test]
@@ -410,7 +413,10 @@ mod tests {
             let at = |rounding| f64::from(f32::from_bits(F32.pack(product, rounding) as u32));
             prop_assert!(at(Rounding::Down) <= exact && exact <= at(Rounding::Up));
             prop_assert!(at(Rounding::Zero).abs() <= exact.abs());
-            prop_assert_eq!(at(Rounding::Zero), if exact < 0.0 { at(Rounding::Up) } else { at(Rounding::Down) });
+            prop_assert_eq!(
+                at(Rounding::Zero),
+                if exact < 0.0 { at(Rounding::Up) } else { at(Rounding::Down) }
+            );
         }
     }
 }

@@ -374,18 +374,37 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20000))]
         #[test]
         fn the_fast_forms_are_the_exact_ones(a: u32, b: u32, c: u32, near: bool) {
-            let c = if near { ((f32::from_bits(a) * f32::from_bits(b)).to_bits() ^ 0x8000_0000) ^ (c & 7) } else { c };
+            let c = if near {
+                ((f32::from_bits(a) * f32::from_bits(b)).to_bits() ^ 0x8000_0000) ^ (c & 7)
+            } else {
+                c
+            };
             let exact = |operation, format| Float::new(operation, format);
             let fma = exact(Operation::FusedMultiplyAdd, F32);
             prop_assert_eq!(u64::from(fma32(a, b, c)), fma.evaluate(a.into(), b.into(), c.into()));
             let (a, b, c) = (a & 0xffff, b & 0xffff, c >> 13 & 0xffff);
             let [x, y, z] = [a, b, c].map(u64::from);
             prop_assert_eq!(u64::from(add16(a, b)), exact(Operation::Add, F16).evaluate(x, y, 0));
-            prop_assert_eq!(u64::from(mul16(a, b)), exact(Operation::Multiply, F16).evaluate(x, y, 0));
-            prop_assert_eq!(u64::from(fma16(a, b, c)), exact(Operation::FusedMultiplyAdd, F16).evaluate(x, y, z));
-            prop_assert_eq!(u64::from(add_brain(a, b)), exact(Operation::Add, BF16).evaluate(x, y, 0));
-            prop_assert_eq!(u64::from(mul_brain(a, b)), exact(Operation::Multiply, BF16).evaluate(x, y, 0));
-            prop_assert_eq!(u64::from(fma_brain(a, b, c)), exact(Operation::FusedMultiplyAdd, BF16).evaluate(x, y, z));
+            prop_assert_eq!(
+                u64::from(mul16(a, b)),
+                exact(Operation::Multiply, F16).evaluate(x, y, 0)
+            );
+            prop_assert_eq!(
+                u64::from(fma16(a, b, c)),
+                exact(Operation::FusedMultiplyAdd, F16).evaluate(x, y, z)
+            );
+            prop_assert_eq!(
+                u64::from(add_brain(a, b)),
+                exact(Operation::Add, BF16).evaluate(x, y, 0)
+            );
+            prop_assert_eq!(
+                u64::from(mul_brain(a, b)),
+                exact(Operation::Multiply, BF16).evaluate(x, y, 0)
+            );
+            prop_assert_eq!(
+                u64::from(fma_brain(a, b, c)),
+                exact(Operation::FusedMultiplyAdd, BF16).evaluate(x, y, z)
+            );
         }
     }
 }

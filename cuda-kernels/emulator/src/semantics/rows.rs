@@ -541,7 +541,15 @@ mod tests {
                         let operands = [a, b, c].map(|x| cut(x, ty.bits()));
                         let scalar = Float { flush, ..Float::new(operation, format) };
                         let exact = scalar.evaluate(operands[0], operands[1], operands[2]);
-                        prop_assert_eq!(apply(rows, operands), exact, "{} {:?} {} {:x?}", name, ty, flush, operands);
+                        prop_assert_eq!(
+                            apply(rows, operands),
+                            exact,
+                            "{} {:?} {} {:x?}",
+                            name,
+                            ty,
+                            flush,
+                            operands
+                        );
                     }
                 }
             }
@@ -562,12 +570,27 @@ mod tests {
                     let bits = cut(a, from.bits());
                     let width = to.bits().max(16);
                     if let Some(rows) = convert(to, from) {
-                        prop_assert_eq!(apply(rows, [bits; 3]), cut(plain.evaluate(bits), width), "{:?} {:?} {:x}", to, from, bits);
+                        prop_assert_eq!(
+                            apply(rows, [bits; 3]),
+                            cut(plain.evaluate(bits), width),
+                            "{:?} {:?} {:x}",
+                            to,
+                            from,
+                            bits
+                        );
                     }
                     for (name, rounding) in roundings {
                         if let Some(rows) = whole(to, from, name) {
                             let scalar = Conversion { rounding, whole: true, ..plain };
-                            prop_assert_eq!(apply(rows, [bits; 3]), cut(scalar.evaluate(bits), width), "{} {:?} {:?} {:x}", name, to, from, bits);
+                            prop_assert_eq!(
+                                apply(rows, [bits; 3]),
+                                cut(scalar.evaluate(bits), width),
+                                "{} {:?} {:?} {:x}",
+                                name,
+                                to,
+                                from,
+                                bits
+                            );
                         }
                     }
                 }
@@ -576,15 +599,31 @@ mod tests {
 
         #[test]
         fn comparisons_are_the_scalar_ones(a in values(), b in values()) {
-            for relation in [Relation::Equal, Relation::Less, Relation::LessEqual, Relation::Greater, Relation::GreaterEqual] {
+            for relation in [
+                Relation::Equal,
+                Relation::Less,
+                Relation::LessEqual,
+                Relation::Greater,
+                Relation::GreaterEqual,
+            ] {
                 if let Some(CompareRows::W(f)) = compare(Type::Float(32), relation) {
                     let row = f(&[a as u32; WARP], &[b as u32; WARP]);
-                    let scalar = float::compare(F32, relation, false, false, a & 0xffff_ffff, b & 0xffff_ffff);
+                    let scalar = float::compare(
+                        F32,
+                        relation,
+                        false,
+                        false,
+                        a & 0xffff_ffff,
+                        b & 0xffff_ffff,
+                    );
                     prop_assert_eq!(row, if scalar { u32::MAX } else { 0 });
                 }
                 if let Some(CompareRows::D(f)) = compare(Type::Float(64), relation) {
                     let row = f(&[a; WARP], &[b; WARP]);
-                    prop_assert_eq!(row & 1 == 1, float::compare(F64, relation, false, false, a, b));
+                    prop_assert_eq!(
+                        row & 1 == 1,
+                        float::compare(F64, relation, false, false, a, b)
+                    );
                 }
             }
         }

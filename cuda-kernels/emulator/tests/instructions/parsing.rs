@@ -49,7 +49,8 @@ fn errors_name_the_place() {
 #[test]
 fn recursion_is_refused() {
     let text = format!(
-        "{HEADER}.func f () ;\n.func g () {{ call f; ret; }}\n.func f () {{ call g; ret; }}\n.visible .entry k() {{ call f; ret; }}"
+        "{HEADER}.func f () ;\n.func g () {{ call f; ret; }}\n.func f () {{ call g; ret; }}\n\
+         .visible .entry k() {{ call f; ret; }}"
     );
     let error = Module::parse(&text).unwrap_err();
     assert!(error.message.contains("calls itself"), "{error}");

@@ -42,7 +42,8 @@ fn each_kind_is_found() {
         (
             DivergentBarrier,
             64,
-            "setp.lt.u32 %p1, %t, 32; @%p1 bra L; bar.sync 1; bra M; L: bar.sync 2; M: mov.u32 %w0, 0;",
+            "setp.lt.u32 %p1, %t, 32; @%p1 bra L; bar.sync 1; bra M; L: bar.sync 2; \
+             M: mov.u32 %w0, 0;",
         ),
         (DivergentBarrier, 32, "bar.sync 0, 64; mov.u32 %w0, 0;"),
         (SharedRace, 2, "st.shared.u32 [tile], 1; mov.u32 %w0, 0;"),
@@ -54,7 +55,8 @@ fn each_kind_is_found() {
         (
             SharedRace,
             64,
-            "shl.b32 %w1, %t, 2; st.shared.u32 [%w1], 1; xor.b32 %w1, %w1, 128; bar.warp.sync -1; st.shared.u32 [%w1], 2; mov.u32 %w0, 0;",
+            "shl.b32 %w1, %t, 2; st.shared.u32 [%w1], 1; xor.b32 %w1, %w1, 128; bar.warp.sync -1; \
+             st.shared.u32 [%w1], 2; mov.u32 %w0, 0;",
         ),
         (GlobalRace, 2, "st.global.u32 [%x], 1; mov.u32 %w0, 0;"),
         (
@@ -66,12 +68,14 @@ fn each_kind_is_found() {
         (
             InactiveLane,
             32,
-            "setp.lt.u32 %p1, %t, 8; mov.u32 %w0, 1; @%p1 shfl.sync.down.b32 %w0, %t, 8, 31, 0xff; @%p1 shfl.sync.idx.b32 %w0, %t, 9, 31, 0xff;",
+            "setp.lt.u32 %p1, %t, 8; mov.u32 %w0, 1; @%p1 shfl.sync.down.b32 %w0, %t, 8, 31, 0xff; \
+             @%p1 shfl.sync.idx.b32 %w0, %t, 9, 31, 0xff;",
         ),
         (
             AsyncCopyNotAwaited,
             1,
-            "cp.async.ca.shared.global [tile], [%x], 4; cp.async.commit_group; ld.shared.u32 %w0, [tile];",
+            "cp.async.ca.shared.global [tile], [%x], 4; cp.async.commit_group; \
+             ld.shared.u32 %w0, [tile];",
         ),
         (Trap, 1, "trap; mov.u32 %w0, 1;"),
     ];

@@ -129,7 +129,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     }
     let what = if across { "keys and values" } else { "queries" };
     let remark = format!(
-        "Cotangents of {what} of attention, {} queries and {} keys, width {}, {} heads, batch {}: blocks of {tile} by {step}.",
+        "Cotangents of {what} of attention, {} queries and {} keys, width {}, {} heads, batch {}: \
+         blocks of {tile} by {step}.",
         call.queries, call.keys, call.width, call.heads, call.batch
     );
     let name = format!("attention_{}_d{}", call.dtype, if across { "kv" } else { "q" });

@@ -133,7 +133,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let rows_of_out = Rows::new(code, problem, out, call.out(), call.queries, head);
     engine.store(code, &sums, &rows_of_out, first);
     let remark = format!(
-        "Attention of {} queries and {} keys, width {}, {} heads, batch {}: blocks of {tile} by {step}.",
+        "Attention of {} queries and {} keys, width {}, {} heads, batch {}: \
+         blocks of {tile} by {step}.",
         call.queries, call.keys, call.width, call.heads, call.batch
     );
     let (threads, name) = (engine.threads() as u32, format!("attention_{}", call.dtype));

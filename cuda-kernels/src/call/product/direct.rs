@@ -103,7 +103,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         }
     }
     let remark = format!(
-        "out[{}, {}] of sums over {}, batch {}: an element a thread, {ranges} ranges, {parts} parts.",
+        "out[{}, {}] of sums over {}, batch {}: an element a thread, {ranges} ranges, \
+         {parts} parts.",
         product.m, product.n, product.k, product.batch
     );
     let name = format!("{}_{}_direct", product.name, product.operand);

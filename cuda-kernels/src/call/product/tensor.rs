@@ -191,7 +191,8 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     });
     warp.store(code, &mut draft.functions, product, &position, &destination);
     let remark = format!(
-        "out[{}, {}] of sums over {}, batch {}: tiles of {e} by {e} by {step} on tensor cores, {parts} parts.",
+        "out[{}, {}] of sums over {}, batch {}: tiles of {e} by {e} by {step} on tensor \
+         cores, {parts} parts.",
         product.m,
         product.n,
         product.k,

@@ -94,7 +94,11 @@ fn check_both(scatter: &Scatter, operands: &[Literal]) -> std::result::Result<()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn small_scatters(scatter in scatters(), seed in 0u64..1 << 60) {

@@ -192,8 +192,8 @@ fn missing(why: String, tried: Vec<library::Tried>) -> Missing {
         why,
         tried,
         help: format!(
-            "`pip install nvidia-cublas` (of the driver's CUDA version) or install the CUDA toolkit; elsewhere, name its folder in \
-             {} or LD_LIBRARY_PATH",
+            "`pip install nvidia-cublas` (of the driver's CUDA version) or install the CUDA \
+             toolkit; elsewhere, name its folder in {} or LD_LIBRARY_PATH",
             library::FOLDERS_VARIABLE
         ),
     }

@@ -77,7 +77,8 @@ impl Description {
                 || !aux.batch.is_multiple_of(multiple)
             {
                 return Err(wrong(
-                    "its distances are less than its rows, or no multiples of 128 bits or 8 elements",
+                    "its distances are less than its rows, or no multiples of 128 \
+                     bits or 8 elements",
                 ));
             }
             this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(aux.ld as i64))?;

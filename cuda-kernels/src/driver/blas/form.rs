@@ -101,15 +101,20 @@ impl fmt::Display for Why {
         match self {
             Why::Empty => f.write_str("nothing is multiplied"),
             Why::DType(dtype) => write!(f, "cuBLASLt has no product of {dtype} that wraps"),
-            Why::NoMatrix { operand } => write!(f, "the strides of {operand} are no matrix to cuBLASLt"),
+            Why::NoMatrix { operand } => {
+                write!(f, "the strides of {operand} are no matrix to cuBLASLt")
+            }
             Why::TooLarge => f.write_str("an extent or a stride is beyond 31 bits"),
             Why::ResidualOverwritten => f.write_str(
-                "the residual is in the buffer of the result, and cuBLASLt would overwrite it too early",
+                "the residual is in the buffer of the result, and cuBLASLt would \
+                 overwrite it too early",
             ),
             Why::NoAlgorithm { version, answer } if answer.is_empty() => {
                 write!(f, "cuBLASLt {version} has no algorithm for it")
             }
-            Why::NoAlgorithm { version, answer } => write!(f, "cuBLASLt {version} answers {answer}"),
+            Why::NoAlgorithm { version, answer } => {
+                write!(f, "cuBLASLt {version} answers {answer}")
+            }
         }
     }
 }

@@ -50,7 +50,8 @@ impl Contender for Luminal {
                 None
             }
             Kind::Inference { .. } => Some(
-                "its products of two batches of matrices lay out the product of every two elements first",
+                "its products of two batches of matrices lay out the product of every \
+                 two elements first",
             ),
             kind => kind.unknown(),
         }
