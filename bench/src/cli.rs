@@ -86,7 +86,12 @@ enum Task {
         #[arg(long)]
         small: bool,
         /// Runs of each case
-        #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value = "10",
+            value_parser = clap::value_parser!(u32).range(1..)
+        )]
         runs: u32,
         /// Number of kernels listed
         #[arg(long, value_name = "N", default_value = "30")]

@@ -123,9 +123,10 @@ fn program(cases: &[&Case], elements: usize, threads: usize) -> String {
         let _ = writeln!(
             loops,
             "#[inline(never)]\n#[allow(unused_variables)]\n\
-             fn loop_{k}(p: &mut Part) {{\n    let Part {{ x, w, b, r, y }} = p;\n    let four = \
-             y.iter_mut().zip(&*x).zip(&*w).zip(&*b).zip(&*r);\n    four.for_each(|((((y, &x), \
-             &w), &b), &r)| *y = {{ {body} }});\n}}"
+             fn loop_{k}(p: &mut Part) {{\n    \
+             let Part {{ x, w, b, r, y }} = p;\n    \
+             let four = y.iter_mut().zip(&*x).zip(&*w).zip(&*b).zip(&*r);\n    \
+             four.for_each(|((((y, &x), &w), &b), &r)| *y = {{ {body} }});\n}}"
         );
         let _ = writeln!(names, "    ({:?}, loop_{k}),", case.id);
     }

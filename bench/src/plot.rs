@@ -90,8 +90,8 @@ pub fn svg(records: &[Record]) -> String {
         (NAMES + AXIS + 4.0 * MARGIN, top + ROW * rows.len() as f64 + 2.0 * MARGIN);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{width}\" height=\"{height}\" \
-         fill=\"white\"/>\n"
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
     );
     let colour = |name: &str| {
         let n = contenders.iter().position(|c| *c == name).unwrap_or(0);
@@ -136,8 +136,8 @@ pub fn svg(records: &[Record]) -> String {
             _ = writeln!(
                 text,
                 "<line x1=\"{low:.1}\" y1=\"{y:.1}\" x2=\"{high:.1}\" y2=\"{y:.1}\" \
-                 stroke=\"{colour}\" stroke-width=\"2\"/><circle cx=\"{x:.1}\" cy=\"{y:.1}\" \
-                 r=\"5\" fill=\"{colour}\"/>"
+                 stroke=\"{colour}\" stroke-width=\"2\"/>\
+                 <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\" fill=\"{colour}\"/>"
             );
         }
     }

@@ -282,12 +282,13 @@ mod tests {
     #[test]
     fn processes_are_asked() {
         let cases = catalogue(true);
-        let script = r#"echo '{"contender": "script", "device": "none", "libraries": {"sh": "1"}, "cases": ["empty"]}'
-            read line; echo '{"parity": {"compared": 2, "worst": 0.5, "bound": 1.0}}'
-            read line; echo '{"seconds": 0.25}'
-            read line; echo '{"error": "broken"}'
-            read line; echo '{"released": true}'
-            read line; echo 'noise'"#;
+        let script = "echo '{\"contender\": \"script\", \"device\": \"none\", \
+                      \"libraries\": {\"sh\": \"1\"}, \"cases\": [\"empty\"]}'
+            read line; echo '{\"parity\": {\"compared\": 2, \"worst\": 0.5, \"bound\": 1.0}}'
+            read line; echo '{\"seconds\": 0.25}'
+            read line; echo '{\"error\": \"broken\"}'
+            read line; echo '{\"released\": true}'
+            read line; echo 'noise'";
         let mut process = Process::start(shell(script)).unwrap().unwrap();
         assert_eq!((process.name(), process.device()), ("script", "none".into()));
         assert_eq!(process.libraries()["sh"], "1");

@@ -62,7 +62,8 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
         rule.push_str("---:|");
     }
     let mut text = format!(
-        "\n{header} of floor | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |\n{rule}---:|---:|---:|---:|---:|---:|---:|\n"
+        "\n{header} of floor | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |\n\
+         {rule}---:|---:|---:|---:|---:|---:|---:|\n"
     );
     let mut ratios = Vec::new();
     for case in cases {
@@ -353,9 +354,12 @@ Failed: sum by torch: out of memory
         assert_eq!(
             rows[1..],
             [
-                "| C1 | gemm f32 1024 | 10.0 ms | 10.0 ms ±10% | 20.0 ms ±10% | | 1.00 | 10.0 ms | 9.54 | 0.1049 |  | 500 | 2.00 |",
-                "| C2 | copy f32 16M | 1.00 ms | 2.00 ms ±10% | | 1.00 ms ±10% | 2.00 | 2.01 ms | 1.91 | 50.0 | 50% |  |  |",
-                "| C3 | step gpt | 110 ms | 300 ms ±10% | | | 2.73 | 300 ms | 286 | 3.33 |  | 167 |  |",
+                "| C1 | gemm f32 1024 | 10.0 ms | 10.0 ms ±10% | 20.0 ms ±10% | | 1.00 | \
+                 10.0 ms | 9.54 | 0.1049 |  | 500 | 2.00 |",
+                "| C2 | copy f32 16M | 1.00 ms | 2.00 ms ±10% | | 1.00 ms ±10% | 2.00 | \
+                 2.01 ms | 1.91 | 50.0 | 50% |  |  |",
+                "| C3 | step gpt | 110 ms | 300 ms ±10% | | | 2.73 | \
+                 300 ms | 286 | 3.33 |  | 167 |  |",
             ]
         );
     }

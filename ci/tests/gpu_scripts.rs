@@ -46,8 +46,9 @@ const GRAPHRUN: &str = "[ \"$1\" = devices ] && echo 'cuda:0       Some GPU' && 
                         mkdir -p $out; echo bits > $out/weights.safetensors\n\
                         echo '900 steps done: loss 0.0912, accuracy 0.9750'\n";
 /// Imitates the benchmark: writes a record, and prints its arguments and a table.
-const BENCH: &str = "echo \"$@\"; while [ $# -gt 0 ]; do [ \"$1\" = --json ] && out=$2; \
-                     shift; done\n[ -z \"$out\" ] || echo '{\"format\": 1}' > \"$out\"; \
+const BENCH: &str = "echo \"$@\"; \
+                     while [ $# -gt 0 ]; do [ \"$1\" = --json ] && out=$2; shift; done\n\
+                     [ -z \"$out\" ] || echo '{\"format\": 1}' > \"$out\"; \
                      echo '| copy | 1 us |'\n";
 const TESTS: &str = "echo \"$WENGERT_TEST_DEVICE $WENGERT_TEST_PART $@\" >> asked\n\
                      echo 'test result: ok. 12 passed; 0 failed; 0 ignored'\n";
@@ -229,8 +230,8 @@ fn what_fails_is_told_and_the_rest_still_runs() {
     machine.program("bin/on_a_gpu", "echo 'test result: FAILED. 11 passed; 1 failed'; exit 101\n");
     // No test ran, so the step must fail.
     let plans = format!(
-        "[ $1 = plans::on_the_device ] && echo 'test result: ok. 0 passed; \
-         0 failed' && exit\n{TESTS}"
+        "[ $1 = plans::on_the_device ] && echo 'test result: ok. 0 passed; 0 failed' && exit\n\
+         {TESTS}"
     );
     machine.program("bin/on_devices", &plans);
     machine.program(

@@ -24,8 +24,9 @@ fn nvcc_compiles_with_the_headers_for_halves_and_names_the_line_of_a_mistake() {
     let toolkit = Toolkit::find().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("k.cu");
-    let text = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nextern \"C\" __global__ void \
-                k(__half *a) {\na[0] = __hadd(a[0], a[1]);\n}\n";
+    let text = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n\
+                extern \"C\" __global__ void k(__half *a) {\n\
+                a[0] = __hadd(a[0], a[1]);\n}\n";
     fs::write(&source, text).unwrap();
     let ptx = toolkit.compile_to_ptx(&source, &["-O3"]).unwrap();
     assert!(ptx.contains(".entry k") && ptx.contains(".f16"), "{ptx}");

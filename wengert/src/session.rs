@@ -264,8 +264,9 @@ impl Session {
                 }
             };
             return Err(Diagnostic::of_device(text).help(format!(
-                "compile the function for less memory: `graphrun compile --memory-budget \
-                 {enough}`; `graphrun memory --frontier` says how little it can be"
+                "compile the function for less memory: \
+                 `graphrun compile --memory-budget {enough}`; \
+                 `graphrun memory --frontier` says how little it can be"
             )));
         };
         tracing::info!(

@@ -238,7 +238,12 @@ pub fn catalogue(small: bool) -> Vec<Case> {
 /// costs has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
-    let is_product = |kind: &Kind| matches!(kind, Kind::Gemm { epilogue: Epilogue::None, extent } if *extent <= LARGEST);
+    let is_product = |kind: &Kind| {
+        matches!(
+            kind,
+            Kind::Gemm { epilogue: Epilogue::None, extent } if *extent <= LARGEST
+        )
+    };
     let mut cases = gemm::cases(small);
     cases.retain(|case| is_product(&case.kind));
     cases.extend(gemm::products(small));

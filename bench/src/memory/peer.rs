@@ -115,8 +115,9 @@ mod tests {
                 )
             };
             format!(
-                r#"{{"contender": "script", "device": "cpu", "libraries": {{"sh": "1"}}, "parameters": {parameters},
-                    "state_bytes": 60, "ways": {{"one": {}, "other": {}}}}}"#,
+                "{{\"contender\": \"script\", \"device\": \"cpu\", \"libraries\": {{\"sh\": \"1\"}}, \
+                 \"parameters\": {parameters},
+                    \"state_bytes\": 60, \"ways\": {{\"one\": {}, \"other\": {}}}}}",
                 way(100),
                 way(90)
             )

@@ -335,8 +335,9 @@ mod tests {
 
     fn told(caches: bool) -> String {
         format!(
-            r#"{{"contender": "script", "device": "cpu", "libraries": {{"sh": "1"}}, "caches": {caches},
-                "compile_seconds": 0.5, "peak_bytes": 100, "state_bytes": 60}}"#
+            "{{\"contender\": \"script\", \"device\": \"cpu\", \"libraries\": {{\"sh\": \"1\"}}, \
+             \"caches\": {caches},
+                \"compile_seconds\": 0.5, \"peak_bytes\": 100, \"state_bytes\": 60}}"
         )
         .replace('\n', " ")
     }

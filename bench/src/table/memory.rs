@@ -17,7 +17,8 @@ pub(super) fn markdown(records: &[Record]) -> String {
         .filter(|n| !is_ours(n))
         .collect();
     let mut text = String::from(
-        "\n| step | parameters | state | arena | bound | arena ÷ bound | naive order | arena ÷ naive | compiling | planning |",
+        "\n| step | parameters | state | arena | bound | arena ÷ bound | naive order | \
+         arena ÷ naive | compiling | planning |",
     );
     let mut rule = format!("|---|{}", "---:|".repeat(9));
     for other in &others {

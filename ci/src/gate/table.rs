@@ -19,8 +19,8 @@ impl Report {
     /// spills.
     pub fn markdown(&self) -> String {
         let mut text = String::from("# Kernels as ptxas assembles them\n\n");
-        text += "| architecture | kernels | registers, median | most | shared bytes, most | stack \
-                 bytes, most | with spills | occupancy, median | least |\n";
+        text += "| architecture | kernels | registers, median | most | shared bytes, most | \
+                 stack bytes, most | with spills | occupancy, median | least |\n";
         text += "|---|---|---|---|---|---|---|---|---|\n";
         for architecture in Architecture::ALL {
             let rows = self.of(architecture);
@@ -51,8 +51,8 @@ impl Report {
             .expect("a string takes all text");
         }
         text += "\n## The lowest occupancies\n\n";
-        text += "| module | kernel | architecture | threads | registers | shared | spills \
-                 | occupancy | limit |\n";
+        text += "| module | kernel | architecture | threads | registers | shared | spills | \
+                 occupancy | limit |\n";
         text += "|---|---|---|---|---|---|---|---|---|\n";
         let mut rows: Vec<_> = self.measures.iter().collect();
         rows.sort_by_key(|m| percent(m));

@@ -55,12 +55,16 @@ macro_rules! table {
             /// # Safety
             /// The library is the one that these functions belong to, and stays open as long as
             /// the table is used.
-            pub unsafe fn from_library(library: &libloading::Library) -> Result<Self, Vec<&'static str>> {
+            pub unsafe fn from_library(
+                library: &libloading::Library,
+            ) -> Result<Self, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
                     // SAFETY: the caller guarantees that the library is the one whose header the
                     // signature comes from.
-                    let $f = unsafe { library.get::<unsafe extern "C" fn($($ty),*) -> u32>(stringify!($f)) };
+                    let $f = unsafe {
+                        library.get::<unsafe extern "C" fn($($ty),*) -> u32>(stringify!($f))
+                    };
                     if $f.is_err() {
                         missing.push(stringify!($f));
                     }
@@ -72,8 +76,11 @@ macro_rules! table {
             }
 
             $(
-                #[doc = concat!("`", stringify!($f), "`; what the CUDA documentation demands of \
-                                                      its arguments, the caller must keep.")]
+                #[doc = concat!(
+                    "`",
+                    stringify!($f),
+                    "`; what the CUDA documentation demands of its arguments, the caller must keep."
+                )]
                 pub unsafe fn $f(&self, $($argument: $ty),*) -> $crate::driver::api::Code {
                     // SAFETY: the pointer is that function; the caller keeps its contract.
                     let code = unsafe { (self.$f)($($argument),*) };
@@ -120,10 +127,18 @@ table! {
     fn cuEventQuery(event: CUevent);
     fn cuEventSynchronize(event: CUevent);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
-    fn cuGraphInstantiateWithFlags(executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
+    fn cuGraphInstantiateWithFlags(
+        executable: *mut CUgraphExec,
+        graph: CUgraph,
+        flags: c_ulonglong,
+    );
     fn cuGraphUpload(executable: CUgraphExec, stream: CUstream);
     fn cuGraphLaunch(executable: CUgraphExec, stream: CUstream);
-    fn cuGraphExecUpdate_v2(executable: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo);
+    fn cuGraphExecUpdate_v2(
+        executable: CUgraphExec,
+        graph: CUgraph,
+        result: *mut CUgraphExecUpdateResultInfo,
+    );
     fn cuGraphExecDestroy(executable: CUgraphExec);
     fn cuGraphDestroy(graph: CUgraph);
     fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);

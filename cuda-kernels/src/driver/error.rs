@@ -91,8 +91,13 @@ impl DeviceError {
 
     /// True if the context is lost: every call on this device fails until the process ends.
     pub fn is_sticky(&self) -> bool {
-        matches!(&self.cause, Cause::Call { call, code, .. } if call.starts_with("cu") && !call.starts_with("cublas")
-            && STICKY.contains(code))
+        matches!(
+            &self.cause,
+            Cause::Call { call, code, .. }
+                if call.starts_with("cu")
+                    && !call.starts_with("cublas")
+                    && STICKY.contains(code)
+        )
     }
 }
 

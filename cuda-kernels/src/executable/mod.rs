@@ -291,8 +291,10 @@ impl Executable {
                 // Nothing has run yet. If the error is not due to the capture, running step by
                 // step finds the step.
                 Err(failure) if is_first => {
-                    tracing::warn!(error = %failure.error, "{of} is not captured: \
-                                                            it runs step by step");
+                    tracing::warn!(
+                        error = %failure.error,
+                        "{of} is not captured: it runs step by step"
+                    );
                     return run(&self.lowered, &mut Spaces { executable: self, variables }, limit);
                 }
                 Err(failure) => return Err(failure),

@@ -76,8 +76,8 @@ fn corpus() -> Vec<Plan> {
 /// A layer with its gradient: products, with steps of the epilogue that a library does and steps
 /// that it does not.
 const LAYER: &str = "
-func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) -> (y: f32[6,4], z: \
-    f32[6,4], g: f32[8,4]) {
+func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) \
+    -> (y: f32[6,4], z: f32[6,4], g: f32[8,4]) {
   %0: f32[6,4] = dot_general %x, %w {contract=[[1],[0]]}
   %1: f32[6,4] = broadcast_in_dim %b {dims=[1], shape=[6,4]}
   %2: f32[6,4] = add %0, %1

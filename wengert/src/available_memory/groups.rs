@@ -146,8 +146,8 @@ mod tests {
     const MOUNTED_V2: &str =
         "25 20 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
     const MOUNTED_V1: &str = "29 20 0:3 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
-                              30 20 0:4 / /sys/fs/cgroup/memory rw shared:9 - cgroup \
-                              cgroup rw,memory\n";
+                              30 20 0:4 / /sys/fs/cgroup/memory rw shared:9 - \
+                              cgroup cgroup rw,memory\n";
 
     /// Available bytes in a tree of files, from the process's group upwards.
     fn found(files: &[(&str, String)]) -> Vec<(u64, PathBuf)> {

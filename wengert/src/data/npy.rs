@@ -110,7 +110,9 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
     let reversed: Vec<usize> = shape.iter().rev().copied().collect();
     let transposed = Literal::from_bytes(dtype, &reversed, data)?;
     Ok(with_native!(dtype, T => {
-        Literal::from_array(&transposed.as_array::<T>().expect("read as this dtype").reversed_axes())
+        Literal::from_array(
+            &transposed.as_array::<T>().expect("read as this dtype").reversed_axes(),
+        )
     }))
 }
 

@@ -102,8 +102,8 @@ fn draw(to: &mut String, points: &[Point]) -> fmt::Result {
             let Some(seconds) = seconds else { continue };
             writeln!(
                 to,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"><title>{title}, \
-                 {seconds:.6} s</title></circle>",
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\">\
+                 <title>{title}, {seconds:.6} s</title></circle>",
                 x(point.bytes),
                 y(seconds)
             )?;

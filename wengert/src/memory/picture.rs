@@ -51,8 +51,8 @@ fn draw(to: &mut String, problem: &Problem, solution: &Solution, names: &[String
         writeln!(
             to,
             "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{:.2}\" height=\"{:.2}\" \
-             fill=\"hsl({hue:.0},55%,72%)\" stroke=\"#444444\" stroke-width=\"0.3\"><title>{}: \
-             bytes {} to {}, moments {} to {}</title></rect>",
+             fill=\"hsl({hue:.0},55%,72%)\" stroke=\"#444444\" stroke-width=\"0.3\">\
+             <title>{}: bytes {} to {}, moments {} to {}</title></rect>",
             right - left,
             bottom - top,
             escaped(&names[n]),

@@ -74,7 +74,12 @@ impl<'a> DataChecks<'a> {
             (self.bounds.get(&input.input), self.allow.out_of_range, current.dtype().is_integer())
         {
             let range = Number::Integer(i128::from(bound.count));
-            let outside = |n: Number| matches!((n, range), (Number::Integer(n), Number::Integer(count)) if n < 0 || n >= count);
+            let outside = |n: Number| {
+                matches!(
+                    (n, range),
+                    (Number::Integer(n), Number::Integer(count)) if n < 0 || n >= count
+                )
+            };
             let what = match bound.count {
                 ..=0 => {
                     format!("is out of range: there is nothing to look up by `{}`", bound.indexed)
@@ -122,7 +127,10 @@ pub(super) fn non_finite_in(array: &Literal, rows: &[usize]) -> Option<(usize, f
     with_native!(array.dtype(), T => {
         let all = array.as_slice::<T>().expect("the dtype is its own");
         rows.iter().find_map(|row| {
-            let bad = all[row * width..][..width].iter().map(|v| Native::to_f64(*v)).find(|v| !v.is_finite());
+            let bad = all[row * width..][..width]
+                .iter()
+                .map(|v| Native::to_f64(*v))
+                .find(|v| !v.is_finite());
             bad.map(|value| (*row, value))
         })
     })

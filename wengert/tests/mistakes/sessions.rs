@@ -160,7 +160,8 @@ fn an_input_that_is_not_there() {
 #[test]
 fn an_input_given_twice() {
     let (_session, mut predict) = compiled(true);
-    let error = predict.run(&[("x", floats(&[2, 2])), ("x", floats(&[2, 2]))]).unwrap_err(); //~ here
+    let error = predict.run(&[("x", floats(&[2, 2])), ("x", floats(&[2, 2]))]).unwrap_err();
+    //~ here
     says(
         error.to_string(),
         "

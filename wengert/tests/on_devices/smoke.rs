@@ -83,8 +83,8 @@ cases! {
             slice_sizes=[1,96], start_index_map=[0]}
         return %0
     }"
-    with_gradient product "func @f(%x: bf16[260,144], %w: bf16[144,392], %b: bf16[392], %r: \
-                              bf16[260,392]) -> (y: bf16[260,392]) {
+    with_gradient product "func @f(%x: bf16[260,144], %w: bf16[144,392], %b: bf16[392], \
+        %r: bf16[260,392]) -> (y: bf16[260,392]) {
         %0: bf16[260,392] = dot_general %x, %w {contract=[[1],[0]]}
         %1: bf16[260,392] = broadcast_in_dim %b {dims=[1], shape=[260,392]}
         %2: bf16[260,392] = add %0, %1
@@ -92,7 +92,7 @@ cases! {
         return %3
     }"
     with_gradient product_f32 "func @f(%x: f32[260,144], %w: f32[144,392], %b: f32[392]) \
-                                  -> (y: f32[260,392]) {
+        -> (y: f32[260,392]) {
         %0: f32[260,392] = dot_general %x, %w {contract=[[1],[0]]}
         %1: f32[260,392] = broadcast_in_dim %b {dims=[1], shape=[260,392]}
         %2: f32[260,392] = add %0, %1
@@ -112,8 +112,8 @@ cases! {
         return %0
     }"
     with_gradient attention "func @f(%q: bf16[1,200,3,2,64]) -> (y: bf16[1,200,2,64]) {
-        %0: bf16[1,200,2,64], %1: f32[1,2,200] = dot_product_attention %q {causal=true, \
-            scale=f64(0.125)}
+        %0: bf16[1,200,2,64], %1: f32[1,2,200] = dot_product_attention %q \
+            {causal=true, scale=f64(0.125)}
         return %0
     }"
     with_gradient attention_wide "func @f(%q: bf16[2,150,3,1,128]) -> (y: bf16[2,150,1,128]) {
@@ -121,17 +121,17 @@ cases! {
         return %0
     }"
     with_gradient attention_f32 "func @f(%q: f32[1,150,3,2,64]) -> (y: f32[1,150,2,64]) {
-        %0: f32[1,150,2,64], %1: f32[1,2,150] = dot_product_attention %q {causal=true, \
-            scale=f64(0.125)}
+        %0: f32[1,150,2,64], %1: f32[1,2,150] = dot_product_attention %q \
+            {causal=true, scale=f64(0.125)}
         return %0
     }"
-    with_gradient convolution "func @f(%x: f32[2,19,21,12], %w: f32[3,3,12,40]) -> (y: \
-                                  f32[2,19,21,40]) {
+    with_gradient convolution "func @f(%x: f32[2,19,21,12], %w: f32[3,3,12,40]) \
+        -> (y: f32[2,19,21,40]) {
         %0: f32[2,19,21,40] = conv_general_dilated %x, %w {padding=[[1,1],[1,1]], stride=[1,1]}
         return %0
     }"
-    with_gradient convolution_bf16 "func @f(%x: bf16[2,20,22,24], %w: bf16[3,3,24,40]) -> (y: \
-                                       bf16[2,10,11,40]) {
+    with_gradient convolution_bf16 "func @f(%x: bf16[2,20,22,24], %w: bf16[3,3,24,40]) \
+        -> (y: bf16[2,10,11,40]) {
         %0: bf16[2,10,11,40] = conv_general_dilated %x, %w {padding=[[1,0],[1,0]], stride=[2,2]}
         return %0
     }"

@@ -216,8 +216,8 @@ fn comparisons_and_choices() {
         ),
         row!(
             Predicate,
-            "setp.ne.u32 %p1, %w0, 0; setp.ne.u32 %p2, %w1, 0; xor.pred %p3, %p1, \
-             %p2; not.pred %p9, %p3;",
+            "setp.ne.u32 %p1, %w0, 0; setp.ne.u32 %p2, %w1, 0; \
+             xor.pred %p3, %p1, %p2; not.pred %p9, %p3;",
             [1, 0] => 0, [1, 1] => 1,
         ),
         row!(Predicate, "setp.ne.u32 %p1, %w0, 0; mov.pred %p9, %p1;", [1] => 1, [0] => 0),

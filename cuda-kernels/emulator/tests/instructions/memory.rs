@@ -166,14 +166,14 @@ fn products_of_matrices() {
     mov.b32 %w1, 0x3c003c00;
     mov.b32 %w2, 0x40004000;
     cvt.rn.f32.u32 %w3, %t;
-    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%w4, %w5, %w6, %w7}, {%w1, %w1, %w1, %w1}, \
-        {%w2, %w2}, {%w3, %w3, %w3, %w3};
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%w4, %w5, %w6, %w7}, \
+        {%w1, %w1, %w1, %w1}, {%w2, %w2}, {%w3, %w3, %w3, %w3};
     cvt.rzi.u32.f32 %w0, %w7;
     // The same in bytes: 32 products of 1 and 2, and in f64: 4 of 1.5 and 2.
     mov.b32 %w10, 0x01010101;
     mov.b32 %w11, 0x02020202;
-    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%w12, %w13, %w14, %w15}, {%w10, %w10, %w10, \
-        %w10}, {%w11, %w11}, {%t, %t, %t, %t};
+    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%w12, %w13, %w14, %w15}, \
+        {%w10, %w10, %w10, %w10}, {%w11, %w11}, {%t, %t, %t, %t};
     mov.f64 %d1, 0d3FF8000000000000;
     mov.f64 %d2, 0d4000000000000000;
     cvt.rn.f64.u32 %d3, %t;
@@ -211,21 +211,21 @@ FILL:
     @%p1 bra FILL;
     bar.sync 0;
     mov.u32 %w7, 16;
-    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%w10, %w11, %w12, %w13, %w14, %w15, \
-        %w16, %w17}, [%w3], %w7;
-    wmma.load.b.sync.aligned.col.m16n16k16.shared.f16 {%w20, %w21, %w22, %w23, %w24, %w25, \
-        %w26, %w27}, [%w3+512];
+    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 \
+        {%w10, %w11, %w12, %w13, %w14, %w15, %w16, %w17}, [%w3], %w7;
+    wmma.load.b.sync.aligned.col.m16n16k16.shared.f16 \
+        {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27}, [%w3+512];
     mov.f32 %w8, 0f447A0000;
-    wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%w30, %w31, %w32, %w33, \
-        %w34, %w35, %w36, %w37},
-        {%w10, %w11, %w12, %w13, %w14, %w15, %w16, %w17}, {%w20, %w21, %w22, %w23, \
-            %w24, %w25, %w26, %w27},
+    wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 \
+        {%w30, %w31, %w32, %w33, %w34, %w35, %w36, %w37},
+        {%w10, %w11, %w12, %w13, %w14, %w15, %w16, %w17}, \
+        {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27},
         {%w8, %w8, %w8, %w8, %w8, %w8, %w8, %w8};
     // Twice the result in one register of each lane; by columns, with four words between them
     mul.rn.f32 %w30, %w30, 0f40000000;
     mov.u32 %w9, 20;
-    wmma.store.d.sync.aligned.col.m16n16k16.global.f32 [%x], {%w30, %w31, %w32, %w33, %w34, \
-        %w35, %w36, %w37}, %w9;
+    wmma.store.d.sync.aligned.col.m16n16k16.global.f32 [%x], \
+        {%w30, %w31, %w32, %w33, %w34, %w35, %w36, %w37}, %w9;
     ret;";
     let out = run(body, 1, 32, 16 * 20);
     // Each column of B contains 0 to 7 twice, so its sum is 56.
@@ -266,11 +266,11 @@ FILL:
     mov.u32 %w7, 16;
     wmma.load.a.sync.aligned.row.m16n16k16.shared.u8 {%w10, %w11}, [%w3], %w7;
     wmma.load.b.sync.aligned.row.m16n16k16.shared.u8 {%w12, %w13}, [%w3+256], %w7;
-    wmma.mma.sync.aligned.row.row.m16n16k16.s32.u8.u8.s32 {%w20, %w21, %w22, %w23, \
-        %w24, %w25, %w26, %w27},
+    wmma.mma.sync.aligned.row.row.m16n16k16.s32.u8.u8.s32 \
+        {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27},
         {%w10, %w11}, {%w12, %w13}, {%t, %t, %t, %t, %t, %t, %t, %t};
-    wmma.store.d.sync.aligned.row.m16n16k16.global.s32 [%x], {%w20, %w21, %w22, %w23, %w24, \
-        %w25, %w26, %w27}, %w7;
+    wmma.store.d.sync.aligned.row.m16n16k16.global.s32 [%x], \
+        {%w20, %w21, %w22, %w23, %w24, %w25, %w26, %w27}, %w7;
     ret;";
     let out = run(fill, 1, 32, 256);
     for row in 0..16u32 {

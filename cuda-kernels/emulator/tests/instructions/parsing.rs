@@ -104,7 +104,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
     /// Removes, inserts, doubles and swaps characters.
     #[test]
-    fn damaged_texts_do_not_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), 0u8..4, any::<char>()), 1..6)) {
+    fn damaged_texts_do_not_panic(
+        edits in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0u8..4, any::<char>()),
+            1..6,
+        ),
+    ) {
         let mut text: Vec<char> = program(SAMPLE).chars().collect();
         for (place, kind, character) in edits {
             let at = place.index(text.len());
@@ -121,7 +126,12 @@ proptest! {
 
     /// Replaces words by other words of the language.
     #[test]
-    fn shuffled_words_do_not_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8)) {
+    fn shuffled_words_do_not_panic(
+        edits in prop::collection::vec(
+            (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+            1..8,
+        ),
+    ) {
         let source = program(SAMPLE);
         let mut words: Vec<&str> = source.split_inclusive([' ', ',', '.', ';', '[', '{']).collect();
         for (from, to) in edits {

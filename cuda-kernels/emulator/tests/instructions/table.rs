@@ -40,15 +40,18 @@ fn kernel(index: usize, row: &Row) -> String {
     let mut loads = String::new();
     for i in 0..4 {
         loads += &format!(
-            "    ld.global.u64 %x{i}, [%xa+{}];\n    cvt.u32.u64 %w{i}, %x{i};\n    \
+            "    ld.global.u64 %x{i}, [%xa+{}];\n    \
+             cvt.u32.u64 %w{i}, %x{i};\n    \
              cvt.u16.u64 %h{i}, %x{i};\n",
             i * 8
         );
     }
     format!(
-        ".visible .entry k{index}(.param .u64 cases_{index})\n{{\n    .reg .b16 %h<10>;\n    .reg \
-         .b32 %w<10>, %wt;\n    .reg .b64 %x<10>, %xa;\n    .reg .pred %p<10>;\n    ld.param.u64 \
-         %xa, [cases_{index}];\n    mov.u32 %wt, %tid.x;\n    mad.wide.u32 %xa, %wt, 40, %xa;\n\
+        ".visible .entry k{index}(.param .u64 cases_{index})\n{{\n    \
+         .reg .b16 %h<10>;\n    .reg .b32 %w<10>, %wt;\n    \
+         .reg .b64 %x<10>, %xa;\n    .reg .pred %p<10>;\n    \
+         ld.param.u64 %xa, [cases_{index}];\n    mov.u32 %wt, %tid.x;\n    \
+         mad.wide.u32 %xa, %wt, 40, %xa;\n\
          {loads}    {}\n    {store}\n    st.global.u64 [%xa+32], %x9;\n    ret;\n}}\n",
         row.code
     )
@@ -110,11 +113,13 @@ pub fn parse(text: &str) -> Module {
 /// Wraps a kernel's body. `%x` is the pointer to the output buffer, `%t` the thread.
 pub fn program(body: &str) -> String {
     format!(
-        "{HEADER}.extern .shared .align 16 .b8 dynamic[];\n.visible .entry k(.param .u64 .ptr \
-         out)\n{{\n    .reg .b16 %h<40>;\n    .reg .b32 %w<80>, %t;\n    .reg .b64 %d<40>, \
-         %x;\n    .reg .pred %p<20>;\n    .shared .align 16 .b8 tile[4096];\n    .local .align 16 \
-         .b8 own[64];\n    ld.param.u64 %x, [out];\n    cvta.to.global.u64 %x, %x;\n    mov.u32 \
-         %t, %tid.x;\n{body}\n}}\n"
+        "{HEADER}.extern .shared .align 16 .b8 dynamic[];\n\
+         .visible .entry k(.param .u64 .ptr out)\n{{\n    \
+         .reg .b16 %h<40>;\n    .reg .b32 %w<80>, %t;\n    \
+         .reg .b64 %d<40>, %x;\n    .reg .pred %p<20>;\n    \
+         .shared .align 16 .b8 tile[4096];\n    .local .align 16 .b8 own[64];\n    \
+         ld.param.u64 %x, [out];\n    cvta.to.global.u64 %x, %x;\n    \
+         mov.u32 %t, %tid.x;\n{body}\n}}\n"
     )
 }
 

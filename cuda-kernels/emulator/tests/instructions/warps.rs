@@ -37,9 +37,9 @@ fn votes_matches_reductions() {
     assert_eq!(each_lane(&format!("{odd} vote.sync.ballot.b32 %w0, %p1, -1;"))[3], 0xaaaa_aaaa);
     assert_eq!(each_lane(&format!("{odd} vote.sync.ballot.b32 %w0, !%p1, -1;"))[3], 0x5555_5555);
     let flags = "vote.sync.any.pred %p2, %p1, -1; vote.sync.all.pred %p3, %p1, -1; \
-                    vote.sync.uni.pred %p4, %p1, -1;
-        selp.b32 %w2, 1, 0, %p2; selp.b32 %w3, 2, 0, %p3; selp.b32 %w4, 4, 0, %p4; add.u32 %w0, \
-            %w2, %w3; add.u32 %w0, %w0, %w4;";
+        vote.sync.uni.pred %p4, %p1, -1;
+        selp.b32 %w2, 1, 0, %p2; selp.b32 %w3, 2, 0, %p3; selp.b32 %w4, 4, 0, %p4; \
+        add.u32 %w0, %w2, %w3; add.u32 %w0, %w0, %w4;";
     assert_eq!(each_lane(&format!("{odd} {flags}"))[0], 1);
     assert_eq!(each_lane(&format!("setp.eq.u32 %p1, 1, 1; {flags}"))[0], 7);
     let third = "rem.u32 %w1, %t, 3; ";
@@ -99,7 +99,7 @@ fn special_registers() {
     assert_eq!(each_lane("mov.u32 %w0, %lanemask_eq;")[5], 32);
     assert_eq!(run(&format!("mov.u32 %w0, %warpid;{STORE}"), 1, 96, 96)[70], 2);
     assert_eq!(run(&format!("mov.u32 %w0, %nctaid.x;{STORE}"), 3, 32, 96)[70], 3);
-    let later = "mov.u32 %w1, %clock; mov.u64 %d1, %clock64; cvt.u32.u64 %w2, %d1; setp.lt.u32 \
-                 %p1, %w1, %w2; selp.b32 %w0, 1, 0, %p1;";
+    let later = "mov.u32 %w1, %clock; mov.u64 %d1, %clock64; cvt.u32.u64 %w2, %d1; \
+                 setp.lt.u32 %p1, %w1, %w2; selp.b32 %w0, 1, 0, %p1;";
     assert_eq!(each_lane(later)[0], 1);
 }

@@ -19,7 +19,11 @@ table! {
     LtApi, sys, cublasStatus_t;
     fn cublasLtCreate(handle: *mut cublasLtHandle_t);
     fn cublasLtDestroy(handle: cublasLtHandle_t);
-    fn cublasLtMatmulDescCreate(desc: *mut cublasLtMatmulDesc_t, compute: cublasComputeType_t, scale: cudaDataType);
+    fn cublasLtMatmulDescCreate(
+        desc: *mut cublasLtMatmulDesc_t,
+        compute: cublasComputeType_t,
+        scale: cudaDataType,
+    );
     fn cublasLtMatmulDescDestroy(desc: cublasLtMatmulDesc_t);
     fn cublasLtMatmulDescSetAttribute(
         desc: cublasLtMatmulDesc_t,
@@ -27,7 +31,13 @@ table! {
         value: *const c_void,
         bytes: usize,
     );
-    fn cublasLtMatrixLayoutCreate(layout: *mut cublasLtMatrixLayout_t, dtype: cudaDataType, rows: u64, columns: u64, ld: i64);
+    fn cublasLtMatrixLayoutCreate(
+        layout: *mut cublasLtMatrixLayout_t,
+        dtype: cudaDataType,
+        rows: u64,
+        columns: u64,
+        ld: i64,
+    );
     fn cublasLtMatrixLayoutDestroy(layout: cublasLtMatrixLayout_t);
     fn cublasLtMatrixLayoutSetAttribute(
         layout: cublasLtMatrixLayout_t,
