@@ -115,8 +115,8 @@ mod tests {
                 )
             };
             format!(
-                "{{\"contender\": \"script\", \"device\": \"cpu\", \"libraries\": {{\"sh\": \"1\"}}, \
-                 \"parameters\": {parameters},
+                "{{\"contender\": \"script\", \"device\": \"cpu\", \
+                 \"libraries\": {{\"sh\": \"1\"}}, \"parameters\": {parameters},
                     \"state_bytes\": 60, \"ways\": {{\"one\": {}, \"other\": {}}}}}",
                 way(100),
                 way(90)

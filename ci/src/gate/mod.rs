@@ -8,7 +8,10 @@
 //! multiprocessor's warps that can be resident, which hides the latency of memory.
 //!
 //! ```text
-//! Source (name, PTX) ─► ptxas × every architecture, on every core ─► Measure (kernel × architecture) ─► Report: table, JSON, failures
+//! Source (name, PTX)
+//!   ─► ptxas × every architecture, on every core
+//!   ─► Measure (kernel × architecture)
+//!   ─► Report: table, JSON, failures
 //! ```
 //!
 //! Tests pass the modules of lowered plans as [`Source`]s; the command reads files in a folder

@@ -20,12 +20,13 @@ pub struct Used {
 /// ptxas info    : Compiling entry function 'k' for 'sm_80'
 /// ptxas info    : Function properties for k
 ///     800 bytes stack frame, 832 bytes spill stores, 1080 bytes spill loads
-/// ptxas info    : Used 32 registers, used 1 barriers, 800 bytes cumulative stack size, 1200 bytes smem, 360 bytes cmem[0]
+/// ptxas info    : Used 32 registers, used 1 barriers, 800 bytes cumulative stack size, …
 /// ptxas info    : Function properties for f
 ///     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 /// ```
 ///
-/// The functions after a kernel are its callees; their spills count as the kernel's.
+/// The line `Used` ends with `1200 bytes smem, 360 bytes cmem[0]`. The functions after a kernel are
+/// its callees; their spills count as the kernel's.
 ///
 /// Errors: a line lacks its numbers.
 pub fn parse(words: &str) -> Result<Vec<Used>> {

@@ -12,7 +12,7 @@
 //!                   4  CRC-32 (IEEE) of the contents
 //!                   4  zero
 //! 16+40·n 4      CRC-32 of everything above
-//! …              the sections in the table's order, each at a multiple of 8; the gaps are zero bytes
+//! …              the sections in the table's order, each at a multiple of 8; gaps are zero bytes
 //! ```
 //!
 //! Numbers are little endian. The first byte is not ASCII and the eighth is a line feed, so that

@@ -1,4 +1,5 @@
-//! Cases, as `bench/peers/cases.json` lists them: those that some peer takes part in, and a word for all others.
+//! Cases, as `bench/peers/cases.json` lists them. A case that no contender here computes is
+//! [`Kind::Other`].
 
 use serde::Deserialize;
 use std::collections::BTreeMap;

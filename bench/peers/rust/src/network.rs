@@ -1,4 +1,4 @@
-//! What networks begin with: names, shapes and bounds of their parameters, the same as in `bench/src/case`.
+//! Initial parameters of networks: names, shapes and bounds, the same as in `bench/src/case`.
 
 use crate::case::{Bert, Convnet, Gpt, Inference, Lstm, Mlp};
 use crate::drawing::uniform;

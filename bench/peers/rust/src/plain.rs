@@ -1,4 +1,5 @@
-//! Networks that are asked, in plain loops of f64, so that results of a library are compared with what no library has computed.
+//! Inference of networks in plain loops of f64. The results of the libraries are compared with
+//! these, which no library has computed.
 
 use crate::case::{Bert, Gpt, Inference, Mlp};
 use crate::drawing::{labels, uniform};
@@ -103,7 +104,8 @@ fn product(x: &Rows, w: &Rows) -> Rows {
     y
 }
 
-/// Attention within sequences of so many steps; `seen` says whether a step of a sequence looks at another one.
+/// Attention within sequences of `steps` steps. `seen(sequence, step, other)` is true if `step`
+/// attends to `other`.
 fn attention(
     [q, k, v]: [&Rows; 3],
     steps: usize,

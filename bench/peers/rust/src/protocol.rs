@@ -29,7 +29,8 @@ pub trait Contender {
     /// Errors: the library fails, or its result is wrong.
     fn prepare(&self, case: &Case) -> Result<Prepared>;
 
-    /// One training step after the other of a case whose parameters are drawn as fast as can be, each giving its loss.
+    /// Begins to train a case. Each call of the returned function runs one step and gives its loss.
+    /// The initial parameters are drawn by the library's fastest method.
     ///
     /// Error: it does not train.
     fn begun(&self, _case: &Case) -> Result<Box<dyn FnMut() -> Result<f64>>> {
@@ -147,7 +148,8 @@ fn seconds(run: &mut dyn FnMut() -> Result<()>, runs: u64) -> Result<f64> {
 /// A way to write a case: its name, and what makes it ready.
 pub type Way<T> = (String, Box<dyn FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>>>);
 
-/// Makes a case ready in each way that users would write it and keeps the fastest; each must be right.
+/// Prepares a case in each way in which users would write it, and keeps the fastest. The result of
+/// every way must be right.
 ///
 /// Errors: of the ways, or of the judge.
 pub fn fastest<T: 'static>(
@@ -183,9 +185,10 @@ struct Told<'a> {
     state_bytes: u64,
 }
 
-/// Starts a case, as `bench/src/starts` asks for it. Who trains here compiles nothing and keeps nothing.
+/// Starts a case, as `bench/src/starts` asks for it. The contenders that train here compile nothing
+/// and have no cache.
 ///
-/// Error: nobody listens.
+/// Error: `out` fails.
 pub fn start(contender: &dyn Contender, case: &Case, out: &mut dyn Write) -> Result<()> {
     // Three steps: the first is what a start is about, the others show what memory training needs.
     let mut step = match contender.begun(case) {

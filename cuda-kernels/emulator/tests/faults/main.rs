@@ -6,12 +6,14 @@
 //! before a kernel declare its launch:
 //!
 //! ```text
-//! // buffer NAME BYTES read|write|both [unset] [= WORD] [at OFFSET] [expects VALUE] [makes VALUE]    an argument
-//! // value NAME TYPE NUMBER                                                                           another
+//! // buffer NAME BYTES read|write|both [unset] [= WORD] [at OFFSET] [expects VALUE] [makes VALUE]
+//! // value NAME TYPE NUMBER
 //! // arena BYTES                        buffers with an offset lie in one allocation of this size
 //! // after KERNEL                       that kernel is launched before, on the same memory
 //! // launch [grid X,Y,Z] block X,Y,Z [shared BYTES]
 //! ```
+//!
+//! Each `buffer` and each `value` is an argument of the kernel, in the order of the comments.
 //!
 //! A comment `// fault: KIND…` after an instruction names the kinds that may be reported there.
 //! Where several instructions have one, as both sides of a race do, the report may name any of

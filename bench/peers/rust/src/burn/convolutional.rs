@@ -7,8 +7,9 @@ use burn::tensor::activation::relu;
 use burn::tensor::module::{conv2d, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 
-/// Parameters of images whose channels are last, as those of images whose channels are first: the first affine layer reads what convolutions leave of an
-/// image, in another order.
+/// Converts the parameters of a network on channels-last images to one on channels-first images.
+/// The first affine layer reads the elements of the convolutions' result in another order, so the
+/// rows of its matrix are permuted.
 pub fn turned(network: &Convnet, form: Form, parameters: &mut Parameters) {
     let (quarter, second, width) = (network.extent / 4, network.features[1], network.width);
     parameters.change_matrix(0, form, |matrix| {

@@ -1,4 +1,5 @@
-//! Parameters of networks as a module of burn, which its optimisers train, and the layers that they belong to.
+//! Parameters of networks as a burn module, which burn's optimisers can train; and the layers that
+//! use them.
 
 use crate::case::{Inference, Kind};
 use crate::network::Drawn;
@@ -43,7 +44,8 @@ impl Form {
         forms.into_iter().flatten().filter(|form| flashes || !form.flash).collect()
     }
 
-    /// All that make sense for a training step: attention as one op is spelled out where there are derivatives, with more ops than users write.
+    /// All that make sense for a training step. They exclude attention as one op: where derivatives
+    /// are needed, burn decomposes it into more ops than users would write.
     pub fn of_training(kind: &Kind) -> Vec<Form> {
         let plain = Form::default();
         match kind {
@@ -131,7 +133,7 @@ impl Parameters {
         self.matrices[n] = matrix_of(change(self.matrices[n].val().detach()), form.turned);
     }
 
-    /// Hands out so many of the first matrices, and as many of the first vectors as are asked for; they are no parameters any more.
+    /// Removes the first `matrices` matrices and the first `vectors` vectors, and returns them.
     pub fn take(&mut self, matrices: usize, vectors: usize) -> (Vec<Tensor<2>>, Vec<Tensor<1>>) {
         let matrices = self.matrices.drain(..matrices).map(|m| m.val().detach()).collect();
         (matrices, self.vectors.drain(..vectors).map(|v| v.val().detach()).collect())
@@ -218,11 +220,11 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Where nobody looks.
+/// The pairs of tokens that attention masks.
 #[derive(Clone, Debug)]
 pub struct Hidden {
-    /// True where nobody looks, `[1, 1, T, T]` or `[B, 1, 1, T]`.
+    /// True at masked pairs, `[1, 1, T, T]` or `[B, 1, 1, T]`.
     pub mask: Tensor<4, Bool>,
-    /// It says no more than that nobody looks at what comes later.
+    /// The masked pairs are exactly those of a token and a later token.
     pub causal: bool,
 }

@@ -1,8 +1,12 @@
 //! burn: eager on CPUs, with a graph of each step for its derivatives.
 //!
-//! Of its backends for CPUs burn-flex is the one that is Rust throughout and kept up. burn-ndarray, which it replaces, is deprecated; it took longer here in
-//! everything but the largest copies, up to twenty times as long (a convolutional network's step). burn-cpu compiles kernels, with a compiled LLVM that its
-//! build fetches from elsewhere than crates.io; it is not here.
+//! burn has three backends for CPUs:
+//!
+//! - burn-flex is used here. It is all Rust, and it is maintained.
+//! - burn-ndarray is deprecated in favour of burn-flex. It took longer here in everything but the
+//!   largest copies, up to 20 times as long (a training step of a convolutional network).
+//! - burn-cpu compiles kernels with LLVM. Its build downloads a compiled LLVM, and not from
+//!   crates.io, so it is left out.
 
 mod convolutional;
 mod layers;
@@ -91,7 +95,7 @@ fn way<T>(
     (name, Box::new(make))
 }
 
-// ------------------------------------------------------------------------------------------------ products and chains
+// ----------------------------------------------------------------------------- products and chains
 
 fn chain(chain: Chain, elements: usize) -> Result<Prepared> {
     let device = Device::flex();
@@ -133,7 +137,7 @@ fn product(product: &Product) -> Result<Prepared> {
     Ok(Prepared { parity, run: ended(run) })
 }
 
-// ----------------------------------------------------------------------------------------------------------- inference
+// --------------------------------------------------------------------------------------- inference
 
 fn infer(network: &Inference) -> Result<Prepared> {
     let expected = plain::infer(network);
@@ -151,7 +155,7 @@ fn infer(network: &Inference) -> Result<Prepared> {
     fastest("burn", ways, |run| Parity::of_result(&floats(run()?)?, &expected))
 }
 
-// ------------------------------------------------------------------------------------------------------------ training
+// ---------------------------------------------------------------------------------------- training
 
 /// What a network is trained on.
 enum Inputs {

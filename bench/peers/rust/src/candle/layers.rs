@@ -110,8 +110,9 @@ impl<'a> Layers<'a> {
         Ok(norm(x, self.next()?, self.next()?, epsilon)?)
     }
 
-    /// Attention of `[B, T, H, D]` each to `[B·T, H·D]`; the mask, `[T, T]` or broadcast to it, is −∞ where nobody looks. It says again what `mask` says for
-    /// flash attention.
+    /// Attention: queries, keys and values `[B, T, H, D]` to `[B·T, H·D]`. `hidden`, `[T, T]` or
+    /// broadcast to it, is added to the scores; it is −∞ at masked pairs. `mask` describes the same
+    /// pairs for flash attention.
     pub fn attention(
         &self,
         [q, k, v]: [&Tensor; 3],

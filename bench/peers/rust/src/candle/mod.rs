@@ -76,7 +76,7 @@ fn way<T>(
     (name.to_owned(), Box::new(make))
 }
 
-// ------------------------------------------------------------------------------------------------ products and chains
+// ----------------------------------------------------------------------------- products and chains
 
 fn chain(chain: Chain, elements: usize) -> Result<Prepared> {
     let operands: Vec<Vec<f32>> =
@@ -115,7 +115,7 @@ fn product(product: &Product) -> Result<Prepared> {
     Ok(Prepared { parity, run: Box::new(move || run().map(drop)) })
 }
 
-// ----------------------------------------------------------------------------------------------------------- inference
+// --------------------------------------------------------------------------------------- inference
 
 /// The result of a network in f64, by candle.
 ///
@@ -139,7 +139,7 @@ fn infer(network: &Inference) -> Result<Prepared> {
     fastest("candle", ways, |run| Parity::of_result(&floats(&run()?)?, &expected))
 }
 
-// ------------------------------------------------------------------------------------------------------------ training
+// ---------------------------------------------------------------------------------------- training
 
 /// A network with what it is trained on.
 #[derive(Clone)]

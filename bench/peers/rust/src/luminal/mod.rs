@@ -1,10 +1,12 @@
-//! luminal 0.2.0, the newest that is published: graphs of eleven primitive ops, which its compiler for CPUs rewrites a little. Other ops compute an index
-//! expression for each element, on one thread; products are those of the crate `matrixmultiply`, on one thread.
+//! luminal 0.2.0, the newest published version: graphs of eleven primitive ops, which its compiler
+//! for CPUs rewrites a little. Products are those of the crate `matrixmultiply`, on one thread.
+//! Every other op evaluates an index expression for each element, on one thread.
 //!
-//! Its compiler finds products of two matrices only by a sum over the first dimension, which they are not written with, so that it finds none; those of a
-//! batch of matrices with one matrix it finds. So matrices are a batch of one here.
+//! The compiler recognises a product of two matrices only as a sum over the first dimension.
+//! luminal writes products with another sum, so it recognises none of them. It does recognise
+//! products of a batch of matrices with one matrix, so a matrix is a batch of one here.
 //!
-//! Extents are given when a graph is run, since types that hold them would be a type for each case.
+//! Extents are given when a graph is run. Types that contain them would need one type per case.
 
 use crate::case::{Case, Chain, Inference, Kind, Mlp, Product};
 use crate::drawing::uniform;
@@ -87,7 +89,8 @@ fn kept<S: Shape>(
     graph.named_tensor(name).set_dyn(values, shape).keep()
 }
 
-/// Compiles what computes a result and compares what it gives. Tensors know where their graph lies, so it lies in a box.
+/// Compiles the graph of a result, runs it once and compares the result. The graph is boxed because
+/// tensors store its address.
 fn prepared<S: Shape + 'static>(
     mut graph: Box<Graph>,
     mut result: GraphTensor<S>,

@@ -1,4 +1,5 @@
-//! ONNX graphs, for that is what tract's users give it: what `bench/peers/onnx_graphs.py` writes, without files between.
+//! ONNX graphs, since tract's users give it ONNX. They are the graphs of
+//! `bench/peers/onnx_graphs.py`, built in memory instead of written to files.
 
 use crate::network::Drawn;
 use tract_onnx::pb::attribute_proto::AttributeType;
@@ -9,7 +10,8 @@ use tract_onnx::pb::{
     TensorShapeProto, TypeProto, ValueInfoProto, type_proto,
 };
 
-/// The version of ONNX' operators that has attention as one of them. tract reads them whatever version a model says.
+/// The version of ONNX's operator set that introduces attention as one operator. tract accepts its
+/// operators whatever version a model declares.
 const OPSET: i64 = 23;
 
 /// A value in a graph, by its name.

@@ -11,7 +11,8 @@ use tract_onnx::pb::tensor_proto::DataType;
 struct Network {
     graph: Graph,
     parameters: IntoIter<Value>,
-    /// GELU and attention are one operator each; otherwise they are spelled out, as exporters do for the runtimes that are about.
+    /// True if GELU and attention are one operator each. Otherwise they are decomposed into simpler
+    /// operators, as exporters do for the runtimes in use.
     fused: bool,
 }
 
@@ -36,7 +37,8 @@ impl Network {
         self.graph.op_with("LayerNormalization", &[x, &gamma, &beta], attributes)
     }
 
-    /// Attention of `[B, T, C]` each; `hidden`, `[T, T]` or broadcast to it, is nearly −∞ where nobody looks.
+    /// Attention of queries, keys and values `[B, T, C]`. `hidden`, `[T, T]` or broadcast to it, is
+    /// added to the scores; it is nearly −∞ at masked pairs.
     fn attention(
         &mut self,
         [q, k, v]: [Value; 3],
