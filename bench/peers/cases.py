@@ -21,7 +21,13 @@ def operands(case):
         return {"x": ([1], (-2, 2)), "s": ([1], (1, 1))}
     if name == "chain":
         n = [kind["elements"]]
-        reads = {"copy": "xs", "copy_plain": "x", "gelu": "xbr", "mul_add": "xwbr", "eight": "xwbr"}[kind["chain"]]
+        reads = {
+            "copy": "xs",
+            "copy_plain": "x",
+            "gelu": "xbr",
+            "mul_add": "xwbr",
+            "eight": "xwbr",
+        }[kind["chain"]]
         return {a: ([1], (1, 1)) if a == "s" else (n, (-2, 2)) for a in reads}
     if name == "rows":
         rows, columns = kind["rows"], kind["columns"]
@@ -54,7 +60,10 @@ def operands(case):
         return {"x": ([product["rows"], product["inner"]], (-1, 1)), "w": (of_w, (-1, 1))}
     if name == "training":
         network = kind["network"]
-        return {"x": ([network["batch"], network["widths"][0]], (0, 1)), "y": ([network["batch"]], (None, network["widths"][-1]))}
+        return {
+            "x": ([network["batch"], network["widths"][0]], (0, 1)),
+            "y": ([network["batch"]], (None, network["widths"][-1])),
+        }
     raise ValueError(f"cases of kind `{name}` are not known here")
 
 

@@ -9,17 +9,22 @@ padding is explicit where a stride gives `"SAME"` another meaning.
 import math
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
-RATE, MOMENTUM, EPSILON, SHARE = 0.1, 0.9, 1e-5, 0.1  # SHARE: of a batch in the running statistics after it
+# SHARE: of a batch in the running statistics after it
+RATE, MOMENTUM, EPSILON, SHARE = 0.1, 0.9, 1e-5, 0.1
 
 
 def convolution(jax, x, weight, stride=1):
     around = [(extent // 2, extent // 2) for extent in weight.shape[:2]]
-    return jax.lax.conv_general_dilated(x, weight, (stride, stride), around, dimension_numbers=LAYOUT)
+    return jax.lax.conv_general_dilated(
+        x, weight, (stride, stride), around, dimension_numbers=LAYOUT
+    )
 
 
 def max_pool(jax, x, extent, around=0):
     padding = [(0, 0), (around, around), (around, around), (0, 0)]
-    return jax.lax.reduce_window(x, -math.inf, jax.lax.max, (1, extent, extent, 1), (1, 2, 2, 1), padding)
+    return jax.lax.reduce_window(
+        x, -math.inf, jax.lax.max, (1, extent, extent, 1), (1, 2, 2, 1), padding
+    )
 
 
 def cross_entropy(jax, logits, y):
@@ -40,7 +45,8 @@ class UNet:
         self.shapes = {}
 
         def layer(name, *shape):
-            self.shapes[f"{name}.weight"], self.shapes[f"{name}.bias"] = (list(shape), None), ([shape[-1]], None)
+            self.shapes[f"{name}.weight"] = (list(shape), None)
+            self.shapes[f"{name}.bias"] = ([shape[-1]], None)
 
         def pair(name, inputs, outputs):
             layer(f"{name}.conv1", 3, 3, inputs, outputs)
@@ -75,7 +81,9 @@ class UNet:
                 x = max_pool(jax, seen[-1], 2)
             x = pair(x)
             for _ in range(depth):
-                x = jax.lax.conv_transpose(x, next(left), (2, 2), "VALID", dimension_numbers=LAYOUT) + next(left)
+                x = jax.lax.conv_transpose(
+                    x, next(left), (2, 2), "VALID", dimension_numbers=LAYOUT
+                ) + next(left)
                 x = pair(jax.numpy.concatenate([seen.pop(), x], -1))
             return cross_entropy(jax, layer(x), y)
 
@@ -108,7 +116,8 @@ class ResNet:
                 if block == 0:
                     layer(f"{at}.downsample.0", f"{at}.downsample.1", 1, 1, inputs, 4 * within)
                 inputs = 4 * within
-        self.shapes["fc.weight"], self.shapes["fc.bias"] = ([inputs, network["classes"]], None), ([network["classes"]], None)
+        self.shapes["fc.weight"] = ([inputs, network["classes"]], None)
+        self.shapes["fc.bias"] = ([network["classes"]], None)
 
     def arguments(self):
         """Shapes of the images and of their classes."""
@@ -152,7 +161,9 @@ class ResNet:
         def step_of(loss):
             def step(state, x, y):
                 parameters, velocities, statistics = state
-                (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, statistics, x, y)
+                (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(
+                    parameters, statistics, x, y
+                )
                 velocities = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocities, gradient)
                 parameters = jax.tree.map(lambda p, v: p - RATE * v, parameters, velocities)
                 return (parameters, velocities, statistics), value
@@ -160,8 +171,12 @@ class ResNet:
             return step
 
         ways = {
-            "mean square of what is centred": lambda jnp, x, mean: jnp.square(x - mean).mean((0, 1, 2)),
+            "mean square of what is centred": lambda jnp, x, mean: jnp.square(x - mean).mean(
+                (0, 1, 2)
+            ),
             # Flax's default.
-            "mean square less squared mean": lambda jnp, x, mean: jnp.maximum(jnp.square(x).mean((0, 1, 2)) - jnp.square(mean), 0.0),
+            "mean square less squared mean": lambda jnp, x, mean: jnp.maximum(
+                jnp.square(x).mean((0, 1, 2)) - jnp.square(mean), 0.0
+            ),
         }
         return {name: step_of(self.forward(jax, variance)) for name, variance in ways.items()}

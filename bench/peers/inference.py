@@ -26,7 +26,9 @@ def digest(values):
     found = []
     for third in range(3):
         part = flat[third * flat.size // 3 : (third + 1) * flat.size // 3]
-        found.append(float((np.arange(1, part.size + 1) * part * part).sum() / max(part.size, 1) ** 2))
+        found.append(
+            float((np.arange(1, part.size + 1) * part * part).sum() / max(part.size, 1) ** 2)
+        )
     return found
 
 
@@ -105,9 +107,16 @@ class Gpt:
         causal = np.tril(np.ones((x.shape[1], x.shape[1]), bool))
         h = wte[x] + wpe
         for n in range(0, len(rest), 12):
-            gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[n : n + 12]
+            gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[
+                n : n + 12
+            ]
             parts = np.split(norm(h, gamma, beta, 1e-5) @ qkv + qkv_b, 3, -1)
-            h = h + joined(attend(*(heads_of(p, self.network["heads"]) for p in parts), causal)) @ proj + proj_b
+            h = (
+                h
+                + joined(attend(*(heads_of(p, self.network["heads"]) for p in parts), causal))
+                @ proj
+                + proj_b
+            )
             wide = norm(h, gamma_2, beta_2, 1e-5) @ fc + fc_b
             wide = 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
             h = h + wide @ back + back_b
@@ -126,7 +135,11 @@ class Bert:
         c, wide = network["width"], network["intermediate"]
         even = 0.02 * math.sqrt(3)
         self.shapes = {}
-        for name, rows in (("word", network["vocabulary"]), ("position", network["positions"]), ("token_type", 2)):
+        for name, rows in (
+            ("word", network["vocabulary"]),
+            ("position", network["positions"]),
+            ("token_type", 2),
+        ):
             self.shapes[f"embeddings.{name}_embeddings.weight"] = ([rows, c], (-even, even))
 
         def pair(name, shape, low, high):
@@ -158,9 +171,17 @@ class Bert:
         words, positions, types, gamma, beta, *rest = parameters
         h = norm(words[x] + positions[: x.shape[1]] + types[0], gamma, beta, 1e-12)
         for n in range(0, len(rest), 16):
-            q, q_b, k, k_b, v, v_b, proj, proj_b, gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2 = rest[n : n + 16]
-            parts = (heads_of(h @ w + b, self.network["heads"]) for w, b in ((q, q_b), (k, k_b), (v, v_b)))
-            h = norm(h + joined(attend(*parts, mask[:, None, None])) @ proj + proj_b, gamma, beta, 1e-12)
+            (
+                q, q_b, k, k_b, v, v_b, proj, proj_b,
+                gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2,
+            ) = rest[n : n + 16]
+            parts = (
+                heads_of(h @ w + b, self.network["heads"])
+                for w, b in ((q, q_b), (k, k_b), (v, v_b))
+            )
+            h = norm(
+                h + joined(attend(*parts, mask[:, None, None])) @ proj + proj_b, gamma, beta, 1e-12
+            )
             wide = h @ fc + fc_b
             wide = 0.5 * wide * (1 + erf(wide / math.sqrt(2)))
             h = norm(h + wide @ back + back_b, gamma_2, beta_2, 1e-12)
@@ -174,17 +195,29 @@ class Bert:
         def function(parameters, x, mask):
             words, positions, types, gamma, beta, *rest = parameters
             b, t = x.shape
-            h = functional.layer_norm(functional.embedding(x, words) + positions[:t] + types[0], (c,), gamma, beta, 1e-12)
+            h = functional.layer_norm(
+                functional.embedding(x, words) + positions[:t] + types[0], (c,), gamma, beta, 1e-12
+            )
             allowed = mask[:, None, None]
             for n in range(0, len(rest), 16):
-                q, q_b, k, k_b, v, v_b, proj, proj_b, gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2 = rest[n : n + 16]
+                (
+                    q, q_b, k, k_b, v, v_b, proj, proj_b,
+                    gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2,
+                ) = rest[n : n + 16]
                 flat = h.view(-1, c)
-                parts = (torch.addmm(o, flat, w).view(b, t, heads, c // heads).transpose(1, 2) for w, o in ((q, q_b), (k, k_b), (v, v_b)))
+                parts = (
+                    torch.addmm(o, flat, w).view(b, t, heads, c // heads).transpose(1, 2)
+                    for w, o in ((q, q_b), (k, k_b), (v, v_b))
+                )
                 mixed = functional.scaled_dot_product_attention(*parts, attn_mask=allowed)
-                mixed = torch.addmm(proj_b, mixed.transpose(1, 2).reshape(-1, c), proj).view(b, t, c)
+                mixed = torch.addmm(proj_b, mixed.transpose(1, 2).reshape(-1, c), proj).view(
+                    b, t, c
+                )
                 h = functional.layer_norm(h + mixed, (c,), gamma, beta, 1e-12)
                 wide = functional.gelu(torch.addmm(fc_b, h.view(-1, c), fc))
-                h = functional.layer_norm(h + torch.addmm(back_b, wide, back).view(b, t, c), (c,), gamma_2, beta_2, 1e-12)
+                h = functional.layer_norm(
+                    h + torch.addmm(back_b, wide, back).view(b, t, c), (c,), gamma_2, beta_2, 1e-12
+                )
             total = torch.where(mask[..., None], h, 0.0).sum(1)
             return total / (total * total).sum(-1, keepdim=True).sqrt()
 
@@ -196,22 +229,37 @@ class Bert:
 
         def layer_norm(x, gamma, beta):
             centred = x - x.mean(-1, keepdims=True)
-            return centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-12) * gamma + beta
+            return (
+                centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-12) * gamma
+                + beta
+            )
 
         def attention(q, k, v, mask):
             if fused:
                 return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None, None])
             scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(c // heads)
-            return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.where(mask[:, None, None], scores, -jnp.inf), -1), v)
+            return jnp.einsum(
+                "bhqk,bkhd->bqhd",
+                jax.nn.softmax(jnp.where(mask[:, None, None], scores, -jnp.inf), -1),
+                v,
+            )
 
         def function(parameters, x, mask):
             words, positions, types, gamma, beta, *rest = parameters
             b, t = x.shape
             h = layer_norm(words[x] + positions[:t] + types[0], gamma, beta)
             for n in range(0, len(rest), 16):
-                q, q_b, k, k_b, v, v_b, proj, proj_b, gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2 = rest[n : n + 16]
-                parts = ((h @ w + o).reshape(b, t, heads, c // heads) for w, o in ((q, q_b), (k, k_b), (v, v_b)))
-                h = layer_norm(h + attention(*parts, mask).reshape(b, t, c) @ proj + proj_b, gamma, beta)
+                (
+                    q, q_b, k, k_b, v, v_b, proj, proj_b,
+                    gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2,
+                ) = rest[n : n + 16]
+                parts = (
+                    (h @ w + o).reshape(b, t, heads, c // heads)
+                    for w, o in ((q, q_b), (k, k_b), (v, v_b))
+                )
+                h = layer_norm(
+                    h + attention(*parts, mask).reshape(b, t, c) @ proj + proj_b, gamma, beta
+                )
                 wide = jax.nn.gelu(h @ fc + fc_b, approximate=False)
                 h = layer_norm(h + wide @ back + back_b, gamma_2, beta_2)
             total = jnp.where(mask[..., None], h, 0.0).sum(1)

@@ -13,7 +13,10 @@ def verdict(case, worst, compared):
     """Parity in the form of records; a wrong result is an error."""
     bound = bound_of(case)
     if not worst <= bound:
-        raise ArithmeticError(f"the result is wrong: it deviates by {worst:.3e} from a computation in f64, {bound:.3e} is allowed")
+        raise ArithmeticError(
+            f"the result is wrong: it deviates by {worst:.3e} from a computation in f64, "
+            f"{bound:.3e} is allowed"
+        )
     return {"compared": compared, "worst": worst, "bound": bound}
 
 
@@ -21,12 +24,17 @@ def best(contender, case, ways, plain):
     """Prepares each variant of a training step and keeps the fastest. Losses are compared with
     those of the plain step."""
     run = plain()
-    expected = [float(run()[0]) for _ in range(1 if case["work"]["elements"] >= LARGE else steps.STEPS)]
+    expected = [
+        float(run()[0]) for _ in range(1 if case["work"]["elements"] >= LARGE else steps.STEPS)
+    ]
     del run
 
     def judge(run):
         losses = [float(run()[0]) for _ in range(steps.STEPS)]
-        worst = max((abs(l - e) / e for l, e in zip(losses, expected)), key=lambda v: math.inf if math.isnan(v) else v)
+        worst = max(
+            (abs(l - e) / e for l, e in zip(losses, expected)),
+            key=lambda v: math.inf if math.isnan(v) else v,
+        )
         return verdict(case, worst, len(expected)) | {"losses": losses}
 
     return fastest(contender, case, ways, judge)

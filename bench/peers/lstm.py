@@ -57,29 +57,41 @@ def bits(model, test):
         for begin in range(0, len(test) - 1, 1000):
             part = test[begin : begin + 1001]
             logits, state = model(part[:-1, None], state)
-            total += torch.nn.functional.cross_entropy(logits[:, 0], part[1:], reduction="sum").item()
+            total += torch.nn.functional.cross_entropy(
+                logits[:, 0], part[1:], reduction="sum"
+            ).item()
     model.train()
     return total / (len(test) - 1) / math.log(2)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=math.inf, help="limit on training time")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    data = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python-free-examples/data/asyoulik.txt.gz")
+    data = os.path.join(
+        os.path.dirname(os.path.abspath(__file__)),
+        "../../python-free-examples/data/asyoulik.txt.gz",
+    )
     text = gzip.open(data).read()
     alphabet = sorted(set(text))
     numbers = torch.tensor([alphabet.index(c) for c in text])
     train, test = numbers.split([len(numbers) // 10 * 9, len(numbers) - len(numbers) // 10 * 9])
     windows = (len(train) - 1) // STREAMS // WINDOW
-    streams = [train[shift : shift + STREAMS * windows * WINDOW].view(STREAMS, -1) for shift in (0, 1)]
+    streams = [
+        train[shift : shift + STREAMS * windows * WINDOW].view(STREAMS, -1) for shift in (0, 1)
+    ]
     model = Model(len(alphabet))
     weights = [p for p in model.parameters() if p.requires_grad]
-    groups = [{"params": [p for p in weights if p.dim() > 1]}, {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for p in weights if p.dim() > 1]},
+        {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+    ]
     optimiser = torch.optim.AdamW(groups, lr=RATE, weight_decay=0.01)
     state, trained = None, 0.0
     for step in range(1, arguments.steps + 1):
@@ -99,7 +111,11 @@ def main():
         late = trained > arguments.seconds
         if step % 100 == 0 or step == arguments.steps or late:
             learnt = loss.item() / math.log(2)
-            print(f"step {step:4}, {trained:3.0f} s: {learnt:.3f} bits in training, {bits(model, test):.3f} on the last tenth", flush=True)
+            print(
+                f"step {step:4}, {trained:3.0f} s: {learnt:.3f} bits in training, "
+                f"{bits(model, test):.3f} on the last tenth",
+                flush=True,
+            )
         if late:
             break
 

@@ -39,12 +39,20 @@ def machine():
     gpus, driver = [], None
     try:
         query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        listed = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
+        listed = subprocess.run(
+            query, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         gpus = [line.rpartition(",")[0].strip() for line in listed]
         driver = listed[0].rpartition(",")[2].strip() if listed else None
     except (OSError, subprocess.CalledProcessError):
         pass
-    return {"cpu": cpu, "threads": len(os.sched_getaffinity(0)), "gpus": gpus, "driver": driver, "libraries": {}}
+    return {
+        "cpu": cpu,
+        "threads": len(os.sched_getaffinity(0)),
+        "gpus": gpus,
+        "driver": driver,
+        "libraries": {},
+    }
 
 
 def main():
@@ -111,7 +119,9 @@ def main():
     else:
         cases = listed["small" if arguments.small else "full"]
 
-    cases = [c for c in cases if not arguments.only or any(text in c["id"] for text in arguments.only)]
+    cases = [
+        c for c in cases if not arguments.only or any(text in c["id"] for text in arguments.only)
+    ]
     settings = {"rounds": 21, "sample_seconds": 0.02, "warm_up_seconds": 0.1, "rest_seconds": 0.0}
     if arguments.small:
         settings = {"rounds": 3, "sample_seconds": 0.0, "warm_up_seconds": 0.0, "rest_seconds": 0.0}
@@ -137,7 +147,9 @@ def main():
         contenders.append(contender)
         record["machine"]["libraries"].update(contender.libraries())
     for group in dict.fromkeys(case["group"] for case in cases):
-        measurements, failed = measure(contenders, [c for c in cases if c["group"] == group], settings)
+        measurements, failed = measure(
+            contenders, [c for c in cases if c["group"] == group], settings
+        )
         record["measurements"] += measurements
         record["failed"] += failed
     text = json.dumps(record, indent=2) + "\n"

@@ -14,9 +14,16 @@ def ways_of(jax, network):
     floats = lambda shapes: [jax.ShapeDtypeStruct(tuple(shape), jnp.float32) for shape in shapes]
     parameters = floats(shape for shape, _ in network.shapes.values())
     if hasattr(network, "jax_steps"):
-        ways, state = network.jax_steps(jax), (parameters, parameters, floats(network.statistics.values()))
+        ways, state = network.jax_steps(jax), (
+            parameters,
+            parameters,
+            floats(network.statistics.values()),
+        )
     else:
-        ways = {name: steps.jax_step(jax, loss, network.decay) for name, loss in network.jax_losses(jax).items()}
+        ways = {
+            name: steps.jax_step(jax, loss, network.decay)
+            for name, loss in network.jax_losses(jax).items()
+        }
         state = (parameters, parameters, parameters, jax.ShapeDtypeStruct((), jnp.int32))
     if hasattr(network, "arguments"):
         x, y = network.arguments()
@@ -43,7 +50,11 @@ def jax(contender, case):
             seconds = time.perf_counter() - begin
             said = compiled.memory_analysis()
             beside = said.output_size_in_bytes - said.alias_size_in_bytes
-            found[name] = {"temporary_bytes": said.temp_size_in_bytes, "result_bytes": beside, "compile_seconds": seconds}
+            found[name] = {
+                "temporary_bytes": said.temp_size_in_bytes,
+                "result_bytes": beside,
+                "compile_seconds": seconds,
+            }
             state = said.alias_size_in_bytes
     return {
         "contender": contender.name,

@@ -35,7 +35,9 @@ class Graph:
 
     def constant(self, value, dtype="float32"):
         name = f"c{len(self.constants)}"
-        self.constants.append(self.onnx.numpy_helper.from_array(self.np.asarray(value, dtype), name))
+        self.constants.append(
+            self.onnx.numpy_helper.from_array(self.np.asarray(value, dtype), name)
+        )
         return name
 
     def shape(self, *extents):
@@ -51,7 +53,9 @@ class Graph:
         """Attention on `[B, T, C]` each; `hidden` is −∞, or nearly, at masked scores."""
         extent = width // heads
         split = self.shape(batch, steps, heads, extent)
-        q, v = (self.op("Transpose", self.op("Reshape", x, split), perm=[0, 2, 1, 3]) for x in (q, v))
+        q, v = (
+            self.op("Transpose", self.op("Reshape", x, split), perm=[0, 2, 1, 3]) for x in (q, v)
+        )
         k = self.op("Transpose", self.op("Reshape", k, split), perm=[0, 2, 3, 1])
         scores = self.op("Div", self.op("MatMul", q, k), self.constant(math.sqrt(extent)))
         shares = self.op("Softmax", self.op("Add", scores, hidden), axis=-1)
@@ -60,12 +64,18 @@ class Graph:
 
     def gelu(self, x):
         bent = self.op("Erf", self.op("Div", x, self.constant(math.sqrt(2))))
-        return self.op("Mul", self.op("Mul", x, self.op("Add", bent, self.constant(1))), self.constant(0.5))
+        return self.op(
+            "Mul", self.op("Mul", x, self.op("Add", bent, self.constant(1))), self.constant(0.5)
+        )
 
     def gelu_tanh(self, x):
         cubed = self.op("Mul", self.op("Pow", x, self.constant(3)), self.constant(0.044715))
         inner = self.op("Mul", self.op("Add", x, cubed), self.constant(math.sqrt(2 / math.pi)))
-        return self.op("Mul", self.op("Mul", x, self.constant(0.5)), self.op("Add", self.op("Tanh", inner), self.constant(1)))
+        return self.op(
+            "Mul",
+            self.op("Mul", x, self.constant(0.5)),
+            self.op("Add", self.op("Tanh", inner), self.constant(1)),
+        )
 
     def model(self, y, shape, inputs):
         """The model. `inputs` are arrays by name; the model's inputs have their types and
@@ -75,7 +85,9 @@ class Graph:
         given = [helper.make_tensor_value_info(name, of(a), a.shape) for name, a in inputs.items()]
         result = helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, shape)
         graph = helper.make_graph(self.nodes, "case", given, [result], self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8
+        )
 
 
 def of(case):
@@ -104,14 +116,26 @@ def gpt(graph, network, parameters):
     causal = graph.constant(graph.np.triu(graph.np.full((t, t), -1e30), 1))
     h = graph.op("Add", graph.op("Gather", wte, "x"), wpe)
     for n in range(0, len(rest), 12):
-        gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[n : n + 12]
-        parts = graph.op("Split", graph.affine(graph.norm(h, gamma, beta, 1e-5), qkv, qkv_b), graph.shape(c, c, c), axis=-1, results=3)
+        gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[
+            n : n + 12
+        ]
+        parts = graph.op(
+            "Split",
+            graph.affine(graph.norm(h, gamma, beta, 1e-5), qkv, qkv_b),
+            graph.shape(c, c, c),
+            axis=-1,
+            results=3,
+        )
         mixed = graph.attention(*parts, causal, b, t, heads, c)
         h = graph.op("Add", h, graph.affine(mixed, proj, proj_b))
         wide = graph.gelu_tanh(graph.affine(graph.norm(h, gamma_2, beta_2, 1e-5), fc, fc_b))
         h = graph.op("Add", h, graph.affine(wide, back, back_b))
     h = graph.norm(h, gamma_f, beta_f, 1e-5)
-    return graph.op("MatMul", h, graph.op("Transpose", wte, perm=[1, 0])), (b, t, network["vocabulary"])
+    return graph.op("MatMul", h, graph.op("Transpose", wte, perm=[1, 0])), (
+        b,
+        t,
+        network["vocabulary"],
+    )
 
 
 def bert(graph, network, parameters):
@@ -119,12 +143,20 @@ def bert(graph, network, parameters):
     words, positions, types, gamma, beta, *rest = parameters
     place = graph.op("Gather", positions, graph.constant(range(t), "int64"))
     h = graph.op("Add", graph.op("Gather", words, "x"), place)
-    h = graph.norm(graph.op("Add", h, graph.op("Gather", types, graph.constant(0, "int64"))), gamma, beta, 1e-12)
+    h = graph.norm(
+        graph.op("Add", h, graph.op("Gather", types, graph.constant(0, "int64"))),
+        gamma,
+        beta,
+        1e-12,
+    )
     there = graph.op("Cast", "mask", to=graph.onnx.TensorProto.FLOAT)
     missing = graph.op("Mul", graph.op("Sub", there, graph.constant(1)), graph.constant(1e30))
     hidden = graph.op("Reshape", missing, graph.shape(b, 1, 1, t))
     for n in range(0, len(rest), 16):
-        q, q_b, k, k_b, v, v_b, proj, proj_b, gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2 = rest[n : n + 16]
+        (
+            q, q_b, k, k_b, v, v_b, proj, proj_b,
+            gamma, beta, fc, fc_b, back, back_b, gamma_2, beta_2,
+        ) = rest[n : n + 16]
         parts = (graph.affine(h, w, o) for w, o in ((q, q_b), (k, k_b), (v, v_b)))
         mixed = graph.affine(graph.attention(*parts, hidden, b, t, heads, c), proj, proj_b)
         h = graph.norm(graph.op("Add", h, mixed), gamma, beta, 1e-12)
@@ -132,7 +164,12 @@ def bert(graph, network, parameters):
         h = graph.norm(graph.op("Add", h, graph.affine(wide, back, back_b)), gamma_2, beta_2, 1e-12)
     kept = graph.op("Mul", h, graph.op("Reshape", there, graph.shape(b, t, 1)))
     total = graph.op("ReduceSum", kept, graph.constant([1], "int64"), keepdims=0)
-    length = graph.op("Sqrt", graph.op("ReduceSum", graph.op("Mul", total, total), graph.constant([1], "int64"), keepdims=1))
+    length = graph.op(
+        "Sqrt",
+        graph.op(
+            "ReduceSum", graph.op("Mul", total, total), graph.constant([1], "int64"), keepdims=1
+        ),
+    )
     return graph.op("Div", total, length), (b, c)
 
 

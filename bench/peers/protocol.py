@@ -59,7 +59,9 @@ def serve(name, device, cases, answer):
         return answer({"absent": str(absent)})
     known = {case["id"]: case for case in cases}
     wanted = [id for id, case in known.items() if contender.wants(case)]
-    answer({"contender": name, "device": device, "libraries": contender.libraries(), "cases": wanted})
+    answer(
+        {"contender": name, "device": device, "libraries": contender.libraries(), "cases": wanted}
+    )
     for line in sys.stdin:
         try:
             request = json.loads(line)

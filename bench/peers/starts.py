@@ -41,7 +41,9 @@ def measure(contender, case, answer):
             answer({"stepped": loss})
     if compile_seconds is None and contender.name != "torch":
         compile_seconds = max(times[0] - times[1], 0.0)
-    count = sum(math.prod(shape) for shape, _ in transformer.shapes(case["kind"]["network"]).values())
+    count = sum(
+        math.prod(shape) for shape, _ in transformer.shapes(case["kind"]["network"]).values()
+    )
     answer(
         {
             "contender": contender.name,
@@ -60,8 +62,15 @@ def torch(contender, case):
     network = steps.of(case)
     loss, _ = network.torch_losses(contender.torch)[""]
     x, y = (contender.torch.from_numpy(a).long().to(contender.device) for a in network.data())
-    parameters = [contender.torch.from_numpy(p).to(contender.device) for p in drawing.fresh(network.shapes)]
-    return steps.torch_step(contender.torch, contender.compiled(loss), parameters, x, y, network.decay, fused=True), None
+    parameters = [
+        contender.torch.from_numpy(p).to(contender.device) for p in drawing.fresh(network.shapes)
+    ]
+    return (
+        steps.torch_step(
+            contender.torch, contender.compiled(loss), parameters, x, y, network.decay, fused=True
+        ),
+        None,
+    )
 
 
 def jax(contender, case):
@@ -75,7 +84,9 @@ def jax(contender, case):
         held = [(parameters, zeros(), zeros(), jnp.zeros((), jnp.int32))]
         del parameters
         begin = time.perf_counter()
-        function = jax.jit(steps.jax_step(jax, network.jax_losses(jax)["einsum"], network.decay), donate_argnums=0)
+        function = jax.jit(
+            steps.jax_step(jax, network.jax_losses(jax)["einsum"], network.decay), donate_argnums=0
+        )
         function = function.lower(held[0], x, y).compile()
         compile_seconds = time.perf_counter() - begin
 

@@ -20,7 +20,12 @@ STEPS = 3  # whose losses are compared
 
 
 def of(case):
-    kinds = {"transformer": Transformer, "training": Mlp, "convolutional": Convnet, "recurrent": Recurrent}
+    kinds = {
+        "transformer": Transformer,
+        "training": Mlp,
+        "convolutional": Convnet,
+        "recurrent": Recurrent,
+    }
     kinds.update(unet=convolutional_networks.UNet, resnet=convolutional_networks.ResNet)
     kind = case["kind"]
     return kinds[kind["is"]](kind["network"]) if kind["is"] in kinds else None
@@ -58,7 +63,10 @@ class Transformer:
         return {"": (transformer.torch_loss(torch, self.network), same)}
 
     def jax_losses(self, jax):
-        return {name: transformer.jax_loss(jax, self.network, fused) for name, fused in (("einsum", False), ("fused", True))}
+        return {
+            name: transformer.jax_loss(jax, self.network, fused)
+            for name, fused in (("einsum", False), ("fused", True))
+        }
 
 
 class Mlp:
@@ -68,7 +76,9 @@ class Mlp:
 
     def data(self):
         batch, widths = self.network["batch"], self.network["widths"]
-        return drawing.uniform("x", (batch, widths[0]), 0, 1), drawing.labels("y", (batch,), widths[-1])
+        return drawing.uniform("x", (batch, widths[0]), 0, 1), drawing.labels(
+            "y", (batch,), widths[-1]
+        )
 
     def torch_losses(self, torch):
         def loss(parameters, x, y):
@@ -108,7 +118,9 @@ class Convnet:
     def data(self):
         batch, extent = self.network["batch"], self.network["extent"]
         shape = (batch, extent, extent, self.network["channels"])
-        return drawing.uniform("x", shape, 0, 1), drawing.labels("y", (batch,), self.network["classes"])
+        return drawing.uniform("x", shape, 0, 1), drawing.labels(
+            "y", (batch,), self.network["classes"]
+        )
 
     def torch_losses(self, torch):
         functional = torch.nn.functional
@@ -129,18 +141,27 @@ class Convnet:
                     x = functional.conv2d(x, parameters[n], parameters[n + 1], padding=1)
                     x = functional.max_pool2d(torch.relu(x), 2)
                 hidden = torch.relu(torch.addmm(parameters[5], x.flatten(1), parameters[4]))
-                return functional.cross_entropy(torch.addmm(parameters[7], hidden, parameters[6]), y)
+                return functional.cross_entropy(
+                    torch.addmm(parameters[7], hidden, parameters[6]), y
+                )
 
             return loss, turned
 
-        return {"channels first": layout(torch.contiguous_format), "channels last": layout(torch.channels_last)}
+        return {
+            "channels first": layout(torch.contiguous_format),
+            "channels last": layout(torch.channels_last),
+        }
 
     def jax_losses(self, jax):
         def loss(parameters, x, y):
             for n in (0, 2):
-                x = jax.lax.conv_general_dilated(x, parameters[n], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+                x = jax.lax.conv_general_dilated(
+                    x, parameters[n], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+                )
                 x = jax.nn.relu(x + parameters[n + 1])
-                x = jax.lax.reduce_window(x, -math.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+                x = jax.lax.reduce_window(
+                    x, -math.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+                )
             hidden = jax.nn.relu(x.reshape(x.shape[0], -1) @ parameters[4] + parameters[5])
             return jax_cross_entropy(jax, hidden @ parameters[6] + parameters[7], y)
 
@@ -165,7 +186,9 @@ class Recurrent:
     def data(self):
         n = self.network
         shape = (n["steps"], n["batch"])
-        return drawing.uniform("x", (*shape, n["inputs"]), 0, 1), drawing.labels("y", shape, n["classes"])
+        return drawing.uniform("x", (*shape, n["inputs"]), 0, 1), drawing.labels(
+            "y", shape, n["classes"]
+        )
 
     def torch_losses(self, torch):
         def turned(parameters):
@@ -175,7 +198,17 @@ class Recurrent:
             inputs, recurrent, bias, weight, out = parameters
             zeros = x.new_zeros((1, x.shape[1], recurrent.shape[1]))
             # The layer of `torch.nn.LSTM`, which has two biases; one of them is zeros here.
-            all_steps = torch._VF.lstm(x, (zeros, zeros), [inputs, recurrent, bias, torch.zeros_like(bias)], True, 1, 0.0, False, False, False)[0]
+            all_steps = torch._VF.lstm(
+                x,
+                (zeros, zeros),
+                [inputs, recurrent, bias, torch.zeros_like(bias)],
+                True,
+                1,
+                0.0,
+                False,
+                False,
+                False,
+            )[0]
             logits = torch.addmm(out, all_steps.flatten(0, 1), weight)
             return torch.nn.functional.cross_entropy(logits, y.flatten())
 
@@ -232,7 +265,9 @@ def jax_step(jax, loss, decay):
         m = jax.tree.map(lambda m, g: FIRST * m + (1 - FIRST) * g, m, gradient)
         v = jax.tree.map(lambda v, g: SECOND * v + (1 - SECOND) * g * g, v, gradient)
         first, second = 1 - FIRST**count, 1 - SECOND**count
-        moved = lambda p, m, v: p * (1 - RATE * decay) - RATE * (m / first) / (jnp.sqrt(v / second) + EPSILON)
+        moved = lambda p, m, v: p * (1 - RATE * decay) - RATE * (m / first) / (
+            jnp.sqrt(v / second) + EPSILON
+        )
         return (jax.tree.map(moved, parameters, m, v), m, v, count), value
 
     return step

@@ -9,7 +9,6 @@ import math
 import drawing
 
 
-
 # --------------------------------------------------------------------------------------------- data
 
 
@@ -19,8 +18,14 @@ def shapes(network):
     even = 0.02 * math.sqrt(3)
     added = even / math.sqrt(2 * layers)
     norm = lambda name: {f"{name}.weight": ([c], (0.9, 1.1)), f"{name}.bias": ([c], (-0.02, 0.02))}
-    linear = lambda name, n, m, bound: {f"{name}.weight": ([n, m], (-bound, bound)), f"{name}.bias": ([m], (-0.02, 0.02))}
-    found = {"wte.weight": ([network["vocabulary"], c], (-even, even)), "wpe.weight": ([network["steps"], c], (-even, even))}
+    linear = lambda name, n, m, bound: {
+        f"{name}.weight": ([n, m], (-bound, bound)),
+        f"{name}.bias": ([m], (-0.02, 0.02)),
+    }
+    found = {
+        "wte.weight": ([network["vocabulary"], c], (-even, even)),
+        "wpe.weight": ([network["steps"], c], (-even, even)),
+    }
     for layer in range(layers):
         at = f"h.{layer}"
         found.update(norm(f"{at}.ln_1"))
@@ -35,7 +40,10 @@ def shapes(network):
 
 def tokens(network):
     """Tokens, and the next tokens."""
-    return [drawing.labels(name, (network["batch"], network["steps"]), network["vocabulary"]) for name in ("x", "y")]
+    return [
+        drawing.labels(name, (network["batch"], network["steps"]), network["vocabulary"])
+        for name in ("x", "y")
+    ]
 
 
 # -------------------------------------------------------------------------------------------- torch
@@ -49,7 +57,11 @@ def torch_logits(torch, network):
 
     def attention(x, weight, bias, out, out_bias):
         b, t, _ = x.shape
-        parts = torch.addmm(bias, x.view(-1, c), weight).view(b, t, 3, heads, c // heads).permute(2, 0, 3, 1, 4)
+        parts = (
+            torch.addmm(bias, x.view(-1, c), weight)
+            .view(b, t, 3, heads, c // heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         mixed = functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
         return torch.addmm(out_bias, mixed.transpose(1, 2).reshape(-1, c), out).view(b, t, c)
 
@@ -59,7 +71,9 @@ def torch_logits(torch, network):
         h = functional.embedding(x, wte) + wpe
         b, t, _ = h.shape
         for n in range(0, len(rest), 12):
-            gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[n : n + 12]
+            gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[
+                n : n + 12
+            ]
             h = h + attention(functional.layer_norm(h, (c,), gamma, beta), qkv, qkv_b, proj, proj_b)
             inner = functional.layer_norm(h, (c,), gamma_2, beta_2).view(-1, c)
             inner = functional.gelu(torch.addmm(fc_b, inner, fc), approximate="tanh")
@@ -74,7 +88,9 @@ def torch_loss(torch, network):
     """The mean cross-entropy as a function of parameters in the order of `shapes`, tokens and
     targets."""
     logits = torch_logits(torch, network)
-    return lambda parameters, x, y: torch.nn.functional.cross_entropy(logits(parameters, x), y.flatten())
+    return lambda parameters, x, y: torch.nn.functional.cross_entropy(
+        logits(parameters, x), y.flatten()
+    )
 
 
 # ---------------------------------------------------------------------------------------------- jax
@@ -88,7 +104,10 @@ def jax_logits(jax, network, fused):
 
     def norm(x, gamma, beta):
         centred = x - x.mean(-1, keepdims=True)
-        return centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) * gamma + beta
+        return (
+            centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) * gamma
+            + beta
+        )
 
     def attention(q, k, v):
         if fused:
@@ -104,11 +123,17 @@ def jax_logits(jax, network, fused):
         b, t = x.shape
         h = wte[x] + wpe
         for n in range(0, len(rest), 12):
-            gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[n : n + 12]
+            gamma, beta, qkv, qkv_b, proj, proj_b, gamma_2, beta_2, fc, fc_b, back, back_b = rest[
+                n : n + 12
+            ]
             q, k, v = jnp.split(norm(h, gamma, beta) @ qkv + qkv_b, 3, -1)
             mixed = attention(*(a.reshape(b, t, heads, c // heads) for a in (q, k, v)))
             h = h + mixed.reshape(b, t, c) @ proj + proj_b
-            h = h + jax.nn.gelu(norm(h, gamma_2, beta_2) @ fc + fc_b, approximate=True) @ back + back_b
+            h = (
+                h
+                + jax.nn.gelu(norm(h, gamma_2, beta_2) @ fc + fc_b, approximate=True) @ back
+                + back_b
+            )
         return norm(h, gamma_f, beta_f) @ wte.T
 
     return logits

@@ -17,7 +17,13 @@ def spread(samples):
         below, above = math.floor(position), math.ceil(position)
         return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
-    return {"samples": len(ordered), "min": ordered[0], "p10": at(0.1), "median": at(0.5), "p90": at(0.9)}
+    return {
+        "samples": len(ordered),
+        "min": ordered[0],
+        "p10": at(0.1),
+        "median": at(0.5),
+        "p90": at(0.9),
+    }
 
 
 def runs_for(seconds, settings):
@@ -44,7 +50,12 @@ def measure(contenders, cases, settings):
             try:
                 parity = contender.prepare(case)
                 agree(parity, next((e["parity"] for e in entrants if e["case"] is case), {}))
-                entrant = {"contender": contender, "case": case, "parity": parity, "runs": warm(contender, case, settings)}
+                entrant = {
+                    "contender": contender,
+                    "case": case,
+                    "parity": parity,
+                    "runs": warm(contender, case, settings),
+                }
                 entrants.append(entrant | {"times": [], "latencies": [], "why": None})
             except Exception as error:  # Whatever a library throws, the others go on.
                 contender.release(case)

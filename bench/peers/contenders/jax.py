@@ -25,7 +25,9 @@ class Jax:
             if "jax" in sys.modules:
                 raise Absent("flags of XLA hold for a process, so it needs one of its own: --serve")
             flags = os.environ.get("XLA_FLAGS", "")
-            os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_enable_concurrency_optimized_scheduler=false".strip()
+            os.environ["XLA_FLAGS"] = (
+                f"{flags} --xla_cpu_enable_concurrency_optimized_scheduler=false".strip()
+            )
         # Leaves memory for the other contenders.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         try:
@@ -66,7 +68,9 @@ class Jax:
                 if low is None:
                     arrays[name] = jax.random.randint(key, shape, 0, high)
                 else:
-                    arrays[name] = (jax.random.uniform(key, shape) * (high - low) + low).astype(dtype)
+                    arrays[name] = (jax.random.uniform(key, shape) * (high - low) + low).astype(
+                        dtype
+                    )
         return arrays
 
     def function(self, case):
@@ -96,7 +100,9 @@ class Jax:
                 "copy_plain": lambda x: (jnp.copy(x),),
                 "mul_add": lambda x, w, b, r: ((x * w + b) * x + r,),
                 "gelu": lambda x, b, r: (jax.nn.gelu(x + b, approximate=False) + r,),
-                "eight": lambda x, w, b, r: (jnp.sqrt(jnp.abs(jnp.maximum(x * w + b, r) * x - w) + 1),),
+                "eight": lambda x, w, b, r: (
+                    jnp.sqrt(jnp.abs(jnp.maximum(x * w + b, r) * x - w) + 1),
+                ),
             }[kind["chain"]]
         if name == "rows":
             return {
@@ -110,7 +116,11 @@ class Jax:
         if name == "transpose":
             return lambda x: (x.T,)
         if name == "product":
-            return (lambda x, w: (x @ w.T,)) if kind["product"]["transposed"] else (lambda x, w: (x @ w,))
+            return (
+                (lambda x, w: (x @ w.T,))
+                if kind["product"]["transposed"]
+                else (lambda x, w: (x @ w,))
+            )
         gelu = lambda y: jax.nn.gelu(y, approximate=True)
         return {
             "none": lambda x, w: (x @ w,),
@@ -152,7 +162,9 @@ class Jax:
 
             return wide
 
-        return {name: lambda loss=loss: step(loss, jnp.float32, True) for name, loss in losses.items()}, plain
+        return {
+            name: lambda loss=loss: step(loss, jnp.float32, True) for name, loss in losses.items()
+        }, plain
 
     def begun(self, case):
         return starts.jax(self, case)
@@ -180,7 +192,9 @@ class Jax:
         if case["kind"]["is"] in BEGUN:
             return best(self, case, *self.steps(case))
         arrays = self.draw(case)
-        widened = lambda a: jnp.asarray(a, jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a
+        widened = lambda a: (
+            jnp.asarray(a, jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a
+        )
         function = self.function(case)
         jitted, inputs = jax.jit(function), list(arrays.values())
         run = lambda: jitted(*inputs)
@@ -191,7 +205,11 @@ class Jax:
         with self.wide():
             for f, e in zip(found, expected):
                 deviation = float(jnp.abs(jnp.asarray(f, jnp.float64) - e).max())
-                worst = max(worst, deviation / scale_of(case, float(jnp.abs(e).max())), key=lambda v: math.inf if math.isnan(v) else v)
+                worst = max(
+                    worst,
+                    deviation / scale_of(case, float(jnp.abs(e).max())),
+                    key=lambda v: math.inf if math.isnan(v) else v,
+                )
                 compared += f.size
         self.cases[case["id"]] = run
         return verdict(case, worst, compared)

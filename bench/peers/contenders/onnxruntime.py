@@ -40,12 +40,17 @@ class OnnxRuntime:
     def session(self, model):
         options = self.runtime.SessionOptions()
         options.intra_op_num_threads = len(os.sched_getaffinity(0))
-        return self.runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return self.runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
 
     def product(self, case):
         """The session of a product, its inputs, and the product in f64."""
         graph = onnx_graphs.Graph(self.onnx)
-        inputs = {name: drawing.uniform(name, shape, low, high) for name, (shape, (low, high)) in operands(case).items()}
+        inputs = {
+            name: drawing.uniform(name, shape, low, high)
+            for name, (shape, (low, high)) in operands(case).items()
+        }
         transposed = case["kind"].get("product", {}).get("transposed", False)
         # The matrix is an input, like x. A constant would be packed before the runs.
         y = graph.op("Gemm", "x", "w", transB=int(transposed))
@@ -59,7 +64,9 @@ class OnnxRuntime:
         if case["kind"]["is"] == "inference":
             model, inputs = onnx_graphs.of(case)
             session = self.session(model)
-            return answers(self, case, {"": lambda: lambda: session.run(None, inputs)}, lambda result: result)
+            return answers(
+                self, case, {"": lambda: lambda: session.run(None, inputs)}, lambda result: result
+            )
         session, inputs, expected = self.product(case)
         self.cases[case["id"]] = run = lambda: session.run(None, inputs)
         deviation = np.abs(run()[0] - expected).max() / np.abs(expected).max()

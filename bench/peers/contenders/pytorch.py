@@ -47,7 +47,11 @@ class Torch:
             return case["group"] == "steps"
         # On CPUs the LSTM layer is one op that the compiler does not compile. The eager case is the
         # same.
-        return case["kind"]["is"] != "recurrent" or self.name == "torch" and is_compared(case, self.device)
+        return (
+            case["kind"]["is"] != "recurrent"
+            or self.name == "torch"
+            and is_compared(case, self.device)
+        )
 
     def synchronize(self):
         if self.device.startswith("cuda"):
@@ -59,7 +63,11 @@ class Torch:
         if self.name == "torch":
             return function
         function = types.FunctionType(
-            function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__, function.__closure__
+            function.__code__.replace(),
+            function.__globals__,
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
         )
         mode = "max-autotune-no-cudagraphs" if self.name == "torch.max-autotune" else None
         return self.torch.compile(function, dynamic=False, fullgraph=True, mode=mode)
@@ -89,13 +97,19 @@ class Torch:
                 "copy_plain": lambda x: x.clone(),
                 "mul_add": lambda x, w, b, r: (x * w + b) * x + r,
                 "gelu": lambda x, b, r: functional.gelu(x + b) + r,
-                "eight": lambda x, w, b, r: ((torch.maximum(x * w + b, r) * x - w).abs() + 1).sqrt(),
+                "eight": lambda x, w, b, r: (
+                    (torch.maximum(x * w + b, r) * x - w).abs() + 1
+                ).sqrt(),
             }[kind["chain"]]
         if name == "rows":
             return {
                 "softmax": lambda x: torch.softmax(x, 1),
-                "layer_norm": lambda x, gamma, beta: functional.layer_norm(x, x.shape[1:], gamma, beta, 1e-5),
-                "layer_norm_backward": lambda x, gamma, beta: functional.layer_norm(x, x.shape[1:], gamma, beta, 1e-5),
+                "layer_norm": lambda x, gamma, beta: functional.layer_norm(
+                    x, x.shape[1:], gamma, beta, 1e-5
+                ),
+                "layer_norm_backward": lambda x, gamma, beta: functional.layer_norm(
+                    x, x.shape[1:], gamma, beta, 1e-5
+                ),
                 "cross_entropy_backward": lambda x, labels: functional.cross_entropy(x, labels),
             }[kind["kernel"]]
         if name in ("sum", "column_sum"):
@@ -104,7 +118,9 @@ class Torch:
         if name == "transpose":
             return lambda x: x.t().contiguous()
         if name == "product":
-            return (lambda x, w: x @ w.t()) if kind["product"]["transposed"] else (lambda x, w: x @ w)
+            return (
+                (lambda x, w: x @ w.t()) if kind["product"]["transposed"] else (lambda x, w: x @ w)
+            )
         return {
             "none": lambda x, w: x @ w,
             "bias": lambda x, w, b: torch.addmm(b, x, w),
@@ -162,7 +178,10 @@ class Torch:
         x, y = (a if a.is_floating_point() else a.long() for a in (x, y))
 
         def step(loss, turn, dtype, **settings):
-            parameters = [torch.from_numpy(p).to(self.device, dtype, copy=True) for p in turn(list(drawing.parameters(network.shapes)))]
+            parameters = [
+                torch.from_numpy(p).to(self.device, dtype, copy=True)
+                for p in turn(list(drawing.parameters(network.shapes)))
+            ]
             wide = x.to(dtype) if x.is_floating_point() else x
             return steps.torch_step(torch, loss, parameters, wide, y, network.decay, **settings)
 
@@ -175,7 +194,9 @@ class Torch:
                 settings = {optimiser: True}
                 if self.name == "torch.graph":
                     settings["capturable"] = True
-                ways[f"{form} {optimiser}".strip()] = lambda l=compiled, t=turn, s=settings: step(l, t, torch.float32, **s)
+                ways[f"{form} {optimiser}".strip()] = lambda l=compiled, t=turn, s=settings: step(
+                    l, t, torch.float32, **s
+                )
         loss, turn = next(iter(network.torch_losses(torch).values()))
         return ways, lambda: step(loss, turn, torch.float64)
 
@@ -187,7 +208,9 @@ class Torch:
         torch, network = self.torch, inference.of(case)
         inputs = [torch.from_numpy(a).to(self.device) for a in network.inputs().values()]
         inputs = [a.long() if a.dtype == torch.int32 else a for a in inputs]
-        parameters = [torch.from_numpy(p).to(self.device) for p in drawing.parameters(network.shapes)]
+        parameters = [
+            torch.from_numpy(p).to(self.device) for p in drawing.parameters(network.shapes)
+        ]
         function = self.compiled(network.torch_function(torch))
 
         def run():
@@ -200,7 +223,11 @@ class Torch:
         if case["kind"]["is"] == "inference":
             return answers(self, case, *self.infer(case))
         if case["kind"]["is"] in BEGUN:
-            return self.captured_case(case) if self.name == "torch.graph" else best(self, case, *self.steps(case))
+            return (
+                self.captured_case(case)
+                if self.name == "torch.graph"
+                else best(self, case, *self.steps(case))
+            )
         arrays = self.draw(case)
         function = self.function(case)
         run = self.runner(case, arrays, self.compiled(function))
@@ -210,7 +237,11 @@ class Torch:
         worst, compared = 0.0, 0
         for f, e in zip(found, expected):
             deviation = (f.detach().double() - e.detach()).abs().max().item()
-            worst = max(worst, deviation / scale_of(case, e.detach().abs().max().item()), key=lambda v: math.inf if math.isnan(v) else v)
+            worst = max(
+                worst,
+                deviation / scale_of(case, e.detach().abs().max().item()),
+                key=lambda v: math.inf if math.isnan(v) else v,
+            )
             compared += f.numel()
         self.cases[case["id"]] = run
         return verdict(case, worst, compared)

@@ -80,7 +80,11 @@ def triangular(bits):
 
     def f(a, b):
         a = 0.3 * a + ramp(a, 2.0) / a.shape[0]
-        return (lax.linalg.triangular_solve(a, b, left_side=left, lower=lower, transpose_a=transpose, unit_diagonal=unit),)
+        return (
+            lax.linalg.triangular_solve(
+                a, b, left_side=left, lower=lower, transpose_a=transpose, unit_diagonal=unit
+            ),
+        )
 
     return f
 
@@ -108,10 +112,14 @@ def cases():
         yield f"det_{n}", lambda x: (jnp.linalg.det(0.4 * x + turned(x) / 3),), square
         yield f"slogdet_{n}", lambda x: tuple(jnp.linalg.slogdet(x + turned(x))), square
         yield f"solve_{n}", lambda a, b: (jnp.linalg.solve(a + turned(a), b),), square + [(n, 3)]
-        yield f"solve_vector_{n}", lambda a, b: (jnp.linalg.solve(a + turned(a), b),), square + [(n,)]
+        yield f"solve_vector_{n}", lambda a, b: (jnp.linalg.solve(a + turned(a), b),), square + [
+            (n,)
+        ]
         yield f"matrix_exp_{n}", one(jax.scipy.linalg.expm), square
     for scale in (0, 1e-3, 3.0, 20.0):
-        yield f"matrix_exp_scaled_{scale:g}", lambda x, s=scale: (jax.scipy.linalg.expm(s * x),), [(4, 4)]
+        yield f"matrix_exp_scaled_{scale:g}", lambda x, s=scale: (jax.scipy.linalg.expm(s * x),), [
+            (4, 4)
+        ]
     for m, n in [(n, n) for n in SIZES] + [(5, 3), (3, 5), (40, 35), (35, 40), (70, 70)]:
         yield f"lu_{m}_{n}", lambda x: tuple(lax.linalg.lu(x + turned(x))), [(m, n)]
         yield f"qr_{m}_{n}", wide_qr if m < n else lambda x: tuple(jnp.linalg.qr(x)), [(m, n)]
@@ -143,9 +151,16 @@ def main():
             for i, value in enumerate(values):
                 assert np.all(np.isfinite(value)), (name, key)
                 value = np.asarray(value)
-                arrays[f"{name}.{key}{i}"] = kept(value.astype(np.int32) if value.dtype.kind == "i" else value)
+                arrays[f"{name}.{key}{i}"] = kept(
+                    value.astype(np.int32) if value.dtype.kind == "i" else value
+                )
     np.savez_compressed(os.path.join(HERE, "jax.npz"), **arrays)
-    print(len({key.split(".")[0] for key in arrays}), "cases,", sum(a.size for a in arrays.values()), "numbers")
+    print(
+        len({key.split(".")[0] for key in arrays}),
+        "cases,",
+        sum(a.size for a in arrays.values()),
+        "numbers",
+    )
 
 
 if __name__ == "__main__":

@@ -104,7 +104,16 @@ UNARY["acosh"] = (mp.acosh, eight_bits(UNARY["acosh"][1]))
 
 PAIRS = [
     (eight_bits(a), eight_bits(b))
-    for a, b in [(-3.2, 0.7), (2.1, -1.3), (0.4, 2.6), (5.0, 3.0), (-0.2, -4.1), (1e-2, 7.0), (30.0, -0.3), (-1.7, -1.1)]
+    for a, b in [
+        (-3.2, 0.7),
+        (2.1, -1.3),
+        (0.4, 2.6),
+        (5.0, 3.0),
+        (-0.2, -4.1),
+        (1e-2, 7.0),
+        (30.0, -0.3),
+        (-1.7, -1.1),
+    ]
 ]
 
 
@@ -138,8 +147,12 @@ def elementwise():
         exact = [mp.mpf(float(p)) for p in points]
         arrays[f"{name}.x"] = points
         arrays[f"{name}.y"], arrays[f"{name}.y_low"] = two_doubles([f(x) for x in exact])
-        arrays[f"{name}.d"] = np.array([float(mp.re(mp.diff(f, x, 1, h=mp.mpf(10) ** -20))) for x in exact])
-        arrays[f"{name}.dd"] = np.array([float(mp.re(mp.diff(f, x, 2, h=mp.mpf(10) ** -15))) for x in exact])
+        arrays[f"{name}.d"] = np.array(
+            [float(mp.re(mp.diff(f, x, 1, h=mp.mpf(10) ** -20))) for x in exact]
+        )
+        arrays[f"{name}.dd"] = np.array(
+            [float(mp.re(mp.diff(f, x, 2, h=mp.mpf(10) ** -15))) for x in exact]
+        )
     for name, (f, positive) in BINARY.items():
         xs = np.array([a[0] if not positive else abs(a[0]) for a, _ in PAIRS])
         ys = np.array([b[0] for _, b in PAIRS])
@@ -147,20 +160,42 @@ def elementwise():
         arrays[f"{name}.x"], arrays[f"{name}.z"] = xs, ys
         arrays[f"{name}.y"], arrays[f"{name}.y_low"] = two_doubles([f(a, b) for a, b in exact])
         step = mp.mpf(10) ** -20
-        arrays[f"{name}.d"] = np.array([float(mp.diff(lambda a: f(a, b), a, 1, h=step)) for a, b in exact])
-        arrays[f"{name}.e"] = np.array([float(mp.diff(lambda b: f(a, b), b, 1, h=step)) for a, b in exact])
+        arrays[f"{name}.d"] = np.array(
+            [float(mp.diff(lambda a: f(a, b), a, 1, h=step)) for a, b in exact]
+        )
+        arrays[f"{name}.e"] = np.array(
+            [float(mp.diff(lambda b: f(a, b), b, 1, h=step)) for a, b in exact]
+        )
     np.savez_compressed(os.path.join(HERE, "elementwise.npz"), **arrays)
     return len(UNARY) + len(BINARY)
 
 
 # --- edges ----------------------------------------------------------------------------------------
 
-EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, np.inf, -np.inf, np.nan, 1e300, -1e300, 1e-300, -1e-300, 710.0, -746.0])
+EDGES = np.array(
+    [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, np.inf,
+     -np.inf, np.nan, 1e300, -1e300, 1e-300, -1e-300, 710.0, -746.0]
+)
 OF_JAX = {
-    "square": lax.square, "reciprocal": lambda x: 1 / x, "erf_inv": lax.erf_inv, "rsqrt": lax.rsqrt,
-    "cbrt": lax.cbrt, "log2": jnp.log2, "exp2": lax.exp2, "logistic": lax.logistic, "neg": lax.neg, "abs": lax.abs,
-    "sign": lax.sign, "floor": lax.floor, "ceil": lax.ceil, "round": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
-    "max": lax.max, "min": lax.min, "atan2": lax.atan2, "pow": lax.pow, "rem": lax.rem,
+    "square": lax.square,
+    "reciprocal": lambda x: 1 / x,
+    "erf_inv": lax.erf_inv,
+    "rsqrt": lax.rsqrt,
+    "cbrt": lax.cbrt,
+    "log2": jnp.log2,
+    "exp2": lax.exp2,
+    "logistic": lax.logistic,
+    "neg": lax.neg,
+    "abs": lax.abs,
+    "sign": lax.sign,
+    "floor": lax.floor,
+    "ceil": lax.ceil,
+    "round": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+    "max": lax.max,
+    "min": lax.min,
+    "atan2": lax.atan2,
+    "pow": lax.pow,
+    "rem": lax.rem,
 }
 
 
@@ -216,7 +251,10 @@ class Cases:
         names = ", ".join(f"%x{i}" for i in range(len(operands)))
         braces = f" {{{attributes}}}" if attributes else ""
         returned = ", ".join(f"%y{i}" for i in range(len(results)))
-        self.text.append(f"func @{name}({inputs}) -> ({outputs}) {{\n  {given} = {op} {names}{braces}\n  return {returned}\n}}\n")
+        self.text.append(
+            f"func @{name}({inputs}) -> ({outputs}) {{\n"
+            f"  {given} = {op} {names}{braces}\n  return {returned}\n}}\n"
+        )
         self.record(name, run, operands, results, differentiable)
 
     def program(self, name, jax_function, *operands):
@@ -261,25 +299,72 @@ class Cases:
 
 def structural(c):
     f = c.f
-    c.add("broadcast_in_dim", "dims=[1], shape=[2,3,4]", lambda x: lax.broadcast_in_dim(x, (2, 3, 4), (1,)), f(3))
-    c.add("broadcast_in_dim", "dims=[0,2], shape=[2,3,4]", lambda x: lax.broadcast_in_dim(x, (2, 3, 4), (0, 2)), f(1, 4))
+    c.add(
+        "broadcast_in_dim",
+        "dims=[1], shape=[2,3,4]",
+        lambda x: lax.broadcast_in_dim(x, (2, 3, 4), (1,)),
+        f(3),
+    )
+    c.add(
+        "broadcast_in_dim",
+        "dims=[0,2], shape=[2,3,4]",
+        lambda x: lax.broadcast_in_dim(x, (2, 3, 4), (0, 2)),
+        f(1, 4),
+    )
     c.add("reshape", "shape=[4,3]", lambda x: lax.reshape(x, (4, 3)), f(2, 6))
     c.add("permute", "permutation=[2,0,1]", lambda x: lax.transpose(x, (2, 0, 1)), f(2, 3, 4))
-    c.add("slice", "limit=[5,7], start=[1,0], stride=[2,3]", lambda x: lax.slice(x, (1, 0), (5, 7), (2, 3)), f(6, 7))
+    c.add(
+        "slice",
+        "limit=[5,7], start=[1,0], stride=[2,3]",
+        lambda x: lax.slice(x, (1, 0), (5, 7), (2, 3)),
+        f(6, 7),
+    )
     pad = [(1, 2, 0), (-1, 0, 2), (2, -3, 1)]
-    c.add("pad", "high=[2,0,-3], interior=[0,2,1], low=[1,-1,2]", lambda x, v: lax.pad(x, v, pad), f(2, 4, 3), f())
-    c.add("concatenate", "axis=1", lambda a, b, d: lax.concatenate([a, b, d], 1), f(2, 3), f(2, 1), f(2, 2))
+    c.add(
+        "pad",
+        "high=[2,0,-3], interior=[0,2,1], low=[1,-1,2]",
+        lambda x, v: lax.pad(x, v, pad),
+        f(2, 4, 3),
+        f(),
+    )
+    c.add(
+        "concatenate",
+        "axis=1",
+        lambda a, b, d: lax.concatenate([a, b, d], 1),
+        f(2, 3),
+        f(2, 1),
+        f(2, 2),
+    )
     c.add("reverse", "axes=[0,2]", lambda x: lax.rev(x, (0, 2)), f(2, 3, 2))
     c.add("select", "", lambda p, a, b: jnp.where(p, a, b), f(3, 2) > 0, f(3, 2), f(3, 2))
     c.add("select_n", "", lambda w, *a: lax.select_n(w, *a), c.i([2, 0, 1, 1]), f(4), f(4), f(4))
-    c.add("clamp", "", lambda a, x, b: jnp.minimum(jnp.maximum(x, a), b), np.float64(-0.5), f(9), np.float64(0.75))
+    c.add(
+        "clamp",
+        "",
+        lambda a, x, b: jnp.minimum(jnp.maximum(x, a), b),
+        np.float64(-0.5),
+        f(9),
+        np.float64(0.75),
+    )
     c.add("clamp", "", lambda a, x, b: lax.clamp(a, x, b), f(6, high=-0.5), f(6), f(6, low=0.5))
     c.add("integer_pow", "exponent=5", lambda x: lax.integer_pow(x, 5), f(5))
     c.add("integer_pow", "exponent=-3", lambda x: lax.integer_pow(x, -3), f(5, low=0.5))
-    c.add("reduce_precision", "exponent_bits=5, mantissa_bits=10", lambda x: lax.reduce_precision(x, 5, 10), f(7))
-    c.add("convert_element_type", "dtype=i32", lambda x: lax.convert_element_type(x, jnp.int32), f(5) * 10)
+    c.add(
+        "reduce_precision",
+        "exponent_bits=5, mantissa_bits=10",
+        lambda x: lax.reduce_precision(x, 5, 10),
+        f(7),
+    )
+    c.add(
+        "convert_element_type",
+        "dtype=i32",
+        lambda x: lax.convert_element_type(x, jnp.int32),
+        f(5) * 10,
+    )
     c.add("nextafter", "", lambda a, b: lax.nextafter(a, b), f(5), f(5), differentiable=False)
-    c.add("iota", "axis=1, dtype=i32, shape=[2,3]", lambda: lax.broadcasted_iota(jnp.int32, (2, 3), 1))
+    c.add(
+        "iota", "axis=1, dtype=i32, shape=[2,3]", lambda: lax.broadcasted_iota(jnp.int32, (2, 3), 1)
+    )
 
 
 def reductions(c):
@@ -326,7 +411,11 @@ def products(c):
         (((), ()), ((1,), (0,)), f(2, 3), f(3, 4)),
     ]:
         spell = lambda p: "[" + ",".join("[" + ",".join(map(str, s)) + "]" for s in p) + "]"
-        text = f"contract={spell(contract)}" if not batch[0] else f"batch={spell(batch)}, contract={spell(contract)}"
+        text = (
+            f"contract={spell(contract)}"
+            if not batch[0]
+            else f"batch={spell(batch)}, contract={spell(contract)}"
+        )
         c.add("dot_general", text, lambda a, b: lax.dot_general(a, b, (contract, batch)), a, b)
 
     def conv(spatial, x, w, text, **options):
@@ -351,21 +440,47 @@ def products(c):
          window_strides=(2, 1), padding=[(1, 1), (0, 1)])
     conv(2, f(1, 3, 4, 2), f(2, 3, 2, 2), "lhs_dilation=[2,3], padding=[[1,0],[2,2]], stride=[1,1]",
          padding=[(1, 0), (2, 2)], lhs_dilation=(2, 3))
-    conv(2, f(2, 5, 4, 4), f(2, 2, 2, 6), "feature_group_count=2, padding=[[0,0],[0,0]], stride=[1,1]", feature_group_count=2)
-    conv(2, f(4, 4, 4, 2), f(2, 2, 2, 6), "batch_group_count=2, padding=[[0,0],[0,0]], stride=[1,1]", batch_group_count=2)
+    conv(
+        2,
+        f(2, 5, 4, 4),
+        f(2, 2, 2, 6),
+        "feature_group_count=2, padding=[[0,0],[0,0]], stride=[1,1]",
+        feature_group_count=2,
+    )
+    conv(
+        2,
+        f(4, 4, 4, 2),
+        f(2, 2, 2, 6),
+        "batch_group_count=2, padding=[[0,0],[0,0]], stride=[1,1]",
+        batch_group_count=2,
+    )
     conv(3, f(1, 4, 3, 4, 2), f(2, 2, 2, 2, 3), "padding=[[0,0],[1,0],[0,1]], stride=[1,1,2]",
          window_strides=(1, 1, 2), padding=[(0, 0), (1, 0), (0, 1)])
 
 
 def indexing(c):
     f = c.f
-    rows = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    rows = lax.GatherDimensionNumbers(
+        offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)
+    )
     gather = lambda n, sizes, mode: lambda x, i: lax.gather(x, i, n, sizes, mode=mode)
-    c.add("gather", "collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,3], start_index_map=[0]",
-          gather(rows, (1, 3), "clip"), f(5, 3), c.i([[4], [0], [4], [9]]))
-    windows = lax.GatherDimensionNumbers(offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(1, 0))
-    c.add("gather", "collapsed_slice_dims=[], offset_dims=[1,2], slice_sizes=[2,3], start_index_map=[1,0]",
-          gather(windows, (2, 3), "clip"), f(5, 6), c.i([[3, 1], [0, 4], [2, 2]]))
+    c.add(
+        "gather",
+        "collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,3], start_index_map=[0]",
+        gather(rows, (1, 3), "clip"),
+        f(5, 3),
+        c.i([[4], [0], [4], [9]]),
+    )
+    windows = lax.GatherDimensionNumbers(
+        offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(1, 0)
+    )
+    c.add(
+        "gather",
+        "collapsed_slice_dims=[], offset_dims=[1,2], slice_sizes=[2,3], start_index_map=[1,0]",
+        gather(windows, (2, 3), "clip"),
+        f(5, 6),
+        c.i([[3, 1], [0, 4], [2, 2]]),
+    )
 
     def scatter(op, g, low=-2.0, high=2.0, unique=False):
         text = "inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], "
@@ -374,8 +489,17 @@ def indexing(c):
             update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
         )
         indices = c.i([[4], [0], [2]]) if unique else c.i([[4], [0], [4], [9]])
-        run = lambda x, i, u: g(x, i, u, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP, unique_indices=unique)
-        c.add(op, text, run, f(5, 3, low=low, high=high), indices, f(len(indices), 3, low=low, high=high))
+        run = lambda x, i, u: g(
+            x, i, u, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP, unique_indices=unique
+        )
+        c.add(
+            op,
+            text,
+            run,
+            f(5, 3, low=low, high=high),
+            indices,
+            f(len(indices), 3, low=low, high=high),
+        )
 
     scatter("scatter_add", lax.scatter_add)
     scatter("scatter", lax.scatter, unique=True)
@@ -443,9 +567,23 @@ def control(c):
 
     def prefixes(h, x, w, n):
         compose = lambda f, g: (g[0] * f[0], g[0] * f[1] + g[1])
-        return lax.associative_scan(compose, (jnp.sin(x), x * h)) + lax.associative_scan(compose, (jnp.cos(x), x * w[0]), reverse=True)
+        return lax.associative_scan(compose, (jnp.sin(x), x * h)) + lax.associative_scan(
+            compose, (jnp.cos(x), x * w[0]), reverse=True
+        )
 
-    for f in [recurrent, backwards, counted, bounded, mapped, folded, chosen, switched, nested, halving, prefixes]:
+    for f in [
+        recurrent,
+        backwards,
+        counted,
+        bounded,
+        mapped,
+        folded,
+        chosen,
+        switched,
+        nested,
+        halving,
+        prefixes,
+    ]:
         c.program(f.__name__, f, *operands)
 
 
@@ -473,7 +611,9 @@ def implicit(c):
         return jax.scipy.sparse.linalg.cg(symmetric_map_of(w), jnp.cos(b), tol=1e-14)[0]
 
     def prepared(b, w):
-        return jax.scipy.sparse.linalg.cg(symmetric_map_of(w), jnp.cos(b), x0=b, tol=1e-14, M=lambda x: x / (2 + (w * w).sum(0)))[0]
+        return jax.scipy.sparse.linalg.cg(
+            symmetric_map_of(w), jnp.cos(b), x0=b, tol=1e-14, M=lambda x: x / (2 + (w * w).sum(0))
+        )[0]
 
     def trees(b, w):
         map = lambda x: (3 * x[0] + w * x[1].sum(), 5 * x[1] + (w * x[0]).sum())
@@ -481,7 +621,9 @@ def implicit(c):
 
     def root(b, w):
         f = lambda x: x - jnp.tanh(w @ x + b)
-        solve = lambda f, x: lax.fori_loop(0, 30, lambda _, x: x - jnp.linalg.solve(jax.jacobian(f)(x), f(x)), x)
+        solve = lambda f, x: lax.fori_loop(
+            0, 30, lambda _, x: x - jnp.linalg.solve(jax.jacobian(f)(x), f(x)), x
+        )
         return lax.custom_root(f, jnp.zeros_like(b), solve, dense)
 
     for f in [solved, symmetric, gradients, prepared, trees, root]:
@@ -527,7 +669,10 @@ def main(only=None):
     for part in [structural, reductions, sorting, products, indexing]:
         part(cases)
     with open(os.path.join(HERE, "programs.ir"), "w") as out:
-        out.write("// Written by generate.py: one op each, compared with JAX in double precision.\n\n" + "\n".join(cases.text))
+        out.write(
+            "// Written by generate.py: one op each, compared with JAX in double precision.\n\n"
+            + "\n".join(cases.text)
+        )
     np.savez_compressed(os.path.join(HERE, "programs.npz"), **cases.arrays)
     print(len(cases.text), "cases of", len(cases.count), "other ops")
     loops = Cases()

@@ -28,7 +28,13 @@ def write(name, arrays):
     here = os.path.dirname(os.path.abspath(__file__))
     path = os.path.join(here, name + ".npz")
     np.savez_compressed(path, **{n: np.ascontiguousarray(a) for n, a in arrays.items()})
-    print(name, sum(a.size for n, a in arrays.items() if n.startswith("begin.")), "numbers,", os.path.getsize(path), "bytes")
+    print(
+        name,
+        sum(a.size for n, a in arrays.items() if n.startswith("begin.")),
+        "numbers,",
+        os.path.getsize(path),
+        "bytes",
+    )
 
 
 def numbers(tensors):
@@ -39,7 +45,9 @@ def draw(shapes, scale=0.4):
     """Variables by path: norms near one, all others normally distributed."""
     drawn = {}
     for path, shape in shapes.items():
-        norm = ("norm" in path.lower() or "ln_" in path or "bn" in path or "downsample.1" in path) and path.endswith("weight")
+        norm = (
+            "norm" in path.lower() or "ln_" in path or "bn" in path or "downsample.1" in path
+        ) and path.endswith("weight")
         numbers = torch.randn(*shape) * (0.1 if norm else scale) + (1.0 if norm else 0.0)
         # Few significant bits, so that the file compresses well.
         drawn[path] = torch.round(numbers * 1024) / 1024
@@ -52,7 +60,9 @@ def record(name, shapes, given, run, running=None, after=None):
     variables = {path: t.requires_grad_() for path, t in draw(shapes).items()}
     running = running or {}
     arrays = {f"begin.{path}": a for path, a in numbers(variables | running).items()}
-    optimiser = torch.optim.AdamW(variables.values(), lr=RATE, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(
+        variables.values(), lr=RATE, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+    )
     losses = []
     for step in range(STEPS):
         optimiser.zero_grad()
@@ -98,13 +108,23 @@ def gpt():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     none = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    config = GPT2Config(vocab_size=13, n_positions=7, n_embd=12, n_layer=2, n_head=3, attn_implementation="eager", **none)
+    config = GPT2Config(
+        vocab_size=13,
+        n_positions=7,
+        n_embd=12,
+        n_layer=2,
+        n_head=3,
+        attn_implementation="eager",
+        **none,
+    )
     model = GPT2LMHeadModel(config).double()
     shapes = {n.removeprefix("transformer."): tuple(p.shape) for n, p in model.named_parameters()}
     x, y = integers(13, 3, 6), integers(13, 3, 6)
 
     def run(p, _):
-        logits = functional_call(model, {"transformer." + n: t for n, t in p.items()}, (), dict(input_ids=x)).logits
+        logits = functional_call(
+            model, {"transformer." + n: t for n, t in p.items()}, (), dict(input_ids=x)
+        ).logits
         return F.cross_entropy(logits.flatten(0, 1), y.flatten()), [logits]
 
     record("gpt", shapes, {"x": small(x), "y": small(y)}, run)
@@ -114,7 +134,14 @@ def bert():
     from transformers import BertConfig, BertModel
 
     none = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    size = dict(vocab_size=17, max_position_embeddings=9, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20)
+    size = dict(
+        vocab_size=17,
+        max_position_embeddings=9,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=20,
+    )
     # No padding token, because its embedding would not be trained.
     config = BertConfig(attn_implementation="eager", pad_token_id=None, **size, **none)
     model = BertModel(config).double()
@@ -128,15 +155,27 @@ def bert():
         options = dict(input_ids=x, attention_mask=mask.long(), token_type_ids=kinds)
         out = functional_call(model, {n: turned(n, t) for n, t in p.items()}, (), options)
         options["token_type_ids"] = torch.zeros_like(x)
-        alone = functional_call(model, {n: turned(n, t) for n, t in p.items()}, (), options).last_hidden_state
+        alone = functional_call(
+            model, {n: turned(n, t) for n, t in p.items()}, (), options
+        ).last_hidden_state
         mean = (alone * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         embedding = F.normalize(mean, dim=1)
         # Padded positions are not compared.
         hidden = out.last_hidden_state * mask[..., None]
-        loss = ((embedding - wanted[0]) ** 2).mean() + ((out.pooler_output - wanted[1]) ** 2).mean() + (hidden**4).mean()
+        loss = (
+            ((embedding - wanted[0]) ** 2).mean()
+            + ((out.pooler_output - wanted[1]) ** 2).mean()
+            + (hidden**4).mean()
+        )
         return loss, [hidden, out.pooler_output, embedding]
 
-    given = {"x": small(x), "types": small(kinds), "mask": mask.numpy(), "wanted.0": wanted[0].numpy(), "wanted.1": wanted[1].numpy()}
+    given = {
+        "x": small(x),
+        "types": small(kinds),
+        "mask": mask.numpy(),
+        "wanted.0": wanted[0].numpy(),
+        "wanted.1": wanted[1].numpy(),
+    }
     record("bert", shapes, given, run)
 
 
@@ -148,14 +187,21 @@ def mlp():
     x, y = torch.randn(6, 5), integers(3, 6)
 
     def run(p, _):
-        logits = linear(p, "layers.2", F.silu(linear(p, "layers.1", F.silu(linear(p, "layers.0", x)))))
+        logits = linear(
+            p, "layers.2", F.silu(linear(p, "layers.1", F.silu(linear(p, "layers.0", x))))
+        )
         return F.cross_entropy(logits, y), [logits]
 
     record("mlp", shapes, {"x": x.numpy(), "y": small(y)}, run)
 
 
 def convnet():
-    shapes = {"conv1.weight": (3, 3, 2, 3), "conv1.bias": (3,), "conv2.weight": (3, 3, 3, 5), "conv2.bias": (5,)}
+    shapes = {
+        "conv1.weight": (3, 3, 2, 3),
+        "conv1.bias": (3,),
+        "conv2.weight": (3, 3, 3, 5),
+        "conv2.bias": (5,),
+    }
     shapes |= {"fc1.weight": (30, 7), "fc1.bias": (7,), "fc2.weight": (7, 4), "fc2.bias": (4,)}
     x, y = torch.randn(3, 8, 12, 2), integers(4, 3)
 
@@ -172,7 +218,11 @@ def lstm():
     vocabulary, embedding, width = 9, 5, 6
     shapes = {"embedding.weight": (vocabulary, embedding)}
     for n, inputs in enumerate((embedding, width)):
-        shapes |= {f"lstm.{n}.input": (inputs, 4 * width), f"lstm.{n}.recurrent": (width, 4 * width), f"lstm.{n}.bias": (4 * width,)}
+        shapes |= {
+            f"lstm.{n}.input": (inputs, 4 * width),
+            f"lstm.{n}.recurrent": (width, 4 * width),
+            f"lstm.{n}.bias": (4 * width,),
+        }
     shapes |= {"out.weight": (width, vocabulary), "out.bias": (vocabulary,)}
     x, y = integers(vocabulary, 7, 3), integers(vocabulary, 7, 3)
     layers = torch.nn.LSTM(embedding, width, num_layers=2)
@@ -180,7 +230,10 @@ def lstm():
     def run(p, _):
         named = {}
         for n in range(2):
-            named |= {f"weight_ih_l{n}": p[f"lstm.{n}.input"].t(), f"weight_hh_l{n}": p[f"lstm.{n}.recurrent"].t()}
+            named |= {
+                f"weight_ih_l{n}": p[f"lstm.{n}.input"].t(),
+                f"weight_hh_l{n}": p[f"lstm.{n}.recurrent"].t(),
+            }
             named |= {f"bias_ih_l{n}": p[f"lstm.{n}.bias"], f"bias_hh_l{n}": torch.zeros(4 * width)}
         all, (hidden, cell) = functional_call(layers, named, (p["embedding.weight"][x],))
         logits = linear(p, "out", all)
@@ -210,14 +263,19 @@ def resnet():
     shapes |= {"fc.weight": (inputs, classes), "fc.bias": (classes,)}
     running = {}
     for path, count in channels.items():
-        running |= {f"{path}.running_mean": torch.randn(count), f"{path}.running_var": 0.5 + torch.rand(count)}
+        running |= {
+            f"{path}.running_mean": torch.randn(count),
+            f"{path}.running_var": 0.5 + torch.rand(count),
+        }
     images, y = integers(16, 3, 48, 64, 3), integers(classes, 3)
     x = images / 16
 
     def forward(p, r, training):
         def norm(path, z):
             mean, var = r[path + ".running_mean"], r[path + ".running_var"]
-            return F.batch_norm(z, mean, var, p[path + ".weight"], p[path + ".bias"], training, 0.1, 1e-5)
+            return F.batch_norm(
+                z, mean, var, p[path + ".weight"], p[path + ".bias"], training, 0.1, 1e-5
+            )
 
         z = F.relu(norm("bn1", conv(p, "conv1", first(x), stride=2, padding=3)))
         z = F.max_pool2d(z, 3, 2, 1)
@@ -225,10 +283,14 @@ def resnet():
             for n in range(count):
                 path, stride = f"layer{stage + 1}.{n}", 2 if n == 0 and stage > 0 else 1
                 w = F.relu(norm(path + ".bn1", conv(p, path + ".conv1", z)))
-                w = F.relu(norm(path + ".bn2", conv(p, path + ".conv2", w, stride=stride, padding=1)))
+                w = F.relu(
+                    norm(path + ".bn2", conv(p, path + ".conv2", w, stride=stride, padding=1))
+                )
                 w = norm(path + ".bn3", conv(p, path + ".conv3", w))
                 if n == 0:
-                    z = norm(path + ".downsample.1", conv(p, path + ".downsample.0", z, stride=stride))
+                    z = norm(
+                        path + ".downsample.1", conv(p, path + ".downsample.0", z, stride=stride)
+                    )
                 z = F.relu(w + z)
         return linear(p, "fc", z.mean((2, 3)))
 
@@ -237,7 +299,9 @@ def resnet():
         return F.cross_entropy(logits, y), [logits]
 
     after = lambda p, r: {"predicted": forward(p, r, False)}
-    record("resnet", shapes, {"x": images.numpy().astype(np.uint8), "y": small(y)}, run, running, after)
+    record(
+        "resnet", shapes, {"x": images.numpy().astype(np.uint8), "y": small(y)}, run, running, after
+    )
 
 
 def unet():
@@ -253,14 +317,19 @@ def unet():
     for n in range(depth):
         pair(f"down.{n}", level(n - 1) if n else channels, level(n))
         up = depth - 1 - n
-        shapes |= {f"up.{n}.up.weight": (2, 2, level(up + 1), level(up)), f"up.{n}.up.bias": (level(up),)}
+        shapes |= {
+            f"up.{n}.up.weight": (2, 2, level(up + 1), level(up)),
+            f"up.{n}.up.bias": (level(up),),
+        }
         pair(f"up.{n}.pair", level(up + 1), level(up))
     pair("bottom", level(depth - 1), level(depth))
     shapes |= {"out.weight": (1, 1, width, classes), "out.bias": (classes,)}
     x, y = torch.randn(2, 12, 8, channels), integers(classes, 2, 12, 8)
 
     def two(p, path, z):
-        return F.relu(conv(p, path + ".conv2", F.relu(conv(p, path + ".conv1", z, padding=1)), padding=1))
+        return F.relu(
+            conv(p, path + ".conv2", F.relu(conv(p, path + ".conv1", z, padding=1)), padding=1)
+        )
 
     def run(p, _):
         z, seen = first(x), []
@@ -269,7 +338,9 @@ def unet():
             z = F.max_pool2d(seen[-1], 2)
         z = two(p, "bottom", z)
         for n in range(depth):
-            z = F.conv_transpose2d(z, p[f"up.{n}.up.weight"].permute(2, 3, 0, 1), p[f"up.{n}.up.bias"], stride=2)
+            z = F.conv_transpose2d(
+                z, p[f"up.{n}.up.weight"].permute(2, 3, 0, 1), p[f"up.{n}.up.bias"], stride=2
+            )
             z = two(p, f"up.{n}.pair", torch.cat([seen.pop(), z], 1))
         logits = last(conv(p, "out", z))
         return F.cross_entropy(logits.flatten(0, 2), y.flatten()), [logits]
@@ -284,7 +355,12 @@ def layers():
     arrays |= {"rms.x": x, "rms.weight": weight, "rms.y": F.rms_norm(x, (6,), weight, 1e-6)}
     x, weight, bias = torch.randn(2, 4, 5, 3), torch.randn(3, 2, 3, 4), torch.randn(4)
     y = last(F.conv_transpose2d(first(x), weight.permute(2, 3, 0, 1), bias, stride=(2, 3)))
-    arrays |= {"transposed.x": x, "transposed.weight": weight, "transposed.bias": bias, "transposed.y": y}
+    arrays |= {
+        "transposed.x": x,
+        "transposed.weight": weight,
+        "transposed.bias": bias,
+        "transposed.y": y,
+    }
     write("layers", numbers(arrays))
 
 
