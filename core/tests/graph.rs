@@ -227,14 +227,16 @@ fn errors_name_function_equation_and_source_line() {
     let error = verify(&function).unwrap_err().to_string();
     assert_eq!(
         error,
-        "@f: %0: G5: `exp` gives f32[2], the definition says f64[2]\n  --> f.ir:2:16: jvp(tanh) of f.ir:2:16\n  \
-         help: results have the types that the op infers from its operands and attributes"
+        "@f: %0: G5: `exp` gives f32[2], the definition says f64[2]\n  \
+         --> f.ir:2:16: jvp(tanh) of f.ir:2:16\n  help: results have the types that the op infers \
+         from its operands and attributes"
     );
 }
 
 #[test]
 fn errors_of_types_say_where_the_operands_come_from() {
-    let text = "func @f(%x: f32[2], %y: f32[3]) -> () {\n  %0: f32[2] = exp %x\n  %1: f32[2] = add %0, %y\n  return\n}\n";
+    let text = "func @f(%x: f32[2], %y: f32[3]) -> () {\n  %0: f32[2] = exp %x\n  \
+                %1: f32[2] = add %0, %y\n  return\n}\n";
     let error = parse_program(text, "f.ir").unwrap_err().to_string();
     let expected = "@f: %1: G5: add: operands have types f32[2] and f32[3]
   --> f.ir:3:16

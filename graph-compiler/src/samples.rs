@@ -69,7 +69,8 @@ impl Sample {
             sum = format!("%s{k}");
         }
         let text = format!(
-            "nest @sum({head}out %y: f32[{n}]) {{ parallel i: {n} phase {{ {body} store %y[i], {sum} }} }}"
+            "nest @sum({head}out %y: f32[{n}]) {{ parallel i: {n} phase {{ {body} store %y[i], \
+             {sum} }} }}"
         );
         self.nest(&text, reads, &[result]);
         result

@@ -176,7 +176,8 @@ fn what_is_put_side_by_side_for_a_product_is_one_kernel() {
     let mut text =
         format!("func @f(%x: {part}, %y: {part}, %w: f32[128,8]) -> (z: f32[32,8]) {{\n");
     text += &format!(
-        "%0: f32[] = constant {{value=f32[] 1.0}}\n%1: {part} = broadcast_in_dim %0 {{shape=[32,64]}}\n"
+        "%0: f32[] = constant {{value=f32[] 1.0}}\n\
+         %1: {part} = broadcast_in_dim %0 {{shape=[32,64]}}\n"
     );
     for (n, [a, b]) in [["%x", "%y"], ["%y", "%x"]].iter().enumerate() {
         let at = |k: usize| 2 + 5 * n + k;

@@ -562,9 +562,11 @@ fn gradients_are_programs_again() {
     place.run(&[&["g.ir"], &inputs[..], &["--expect", "d_w=3xf32=26 52 78"]].concat()).good();
     // The gradient of the first component: 2 x₀ x.
     let text = std::fs::read_to_string(place.path("g.ir")).unwrap();
-    let scalar = text
-        .replace("(d_w: f32[3])", "(d_w0: f32[])")
-        .replace("  return ", "  %s: f32[1] = slice %LAST {limit=[1], start=[0]}\n  %t: f32[] = reshape %s {shape=[]}\n  return %t //");
+    let scalar = text.replace("(d_w: f32[3])", "(d_w0: f32[])").replace(
+        "  return ",
+        "  %s: f32[1] = slice %LAST {limit=[1], start=[0]}\n  %t: f32[] = reshape %s {shape=[]}\n  \
+         return %t //",
+    );
     let last =
         scalar.split("//").nth(1).unwrap().trim().trim_start_matches('%').lines().next().unwrap();
     let scalar = scalar.replace("%LAST", &format!("%{last}"));

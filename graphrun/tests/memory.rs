@@ -149,7 +149,8 @@ fn perceptron(folder: &Path) {
     for n in 0..8 {
         let next = n + 1;
         text += &format!(
-            "    %p{n}: f32[B,32] = dot_general %h{n}, %w{n} {{contract=[[1],[0]]}}\n    %h{next}: f32[B,32] = tanh %p{n}\n"
+            "    %p{n}: f32[B,32] = dot_general %h{n}, %w{n} {{contract=[[1],[0]]}}\n    \
+             %h{next}: f32[B,32] = tanh %p{n}\n"
         );
     }
     text += "    %y: f32[] = reduce_sum %h8 {axes=[0,1]}\n    return %y\n}\n";

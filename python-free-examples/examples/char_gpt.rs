@@ -42,7 +42,8 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
             let bits = metrics.iter().map(|(_, value)| *value).sum::<f64>();
             let (learnt, seconds) = (loss * std::f64::consts::LOG2_E, progress.seconds());
             println!(
-                "step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the last tenths"
+                "step {step:4}, {seconds:3.0} s: {learnt:.3} bits in training, {bits:.3} on the \
+                 last tenths"
             );
         });
     })?;

@@ -42,8 +42,10 @@ impl WordPiece {
             tokens.map(|(token, number)| (token.to_owned(), number)).collect();
         let special = |token: &str| {
             numbers.get(token).copied().ok_or_else(|| {
-                Diagnostic::new(format!("the vocabulary has no `{token}`"))
-                    .help("a vocabulary of BERT's has a token in each line, `[CLS]`, `[SEP]` and `[UNK]` among them")
+                Diagnostic::new(format!("the vocabulary has no `{token}`")).help(
+                    "a vocabulary of BERT's has a token in each line, `[CLS]`, `[SEP]` and `[UNK]` \
+                     among them",
+                )
             })
         };
         let (begin, end, unknown) = (special("[CLS]")?, special("[SEP]")?, special("[UNK]")?);

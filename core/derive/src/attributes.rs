@@ -23,8 +23,8 @@ pub enum Tangent {
     Synthesized(Ident),
 }
 
-const KEYS: &str = "expected `synthesize = NameOfTangent` (have the tangent vector made), `tangent = YourTangent` \
-                    (name yours), or `crate = path::to::wengert_core`";
+const KEYS: &str = "expected `synthesize = NameOfTangent` (have the tangent vector made), \
+                    `tangent = YourTangent` (name yours), or `crate = path::to::wengert_core`";
 
 impl Attributes {
     /// Reads the attributes of a type.
@@ -34,7 +34,8 @@ impl Attributes {
             if attribute.path().is_ident("no_derivative") {
                 return Err(Error::new_spanned(
                     attribute,
-                    "`#[no_derivative]` marks fields, not types: put it on the fields that get no derivative",
+                    "`#[no_derivative]` marks fields, not types: put it on the fields that get no \
+                     derivative",
                 ));
             }
             if !attribute.path().is_ident("differentiable") {
@@ -57,8 +58,8 @@ impl Attributes {
                 };
                 if !matches!(tangent, Tangent::Itself) {
                     return Err(meta.error(
-                        "the tangent vector is given twice: keep `tangent`, to use a type of yours, or `synthesize`, \
-                         to have one made",
+                        "the tangent vector is given twice: keep `tangent`, to use a type of \
+                         yours, or `synthesize`, to have one made",
                     ));
                 }
                 tangent = new;
@@ -90,7 +91,8 @@ pub fn is_marked(attributes: &[Attribute]) -> Result<bool> {
         } else if attribute.path().is_ident("differentiable") {
             return Err(Error::new_spanned(
                 attribute,
-                "`#[differentiable(…)]` stands on the type; a field without derivative is marked `#[no_derivative]`",
+                "`#[differentiable(…)]` stands on the type; a field without derivative is marked \
+                 `#[no_derivative]`",
             ));
         }
     }
@@ -104,7 +106,8 @@ pub fn check_variant(attributes: &[Attribute]) -> Result<()> {
         {
             return Err(Error::new_spanned(
                 attribute,
-                "a variant has no derivative of its own: put `#[no_derivative]` on each of its fields",
+                "a variant has no derivative of its own: put `#[no_derivative]` on each of its \
+                 fields",
             ));
         }
     }

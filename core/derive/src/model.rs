@@ -63,7 +63,8 @@ impl Model {
             Data::Union(data) => {
                 return Err(Error::new(
                     data.union_token.span(),
-                    "a union cannot be differentiated, since it does not know which field it holds: make it an enum",
+                    "a union cannot be differentiated, since it does not know which field it \
+                     holds: make it an enum",
                 ));
             }
         };

@@ -175,7 +175,10 @@ impl Attention {
             && (self.bias.len() != 4 || !(0..3).all(one_or) || self.bias[3] != self.keys)
         {
             return Err(Diagnostic::new(format!("scores {scores:?} with a bias {:?}", self.bias))
-                .help("an extent of the bias is that of the scores; but for that of the keys, it may be 1"));
+                .help(
+                    "an extent of the bias is that of the scores; but for that of the keys, it may \
+                     be 1",
+                ));
         }
         if !self.dtype.is_float() {
             return Err(

@@ -141,7 +141,8 @@ impl Field for Epilogue {
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         let wrong = || {
             Diagnostic::new("an epilogue is a list of steps").help(
-                "\"bias\", then \"relu\", \"tanh\" or \"gelu_tanh\", then \"residual\"; each may be absent",
+                "\"bias\", then \"relu\", \"tanh\" or \"gelu_tanh\", then \"residual\"; each may \
+                 be absent",
             )
         };
         let Attribute::List(steps) = attribute else { return Err(wrong()) };

@@ -109,7 +109,8 @@ impl fmt::Display for KeyPath {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` holds no tensors that could be differentiated",
     label = "not `Differentiable`",
-    note = "derive it with `#[derive(Differentiable)]`, or mark the field that has this type with `#[no_derivative]`"
+    note = "derive it with `#[derive(Differentiable)]`, or mark the field that has this type with \
+            `#[no_derivative]`"
 )]
 pub trait Differentiable: Sized {
     /// The type of derivatives with respect to a value of this type. The tangent of a tangent has

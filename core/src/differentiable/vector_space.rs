@@ -89,7 +89,10 @@ impl<T: Differentiable<TangentVector = T>> VectorSpace for T {}
 #[diagnostic::on_unimplemented(
     message = "the tangent vector of `{T}` is `{Self}`, not `{T}` itself",
     label = "a field whose tangent vector is of another type",
-    note = "the type that has this field cannot be its own tangent vector: write `#[differentiable(synthesize = NameOfTangent)]` on it to have one made, or `#[differentiable(tangent = YourTangent)]` to name yours; or mark the field with `#[no_derivative]`"
+    note = "the type that has this field cannot be its own tangent vector: write \
+            `#[differentiable(synthesize = NameOfTangent)]` on it to have one made, or \
+            `#[differentiable(tangent = YourTangent)]` to name yours; or mark the field with \
+            `#[no_derivative]`"
 )]
 pub trait Itself<T> {
     /// The value.

@@ -69,10 +69,13 @@ pub(super) fn check_extent(body: &Region) -> Result<()> {
     }
     if extent.equations > MAX_EQUATIONS {
         return Err(Diagnostic::new(format!(
-            "G10: with all calls in their place it has {} equations; a function may have {MAX_EQUATIONS}",
+            "G10: with all calls in their place it has {} equations; a function may have \
+             {MAX_EQUATIONS}",
             extent.equations
         ))
-        .help("a function that calls another twice doubles it; repeat by `scan` or `fori` instead"));
+        .help(
+            "a function that calls another twice doubles it; repeat by `scan` or `fori` instead",
+        ));
     }
     Ok(())
 }

@@ -246,7 +246,8 @@ impl Tensor {
         let Some(product) = merged.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d))
         else {
             let error = Diagnostic::new(format!(
-                "flatten: the product of the axes from {axis} on of {} is not linear in the dimension variables",
+                "flatten: the product of the axes from {axis} on of {} is not linear in the \
+                 dimension variables",
                 self.ty()
             ));
             return self.fail(error.help("give numbers instead of all variables but one"));

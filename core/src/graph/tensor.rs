@@ -226,7 +226,10 @@ impl Tensor {
                 variable.ty
             ))
             .at(variable.location.clone(), "the variable is made here")
-            .help("pass the model to `param` or `state` of the function first, and use what they return")),
+            .help(
+                "pass the model to `param` or `state` of the function first, and use what they \
+                 return",
+            )),
             Repr::Literal(_) => Err(Diagnostic::new("a constant has no value in a function")),
         }
     }

@@ -46,7 +46,8 @@ impl Padding {
                         shape[axis]
                     ))
                     .help(
-                        "give the axis a number, or say how much padding there is by `Padding::Explicit`",
+                        "give the axis a number, or say how much padding there is by \
+                         `Padding::Explicit`",
                     ));
                 }
             };

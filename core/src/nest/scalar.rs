@@ -213,7 +213,8 @@ impl ScalarOp {
                     Ok(())
                 } else {
                     Err(format!(
-                        "`bitcast` needs dtypes of one size other than bool, not {last} and {result}"
+                        "`bitcast` needs dtypes of one size other than bool, not {last} and \
+                         {result}"
                     ))
                 };
             }

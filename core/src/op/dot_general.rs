@@ -75,8 +75,9 @@ pub(super) fn check_result(operand: DType, result: DType) -> Result<()> {
         return Ok(());
     }
     Err(Diagnostic::new(format!("a product of {operand} cannot give {result}")).help(
-        "a result is not narrower than its operands: floats give floats, signed integers signed ones or floats, unsigned integers and bools any number; \
-         convert the operands, or the result, with `convert_element_type`",
+        "a result is not narrower than its operands: floats give floats, signed integers signed \
+         ones or floats, unsigned integers and bools any number; convert the operands, or the \
+         result, with `convert_element_type`",
     ))
 }
 

@@ -101,7 +101,8 @@ impl Operation for RandomBits {
         };
         if !self.dtype.is_unsigned_integer() {
             return Err(Diagnostic::new(format!("random bits of dtype {}", self.dtype)).help(
-                "random bits are u8, u32 or u64; `Tensor::uniform` and `Tensor::normal` make floats of them",
+                "random bits are u8, u32 or u64; `Tensor::uniform` and `Tensor::normal` make \
+                 floats of them",
             ));
         }
         let shape = keys.1.iter().chain(&self.shape).cloned().collect();

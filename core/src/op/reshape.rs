@@ -86,10 +86,12 @@ impl Operation for Reshape {
                         .help("a reshape keeps the number of elements")
                 }
                 _ => Diagnostic::new(format!(
-                    "{x} and {result} do not have the same number of elements whatever their variables are"
+                    "{x} and {result} do not have the same number of elements whatever their \
+                     variables are"
                 ))
                 .help(
-                    "a reshape keeps the number of elements; products of several variables are not compared",
+                    "a reshape keeps the number of elements; products of several variables are not \
+                     compared",
                 ),
             });
         }

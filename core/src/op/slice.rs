@@ -73,8 +73,13 @@ impl Operation for Slice {
                     "{start}..{limit} does not lie within axis {axis} of {x}"
                 ));
                 return Err(error.help(match symbolic {
-                    true => "bounds hold for every value from 1 on that a dimension variable may have; if they do not, give the axis a number".into(),
-                    false => format!("bounds lie within 0..{}, the first not above the second", x.shape[axis]),
+                    true => "bounds hold for every value from 1 on that a dimension variable may \
+                             have; if they do not, give the axis a number"
+                        .into(),
+                    false => format!(
+                        "bounds lie within 0..{}, the first not above the second",
+                        x.shape[axis]
+                    ),
                 }));
             }
             let extent = limit

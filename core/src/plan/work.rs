@@ -153,8 +153,14 @@ impl Allowance {
     }
 
     fn exceeded(&self) -> Diagnostic {
-        Diagnostic::new(format!("the run takes more than the {} operations that it may take", self.limit))
-            .help("if the plan is meant to run so long, raise the limit of its work: --work-limit, DeviceOptions::work_limit")
+        Diagnostic::new(format!(
+            "the run takes more than the {} operations that it may take",
+            self.limit
+        ))
+        .help(
+            "if the plan is meant to run so long, raise the limit of its work: --work-limit, \
+             DeviceOptions::work_limit",
+        )
     }
 }
 

@@ -16,7 +16,8 @@ fn the_table_of_ops_is_up_to_date() {
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == text,
-        "docs/ops.md is not what the catalogue says; run `WENGERT_BLESS=1 cargo test -p wengert-core --test ops docs`"
+        "docs/ops.md is not what the catalogue says; run `WENGERT_BLESS=1 cargo test -p \
+         wengert-core --test ops docs`"
     );
 }
 

@@ -148,7 +148,8 @@ macro_rules! integer {
                 result
             }
             fn constant(_: f64) -> $t {
-                unreachable!("constants belong to activations, and those take floats: the call was verified")
+                unreachable!("constants belong to activations, and those take floats: the call was \
+                              verified")
             }
         }
 

@@ -250,7 +250,8 @@ impl Runner<'_> {
             *offset <= length && place.bytes <= length - offset && (writable || !place.written)
         };
         let offset = offset.filter(inside).expect(
-            "the plan's verifier found every address within its space, and nothing written that is only read",
+            "the plan's verifier found every address within its space, and nothing written that is \
+             only read",
         );
         let pointer = NonNull::new(base.wrapping_add(offset)).expect("memory does not begin at 0");
         Span::new(pointer, place.bytes, place.written)

@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn three_instructions_are_one() {
-        let found = "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4";
+        let found = "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = \
+                     select %3, %2, %4";
         assert_eq!(counts(&format!("{found} store %y[i], %5")), (5, 1));
         // The comparison stays if another instruction reads it.
         let both = format!("{found} %6: f32 = select %3, %1, %5 store %y[i], %6");
@@ -115,14 +116,17 @@ mod tests {
     fn what_has_other_bits_stays() {
         for other in [
             // Another zero.
-            "%2: f32 = const -0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4 store %y[i], %5",
+            "%2: f32 = const -0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, \
+             %2, %4 store %y[i], %5",
             // Another number.
-            "%2: f32 = const 1.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4 store %y[i], %5",
+            "%2: f32 = const 1.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, \
+             %2, %4 store %y[i], %5",
             // The arms exchanged.
-            "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %4, %2 store %y[i], %5",
+            "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, \
+             %4, %2 store %y[i], %5",
             // The product itself has another use.
-            "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, %2, %4 %6: f32 = add %4, %5 \
-             store %y[i], %6",
+            "%2: f32 = const 0.0 %3: bool = eq %0, %2 %4: f32 = mul %1, %0 %5: f32 = select %3, \
+             %2, %4 %6: f32 = add %4, %5 store %y[i], %6",
         ] {
             assert_eq!(counts(other).1, 0, "{other}");
         }

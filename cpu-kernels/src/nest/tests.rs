@@ -337,9 +337,9 @@ fn axes_are_exchanged() {
 
 #[test]
 fn runs_refuse_wrong_buffers() {
-    let nest = one(
-        "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] store %y[i], %0 } }",
-    );
+    let nest =
+        one("nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] \
+             store %y[i], %0 } }");
     let compiled = CompiledNest::new(&nest, Simd::Portable).expect("compiles");
     let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable)
         .expect("every machine has them");
@@ -368,9 +368,9 @@ fn runs_refuse_wrong_buffers() {
 
 #[test]
 fn partial_overlap_is_refused() {
-    let nest = one(
-        "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] store %y[i], %0 } }",
-    );
+    let nest =
+        one("nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i] \
+             store %y[i], %0 } }");
     let compiled = CompiledNest::new(&nest, Simd::Portable).expect("compiles");
     let mut workspace = Workspace::new(Arc::new(Pool::new(1).expect("starts")), Simd::Portable)
         .expect("every machine has them");
@@ -391,7 +391,8 @@ fn partial_overlap_is_refused() {
 #[test]
 fn a_nest_that_does_not_verify_is_refused() {
     let nest = one(
-        "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i+1] store %y[i], %0 } }",
+        "nest @f(in %x: f32[4], out %y: f32[4]) { parallel i: 4 phase { %0: f32 = load %x[i+1] \
+         store %y[i], %0 } }",
     );
     assert!(CompiledNest::new(&nest, Simd::Portable).is_err());
 }

@@ -19,15 +19,17 @@ fn plan(count: usize, stores_last: bool) -> String {
     for k in 0..count {
         let (loaded, doubled) = (2 * k, 2 * k + 1);
         body += &format!(
-            "      %{loaded}: f32 = load %x[{k}, i]\n      %{doubled}: f32 = add %{loaded}, %{loaded}\n"
+            "      %{loaded}: f32 = load %x[{k}, i]\n      \
+             %{doubled}: f32 = add %{loaded}, %{loaded}\n"
         );
         let stores = if stores_last { &mut last } else { &mut body };
         *stores += &format!("      store %y{}[{}, i], %{doubled}\n", k / WIDTH, k % WIDTH);
     }
     let ty = format!("f32[{WIDTH},{WIDTH}]");
     let mut text = String::from(
-        "plan @long {\n  target @cpu {alignment=64, calls=[], gemm_epilogue=false, reduction_block=4096, \
-         reduction_lanes=16, row_bytes=0, row_storage=0}\n  arena 0 bound 0\n",
+        "plan @long {\n  target @cpu {alignment=64, calls=[], gemm_epilogue=false, \
+         reduction_block=4096, reduction_lanes=16, row_bytes=0, row_storage=0}\n  \
+         arena 0 bound 0\n",
     );
     let outputs = 0..count / WIDTH;
     let listed = |item: &dyn Fn(usize) -> String| outputs.clone().map(item).collect::<String>();
@@ -39,8 +41,9 @@ fn plan(count: usize, stores_last: bool) -> String {
     let arguments = listed(&|k| format!(", %{} at output.{k}", k + 1));
     write!(
         text,
-        "  nest @n(in %x: f32[{count},{WIDTH}]{parameters}) {{\n    parallel i: {WIDTH}\n    phase {{\n\
-         {body}{last}    }}\n  }}\n  steps {{\n    run @n(%0 at input.0{arguments})\n  }}\n}}\n"
+        "  nest @n(in %x: f32[{count},{WIDTH}]{parameters}) {{\n    parallel i: {WIDTH}\n    \
+         phase {{\n{body}{last}    }}\n  }}\n  steps {{\n    run @n(%0 at input.0{arguments})\n  \
+         }}\n}}\n"
     )
     .unwrap();
     text

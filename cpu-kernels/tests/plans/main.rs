@@ -192,9 +192,9 @@ fn row_storages_that_wrap_are_refused() {
             (0..rows).map(|n| format!("  row %r{n}: f32[2305843009213693888]\n")).collect();
         let stores: String = (0..rows).map(|n| format!("    store %r{n}[j], %v\n")).collect();
         let text = format!(
-            "nest @f(in %x: f32[8,10], out %y: f32[8,10]) {{\n{storages}  parallel i: 8\n  phase j: 10 {{\n    \
-             %v: f32 = load %x[i, j]\n{stores}  }}\n  phase j: 10 {{\n    %w: f32 = load %r0[j]\n    store %y[i, j], \
-             %w\n  }}\n}}\n"
+            "nest @f(in %x: f32[8,10], out %y: f32[8,10]) {{\n{storages}  parallel i: 8\n  \
+             phase j: 10 {{\n    %v: f32 = load %x[i, j]\n{stores}  }}\n  phase j: 10 {{\n    \
+             %w: f32 = load %r0[j]\n    store %y[i, j], %w\n  }}\n}}\n"
         );
         let nest = parse_nests("wraps", &text).unwrap().remove(0).0;
         let error = CompiledNest::new(&nest, Simd::Portable).unwrap_err().to_string();

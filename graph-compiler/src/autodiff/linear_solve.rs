@@ -116,7 +116,10 @@ fn transposed(equation: &Equation) -> Result<Vec<Region>> {
     };
     let regions = op.transposed(&equation.regions).ok_or_else(|| {
         Diagnostic::new("reverse mode needs to solve the transposed system, and nobody said how")
-            .help("give `custom_linear_solve` a transposed solver, or say that the map is symmetric; or use forward mode")
+            .help(
+                "give `custom_linear_solve` a transposed solver, or say that the map is symmetric; \
+                 or use forward mode",
+            )
     })?;
     Ok(regions.into_iter().cloned().collect())
 }

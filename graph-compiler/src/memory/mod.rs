@@ -146,10 +146,13 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
             let time =
                 if more < 0.5 { "no more time".into() } else { format!("{more:.0} % more time") };
             Diagnostic::new(format!(
-                "{does_not_fit}, and no way was found to run it in less than {} ({least} bytes), which would take {time}",
+                "{does_not_fit}, and no way was found to run it in less than {} ({least} bytes), \
+                 which would take {time}",
                 Bytes(least),
             ))
-            .help(format!("raise the budget, or bind smaller dimensions; repetitions save nothing of {listed}"))
+            .help(format!(
+                "raise the budget, or bind smaller dimensions; repetitions save nothing of {listed}"
+            ))
         }
         None => Diagnostic::new(format!(
             "{does_not_fit} ({} bytes), and repeating kernels saves nothing",

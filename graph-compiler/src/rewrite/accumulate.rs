@@ -130,7 +130,8 @@ mod tests {
     #[test]
     fn what_is_used_otherwise_or_is_no_sum_stays() {
         for rest in [
-            "%2: f32[4,2] = scatter_add %1, %i, %u {S}\n%3: f32[4,2] = add %x, %2\n%4: f32[4,2] = add %3, %2\nreturn %4",
+            "%2: f32[4,2] = scatter_add %1, %i, %u {S}\n%3: f32[4,2] = add %x, %2\n\
+             %4: f32[4,2] = add %3, %2\nreturn %4",
             "%2: f32[4,2] = scatter_add %1, %i, %u {S}\n%3: f32[4,2] = add %2, %2\nreturn %3",
             "%2: f32[4,2] = scatter_add %x, %i, %u {S}\n%3: f32[4,2] = add %x, %2\nreturn %3",
             "%2: f32[4,2] = scatter_max %1, %i, %u {S}\n%3: f32[4,2] = add %x, %2\nreturn %3",

@@ -165,10 +165,14 @@ mod tests {
         for rest in [
             // The other number is on the wrong side of the bound, the operand is not constant, or
             // the mask has no later reader.
-            "%4: bool[6] = lt %x, %1\n%5: f32[6] = select %4, %1, %x\n%6: f32[6] = select %4, %1, %d\nreturn %5, %6",
-            "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %3, %x\n%6: f32[6] = select %4, %1, %d\nreturn %5, %6",
-            "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %d, %x\n%6: f32[6] = select %4, %1, %d\nreturn %5, %6",
-            "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %1, %x\n%6: f32[6] = neg %d\nreturn %5, %6",
+            "%4: bool[6] = lt %x, %1\n%5: f32[6] = select %4, %1, %x\n\
+             %6: f32[6] = select %4, %1, %d\nreturn %5, %6",
+            "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %3, %x\n\
+             %6: f32[6] = select %4, %1, %d\nreturn %5, %6",
+            "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %d, %x\n\
+             %6: f32[6] = select %4, %1, %d\nreturn %5, %6",
+            "%4: bool[6] = le %x, %1\n%5: f32[6] = select %4, %1, %x\n%6: f32[6] = neg %d\n\
+             return %5, %6",
         ] {
             let before = function(rest);
             assert_eq!(masks(before.clone(), u64::MAX), (before, 0), "{rest}");

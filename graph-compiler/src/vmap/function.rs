@@ -67,14 +67,16 @@ fn vmap_of(function: &Function, request: &Vmap<'_>) -> Result<Derived> {
         let mut tensors = Vec::new();
         for (i, result) in results.iter().enumerate() {
             let output = &function.outputs[i];
-            let state = function.input_index(&output.name).filter(|_| output.role == OutputRole::State);
+            let state =
+                function.input_index(&output.name).filter(|_| output.role == OutputRole::State);
             let axis = match state {
                 Some(input) => axes[input],
                 None => Some(request.out_axis),
             };
             if state.is_none() && !result.is_batched() {
                 warnings.push(Diagnostic::new(format!(
-                    "`{}` does not depend on the inputs that are mapped: it is the same for all examples",
+                    "`{}` does not depend on the inputs that are mapped: it is the same for all \
+                     examples",
                     output.name
                 )));
             }
@@ -86,7 +88,10 @@ fn vmap_of(function: &Function, request: &Vmap<'_>) -> Result<Derived> {
                         output.name
                     ))
                     .at(located(tensor), "the value is made here")
-                    .help("map the state too, so that each example has its own, or reduce the value over a batch in the function"));
+                    .help(
+                        "map the state too, so that each example has its own, or reduce the value \
+                         over a batch in the function",
+                    ));
                 }
                 (Some(axis), result) if axis > function.output_type(i).rank() => {
                     return Err(Diagnostic::new(format!(

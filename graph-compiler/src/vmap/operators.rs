@@ -237,7 +237,8 @@ fn place(
         let made = || value.tensor().defined_at().unwrap_or_default();
         match (value, axis) {
             (_, Some(axis)) if axis > rank => Err(Diagnostic::new(format!(
-                "the result{path} of one example has {rank} axes, so the examples cannot lie along axis {axis}"
+                "the result{path} of one example has {rank} axes, so the examples cannot lie along \
+                 axis {axis}"
             ))
             .at(made(), "it is made here")
             .help(format!("axes 0 to {rank} are possible"))),

@@ -147,7 +147,8 @@ fn an_output_that_is_no_scalar() {
     });
     assert_tells(
         &error,
-        "@f: grad needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()` or use `jacrev`",
+        "@f: grad needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()` \
+         or use `jacrev`",
         &[("square", "the output is made here"), ("grad of a vector", "differentiated here")],
         None,
     );
@@ -158,7 +159,8 @@ fn an_output_that_is_no_scalar() {
     });
     assert_tells(
         &error,
-        "@f: grad needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()` or use `jacrev`",
+        "@f: grad needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()` \
+         or use `jacrev`",
         &[("outside", "the output is made here"), ("grad of a capture", "differentiated here")],
         None,
     );
@@ -168,7 +170,8 @@ fn an_output_that_is_no_scalar() {
         function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
     assert_tells_of_file(
         &error,
-        "@f: grad needs a scalar output; `loss` has shape f32[3]. Reduce it with `.sum()` or use `jacrev`",
+        "@f: grad needs a scalar output; `loss` has shape f32[3]. Reduce it with `.sum()` or use \
+         `jacrev`",
         (2, 16, "`loss` is made here"),
         None,
     );
@@ -258,8 +261,8 @@ fn rounded(x: &Tensor) -> Tensor {
 /// that cannot be transposed, or a rule that ignores a captured value.
 #[test]
 fn a_rule_that_is_missing() {
-    let message = "@f: forward mode of a `custom_vjp` is the transpose of its backward half: `clamp` is not linear \
-                   here, so it cannot be transposed";
+    let message = "@f: forward mode of a `custom_vjp` is the transpose of its backward half: \
+                   `clamp` is not linear here, so it cannot be transposed";
     let help = Some("give the function a `custom_jvp`, or use reverse mode only");
     let error = refused(|x, _| {
         let clip = |ct: &Tensor| ct.clamp(-1.0, 1.0); // [clamp]
@@ -283,8 +286,8 @@ fn a_rule_that_is_missing() {
     });
     assert_eq!(
         error.message,
-        "@f: the rule of the function of a `custom_vjp` captures a value that is differentiated, of which it knows \
-         no derivative"
+        "@f: the rule of the function of a `custom_vjp` captures a value that is differentiated, \
+         of which it knows no derivative"
     );
     let lines: Vec<u32> =
         error.places[..2].iter().map(|(at, _)| line_in("diagnostics.rs", at)).collect();
@@ -299,7 +302,8 @@ fn a_rule_that_is_missing() {
         function::grad(&program, "f", &Grad { wrt: &["x"], ..Grad::default() }).unwrap_err();
     assert_eq!(
         error.message,
-        "@f: the rule of `@scale` captures a value that is differentiated, of which it knows no derivative"
+        "@f: the rule of `@scale` captures a value that is differentiated, of which it knows no \
+         derivative"
     );
     let lines: Vec<u32> = error.places.iter().map(|(at, _)| line_in("f.ir", at)).collect();
     assert_eq!(lines, [3, 2], "{error}");

@@ -312,7 +312,8 @@ fn constants_are_computed_again_and_not_handed_on() {
 #[test]
 fn mistakes_in_files_name_the_line() {
     let program = parse_program(
-        "func @f(%x: f32[3], %n: i32[]) -> (loss: f32[3]) {\n  %0: f32[3] = exp %x\n  return %0\n}\n",
+        "func @f(%x: f32[3], %n: i32[]) -> (loss: f32[3]) {\n  \
+         %0: f32[3] = exp %x\n  return %0\n}\n",
         "f.ir",
     )
     .unwrap();
@@ -320,7 +321,8 @@ fn mistakes_in_files_name_the_line() {
         grad(&program, "f", &Grad { wrt: &["x"], ..Default::default() }).unwrap_err().to_string();
     assert!(
         text.contains(
-            "grad needs a scalar output; `loss` has shape f32[3]. Reduce it with `.sum()` or use `jacrev`"
+            "grad needs a scalar output; `loss` has shape f32[3]. Reduce it with `.sum()` or use \
+             `jacrev`"
         ),
         "{text}"
     );

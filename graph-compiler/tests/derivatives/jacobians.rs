@@ -367,9 +367,8 @@ fn mistakes_name_both_places_and_the_mend() {
     });
     assert_says(
         &text,
-        &[
-            "grad needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()` or use `jacrev`",
-        ],
+        &["grad needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()` \
+             or use `jacrev`"],
         2,
     );
     for (operator, text) in [
@@ -389,7 +388,8 @@ fn mistakes_name_both_places_and_the_mend() {
         ),
     ] {
         let says = format!(
-            "{operator} needs a scalar output; the closure's has shape f32[3]. Reduce it with `.sum()`"
+            "{operator} needs a scalar output; the closure's has shape f32[3]. Reduce it with \
+             `.sum()`"
         );
         assert_says(&text, &[&says], 2);
     }

@@ -57,7 +57,8 @@ fn the_first_index_that_is_out_of_range_is_told() {
         f.output("y", t.gather_rows(&i));
     };
     is(&faults("plain", &plain, &[0, 3, 1, 2, 0, 0]), &[None]);
-    let says = "gather: index -1 at [1, 0] of its indices is out of range: indices from 0 to 3 are in range";
+    let says = "gather: index -1 at [1, 0] of its indices is out of range: indices from 0 to 3 are \
+                in range";
     is(&faults("plain", &plain, &[0, 3, 1, -1, 4, 0]), &[Some(says)]);
     let pairs = |f: &mut FunctionBuilder| {
         let (t, i) = (table(f), indices(f, &[2, 2]));

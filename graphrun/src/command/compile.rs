@@ -56,7 +56,8 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
             format!(", {} in all", Bytes(Account::sizes(plan).total()))
         };
         console.line(format_args!(
-            "@{} compiled for {}{with}: {} steps, {} nests, arena of {} bytes{budgeted}; written to {}",
+            "@{} compiled for {}{with}: {} steps, {} nests, arena of {} bytes{budgeted}; written \
+             to {}",
             function.name,
             target.name,
             plan.steps.len(),

@@ -37,8 +37,8 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
             _ => {
                 return Err(Diagnostic::new(format!("`{}` is a plan", source.path.display()))
                     .help(
-                        "add `--stage plan` or `--stage ptx`; for earlier stages give the .graph or .ir file it was \
-                         compiled from",
+                        "add `--stage plan` or `--stage ptx`; for earlier stages give the .graph \
+                         or .ir file it was compiled from",
                     )
                     .into());
             }
@@ -150,7 +150,8 @@ fn cost_table(kernels: &Kernels, rates: &Rates) -> String {
         let intensity = cost.intensity();
         let share = if seconds > 0.0 { 100.0 * time / seconds } else { 0.0 };
         table += &format!(
-            "{name:<width$} {operations:>14} {read:>12} {written:>13} {intensity:>16.2} {share:>14.1}%\n"
+            "{name:<width$} {operations:>14} {read:>12} {written:>13} {intensity:>16.2} \
+             {share:>14.1}%\n"
         );
     }
     table

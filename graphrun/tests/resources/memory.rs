@@ -122,15 +122,19 @@ fn address_space() -> u64 {
     static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(|| {
         let place = Workplace::new();
-        let text = "func @big() -> (y: f32[250000000]) {\n  %0: f32[] = constant {value=f32[] 1.0}\n  \
-                    %1: f32[250000000] = broadcast_in_dim %0 {dims=[], shape=[250000000]}\n  return %1\n}\n";
+        let text = "func @big() -> (y: f32[250000000]) {\n  \
+                    %0: f32[] = constant {value=f32[] 1.0}\n  \
+                    %1: f32[250000000] = broadcast_in_dim %0 {dims=[], shape=[250000000]}\n  \
+                    return %1\n}\n";
         fs::write(place.path("big.ir"), text).unwrap();
         let ran = place.prepared(&format!("ulimit -v 1048576; {FIXED}"), &["run", "big.ir"]);
         ran.failed(
             3,
-            &["MiB of the 1.00 GiB of address space that the process may have (RLIMIT_AS) are free"],
+            &["MiB of the 1.00 GiB of address space that the process may have (RLIMIT_AS) are \
+               free"],
         );
-        let free = ran.err.split(" MiB of the 1.00 GiB").next().unwrap().rsplit(' ').next().unwrap();
+        let free =
+            ran.err.split(" MiB of the 1.00 GiB").next().unwrap().rsplit(' ').next().unwrap();
         1024 - free.parse::<f64>().unwrap() as u64
     })
 }

@@ -82,7 +82,8 @@ fn every_command_takes_every_path() {
         "dump {}/p.plan@double --stage plan",
         "dump {}/f.ir@double",
         "train {}/t.graph --data {}/d.npz --out {}/run",
-        "train {}/t.graph --data {}/d.npz --out {}/run --resume --steps 9 --params {}/w.safetensors",
+        "train {}/t.graph --data {}/d.npz --out {}/run --resume --steps 9 --params \
+         {}/w.safetensors",
         "check {}/f.ir@double --input x=@{}/x.npy",
         "jvp {}/f.ir@double --wrt x -o {}/g.ir",
         "vmap {}/g.ir --in x:0,t_x:0 -o {}/v.graph",

@@ -23,7 +23,8 @@ fn a_signal_finishes_the_step_and_says_how_to_go_on() {
         assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
         assert!(ran.err.starts_with(&format!("SIG{signal}: stopped after step ")), "{ran:?}");
         let command = format!(
-            "go on with: {} train model.graph --data data.npz --out {folder} --epochs 100000000 --resume\n",
+            "go on with: {} train model.graph --data data.npz --out {folder} --epochs 100000000 \
+             --resume\n",
             env!("CARGO_BIN_EXE_graphrun")
         );
         assert!(ran.err.ends_with(&command), "{ran:?}");

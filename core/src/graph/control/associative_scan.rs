@@ -95,11 +95,14 @@ fn run<X: Differentiable>(
                     t.iter().map(|t| t.ty().to_string()).collect::<Vec<_>>().join(", ")
                 };
                 Err(Diagnostic::new(format!(
-                    "the combiner of an `associative_scan` gives ({}) for {what} parts of types ({})",
+                    "the combiner of an `associative_scan` gives ({}) for {what} parts of types \
+                     ({})",
                     list(&given),
                     list(&a)
                 ))
-                .help("it gives as many parts as it takes, of the same structure, dtypes and shapes"))
+                .help(
+                    "it gives as many parts as it takes, of the same structure, dtypes and shapes",
+                ))
             }
         }
     };

@@ -69,7 +69,10 @@ impl<'a> Reader<'a, '_> {
         let Some(function) = self.earlier.iter().find(|f| f.name == name) else {
             return Err(c
                 .error(at, format!("G10: there is no function `@{name}` before this one"))
-                .help("a function is called after its definition, which may also stand within the caller"));
+                .help(
+                    "a function is called after its definition, which may also stand within the \
+                     caller",
+                ));
         };
         let updates = function.outputs.iter().any(|output| output.role == OutputRole::State);
         if updates || self.mode == Mode::Own {

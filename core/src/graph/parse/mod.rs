@@ -174,7 +174,8 @@ impl<'a> Reader<'a, '_> {
             c.advance();
             role = InputRole::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
                 c.error(token, format!("expected an input, found `{name}`")).help(
-                    "inputs are written `%x: f32[3]`, with `param`, `state` or `key` in front if they are that",
+                    "inputs are written `%x: f32[3]`, with `param`, `state` or `key` in front if \
+                     they are that",
                 )
             })?;
         }
@@ -420,7 +421,9 @@ pub fn parse_attribute(c: &mut Cursor<'_>) -> Result<Attribute> {
             c.advance();
             Ok(Attribute::Function(name.into()))
         }
-        Kind::Name("true") | Kind::Name("false") => Ok(Attribute::Bool(c.advance().kind == Kind::Name("true"))),
+        Kind::Name("true") | Kind::Name("false") => {
+            Ok(Attribute::Bool(c.advance().kind == Kind::Name("true")))
+        }
         Kind::Name(name) if name.parse::<DType>().is_ok() => {
             let dtype = c.dtype()?;
             if c.eat("(") {
@@ -436,7 +439,8 @@ pub fn parse_attribute(c: &mut Cursor<'_>) -> Result<Attribute> {
         }
         Kind::Name(_) | Kind::Integer(_) | Kind::Punct("-") => Ok(Attribute::Dim(c.dim()?)),
         _ => Err(c.unexpected("the value of an attribute").help(
-            "values are `true`, `3`, `2*B+1`, `f32`, `\"text\"`, `@f`, `f32(1.5)`, `f32[2] [1.0, 2.0]` and lists of them, `[1,2]`",
+            "values are `true`, `3`, `2*B+1`, `f32`, `\"text\"`, `@f`, `f32(1.5)`, \
+             `f32[2] [1.0, 2.0]` and lists of them, `[1,2]`",
         )),
     }
 }

@@ -219,7 +219,8 @@ impl Checker<'_> {
                 "",
                 NOWHERE,
                 Diagnostic::new(format!(
-                    "G10: with all calls in their place it has {whole} equations; a function may have {MAX_EQUATIONS}"
+                    "G10: with all calls in their place it has {whole} equations; a function may \
+                     have {MAX_EQUATIONS}"
                 ))
                 .help("repeat by `scan` or `fori` instead of calls"),
             )),
@@ -351,7 +352,10 @@ impl Checker<'_> {
                         equation.op.name(),
                         body.values[*result]
                     ))
-                    .help("results have the types that the op infers from its operands and attributes"),
+                    .help(
+                        "results have the types that the op infers from its operands and \
+                         attributes",
+                    ),
                 ));
             }
         }
@@ -463,7 +467,10 @@ fn well_formed_dim(dim: &Dim) -> Result<()> {
             "G6: `{}` is no name for a dimension variable",
             name.escape_debug()
         ))
-        .help("use letters, digits and `_`; names of dtypes, `true`, `false`, `inf` and `nan` are taken")),
+        .help(
+            "use letters, digits and `_`; names of dtypes, `true`, `false`, `inf` and `nan` are \
+             taken",
+        )),
         None => Ok(()),
     }
 }

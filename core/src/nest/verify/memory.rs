@@ -115,7 +115,8 @@ fn injective(nest: &Nest, dependence: &Dependence, buffer: &Buffer, site: &Site<
         Some(axis) => {
             let name = &nest.axes[*axis].name;
             let wrong = format!(
-                "iterations that differ in `{name}` may write one element: the indices do not determine it"
+                "iterations that differ in `{name}` may write one element: the indices do not \
+                 determine it"
             );
             Err(failure(site.part(), 15, wrong))
         }

@@ -154,7 +154,8 @@ fn primals(operands: &[TensorType]) -> usize {
 impl Sizes {
     /// The extents, from the first operands of any op of the family.
     fn of(operands: &[TensorType]) -> Result<Self> {
-        let help = "queries are [batch, positions, heads, width], keys and values alike; or all in one [batch, positions, 3, heads, width]";
+        let help = "queries are [batch, positions, heads, width], keys and values alike; or all in \
+                    one [batch, positions, 3, heads, width]";
         let packed = primals(operands) == 1;
         if !packed && operands.len() < 3 {
             return Err(Diagnostic::new(format!("{} operands", operands.len())).help(help));

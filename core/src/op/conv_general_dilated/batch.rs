@@ -66,7 +66,8 @@ pub(super) fn batch(op: &ConvGeneralDilated, b: &Batch<'_>) -> Vec<Tensor> {
         Some(result) => vec![result],
         None => b.fail(
             Diagnostic::new(format!(
-                "a batch of {} convolutions of {} and {}: the product of two dimensions is not linear",
+                "a batch of {} convolutions of {} and {}: the product of two dimensions is not \
+                 linear",
                 b.size,
                 b.operands[0].ty(),
                 b.operands[1].ty()

@@ -54,7 +54,8 @@ impl Field for Keep {
         };
         found.ok_or_else(|| {
             Diagnostic::new(format!(
-                "expected \"nothing\", \"dots\", \"names\" or \"all_but_names\", found {attribute:?}"
+                "expected \"nothing\", \"dots\", \"names\" or \"all_but_names\", found \
+                 {attribute:?}"
             ))
         })
     }

@@ -98,7 +98,10 @@ impl Scatter {
                     "the derivative of scatter_mul needs the extents of its updates, which are {}",
                     updates.ty()
                 ))
-                .help("give the axes numbers instead of dimension variables, or promise `unique_indices` if no element gets two updates"),
+                .help(
+                    "give the axes numbers instead of dimension variables, or promise \
+                     `unique_indices` if no element gets two updates",
+                ),
             );
         };
         // Elements are numbered from 1. Number 0 is outside, where the product is not used.

@@ -176,7 +176,10 @@ impl Operation for Scatter {
             return Err(Diagnostic::new(format!(
                 "updates of type {updates} for an operand of type {x} and indices of type {indices}"
             ))
-            .help("updates have an axis for each axis of the operand that is neither inserted nor for batching, and for each position axis"));
+            .help(
+                "updates have an axis for each axis of the operand that is neither inserted nor \
+                 for batching, and for each position axis",
+            ));
         }
         let outside = |axis: &usize| !self.update_window_dims.contains(axis);
         let scattered: Vec<&Dim> =

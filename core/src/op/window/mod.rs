@@ -147,7 +147,10 @@ impl Windows {
         let wrong = wrong.or((self.window.len() != rank).then_some("window"));
         if let Some(name) = wrong.or(wrong_length(self.padding.len()).then_some("padding")) {
             return Err(Diagnostic::new(format!("{name} needs one entry for each of {rank} axes"))
-                .help("a window covers every axis: give it extent 1 along those that it does not combine"));
+                .help(
+                    "a window covers every axis: give it extent 1 along those that it does not \
+                     combine",
+                ));
         }
         for (name, list) in lists.into_iter().chain([("window", &self.window)]) {
             if let Some(entry) = list.iter().find(|e| **e < 1 || **e as u64 >= LIMIT as u64) {
@@ -404,7 +407,8 @@ fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
     }
     let wanted = TensorType { dtype: crate::DType::I32, shape: windows.to_vec() };
     Err(Diagnostic::new(format!("positions of type {positions}, where {wanted} is wanted")).help(
-        "give the position in its window of one element for each window, as `reduce_window_argmax` does",
+        "give the position in its window of one element for each window, as `reduce_window_argmax` \
+         does",
     ))
 }
 

@@ -152,7 +152,8 @@ fn check<T: Element<Wide = N>, N: Fused>(
             N::kernels(simd).is_some() && order == Order::Chain && m > FEW && row > 1 && k > 0;
         assert!(!adds || added.iter().all(|added| *added), "tiles add to their sums");
         let what = format!(
-            "{} {m}×{n}×{k} {layouts:?} gap {gap} add {add} bias {has_bias} residual {has_residual} {order:?} {}",
+            "{} {m}×{n}×{k} {layouts:?} gap {gap} add {add} bias {has_bias} residual \
+             {has_residual} {order:?} {}",
             T::DTYPE,
             simd.name()
         );

@@ -92,7 +92,10 @@ pub(super) fn adjoint(
         Control::Scan(op) => transposed::transpose(scope, equation, op, operands, cotangents),
         Control::While(_) => Err(Diagnostic::new("a `while` loop cannot be transposed as it is")
             .at(scope.origin(equation.location), "the loop is here")
-            .help("bound it (`while_at_most`, in text `max_steps`) and use `vjp`, which linearizes first; or write it as a `scan`")),
+            .help(
+                "bound it (`while_at_most`, in text `max_steps`) and use `vjp`, which linearizes \
+                 first; or write it as a `scan`",
+            )),
     }
 }
 

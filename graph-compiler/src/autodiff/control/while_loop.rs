@@ -117,10 +117,14 @@ pub(super) fn linearize(at: &Site<'_>, op: &While) -> Result<Duals> {
 }
 
 fn unbounded(at: &Site<'_>) -> Diagnostic {
-    Diagnostic::new("reverse mode through a `while` loop without a bound would have to remember any number of steps")
-        .at(at.scope.origin(at.equation.location), "the loop is here")
-        .help(
-            "give it a bound by `while_at_most`, or checkpoints by `while_checkpointed`; or write it as a `scan` or `fori`, whose number of steps is known; or use forward mode \
-             (`jvp`, `jacfwd`)",
-        )
+    Diagnostic::new(
+        "reverse mode through a `while` loop without a bound would have to remember any number of \
+         steps",
+    )
+    .at(at.scope.origin(at.equation.location), "the loop is here")
+    .help(
+        "give it a bound by `while_at_most`, or checkpoints by `while_checkpointed`; or write it \
+         as a `scan` or `fori`, whose number of steps is known; or use forward mode \
+         (`jvp`, `jacfwd`)",
+    )
 }

@@ -97,7 +97,8 @@ pub(super) fn hvp_of(function: &Function, request: &Hessian<'_>) -> Result<Deriv
         if selected.iter().all(|i| products[*i].is_none()) {
             let name = &function.outputs[of].name;
             warnings.push(Diagnostic::new(format!(
-                "the gradient of `{name}` does not depend on the inputs that vary: its derivative is zero"
+                "the gradient of `{name}` does not depend on the inputs that vary: its derivative \
+                 is zero"
             )));
         }
         for i in &selected {

@@ -160,8 +160,12 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         let _entered = enter_scope_of(at).or_else(|| enter_scope_of(&self.captures));
         let result = self.operands(at).and_then(|mut operands| {
             let scope = Scope::current().ok_or_else(|| {
-                Diagnostic::new("a list is called, and there is no function to put its operations in").help(
-                    "`evaluate` it on numbers, or call it inside a function, a list or a tracked computation",
+                Diagnostic::new(
+                    "a list is called, and there is no function to put its operations in",
+                )
+                .help(
+                    "`evaluate` it on numbers, or call it inside a function, a list or a tracked \
+                     computation",
                 )
             })?;
             operands.extend(self.captures.iter().cloned());
@@ -246,7 +250,8 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     pub fn function(&self, name: &str) -> Result<Function> {
         if let Some(captured) = self.captures.first() {
             let error = Diagnostic::new(format!(
-                "a list that uses {} values of the function it was traced in is no function of its own",
+                "a list that uses {} values of the function it was traced in is no function of its \
+                 own",
                 self.captures.len()
             ));
             let at = captured.defined_at().unwrap_or_default();

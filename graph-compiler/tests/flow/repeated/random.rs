@@ -164,7 +164,8 @@ impl Writer {
         let (reverse, n, c) = (self.random.below(3) == 0, carries.len(), captures.len());
         writeln!(
             self.text,
-            "{results} = scan {} {{captures={c}, carries={n}, counted={counted}, length=2, reverse={reverse}}}",
+            "{results} = scan {} {{captures={c}, carries={n}, counted={counted}, length=2, \
+             reverse={reverse}}}",
             operands.join(", ")
         )
         .unwrap();
