@@ -21,7 +21,10 @@ macro_rules! typed_id {
 
         impl $crate::id::Id for $name {
             fn new(index: usize) -> Self {
-                $name(u32::try_from(index).expect("no table here grows to 2^32 entries: readers bound them"))
+                $name(
+                    u32::try_from(index)
+                        .expect("no table here grows to 2^32 entries: readers bound them")
+                )
             }
             fn index(self) -> usize {
                 self.0 as usize

@@ -17,7 +17,10 @@ macro_rules! literal {
         /// Equality is equality of dtype, shape and bits.
         #[derive(Clone)]
         pub enum Literal {
-            $(#[doc = concat!("Elements of `", stringify!($t), "`.")] $variant(ArcArray<$t, IxDyn>),)*
+            $(
+                #[doc = concat!("Elements of `", stringify!($t), "`.")]
+                $variant(ArcArray<$t, IxDyn>),
+            )*
         }
 
         impl Literal {
@@ -34,13 +37,20 @@ macro_rules! literal {
             /// Element number `flat` in row-major order.
             pub fn get(&self, flat: usize) -> Scalar {
                 match self {
-                    $(Literal::$variant(a) => Scalar::of(a.as_slice().expect("literals are in standard layout")[flat]),)*
+                    $(Literal::$variant(a) => Scalar::of(
+                        a.as_slice().expect("literals are in standard layout")[flat]
+                    ),)*
                 }
             }
 
             /// The same elements in another shape with the same element count.
             pub fn reshape(&self, shape: &[usize]) -> Result<Literal> {
-                let wrong = |_| Diagnostic::new(format!("{} elements do not fill shape {shape:?}", self.len()));
+                let wrong = |_| {
+                    Diagnostic::new(format!(
+                        "{} elements do not fill shape {shape:?}",
+                        self.len()
+                    ))
+                };
                 Ok(match self {
                     $(Literal::$variant(a) => Literal::$variant(
                         a.clone().into_shape_with_order(IxDyn(shape)).map_err(wrong)?
@@ -61,7 +71,9 @@ macro_rules! literal {
                 fn from(array: ndarray::Array<$t, D>) -> Self { Literal::from_array(&array) }
             }
             impl From<$t> for Literal {
-                fn from(value: $t) -> Self { Literal::from_vec(&[], vec![value]).expect("one element fills a scalar") }
+                fn from(value: $t) -> Self {
+                    Literal::from_vec(&[], vec![value]).expect("one element fills a scalar")
+                }
             }
         )*
     };
@@ -124,7 +136,9 @@ impl Literal {
         if let Some(wrong) = values.iter().find(|v| v.dtype() != dtype) {
             return Err(Diagnostic::new(format!("element {wrong:?} in a literal of {dtype}")));
         }
-        crate::with_native!(dtype, T => Literal::from_vec(shape, values.iter().map(|v| v.get::<T>()).collect()))
+        crate::with_native!(dtype, T => {
+            Literal::from_vec(shape, values.iter().map(|v| v.get::<T>()).collect())
+        })
     }
 
     /// A literal of little-endian bytes in row-major order. A byte of a bool must be 0 or 1.
@@ -208,7 +222,8 @@ impl Literal {
             let values = self.as_slice::<S>().expect("the dtype is its own");
             crate::with_native!(dtype, D => {
                 let values: Vec<D> = values.iter().map(|v| convert::<S, D>(*v)).collect();
-                Literal::from_vec(self.shape(), values).expect("there are as many elements as before")
+                Literal::from_vec(self.shape(), values)
+                    .expect("there are as many elements as before")
             })
         })
     }

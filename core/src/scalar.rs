@@ -49,8 +49,10 @@ native! {
     i64, I64, |v| v as u64, |b| b as i64, |v| v as f64, |v| v as i64;
     u32, U32, |v| v as u64, |b| b as u32, |v| v as f64, |v| v as u32;
     u64, U64, |v| v, |b| b, |v| v as f64, |v| v as u64;
-    f16, F16, |v: f16| v.to_bits() as u64, |b| f16::from_bits(b as u16), |v: f16| v.to_f64(), f16_from_f64;
-    bf16, BF16, |v: bf16| v.to_bits() as u64, |b| bf16::from_bits(b as u16), |v: bf16| v.to_f64(), bf16_from_f64;
+    f16, F16, |v: f16| v.to_bits() as u64, |b| f16::from_bits(b as u16),
+        |v: f16| v.to_f64(), f16_from_f64;
+    bf16, BF16, |v: bf16| v.to_bits() as u64, |b| bf16::from_bits(b as u16),
+        |v: bf16| v.to_f64(), bf16_from_f64;
     f32, F32, |v: f32| v.to_bits() as u64, |b| f32::from_bits(b as u32), |v| v as f64, |v| v as f32;
     f64, F64, |v: f64| v.to_bits(), f64::from_bits, |v| v, |v| v;
 }

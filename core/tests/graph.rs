@@ -15,18 +15,24 @@ use wengert_core::graph::{self, PrintOptions, parse_program, verify, verify_prog
 use wengert_core::{Binding, Id, Location, LocationId};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn random_programs_round_trip(seed: u64, size in 0usize..30) {
         let program = random_program(seed, size);
         let text = program.to_string();
-        let parsed = parse_program(&text, "f.ir").map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
+        let parsed = parse_program(&text, "f.ir")
+            .map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
         prop_assert_eq!(without_locations(&parsed), without_locations(&program));
         prop_assert_eq!(parsed.to_string(), text);
 
         let text = graph::print(&program, &PrintOptions { locations: true });
-        let parsed = parse_program(&text, "f.ir").map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
+        let parsed = parse_program(&text, "f.ir")
+            .map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
         prop_assert_eq!(parsed, program);
     }
 
@@ -54,7 +60,11 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 5000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn mutated_texts_are_refused_or_read(seed: u64, size in 0usize..8, cuts in 1usize..6) {

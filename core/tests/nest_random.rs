@@ -266,7 +266,11 @@ fn valid(choices: &mut Choices<'_>) -> Nest {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn valid_nests_round_trip_and_run(numbers in prop::collection::vec(any::<u32>(), 300)) {
         let mut choices = Choices { numbers: numbers.iter() };

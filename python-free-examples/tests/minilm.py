@@ -38,7 +38,9 @@ OTHERS = [
 
 
 def sentences():
-    with gzip.open(os.path.join(HERE, "..", "data", "alice29.txt.gz"), "rt", encoding="utf-8", newline="") as file:
+    with gzip.open(
+        os.path.join(HERE, "..", "data", "alice29.txt.gz"), "rt", encoding="utf-8", newline=""
+    ) as file:
         text = " ".join(file.read().split())
     found = [s for s in re.split(r"(?<=[.!?]['\")]) +|(?<=[.!?]) +", text) if s]
     return found[3 :: len(found) // 190][: 200 - len(OTHERS)] + OTHERS
@@ -61,9 +63,20 @@ def ours(model, texts):
         lines, out = os.path.join(folder, "lines.txt"), os.path.join(folder, "out.npy")
         with open(lines, "w", encoding="utf-8", newline="") as file:
             file.write("\n".join(texts))
-        command = ["cargo", "run", "--release", "-p", "python-free-examples", "--example", "semantic_search", "--"]
+        command = [
+            "cargo",
+            "run",
+            "--release",
+            "-p",
+            "python-free-examples",
+            "--example",
+            "semantic_search",
+            "--",
+        ]
         command = os.environ.get("SEMANTIC_SEARCH", "").split() or command
-        subprocess.run([*command, "--model", model, "--device", "cpu", "--embed", lines, out], check=True)
+        subprocess.run(
+            [*command, "--model", model, "--device", "cpu", "--embed", lines, out], check=True
+        )
         return np.load(out)
 
 

@@ -164,7 +164,8 @@ fn itself(
         return tangent;
     }
     let (ty, of) = (&field.ty, trait_of(root, field));
-    quote_spanned!(field.span()=> <#of::TangentVector as #root::differentiable::Itself<#ty>>::itself(#tangent))
+    quote_spanned!(field.span()=>
+        <#of::TangentVector as #root::differentiable::Itself<#ty>>::itself(#tangent))
 }
 
 /// A reference to a part of a tangent vector.
@@ -174,7 +175,8 @@ fn part(root: &TokenStream, field: &Field, form: &TangentForm) -> TokenStream {
         return quote!(#tangent);
     }
     let (ty, of) = (&field.ty, trait_of(root, field));
-    quote_spanned!(field.span()=> <#of::TangentVector as #root::differentiable::Itself<#ty>>::of(#tangent))
+    quote_spanned!(field.span()=>
+        <#of::TangentVector as #root::differentiable::Itself<#ty>>::of(#tangent))
 }
 
 /// `Self::Variant { 0: ref field_0, … }`.

@@ -69,7 +69,9 @@ pub fn synthesize(model: &Model, name: &Ident, input: &DeriveInput) -> TokenStre
     let bodies = variants.iter().map(|variant| body(variant, is_enum));
     let item = if is_enum {
         let names = variants.iter().map(|v| &v.name);
-        quote!(#visibility enum #name #generics #bounds { #(#[allow(missing_docs)] #names #bodies,)* })
+        quote!(#visibility enum #name #generics #bounds {
+            #(#[allow(missing_docs)] #names #bodies,)*
+        })
     } else {
         let is_tuple = variants[0].fields.iter().any(|f| matches!(f.member, Member::Unnamed(_)));
         let body = bodies.into_iter().next();

@@ -326,7 +326,8 @@ proptest! {
     fn convolutions_are_what_they_say(window in windows(), groups in 1usize..3, seed: u64) {
         let c = convolution(Direction::Forward, vec![window], groups, DType::I64);
         let [x, w, _] = tensors(&c, seed);
-        let found = Call::Convolution(c.clone()).reference(&[x.clone(), w.clone()]).unwrap().literal();
+        let found =
+            Call::Convolution(c.clone()).reference(&[x.clone(), w.clone()]).unwrap().literal();
         let wanted = plain(&c, x.as_slice().unwrap(), w.as_slice().unwrap());
         prop_assert_eq!(found.as_slice::<i64>().unwrap(), wanted);
     }
@@ -347,7 +348,9 @@ proptest! {
 
     #[test]
     fn calls_round_trip(call in calls()) {
-        let owned = |a: Attributes| a.into_iter().map(|(k, v)| (k.to_string(), v)).collect::<BTreeMap<_, _>>();
+        let owned = |a: Attributes| {
+            a.into_iter().map(|(k, v)| (k.to_string(), v)).collect::<BTreeMap<_, _>>()
+        };
         let back = Call::from_attributes(call.name(), owned(call.attributes())).unwrap();
         prop_assert_eq!(back, call);
     }

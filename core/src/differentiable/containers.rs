@@ -247,7 +247,11 @@ macro_rules! tuple {
             fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
                 $(self.$i.visit_tensors(&path.child($i), visit);)*
             }
-            fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Self {
+            fn map_tensors(
+                &self,
+                path: &KeyPath,
+                map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
+            ) -> Self {
                 ($(self.$i.map_tensors(&path.child($i), map),)*)
             }
             fn tangent(

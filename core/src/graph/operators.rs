@@ -279,7 +279,9 @@ macro_rules! number {
 
         impl Operand for $t {
             #[track_caller]
-            fn beside(self, tensor: &Tensor) -> Tensor { tensor.splat(self.to_scalar(tensor.dtype())) }
+            fn beside(self, tensor: &Tensor) -> Tensor {
+                tensor.splat(self.to_scalar(tensor.dtype()))
+            }
         }
     )*};
 }

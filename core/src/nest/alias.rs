@@ -104,7 +104,8 @@ mod tests {
             format!(
                 "nest @f(in %x: f32[2,3], out %y: f32[2,3]) {{ parallel i: 2
                    phase j: 3 {{ %0: f32 = load %x[i, j] %1: f32 = reduce(%0) sum tree(1) }}
-                   phase j: 3 {{ %2: f32 = load %x[{index}] %3: f32 = div %2, %1 store %y[i, j], %3 }} }}"
+                   phase j: 3 {{ %2: f32 = load %x[{index}] %3: f32 = div %2, %1 \
+                 store %y[i, j], %3 }} }}"
             )
         };
         assert!(first_and_last(&row("i, j")));

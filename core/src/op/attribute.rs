@@ -62,7 +62,10 @@ macro_rules! simple_field {
         impl Field for $t {
             fn to_attribute(&self) -> Attribute { Attribute::$variant(self.clone()) }
             fn from_attribute(attribute: Attribute) -> Result<Self> {
-                match attribute { Attribute::$variant(v) => Ok(v), other => expected($what, &other) }
+                match attribute {
+                    Attribute::$variant(v) => Ok(v),
+                    other => expected($what, &other),
+                }
             }
         }
     )*};
@@ -185,7 +188,9 @@ pub fn take<T: Field>(
 /// omitted in text and files if it equals the default. The default may depend on earlier fields,
 /// by closure-free expressions of constants only.
 macro_rules! attributes {
-    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $t:ty $(= $default:expr)?,)* }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$fdoc:meta])* $field:ident: $t:ty $(= $default:expr)?,)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub struct $name { $($(#[$fdoc])* pub $field: $t,)* }
@@ -198,7 +203,10 @@ macro_rules! attributes {
                     #[allow(unused_variables)]
                     let is_default = false $(|| self.$field == { let d: $t = $default; d })?;
                     if !is_default {
-                        map.insert(stringify!($field), $crate::op::attribute::Field::to_attribute(&self.$field));
+                        map.insert(
+                            stringify!($field),
+                            $crate::op::attribute::Field::to_attribute(&self.$field),
+                        );
                     }
                 )*
                 map
@@ -219,7 +227,8 @@ macro_rules! attributes {
             }
             fn map_dims(
                 &mut self,
-                #[allow(unused_variables)] map: &mut dyn FnMut(&$crate::Dim) -> $crate::Result<$crate::Dim>,
+                #[allow(unused_variables)]
+                map: &mut dyn FnMut(&$crate::Dim) -> $crate::Result<$crate::Dim>,
             ) -> $crate::Result<()> {
                 $($crate::op::attribute::Field::map_dims(&mut self.$field, map)?;)*
                 Ok(())

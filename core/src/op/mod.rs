@@ -270,24 +270,40 @@ macro_rules! ops {
             }
 
             /// See [`Operation::infer`].
-            pub fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
+            pub fn infer(
+                &self,
+                operands: &[TensorType],
+                regions: &[Region],
+            ) -> Result<Vec<TensorType>> {
                 // Types too large for any memory are errors, whatever the op and its attributes.
                 let well_formed = |types: &[TensorType]| {
                     types.iter().try_for_each(crate::graph::verify::well_formed)
                 };
                 well_formed(operands)
-                    .and_then(|()| match self { $(Op::$variant(op) => op.infer(operands, regions),)* })
+                    .and_then(|()| match self {
+                        $(Op::$variant(op) => op.infer(operands, regions),)*
+                    })
                     .and_then(|results| well_formed(&results).map(|()| results))
                     .map_err(|d| d.context(self.name()))
             }
 
             /// See [`Operation::evaluate`].
-            pub fn evaluate<R: Real>(&self, operands: &[Array<R>], results: &[TensorType], regions: &Regions<'_>) -> Result<Vec<Array<R>>> {
+            pub fn evaluate<R: Real>(
+                &self,
+                operands: &[Array<R>],
+                results: &[TensorType],
+                regions: &Regions<'_>,
+            ) -> Result<Vec<Array<R>>> {
                 match self { $(Op::$variant(op) => op.evaluate(operands, results, regions),)* }
             }
 
             /// See [`Operation::compute`].
-            pub fn compute<'a>(&'a self, operands: &[TensorType], results: &[TensorType], regions: &'a [Region]) -> Compute<'a> {
+            pub fn compute<'a>(
+                &'a self,
+                operands: &[TensorType],
+                results: &[TensorType],
+                regions: &'a [Region],
+            ) -> Compute<'a> {
                 match self { $(Op::$variant(op) => op.compute(operands, results, regions),)* }
             }
 
@@ -332,14 +348,19 @@ macro_rules! ops {
             }
 
             /// The op of that name with these attributes.
-            pub fn from_attributes(name: &str, mut attributes: BTreeMap<String, Attribute>) -> Result<Op> {
+            pub fn from_attributes(
+                name: &str,
+                mut attributes: BTreeMap<String, Attribute>,
+            ) -> Result<Op> {
                 let mut found: Option<Result<Op>> = None;
                 $(if found.is_none() {
                     found = <$t>::parse(name, &mut attributes).map(|op| op.map(Op::$variant));
                 })*
                 let op = found.unwrap_or_else(|| Err(unknown(name)))?;
                 match attributes.into_keys().next() {
-                    Some(extra) => Err(Diagnostic::new(format!("`{name}` has no attribute `{extra}`"))),
+                    Some(extra) => {
+                        Err(Diagnostic::new(format!("`{name}` has no attribute `{extra}`")))
+                    }
                     None => Ok(op),
                 }
             }

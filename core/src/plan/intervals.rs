@@ -123,7 +123,10 @@ mod tests {
     proptest! {
         /// Against an array with one entry per byte.
         #[test]
-        fn bytes_agree(steps in prop::collection::vec((0u64..30, 1u64..12, 0u32..4), 0..40), back in 0usize..40) {
+        fn bytes_agree(
+            steps in prop::collection::vec((0u64..30, 1u64..12, 0u32..4), 0..40),
+            back in 0usize..40,
+        ) {
             let mut m = Intervals::default();
             m.add_memory();
             // For each byte, the write that it is from.

@@ -171,7 +171,8 @@ mod tests {
 
     /// 2^31 times an addition of two numbers in place.
     const LONG: &str = "plan @long {
-  target @test {alignment=8, calls=[], gemm_epilogue=false, reduction_block=0, reduction_lanes=1, row_bytes=0, row_storage=0}
+  target @test {alignment=8, calls=[], gemm_epilogue=false, reduction_block=0, reduction_lanes=1, \
+    row_bytes=0, row_storage=0}
   arena 8 bound 8
   value %0: f32[2] \"x\"
   value %1: f32[2] \"before\"

@@ -407,7 +407,8 @@ mod tests {
             bits in prop::collection::vec(any::<u64>(), 81),
         ) {
             let count = shape.iter().product();
-            let values: Vec<_> = bits.iter().take(count).map(|b| Scalar::from_bits(dtype, *b)).collect();
+            let values: Vec<_> =
+                bits.iter().take(count).map(|b| Scalar::from_bits(dtype, *b)).collect();
             let literal = Literal::from_scalars(dtype, &shape, &values).unwrap();
             let mut text = String::new();
             print_literal(&mut text, &literal);

@@ -68,7 +68,10 @@ proptest! {
         same(|| u.scaled(1), || u.plus(&v.scaled(0.0)));
         same(|| u.scaled(a).scaled(b), || u.scaled(a * b));
         same(|| u.scaled(a).plus(&u.scaled(b)), || u.scaled(f64::from(a + b)));
-        same(|| u.plus(&v).scaled(&Tensor::constant(f64::from(a))), || u.scaled(a).plus(&v.scaled(a)));
+        same(
+            || u.plus(&v).scaled(&Tensor::constant(f64::from(a))),
+            || u.scaled(a).plus(&v.scaled(a)),
+        );
         // The inner product is symmetric, and linear in each argument.
         let inner = |f: &dyn Fn() -> Tensor| elements(f)[0];
         prop_assert_eq!(inner(&|| u.inner(&v)), inner(&|| v.inner(&u)));
@@ -76,7 +79,8 @@ proptest! {
             inner(&|| u.scaled(a).plus(&w).inner(&v)),
             f64::from(a) * inner(&|| u.inner(&v)) + inner(&|| w.inner(&v))
         );
-        let squares: f64 = x[..10].iter().map(|n| f64::from(*n).powi(2) + f64::from(*n).powi(4)).sum();
+        let squares: f64 =
+            x[..10].iter().map(|n| f64::from(*n).powi(2) + f64::from(*n).powi(4)).sum();
         prop_assert_eq!(inner(&|| u.inner(&u)), squares);
         // A field without a derivative is taken from the first operand.
         prop_assert_eq!(u.plus(&v).name, "x");

@@ -239,7 +239,11 @@ fn wrong_operands_are_refused_with_the_ops_name() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn infer_of_any_types_does_not_panic(seed: u64) {

@@ -25,16 +25,19 @@ use crate::op::{Concatenate, Reverse, Slice};
 /// Differentiable as the tensor operations of which it consists.
 ///
 /// ```
-/// # use wengert_core::{graph::{build::FunctionBuilder, control::associative_scan}, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_core::graph::{build::FunctionBuilder, control::associative_scan};
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// // x ← a·x + b, from 0, for all steps at once: affine maps compose.
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let a = f.input("a", TensorType::new(DType::F32, [3usize]));
 ///     let b = f.input("b", TensorType::new(DType::F32, [3usize]));
-///     let compose = |f: &(Tensor, Tensor), g: &(Tensor, Tensor)| (&g.0 * &f.0, &g.0 * &f.1 + &g.1);
+///     let compose =
+///         |f: &(Tensor, Tensor), g: &(Tensor, Tensor)| (&g.0 * &f.0, &g.0 * &f.1 + &g.1);
 ///     f.output("x", associative_scan(&(a, b), compose).1);
 /// })?;
 /// let of = |v: [f32; 3]| Literal::from_vec(&[3], v.to_vec());
-/// assert_eq!(interpret::run(&f, &[of([2.0, 3.0, 4.0])?, of([1.0, 1.0, 1.0])?])?[0], of([1.0, 4.0, 17.0])?);
+/// let x = interpret::run(&f, &[of([2.0, 3.0, 4.0])?, of([1.0, 1.0, 1.0])?])?;
+/// assert_eq!(x[0], of([1.0, 4.0, 17.0])?);
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```
 #[track_caller]

@@ -37,7 +37,8 @@ use crate::ty::TensorType;
 /// branch taken.
 ///
 /// ```
-/// # use wengert_core::{graph::{build::FunctionBuilder, control::cond}, interpret, DType, Literal, TensorType};
+/// # use wengert_core::graph::{build::FunctionBuilder, control::cond};
+/// # use wengert_core::{interpret, DType, Literal, TensorType};
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::scalar(DType::F32));
 ///     f.output("y", cond(&x.gt(&x.zeros_like()), || x.sqrt(), || &x * 2.0));
@@ -86,7 +87,8 @@ pub fn switch<O: Differentiable>(index: &Tensor, branches: Vec<Box<dyn FnOnce() 
 /// axis.
 ///
 /// ```
-/// # use wengert_core::{graph::{build::FunctionBuilder, control::scan}, interpret, DType, Literal, TensorType};
+/// # use wengert_core::graph::{build::FunctionBuilder, control::scan};
+/// # use wengert_core::{interpret, DType, Literal, TensorType};
 /// // Running products.
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F32, [4usize]));

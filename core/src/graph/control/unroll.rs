@@ -23,16 +23,19 @@ use crate::ty::TensorType;
 /// Errors: those of `scan`; the number of steps is a dimension variable, or `unroll` is 0.
 ///
 /// ```
-/// # use wengert_core::{graph::{build::FunctionBuilder, control::scan_unrolled}, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_core::graph::{build::FunctionBuilder, control::scan_unrolled};
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F32, [7usize]));
 ///     // Three at a time, and one more.
-///     let (sum, sums) = scan_unrolled(3, &Tensor::constant(0.0f32), &x, |sum, x| (sum + x, sum + x));
+///     let zero = Tensor::constant(0.0f32);
+///     let (sum, sums) = scan_unrolled(3, &zero, &x, |sum, x| (sum + x, sum + x));
 ///     f.output("sum", sum);
 ///     f.output("sums", sums);
 /// })?;
 /// let x = Literal::from_vec(&[7], vec![1.0f32; 7])?;
-/// assert_eq!(interpret::run(&f, &[x])?[1], Literal::from_vec(&[7], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])?);
+/// let sums = Literal::from_vec(&[7], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])?;
+/// assert_eq!(interpret::run(&f, &[x])?[1], sums);
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```
 #[track_caller]

@@ -109,8 +109,12 @@ macro_rules! whole {
             fn add(self, other: Self) -> Self { self.wrapping_add(other) }
             fn sub(self, other: Self) -> Self { self.wrapping_sub(other) }
             fn mul(self, other: Self) -> Self { self.wrapping_mul(other) }
-            fn div(self, other: Self) -> Self { if other == 0 { !0 } else { self.wrapping_div(other) } }
-            fn rem(self, other: Self) -> Self { if other == 0 { self } else { self.wrapping_rem(other) } }
+            fn div(self, other: Self) -> Self {
+                if other == 0 { !0 } else { self.wrapping_div(other) }
+            }
+            fn rem(self, other: Self) -> Self {
+                if other == 0 { self } else { self.wrapping_rem(other) }
+            }
             fn and(self, other: Self) -> Self { self & other }
             fn or(self, other: Self) -> Self { self | other }
             fn xor(self, other: Self) -> Self { self ^ other }
@@ -290,8 +294,8 @@ fn float<T: Real>(op: ScalarOp) -> Option<Evaluator> {
         };
     }
     Some(own! {
-        unary: Neg Abs Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Log2 Asin Acos Sinh Cosh Asinh Acosh
-            Atanh Cbrt Erfc ErfInv Lgamma Digamma;
+        unary: Neg Abs Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Log2
+            Asin Acos Sinh Cosh Asinh Acosh Atanh Cbrt Erfc ErfInv Lgamma Digamma;
         binary: Add Sub Mul Div Rem Pow Atan2;
         ScalarOp::Min => |[x, y, _]| extremum::<T>(of(x), of(y), Ordering::Less),
         ScalarOp::Max => |[x, y, _]| extremum::<T>(of(x), of(y), Ordering::Greater),

@@ -146,8 +146,12 @@ fn wide_values_round_to_halves_once() {
 proptest! {
     #[test]
     fn transcendental_functions_are_those_of_math(x: f32, y: f64) {
-        prop_assert!(run::<f32, f32>(Exp, &[x]).to_bits() == math::f32::exp(x).to_bits() || x.is_nan());
-        prop_assert!(run::<f64, f64>(Tanh, &[y]).to_bits() == math::f64::tanh(y).to_bits() || y.is_nan());
+        prop_assert!(
+            run::<f32, f32>(Exp, &[x]).to_bits() == math::f32::exp(x).to_bits() || x.is_nan()
+        );
+        prop_assert!(
+            run::<f64, f64>(Tanh, &[y]).to_bits() == math::f64::tanh(y).to_bits() || y.is_nan()
+        );
     }
 
     #[test]

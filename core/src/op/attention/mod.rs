@@ -14,8 +14,12 @@
 //! are its derivatives, which recompute `p` from `l` (Dao and others, *FlashAttention*, 2022):
 //!
 //! ```text
-//! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ) + dbias       dl = Σ p∘ds      dout = (p∘ds)·v − dl∘out + p·dv
-//! cotangents:  m = Σ c̄∘out − l̄     s̄ = scale · p∘(c̄·vᵀ − m)     q̄ = s̄·k      k̄ = s̄ᵀ·q     v̄ = pᵀ·c̄
+//! tangent:     ds = scale · (dq·kᵀ + q·dkᵀ) + dbias
+//!              dl = Σ p∘ds
+//!              dout = (p∘ds)·v − dl∘out + p·dv
+//! cotangents:  m = Σ c̄∘out − l̄
+//!              s̄ = scale · p∘(c̄·vᵀ − m)
+//!              q̄ = s̄·k      k̄ = s̄ᵀ·q      v̄ = pᵀ·c̄
 //! ```
 //!
 //! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv

@@ -22,7 +22,8 @@ pub use table::Binary;
 
 /// Makes the enum, its facets and the tensor methods from the table.
 macro_rules! binary {
-    ($($(#[doc = $doc:literal])+ $variant:ident $name:ident $domain:ident $cost:ident $commutes:literal {
+    ($($(#[doc = $doc:literal])+
+    $variant:ident $name:ident $domain:ident $cost:ident $commutes:literal {
         real: $real:expr,
         bits: $bits:expr,
         compute: $compute:expr,
@@ -41,12 +42,25 @@ macro_rules! binary {
                 match self { $(Binary::$variant => Domain::$domain,)* }
             }
 
-            pub(super) fn cell<R: Real>(self, x: &Cell<R>, y: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
-                fn real<R: Real>(x: &R, y: &R, f: impl Fn(&R, &R) -> Result<R>) -> Result<R> { f(x, y) }
-                fn bits(x: i64, y: i64, d: DType, f: impl Fn(i64, i64, DType) -> i64) -> i64 { f(x, y, d) }
+            pub(super) fn cell<R: Real>(
+                self,
+                x: &Cell<R>,
+                y: &Cell<R>,
+                dtype: DType,
+            ) -> Result<Cell<R>> {
+                fn real<R: Real>(x: &R, y: &R, f: impl Fn(&R, &R) -> Result<R>) -> Result<R> {
+                    f(x, y)
+                }
+                fn bits(x: i64, y: i64, d: DType, f: impl Fn(i64, i64, DType) -> i64) -> i64 {
+                    f(x, y, d)
+                }
                 Ok(match (self, x, y) {
-                    $((Binary::$variant, Cell::Real(x), Cell::Real(y)) => Cell::Real(real(x, y, $real)?),
-                    (Binary::$variant, x, y) => Cell::Bits(wrap(bits(x.bits(), y.bits(), dtype, $bits), dtype)),)*
+                    $((Binary::$variant, Cell::Real(x), Cell::Real(y)) => {
+                        Cell::Real(real(x, y, $real)?)
+                    }
+                    (Binary::$variant, x, y) => {
+                        Cell::Bits(wrap(bits(x.bits(), y.bits(), dtype, $bits), dtype))
+                    })*
                 })
             }
 

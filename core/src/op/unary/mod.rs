@@ -77,12 +77,18 @@ macro_rules! unary {
                 fn bits(x: i64, d: DType, f: impl Fn(i64, DType) -> i64) -> i64 { f(x, d) }
                 Ok(match (self, x) {
                     $((Unary::$variant, Cell::Real(x)) => Cell::Real(real(x, $real)?),
-                    (Unary::$variant, Cell::Bits(x)) => Cell::Bits(wrap(bits(*x, dtype, $bits), dtype)),)*
+                    (Unary::$variant, Cell::Bits(x)) => {
+                        Cell::Bits(wrap(bits(*x, dtype, $bits), dtype))
+                    })*
                 })
             }
 
             pub(super) fn emit(self, c: &mut dyn ElementContext, x: Reg) -> Reg {
-                fn run(c: &mut dyn ElementContext, x: Reg, f: impl Fn(&mut dyn ElementContext, Reg) -> Reg) -> Reg {
+                fn run(
+                    c: &mut dyn ElementContext,
+                    x: Reg,
+                    f: impl Fn(&mut dyn ElementContext, Reg) -> Reg,
+                ) -> Reg {
                     f(c, x)
                 }
                 match self { $(Unary::$variant => run(c, x, $compute),)* }

@@ -30,7 +30,11 @@ unary! {
         bits: |x, d| if d.is_unsigned_integer() { x } else { x.wrapping_abs() },
         compute: instruction(ScalarOp::Abs),
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.sign())),
-        samples: [floats(&[3, 5], -2.0, -0.1), floats(&[3, 5], 0.1, 2.0), values(&[3], [-7i8, i8::MIN, 5])],
+        samples: [
+            floats(&[3, 5], -2.0, -0.1),
+            floats(&[3, 5], 0.1, 2.0),
+            values(&[3], [-7i8, i8::MIN, 5])
+        ],
     }
     /// −1, 0 or 1, by the sign of x. ±0 and NaN are returned unchanged.
     Sign sign Number Cheap {
@@ -241,7 +245,10 @@ unary! {
         bits: floats_only,
         compute: instruction(ScalarOp::Sinh),
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| x.cosh())),
-        samples: [floats(&[3, 5], -3.0, 3.0), values(&[5], [-0.0f32, 100.0, -89.0, f32::INFINITY, f32::NAN])],
+        samples: [
+            floats(&[3, 5], -3.0, 3.0),
+            values(&[5], [-0.0f32, 100.0, -89.0, f32::INFINITY, f32::NAN])
+        ],
     }
     /// cosh x = (eˣ + e⁻ˣ) / 2.
     Cosh cosh Float Expensive {
@@ -276,7 +283,10 @@ unary! {
             c.scalar(ScalarOp::Atan2, &[x, one])
         },
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x.square() + 1.0).reciprocal())),
-        samples: [floats(&[3, 5], -3.0, 3.0), values(&[4], [-0.0f32, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])],
+        samples: [
+            floats(&[3, 5], -3.0, 3.0),
+            values(&[4], [-0.0f32, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])
+        ],
     }
     /// asinh x = ln(x + √(x² + 1)).
     Asinh asinh Float Expensive {
@@ -284,7 +294,10 @@ unary! {
         bits: floats_only,
         compute: instruction(ScalarOp::Asinh),
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x.square() + 1.0).rsqrt())),
-        samples: [floats(&[3, 5], -3.0, 3.0), values(&[4], [-0.0f32, 1e30, f32::NEG_INFINITY, f32::NAN])],
+        samples: [
+            floats(&[3, 5], -3.0, 3.0),
+            values(&[4], [-0.0f32, 1e30, f32::NEG_INFINITY, f32::NAN])
+        ],
     }
     /// acosh x = ln(x + √(x² − 1)); NaN below 1. Its derivative 1/√(x² − 1) is +∞ at 1 and NaN
     /// below.
@@ -293,7 +306,10 @@ unary! {
         bits: floats_only,
         compute: instruction(ScalarOp::Acosh),
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| ((x - 1.0) * (x + 1.0)).rsqrt())),
-        samples: [floats(&[3, 5], 1.2, 4.0), values(&[5], [1.0f32, 0.5, 1e30, f32::INFINITY, f32::NAN])],
+        samples: [
+            floats(&[3, 5], 1.2, 4.0),
+            values(&[5], [1.0f32, 0.5, 1e30, f32::INFINITY, f32::NAN])
+        ],
     }
     /// atanh x = ½·ln((1 + x)/(1 − x)); ±∞ at ±1, NaN beyond. Its derivative 1/(1 − x²) is +∞ at
     /// ±1. Beyond ±1 it is the value of this formula, not NaN.
@@ -322,14 +338,19 @@ unary! {
         bits: floats_only,
         compute: instruction(ScalarOp::Log2),
         derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (x * consts::LN_2).reciprocal())),
-        samples: [floats(&[3, 5], 0.1, 5.0), values(&[6], [0.0f32, 8.0, 1e-44, -1.0, f32::INFINITY, f32::NAN])],
+        samples: [
+            floats(&[3, 5], 0.1, 5.0),
+            values(&[6], [0.0f32, 8.0, 1e-44, -1.0, f32::INFINITY, f32::NAN])
+        ],
     }
     /// erf x = 2/√π ∫₀ˣ e^(−t²) dt.
     Erf erf Float Expensive {
         real: |x| x.apply("erf", libm::erf),
         bits: floats_only,
         compute: instruction(ScalarOp::Erf),
-        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (-x.square()).exp() * consts::FRAC_2_SQRT_PI)),
+        derivative: Derivative::Nonlinear(|j| {
+            scaled(j, |x, _| (-x.square()).exp() * consts::FRAC_2_SQRT_PI)
+        }),
         samples: [floats(&[3, 5], -2.0, 2.0)],
     }
     /// Complement of a bool, or of each bit of an integer.
@@ -338,7 +359,11 @@ unary! {
         bits: |x, d| if d == DType::Bool { (x == 0) as i64 } else { !x },
         compute: instruction(ScalarOp::Not),
         derivative: Derivative::Zero,
-        samples: [values(&[2], [true, false]), values(&[3], [0u8, 255, 9]), values(&[3], [0i64, -1, 9])],
+        samples: [
+            values(&[2], [true, false]),
+            values(&[3], [0u8, 255, 9]),
+            values(&[3], [0i64, -1, 9])
+        ],
     }
     /// Population count: the number of bits of x that are 1.
     Popcnt popcnt Integer Cheap {
@@ -358,7 +383,9 @@ unary! {
     /// Number of leading zero bits of x. For x = 0 it is the dtype's width in bits.
     Clz clz Integer Cheap {
         real: bits_only,
-        bits: |x, d| i64::from(Scalar::from_i64(d, x).bits().leading_zeros()) - i64::from(64 - d.bits()),
+        bits: |x, d| {
+            i64::from(Scalar::from_i64(d, x).bits().leading_zeros()) - i64::from(64 - d.bits())
+        },
         compute: instruction(ScalarOp::Clz),
         derivative: Derivative::Zero,
         samples: [
@@ -390,8 +417,13 @@ unary! {
         real: |x| x.apply("erfc", libm::erfc),
         bits: floats_only,
         compute: instruction(ScalarOp::Erfc),
-        derivative: Derivative::Nonlinear(|j| scaled(j, |x, _| (-x.square()).exp() * -consts::FRAC_2_SQRT_PI)),
-        samples: [floats(&[3, 5], -2.0, 3.0), values(&[5], [9.0f32, 11.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])],
+        derivative: Derivative::Nonlinear(|j| {
+            scaled(j, |x, _| (-x.square()).exp() * -consts::FRAC_2_SQRT_PI)
+        }),
+        samples: [
+            floats(&[3, 5], -2.0, 3.0),
+            values(&[5], [9.0f32, 11.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])
+        ],
     }
     /// The inverse of erf; ±∞ at ±1, NaN beyond. Its derivative is √π/2·e^(y²), where y is the
     /// result; +∞ at ±1.
@@ -399,8 +431,13 @@ unary! {
         real: |x| x.apply("erf_inv", special::erf_inv),
         bits: floats_only,
         compute: instruction(ScalarOp::ErfInv),
-        derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| y.square().exp() * (1.0 / consts::FRAC_2_SQRT_PI))),
-        samples: [floats(&[3, 5], -0.95, 0.95), values(&[6], [-0.0f32, 1.0, -1.0, 0.999_999_9, 1.5, f32::NAN])],
+        derivative: Derivative::Nonlinear(|j| {
+            scaled(j, |_, y| y.square().exp() * (1.0 / consts::FRAC_2_SQRT_PI))
+        }),
+        samples: [
+            floats(&[3, 5], -0.95, 0.95),
+            values(&[6], [-0.0f32, 1.0, -1.0, 0.999_999_9, 1.5, f32::NAN])
+        ],
     }
     /// ln |Γ(x)|: +∞ at the poles 0, −1, −2, … and at ±∞. Its derivative is `digamma`.
     Lgamma lgamma Float Expensive {
