@@ -3,7 +3,8 @@
 //! A rate is that of the fastest of many runs on random numbers, in GFLOP/s.
 //!
 //! ```text
-//! cargo run --release -p wengert-cpu --example convolution_rates -- 64x14x14x16x32x3 32x56x56x64x128x3s2
+//! cargo run --release -p wengert-cpu --example convolution_rates -- \
+//!     64x14x14x16x32x3 32x56x56x64x128x3s2
 //! ```
 //!
 //! A shape is images × height × width × input channels × output channels × filter extent. Filters

@@ -94,7 +94,8 @@ impl Sample {
         let n = self.elements(a);
         let results = [self.buffer(n), self.buffer(n)];
         let text = format!(
-            "nest @two(in %a: f32[{n}], in %b: f32[{n}], out %y: f32[{n}], out %z: f32[{n}]) {{ parallel i: {n} phase {{
+            "nest @two(in %a: f32[{n}], in %b: f32[{n}], out %y: f32[{n}], out %z: f32[{n}]) {{ \
+             parallel i: {n} phase {{
                %0: f32 = load %a[i]
                %1: f32 = load %b[i]
                %2: f32 = add %0, %1

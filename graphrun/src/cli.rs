@@ -264,7 +264,12 @@ pub struct CompileArgs {
     /// Limit on the total memory of the plan: bytes, or 3MiB, 1.5GiB, or `none` for unlimited. With
     /// several limits, the file has a plan for each, and a run uses the fastest that fits. A limit
     /// gets no plan of its own if the plan for a larger limit takes no more memory.
-    #[arg(long = "memory-budget", value_name = "BYTES", value_delimiter = ',', value_parser = budget)]
+    #[arg(
+        long = "memory-budget",
+        value_name = "BYTES",
+        value_delimiter = ',',
+        value_parser = budget,
+    )]
     pub memory_budgets: Vec<Budget>,
 }
 
@@ -429,7 +434,13 @@ pub struct VmapArgs {
     pub file: OsString,
     /// Batched inputs: names, or prefixes of key paths. Each may name its batch axis; the default
     /// is 0. The examples share all other inputs.
-    #[arg(long = "in", value_name = "NAME[:AXIS]", value_delimiter = ',', required = true, value_parser = axis_of)]
+    #[arg(
+        long = "in",
+        value_name = "NAME[:AXIS]",
+        value_delimiter = ',',
+        required = true,
+        value_parser = axis_of,
+    )]
     pub inputs: Vec<(String, usize)>,
     /// Number of examples: a number or a dimension variable. The default is B, or B2 and so on if
     /// the function has a variable B.
@@ -494,11 +505,21 @@ pub struct MemoryArgs {
     #[arg(long, group = "goal")]
     pub frontier: bool,
     /// With --frontier: limit on the number of plans besides the one with the most memory.
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 12,
+        value_parser = clap::value_parser!(u64).range(1..=64),
+    )]
     pub points: u64,
     /// With --frontier: run each plan RUNS times on the CPU, in turns, and list its median time.
     /// Inputs without a value are random.
-    #[arg(long, value_name = "RUNS", requires = "frontier", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "RUNS",
+        requires = "frontier",
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     pub measure: Option<u64>,
     /// For a function: target, cpu or a GPU architecture such as sm_80.
     #[arg(long, default_value = "cpu")]

@@ -54,7 +54,12 @@ pub fn select<V: Value>(condition: V::Mask, yes: V, no: V) -> V {
 /// An unsigned integer as wide as a float: its bits. Arithmetic wraps, so it serves for two's
 /// complement as well.
 pub trait Integer:
-    Value + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
+    Value
+    // Bitwise operations.
+    + BitAnd<Output = Self>
+    + BitOr<Output = Self>
+    + BitXor<Output = Self>
+    + Not<Output = Self>
 {
     /// x + y.
     fn wrapping_add(self, other: Self) -> Self;

@@ -145,7 +145,8 @@ impl CompiledSort {
                         // SAFETY: an index is below the length of the row, and elements of a row
                         // are `inner` apart.
                         let value = unsafe { key.add(entry.index() as usize * self.inner).read() };
-                        let code = if self.descending { !code(value) & mask::<T>() } else { code(value) };
+                        let code =
+                            if self.descending { !code(value) & mask::<T>() } else { code(value) };
                         entry.put(code, part.shift);
                     }
                 });

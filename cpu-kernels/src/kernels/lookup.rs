@@ -31,7 +31,9 @@ macro_rules! with_type {
     };
 }
 macro_rules! with_float {
-    ($dtype:expr, $t:ident => $body:expr) => { with_type!($dtype, $t in [F32: f32, F64: f64] => $body) };
+    ($dtype:expr, $t:ident => $body:expr) => {
+        with_type!($dtype, $t in [F32: f32, F64: f64] => $body)
+    };
 }
 macro_rules! with_integer {
     ($dtype:expr, $t:ident => $body:expr) => {
@@ -40,19 +42,32 @@ macro_rules! with_integer {
 }
 macro_rules! with_number {
     ($dtype:expr, $t:ident => $body:expr) => {
-        with_type!($dtype, $t in [U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64, F32: f32, F64: f64] => $body)
+        with_type!(
+            $dtype,
+            $t in [
+                U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64, F32: f32, F64: f64
+            ] => $body
+        )
     };
 }
 macro_rules! with_bits {
     ($dtype:expr, $t:ident => $body:expr) => {
-        with_type!($dtype, $t in [Bool: Boolean, U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64] => $body)
+        with_type!(
+            $dtype,
+            $t in [
+                Bool: Boolean, U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64
+            ] => $body
+        )
     };
 }
 macro_rules! with_comparable {
     ($dtype:expr, $t:ident => $body:expr) => {
         with_type!(
             $dtype,
-            $t in [Bool: Boolean, U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64, F32: f32, F64: f64] => $body
+            $t in [
+                Bool: Boolean, U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64,
+                F32: f32, F64: f64
+            ] => $body
         )
     };
 }
@@ -61,7 +76,8 @@ macro_rules! with_any {
         with_type!(
             $dtype,
             $t in [
-                Bool: Boolean, U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64, F16: f16, BF16: bf16, F32: f32, F64: f64
+                Bool: Boolean, U8: u8, I8: i8, I32: i32, I64: i64, U32: u32, U64: u64,
+                F16: f16, BF16: bf16, F32: f32, F64: f64
             ] => $body
         )
     };
@@ -75,7 +91,12 @@ macro_rules! level {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn unary<O: Unary<T>, T: Copy>(
-                destination: *mut u8, a: *const u8, _: *const u8, _: *const u8, count: usize, _: u32,
+                destination: *mut u8,
+                a: *const u8,
+                _: *const u8,
+                _: *const u8,
+                count: usize,
+                _: u32,
             ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { lanes::unary::<O, T>(destination, a, count) }
@@ -83,7 +104,12 @@ macro_rules! level {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn binary<O: Binary<T>, T: Copy>(
-                destination: *mut u8, a: *const u8, b: *const u8, _: *const u8, count: usize, repeat: u32,
+                destination: *mut u8,
+                a: *const u8,
+                b: *const u8,
+                _: *const u8,
+                count: usize,
+                repeat: u32,
             ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { lanes::binary::<O, T>(destination, a, b, count, repeat) }
@@ -91,14 +117,23 @@ macro_rules! level {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn ternary<O: Ternary<A, T>, A: Copy, T: Copy>(
-                destination: *mut u8, a: *const u8, b: *const u8, c: *const u8, count: usize, repeat: u32,
+                destination: *mut u8,
+                a: *const u8,
+                b: *const u8,
+                c: *const u8,
+                count: usize,
+                repeat: u32,
             ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { lanes::ternary::<O, A, T>(destination, a, b, c, count, repeat) }
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn fold_of<O: Binary<T, Result = T>, T: Copy>(accumulators: *mut u8, values: *const u8, count: usize) {
+            unsafe fn fold_of<O: Binary<T, Result = T>, T: Copy>(
+                accumulators: *mut u8,
+                values: *const u8,
+                count: usize,
+            ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { lanes::fold::<O, T>(accumulators, values, count) }
             }

@@ -53,7 +53,8 @@ pub(crate) unsafe fn ramp(destination: *mut u8, base: i64, step: i64, size: usiz
     with_size!(size, T => unsafe {
         let destination = destination.cast::<T>();
         let (base, step) = (base as T, step as T);
-        let mut values: [T; CHUNK] = std::array::from_fn(|k| base.wrapping_add(step.wrapping_mul(k as T)));
+        let mut values: [T; CHUNK] =
+            std::array::from_fn(|k| base.wrapping_add(step.wrapping_mul(k as T)));
         let turn = step.wrapping_mul(CHUNK as T);
         let mut k = 0;
         while k + CHUNK <= count {
@@ -130,7 +131,10 @@ pub(crate) unsafe fn gather(destination: *mut u8, base: *const u8, offsets: &[i6
         let (mut destination, base) = (destination.cast::<T>(), base.cast::<T>());
         for offsets in offsets.chunks(RUN) {
             let first = offsets[0];
-            let apart = offsets.iter().zip(first..).fold(0, |apart, (offset, next)| apart | (offset ^ next));
+            let apart = offsets
+                .iter()
+                .zip(first..)
+                .fold(0, |apart, (offset, next)| apart | (offset ^ next));
             if apart == 0 && offsets.len() == RUN {
                 let run = base.offset(first as isize).cast::<[T; RUN]>().read_unaligned();
                 destination.cast::<[T; RUN]>().write_unaligned(run);

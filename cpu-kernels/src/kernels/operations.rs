@@ -34,9 +34,11 @@ macro_rules! operations {
     ($($name:ident)*) => {$( pub(crate) struct $name; )*};
 }
 operations! {
-    Neg Abs Not Popcnt Clz Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Log2 Asin Acos Sinh Cosh Asinh Acosh Atanh Cbrt Erfc
-    ErfInv Lgamma Digamma Add Sub Mul Div Rem Min Max Pow Atan2 And Or
-    Xor ShiftLeft ShiftRightLogical ShiftRightArithmetic MulHigh Fma Eq Ne Lt Le Select ZeroOrProduct
+    Neg Abs Not Popcnt Clz Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf
+    Log2 Asin Acos Sinh Cosh Asinh Acosh Atanh Cbrt Erfc ErfInv Lgamma Digamma
+    Add Sub Mul Div Rem Min Max Pow Atan2 And Or Xor
+    ShiftLeft ShiftRightLogical ShiftRightArithmetic MulHigh Fma
+    Eq Ne Lt Le Select ZeroOrProduct
 }
 
 macro_rules! unary {
@@ -167,7 +169,8 @@ macro_rules! integer {
             if (y as $unsigned) < $t::BITS as $unsigned { shifted } else { 0 }
         });
         binary!(ShiftRightArithmetic $t, |x, y| {
-            let distance = if (y as $unsigned) < $t::BITS as $unsigned { y as u32 } else { $t::BITS - 1 };
+            let distance =
+                if (y as $unsigned) < $t::BITS as $unsigned { y as u32 } else { $t::BITS - 1 };
             (x as $signed).wrapping_shr(distance) as $t
         });
         binary!(MulHigh $t, |x, y| (((x as $wide) * (y as $wide)) >> $t::BITS) as $t);

@@ -1,11 +1,13 @@
 //! Loads and stores without a copy.
 //!
-//! A register has a block of its own: a load copies elements into it, a store copies them to memory. A *direct* load binds the
-//! register to the memory instead, and a *direct* store lets the kernel that computes the value write to memory ([`Direct`]).
+//! A register has a block of its own. A load copies elements into it, and a store copies them to
+//! memory. A *direct* load binds the register to the memory instead. For a *direct* store, the
+//! kernel that computes the value writes to memory ([`Direct`]).
 //!
-//! A direct load is wrong if its memory is overwritten before the register's last use; a direct store, if something between
-//! the kernel and the store reads that memory. One walk over a phase fills the tables that answer both, so a body of n
-//! instructions takes O(n log n).
+//! A direct load is wrong if its memory is overwritten before the register's last use. A direct
+//! store is wrong if an instruction between the kernel and the store reads that memory. One walk
+//! over a phase fills the tables that answer both questions, so a body of n instructions takes
+//! O(n log n).
 
 use super::analyse::{Analysis, Register};
 use super::lower::{Op, Place};
@@ -94,7 +96,8 @@ impl Loads {
 
 /// When a phase first overwrites memory.
 pub(super) struct Overwritten {
-    /// For each buffer the last position at which what it held may be read; none if nothing is stored to it.
+    /// For each buffer, the last position at which its previous elements may be read; `None` if the
+    /// phase does not store to it.
     last: Vec<Option<i64>>,
     /// The least of them among buffers that are not row storage.
     outside: Option<i64>,
@@ -108,7 +111,8 @@ impl Overwritten {
         let earlier =
             |slot: &mut Option<i64>, at: i64| *slot = Some(slot.map_or(at, |known| known.min(at)));
         for (at, op) in analysis.nest.phases[p].body.iter().enumerate() {
-            // A group may read what it is given after it has stored something; other stores read first.
+            // A group may read its operands after its first store. Other stores read before they
+            // write.
             let grouped = i64::from(matches!(op, Op::Group(_)));
             let early = forwarded.kernels[at].map_or(at, |(kernel, _)| kernel);
             let last = early as i64 - grouped;

@@ -204,7 +204,8 @@ fn one(text: &str) -> Nest {
 fn guards_hold_for_numbers_of_any_size() {
     let mut machines = Machines::new();
     let gather = one("nest @f(in %t: u8[3], in %at: i64[9], out %y: u8[9]) { parallel i: 9 phase {
-          %0: i64 = load %at[i] %1: u8 = const 7 %2: u8 = load %t[%0] {%0 in 0..3} else %1 store %y[i], %2 } }");
+          %0: i64 = load %at[i] %1: u8 = const 7 %2: u8 = load %t[%0] {%0 in 0..3} else %1 \
+         store %y[i], %2 } }");
     let at = [i64::MIN, i64::MIN + 1, i64::MIN + 3, -1, 0, 2, 3, i64::MAX - 1, i64::MAX];
     let inputs = [
         Literal::from_vec(&[3], vec![1u8, 2, 3]).expect("fits"),
@@ -224,7 +225,8 @@ fn guards_hold_for_numbers_of_any_size() {
 /// (Here a number of the row was read as a lane's.)
 #[test]
 fn groups_are_of_the_schedule_that_runs() {
-    let nest = one("nest @f(in %x: bool[32], in %a: f64[32], in %k: i32[32], in %z: i32[], in %b: f64[32,32], out %y: f64[32,32]) {
+    let nest = one("nest @f(in %x: bool[32], in %a: f64[32], in %k: i32[32], in %z: i32[], \
+          in %b: f64[32,32], out %y: f64[32,32]) {
           parallel i: 32, j: 32
           phase {
             %0: bool = load %x[i]
@@ -330,7 +332,8 @@ fn axes_are_exchanged() {
         }
     }
     let rows = one("nest @f(in %x: f32[9,40], out %y: f32[40,9]) {
-          parallel i: 40, j: 9 phase { %0: f32 = load %x[j, i] %1: f32 = add %0, %0 store %y[i, j], %1 }
+          parallel i: 40, j: 9 phase { %0: f32 = load %x[j, i] %1: f32 = add %0, %0 \
+          store %y[i, j], %1 }
         }");
     assert!(Transposition::of(&Lowered::new(&rows), Simd::Portable).is_none());
 }

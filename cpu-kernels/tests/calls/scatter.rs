@@ -69,7 +69,11 @@ fn operands(s: &Scatter, seed: u64, highest: i64) -> Vec<Literal> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn small_scatters(scatter in scatters(), seed in 0u64..1 << 60) {

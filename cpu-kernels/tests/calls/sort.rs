@@ -39,7 +39,11 @@ fn dtypes() -> impl Strategy<Value = DType> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn small_sorts(
@@ -48,13 +52,20 @@ proptest! {
         descending: bool,
         seed in 0u64..1 << 40,
     ) {
-        let sort = Sort { outer: extents[0], length: extents[1], inner: extents[2], keys, descending };
+        let sort =
+            Sort { outer: extents[0], length: extents[1], inner: extents[2], keys, descending };
         let operands = operands(&sort, seed);
         check(&Call::Sort(sort), &operands)?;
     }
 
     #[test]
-    fn small_top_ks(outer in 0usize..6, length in 0usize..60, k in 0usize..60, dtype in dtypes(), seed in 0u64..1 << 40) {
+    fn small_top_ks(
+        outer in 0usize..6,
+        length in 0usize..60,
+        k in 0usize..60,
+        dtype in dtypes(),
+        seed in 0u64..1 << 40,
+    ) {
         let top = TopK { outer, length, k: k.min(length), dtype };
         let operand = keys(dtype, &[outer, length], seed, 5);
         check(&Call::TopK(top), &[operand])?;

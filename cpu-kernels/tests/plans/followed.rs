@@ -22,7 +22,8 @@ fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Plan {
     let copy = if output { "copy %5 from arena to output.1" } else { "" };
     let text = format!(
         "plan @follow {{
-  target @cpu {{alignment=64, calls=[\"gemm\"], gemm_epilogue=true, reduction_block=4096, reduction_lanes=16, row_bytes=0, row_storage=0}}
+  target @cpu {{alignment=64, calls=[\"gemm\"], gemm_epilogue=true, reduction_block=4096, \
+    reduction_lanes=16, row_bytes=0, row_storage=0}}
   arena {arena} bound {arena}
   value %0: f32[{m},{k}] \"x\"
   value %1: f32[{k},{n}] \"w\"
@@ -38,7 +39,9 @@ fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Plan {
   {outputs}
   nest @f({nest}
   steps {{
-    call gemm(%0 at input.0, %1 at input.1, %2 at input.2, %5 at arena) {{accumulate=f32, epilogue=[\"bias\"], k={k}, lhs=[0,{k},1], m={m}, n={n}, operand=f32, result=f32, rhs=[0,{n},1]}}
+    call gemm(%0 at input.0, %1 at input.1, %2 at input.2, %5 at arena) \
+      {{accumulate=f32, epilogue=[\"bias\"], k={k}, lhs=[0,{k},1], m={m}, n={n}, operand=f32, \
+      result=f32, rhs=[0,{n},1]}}
     run @f(%5 at arena, %3 at input.3, %2 at input.2, %4 at {at})
     copy %4 from {at} to output.0
     {copy}

@@ -206,7 +206,8 @@ fn row_storages_that_wrap_are_refused() {
 #[test]
 fn a_run_takes_no_more_than_its_limit() {
     let text = "plan @long {
-  target @cpu {alignment=64, calls=[], gemm_epilogue=false, reduction_block=0, reduction_lanes=1, row_bytes=0, row_storage=0}
+  target @cpu {alignment=64, calls=[], gemm_epilogue=false, reduction_block=0, reduction_lanes=1, \
+    row_bytes=0, row_storage=0}
   arena 64 bound 64
   value %0: i32[] \"x\"
   value %1: i32[] \"before\"

@@ -55,9 +55,12 @@ pub enum TransposeSolve<'a, B> {
 /// map has none; b holds values that are not floats.
 ///
 /// ```
-/// # use wengert_core::{graph::{build::FunctionBuilder, control::while_loop}, interpret, DType, Literal, Tensor, TensorType};
-/// # use wengert_compiler::autodiff::{operators::grad, implicit::{custom_linear_solve, TransposeSolve}};
-/// // x of (4 + a)·x = b, by x ← (b − a·x)/4: a loop without bound, which has no reverse mode of its own.
+/// # use wengert_core::graph::{build::FunctionBuilder, control::while_loop};
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_compiler::autodiff::implicit::{custom_linear_solve, TransposeSolve};
+/// # use wengert_compiler::autodiff::operators::grad;
+/// // The solution x of (4 + a)·x = b, by x ← (b − a·x)/4. The loop has no bound, so it has no
+/// // reverse mode of its own.
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let a = f.input("a", TensorType::scalar(DType::F64));
 ///     f.output("slope", grad(&a, |a| {
@@ -165,7 +168,8 @@ fn solved<B: Differentiable>(
 /// differentiated, and the root does not depend on the guess.
 ///
 /// ```
-/// # use wengert_core::{graph::{build::FunctionBuilder, control::while_loop}, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_core::graph::{build::FunctionBuilder, control::while_loop};
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, implicit::custom_root};
 /// // The square root of a by Heron's rule, and its slope.
 /// let f = FunctionBuilder::build("f", |f| {

@@ -290,7 +290,8 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
 /// # use wengert_compiler::autodiff::operators::transpose;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let c = f.input("c", TensorType::new(DType::F64, [2usize]));
-///     let weights = wengert_core::Tensor::constant(Literal::from_vec(&[2, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap());
+///     let weights = Literal::from_vec(&[2, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap();
+///     let weights = wengert_core::Tensor::constant(weights);
 ///     f.output("rows", transpose(&c, |x| weights.dot(x))(&c));
 /// })?;
 /// // The weights' columns, weighted by c.

@@ -24,10 +24,13 @@ use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorT
 /// differentiate y.
 ///
 /// ```
-/// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::custom_jvp};
 /// // ln(1 + eˣ), whose derivative is computed without eˣ.
-/// let softplus = |x: &Tensor| custom_jvp(x, |x| x.exp().log1p(), |x, _, t| t.scaled_by(&x.logistic()));
+/// let softplus = |x: &Tensor| {
+///     custom_jvp(x, |x| x.exp().log1p(), |x, _, t| t.scaled_by(&x.logistic()))
+/// };
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::scalar(DType::F64));
 ///     f.output("slope", grad(&x, softplus));
@@ -109,11 +112,16 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
 /// integers and bools are ignored.
 ///
 /// ```
-/// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::custom_vjp};
 /// // tanh, keeping its result.
 /// let tanh = |x: &Tensor| {
-///     custom_vjp(x, |x| (x.tanh(), x.tanh()), |y: &Tensor, ct: &Tensor| ct.scaled_by(&(1.0 - y.square())))
+///     custom_vjp(
+///         x,
+///         |x| (x.tanh(), x.tanh()),
+///         |y: &Tensor, ct: &Tensor| ct.scaled_by(&(1.0 - y.square())),
+///     )
 /// };
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::scalar(DType::F64));
@@ -171,7 +179,8 @@ pub fn custom_vjp<M: Differentiable, O: Differentiable, R: Differentiable>(
 /// has no forward mode.
 ///
 /// ```
-/// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::with_derivative};
 /// let clipped = |x: &Tensor| with_derivative(x, |ct| ct.clamp(-1.0, 1.0));
 /// let f = FunctionBuilder::build("f", |f| {
@@ -213,7 +222,8 @@ pub fn call<M: Differentiable, O: Differentiable>(
 /// policy names.
 ///
 /// ```
-/// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
+/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::checkpoint};
 /// # use wengert_core::op::Checkpoint;
 /// let f = FunctionBuilder::build("f", |f| {
@@ -221,7 +231,8 @@ pub fn call<M: Differentiable, O: Differentiable>(
 ///     let block = |x: &Tensor| checkpoint(Checkpoint::nothing(), x, |x| x.sin().exp());
 ///     f.output("slope", grad(&x, |x| block(&block(x))));
 /// })?;
-/// assert_eq!(interpret::run(&f, &[Literal::from(0.0f64)])?[0].get(0).to_f64(), (1.0f64.sin().exp()) * 1.0f64.cos());
+/// let slope = interpret::run(&f, &[Literal::from(0.0f64)])?[0].get(0).to_f64();
+/// assert_eq!(slope, 1.0f64.sin().exp() * 1.0f64.cos());
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```
 #[track_caller]

@@ -101,19 +101,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_stay(terms in prop::collection::vec((0usize..2, 1i64..9, -9i64..9, any::<bool>()), 1..6)) {
+        fn values_stay(
+            terms in prop::collection::vec((0usize..2, 1i64..9, -9i64..9, any::<bool>()), 1..6)
+        ) {
             let extents = [7usize, 5];
             let nest = nest(&extents);
-            let expression = terms.iter().fold(Affine::constant(3), |sum, (axis, divisor, factor, quotient)| {
-                let inner = Affine::axis(AxisId::new(*axis)).scale(2).add(&Affine::axis(AxisId::new(1 - *axis)));
-                let term = if *quotient { inner.floor_div(*divisor) } else { inner.modulo(*divisor) };
-                sum.add(&term.scale(*factor))
-            });
+            let expression =
+                terms.iter().fold(Affine::constant(3), |sum, (axis, divisor, factor, quotient)| {
+                    let inner = Affine::axis(AxisId::new(*axis))
+                        .scale(2)
+                        .add(&Affine::axis(AxisId::new(1 - *axis)));
+                    let term =
+                        if *quotient { inner.floor_div(*divisor) } else { inner.modulo(*divisor) };
+                    sum.add(&term.scale(*factor))
+                });
             let simple = simplify(&nest, &[], &expression);
             for i in 0..7 {
                 for j in 0..5 {
                     let axis = |a: AxisId| [i, j][a.index()];
-                    prop_assert_eq!(simple.evaluate(&axis, &|_| 0), expression.evaluate(&axis, &|_| 0));
+                    prop_assert_eq!(
+                        simple.evaluate(&axis, &|_| 0),
+                        expression.evaluate(&axis, &|_| 0)
+                    );
                 }
             }
         }

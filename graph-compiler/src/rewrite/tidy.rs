@@ -77,7 +77,8 @@ mod tests {
                %2: f32[B] = sin %x
                %3: f32[B] = cos %2
                %4: f32[B] = exp %x
-               %5: f32[B], %6: f32[B] = scan %x, %2, %3 {captures=1, carries=2, counted=false, length=3}
+               %5: f32[B], %6: f32[B] = scan %x, %2, %3 \
+                 {captures=1, carries=2, counted=false, length=3}
                  region (%a: f32[B], %b: f32[B], %c: f32[B]) {
                    %7: f32[B] = mul %a, %c
                    return %7, %b

@@ -86,7 +86,8 @@ impl<F: Fn(&KeyPath, &Tensor) -> Option<usize>> Axes for ByPath<F> {
 ///     f.output("each", vmap(&xs, |x| grad(&w, |w| w * w * x)));
 /// })?;
 /// // 2wx for each x.
-/// let results = interpret::run(&f, &[Literal::from(5.0f64), Literal::from_vec(&[3], vec![1.0, 2.0, 3.0])?])?;
+/// let (w, xs) = (Literal::from(5.0f64), Literal::from_vec(&[3], vec![1.0, 2.0, 3.0])?);
+/// let results = interpret::run(&f, &[w, xs])?;
 /// assert_eq!(results[0].as_slice::<f64>().unwrap(), [10.0, 20.0, 30.0]);
 /// # Ok::<(), wengert_core::Diagnostic>(())
 /// ```

@@ -54,7 +54,8 @@ fn what_is_not_used_goes() {
            %0: f32[2] = sin %y
            %1: f32[2], %2: f32[2], %3: f32[2], %4: f32[2], %5: f32[4,2], %6: f32[4,2] =
              scan %y, %y, %0, %0, %x, %x, %y, %y, %0 {captures=3, carries=4, length=4}
-             region (%a: f32[2], %b: f32[2], %c: f32[2], %d: f32[2], %s: f32[2], %t: f32[2], %k: f32[2], %l: f32[2], %m: f32[2]) {
+             region (%a: f32[2], %b: f32[2], %c: f32[2], %d: f32[2], %s: f32[2], %t: f32[2], \
+               %k: f32[2], %l: f32[2], %m: f32[2]) {
                %7: f32[2] = mul %a, %k
                %8: f32[2] = add %7, %l
                %9: f32[2] = add %8, %d
@@ -64,7 +65,10 @@ fn what_is_not_used_goes() {
              }
            return %1, %5, %4
          }",
-        &[Literal::from_vec(&[4, 2], (0..8).map(|i| i as f32 / 8.0).collect::<Vec<_>>()).unwrap(), f32s(&[0.5, -0.25])],
+        &[
+            Literal::from_vec(&[4, 2], (0..8).map(|i| i as f32 / 8.0).collect::<Vec<_>>()).unwrap(),
+            f32s(&[0.5, -0.25]),
+        ],
     );
     assert_eq!(ops(&f), ["sin", "scan"]);
     let scan = &f.body.equations[1];
@@ -138,7 +142,8 @@ fn a_carry_of_a_condition_is_alive() {
 fn what_runs_once_is_unpacked() {
     let f = rewritten(
         "func @f(%x: f32[1,2], %y: f32[2]) -> (f32[2], f32[1,2], f32[2]) {
-           %0: f32[2], %1: f32[1,2] = scan %y, %x {carries=1, length=1} region (%a: f32[2], %s: f32[2]) {
+           %0: f32[2], %1: f32[1,2] = scan %y, %x {carries=1, length=1} \
+             region (%a: f32[2], %s: f32[2]) {
              %2: f32[2] = add %a, %s
              %3: f32[2] = mul %a, %s
              return %2, %3

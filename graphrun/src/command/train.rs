@@ -155,14 +155,24 @@ fn warning(event: &Event<'_>) -> Option<Diagnostic> {
 fn event_json(event: &Event<'_>) -> Value {
     match event {
         Event::Start { step, total, steps_per_epoch } => {
-            json!({ "event": "start", "step": step, "total": total, "steps_per_epoch": steps_per_epoch })
+            json!({
+                "event": "start",
+                "step": step,
+                "total": total,
+                "steps_per_epoch": steps_per_epoch,
+            })
         }
         Event::Step { step, epoch, loss } => {
             json!({ "event": "step", "step": step, "epoch": epoch, "loss": loss })
         }
         Event::Epoch { epoch, loss } => json!({ "event": "epoch", "epoch": epoch, "loss": loss }),
         Event::Evaluation { step, epoch, metrics } => {
-            json!({ "event": "evaluation", "step": step, "epoch": epoch, "metrics": metrics_json(metrics) })
+            json!({
+                "event": "evaluation",
+                "step": step,
+                "epoch": epoch,
+                "metrics": metrics_json(metrics),
+            })
         }
         Event::Partial { differences } => {
             let unknown: Vec<&String> = differences.unknown.iter().map(|(name, _)| name).collect();

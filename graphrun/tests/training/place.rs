@@ -62,9 +62,11 @@ func @init() -> (state m.weight: f32[4,3]) {
   return %0
 }
 
-func @step(%word: i32[B], %label: i32[B], state %m.weight: f32[4,3]) -> (loss: f32[], state m.weight: f32[4,3]) {
+func @step(%word: i32[B], %label: i32[B], state %m.weight: f32[4,3]) \
+  -> (loss: f32[], state m.weight: f32[4,3]) {
   %i: i32[B,1] = reshape %word {shape=[B,1]}
-  %l: f32[B,3] = gather %m.weight, %i {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,3], start_index_map=[0]}
+  %l: f32[B,3] = gather %m.weight, %i \
+    {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,3], start_index_map=[0]}
   %c: f32[B] = softmax_cross_entropy %l, %label
   %loss: f32[] = reduce_sum %c {axes=[0]}
   return %loss, %m.weight
@@ -72,7 +74,8 @@ func @step(%word: i32[B], %label: i32[B], state %m.weight: f32[4,3]) -> (loss: f
 
 func @logits(%word: i32[B], param %m.weight: f32[4,3]) -> (y: f32[B,3]) {
   %i: i32[B,1] = reshape %word {shape=[B,1]}
-  %l: f32[B,3] = gather %m.weight, %i {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,3], start_index_map=[0]}
+  %l: f32[B,3] = gather %m.weight, %i \
+    {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,3], start_index_map=[0]}
   return %l
 }
 ";

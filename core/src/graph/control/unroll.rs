@@ -28,8 +28,8 @@ use crate::ty::TensorType;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F32, [7usize]));
 ///     // Three at a time, and one more.
-///     let zero = Tensor::constant(0.0f32);
-///     let (sum, sums) = scan_unrolled(3, &zero, &x, |sum, x| (sum + x, sum + x));
+///     let (sum, sums) =
+///         scan_unrolled(3, &Tensor::constant(0.0f32), &x, |sum, x| (sum + x, sum + x));
 ///     f.output("sum", sum);
 ///     f.output("sums", sums);
 /// })?;

@@ -322,7 +322,12 @@ macro_rules! level {
             /// As for [`super::powers`].
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn powers<T: Float>(
-                block: &Block<T>, greatest: &mut [T], sums: &mut [T], weighed: *mut T, width: usize, again: bool,
+                block: &Block<T>,
+                greatest: &mut [T],
+                sums: &mut [T],
+                weighed: *mut T,
+                width: usize,
+                again: bool,
             ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { powers_of(block, greatest, sums, weighed, width, again) }

@@ -151,7 +151,9 @@ impl CompiledConvolution {
         let kept = Kept(kept.as_mut_ptr());
         let outcome = with_element!(self.call.dtype, T => match self.call.direction {
             Direction::FilterGradient => self.run_weight_gradient::<T>(workspace, arguments, &kept),
-            Direction::Forward | Direction::InputGradient => self.run_forward::<T>(workspace, arguments, &kept),
+            Direction::Forward | Direction::InputGradient => {
+                self.run_forward::<T>(workspace, arguments, &kept)
+            }
         });
         outcome.map_err(|e| Diagnostic::new(e.to_string()))
     }

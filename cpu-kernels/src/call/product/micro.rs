@@ -370,7 +370,9 @@ unsafe fn tile<
 
 /// The kernels for one set of vector instructions.
 macro_rules! level {
-    ($level:ident $(($features:literal))?: $($name:ident = $vector:ty, $t:ident, $runs:literal, $wide:literal, [$($rows:literal)*];)*) => {
+    ($level:ident $(($features:literal))?: $(
+        $name:ident = $vector:ty, $t:ident, $runs:literal, $wide:literal, [$($rows:literal)*];
+    )*) => {
         mod $level {
             use super::*;
             #[cfg(target_arch = "x86_64")]
@@ -381,7 +383,9 @@ macro_rules! level {
             ///
             /// As for [`Kernels::strip`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
-            unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(strip: &Strip<V::Number>) {
+            unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: bool>(
+                strip: &Strip<V::Number>,
+            ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { super::strip::<V, ROWS, LIES, PACKS>(strip) }
             }
@@ -390,7 +394,10 @@ macro_rules! level {
             ///
             /// As for [`Kernels::fetching`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
-            unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead: &Ahead) {
+            unsafe fn fetching<V: Vector, const ROWS: usize>(
+                strip: &Strip<V::Number>,
+                ahead: &Ahead,
+            ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { super::fetching::<V, ROWS>(strip, ahead) }
             }
@@ -408,7 +415,10 @@ macro_rules! level {
             ///
             /// As for [`Kernels::gathering`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
-            unsafe fn gathering<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, gather: &Gather<'_>) {
+            unsafe fn gathering<V: Vector, const ROWS: usize>(
+                strip: &Strip<V::Number>,
+                gather: &Gather<'_>,
+            ) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { gather::strip::<V, ROWS>(strip, gather) }
             }

@@ -103,7 +103,8 @@ pub(super) unsafe fn pack<T: Number>(
                         _ => {
                             for k in 0..depth {
                                 let from = source.at.add(k * source.along);
-                                (0..width).for_each(|l| to.add(k * step + l).write(from.add(l).read()));
+                                (0..width)
+                                    .for_each(|l| to.add(k * step + l).write(from.add(l).read()));
                             }
                         }
                     }

@@ -255,10 +255,20 @@ fn orders_are_chosen_by_calls() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn random_extents(size in [0usize..70, 0usize..80, 0usize..40], left in 0usize..4, right in 0usize..4, gap in 0usize..3, add: bool) {
+    fn random_extents(
+        size in [0usize..70, 0usize..80, 0usize..40],
+        left in 0usize..4,
+        right in 0usize..4,
+        gap in 0usize..3,
+        add: bool
+    ) {
         every_dtype(Order::Chain, size, [left, right], gap, add);
     }
 }

@@ -77,7 +77,8 @@ mod x86 {
     use std::arch::x86_64::*;
 
     macro_rules! register {
-        ($register:ident of $t:ident, $lanes:literal: $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
+        ($register:ident of $t:ident, $lanes:literal:
+            $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
             // The intrinsics require the machine's instructions. Callers of kernels compiled for
             // them must guarantee that.
             impl Vector for $register {
@@ -122,10 +123,18 @@ mod x86 {
             }
         };
     }
-    register!(__m256 of f32, 8: _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps);
-    register!(__m256d of f64, 4: _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_fmadd_pd);
-    register!(__m512 of f32, 16: _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps);
-    register!(__m512d of f64, 8: _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
+    register!(__m256 of f32, 8:
+        _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps
+        _mm256_add_ps _mm256_fmadd_ps);
+    register!(__m256d of f64, 4:
+        _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd
+        _mm256_add_pd _mm256_fmadd_pd);
+    register!(__m512 of f32, 16:
+        _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps
+        _mm512_add_ps _mm512_fmadd_ps);
+    register!(__m512d of f64, 8:
+        _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd
+        _mm512_add_pd _mm512_fmadd_pd);
 }
 
 /// Sums of products of bf16. As an operand: sixteen pairs of bf16, each in the bits of an f32

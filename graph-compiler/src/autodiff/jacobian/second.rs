@@ -24,7 +24,9 @@ use wengert_core::{
 ///     let scalar = || TensorType::scalar(DType::F64);
 ///     let (x, y) = (f.input("x", scalar()), f.input("y", scalar()));
 ///     let ((xx, xy), (yx, yy)) = hessian(&(x, y), |(x, y)| x * x * y);
-///     [("xx", xx), ("xy", xy), ("yx", yx), ("yy", yy)].iter().for_each(|(name, h)| f.output(name, h));
+///     for (name, h) in [("xx", xx), ("xy", xy), ("yx", yx), ("yy", yy)] {
+///         f.output(name, h);
+///     }
 /// })?;
 /// // 2y, 2x, 2x, 0.
 /// let results = interpret::run(&f, &[Literal::from(3.0f64), Literal::from(5.0f64)])?;

@@ -60,10 +60,12 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::{WengertList, trace}, operators::grad};
-    /// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
+    /// # use wengert_core::graph::build::FunctionBuilder;
+    /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
     /// # fn main() -> wengert_core::Result<()> {
     /// let f = FunctionBuilder::build("f", |f| {
-    ///     let (n, a) = (f.input("n", TensorType::scalar(DType::I32)), f.input("a", TensorType::scalar(DType::F64)));
+    ///     let n = f.input("n", TensorType::scalar(DType::I32));
+    ///     let a = f.input("a", TensorType::scalar(DType::F64));
     ///     let like = Tensor::constant(0.0f64);
     ///     let made = trace(&like, |x| x * &a).and_then(|scale| {
     ///         let ways = [scale, trace(&like, |x| x.square())?];
@@ -72,7 +74,10 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     ///     let slope = made.map_or_else(Tensor::poisoned, |g| grad(&a, |x| g.call(x)));
     ///     f.output("slope", slope);
     /// })?;
-    /// let slope = |n: i32| Ok::<_, wengert_core::Diagnostic>(interpret::run(&f, &[n.into(), 3.0f64.into()])?[0].clone());
+    /// let slope = |n: i32| {
+    ///     let results = interpret::run(&f, &[n.into(), 3.0f64.into()])?;
+    ///     Ok::<_, wengert_core::Diagnostic>(results[0].clone())
+    /// };
     /// assert_eq!((slope(0)?, slope(1)?), (Literal::from(3.0f64), Literal::from(6.0f64)));
     /// # Ok(())
     /// # }
@@ -156,14 +161,17 @@ impl<A: Differentiable, B: Differentiable, O: Differentiable> WengertList<(A, B)
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::trace, operators::vjp};
-    /// # use wengert_core::{graph::build::FunctionBuilder, interpret, DType, Literal, Tensor, TensorType};
+    /// # use wengert_core::graph::build::FunctionBuilder;
+    /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
     /// # fn main() -> wengert_core::Result<()> {
     /// let like = Tensor::constant(0.0f64);
     /// let product = trace(&(like.clone(), like), |(a, x)| a * x)?;
     /// let f = FunctionBuilder::build("f", |f| {
     ///     let a = f.input("a", TensorType::scalar(DType::F64));
     ///     // The cotangent of x ↦ a·x is that of a.
-    ///     let slopes = product.partial(&a).map(|times_a| vjp(&times_a, |g| g.call(&a)).1(&Tensor::constant(1.0f64)));
+    ///     let slopes = product
+    ///         .partial(&a)
+    ///         .map(|times_a| vjp(&times_a, |g| g.call(&a)).1(&Tensor::constant(1.0f64)));
     ///     f.output("slope", slopes.map_or_else(Tensor::poisoned, |s| s[0].clone()));
     /// })?;
     /// assert_eq!(interpret::run(&f, &[Literal::from(5.0f64)])?[0], Literal::from(5.0f64));

@@ -309,7 +309,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_problem_is_solved(rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50), 0..60)) {
+        fn any_problem_is_solved(
+            rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50), 0..60)
+        ) {
             let p = problem(&rows.iter().map(|(l, d, s)| (*l, l + d, *s)).collect::<Vec<_>>());
             let s = solve(&p);
             prop_assert_eq!(p.conflict(&s), None);

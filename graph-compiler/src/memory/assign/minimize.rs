@@ -238,15 +238,23 @@ mod tests {
     proptest! {
         #[test]
         fn with_obstacles_and_alignments_the_least_height_is_found(
-            rows in prop::collection::vec((0u64..6, 1u64..4, 0u64..6, 1u64..4, prop::option::weighted(0.2, 0u64..6)), 0..6)
+            rows in prop::collection::vec(
+                (0u64..6, 1u64..4, 0u64..6, 1u64..4, prop::option::weighted(0.2, 0u64..6)),
+                0..6,
+            )
         ) {
             let mut p = Problem::default();
             for (lower, lifespan, size, alignment, fixed) in rows {
                 let fixed = fixed.map(|n| n * alignment);
-                let buffer = Buffer { alignment, fixed, ..Buffer::new(lower, lower + lifespan, size) };
+                let buffer =
+                    Buffer { alignment, fixed, ..Buffer::new(lower, lower + lifespan, size) };
                 let clashes = |o: &Buffer| {
                     let (Some(a), Some(b)) = (o.fixed, fixed) else { return false };
-                    o.lives() && buffer.lives() && o.meets(&buffer) && a < b + size && b < a + o.size
+                    o.lives()
+                        && buffer.lives()
+                        && o.meets(&buffer)
+                        && a < b + size
+                        && b < a + o.size
                 };
                 if !p.buffers.iter().any(clashes) {
                     p.push(buffer);

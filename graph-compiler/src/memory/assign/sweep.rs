@@ -272,7 +272,10 @@ mod tests {
         ) {
             let mut p = Problem::default();
             for (lower, lifespan, size, alignment, _) in &rows {
-                p.push(Buffer { alignment: *alignment, ..Buffer::new(*lower, lower + lifespan, *size) });
+                p.push(Buffer {
+                    alignment: *alignment,
+                    ..Buffer::new(*lower, lower + lifespan, *size)
+                });
             }
             let priorities: Vec<u8> = rows.iter().map(|row| row.4).collect();
             let s = Sweeps::new(&p).solve(&priorities, &mut 1_000_000).unwrap();
@@ -282,7 +285,9 @@ mod tests {
 
 
         #[test]
-        fn any_problem_is_solved(rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50), 0..80)) {
+        fn any_problem_is_solved(
+            rows in prop::collection::vec((0u64..40, 1u64..20, 0u64..50), 0..80)
+        ) {
             let p = problem(&rows.iter().map(|(l, d, s)| (*l, l + d, *s)).collect::<Vec<_>>());
             let s = solve(&p);
             prop_assert_eq!(p.conflict(&s), None);

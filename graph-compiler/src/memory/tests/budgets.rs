@@ -110,10 +110,15 @@ proptest! {
             match (budgeted(&sample, outside + free.arena * eighth / 8), last) {
                 (Ok(planned), before) => {
                     let seconds = planned.repetitions.seconds;
-                    prop_assert!(before.is_none_or(|before| seconds <= before + rounding), "{eighth}");
+                    prop_assert!(
+                        before.is_none_or(|before| seconds <= before + rounding),
+                        "{eighth}"
+                    );
                     last = Some(seconds);
                 }
-                (Err(error), before) => prop_assert!(before.is_none() && eighth < 8, "{eighth}: {}", error),
+                (Err(error), before) => {
+                    prop_assert!(before.is_none() && eighth < 8, "{eighth}: {}", error)
+                }
             }
         }
         for planned in frontier(&sample.0, &Target::cpu(), &Binding::new(), 8).unwrap() {
@@ -142,7 +147,8 @@ proptest! {
                 prop_assert_eq!(least.len(), 1, "{}", error);
             }
             Err(error) => {
-                let bytes = error.message.split(" bytes)").next().and_then(|m| m.rsplit('(').next());
+                let bytes =
+                    error.message.split(" bytes)").next().and_then(|m| m.rsplit('(').next());
                 let least: u64 = bytes.unwrap().parse().unwrap();
                 prop_assert!(least > budget, "{}", error);
                 prop_assert!(account(&budgeted(&sample, least).unwrap().plan).total() <= least);

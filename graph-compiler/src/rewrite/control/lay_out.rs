@@ -109,8 +109,10 @@ mod tests {
     fn function(rows: usize, length: usize, contract: usize) -> Function {
         let [n, k] = if contract == 1 { [64, 128] } else { [128, 64] };
         let text = format!(
-            "func @f(%x: f32[{rows},128], %w: f32[{n},{k}], %v: f32[64,128]) -> (y: f32[{rows},128], z: f32[{length},{rows},64]) {{
-               %0: f32[{rows},128], %1: f32[{length},{rows},64] = scan %x, %w, %v {{captures=2, carries=1, counted=false, length={length}}}
+            "func @f(%x: f32[{rows},128], %w: f32[{n},{k}], %v: f32[64,128]) \
+               -> (y: f32[{rows},128], z: f32[{length},{rows},64]) {{
+               %0: f32[{rows},128], %1: f32[{length},{rows},64] = scan %x, %w, %v \
+                 {{captures=2, carries=1, counted=false, length={length}}}
                  region (%a: f32[{rows},128], %b: f32[{n},{k}], %c: f32[64,128]) {{
                    %2: f32[{rows},64] = dot_general %a, %b {{contract=[[1],[{contract}]]}}
                    %3: f32[{rows},64] = sin %2
@@ -151,8 +153,10 @@ mod tests {
 
     #[test]
     fn a_product_with_a_vector_stays() {
-        let text = "func @f(%x: f32[8,64], %w: f32[64,64], %v: f32[64]) -> (y: f32[8,64], z: f32[6,8]) {
-               %0: f32[8,64], %1: f32[6,8] = scan %x, %w, %v {captures=2, carries=1, counted=false, length=6}
+        let text = "func @f(%x: f32[8,64], %w: f32[64,64], %v: f32[64]) \
+               -> (y: f32[8,64], z: f32[6,8]) {
+               %0: f32[8,64], %1: f32[6,8] = scan %x, %w, %v \
+                 {captures=2, carries=1, counted=false, length=6}
                  region (%a: f32[8,64], %b: f32[64,64], %c: f32[64]) {
                    %2: f32[8,64] = dot_general %a, %b {contract=[[1],[0]]}
                    %3: f32[8] = dot_general %2, %c {contract=[[1],[0]]}

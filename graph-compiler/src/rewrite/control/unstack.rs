@@ -262,7 +262,8 @@ mod tests {
     fn function(made: &str, forward: &str, backward: &str, outputs: &str) -> Function {
         let text = format!(
             "func @f(%x: f32[4], %s: f32[5,4], %n: i32[]) -> (y: f32[4]{}) {{
-               %0: f32[4], %1: f32[5,4], %2: f32[5,4], %3: f32[5,4] = scan {forward}%x, %s {{{}carries=1, length=5}}
+               %0: f32[4], %1: f32[5,4], %2: f32[5,4], %3: f32[5,4] = \
+                 scan {forward}%x, %s {{{}carries=1, length=5}}
                  region (%c: f32[4], %e: f32[4]) {{
                    %4: f32[] = constant {{value=f32[] 1.0}}
                    %5: f32[4] = broadcast_in_dim %4 {{shape=[4]}}

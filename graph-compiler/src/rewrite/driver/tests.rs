@@ -202,7 +202,8 @@ fn only_idempotent_reductions_forget_a_broadcast() {
         for times in [2, 3] {
             let text = format!(
                 "func @f(%x: {dtype}[4,5]) -> ({dtype}[5]) {{
-                    %0: {dtype}[{times},4,5] = broadcast_in_dim %x {{dims=[1,2], shape=[{times},4,5]}}
+                    %0: {dtype}[{times},4,5] = \
+                      broadcast_in_dim %x {{dims=[1,2], shape=[{times},4,5]}}
                     %1: {dtype}[5] = reduce_{kind} %0 {{axes=[0,1]}}
                     return %1
                 }}"

@@ -44,7 +44,9 @@ fn solved(problem: &Problem, height: u64, effort: u64) -> Solution {
 
 proptest! {
     #[test]
-    fn the_least_height_is_found_and_no_less(rows in prop::collection::vec((0u64..6, 1u64..5, 0u64..9), 0..7)) {
+    fn the_least_height_is_found_and_no_less(
+        rows in prop::collection::vec((0u64..6, 1u64..5, 0u64..9), 0..7)
+    ) {
         let p = problem(&rows.iter().map(|(l, d, s)| (*l, l + d, *s)).collect::<Vec<_>>());
         let least = exhausted(&p);
         solved(&p, least, 1 << 20);
