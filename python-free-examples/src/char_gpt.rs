@@ -1,10 +1,13 @@
 //! A GPT that guesses the next character of two books, [`models::Gpt`] at 0.8 million parameters.
 //!
-//! It sees a window of characters and is trained to guess the one after each. Windows begin anywhere in the first nine tenths of a book. The last tenths are for
-//! testing: windows there overlap by half, and only the second half of each counts, so every character is guessed once, by a network that has seen
-//! at least half a window before it.
+//! The network reads a window of characters and is trained to predict the character after each of
+//! them. Windows for training lie in the first nine tenths of a book. The last tenths are for
+//! testing. Windows there overlap by half, and only the predictions of the second half of each
+//! count. So no character is predicted twice, and each prediction has at least half a window of
+//! context.
 //!
-//! To write, the network guesses what follows a text, one character is drawn, and so on: a `scan` whose state is the window so far.
+//! To write, the network predicts the character after a text, one is drawn and appended, and so on:
+//! a `scan` whose state is the window so far.
 
 pub use crate::characters::Characters;
 
@@ -100,10 +103,12 @@ impl Books {
         Ok(Books { characters: Characters::of(&texts.concat())?, lengths })
     }
 
-    /// What the recipe trains on, u8: `train_x` and `train_y`, `[windows, window]`, and `test_x`, `[windows, window]`, with `test_y`, the characters
-    /// behind the second half of each, `[windows, window/2]`.
+    /// The arrays of the recipe, u8: `train_x` and `train_y`, `[windows, window]`; `test_x`,
+    /// `[windows, window]`; and `test_y`, `[windows, window/2]`, the characters after those of the
+    /// second half of each window.
     ///
-    /// Of the last tenth of a book, less than half a window at its beginning is not guessed.
+    /// At the beginning of the last tenth of a book, fewer than half a window of characters are not
+    /// predicted.
     pub fn arrays(&self, settings: &Settings) -> Result<Arrays> {
         let Settings { window, stride, .. } = *settings;
         let half = window / 2;
@@ -140,7 +145,8 @@ impl Books {
         ]))
     }
 
-    /// The inputs `prompt` and `given` of `sample` for a text that begins; of a longer one than a window, its end.
+    /// The inputs `prompt` and `given` of `sample` for a text to be continued. If the text is
+    /// longer than a window, its end is used.
     pub fn prompt(&self, text: &str, settings: &Settings) -> Result<[(&'static str, Literal); 2]> {
         let numbers = self.characters.numbers_of(text)?;
         let numbers = numbers.as_slice::<i32>().unwrap_or_default();
@@ -159,8 +165,8 @@ impl Books {
     }
 }
 
-/// `length` characters that follow the first `given`, `i32[]`, of `prompt`, `i32[window]`, each drawn with the probability that the model gives it, raised
-/// to 1/`temperature`.
+/// `length` characters that follow the first `given`, `i32[]`, of `prompt`, `i32[window]`. Each is
+/// drawn with a probability proportional to that of the model, raised to 1/`temperature`.
 pub fn sample(
     model: &Gpt,
     prompt: (&Tensor, &Tensor),

@@ -1,5 +1,5 @@
-//! Texts as numbers, one for each character, and the books that examples learn from, which are in the public domain and as in the Canterbury
-//! corpus (Arnold and Bell 1997).
+//! Texts as numbers, one for each character, and the books that the examples learn from. The books
+//! are in the public domain. The files are those of the Canterbury corpus (Arnold and Bell 1997).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ pub struct Book(&'static str);
 /// Shakespeare's *As You Like It*, `asyoulik.txt`: 125,179 characters.
 pub const AS_YOU_LIKE_IT: Book = Book("asyoulik");
 
-/// Carroll's *Alice's Adventures in Wonderland*, `alice29.txt`: 152,089 characters, lines ending in two.
+/// Carroll's *Alice's Adventures in Wonderland*, `alice29.txt`: 152,089 characters. Lines end in
+/// `\r\n`.
 pub const ALICE: Book = Book("alice29");
 
 impl Book {

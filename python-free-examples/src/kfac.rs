@@ -1,20 +1,29 @@
-//! Natural gradient descent with Kronecker factors, K-FAC (Martens and Grosse 2015), on a small network.
+//! Natural gradient descent with Kronecker factors, K-FAC (Martens and Grosse 2015), on a small
+//! network.
 //!
-//! A classifier gives a distribution, and the right measure of how far a step moves it is the Fisher matrix F of its parameters; the
-//! step that gains most for the distance is −F⁻¹·∇. F is as large as the number of parameters squared, but for a layer whose sums are s = āW (ā: its
-//! inputs and a 1, for the bias) a good approximation of it is a product of two small ones, F ≈ A ⊗ G:
+//! A classifier gives a distribution. The Fisher matrix F of its parameters measures how far a step
+//! moves the distribution, and the steepest descent for this measure is −F⁻¹·∇. F has as many
+//! elements as the square of the number of parameters. For a layer with the sums s = ā·W, where ā
+//! is its inputs and a 1 for the bias, a good approximation is a Kronecker product of two small
+//! matrices, F ≈ A ⊗ G:
 //!
 //! ```text
-//! A = E[āᵀā]     of what goes in
-//! G = E[gᵀg]     of the gradients g of log p by s, labels drawn as the network would draw them
+//! A = E[āᵀā]     of the inputs
+//! G = E[gᵀg]     of the gradients g of log p by s, labels drawn from the network's distribution
 //! ```
 //!
-//! and the step is −A⁻¹·∇·G⁻¹. Its length, and how much of the step before is added to it, are those that minimise the quadratic model with the *exact*
-//! F, which takes two products of F with a vector. A damping λ is added to F where the model is not to be trusted, and learns from how well it did.
+//! The step is then −A⁻¹·∇·G⁻¹. It is scaled, and a multiple of the previous step is added. The two
+//! coefficients minimise the quadratic model with the *exact* F, which takes two products of F with
+//! a vector. A damping λ is added to F. It decreases if the loss falls by more than 3/4 of the
+//! model's prediction, and increases if the loss falls by less than 1/4 of it.
 //!
-//! What that takes of a differentiable language: gradients by sums in the midst of the network are those by zeros that are added there (*nudges*); the
-//! expectation over labels is a pullback of a batch of seeds, one for each label; [`gvp`] multiplies by F, which for a softmax is the Gauss-Newton
-//! matrix; and a loop that runs until the result is exact inverts the factors.
+//! This needs four features of a differentiable language:
+//!
+//! - The gradient with respect to a layer's sums is that of a zero tensor (a *nudge*) that is added
+//!   to them.
+//! - The expectation over labels is a pullback of a batch of seeds, one for each label.
+//! - [`gvp`] multiplies by F, which for a softmax is the Gauss-Newton matrix.
+//! - A loop inverts the factors. It runs until the residual stops shrinking.
 
 use wengert::prelude::*;
 
@@ -40,7 +49,8 @@ impl Mlp {
         self.run(x, &[]).0
     }
 
-    /// Logits, where each layer's nudge, if there is one, is added to its sums; and the layers' inputs, each with a 1 behind.
+    /// Logits, and the layers' inputs with a 1 appended to each. A layer's nudge, if there is one,
+    /// is added to its sums.
     fn run(&self, x: &Tensor, nudges: &[Tensor]) -> (Tensor, Vec<Tensor>) {
         let (mut x, mut inputs) = (x.clone(), vec![]);
         for (i, layer) in self.layers.iter().enumerate() {
@@ -79,7 +89,8 @@ pub fn factors(model: &Mlp, x: &Tensor) -> Vec<Factors> {
     let nudges: Vec<Tensor> = layers.map(|(input, layer)| input.dot(layer).zeros_like()).collect();
     let (_, pullback) = vjp(&nudges, |nudges| model.run(x, nudges).0);
 
-    // Of a label, the gradient of log p by the logits is its one-hot less p; it counts as often as the label is drawn, and half of that for each of two g.
+    // The gradient of log p of a label by the logits is the label's one-hot vector less p. Its
+    // weight in G is the label's probability. As g occurs twice in gᵀg, each gets the square root.
     let p = logits.softmax(1);
     let labels = identity(p.shape()[1].as_extent().unwrap_or(0));
     let squares = vmap(&labels, |label| {
@@ -92,8 +103,9 @@ pub fn factors(model: &Mlp, x: &Tensor) -> Vec<Factors> {
     inputs.zip(sums).map(|(inputs, sums)| Factors { inputs, sums }).collect()
 }
 
-/// The inverse of a symmetric positive definite matrix, by Newton's iteration (Schulz 1933): X ← X + (I − X·M)·X squares what is missing, I − X·M, as
-/// long as rounding lets it.
+/// The inverse of a symmetric positive definite matrix, by Newton's iteration (Schulz 1933). A step
+/// X ← X + (I − X·M)·X squares the residual I − X·M. The iteration ends when rounding errors keep
+/// the residual from shrinking.
 pub fn inverse(m: &Tensor) -> Tensor {
     let one = identity(m.shape()[0].as_extent().unwrap_or(0));
     let missing = |x: &Tensor| &one - x.dot(m);
@@ -159,7 +171,8 @@ pub fn step(model: &Mlp, state: &State, x: &Tensor, y: &Tensor) -> (Tensor, Mlp,
     let newest = precondition(&factors(model, x), &gradient, &state.damping).negated();
     let last = &state.step;
 
-    // The model loss + ∇·d + ½ d·(F + λ)·d, at its least over d = α·newest + μ·last: two linear equations.
+    // The minimum of the model loss + ∇·d + ½ d·(F + λ)·d over d = α·newest + μ·last: two linear
+    // equations.
     let curved = |v: &Mlp| {
         let fisher = gvp(model, v, |model: &Mlp| model.call(x), |logits| cross_entropy(logits, y));
         fisher.plus(&v.scaled(&state.damping))
@@ -176,7 +189,8 @@ pub fn step(model: &Mlp, state: &State, x: &Tensor, y: &Tensor) -> (Tensor, Mlp,
     let step = newest.scaled(&alpha).plus(&last.scaled(&mu));
     let expected = (&alpha * &p + &mu * &q) * 0.5;
 
-    // A step that does not help is not taken; the damping learns from what was gained, compared with what the model promised.
+    // A step that does not lower the loss is not taken. The damping depends on the ratio of the
+    // loss's change to the change that the model predicts.
     let moved = model.move_along(&step);
     let gained = loss_of(&moved) - &loss;
     let helps = gained.lt(0.0);
@@ -188,7 +202,8 @@ pub fn step(model: &Mlp, state: &State, x: &Tensor, y: &Tensor) -> (Tensor, Mlp,
     (loss, model, State { step, damping })
 }
 
-/// On digits: a step of K-FAC, one of gradient descent with momentum for comparison, and what share of images is read correctly.
+/// On digits: a step of K-FAC, a step of gradient descent with momentum for comparison, and the
+/// accuracy.
 pub fn program(widths: &[usize], damping: f32, rate: f64) -> Result<Program> {
     let mut program = Program::new();
     let model = Mlp::new(widths);

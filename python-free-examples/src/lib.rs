@@ -1,5 +1,6 @@
-//! What a user of Wengert writes. The programs are in `examples/`, the data they train on in `data/`; what is more than a screenful of a
-//! program stands here, so that tests can compare it with something else.
+//! What a user of Wengert writes. The programs are in `examples/`, and the data they train on is in
+//! `data/`. The longer parts of the programs are in this crate, so that tests can compare them with
+//! independent results.
 //!
 //! - [`char_gpt`]: a GPT of characters, trained on two books.
 //! - [`characters`]: texts as numbers, and the books.
@@ -8,13 +9,16 @@
 //! - [`crf`]: a linear-chain conditional random field, all of it derivatives of one sum over paths.
 //! - [`deep_equilibrium`]: a network of infinite depth, whose state is the root of an equation.
 //! - [`digits`]: the images of handwritten digits that several examples learn to read.
-//! - [`graph_network`]: messages along the edges of a graph that is an input, on the friendships of a karate club.
+//! - [`graph_network`]: messages along the edges of a graph that is an input, on the friendships of
+//!   a karate club.
 //! - [`kfac`]: natural gradient descent with Kronecker factors of the curvature.
 //! - [`lstm`]: a language model of characters, an LSTM whose steps are a `scan`.
-//! - [`newton`]: Newton's method by products with a Hessian that nobody sees.
-//! - [`neural_ode`]: differential equations learnt through a solver that chooses its steps, a loop with a condition.
+//! - [`newton`]: Newton's method by products with a Hessian that is never formed.
+//! - [`neural_ode`]: differential equations learnt through a solver that chooses its steps, a loop
+//!   with a condition.
 //! - [`semantic_search`]: finds passages of a book by their meaning, with the weights of MiniLM.
-//! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all trees.
+//! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all
+//!   trees.
 //! - [`word_piece`]: the tokens that BERT reads.
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,18 @@
 //! A language model of characters: an LSTM that guesses the next one, trained on a play.
 //!
-//! The text is cut into as many *streams* as a batch has rows, which are read side by side, a window of characters at each training step. What the
-//! network remembers at the end of a window is state of the program, and the next window begins with it; derivatives end at the window's
-//! beginning (truncated backpropagation through time, Williams and Peng 1990). Within a window the steps are one `scan`, forwards and backwards, so
-//! the program is as small for a window of a thousand characters as for one of ten.
+//! The text is cut into as many *streams* as a batch has rows. A training step reads one window of
+//! characters from every stream. The LSTM's state at the end of a window is state of the program,
+//! and the next window begins with it. Derivatives end at the window's beginning (truncated
+//! backpropagation through time, Williams and Peng 1990). Within a window the steps are one `scan`,
+//! forwards and backwards, so the program is as small for a window of a thousand characters as for
+//! one of ten.
 //!
-//! The text is Shakespeare's *As You Like It*, in the public domain, as in the Canterbury corpus (`asyoulik.txt`).
+//! The text is Shakespeare's *As You Like It*, which is in the public domain. The file is that of
+//! the Canterbury corpus (`asyoulik.txt`).
 //!
-//! Recurrences make gradients explode. Here they are clipped where that happens: the cotangent of the state is changed on its way back from each step to the
-//! one before ([`with_derivative`]), so it cannot grow from step to step, and what a window adds up stays in proportion.
+//! Recurrences make gradients explode. Here they are clipped where that happens:
+//! [`with_derivative`] clamps the cotangent of the state between each step and the one before. So
+//! the cotangent cannot grow from step to step, and the sum over a window is bounded too.
 
 use crate::characters;
 pub use crate::characters::Characters;
@@ -34,9 +38,11 @@ pub struct Settings {
     pub streams: usize,
     /// Characters of a stream at each training step.
     pub window: usize,
-    /// Probability of an element of an embedding, and of what the LSTM gives, to be dropped out in training.
+    /// Probability that an element of an embedding or of the LSTM's output is dropped out in
+    /// training.
     pub dropout: f64,
-    /// Cotangents of the state are clipped to this, times the share that one character has in the loss.
+    /// Cotangents of the state are clipped to this number, times the weight of one character in the
+    /// loss.
     pub clip: f64,
     /// Highest learning rate.
     pub rate: f64,
@@ -87,8 +93,9 @@ impl Model {
         }
     }
 
-    /// Logits of the character behind each of `x`, `[steps, batch]`, as `[steps, batch, characters]`, and the state after the last. With a key,
-    /// what is dropped out depends on it; without, nothing is.
+    /// Logits of the character after each of `x`, `[steps, batch]`, as
+    /// `[steps, batch, characters]`, and the state after the last step. Dropout uses the key;
+    /// without a key there is no dropout.
     pub fn call(&self, x: &Tensor, begin: &LstmState, key: Option<&Tensor>) -> (Tensor, LstmState) {
         let keys = key.map(|key| key.split_key(2));
         let drop = |x: &Tensor, n: usize| self.dropout.call(x, keys.as_ref().map(|keys| &keys[n]));
@@ -108,8 +115,8 @@ impl Model {
         self.lstm.zero_state(streams)
     }
 
-    /// `length` characters that follow those of `prompt`, `[characters]`, each drawn with the probability that the model gives it, raised to
-    /// 1/`temperature`.
+    /// `length` characters that follow those of `prompt`, `[characters]`. Each is drawn with a
+    /// probability proportional to that of the model, raised to 1/`temperature`.
     pub fn sample(
         &self,
         prompt: &Tensor,
@@ -139,8 +146,9 @@ impl Characters {
 
     /// What the recipe trains on: `train_x`, `train_y`, `test_x` and `test_y`, u8.
     ///
-    /// The last tenth is for testing, as one stream. Of the rest, row `w · streams + s` is window `w` of stream `s`, so that one batch after the
-    /// other reads all streams from their beginnings to their ends.
+    /// The last tenth is for testing, as one stream. In the arrays for training, row
+    /// `w · streams + s` is window `w` of stream `s`, so that consecutive batches read all streams
+    /// from their beginnings to their ends.
     pub fn arrays(&self, settings: &Settings) -> Result<Arrays> {
         let Settings { streams, window, .. } = *settings;
         let (train, test) = self.numbers.split_at(self.numbers.len() / 10 * 9);

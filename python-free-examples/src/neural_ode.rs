@@ -1,22 +1,26 @@
-//! Ordinary differential equations whose right-hand side is learnt, solved by steps that choose their own size.
+//! Ordinary differential equations with a learnt right-hand side, solved in adaptive steps.
 //!
-//! [`solve`] is the method of Dormand and Prince (1980): six new slopes a step give a solution of order 5 and, by another weighting, the error of one of order 4. A
-//! step whose error is too large is tried again with a smaller one; how much larger the next may be is decided by a PI controller (Hairer and
-//! Wanner). How many steps that takes depends on the equation, the tolerance and the point, so the loop is a `while` in the graph, within a
-//! `scan` over the times at which the solution is wanted. Both are differentiated like everything else: there is no adjoint
-//! equation here, and the gradient is that of what is computed, step sizes included.
+//! [`solve`] is the method of Dormand and Prince (1980). A step computes six new slopes. One
+//! weighted sum of them gives a solution of order 5, another the error of a solution of order 4. A
+//! step whose error is too large is repeated with a smaller size. A PI controller (Hairer and
+//! Wanner) chooses the size of the next step. The number of steps depends on the equation, the
+//! tolerance and the point. So the loop is a `while` in the graph, within a `scan` over the times
+//! at which the solution is wanted. Both are differentiated like all other ops. There is no adjoint
+//! equation: the gradient is that of the computation, step sizes included.
 //!
-//! A loop that runs backwards has to know its way. [`Memory`] says how: by a tape for so many steps, or by few states from which the others
-//! are computed again.
+//! Reverse mode needs the states of all steps. [`Memory`] says how it gets them: from a tape of a
+//! fixed number of steps, or from a few states, from which it recomputes the others.
 //!
-//! The equations are those of Lotka and Volterra, of prey and predators, in logarithms of their numbers, so that no number can become negative:
+//! The equations are those of Lotka and Volterra, of prey and predators, in the logarithms of their
+//! numbers, so that no number can become negative:
 //!
 //! ```text
 //! d ln x / dt =  α − β·y        prey multiply and are eaten
 //! d ln y / dt = −γ + δ·x        predators starve and eat
 //! ```
 //!
-//! [`LotkaVolterra`] knows this form and finds the four rates; [`Network`] knows nothing and learns the slopes.
+//! [`LotkaVolterra`] has this form and learns the four rates. [`Network`] learns the slopes without
+//! knowing the form.
 
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
@@ -52,7 +56,8 @@ struct Point {
     tried: Tensor,
 }
 
-/// Row i weighs the slopes before slope i + 1; the last row is the solution, whose slope is slope 6.
+/// Row i has the weights of slopes 0 to i for the state of slope i + 1. The last row gives the
+/// solution, whose slope is slope 6.
 const STAGES: [&[f64]; 6] = [
     &[1.0 / 5.0],
     &[3.0 / 40.0, 9.0 / 40.0],
@@ -107,7 +112,8 @@ fn advance<F: Field>(field: &F, from: &Point, until: &Tensor, tolerance: f64) ->
     }
 }
 
-/// The solution from `u` after each of the `gaps`, `f64[K]`, one after another: `[K, …]`. And how many steps were tried, `i32[]`.
+/// The solution from `u` after each of the consecutive `gaps`, `f64[K]`, as `[K, …]`, and the
+/// number of steps that were tried, `i32[]`.
 pub fn solve<F: Field>(
     field: &F,
     u: &Tensor,
@@ -171,7 +177,8 @@ impl Default for LotkaVolterra {
     }
 }
 
-/// Slopes from a network with one hidden layer: a neural ordinary differential equation (Chen, Rubanova, Bettencourt and Duvenaud 2018).
+/// Slopes from a network with one hidden layer: a neural ordinary differential equation (Chen,
+/// Rubanova, Bettencourt and Duvenaud 2018).
 #[derive(Clone, Differentiable)]
 pub struct Network {
     hidden: Linear,
@@ -205,7 +212,8 @@ pub fn loss<F: Field>(
     (series - seen).square().mean()
 }
 
-/// `train_step` on `W` windows of a series: from `start`, f64[W,2], to what was `seen`, f64[K,W,2], after each of the `gaps`. And `series`, which solves.
+/// `train_step` on `W` windows of a series: from `start`, f64[W,2], to the observations `seen`,
+/// f64[K,W,2], after each of the `gaps`. And `series`, which gives the solution.
 pub fn program<F: Field + Clone>(field: F, rate: optim::Rate, memory: Memory) -> Result<Program> {
     let mut program = Program::new();
     program.function("train_step", |f| {
@@ -234,7 +242,8 @@ pub const RATES: [f64; 4] = [1.5, 1.0, 3.0, 1.0];
 /// Time between two observations.
 pub const GAP: f64 = 0.25;
 
-/// ln x and ln y at times 0, 0.25, 0.5, …, solved in plain Rust: by the classical method of Runge and Kutta in 1000 steps between two times.
+/// ln x and ln y at times 0, 0.25, 0.5, …, solved in plain Rust by the classical method of Runge
+/// and Kutta, with 1000 steps between two times.
 pub fn series(count: usize) -> Vec<[f64; 2]> {
     let [alpha, beta, gamma, delta] = RATES;
     let slope = |[x, y]: [f64; 2]| [alpha - beta * y.exp(), delta * x.exp() - gamma];

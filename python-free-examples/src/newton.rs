@@ -1,10 +1,13 @@
-//! Newton's method on a softmax regression, whose Hessian nobody ever sees.
+//! Newton's method on a softmax regression, without forming the Hessian.
 //!
-//! A step goes from w to w − p, where H·p = g: the gradient's linear approximation is 0 there. The method of conjugate gradients ([`Cg`]) finds p from products H·v alone,
-//! and a product is the derivative of the gradient along v ([`hvp`]): about as dear as two gradients, for any number of weights. Near the solution each step
-//! squares the error.
+//! A step goes from w to w − p, where H·p = g. The linear approximation of the gradient is 0 there.
+//! The method of conjugate gradients ([`Cg`]) finds p from products H·v alone. Such a product is
+//! the derivative of the gradient along v ([`hvp`]). It costs about two gradients, for any number
+//! of weights. Near the solution each step squares the error.
 //!
-//! The loss is the mean cross-entropy plus ρ/2·|w|², which makes it strictly convex, though adding the same to the scores of all classes changes nothing.
+//! The loss is the mean cross-entropy plus ρ/2·|w|². The cross-entropy alone is not strictly
+//! convex, as it does not change if the same number is added to the scores of all classes. The sum
+//! is strictly convex.
 
 use wengert::linalg::Cg;
 use wengert::prelude::*;
@@ -36,8 +39,8 @@ impl Regression {
     }
 }
 
-/// On digits: Newton's step with the loss and the norm of the gradient before it, and what share of images is read correctly. The system of each step is
-/// solved to `tolerance`.
+/// On digits: Newton's step with the loss and the norm of the gradient before it, and the accuracy.
+/// The system of each step is solved to `tolerance`.
 pub fn program(ridge: f64, tolerance: f64) -> Result<Program> {
     let mut program = Program::new();
     let model = Regression::new(64, 10);

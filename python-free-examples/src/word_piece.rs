@@ -2,9 +2,11 @@
 //!
 //! A text becomes tokens in two steps, as Devlin, Chang, Lee and Toutanova (2019) published them:
 //!
-//! - **Words.** Control characters go, capitals and accents too, and a text is cut at spaces, around every punctuation mark and around every Chinese character.
-//! - **Pieces.** A word that the vocabulary does not have is cut into the longest piece at its beginning that the vocabulary has, the longest that follows, and
-//!   so on (Wu and others 2016). Pieces within a word are written with `##` before them. A word of which that leaves something, or of more than a hundred
+//! - **Words.** Control characters and accents are removed, and capitals become lower case. The
+//!   text is cut at spaces, around every punctuation mark and around every Chinese character.
+//! - **Pieces.** A word is cut into the longest piece at its beginning that the vocabulary has, the
+//!   longest piece that follows, and so on (Wu and others 2016). Pieces after the first have the
+//!   prefix `##` in the vocabulary. A word that cannot be cut so, or that has more than a hundred
 //!   characters, is one token that stands for the unknown.
 
 use std::collections::HashMap;
@@ -52,7 +54,8 @@ impl WordPiece {
         Ok(WordPiece { numbers, begin, end, unknown })
     }
 
-    /// The numbers of a text's tokens between those of `[CLS]` and `[SEP]`, which are among the `most` that there are; what is more is cut off.
+    /// The numbers of a text's tokens between those of `[CLS]` and `[SEP]`. With these two there
+    /// are at most `most` numbers, but at least two; the text's other tokens are dropped.
     pub fn encode(&self, text: &str, most: usize) -> Vec<i32> {
         let mut tokens = vec![self.begin];
         words(text).iter().for_each(|word| self.pieces(word, &mut tokens));
@@ -81,7 +84,8 @@ impl WordPiece {
     }
 }
 
-/// The words of a text: lower case, without accents, each punctuation mark and each Chinese character by itself.
+/// The words of a text, in lower case and without accents. Each punctuation mark and each Chinese
+/// character is a word.
 pub fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let is_kept = |c: &char| {
@@ -115,7 +119,8 @@ fn is_punctuation(c: char) -> bool {
     c.is_ascii_punctuation() || c.general_category_group() == GeneralCategoryGroup::Punctuation
 }
 
-/// Ideographs of the blocks that are named so: of Chinese, of Japanese and Korean where they use them.
+/// Whether a character belongs to a block of CJK ideographs. Japanese and Korean use these
+/// characters too.
 fn is_chinese(c: char) -> bool {
     matches!(u32::from(c),
         0x3400..=0x4dbf | 0x4e00..=0x9fff | 0xf900..=0xfaff | 0x20000..=0x2a6df | 0x2a700..=0x2b73f
