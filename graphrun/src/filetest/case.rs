@@ -89,7 +89,8 @@ fn uncomment(line: &str) -> String {
 mod tests {
     use super::*;
 
-    const FILE: &str = "// test: dump %s\n// test: check %s\nfunc\n// expect:\n// func\n//\n\
+    const FILE: &str = "// test: dump %s\n// test: check %s\nfunc\n\
+                        // expect:\n// func\n//\n\
                         //   x\n// ---\nbad // error: no `bad`\n";
 
     #[test]

@@ -10,9 +10,10 @@ fn case(kib: usize, output: &str, arguments: &[&str]) -> Result<(), String> {
     let place = Workplace::new();
     // A file system in memory, visible to this process only.
     let script = format!(
-        "mkdir disk && mount -t tmpfs -o size={kib}k tmpfs disk && printf old > disk/{output} || \
-         exit 99\n\"$@\"; status=$?\nls -a disk | grep partial >&2; cat disk/{output} > found; \
-         exit $status"
+        "mkdir disk && mount -t tmpfs -o size={kib}k tmpfs disk && \
+         printf old > disk/{output} || exit 99\n\
+         \"$@\"; status=$?\n\
+         ls -a disk | grep partial >&2; cat disk/{output} > found; exit $status"
     );
     let ran = Command::new("unshare")
         .args(["-m", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_graphrun")])
