@@ -16,6 +16,10 @@ pub(super) const TAIL_UPPER: u8 = 7;
 const MASKS: std::ops::Range<u8> = 2..7;
 /// Vector registers.
 pub(super) const VECTORS: usize = 32;
+/// Vector registers that an instruction may need at once: a fused multiply-add has three operands,
+/// and overwrites a copy of one of them if all are read later. So at most `VECTORS - NEEDED` are
+/// pinned.
+pub(super) const NEEDED: usize = 4;
 
 /// The loop-invariant state of the emission.
 #[derive(Debug)]

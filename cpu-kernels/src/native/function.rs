@@ -2,8 +2,8 @@
 //! a masked tail.
 
 use super::allocate::{
-    INDEX, SCRATCH, Surroundings, TAIL, TAIL_UPPER, VECTORS, in_table, on_stack, pressure, spread,
-    write,
+    INDEX, NEEDED, SCRATCH, Surroundings, TAIL, TAIL_UPPER, VECTORS, in_table, on_stack, pressure,
+    spread, write,
 };
 use super::encode::{Address, Assembler, Condition, Gpr, Place, Vector, Width};
 use super::instruction::*;
@@ -88,7 +88,8 @@ impl Program {
     }
 
     /// Combines element e with accumulator e mod 16 at a new pointer of the table, which it
-    /// returns; `None` if the instruction has no rule, or works on masks.
+    /// returns; `None` if the instruction has no rule or works on masks, or if too few registers
+    /// would be left beside the accumulators.
     pub fn fold(&mut self, op: ScalarOp, dtype: DType, value: Register) -> Option<usize> {
         if dtype.is_half() || dtype.size() < 4 {
             return None;
@@ -100,14 +101,18 @@ impl Program {
             Lanes::Two(_) => Lanes::Two(upper.map(|_| self.builder.value(Class::Vector))),
             Lanes::Mask(_) => return None,
         };
-        let start = self.builder.instructions.len();
-        let made = self.builder.scalar(op, &[accumulators, value.0], &[dtype; 2], dtype);
-        let mut folded = self.builder.instructions.split_off(start);
         let of = |lanes: Lanes| match lanes {
             Lanes::One(v) | Lanes::Mask(v) => vec![v],
             Lanes::Two(both) => both.to_vec(),
         };
-        let (results, values) = (of(made?), of(accumulators));
+        let values = of(accumulators);
+        if self.carried.len() + values.len() > VECTORS - NEEDED {
+            return None;
+        }
+        let start = self.builder.instructions.len();
+        let made = self.builder.scalar(op, &[accumulators, value.0], &[dtype; 2], dtype);
+        let mut folded = self.builder.instructions.split_off(start);
+        let results = of(made?);
         for (k, (result, value)) in results.iter().zip(&values).enumerate() {
             let accumulator = Accumulator { value: *value, wide: values.len() == 2, upper: k == 1 };
             self.carried.push((pointer, accumulator));

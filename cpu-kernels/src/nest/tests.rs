@@ -296,6 +296,28 @@ fn loops_that_only_run_native_code() {
     }
 }
 
+/// More reductions than a native program has registers for their accumulators.
+#[test]
+fn many_reductions_of_one_phase() {
+    let mut random = Random::new(5);
+    for (dtype, count) in [("f64", 13), ("f64", 14), ("f64", 40), ("f32", 29), ("f32", 60)] {
+        let mut text = format!("nest @f(in %x: {dtype}[3,64], out %y: {dtype}[3,{count}]) {{\n");
+        text += &format!("parallel i: 3\nphase j: 64 {{\n%0: {dtype} = load %x[i, j]\n");
+        for n in 0..count {
+            text += &format!("%{}: {dtype} = fma %{n}, %0, %{n}\n", n + 1);
+        }
+        for n in 0..count {
+            text += &format!("%{}: {dtype} = reduce(%{}) sum tree(16)\n", count + 1 + n, n + 1);
+        }
+        text += "}\nphase {\n";
+        for n in 0..count {
+            text += &format!("store %y[i, {n}], %{}\n", count + 1 + n);
+        }
+        let nest = one(&(text + "}\n}"));
+        assert!(check(&nest, &inputs(&nest, &mut random), &mut Machines::new()), "{nest}");
+    }
+}
+
 /// Squares, the elements beside them, every element size, axes around and between the two, and a
 /// part of a buffer.
 #[test]

@@ -214,12 +214,13 @@ fn folds_take_elements_in_turn() {
     }
 }
 
-/// Long programs over many values, which exhaust registers, masks and pointers.
+/// Long programs over many values and folds, which exhaust registers, masks and pointers.
 #[test]
 fn random_programs() {
     if !is_here() {
         return;
     }
+    let mut most_folds = 0;
     for seed in 0..300u64 {
         let mut state = seed;
         let mut below = |n: usize| (random(&mut state) >> 33) as usize % n;
@@ -300,6 +301,18 @@ fn random_programs() {
             stored.push((blocks.len(), k, bits.clone()));
             blocks.push(Block::new(*dtype, &vec![0; COUNT], below(3)));
         }
+        let mut folded = vec![];
+        for _ in 0..below(2) * below(50) {
+            let (register, dtype, bits) = &values[below(values.len())];
+            let op = [ScalarOp::Min, ScalarOp::Max, ScalarOp::Add][below(3)];
+            let Some(define) = evaluator(op, &[*dtype; 2], *dtype) else { continue };
+            if program.fold(op, *dtype, *register).is_some() {
+                let start = elements(*dtype, 16, seed + folded.len() as u64);
+                folded.push((blocks.len(), define, start.clone(), bits.clone()));
+                blocks.push(Block::new(*dtype, &start, 0));
+            }
+        }
+        most_folds = most_folds.max(folded.len());
         let function = program.compile().expect("there is memory");
         let count = 1 + below(COUNT);
         let table: Vec<*mut u8> = blocks.iter_mut().map(Block::pointer).collect();
@@ -313,5 +326,16 @@ fn random_programs() {
                 assert!(same(block.dtype, got, want), "{what}: {got:#x}, not {want:#x}");
             }
         }
+        for (block, define, start, bits) in folded {
+            let block = &blocks[block];
+            for (lane, first) in start.into_iter().enumerate() {
+                let mut taken = bits[..count].iter().skip(lane).step_by(16);
+                let want = taken.fold(first, |sum, x| define([sum, *x, 0]));
+                let (got, dtype) = (block.at(lane), block.dtype);
+                let what = format!("seed {seed}: lane {lane} of a fold of {dtype}");
+                assert!(same(dtype, got, want), "{what}: {got:#x}, not {want:#x}");
+            }
+        }
     }
+    assert!(most_folds > 14, "the accumulators of {most_folds} folds do not fill the registers");
 }
