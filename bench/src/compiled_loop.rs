@@ -145,7 +145,8 @@ struct Part { x: Vec<f32>, w: Vec<f32>, b: Vec<f32>, r: Vec<f32>, y: Vec<f32> }
 
 fn read(folder: &str, name: &str) -> Vec<f32> {
     let bytes = std::fs::read(format!("{folder}/{name}")).unwrap_or_else(|_| vec![0; 4 * ELEMENTS]);
-    bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().expect("chunks have four bytes"))).collect()
+    let value = |c: &[u8]| f32::from_le_bytes(c.try_into().expect("chunks have four bytes"));
+    bytes.chunks_exact(4).map(value).collect()
 }
 
 fn main() {
@@ -158,7 +159,10 @@ fn main() {
         let ((order, orders), (answer, answers)) = (channel::<Option<usize>>(), channel());
         std::thread::spawn(move || for order in orders {
             match order {
-                Some(k) => { LOOPS[k].1(std::hint::black_box(&mut part)); answer.send(vec![]).expect("the main thread listens") }
+                Some(k) => {
+                    LOOPS[k].1(std::hint::black_box(&mut part));
+                    answer.send(vec![]).expect("the main thread listens")
+                }
                 None => answer.send(part.y.clone()).expect("the main thread listens"),
             }
         });
@@ -177,11 +181,13 @@ fn main() {
             Some(k) if line.contains("\"prepare\"") => {
                 all(Some(k));
                 let bytes: Vec<u8> = all(None).iter().flat_map(|v| v.to_le_bytes()).collect();
-                std::fs::write(format!("{folder}/result"), bytes).expect("the folder can be written");
+                let result = format!("{folder}/result");
+                std::fs::write(result, bytes).expect("the folder can be written");
                 "{\"parity\": {\"compared\": 0, \"worst\": 0.0, \"bound\": 0.0}}".to_string()
             }
             Some(k) if line.contains("\"time\"") => {
-                let runs = line.split("\"runs\":").nth(1).expect("a request for times says how many runs");
+                let runs = line.split("\"runs\":").nth(1);
+                let runs = runs.expect("a request for times has a number of runs");
                 let runs: u64 = runs.trim_matches(['}', ' ']).parse().expect("runs are a number");
                 let start = std::time::Instant::now();
                 (0..runs).for_each(|_| drop(all(Some(k))));

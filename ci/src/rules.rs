@@ -45,6 +45,18 @@ pub const RULES: &[Rule] = &[
         offender: || Source::new("bench/peers/long.py", &"x = 1\n".repeat(801)),
     },
     Rule {
+        name: "line length",
+        reason: "a line is read at a glance; rustfmt does not break strings and comments",
+        find: |sources| {
+            let records = |s: &&Source| !s.path.starts_with("bench/record/");
+            // A row of a table cannot be broken, in Markdown or in documentation.
+            let is_row =
+                |l: &str| l.trim_start().trim_start_matches(['/', '!', ' ']).starts_with('|');
+            lines(sources.iter().filter(records), |l| l.chars().count() > 100 && !is_row(l))
+        },
+        offender: || Source::new("core/src/x.rs", &format!("//! {}\n", "x ".repeat(50))),
+    },
+    Rule {
         name: "no utils",
         reason: "a name that fits everything says nothing",
         find: |sources| {
