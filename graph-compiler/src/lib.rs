@@ -6,6 +6,8 @@
 pub mod autodiff;
 mod calls;
 pub mod catalogue;
+mod cluster;
+mod emit;
 mod fuse;
 pub mod indices;
 pub mod kernels;

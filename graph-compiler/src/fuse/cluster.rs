@@ -2,7 +2,7 @@
 
 use super::group::Group;
 use super::merge::Merging;
-use crate::lower::{Axis, Cluster, Member};
+use crate::cluster::{Axis, Cluster, Member};
 use std::collections::BTreeSet;
 use wengert_core::graph::ValueId;
 

@@ -6,7 +6,7 @@
 //! group stops at the level of the lower.
 
 use super::Root;
-use crate::lower::Axis;
+use crate::cluster::Axis;
 use std::collections::{BTreeSet, BinaryHeap};
 use wengert_core::graph::ValueId;
 

@@ -28,7 +28,8 @@
 
 use super::group::{Group, Groups, space_of};
 use super::root::{Access, Root};
-use crate::lower::{Axis, Memory};
+use crate::cluster::Axis;
+use crate::emit::Memory;
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::Target;

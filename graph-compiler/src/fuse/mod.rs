@@ -19,7 +19,8 @@ mod merge;
 mod root;
 mod values;
 
-use crate::lower::{Cluster, Memory};
+use crate::cluster::{Fused, Fusion};
+use crate::emit::Memory;
 use crate::pipeline::within;
 use crate::view::{View, Work};
 use merge::Merging;
@@ -28,22 +29,6 @@ pub(crate) use root::Root;
 use std::collections::BTreeMap;
 use wengert_core::Target;
 use wengert_core::graph::ValueId;
-
-/// A function's kernels before lowering.
-pub(crate) struct Fused {
-    /// The location of each value in memory after the function has run.
-    pub memory: Memory,
-    /// In an order in which each value is computed before it is read.
-    pub kernels: Vec<Kernel>,
-}
-
-/// A kernel before lowering.
-pub(crate) enum Kernel {
-    /// Equations that become one nest.
-    Cluster(Cluster),
-    /// The equation of a call, or of a construct of control flow.
-    Call(usize),
-}
 
 /// Makes kernels of a body. Without `fuse`, each equation is a kernel of its own.
 pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
@@ -75,9 +60,9 @@ pub(crate) fn fuse(view: &View<'_>, target: &Target, fuse: bool) -> Fused {
         .into_iter()
         .map(|group| match group.members.as_slice() {
             [root] if matches!(view.work[roots[*root].equation], Work::Call(_) | Work::Control) => {
-                Kernel::Call(roots[*root].equation)
+                Fusion::Call(roots[*root].equation)
             }
-            _ => Kernel::Cluster(cluster::cluster(&merging, group, &stored)),
+            _ => Fusion::Cluster(cluster::cluster(&merging, group, &stored)),
         })
         .collect();
     Fused { memory, kernels }

@@ -1,6 +1,7 @@
 //! A single root: its operands and accesses.
 
-use crate::lower::{Axis, Emitter, Memory, Parts, Read, simplify};
+use crate::cluster::Axis;
+use crate::emit::{Emitter, Memory, Parts, Read, simplify};
 use crate::view::{View, Work, flatten};
 use std::collections::BTreeSet;
 use wengert_core::graph::ValueId;

@@ -24,7 +24,7 @@
 //! keep it in memory between forward and backward pass. So a few elementwise instructions on one
 //! tensor are recomputed.
 
-use crate::lower::{Emitter, Memory};
+use crate::emit::{Emitter, Memory};
 use crate::view::{View, Work};
 use std::collections::BTreeSet;
 use wengert_core::graph::ValueId;

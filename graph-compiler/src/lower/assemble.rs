@@ -3,7 +3,7 @@
 use super::destinations::Destinations;
 use super::name::{Names, stem};
 use super::{Lowered, lower};
-use crate::fuse::{self, Fused};
+use crate::cluster::{Fused, Fusion};
 use crate::kernels::control::{Control, Form};
 use crate::kernels::{Buffer, BufferId, Kernel, Kernels, Work};
 use crate::view::{View, Work as Computed};
@@ -119,9 +119,9 @@ impl Assembly<'_> {
         id
     }
 
-    fn kernel(&mut self, fused: &Fused, kernel: &fuse::Kernel, target: &Target) -> Result<()> {
+    fn kernel(&mut self, fused: &Fused, kernel: &Fusion, target: &Target) -> Result<()> {
         let kernel = match kernel {
-            fuse::Kernel::Cluster(cluster) => {
+            Fusion::Cluster(cluster) => {
                 let stem = stem(self.locations, self.view, &cluster.equations);
                 let mut lowered = lower(self.view, &fused.memory, cluster, target, &stem)
                     .map_err(|d| d.context(format!("pass lower, kernel {stem}")))?;
@@ -138,10 +138,10 @@ impl Assembly<'_> {
                     locations: self.locations(&cluster.equations),
                 }
             }
-            fuse::Kernel::Call(equation) if self.controls.contains_key(equation) => {
+            Fusion::Call(equation) if self.controls.contains_key(equation) => {
                 self.control(fused, *equation)?
             }
-            fuse::Kernel::Call(equation) => {
+            Fusion::Call(equation) => {
                 let eq = &self.view.body.equations[*equation];
                 let Computed::Call(call) = &self.view.work[*equation] else {
                     unreachable!("fusion makes calls of calls")

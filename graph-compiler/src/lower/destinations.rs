@@ -9,7 +9,7 @@
 //! the second place.
 
 use super::Lowered;
-use crate::fuse::Fused;
+use crate::cluster::Fused;
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, OutputRole, ValueId};

@@ -5,7 +5,7 @@
 //! with the inner axes for values along the row and the reductions over it. An element that a
 //! later stage needs is kept in row storage or recomputed.
 //!
-//! A concatenation of [`parts`] of one shape may be computed at the points of a part. Values that
+//! A concatenation of [parts](crate::emit::Parts) of one shape may be computed at the points of a part. Values that
 //! a loop step produces for several [`destinations`] are stored to all of them.
 //!
 //! After emission the nest is simplified, with the same results: [`pieces`] splits axes where the
@@ -13,22 +13,18 @@
 //! loops, [`collapse`] merges adjacent axes where every access permits, so that executors see
 //! long vectors.
 
-mod affine;
 mod assemble;
 mod collapse;
 mod destinations;
-mod emit;
 mod hoist;
 mod name;
-mod parts;
 mod pieces;
 mod regions;
 
-pub(crate) use affine::simplify;
-pub(crate) use emit::{Emitter, Held, Memory, Parameter, Read};
-pub(crate) use parts::Parts;
 pub(crate) use regions::kernels;
 
+use crate::cluster::{Cluster, Member};
+use crate::emit::{Emitter, Held, Memory, Parameter};
 use crate::view::{View, Work, reindex};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::ValueId;
@@ -36,31 +32,6 @@ use wengert_core::id::IdVec;
 use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Reg};
 use wengert_core::op::Compute;
 use wengert_core::{Result, Target};
-
-/// Equations that become one nest.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Cluster {
-    /// The whole space in row-major order of memory: extent, and whether the axis runs within a
-    /// row.
-    pub axes: Vec<Axis>,
-    /// The computed equations, in program order.
-    pub members: Vec<Member>,
-    /// Values read from other kernels, and whether the read is clamped. In order, each once.
-    pub reads: Vec<(ValueId, bool)>,
-    /// Every equation whose rule it uses, ascending.
-    pub equations: Vec<usize>,
-}
-
-impl Cluster {
-    /// The extents of the axes of a member's result: all axes, or the row axes.
-    fn space_of(&self, view: &View<'_>, value: ValueId) -> Vec<usize> {
-        let all: Vec<usize> = self.axes.iter().map(|a| a.extent).collect();
-        match all.iter().product::<usize>() == view.count(value) {
-            true => all,
-            false => self.axes.iter().filter(|a| !a.inner).map(|a| a.extent).collect(),
-        }
-    }
-}
 
 /// The shape under which a value of `extents` is stored from loops over `space`: its own if its
 /// axes are products of the loop axes, else `space`. Buffers are dense, so only the description
@@ -76,31 +47,6 @@ fn stored_shape(extents: &[usize], space: &[usize]) -> Vec<usize> {
     };
     let (own, loops) = (behind(extents), behind(space));
     if own.iter().all(|n| *n <= 1 || loops.contains(n)) { extents.to_vec() } else { space.to_vec() }
-}
-
-/// An axis of a cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Axis {
-    pub extent: usize,
-    pub inner: bool,
-}
-
-/// A root of a cluster: an equation whose results are realised.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Member {
-    pub equation: usize,
-    /// Whether its results have an element for each point of the space, instead of one per row.
-    /// (For a reduction: its operands.)
-    pub along_row: bool,
-    /// The stage in which it is computed.
-    pub stage: usize,
-    /// For each result whether it goes to memory.
-    pub stored: Vec<bool>,
-    /// Whether it is kept in row storage for later stages.
-    pub kept: bool,
-    /// The parts of its result, which are all computed at each point. Other members do not read
-    /// them.
-    pub parts: Option<Parts>,
 }
 
 /// A nest with the values of its parameters.

@@ -12,11 +12,12 @@
 //! cut into the first elements of all windows and the second ones.
 //!
 //! A concatenation that fusion merges with the equations that compute its parts is lowered in
-//! [parts](super::parts) from the beginning. This module handles one that has a kernel of its
+//! [parts](crate::emit::Parts) from the beginning. This module handles one that has a kernel of its
 //! own, or lies within another equation's.
 //!
 //! Rows are independent, so several of them may be computed as one.
 
+use crate::emit::{LEAST, MOST};
 use rustc_hash::FxHashMap;
 use wengert_core::id::IdVec;
 use wengert_core::nest::bounds::{Interval, Ranges};
@@ -25,14 +26,10 @@ use wengert_core::nest::{
 };
 use wengert_core::{DType, Scalar};
 
-/// Maximum number of parts of an axis.
-pub(super) const MOST: usize = 8;
 /// Maximum number of elements of a window.
 const WINDOW: i64 = 4;
 /// Maximum number of axes that are cut.
 const AXES: usize = 3;
-/// Minimum length of a part of the last axis, along which executors vectorize.
-pub(super) const LEAST: usize = 16;
 /// Maximum number of instructions after the cut.
 const LARGEST: usize = 512;
 

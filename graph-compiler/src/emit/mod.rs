@@ -1,11 +1,17 @@
-//! Emission of a value's element: the pull model.
+//! Emission of a value's element: the pull model. Fusion emits elements to learn what a kernel would
+//! read; lowering emits them into its nest.
 //!
 //! An element rule requests elements of its operands. It receives a register that the nest
 //! already holds, a load from memory, or the result of the operand's own rule, applied in turn.
 //! Requests carry the guards of the requesting rules. A value computed where a guard fails is
 //! never used, but its loads must not access memory out of bounds, so they carry the guards.
 
-use super::affine::simplify;
+mod affine;
+mod parts;
+
+pub(crate) use affine::simplify;
+pub(crate) use parts::{LEAST, MOST, Parts};
+
 use crate::view::{View, Work, flatten};
 use rustc_hash::FxHashMap;
 use wengert_core::graph::ValueId;

@@ -3,12 +3,16 @@
 //! If all parts have one shape, each point of it can compute and store its element of every part.
 //! So a concatenation is elementwise in its parts, and a kernel that computes operands of the
 //! parts can compute the concatenation as well. (A concatenation that is a kernel of its own is
-//! cut in the same way after lowering, by [`pieces`](super::pieces).)
+//! cut in the same way after lowering, by `lower::pieces`.)
 
-use super::pieces::{LEAST, MOST};
 use crate::view::View;
 use wengert_core::Op;
 use wengert_core::nest::Affine;
+
+/// Maximum number of parts of an axis.
+pub(crate) const MOST: usize = 8;
+/// Minimum length of a part of the last axis, along which executors vectorize.
+pub(crate) const LEAST: usize = 16;
 
 /// The parts of a concatenation.
 #[derive(Clone, Copy, PartialEq, Debug)]
