@@ -108,10 +108,11 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
         device.read(y, &mut back).unwrap();
         floats(&back)
     };
-    // SAFETY: both addresses refer to n numbers, which live to the end of the test.
+    let arguments = [x.0, y.0, n as u64, a];
     let launch = || {
-        unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &[x.0, y.0, n as u64, a]) }
-            .unwrap()
+        // SAFETY: both addresses refer to n numbers, which live to the end of the test.
+        let launched = unsafe { device.launch(&saxpy, [8, 1, 1], [128, 1, 1], 0, &arguments) };
+        launched.unwrap();
     };
     let found = run(3, &launch);
     let expected: Vec<f32> =

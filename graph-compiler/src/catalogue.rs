@@ -1,6 +1,7 @@
 //! `docs/passes.md`, made from the tables of passes and rules.
 
-use crate::pipeline::{Keeps, PIPELINE, Pass, Step, passes};
+use crate::memory::Passes;
+use crate::pipeline::{Keeps, PIPELINE, Pipeline, Step, passes};
 use crate::rewrite::TOPICS;
 use std::fmt::Write;
 
@@ -21,22 +22,23 @@ pub fn page() -> String {
         number += 1;
         writeln!(page, "{number}. {text}").expect("writing to a string cannot fail");
     };
-    let name = |pass: &Pass| format!("`{}`", pass.name);
-    for step in PIPELINE {
+    let code = |name: &str| format!("`{name}`");
+    for step in PIPELINE.graph {
         match step {
-            Step::Once(pass) => item(name(pass)),
+            Step::Once(pass) => item(code(pass.name)),
             Step::Fixpoint(passes) => {
-                let names: Vec<String> = passes.iter().map(name).collect();
+                let names: Vec<String> = passes.iter().map(|pass| code(pass.name)).collect();
                 item(format!("{}, to a fixed point", names.join(", ")));
             }
         }
     }
-    item("`epilogue`: absorbs elementwise consumers of a matrix product into its call".into());
-    item("`fuse`: groups equations into kernels".into());
-    item("`lower`: lowers kernels to nests".into());
-    page.push_str(
-        "\n## Passes over graphs\n\n| pass | what it does | results keep |\n|---|---|---|\n",
-    );
+    let Pipeline { kernels, memory: Passes { order, layout }, .. } = &PIPELINE;
+    kernels.iter().for_each(|pass| item(code(pass.name)));
+    order.iter().for_each(|pass| item(code(pass.name)));
+    layout.iter().for_each(|pass| item(code(pass.name)));
+    let title =
+        "\n## Passes over graphs\n\n| pass | what it does | results keep |\n|---|---|---|\n";
+    page.push_str(title);
     for pass in passes() {
         let keeps = match pass.keeps {
             Keeps::Bits => "every bit",
@@ -45,6 +47,18 @@ pub fn page() -> String {
         writeln!(page, "| `{}` | {} | {keeps} |", pass.name, pass.doc)
             .expect("writing to a string cannot fail");
     }
+    page.push_str(
+        "\n## Passes from a graph to a plan\n\n\
+         They keep every bit. The first ones run for the body of each region, then for that of\n\
+         the function. The last four run again for each order of kernels that a memory budget\n\
+         makes planning try.\n\n| pass | what it does |\n|---|---|\n",
+    );
+    let mut row = |name: &str, doc: &str| {
+        writeln!(page, "| `{name}` | {doc} |").expect("writing to a string cannot fail");
+    };
+    kernels.iter().for_each(|pass| row(pass.name, pass.doc));
+    order.iter().for_each(|pass| row(pass.name, pass.doc));
+    layout.iter().for_each(|pass| row(pass.name, pass.doc));
     page.push_str(
         "\n## Rules of `simplify`\n\n\
          `simplify` tries the rules in this order at every equation. A rule preserves every\n\

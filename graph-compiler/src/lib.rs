@@ -13,6 +13,7 @@ pub mod indices;
 pub mod kernels;
 mod lower;
 pub mod memory;
+mod pass;
 pub mod pipeline;
 pub mod probes;
 pub mod rewrite;

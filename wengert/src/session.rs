@@ -153,14 +153,7 @@ impl Session {
         }
         let executable = {
             let variables = self.variables.lock();
-            Executable::compile(
-                &self.machine,
-                program,
-                function,
-                binding,
-                self.compile,
-                &variables,
-            )?
+            Executable::compile(&self.machine, function, binding, self.compile, &variables)?
         };
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }

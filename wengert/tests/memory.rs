@@ -5,7 +5,7 @@ use wengert::core::plan::Account;
 use wengert::core::{KeyPath, Target};
 use wengert::memory::{Buffer, Minimized, Point, Problem, minimize};
 use wengert::models::{Gpt, GptSettings, ResNet, ResNetSettings};
-use wengert::pipeline::{Options, buffers, compile, frontier};
+use wengert::pipeline::{Bound, Options, compile, frontier};
 use wengert::prelude::*;
 use wengert::random::SplitMix64;
 
@@ -105,8 +105,8 @@ fn buffers_of_gpt2_lie_as_close_as_their_load() {
     for settings in [GptSettings::SMALL, GptSettings::XL] {
         let program = step(&GptSettings { positions: 128, ..settings }, 2, DType::F32, 1);
         let options = Options::default();
-        let (problem, names) =
-            buffers(&program, "step", &bind!(), &Target::cpu(), &options).unwrap();
+        let bound = Bound::new(program.get("step").unwrap(), &bind!()).unwrap();
+        let (problem, names) = bound.buffers(&Target::cpu(), &options).unwrap();
         assert_eq!(problem.buffers.len(), names.len());
         for jitter in [0, 100, 100, 100] {
             let mut copy = Problem::default();

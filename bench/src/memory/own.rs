@@ -6,8 +6,8 @@ use crate::compile::passes::{Clock, processor_time};
 use crate::resident::FUNCTION;
 use std::sync::Arc;
 use std::time::Instant;
-use wengert::pipeline::{Options, compile, compile_kernels};
-use wengert::{Binding, Program, Result, naive_peak, probes, target};
+use wengert::pipeline::{Bound, Options, compile, compile_kernels};
+use wengert::{Binding, Program, Result, naive_peak, target};
 
 /// The passes that determine the order of kernels and the offsets of buffers, and their checks.
 const PLANNING: [&str; 9] =
@@ -52,7 +52,7 @@ pub fn footprint(case: &Case) -> Result<Footprint> {
 
 /// The peak of the naive order.
 fn naive(program: &Program, binding: &Binding) -> Result<u64> {
-    let (bound, _) = probes::expose(program.get(FUNCTION)?.bind(binding)?)?;
+    let function = Bound::new(program.get(FUNCTION)?, binding)?.function;
     let target = target("cpu")?;
-    Ok(naive_peak(&compile_kernels(&bound, &target, &Options::default())?.kernels, &target))
+    Ok(naive_peak(&compile_kernels(&function, &target, &Options::default())?.kernels, &target))
 }

@@ -265,8 +265,8 @@ pub(super) fn device_count(driver: &Driver) -> Result<u32> {
     driver.check(unsafe { driver.api.cuInit(0) }, || "starting the NVIDIA driver".into())?;
     let mut count = 0;
     // SAFETY: the pointer is valid for a write.
-    driver
-        .check(unsafe { driver.api.cuDeviceGetCount(&mut count) }, || "counting the GPUs".into())?;
+    let counted = unsafe { driver.api.cuDeviceGetCount(&mut count) };
+    driver.check(counted, || "counting the GPUs".into())?;
     Ok(u32::try_from(count).unwrap_or(0))
 }
 

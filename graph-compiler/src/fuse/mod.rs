@@ -21,7 +21,7 @@ mod values;
 
 use crate::cluster::{Fused, Fusion};
 use crate::emit::Memory;
-use crate::pipeline::within;
+use crate::pass::within;
 use crate::view::{View, Work};
 use merge::Merging;
 use root::Access;

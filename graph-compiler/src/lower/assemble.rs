@@ -13,7 +13,7 @@ use wengert_core::nest::{Affine, NestBuilder};
 use wengert_core::{LocationTable, Result, Scalar, Target};
 
 /// A fused body, with its context.
-pub(super) struct Body<'f> {
+pub(crate) struct Body<'f> {
     pub function: &'f Function,
     pub view: &'f View<'f>,
     pub fused: &'f Fused,
@@ -28,7 +28,7 @@ pub(super) struct Body<'f> {
 ///
 /// `controls` are the constructs of control flow by their equations; `names` are the names of all
 /// nests of the outermost function.
-pub(super) fn assemble(
+pub(crate) fn assemble(
     body: &Body<'_>,
     controls: BTreeMap<usize, Control>,
     names: &mut Names,

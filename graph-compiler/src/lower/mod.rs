@@ -21,7 +21,9 @@ mod name;
 mod pieces;
 mod regions;
 
-pub(crate) use regions::kernels;
+pub(crate) use assemble::{Body, assemble};
+pub(crate) use name::Names;
+pub(crate) use regions::regions;
 
 use crate::cluster::{Cluster, Member};
 use crate::emit::{Emitter, Held, Memory, Parameter};

@@ -16,7 +16,7 @@ const WORDS: usize = 3;
 
 /// The names assigned so far.
 #[derive(Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// Nests without their names; used for look-up, never iterated over.
     known: FxHashMap<Nest, String>,
 }

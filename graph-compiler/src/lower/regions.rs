@@ -1,81 +1,32 @@
-//! Kernels of a function, including those of its regions.
-//!
-//! A region of control flow is viewed, fused and lowered like a separate function, once, however
-//! often it runs. The construct around it is one kernel, which reads and writes memory like a
-//! call.
+//! The regions of control flow as functions.
 
-use super::assemble::{Body, assemble};
-use super::name::Names;
-use crate::calls;
-use crate::fuse;
-use crate::kernels::Kernels;
-use crate::kernels::control::{Control, Form, form, signature};
-use crate::pipeline::within;
-use crate::view::{View, Work};
+use crate::kernels::control::{Form, form, signature};
 use std::collections::{BTreeMap, BTreeSet};
+use wengert_core::LocationTable;
 use wengert_core::graph::{Function, Input, Output, ValueId};
-use wengert_core::{LocationTable, Result, Target};
 
-/// The kernels of a function without dimension variables and composites. Without `fuse`, each
-/// equation is a kernel.
-pub(crate) fn kernels(function: &Function, target: &Target, fuse: bool) -> Result<Kernels> {
-    of(function, false, &function.locations, target, fuse, &mut Names::default())
-}
-
-/// The kernels of a function or a region. Equations of a region use the outermost function's
-/// location table. `is_step` is true for a step of a loop.
-fn of(
-    function: &Function,
-    is_step: bool,
-    locations: &LocationTable,
-    target: &Target,
-    fuse: bool,
-    names: &mut Names,
-) -> Result<Kernels> {
-    let mut view = within("view", || View::new(function))?;
-    if fuse && target.gemm_epilogue {
-        within("epilogue", || calls::epilogues(&mut view));
-    }
-    let fused = within("fuse", || fuse::fuse(&view, target, fuse));
-    let mut controls: BTreeMap<usize, Control> = BTreeMap::new();
+/// The regions of an equation of control flow as functions, with its form. Their equations use
+/// the outermost function's location table, so their own is empty.
+pub(crate) fn regions(function: &Function, equation: usize) -> (Form, Vec<Function>) {
     let inputs = function.body.inputs.iter().zip(&function.inputs);
     let name_of: BTreeMap<ValueId, &str> =
         inputs.map(|(v, input)| (*v, input.name.as_str())).collect();
-    for (n, equation) in function.body.equations.iter().enumerate() {
-        if !matches!(view.work[n], Work::Control) {
-            continue;
-        }
-        let form = form(&equation.op, equation.operands.len(), equation.results.len());
-        let first = match form {
-            Form::Branch => 1,
-            Form::Loop(l) => l.first_carry(),
-        };
-        let outside: Vec<Option<&str>> =
-            equation.operands[first..].iter().map(|v| name_of.get(v).copied()).collect();
-        let regions = equation.regions.iter().enumerate().map(|(k, body)| {
-            let (mut inputs, mut outputs) =
-                signature(form, k, body.inputs.len(), body.outputs.len());
-            rename(&mut inputs, &mut outputs, &outside);
-            let name = format!("{}.{}", function.name, equation.op.name());
-            let region = Function {
-                name,
-                inputs,
-                outputs,
-                body: body.to_body(),
-                locations: LocationTable::default(),
-            };
-            of(&region, matches!(form, Form::Loop(_)), locations, target, fuse, names)
-        });
-        let regions = regions.collect::<Result<_>>()?;
-        controls.insert(n, Control { op: equation.op.clone(), regions });
-    }
-    let everywhere = fuse && is_step;
-    let body = Body { function, view: &view, fused: &fused, locations, target, everywhere };
-    let mut kernels = within("lower", || assemble(&body, controls, names))?;
-    if fuse && target.joins {
-        within("join", || calls::join(&mut kernels));
-    }
-    Ok(kernels)
+    let equation = &function.body.equations[equation];
+    let form = form(&equation.op, equation.operands.len(), equation.results.len());
+    let first = match form {
+        Form::Branch => 1,
+        Form::Loop(l) => l.first_carry(),
+    };
+    let outside: Vec<Option<&str>> =
+        equation.operands[first..].iter().map(|v| name_of.get(v).copied()).collect();
+    let regions = equation.regions.iter().enumerate().map(|(k, body)| {
+        let (mut inputs, mut outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
+        rename(&mut inputs, &mut outputs, &outside);
+        let name = format!("{}.{}", function.name, equation.op.name());
+        let locations = LocationTable::default();
+        Function { name, inputs, outputs, body: body.to_body(), locations }
+    });
+    (form, regions.collect())
 }
 
 /// Values with a name outside keep it in the region: a capture unchanged, a carry or a slice with

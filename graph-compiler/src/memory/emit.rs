@@ -1,8 +1,9 @@
 //! Emits the plan.
 
 use super::moves::Move;
+use super::part::{Laid, Part};
 use super::regions::Regions;
-use super::{Laid, Part, Planned, Prediction};
+use super::{Planned, Prediction};
 use crate::kernels::cost::Rates;
 use crate::kernels::{BufferId, Kernels, Work};
 use rustc_hash::{FxHashMap, FxHasher};

@@ -19,6 +19,7 @@ pub(super) struct Variable {
 }
 
 /// The memories outside the arena, and the buffers that lie in them.
+#[derive(Default)]
 pub(super) struct Homes {
     /// Inputs of the plan, as positions in `Kernels::inputs`.
     pub inputs: Vec<usize>,

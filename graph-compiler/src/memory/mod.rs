@@ -30,6 +30,7 @@ mod homes;
 mod moves;
 mod naive;
 mod nests;
+mod part;
 mod regions;
 pub mod rematerialize;
 mod slots;
@@ -37,17 +38,14 @@ mod substitution;
 
 use crate::kernels::cost::{Cost, Rates};
 use crate::kernels::{Kernels, Work};
-use crate::pipeline::within;
-use crate::schedule::{self, Costs};
+use crate::pass::within;
 use assign::problem::Problem;
-use budget::{Found, Ladder, Run};
-use homes::Homes;
-use moves::Moves;
+use budget::{Found, Ladder};
 pub use naive::naive_peak;
 use nests::{Nests, Table};
-use regions::Regions;
-use slots::{Arena, Slots};
-use wengert_core::plan::{Account, Bytes, NestId, Plan, account};
+use part::Part;
+pub(crate) use part::{Passes, homes, moves, offsets, plan_regions, schedule, slots};
+use wengert_core::plan::{Account, Bytes, Plan, account};
 use wengert_core::{Binding, Diagnostic, LocationId, Result, Target};
 
 /// A plan with the origins of its steps and its predicted cost.
@@ -101,13 +99,15 @@ impl Prediction {
 /// `budget`, the total memory that the plan names is at most that many bytes; kernels are
 /// repeated where that requires it. Errors: the kernels are inconsistent, they need more memory
 /// than addresses can name, or no plan within the budget was found.
-pub fn plan_kernels(
+pub(crate) fn plan_kernels(
     kernels: &Kernels,
     target: &Target,
     binding: &Binding,
     budget: Option<u64>,
+    passes: Passes,
 ) -> Result<Planned> {
-    let planned = planner(kernels, target, binding, |part| Ok(vec![within_budget(part, budget)?]))?;
+    let planned =
+        planner(kernels, target, binding, passes, |part| Ok(vec![within_budget(part, budget)?]))?;
     Ok(planned.into_iter().next().expect("one was planned"))
 }
 
@@ -181,13 +181,14 @@ fn listed_outside(account: &Account) -> String {
 /// falling cost. At most `points`, plus the plan without repetitions, which is last.
 ///
 /// Errors: as [`plan_kernels`].
-pub fn frontier(
+pub(crate) fn frontier(
     kernels: &Kernels,
     target: &Target,
     binding: &Binding,
     points: u64,
+    passes: Passes,
 ) -> Result<Vec<Planned>> {
-    planner(kernels, target, binding, |part| {
+    planner(kernels, target, binding, passes, |part| {
         let given = part.given()?;
         let given_bytes = given.arena.bytes;
         let laid = Ladder::new(part)?.frontier(part, points)?;
@@ -201,15 +202,15 @@ pub fn frontier(
 /// The buffers of a function's arena as an assignment problem, and their names.
 ///
 /// Errors: as [`plan_kernels`].
-pub fn problem(
+pub(crate) fn problem(
     kernels: &Kernels,
     target: &Target,
     binding: &Binding,
+    passes: Passes,
 ) -> Result<(Problem, Vec<String>)> {
-    within("verify kernels", || kernels.verify())?;
     let mut table = Table::default();
     let nests = Nests::new(kernels, &mut table);
-    let slots = Part::new(kernels, target, binding, nests)?.given()?.slots;
+    let slots = Part::new(kernels, target, binding, passes, nests)?.given()?.slots;
     let (problem, numbers) = slots.problem(target.alignment)?;
     Ok((problem, numbers.into_iter().map(|slot| slots.name(kernels, slot)).collect()))
 }
@@ -219,12 +220,12 @@ fn planner(
     kernels: &Kernels,
     target: &Target,
     binding: &Binding,
+    passes: Passes,
     f: impl FnOnce(&mut Part<'_, '_>) -> Result<Vec<Planned>>,
 ) -> Result<Vec<Planned>> {
-    within("verify kernels", || kernels.verify())?;
     let mut table = Table::default();
     let nests = within("nests", || Nests::new(kernels, &mut table));
-    let mut plans = f(&mut Part::new(kernels, target, binding, nests)?)?;
+    let mut plans = f(&mut Part::new(kernels, target, binding, passes, nests)?)?;
     let joined = kernels.kernels.iter().any(|k| matches!(k.work, Work::Joined(_)));
     for Planned { plan, .. } in &mut plans {
         plan.nests = table.distinct.clone();
@@ -236,86 +237,6 @@ fn planner(
         }
     }
     Ok(plans)
-}
-
-/// A function or region to be planned.
-struct Part<'k, 't> {
-    kernels: &'k Kernels,
-    target: &'k Target,
-    binding: &'k Binding,
-    nests: Nests<'t>,
-    /// The planned regions of each kernel.
-    regions: Vec<Regions>,
-    /// The workspace of each kernel.
-    workspaces: Vec<u64>,
-    /// The order of the kernels' first executions.
-    order: Vec<usize>,
-}
-
-/// A run with its layout decided.
-struct Laid<'k> {
-    run: Run<'k>,
-    /// The nest of each kernel.
-    nests: Vec<Option<NestId>>,
-    moves: Moves,
-    slots: Slots,
-    arena: Arena,
-}
-
-impl<'k, 't> Part<'k, 't> {
-    fn new(
-        kernels: &'k Kernels,
-        target: &'k Target,
-        binding: &'k Binding,
-        mut nests: Nests<'t>,
-    ) -> Result<Self> {
-        let regions = Regions::plan(kernels, target, binding, &mut nests)?;
-        let workspace = |k| slots::workspace(kernels, k, target, &regions);
-        let workspaces: Vec<u64> = (0..kernels.kernels.len()).map(workspace).collect();
-        let order = within("schedule", || order(kernels, target, &workspaces, &mut nests));
-        Ok(Part { kernels, target, binding, nests, regions, workspaces, order })
-    }
-
-    /// The layout without repetitions.
-    fn given(&mut self) -> Result<Laid<'k>> {
-        self.lay(Run::given(self.kernels, self.order.clone()))
-    }
-
-    /// Decides the layout of a run.
-    fn lay<'r>(&mut self, run: Run<'r>) -> Result<Laid<'r>> {
-        let (kernels, order) = (&*run.kernels, &run.order[..]);
-        let mut nests = self.nests.of_run(&run);
-        let workspaces: Vec<u64> = run.workspaces(&self.workspaces);
-        let homes = within("homes", || Homes::fixed(kernels).donate(kernels, order, &mut nests));
-        let moves = within("moves", || moves::moves(kernels, &homes));
-        let slots =
-            within("slots", || Slots::new(kernels, order, &workspaces, homes, &moves, &mut nests));
-        let arena = within("offsets", || slots.solve(self.target.alignment))?;
-        let nests = nests.of_kernel;
-        Ok(Laid { run, nests, moves, slots, arena })
-    }
-
-    /// Emits the plan, without its nests: they are in the table.
-    fn emit(&self, laid: &Laid<'_>) -> Planned {
-        within("emit", || emit::emit(self, laid))
-    }
-}
-
-/// The order in which the kernels run, each once.
-fn order(
-    kernels: &Kernels,
-    target: &Target,
-    workspaces: &[u64],
-    nests: &mut Nests<'_>,
-) -> Vec<usize> {
-    let mut bytes = Homes::fixed(kernels).arena_bytes(kernels);
-    let aligned = |bytes: u64| bytes.checked_next_multiple_of(target.alignment).unwrap_or(bytes);
-    bytes.iter_mut().for_each(|(_, b)| *b = aligned(*b));
-    let workspace: Vec<u64> = workspaces.iter().map(|bytes| aligned(*bytes)).collect();
-    let kernel_numbers = 0..kernels.kernels.len();
-    let in_place: Vec<_> =
-        kernel_numbers.map(|k| slots::in_place(kernels, k, &bytes, nests)).collect();
-    schedule::order(kernels, &Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place })
 }
 
 #[cfg(test)]

@@ -6,17 +6,17 @@
 //! region may be embedded more than once (the condition of a while), and a region's plan may
 //! itself have embedded regions.
 
+use super::Planned;
 use super::emit::Writer;
-use super::nests::Nests;
+use super::part::Part;
 use super::substitution::{Places, Substitution, merged, nowhere};
-use super::{Part, Planned};
 use crate::kernels::control::{Control, Form, LoopForm};
-use crate::kernels::{BufferId, Kernel, Kernels, Work};
+use crate::kernels::{BufferId, Kernel, Work};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{
     Address, Argument, Carry, Loop, LoopId, Merge, Slice, Space, Stack, Step, Trip, ValueId,
 };
-use wengert_core::{Binding, DType, Result, Target};
+use wengert_core::{DType, Result};
 
 /// The plans of a kernel's regions. Most kernels have none.
 #[derive(Default)]
@@ -30,22 +30,14 @@ pub(super) struct Regions {
 
 impl Regions {
     /// Plans the regions of each kernel.
-    pub fn plan(
-        kernels: &Kernels,
-        target: &Target,
-        binding: &Binding,
-        nests: &mut Nests<'_>,
-    ) -> Result<Vec<Regions>> {
+    pub fn plan(part: &mut Part<'_, '_>) -> Result<Vec<Regions>> {
+        let (kernels, alignment) = (part.kernels, part.target.alignment);
         let of = |kernel: &Kernel| {
             let Work::Control(control) = &kernel.work else { return Ok(Regions::default()) };
-            let plans = control.regions.iter().map(|region| {
-                let mut part = Part::new(region, target, binding, nests.of_region(region))?;
-                let laid = part.given()?;
-                Ok(part.emit(&laid))
-            });
+            let plans = control.regions.iter().map(|region| part.region(region));
             let plans: Vec<Planned> = plans.collect::<Result<_>>()?;
             let conditional = matches!(control.form(kernel), Form::Loop(l) if l.conditional);
-            let arena = if conditional { target.alignment } else { 0 };
+            let arena = if conditional { alignment } else { 0 };
             // One region runs at a time.
             let most = plans.iter().map(|p| p.plan.arena).max().unwrap_or(0);
             Ok(Regions { plans, workspace: arena + most, arena })

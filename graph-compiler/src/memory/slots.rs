@@ -42,6 +42,7 @@ fn effort(slots: usize) -> u64 {
 }
 
 /// The place of every buffer.
+#[derive(Default)]
 pub(super) struct Slots {
     pub homes: Homes,
     place: IdVec<BufferId, Place>,
@@ -53,6 +54,7 @@ pub(super) struct Slots {
 }
 
 /// The layout of the arena.
+#[derive(Default)]
 pub(super) struct Arena {
     /// Offsets of slots; 0 for slots outside the arena.
     offsets: Vec<u64>,
@@ -103,15 +105,25 @@ pub(super) fn in_place(
 }
 
 impl Slots {
-    /// `workspaces` holds the bytes of each kernel's call workspace or arena of regions.
-    pub fn new(
+    /// No slots yet: only buffers with homes have places.
+    pub fn new(kernels: &Kernels, homes: Homes) -> Slots {
+        let place = |id| homes.home[id].map_or(Place::Nowhere, Place::Outside);
+        let place = kernels.buffers.ids().map(place).collect();
+        let workspaces = vec![None; kernels.kernels.len()];
+        let (slots, temporaries) = (Vec::new(), BTreeMap::new());
+        Slots { homes, place, slots, temporaries, workspaces }
+    }
+
+    /// Gives the buffers of the arena slots. `workspaces` holds the bytes of each kernel's call
+    /// workspace or arena of regions.
+    pub fn assign(
+        &mut self,
         kernels: &Kernels,
         order: &[usize],
         workspaces: &[u64],
-        homes: Homes,
         moves: &Moves,
         nests: &mut Nests<'_>,
-    ) -> Slots {
+    ) {
         let end = order.len() as u64;
         let mut last: IdVec<BufferId, u64> = kernels.buffers.ids().map(|_| 0).collect();
         for (moment, k) in order.iter().enumerate() {
@@ -121,32 +133,19 @@ impl Slots {
         for (n, step) in moves.last.iter().enumerate().filter(|(_, m)| !m.from_temporary) {
             last[step.buffer] = end + n as u64;
         }
-        let place = kernels
-            .buffers
-            .ids()
-            .map(|id| homes.home[id].map_or(Place::Nowhere, Place::Outside))
-            .collect();
-        let none = vec![None; kernels.kernels.len()];
-        let mut all = Slots {
-            homes,
-            place,
-            slots: Vec::new(),
-            temporaries: BTreeMap::new(),
-            workspaces: none,
-        };
         for (moment, k) in order.iter().enumerate() {
             let writes = &kernels.kernels[*k].writes;
             // Buffers of the arena choose first: a slot saved there saves memory.
-            let inside = |w: &usize| matches!(all.place[writes[*w]], Place::Nowhere);
+            let inside = |w: &usize| matches!(self.place[writes[*w]], Place::Nowhere);
             let (inside, outside): (Vec<usize>, Vec<usize>) = (0..writes.len()).partition(inside);
             for write in inside.into_iter().chain(outside) {
-                all.write(kernels, *k, write, moment as u64, &last, nests);
+                self.write(kernels, *k, write, moment as u64, &last, nests);
             }
             let bytes = workspaces[*k];
             if bytes > 0 {
-                all.workspaces[*k] = Some((all.slots.len(), bytes));
+                self.workspaces[*k] = Some((self.slots.len(), bytes));
                 let (lower, upper) = (moment as u64, moment as u64 + 1);
-                all.slots.push(Slot { lower, upper, bytes, tail: None, outside: None });
+                self.slots.push(Slot { lower, upper, bytes, tail: None, outside: None });
             }
         }
         let mut last_read: BTreeMap<BufferId, usize> = BTreeMap::new();
@@ -155,11 +154,10 @@ impl Slots {
         for (n, step) in moves.last.iter().enumerate().filter(|(_, m)| m.to.is_none()) {
             let bytes = bytes(kernels, step.buffer);
             let last = last_read.get(&step.buffer).copied().unwrap_or(n);
-            all.temporaries.insert(step.buffer, all.slots.len());
+            self.temporaries.insert(step.buffer, self.slots.len());
             let (lower, upper) = (end + n as u64, end + last as u64 + 1);
-            all.slots.push(Slot { lower, upper, bytes, tail: Some(step.buffer), outside: None });
+            self.slots.push(Slot { lower, upper, bytes, tail: Some(step.buffer), outside: None });
         }
-        all
     }
 
     /// Gives result number `write` of kernel `k` a slot: that of an operand that dies here, or a

@@ -10,7 +10,7 @@ use std::path::Path;
 use wengert::memory::{
     Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within,
 };
-use wengert::pipeline::{self, Options};
+use wengert::pipeline::{Bound, Options};
 use wengert::{Diagnostic, atomic};
 
 /// Solves the problem, and writes the solution.
@@ -49,11 +49,11 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
 /// The buffers of a function's arena.
 fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
     let source = Source::read(&args.problem, console)?;
-    let (program, name) = (&source.file()?.program, &source.function()?.name);
     let (binding, target) = (bindings(&args.binds)?, target(&args.target)?);
-    check_bound(program.get(name)?, &binding)?;
-    let (problem, names) =
-        pipeline::buffers(program, name, &binding, &target, &Options::default())?;
+    let function = source.function()?;
+    check_bound(function, &binding)?;
+    let bound = Bound::new(function, &binding)?;
+    let (problem, names) = bound.buffers(&target, &Options::default())?;
     Ok(Table::new(problem, &names))
 }
 

@@ -21,11 +21,9 @@ use crate::signature::Signature;
 use crate::store::Store;
 use cpu::CpuRunner;
 use indices::IndexChecks;
-use room::Recompile;
 use std::collections::BTreeMap;
-use wengert_compiler::pipeline::{self, Options, Sources};
-use wengert_compiler::probes;
-use wengert_core::graph::{Function, OutputRole, Program};
+use wengert_compiler::pipeline::{Bound, Options, Sources};
+use wengert_core::graph::{Function, OutputRole};
 use wengert_core::plan::{self, Plan};
 use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, interpret};
 
@@ -203,49 +201,33 @@ impl Runner {
 }
 
 impl Executable {
-    /// Compiles `function` of `program` for a binding, in a session with these variables.
+    /// Compiles `function` for a binding, in a session with these variables.
     ///
     /// Errors: those of the compiler; there is not enough memory.
     pub fn compile(
         machine: &Machine,
-        program: &Program,
         function: &Function,
         binding: &Binding,
         options: CompileOptions,
         variables: &Store,
     ) -> Result<Executable> {
-        let (bound, probes) = probes::expose(function.bind(binding)?)?;
-        let signature = Signature::of_function(&bound);
-        let (bound, checks) = match options.check_indices {
-            true => IndexChecks::added(bound)?,
-            false => (bound, IndexChecks::default()),
-        };
-        let (checked, unbound);
-        let made = match checks.is_empty() {
-            true => Recompile { program, function, binding },
-            false => {
-                (checked, unbound) =
-                    (Program::from_functions(vec![bound.clone()])?, Binding::new());
-                Recompile { program: &checked, function: &bound, binding: &unbound }
-            }
-        };
-        if matches!(machine, Machine::Interpreter) {
-            room::check_graph(&bound, variables, made)?;
-            return Ok(Executable { signature, runner: Runner::Graph(bound), probes, checks });
+        let mut bound = Bound::new(function, binding)?;
+        let signature = Signature::of_function(&bound.function);
+        let mut checks = IndexChecks::default();
+        if options.check_indices {
+            (bound.function, checks) = IndexChecks::added(bound.function)?;
         }
-        let target = machine.target()?;
+        if matches!(machine, Machine::Interpreter) {
+            room::check_graph(&bound, variables)?;
+            let Bound { function, probes, .. } = bound;
+            return Ok(Executable { signature, runner: Runner::Graph(function), probes, checks });
+        }
         let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
-        let (plan, sources) = pipeline::compile_traced(
-            made.program,
-            &made.function.name,
-            made.binding,
-            &target,
-            &planning,
-        )?;
-        room::check(machine, &plan, variables, Some(made))?;
+        let (plan, sources) = bound.compile(&machine.target()?, &planning)?;
+        room::check(machine, &plan, variables, Some(&bound))?;
         // It is compiled from the caller's own program, so its work has no limit.
         let runner = Runner::of_plan(machine, plan, Some(sources), u64::MAX)?;
-        Ok(Executable { signature, runner, probes, checks })
+        Ok(Executable { signature, runner, probes: bound.probes, checks })
     }
 
     /// Loads a verified plan, with a limit on the operations of one run, in a session with these

@@ -12,14 +12,13 @@
 use super::Machine;
 use crate::available_memory::{self, Available, reserve};
 use crate::store::Store;
-use wengert_compiler::pipeline::{self, Options};
-use wengert_core::graph::{Function, Program};
+use wengert_compiler::pipeline::{Bound, Options};
 #[cfg(feature = "cuda")]
 use wengert_core::nest::BufferRole;
 use wengert_core::plan::{self, Account, Bytes, Plan};
 #[cfg(feature = "cuda")]
 use wengert_core::plan::{Argument, Step};
-use wengert_core::{Binding, Diagnostic, Result, Target, interpret};
+use wengert_core::{Diagnostic, Result, Target, interpret};
 
 /// Memory that a device will allocate for a plan.
 pub struct Need {
@@ -109,46 +108,33 @@ fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
     steps.iter().map(of).max().unwrap_or(0)
 }
 
-/// A function that can be compiled again, with its binding.
-#[derive(Clone, Copy)]
-pub(super) struct Recompile<'a> {
-    pub program: &'a Program,
-    pub function: &'a Function,
-    pub binding: &'a Binding,
+/// The plan of a function within a budget.
+fn compiled(bound: &Bound, target: &Target, memory_budget: Option<u64>) -> Result<Plan> {
+    let options = Options { memory_budget, ..Options::default() };
+    Ok(bound.compile(target, &options)?.0)
 }
 
-impl Recompile<'_> {
-    fn within(&self, target: &Target, memory_budget: Option<u64>) -> Result<Plan> {
-        let options = Options { memory_budget, ..Options::default() };
-        pipeline::compile(self.program, &self.function.name, self.binding, target, &options)
-    }
-
-    /// The smallest possible budget.
-    fn least(&self, target: &Target) -> Result<u64> {
-        let options = Options::default();
-        let (program, name) = (self.program, &self.function.name);
-        let plans = pipeline::frontier(program, name, self.binding, target, &options, 1)?;
-        Ok(plans.iter().map(|planned| Account::sizes(&planned.plan).total()).min().unwrap_or(0))
-    }
+/// The smallest possible budget of a function.
+fn least(bound: &Bound, target: &Target) -> Result<u64> {
+    let plans = bound.frontier(target, &Options::default(), 1)?;
+    Ok(plans.iter().map(|planned| Account::sizes(&planned.plan).total()).min().unwrap_or(0))
 }
 
-/// Checks that there is memory for a plan. With `recompile`, the error's budget is verified;
-/// without, as for a plan from a file, it is an estimate.
+/// Checks that there is memory for a plan. With the function that it was made of, the error's budget
+/// is verified; without, as for a plan from a file, it is an estimate.
 pub(super) fn check(
     machine: &Machine,
     plan: &Plan,
     variables: &Store,
-    recompile: Option<Recompile<'_>>,
+    bound: Option<&Bound>,
 ) -> Result<()> {
     let Some(available) = host(machine) else { return Ok(()) };
     let need = Need::of(machine, plan, variables);
     if need.bytes() <= available.bytes {
         return Ok(());
     }
-    let help = match recompile {
-        Some(recompile) => {
-            advice(machine, &need, &available, &plan.target, recompile, variables, "")
-        }
+    let help = match bound {
+        Some(bound) => advice(machine, &need, &available, &plan.target, bound, variables, ""),
         None => {
             let budget = rounded(need.budget(&available));
             format!(
@@ -160,18 +146,14 @@ pub(super) fn check(
 }
 
 /// Checks that there is memory for the graph interpreter, which has no plan.
-pub(super) fn check_graph(
-    bound: &Function,
-    variables: &Store,
-    recompile: Recompile<'_>,
-) -> Result<()> {
+pub(super) fn check_graph(bound: &Bound, variables: &Store) -> Result<()> {
     let Some(available) = available_memory::available() else { return Ok(()) };
-    let needed = interpret::peak_bytes(bound);
+    let needed = interpret::peak_bytes(&bound.function);
     let needed = needed.saturating_add(reserve(needed));
     if needed <= available.bytes {
         return Ok(());
     }
-    let help = match recompile.within(&Target::cpu(), None) {
+    let help = match compiled(bound, &Target::cpu(), None) {
         Ok(plan) => {
             let need = Need::of(&Machine::Cpu, &plan, variables);
             if need.bytes() <= available.bytes {
@@ -182,7 +164,7 @@ pub(super) fn check_graph(
                     &need,
                     &available,
                     &plan.target,
-                    recompile,
+                    bound,
                     variables,
                     "--device cpu ",
                 )
@@ -190,7 +172,7 @@ pub(super) fn check_graph(
         }
         Err(_) => "the interpreter keeps no memory budget: bind smaller dimensions".into(),
     };
-    Err(refused(&bound.name, needed, &available).help(help))
+    Err(refused(&bound.function.name, needed, &available).help(help))
 }
 
 /// Free memory for devices that use the host's memory. On a GPU the driver reports a lack of
@@ -216,12 +198,12 @@ fn advice(
     need: &Need,
     available: &Available,
     target: &Target,
-    recompile: Recompile<'_>,
+    bound: &Bound,
     variables: &Store,
     options: &str,
 ) -> String {
     let budget = rounded_down(need.budget(available));
-    if let Ok(plan) = recompile.within(target, Some(budget)) {
+    if let Ok(plan) = compiled(bound, target, Some(budget)) {
         // The outputs count twice in the need and once in the budget, so the plan itself is
         // checked.
         if Need::of(machine, &plan, variables).bytes() <= available.bytes {
@@ -231,7 +213,7 @@ fn advice(
             );
         }
     }
-    match recompile.least(target) {
+    match least(bound, target) {
         Ok(least) => format!(
             "no memory budget would do: with the least, {least} bytes ({}), it does not fit \
              either; bind smaller dimensions",

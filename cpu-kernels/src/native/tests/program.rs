@@ -329,7 +329,7 @@ fn random_programs() {
         for (block, define, start, bits) in folded {
             let block = &blocks[block];
             for (lane, first) in start.into_iter().enumerate() {
-                let mut taken = bits[..count].iter().skip(lane).step_by(16);
+                let taken = bits[..count].iter().skip(lane).step_by(16);
                 let want = taken.fold(first, |sum, x| define([sum, *x, 0]));
                 let (got, dtype) = (block.at(lane), block.dtype);
                 let what = format!("seed {seed}: lane {lane} of a fold of {dtype}");

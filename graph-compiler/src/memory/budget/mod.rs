@@ -26,11 +26,11 @@ mod steps;
 
 pub(super) use run::Run;
 
+use super::part::{Laid, Part};
 use super::rematerialize::check::check;
 use super::rematerialize::problem::{Cost, Schedule};
 use super::rematerialize::{self, effort};
-use super::{Laid, Part};
-use crate::pipeline::within;
+use crate::pass::within;
 use steps::Steps;
 use wengert_core::Result;
 

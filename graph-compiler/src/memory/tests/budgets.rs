@@ -3,7 +3,8 @@
 use super::plan;
 use super::random::{arguments, function, recipes};
 use crate::kernels::BufferId;
-use crate::memory::{Planned, frontier, plan_kernels};
+use crate::memory::{Planned, frontier};
+use crate::pipeline::{PIPELINE, plan_kernels};
 use crate::samples::Sample;
 use proptest::prelude::*;
 use wengert_core::graph::{InputRole, OutputRole};
@@ -18,7 +19,8 @@ fn budgeted(sample: &Sample, budget: u64) -> Result<Planned, Diagnostic> {
 
 /// The plans of a function's frontier except the one without repetitions, at most `points`.
 pub(super) fn within(sample: &Sample, points: u64) -> Vec<Plan> {
-    let mut plans = frontier(&sample.0, &Target::cpu(), &Binding::new(), points).unwrap();
+    let mut plans =
+        frontier(&sample.0, &Target::cpu(), &Binding::new(), points, PIPELINE.memory).unwrap();
     plans.pop();
     plans.into_iter().map(|planned| planned.plan).collect()
 }
@@ -86,7 +88,7 @@ fn where_no_repetition_saves_memory_the_error_says_so() {
 #[test]
 fn a_frontier_goes_from_the_least_to_the_plan_as_it_is() {
     let s = there_and_back(40, 64);
-    let plans = frontier(&s.0, &Target::cpu(), &Binding::new(), 8).unwrap();
+    let plans = frontier(&s.0, &Target::cpu(), &Binding::new(), 8, PIPELINE.memory).unwrap();
     assert!(plans.len() > 4, "{}", plans.len());
     assert_eq!(plans.last().unwrap().plan, plan(&s));
     for pair in plans.windows(2) {
@@ -121,7 +123,7 @@ proptest! {
                 }
             }
         }
-        for planned in frontier(&sample.0, &Target::cpu(), &Binding::new(), 8).unwrap() {
+        for planned in frontier(&sample.0, &Target::cpu(), &Binding::new(), 8, PIPELINE.memory).unwrap() {
             let budget = account(&planned.plan).total();
             let again = budgeted(&sample, budget).unwrap_or_else(|e| panic!("{budget}: {e}"));
             prop_assert!(again.repetitions.seconds <= planned.repetitions.seconds + rounding);
@@ -143,7 +145,7 @@ proptest! {
             }
             // The least budget that the error names suffices.
             Err(error) if error.message.contains("repeating kernels saves nothing") => {
-                let least = frontier(&sample.0, &Target::cpu(), &Binding::new(), 1).unwrap();
+                let least = frontier(&sample.0, &Target::cpu(), &Binding::new(), 1, PIPELINE.memory).unwrap();
                 prop_assert_eq!(least.len(), 1, "{}", error);
             }
             Err(error) => {

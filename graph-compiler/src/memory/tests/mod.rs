@@ -4,7 +4,7 @@ mod budgets;
 mod mutations;
 mod random;
 
-use super::plan_kernels;
+use crate::pipeline::plan_kernels;
 use crate::samples::Sample;
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::plan::{Address, Plan, Space, Step, verify};

@@ -17,13 +17,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wengert::core::Target;
-use wengert::core::graph::{self, Function};
+use wengert::core::graph::Function;
 use wengert::core::op::Sample;
 use wengert::core::plan::Account;
-use wengert::pipeline::{Options, compile_kernels};
+use wengert::pipeline::{Bound, Options, compile_kernels, plan_kernels};
 use wengert::prelude::*;
-use wengert::probes;
-use wengert_compiler::memory::plan_kernels;
 
 /// Maximum number of elements of an operand or a result.
 const SMALL: usize = 32;
@@ -159,13 +157,10 @@ fn check(samples: &[Sample], drawn: &mut Drawn) -> Result<Passed, String> {
 /// Compares the function's results on the CPU, also within a budget, with those of the interpreter.
 fn compiled(drawn: &Drawn, function: &Function) -> Result<Budget, String> {
     let wanted = run(function, Device::Interpreter, &drawn.inputs)?;
-    let program =
-        graph::Program::from_functions(vec![function.clone()]).map_err(|e| e.to_string())?;
     let (target, binding) = (Target::cpu(), bind!());
     // Both plans have the same kernels.
-    let bound = program.get("f").and_then(|f| f.bind(&binding)).and_then(probes::expose);
-    let compiled =
-        bound.and_then(|(bound, _)| compile_kernels(&bound, &target, &Options::default()));
+    let compiled = Bound::new(function, &binding)
+        .and_then(|bound| compile_kernels(&bound.function, &target, &Options::default()));
     let kernels = compiled.map_err(|e| e.to_string())?.kernels;
     let plan = |budget| {
         let planned = plan_kernels(&kernels, &target, &binding, budget);

@@ -1,0 +1,212 @@
+//! Compilation: from a function to kernels, plans, or the buffers of an arena.
+
+use super::PIPELINE;
+use super::graph::Runner;
+use super::kernels::kernels;
+use crate::kernels::Kernels;
+use crate::memory::assign::problem::Problem;
+use crate::memory::{self, Planned};
+use crate::pass::within;
+use crate::probes;
+use std::collections::BTreeMap;
+use wengert_core::graph::{Function, Program, verify};
+use wengert_core::plan::{self, Plan};
+use wengert_core::{Binding, Location, LocationId, LocationTable, Result, Target};
+
+/// Options of a compilation.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether equations are fused into kernels; the bits are the same either way.
+    pub fuse: bool,
+    /// The number of changes that a pass may make, by its name. A pass without an entry may make
+    /// any number.
+    pub fuel: BTreeMap<String, u64>,
+    /// Whether to keep the function after each pass.
+    pub keep_stages: bool,
+    /// Upper bound in bytes for all memory that a plan names: variables, inputs, outputs,
+    /// constants and arena. Kernels are repeated if a plan would take more.
+    pub memory_budget: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { fuse: true, fuel: BTreeMap::new(), keep_stages: false, memory_budget: None }
+    }
+}
+
+/// A function without dimension variables, whose probes are outputs.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// The function.
+    pub function: Function,
+    /// The extents of its dimension variables. A plan records them.
+    pub binding: Binding,
+    /// The source location of each probe, by the output that it has become.
+    pub probes: BTreeMap<String, Location>,
+}
+
+impl Bound {
+    /// Binds a function.
+    ///
+    /// Errors: a dimension variable is not bound; a probe cannot become an output.
+    pub fn new(function: &Function, binding: &Binding) -> Result<Bound> {
+        let bound = function.bind(binding)?;
+        within("verify", || verify(&bound))?;
+        let (function, probes) = probes::expose(bound)?;
+        Ok(Bound { function, binding: binding.clone(), probes })
+    }
+
+    /// Its plan, with the sources of the plan's steps.
+    ///
+    /// Errors: the target lacks something that the function needs; no plan within the budget was
+    /// found.
+    pub fn compile(&self, target: &Target, options: &Options) -> Result<(Plan, Sources)> {
+        let compiled = compile_kernels(&self.function, target, options)?;
+        let (kernels, budget) = (&compiled.kernels, options.memory_budget);
+        let planned =
+            memory::plan_kernels(kernels, target, &self.binding, budget, PIPELINE.memory)?;
+        let Planned { plan, sources: steps, .. } = planned;
+        verified(&plan);
+        let sources = Sources { table: compiled.function.locations, steps };
+        Ok((plan, sources))
+    }
+
+    /// Plans that take different amounts of memory, in order of increasing memory and decreasing
+    /// cost. The first takes the least memory that was found, by kernels that run more than once;
+    /// the last is the plan without repetitions. At most `points` plans have repetitions.
+    ///
+    /// Errors: those of [`compile`](Self::compile).
+    pub fn frontier(
+        &self,
+        target: &Target,
+        options: &Options,
+        points: u64,
+    ) -> Result<Vec<Planned>> {
+        let compiled = compile_kernels(&self.function, target, options)?;
+        let kernels = &compiled.kernels;
+        let plans = memory::frontier(kernels, target, &self.binding, points, PIPELINE.memory)?;
+        plans.iter().for_each(|planned| verified(&planned.plan));
+        Ok(plans)
+    }
+
+    /// The buffers of its arena: an assignment problem, with a description of each buffer.
+    ///
+    /// Errors: those of [`compile`](Self::compile).
+    pub fn buffers(&self, target: &Target, options: &Options) -> Result<(Problem, Vec<String>)> {
+        let compiled = compile_kernels(&self.function, target, options)?;
+        memory::problem(&compiled.kernels, target, &self.binding, PIPELINE.memory)
+    }
+}
+
+/// A function as kernels, with the stages of its compilation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compiled {
+    /// The function after the last graph pass.
+    pub function: Function,
+    /// Its kernels.
+    pub kernels: Kernels,
+    /// The function after each run of a graph pass, if [`Options::keep_stages`] is set.
+    pub stages: Vec<(&'static str, Function)>,
+}
+
+/// Compiles a bound function, whose probes are outputs, to kernels.
+///
+/// Error: the target lacks something that the function needs.
+pub fn compile_kernels(
+    function: &Function,
+    target: &Target,
+    options: &Options,
+) -> Result<Compiled> {
+    let mut runner = Runner::new(target, options);
+    let mut function = function.clone();
+    for step in PIPELINE.graph {
+        function = runner.step(step, function)?;
+    }
+    let stages = runner.stages;
+    let kernels = kernels(&function, target, options.fuse)?;
+    if let Err(fault) = within("verify kernels", || kernels.verify()) {
+        panic!("pass lower breaks an invariant of kernels: {fault}");
+    }
+    Ok(Compiled { function, kernels, stages })
+}
+
+/// Plans a function's kernels: their order, homes, slots and offsets.
+///
+/// `binding` holds the extents of the function's dimensions; the plan records it. With a
+/// `budget`, the total memory that the plan names is at most that many bytes; kernels are
+/// repeated where that requires it.
+///
+/// Errors: the kernels are inconsistent, they need more memory than addresses can name, or no plan
+/// within the budget was found.
+pub fn plan_kernels(
+    kernels: &Kernels,
+    target: &Target,
+    binding: &Binding,
+    budget: Option<u64>,
+) -> Result<Planned> {
+    within("verify kernels", || kernels.verify())?;
+    memory::plan_kernels(kernels, target, binding, budget, PIPELINE.memory)
+}
+
+/// The equations from which each step of a plan was made. Kept beside the plan, for messages.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sources {
+    table: LocationTable,
+    steps: Vec<Vec<LocationId>>,
+}
+
+impl Sources {
+    /// The source locations of a step: the user's source lines, each with the rules that derived
+    /// code from it.
+    pub fn of_step(&self, step: usize) -> Vec<(Location, String)> {
+        let ids = self.steps.get(step).into_iter().flatten();
+        ids.map(|id| (self.table.origin(*id).clone(), self.table.describe(*id))).collect()
+    }
+}
+
+/// Compiles a function of a program to a plan: [`Bound::compile`].
+///
+/// Errors: there is no such function, a dimension variable is not bound, or the target lacks
+/// something that the function needs.
+pub fn compile(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+) -> Result<Plan> {
+    Ok(compile_traced(program, function, binding, target, options)?.0)
+}
+
+/// [`compile`], with the sources of the plan's steps.
+pub fn compile_traced(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+) -> Result<(Plan, Sources)> {
+    Bound::new(program.get(function)?, binding)?.compile(target, options)
+}
+
+/// Compiles a function of a program to plans that take different amounts of memory:
+/// [`Bound::frontier`].
+///
+/// Errors: those of [`compile`].
+pub fn frontier(
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    target: &Target,
+    options: &Options,
+    points: u64,
+) -> Result<Vec<Planned>> {
+    Bound::new(program.get(function)?, binding)?.frontier(target, options, points)
+}
+
+/// Verifies a plan. A plan that fails is a compiler bug.
+fn verified(plan: &Plan) {
+    if let Err(fault) = within("verify plan", || plan::verify(plan)) {
+        panic!("pass plan breaks an invariant of plans: {fault}");
+    }
+}
