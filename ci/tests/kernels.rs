@@ -9,7 +9,6 @@ use std::path::Path;
 use wengert::autodiff::function::{Grad, grad};
 use wengert::core::Target;
 use wengert::core::graph::{Program, parse_program};
-use wengert::core::plan::Plan;
 use wengert::pipeline::{Options, compile};
 use wengert::{Binding, GraphFile, ptx};
 use wengert_ci::gate::{Allowed, Source, assemble};
@@ -25,8 +24,7 @@ impl Modules {
     fn add(&mut self, name: &str, program: &Program, function: &str, binding: &Binding) {
         for architecture in Architecture::ALL {
             let target = Target::cuda(&architecture.name());
-            let plan: Plan =
-                compile(program, function, binding, &target, &Options::default()).unwrap();
+            let plan = compile(program, function, binding, &target, &Options::default()).unwrap();
             let text =
                 ptx(&plan).unwrap_or_else(|e| panic!("{name} for {}: {e}\n{plan}", target.name));
             self.0.entry(text).or_insert_with(|| format!("{name} {}", target.name));

@@ -22,6 +22,7 @@ pub mod scalar;
 pub mod target;
 pub mod text;
 pub mod ty;
+mod verified;
 
 pub use call::Call;
 pub use diagnostic::{Diagnostic, Result};
@@ -39,5 +40,6 @@ pub use op::Op;
 pub use scalar::{Native, Scalar};
 pub use target::Target;
 pub use ty::TensorType;
+pub use verified::{Verified, Verify};
 /// Derives the trait [`trait@Differentiable`].
 pub use wengert_derive::Differentiable;

@@ -114,6 +114,15 @@ mod tests {
         );
     }
 
+    /// Tests run with each level that the machine has. This one reports the others.
+    #[test]
+    fn tests_run_with_each_level() {
+        for level in Simd::ALL.into_iter().filter(|level| !level.is_available()) {
+            wengert_testing::skipped(&format!("no {}, and no test runs with it", level.name()));
+        }
+        assert!(Simd::available().any(|level| level == Simd::Portable));
+    }
+
     #[test]
     fn what_is_chosen_is_available() {
         assert!(Simd::choose().expect("the environment is sane").is_available());

@@ -146,7 +146,7 @@ fn what_another_process_says_of_its_driver() {
 #[test]
 fn a_stub_of_the_toolkit_is_told_as_one() {
     if a_driver_is_there() {
-        // The loader finds the driver after the stub.
+        wengert_testing::skipped("the loader finds this machine's driver after the stub");
         return;
     }
     let told = opened_with(&library(34, &[]));

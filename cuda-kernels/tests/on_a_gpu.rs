@@ -71,6 +71,7 @@ fn gpu() -> Option<Device> {
                 text.contains("NVIDIA driver") || text.contains("cuda:0") || text.contains("GPU"),
                 "{text}"
             );
+            wengert_testing::skipped("no GPU");
             None
         }
     }

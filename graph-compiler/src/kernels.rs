@@ -15,8 +15,8 @@ use rustc_hash::FxHashSet;
 use wengert_core::call::Call;
 use wengert_core::graph::{Input, Output};
 use wengert_core::id::{Id, IdVec};
-use wengert_core::nest::{self, BufferRole, Nest};
-use wengert_core::{Diagnostic, Literal, LocationId, Result, TensorType};
+use wengert_core::nest::{BufferRole, Nest};
+use wengert_core::{Diagnostic, Literal, LocationId, Result, TensorType, Verified};
 
 /// A value in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -78,7 +78,7 @@ pub struct Kernel {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Work {
     /// A nest. Its In parameters come before its Out parameters.
-    Nest(Box<Nest>),
+    Nest(Box<Verified<Nest>>),
     /// A call.
     Call(Call),
     /// A call and the nest that consumes its result part by part.
@@ -127,11 +127,11 @@ impl Kernels {
     ///   kernel.
     /// - **K3** It is defined before a kernel reads it; outputs and the buffers that they name
     ///   are defined.
-    /// - **K4** Nests and calls are valid, and a kernel has a buffer of the same dtype and bytes
-    ///   for each parameter of its nest (In before Out, no InOut), or for each operand and result
-    ///   of its call (lhs and rhs of a GEMM may be larger), or for each input and output of the
-    ///   regions of its control flow, which are kernels that fit together. The nest of a joined
-    ///   pair [follows](nest::follows) its call's result.
+    /// - **K4** Calls are valid (nests are verified where they are made), and a kernel has a buffer
+    ///   of the same dtype and bytes for each parameter of its nest (In before Out, no InOut), or
+    ///   for each operand and result of its call (lhs and rhs of a GEMM may be larger), or for each
+    ///   input and output of the regions of its control flow, which are kernels that fit together.
+    ///   The nest of a joined pair [follows](nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {
@@ -238,7 +238,6 @@ impl Kernels {
     }
 
     fn verify_nest(&self, nest: &Nest, reads: &[BufferId], writes: &[BufferId]) -> Result<()> {
-        nest::verify(nest)?;
         let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
         let wanted = [BufferRole::In].repeat(reads.len());
         let wanted: Vec<_> =

@@ -3,7 +3,7 @@
 use crate::kernels::{Buffer, BufferId, Kernel, Kernels, Work};
 use wengert_core::graph::{Input, InputRole, Output, OutputRole};
 use wengert_core::nest::parse_nests;
-use wengert_core::{DType, Literal, LocationId, TensorType};
+use wengert_core::{DType, Literal, LocationId, TensorType, Verified};
 
 /// Builds kernels one after another.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Sample {
         let nest = parse_nests("sample", text).expect("samples are well-formed").remove(0).0;
         let (reads, writes) = (reads.to_vec(), writes.to_vec());
         self.0.kernels.push(Kernel {
-            work: Work::Nest(Box::new(nest)),
+            work: Work::Nest(Box::new(Verified::new(nest).expect("samples are valid"))),
             reads,
             writes,
             locations: vec![],

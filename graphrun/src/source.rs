@@ -5,6 +5,7 @@ use crate::console::{Console, Outcome};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wengert::core::Target;
+use wengert::core::Verified;
 use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
@@ -28,7 +29,7 @@ pub enum Contents {
     /// Functions.
     Program(Box<GraphFile>),
     /// One compiled function: plans by decreasing memory.
-    Plan(Vec<Plan>),
+    Plan(Vec<Verified<Plan>>),
 }
 
 impl Source {

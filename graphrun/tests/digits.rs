@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use wengert::core::Target;
 use wengert::core::graph::parse_program;
 use wengert::core::graph::print::{PrintOptions, print};
 use wengert::core::nest::parse_nests;
 use wengert::core::plan::parse_plan;
+use wengert::core::{Target, Verified};
 use wengert::data::{npy, npz};
 use wengert::pipeline::{Options, compile, compile_kernels};
 use wengert::train::checkpoint;
@@ -160,7 +160,7 @@ fn every_stage_of_every_function_reads_back() {
         }
         let plan = compile(&program, &function.name, &binding, &Target::cpu(), &Options::default())
             .unwrap();
-        assert!(parse_plan("x", &plan.to_string()).unwrap().0 == plan);
+        assert!(parse_plan("x", &plan.to_string()).unwrap().0 == *plan);
     }
 }
 
@@ -208,9 +208,9 @@ fn the_emulated_gpu_trains_like_the_cpu() {
     };
     let for_gpus = plan(&Target::cuda("sm_90"));
     let emulated = losses(Device::Emulator, for_gpus.clone());
-    let mut renamed = for_gpus;
+    let mut renamed = for_gpus.into_inner();
     renamed.target.name = "cpu".into();
-    let same_plan = losses(Device::Cpu, renamed);
+    let same_plan = losses(Device::Cpu, Verified::new(renamed).unwrap());
     let cpu = losses(Device::Cpu, plan(&Target::cpu()));
     let equal =
         |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a.to_bits() == b.to_bits()).count();

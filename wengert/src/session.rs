@@ -42,7 +42,7 @@ use wengert_compiler::probes::{self, Report};
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
 use wengert_core::plan::{Bytes, Plan};
-use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType};
+use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType, Verified};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -201,13 +201,12 @@ impl Session {
         Ok(())
     }
 
-    /// Prepares a plan to run, e.g. one read from a `.plan` file. It must be verified, as plans
-    /// from files are. A run that takes more than [`DeviceOptions::work_limit`] operations is an
-    /// error.
+    /// Prepares a plan to run, e.g. one read from a `.plan` file. A run that takes more than
+    /// [`DeviceOptions::work_limit`] operations is an error.
     ///
     /// Errors: the plan was compiled for another target than this device; there is not enough
     /// memory; the session checks indices, which plans do not.
-    pub fn load_plan(&mut self, plan: Plan) -> Result<Compiled> {
+    pub fn load_plan(&mut self, plan: Verified<Plan>) -> Result<Compiled> {
         if self.compile.check_indices {
             return Err(Diagnostic::new("a plan has no checks of its indices")
                 .help("give the program that it was compiled from: a .graph or .ir file"));
@@ -229,7 +228,7 @@ impl Session {
     /// # Panics
     ///
     /// If there is no plan.
-    pub fn load_plans(&mut self, plans: Vec<Plan>) -> Result<Compiled> {
+    pub fn load_plans(&mut self, plans: Vec<Verified<Plan>>) -> Result<Compiled> {
         let free = self.machine.free_memory()?;
         let needs: Vec<Need> = {
             let variables = self.variables.lock();

@@ -1,7 +1,7 @@
 //! Compilation targets by name, and the PTX text of a plan.
 
 use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Result, Target};
+use wengert_core::{Diagnostic, Result, Target, Verified};
 
 /// The target of a name: `cpu`, or a GPU's architecture such as `sm_90`.
 ///
@@ -37,7 +37,7 @@ fn gpu(name: &str) -> Result<Target> {
 ///
 /// Errors: the plan is for another target.
 #[cfg(feature = "cuda")]
-pub fn ptx(plan: &Plan) -> Result<String> {
+pub fn ptx(plan: &Verified<Plan>) -> Result<String> {
     use wengert_cuda::architecture::Architecture;
     use wengert_cuda::lowered::{Lowered, no_library};
     let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
@@ -54,7 +54,7 @@ pub fn ptx(plan: &Plan) -> Result<String> {
 ///
 /// Errors: always; this version is built without GPUs.
 #[cfg(not(feature = "cuda"))]
-pub fn ptx(plan: &Plan) -> Result<String> {
+pub fn ptx(plan: &Verified<Plan>) -> Result<String> {
     let message = format!("PTX for the plan of @{} is not built into this version", plan.function);
     Err(Diagnostic::new(message).help("build with the feature `cuda`"))
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use wengert::core::Verified;
 use wengert::core::plan::Plan;
 use wengert::core::{Binding, Target};
 use wengert::pipeline::{Options, compile};
@@ -36,7 +37,7 @@ fn program(checkpoints: usize, watches: bool) -> Program {
     program
 }
 
-fn plan(checkpoints: usize, watches: bool) -> Plan {
+fn plan(checkpoints: usize, watches: bool) -> Verified<Plan> {
     let program = program(checkpoints, watches);
     compile(&program, "slope", &Binding::new(), &Target::cpu(), &Options::default()).unwrap()
 }

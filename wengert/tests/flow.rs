@@ -6,13 +6,14 @@
 mod nested;
 
 use nested::Case;
+use wengert::core::Verified;
 use wengert::core::graph::{Function, Program};
 use wengert::core::plan::{Plan, Step, interpret};
 use wengert::core::{DType, Literal, Op, Target};
 use wengert::pipeline::{Options, compile};
 use wengert::{Binding, Device, Session};
 
-fn plan(function: &Function, target: &Target) -> Plan {
+fn plan(function: &Function, target: &Target) -> Verified<Plan> {
     let program = Program::from_functions(vec![function.clone()]).unwrap();
     compile(&program, &function.name, &Binding::new(), target, &Options::default()).unwrap()
 }

@@ -7,6 +7,7 @@
 //! other trees and agrees within rounding.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
+use wengert::core::Verified;
 use wengert::core::plan::{Plan, Step};
 use wengert::core::{KeyPath, Target};
 use wengert::data::Arrays;
@@ -101,7 +102,7 @@ fn batch(run: u64) -> [(&'static str, Literal); 2] {
 }
 
 /// Outputs of all runs, and the variables after them.
-fn train(device: Device, plan: &Plan, begin: &Arrays) -> (Vec<f64>, Arrays) {
+fn train(device: Device, plan: &Verified<Plan>, begin: &Arrays) -> (Vec<f64>, Arrays) {
     let mut session = Session::open(device).unwrap();
     session.set_variables(begin).unwrap();
     let mut step = session.load_plan(plan.clone()).unwrap();
@@ -130,8 +131,9 @@ fn agree(program: &Program, is_there: fn(&Step) -> bool) -> Vec<f64> {
     let for_gpus = plan(&Target::cuda("sm_90"));
     assert!(for_gpus.steps.iter().any(is_there), "{for_gpus}");
     let emulated = train(Device::Emulator, &for_gpus, &begin);
-    let mut renamed = for_gpus;
+    let mut renamed = for_gpus.into_inner();
     renamed.target.name = "cpu".into();
+    let renamed = Verified::new(renamed).unwrap();
     assert_eq!(emulated, train(Device::Cpu, &renamed, &begin), "the same plan gives the same bits");
     let (outputs, variables) = train(Device::Cpu, &plan(&Target::cpu()), &begin);
     assert!(worst(&emulated.1, &variables) < 1e-4, "{}", worst(&emulated.1, &variables));

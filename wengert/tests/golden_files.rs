@@ -98,7 +98,7 @@ fn version_1_of_plan_files_is_read() {
         }
         let (expected, _) = parse_plan("v1.txt", &std::fs::read_to_string(&text).unwrap()).unwrap();
         let read = plan::read(&path).unwrap();
-        assert!(read == expected, "{name}");
+        assert!(*read == expected, "{name}");
         assert!(
             plan::to_bytes(std::slice::from_ref(&read)).unwrap() == std::fs::read(&path).unwrap(),
             "{name}"

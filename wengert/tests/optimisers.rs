@@ -283,12 +283,31 @@ fn muon() {
     }
 }
 
-/// Steps of Muon are nearly orthogonal: the diagonal of `oᵀo` is close to one.
+/// Steps of Muon are nearly orthogonal: the diagonal of `ooᵀ` is close to one, for the step
+/// `−0.2·√columns·o`.
 #[test]
 fn steps_of_muon_are_nearly_orthogonal() {
-    let (mut p, mut m) = (vec![0.0; 6], vec![0.0; 6]);
-    muon_by_hand(&mut p, &mut m, &[0.3, 2.0, -0.1, 1.0, 0.2, 0.7], [2, 3], 1.0, 0.0);
-    let o: Vec<f64> = p.iter().map(|p| -p / (0.2 * 3f64.sqrt())).collect();
+    let gradient = Literal::from_vec(&[2, 3], vec![0.3, 2.0, -0.1, 1.0, 0.2, 0.7]).unwrap();
+    let mut program = Program::new();
+    program
+        .function("step", |f| {
+            let zeros = TensorType::new(DType::F64, [2, 3]);
+            let p = f.state("p", Tensor::variable(zeros, Initializer::Zeros));
+            let loss = |p: &Tensor| (p * Tensor::constant(gradient.clone())).sum();
+            let gradient = grad(&p, loss);
+            Muon::new(1.0)
+                .weight_decay(0.0)
+                .rest(AdamW::new(1.0).weight_decay(0.0))
+                .step(f, &p, &gradient);
+        })
+        .unwrap();
+    let mut session = Session::open(Device::Interpreter).unwrap();
+    let none: [(&str, Literal); 0] = [];
+    session.compile(&program, "init", bind!()).unwrap().run(&none).unwrap();
+    session.compile(&program, "step", bind!()).unwrap().run(&none).unwrap();
+    let p = session.variable("p").unwrap();
+    let o: Vec<f64> =
+        p.as_slice::<f64>().unwrap().iter().map(|p| -p / (0.2 * 3f64.sqrt())).collect();
     let gram = product(&o, &transposed(&o, [2, 3]), [2, 3, 2]);
     assert!(
         gram[1].abs() < 0.35 && (gram[0] - 1.0).abs() < 0.6 && (gram[3] - 1.0).abs() < 0.6,

@@ -8,7 +8,8 @@ mod programs;
 
 use std::path::Path;
 use wengert::core::Target;
-use wengert::core::plan::{Plan, parse_plan, verify};
+use wengert::core::Verified;
+use wengert::core::plan::{Plan, parse_plan};
 use wengert::format::container::{self, Kind, Section};
 use wengert::format::{codec, plan, v1};
 use wengert::pipeline::{Options, compile};
@@ -28,12 +29,12 @@ fn program() -> Program {
     program
 }
 
-fn compiled(size: i64) -> Plan {
+fn compiled(size: i64) -> Verified<Plan> {
     compile(&program(), "step", &bind!(B = size), &Target::cpu(), &Options::default()).unwrap()
 }
 
 /// Every plan of core's filetests that is valid.
-fn plans() -> Vec<Plan> {
+fn plans() -> Vec<Verified<Plan>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
     let mut found = vec![compiled(2), compiled(5)];
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -41,7 +42,7 @@ fn plans() -> Vec<Plan> {
         for case in text.split("\nplan @").skip(1) {
             let body = case.split("\n}\n").next().unwrap();
             if let Ok((plan, _)) = parse_plan("case", &format!("plan @{body}\n}}\n"))
-                && verify(&plan).is_ok()
+                && let Ok(plan) = Verified::new(plan)
             {
                 found.push(plan);
             }

@@ -10,8 +10,8 @@
 use std::path::Path;
 use wengert::Binding;
 use wengert::core::graph::Program;
-use wengert::core::plan::{parse_plan, verify};
-use wengert::core::{DType, Op, Target};
+use wengert::core::plan::parse_plan;
+use wengert::core::{DType, Op, Target, Verified};
 use wengert::pipeline::{Options, compile};
 use wengert_ci::gate::{Allowed, Collection, assemble};
 use wengert_ci::tier::{is_deep, share};
@@ -76,10 +76,11 @@ fn every_plan_of_the_filetests() {
             if ["// error:", "call sort", "call top_k"].iter().any(|word| case.contains(word)) {
                 continue;
             }
-            let mut plan = parse_plan("file", &case).unwrap().0;
+            let parsed = parse_plan("file", &case).unwrap().0;
             for architecture in Architecture::ALL {
+                let mut plan = parsed.clone();
                 plan.target.name = architecture.name();
-                verify(&plan).unwrap();
+                let plan = Verified::new(plan).unwrap();
                 let name =
                     format!("{} @{}", path.file_stem().unwrap().to_string_lossy(), plan.function);
                 let text = wengert::ptx(&plan).unwrap_or_else(|e| panic!("{name}: {e}\n{plan}"));

@@ -431,12 +431,18 @@ impl NestBuilder {
 
     /// The nest without dead code, numbered and verified.
     pub fn finish(self) -> Result<Nest> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
-        let nest = self.nest.without_dead_code().renumber();
+        let nest = self.finish_unverified()?;
         verify(&nest)?;
         Ok(nest)
+    }
+
+    /// The nest without dead code, numbered, but not verified: for a caller that changes it
+    /// first.
+    pub fn finish_unverified(self) -> Result<Nest> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.nest.without_dead_code().renumber()),
+        }
     }
 }
 

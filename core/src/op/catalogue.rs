@@ -10,16 +10,16 @@ use std::fmt::Write;
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Ops\n\n\
-         Generated from the catalogue (`Op::catalogue()`) by `WENGERT_BLESS=1 cargo nextest \
+         Generated from the catalogue (`Op::catalogue()`) by `WENGERT_BLESS=1 cargo nextest\n\
          run -p wengert-core docs`; do not edit.\n\n\
-         Names follow `jax.lax` where it has the op. The operands of an elementwise op have \
-         one shape (the methods of `Tensor` broadcast). Elementwise ops compute halves in f32 \
-         and round once. *Dtypes* are the dtypes of the first operand. The derivative of an op \
-         is one rule: `zero`, `linear` (stated by its transpose), `multilinear`, `nonlinear` \
-         (stated by its jvp), `linear in one` (both), `linear in the last` (the tangent is an \
-         op: by decomposition, and stated by its transpose), `composite` (by decomposition), \
-         `by decomposition` (of a decomposition that serves the derivative only), `by its \
-         regions` or `by its function` (differentiates them), or `custom` (by regions or \
+         Names follow `jax.lax` where it has the op. The operands of an elementwise op have\n\
+         one shape (the methods of `Tensor` broadcast). Elementwise ops compute halves in f32\n\
+         and round once. *Dtypes* are the dtypes of the first operand. The derivative of an op\n\
+         is one rule: `zero`, `linear` (stated by its transpose), `multilinear`, `nonlinear`\n\
+         (stated by its jvp), `linear in one` (both), `linear in the last` (the tangent is an\n\
+         op: by decomposition, and stated by its transpose), `composite` (by decomposition),\n\
+         `by decomposition` (of a decomposition that serves the derivative only), `by its\n\
+         regions` or `by its function` (differentiates them), or `custom` (by regions or\n\
          functions that the user gives).\n\n\
          | op | meaning | attributes | dtypes | derivative |\n\
          |---|---|---|---|---|\n",
@@ -39,9 +39,9 @@ pub fn markdown() -> String {
         writeln!(text, "| {} |", row.join(" | ")).expect("writing to a string cannot fail");
     }
     text += "\n## Composites\n\n\
-             These functions are methods of a key, a `Tensor` of type `u32[2]`, and not ops. \
-             Names follow `jax.random` where it has the function. A call emits the ops of the \
-             last column, so graphs, their text and their files contain those ops. Derivatives \
+             These functions are methods of a key, a `Tensor` of type `u32[2]`, and not ops.\n\
+             Names follow `jax.random` where it has the function. A call emits the ops of the\n\
+             last column, so graphs, their text and their files contain those ops. Derivatives\n\
              and batching are those of the ops.\n\n\
              | name | method | meaning | made of |\n\
              |---|---|---|---|\n";

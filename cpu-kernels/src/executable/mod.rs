@@ -6,7 +6,7 @@
 //! scratch memory of their own workspace, so a run allocates nothing. A nest that follows a
 //! product runs on each part of the product as soon as that part is final.
 //!
-//! The plan is verified first ([`wengert_core::plan::verify()`]). At every run, kernels check the
+//! The plan is [verified](Verified). At every run, kernels check the
 //! length, the alignment and the separation of their memory again. So a wrong plan cannot cause a
 //! wild write.
 
@@ -23,13 +23,13 @@ use crate::nest::CompiledNest;
 use crate::pool::Pool;
 use crate::simd::Simd;
 use std::sync::Arc;
-use wengert_core::Diagnostic;
 use wengert_core::plan::{Plan, Space, Work};
+use wengert_core::{Diagnostic, Verified};
 
 /// A plan, ready to run.
 #[derive(Debug)]
 pub struct Executable {
-    plan: Plan,
+    plan: Verified<Plan>,
     nests: Vec<CompiledNest>,
     calls: Vec<CompiledCall>,
     actions: Vec<Action>,
@@ -132,14 +132,14 @@ impl Executable {
     ///
     /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the
     /// vector instructions; there is not enough memory.
-    pub fn new(plan: &Plan) -> Result<Self, Diagnostic> {
+    pub fn new(plan: &Verified<Plan>) -> Result<Self, Diagnostic> {
         Executable::on(plan, Pool::global()?.clone(), Simd::choose()?)
     }
 
     /// Prepares a plan on given threads and vector instructions.
     ///
     /// Errors: as for [`new`](Self::new).
-    pub fn on(plan: &Plan, pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
+    pub fn on(plan: &Verified<Plan>, pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
         prepare::prepare(plan, Workspace::new(pool, simd)?)
     }
 

@@ -1,4 +1,4 @@
-//! From a plan to an executable: verifies, compiles kernels, resolves addresses, allocates.
+//! From a verified plan to an executable: compiles kernels, resolves addresses, allocates.
 
 use super::{Action, Executable, Place, Trip};
 use crate::call::CompiledCall;
@@ -6,9 +6,12 @@ use crate::memory::{AlignedBytes, Span, Workspace};
 use crate::nest::CompiledNest;
 use wengert_core::nest::{self, BufferRole};
 use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
-use wengert_core::{DType, Diagnostic, Id};
+use wengert_core::{DType, Diagnostic, Id, Verified};
 
-pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executable, Diagnostic> {
+pub(super) fn prepare(
+    plan: &Verified<Plan>,
+    mut workspace: Workspace,
+) -> Result<Executable, Diagnostic> {
     if plan.target.name != "cpu" {
         return Err(Diagnostic::new(format!(
             "the plan of @{} is for `{}`",
@@ -16,13 +19,9 @@ pub(super) fn prepare(plan: &Plan, mut workspace: Workspace) -> Result<Executabl
         ))
         .help("compile the function for the CPU"));
     }
-    plan::verify(plan).map_err(|e| e.context(format!("the plan of @{}", plan.function)))?;
     let simd = workspace.simd();
-    let nests: Vec<CompiledNest> = plan
-        .nests
-        .iter()
-        .map(|(_, nest)| CompiledNest::new(nest, simd))
-        .collect::<Result<_, _>>()?;
+    let nests = plan.nests.ids().map(|id| CompiledNest::of_plan(plan, id, simd));
+    let nests: Vec<CompiledNest> = nests.collect::<Result<_, _>>()?;
     let mut preparing = Preparing {
         plan,
         nests: &nests,

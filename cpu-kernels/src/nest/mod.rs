@@ -64,8 +64,9 @@ use lower::Lowered;
 use program::{Loop, PhaseProgram, Step};
 use repeat::Repeat;
 use transpose::Transposition;
-use wengert_core::Diagnostic;
 use wengert_core::nest::{BufferRole, Nest, verify};
+use wengert_core::plan::{NestId, Plan};
+use wengert_core::{Diagnostic, Verified};
 
 /// A nest, ready to run.
 #[derive(Debug)]
@@ -119,6 +120,17 @@ impl CompiledNest {
         Self::with_options(nest, simd, None, native::choose(simd)?)
     }
 
+    /// Compiles a nest of a verified plan.
+    ///
+    /// Error: as for [`new`](Self::new).
+    pub(crate) fn of_plan(
+        plan: &Verified<Plan>,
+        id: NestId,
+        simd: Simd,
+    ) -> Result<Self, Diagnostic> {
+        Self::verified(&plan.nests[id], simd, None, native::choose(simd)?)
+    }
+
     /// Compiles a nest for tests: lanes are rows (true, if the nest has parallel axes) or
     /// elements (false), with native code or without.
     ///
@@ -131,6 +143,15 @@ impl CompiledNest {
         native: bool,
     ) -> Result<Self, Diagnostic> {
         verify(nest)?;
+        Self::verified(nest, simd, by_rows, native)
+    }
+
+    fn verified(
+        nest: &Nest,
+        simd: Simd,
+        by_rows: Option<bool>,
+        native: bool,
+    ) -> Result<Self, Diagnostic> {
         if !simd.is_available() {
             return Err(Diagnostic::new(format!("this machine does not have {}", simd.name())));
         }

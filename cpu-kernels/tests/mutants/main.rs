@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wengert_core::plan::{Account, Plan};
-use wengert_core::{DType, Scalar};
+use wengert_core::{DType, Scalar, Verified};
 use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory, Pool, Simd};
 
 #[global_allocator]
@@ -73,7 +73,12 @@ enum Fate {
     Ran,
 }
 
-fn execute(plan: &Plan, pool: &Arc<Pool>, simd: Simd, random: &mut mutate::Random) -> Fate {
+fn execute(
+    plan: &Verified<Plan>,
+    pool: &Arc<Pool>,
+    simd: Simd,
+    random: &mut mutate::Random,
+) -> Fate {
     let Ok(mut executable) = Executable::on(plan, pool.clone(), simd) else {
         return Fate::TooLarge;
     };

@@ -7,9 +7,9 @@ use wengert_core::graph::InputRole;
 use wengert_core::nest::{BufferRole, Nest, parse_nests};
 use wengert_core::plan::{
     Address, Argument, Input, NestId, Output, Plan, Space, Step, Value, ValueId, account,
-    parse_plan, verify,
+    parse_plan,
 };
-use wengert_core::{Binding, Id, Target};
+use wengert_core::{Binding, Id, Target, Verified};
 
 /// SplitMix64.
 pub struct Random(u64);
@@ -35,7 +35,7 @@ impl Random {
 /// A mutant: a plan for the CPU that the verifier accepts, or none.
 pub enum Mutant {
     Refused,
-    Accepted(Box<Plan>),
+    Accepted(Box<Verified<Plan>>),
 }
 
 /// The texts that are mutated.
@@ -222,11 +222,13 @@ fn change(text: &mut String, random: &mut Random) {
 }
 
 /// The plan for the CPU with its arena and lower bound corrected, if the verifier accepts it.
-fn accepted(mut plan: Plan) -> Option<Plan> {
+fn accepted(mut plan: Plan) -> Option<Verified<Plan>> {
     plan.target = Target { alignment: plan.target.alignment, ..Target::cpu() };
     for _ in 0..3 {
-        let Err(error) = verify(&plan) else { return Some(plan) };
-        let message = error.message;
+        let message = match Verified::new(plan.clone()) {
+            Ok(plan) => return Some(plan),
+            Err(error) => error.message,
+        };
         let numbers: Vec<u64> =
             numbers(&message).into_iter().filter_map(|n| message[n].parse().ok()).collect();
         match (
@@ -243,7 +245,7 @@ fn accepted(mut plan: Plan) -> Option<Plan> {
 }
 
 /// A plan that runs a nest once, if the verifier accepts the plan and the nest.
-fn nest(text: &str) -> Option<Plan> {
+fn nest(text: &str) -> Option<Verified<Plan>> {
     let (nest, _) = parse_nests("mutant", text).ok()?.into_iter().next()?;
     around(nest).and_then(accepted)
 }

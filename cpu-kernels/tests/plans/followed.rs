@@ -7,13 +7,14 @@
 use super::{compare, random};
 use std::sync::Arc;
 use wengert_core::Literal;
-use wengert_core::plan::{Plan, interpret, parse_plan, verify};
+use wengert_core::Verified;
+use wengert_core::plan::{Plan, interpret, parse_plan};
 use wengert_cpu::{Executable, Pool, Simd};
 
 /// A plan of `x·w + b` with extents m, n and k, and of a nest on its result. `nest` gives the
 /// parameters and the body of the nest. The nest writes `z` at `at`. With `output` the product is
 /// an output as well.
-fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Plan {
+fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Verified<Plan> {
     let bytes = |count: usize| (4 * count).next_multiple_of(64);
     let product = m * n;
     let arena = bytes(product) + if at == "arena" { 0 } else { bytes(product) };
@@ -51,10 +52,9 @@ fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Plan {
     parsed(&text)
 }
 
-fn parsed(text: &str) -> Plan {
+fn parsed(text: &str) -> Verified<Plan> {
     let plan = parse_plan("test", text).unwrap_or_else(|e| panic!("{e}\n{text}")).0;
-    verify(&plan).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    plan
+    Verified::new(plan).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 /// A nest over rows and columns. It reads the bias by column.
@@ -90,7 +90,7 @@ fn of_elements([m, n, _]: [usize; 3]) -> String {
     )
 }
 
-fn run(plan: &Plan, follows: bool) {
+fn run(plan: &Verified<Plan>, follows: bool) {
     for simd in Simd::available() {
         for threads in [1, 2] {
             let mut executable =

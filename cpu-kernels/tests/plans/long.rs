@@ -6,7 +6,8 @@ use super::{compare, random};
 use std::fmt::Write;
 use std::sync::Arc;
 use wengert_core::Literal;
-use wengert_core::plan::{interpret, parse_plan, verify};
+use wengert_core::Verified;
+use wengert_core::plan::{interpret, parse_plan};
 use wengert_cpu::{Executable, Pool, Simd};
 
 /// Elements of a row. Also the number of stores to one buffer, which is the verifier's maximum.
@@ -53,7 +54,7 @@ fn plan(count: usize, stores_last: bool) -> String {
 fn many_instructions_take_linear_time() {
     for stores_last in [false, true] {
         let plan = parse_plan("long", &plan(128 * WIDTH, stores_last)).unwrap().0;
-        verify(&plan).unwrap();
+        let plan = Verified::new(plan).unwrap();
         let x: Literal =
             random(wengert_core::DType::F32, &plan.values[plan.inputs[0].value].shape, &mut 7);
         let expected = interpret(&plan, std::slice::from_ref(&x), &[]).unwrap();

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use wengert_core::nest::parse_nests;
-use wengert_core::plan::{Plan, Run, interpret, parse_plan, verify};
-use wengert_core::{DType, Literal, Scalar};
+use wengert_core::plan::{Plan, Run, interpret, parse_plan};
+use wengert_core::{DType, Literal, Scalar, Verified};
 use wengert_cpu::{AlignedBytes, Buffer, CompiledNest, Executable, Memory, Pool, Simd};
 
 /// Counts the allocations of the threads that run a plan. It excludes the test harness and threads
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// The valid plans of `core`'s filetests.
-fn corpus() -> Vec<Plan> {
+fn corpus() -> Vec<Verified<Plan>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
@@ -61,8 +61,7 @@ fn corpus() -> Vec<Plan> {
             }
             let mut plan = parse_plan("file", &case).unwrap().0;
             plan.target.name = "cpu".into();
-            verify(&plan).unwrap();
-            plans.push(plan);
+            plans.push(Verified::new(plan).unwrap());
         }
     }
     plans
@@ -234,6 +233,7 @@ fn a_run_takes_no_more_than_its_limit() {
 ";
     let run = |count: &str, limit: u64| {
         let plan = parse_plan("long", &text.replace("COUNT", count)).unwrap().0;
+        let plan = Verified::new(plan).unwrap();
         let mut executable =
             Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
         executable.limit(limit);
@@ -260,8 +260,8 @@ fn wrong_memory_is_refused() {
         Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
     let none = Memory { inputs: &[], outputs: &mut [], variables: &mut [] };
     assert!(executable.run(none).unwrap_err().message.contains("wanted"));
-    let mut other = plan;
+    let mut other = plan.into_inner();
     other.target.name = "sm_90".into();
-    let refused = Executable::new(&other).unwrap_err();
+    let refused = Executable::new(&Verified::new(other).unwrap()).unwrap_err();
     assert!(refused.to_string().contains("`sm_90`"), "{refused}");
 }

@@ -31,7 +31,7 @@ use products::Products;
 use std::fmt;
 use std::sync::Arc;
 use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Verified};
 
 /// How a plan is run.
 #[derive(Clone, Debug)]
@@ -153,7 +153,11 @@ impl Executable {
     ///
     /// Errors: the plan is for another target, or breaks an invariant; the driver refuses a
     /// kernel; there is not enough memory.
-    pub fn new(device: &Device, plan: &Plan, options: &mut Options) -> Result<Executable> {
+    pub fn new(
+        device: &Device,
+        plan: &Verified<Plan>,
+        options: &mut Options,
+    ) -> Result<Executable> {
         let architecture = architecture(device)?;
         let mut products = Products::new(device, options);
         let lowered = Lowered::new(plan, architecture, &mut |question| products.choose(question))?;

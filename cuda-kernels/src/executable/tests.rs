@@ -7,8 +7,8 @@
 use super::*;
 use crate::driver::fake::{Fake, Launched, bytes_at};
 use std::path::Path;
-use wengert_core::plan::{interpret, parse_plan, verify};
-use wengert_core::{DType, Literal, Scalar};
+use wengert_core::plan::{interpret, parse_plan};
+use wengert_core::{DType, Literal, Scalar, Verified};
 use wengert_emulator as emulator;
 
 /// Executes kernels on copies of the fake device's memory.
@@ -54,7 +54,7 @@ fn emulate(ptx: &str, launched: &Launched) {
 }
 
 /// The valid plans of `core`'s filetests.
-fn corpus() -> Vec<Plan> {
+fn corpus() -> Vec<Verified<Plan>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/plan");
     let mut plans = Vec::new();
     for name in ["straight.plan", "loops.plan", "control.plan", "rare.plan"] {
@@ -66,8 +66,7 @@ fn corpus() -> Vec<Plan> {
             let end = starts.get(i + 1).copied().unwrap_or(lines.len());
             let mut plan = parse_plan("file", &lines[*start..end].join("\n")).unwrap().0;
             plan.target.name = "sm_90".into();
-            verify(&plan).unwrap();
-            plans.push(plan);
+            plans.push(Verified::new(plan).unwrap());
         }
     }
     plans
@@ -90,7 +89,7 @@ func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) \
 ";
 
 /// The plan of the first function of a text, for the fake device.
-fn compiled(text: &str) -> Plan {
+fn compiled(text: &str) -> Verified<Plan> {
     let program = wengert_core::graph::parse_program(text, "test.ir").unwrap();
     let (binding, target) = (wengert_core::Binding::new(), wengert_core::Target::cuda("sm_90"));
     let name = &program.functions()[0].name;
@@ -114,7 +113,7 @@ fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
 }
 
 /// Several runs of a plan; in the last one its variables are at other addresses.
-fn runs(device: &Device, plan: &Plan, capture: bool) {
+fn runs(device: &Device, plan: &Verified<Plan>, capture: bool) {
     let mut executable =
         Executable::new(device, plan, &mut Options { capture, ..Options::default() }).unwrap();
     let place = |name: &str| {
@@ -372,12 +371,14 @@ fn what_fails_says_so_and_leaves_nothing() {
     // Another target, and more memory than the device has.
     let fake = Fake::new();
     let device = fake.device();
-    let mut other = plan.clone();
+    let mut other = plan.clone().into_inner();
     other.target.name = "sm_120".into();
+    let other = Verified::new(other).unwrap();
     let refused = Executable::new(&device, &other, &mut options).err().unwrap();
     assert!(refused.message.contains("`sm_120`"), "{refused}");
-    let mut large = plan;
+    let mut large = plan.into_inner();
     large.arena = 1 << 40;
+    let large = Verified::new(large).unwrap();
     let refused = Executable::new(&device, &large, &mut options).err().unwrap();
     assert!(refused.to_string().contains("arena"), "{refused}");
 }
@@ -434,7 +435,8 @@ fn the_samples_of_all_ops_are_dozens_of_modules() {
 
 #[test]
 fn variables_that_lie_nowhere_are_refused() {
-    let has_variable = |p: &Plan| p.variables.iter().any(|v| p.values[v.after].bytes() > 0);
+    let has_variable =
+        |p: &Verified<Plan>| p.variables.iter().any(|v| p.values[v.after].bytes() > 0);
     let plan = corpus().into_iter().find(has_variable).unwrap();
     let fake = Fake::new();
     fake.executor(emulate);

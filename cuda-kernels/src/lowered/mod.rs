@@ -25,7 +25,7 @@ use crate::architecture::Architecture;
 use crate::stage::Access;
 use wengert_core::call::{Call, Epilogue};
 use wengert_core::plan::{Plan, Space};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Verified};
 
 /// Runs of more actions are not captured: each action would be a graph node in the driver's
 /// memory.
@@ -35,7 +35,7 @@ const MAX_CAPTURED: u64 = 1 << 16;
 #[derive(Debug)]
 pub struct Lowered {
     /// The plan; verified.
-    pub plan: Plan,
+    pub plan: Verified<Plan>,
     /// The architecture that its kernels are for.
     pub architecture: Architecture,
     /// PTX text of the module of all its kernels. It begins with lines `// dynamic_shared KERNEL
@@ -212,7 +212,7 @@ impl Lowered {
     /// Errors: the plan is for another target; it breaks an invariant; a nest or call has no
     /// kernel on this architecture.
     pub fn new(
-        plan: &Plan,
+        plan: &Verified<Plan>,
         architecture: Architecture,
         choose: &mut Choose<'_>,
     ) -> Result<Lowered> {

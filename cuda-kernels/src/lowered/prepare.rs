@@ -14,13 +14,13 @@ use wengert_core::call::{Call, Epilogue};
 use wengert_core::nest::BufferRole;
 use wengert_core::plan::work::STEP;
 use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
-use wengert_core::{DType, Diagnostic, Id, Result};
+use wengert_core::{DType, Diagnostic, Id, Result, Verified};
 
 /// Alignment of buffers in memory: of allocations, and of values in the arena.
 const ALIGNMENT: u64 = 256;
 
 pub(super) fn prepare(
-    plan: &Plan,
+    plan: &Verified<Plan>,
     architecture: Architecture,
     choose: &mut Choose<'_>,
 ) -> Result<Lowered> {
@@ -31,7 +31,6 @@ pub(super) fn prepare(
         ))
         .help(format!("compile the function for `{name}`")));
     }
-    plan::verify(plan).map_err(|e| e.context(format!("the plan of @{}", plan.function)))?;
     let mut preparing = Preparing {
         plan,
         architecture,

@@ -1,5 +1,5 @@
-//! Emission of a value's element: the pull model. Fusion emits elements to learn what a kernel would
-//! read; lowering emits them into its nest.
+//! Emission of a value's element: the pull model. Fusion emits elements to learn what a kernel
+//! would read. Lowering emits them into its nest.
 //!
 //! An element rule requests elements of its operands. It receives a register that the nest
 //! already holds, a load from memory, or the result of the operand's own rule, applied in turn.

@@ -13,7 +13,7 @@ use super::{BufferId, Kernel};
 use wengert_core::call::Call;
 use wengert_core::id::Id;
 use wengert_core::nest::{self, Nest};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Verified};
 
 /// A call with one result, and a nest that follows it.
 ///
@@ -24,7 +24,7 @@ pub struct Joined {
     /// The call.
     pub call: Call,
     /// The nest.
-    pub nest: Nest,
+    pub nest: Verified<Nest>,
     /// The nest's parameter that is the call's result.
     pub operand: usize,
 }

@@ -10,7 +10,7 @@ use crate::view::{View, Work as Computed};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, ValueId};
 use wengert_core::nest::{Affine, NestBuilder};
-use wengert_core::{LocationTable, Result, Scalar, Target};
+use wengert_core::{LocationTable, Result, Scalar, Target, Verified};
 
 /// A fused body, with its context.
 pub(crate) struct Body<'f> {
@@ -196,7 +196,8 @@ impl Assembly<'_> {
         builder.phase([]);
         let zero = builder.constant(Scalar::zero(ty.dtype));
         builder.store(buffer, &[Affine::axis(axis)], zero);
-        let nest = self.names.name("zeros", builder.finish()?);
+        let nest = Verified::new(builder.finish_unverified()?)?;
+        let nest = self.names.name("zeros", nest);
         let buffer = self.kernels.buffers.push(Buffer { name: "zeros".into(), ty });
         let (reads, writes) = (vec![], vec![buffer]);
         self.kernels.kernels.push(Kernel {

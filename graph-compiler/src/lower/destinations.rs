@@ -12,9 +12,10 @@ use super::Lowered;
 use crate::cluster::Fused;
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
+use wengert_core::Verified;
 use wengert_core::graph::{Function, OutputRole, ValueId};
 use wengert_core::id::Id;
-use wengert_core::nest::{Access, Buffer, BufferId, BufferRole, Instr, Nest, Phase, verify};
+use wengert_core::nest::{Access, Buffer, BufferId, BufferRole, Instr, Nest, Phase};
 
 /// The further destinations of a step's values.
 #[derive(Default)]
@@ -70,7 +71,9 @@ impl Destinations {
         let Lowered { nest, reads, writes } = lowered;
         // The parameters are those that are read, then those that are written.
         for (n, value) in reads.iter().chain(&*writes).enumerate() {
-            self.store(nest, BufferId::new(n), *value, &mut served);
+            if let Some(more) = self.store(nest, BufferId::new(n), *value, &mut served) {
+                *nest = more;
+            }
         }
         for (n, value) in writes.iter().enumerate() {
             let Some(old) =
@@ -78,34 +81,39 @@ impl Destinations {
             else {
                 continue;
             };
-            if let Some(mut more) = reading(nest, reads.len(), BufferId::new(reads.len() + n)) {
-                let before = served.len();
-                self.store(&mut more, BufferId::new(reads.len()), old, &mut served);
-                if served.len() > before {
-                    *nest = more;
-                    reads.push(old);
-                }
+            let with_old = reading(nest, reads.len(), BufferId::new(reads.len() + n));
+            if let Some(with_old) = with_old
+                && let Some(more) =
+                    self.store(&with_old, BufferId::new(reads.len()), old, &mut served)
+            {
+                *nest = more;
+                reads.push(old);
             }
         }
         served
     }
 
-    /// Makes a nest store a parameter's elements to all open destinations of its value.
+    /// The nest that also stores a parameter's elements to the open destinations of its value.
+    /// `None` if it cannot, or there are none.
     fn store(
         &mut self,
-        nest: &mut Nest,
+        nest: &Nest,
         parameter: BufferId,
         value: ValueId,
         served: &mut Vec<(usize, ValueId)>,
-    ) {
-        let Some(positions) = self.open.get_mut(&value) else { return };
+    ) -> Option<Verified<Nest>> {
+        let positions = self.open.get_mut(&value)?;
+        let mut made: Option<Verified<Nest>> = None;
         while let Some(position) = positions.first().copied() {
-            let Some(more) = stored_too(nest, parameter) else { return };
-            *nest = more;
+            let Some(more) = stored_too(made.as_deref().unwrap_or(nest), parameter) else {
+                return made;
+            };
+            made = Some(more);
             served.push((position, value));
             positions.remove(0);
         }
         self.open.remove(&value);
+        made
     }
 }
 
@@ -150,7 +158,7 @@ fn free_name(nest: &Nest, stem: &str) -> String {
 
 /// The nest with a further Out parameter as the last one, to which it stores all elements of
 /// another parameter. `None` if it does not access these one by one.
-fn stored_too(nest: &Nest, of: BufferId) -> Option<Nest> {
+fn stored_too(nest: &Nest, of: BufferId) -> Option<Verified<Nest>> {
     let Buffer { dtype, shape, role, .. } = nest.buffers[of].clone();
     let name = free_name(nest, "y");
     let mut more = nest.clone();
@@ -179,8 +187,7 @@ fn stored_too(nest: &Nest, of: BufferId) -> Option<Nest> {
         }
     }
     let stores = role == BufferRole::Out || read;
-    let more = more.renumber();
-    (stores && verify(&more).is_ok()).then_some(more)
+    stores.then(|| Verified::new(more.renumber()).ok())?
 }
 
 /// Whether an access visits each element of a buffer once: the phase stores all of another buffer

@@ -5,8 +5,8 @@
 //! with the inner axes for values along the row and the reductions over it. An element that a
 //! later stage needs is kept in row storage or recomputed.
 //!
-//! A concatenation of [parts](crate::emit::Parts) of one shape may be computed at the points of a part. Values that
-//! a loop step produces for several [`destinations`] are stored to all of them.
+//! A concatenation of [parts](crate::emit::Parts) of one shape may be computed at the points of a
+//! part. Values that a loop step produces for several [`destinations`] are stored to all of them.
 //!
 //! After emission the nest is simplified, with the same results: [`pieces`] splits axes where the
 //! parts of concatenations meet, [`hoist`] moves row-invariant instructions out of the inner
@@ -33,7 +33,7 @@ use wengert_core::graph::ValueId;
 use wengert_core::id::IdVec;
 use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Reg};
 use wengert_core::op::Compute;
-use wengert_core::{Result, Target};
+use wengert_core::{Result, Target, Verified};
 
 /// The shape under which a value of `extents` is stored from loops over `space`: its own if its
 /// axes are products of the loop axes, else `space`. Buffers are dense, so only the description
@@ -53,7 +53,7 @@ fn stored_shape(extents: &[usize], space: &[usize]) -> Vec<usize> {
 
 /// A nest with the values of its parameters.
 pub(crate) struct Lowered {
-    pub nest: Nest,
+    pub nest: Verified<Nest>,
     /// Values read, for the In parameters in order.
     pub reads: Vec<ValueId>,
     /// Values written, for the Out parameters in order.
@@ -81,12 +81,10 @@ pub(crate) fn lower(
         lowering.inner_stage(stage);
     }
     let Lowering { emitter, reads, writes, .. } = lowering;
-    let nest = pieces::pieces(emitter.builder.finish()?);
+    let nest = pieces::pieces(emitter.builder.finish_unverified()?);
     let nest = collapse::collapse(&hoist::hoist(&nest));
     let (nest, reads) = without_unused(nest, reads);
-    let nest = nest.renumber();
-    wengert_core::nest::verify(&nest)?;
-    Ok(Lowered { nest, reads, writes })
+    Ok(Lowered { nest: Verified::new(nest.renumber())?, reads, writes })
 }
 
 struct Lowering<'v, 'a> {

@@ -9,7 +9,7 @@ use crate::view::View;
 use rustc_hash::FxHashMap;
 use wengert_core::nest::Nest;
 use wengert_core::op::Cost;
-use wengert_core::{Location, LocationId, LocationTable};
+use wengert_core::{Location, LocationId, LocationTable, Verified};
 
 /// Maximum number of words of a name.
 const WORDS: usize = 3;
@@ -23,12 +23,11 @@ pub(crate) struct Names {
 
 impl Names {
     /// The nest with its name.
-    pub fn name(&mut self, stem: &str, mut nest: Nest) -> Nest {
-        nest.name.clear();
+    pub fn name(&mut self, stem: &str, nest: Verified<Nest>) -> Verified<Nest> {
+        let nameless = Nest { name: String::new(), ..Nest::clone(&nest) };
         let number = self.known.len();
-        let name = self.known.entry(nest.clone()).or_insert_with(|| format!("{stem}_{number}"));
-        nest.name.clone_from(name);
-        nest
+        let name = self.known.entry(nameless).or_insert_with(|| format!("{stem}_{number}"));
+        nest.named(name)
     }
 }
 

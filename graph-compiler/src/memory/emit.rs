@@ -35,7 +35,7 @@ impl Decided<'_> {
 }
 
 /// Emits the plan, without its nests.
-pub(super) fn emit(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned {
+pub(super) fn emit(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned<Plan> {
     let kernels = &*laid.run.kernels;
     let decided = Decided { laid, kernels, regions: &part.regions };
     let (homes, moves, run) = (&laid.slots.homes, &laid.moves, &laid.run);

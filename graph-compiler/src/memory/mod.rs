@@ -46,13 +46,13 @@ use nests::{Nests, Table};
 use part::Part;
 pub(crate) use part::{Passes, homes, moves, offsets, plan_regions, schedule, slots};
 use wengert_core::plan::{Account, Bytes, Plan, account};
-use wengert_core::{Binding, Diagnostic, LocationId, Result, Target};
+use wengert_core::{Binding, Diagnostic, LocationId, Result, Target, Verified};
 
 /// A plan with the origins of its steps and its predicted cost.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Planned {
+pub struct Planned<P = Verified<Plan>> {
     /// The plan.
-    pub plan: Plan,
+    pub plan: P,
     /// For each step, in the order of the text, the locations of its kernel's equations; none for
     /// copies.
     pub sources: Vec<Vec<LocationId>>,
@@ -60,6 +60,16 @@ pub struct Planned {
     pub all: Prediction,
     /// The part of it that repeated kernels cost.
     pub repetitions: Prediction,
+}
+
+impl Planned<Plan> {
+    /// The same with its plan verified.
+    ///
+    /// Error: the plan breaks an invariant.
+    pub(crate) fn verified(self) -> Result<Planned> {
+        let Planned { plan, sources, all, repetitions } = self;
+        Ok(Planned { plan: Verified::new(plan)?, sources, all, repetitions })
+    }
 }
 
 /// Predicted cost of a set of kernels.
@@ -105,13 +115,13 @@ pub(crate) fn plan_kernels(
     binding: &Binding,
     budget: Option<u64>,
     passes: Passes,
-) -> Result<Planned> {
+) -> Result<Planned<Plan>> {
     let planned =
         planner(kernels, target, binding, passes, |part| Ok(vec![within_budget(part, budget)?]))?;
     Ok(planned.into_iter().next().expect("one was planned"))
 }
 
-fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned> {
+fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned<Plan>> {
     let kernels = part.kernels;
     let given = part.given()?;
     let planned = part.emit(&given);
@@ -187,13 +197,13 @@ pub(crate) fn frontier(
     binding: &Binding,
     points: u64,
     passes: Passes,
-) -> Result<Vec<Planned>> {
+) -> Result<Vec<Planned<Plan>>> {
     planner(kernels, target, binding, passes, |part| {
         let given = part.given()?;
         let given_bytes = given.arena.bytes;
         let laid = Ladder::new(part)?.frontier(part, points)?;
         let smaller = laid.iter().filter(|laid| laid.arena.bytes < given_bytes);
-        let mut plans: Vec<Planned> = smaller.map(|laid| part.emit(laid)).collect();
+        let mut plans: Vec<Planned<Plan>> = smaller.map(|laid| part.emit(laid)).collect();
         plans.push(part.emit(&given));
         Ok(plans)
     })
@@ -221,8 +231,8 @@ fn planner(
     target: &Target,
     binding: &Binding,
     passes: Passes,
-    f: impl FnOnce(&mut Part<'_, '_>) -> Result<Vec<Planned>>,
-) -> Result<Vec<Planned>> {
+    f: impl FnOnce(&mut Part<'_, '_>) -> Result<Vec<Planned<Plan>>>,
+) -> Result<Vec<Planned<Plan>>> {
     let mut table = Table::default();
     let nests = within("nests", || Nests::new(kernels, &mut table));
     let mut plans = f(&mut Part::new(kernels, target, binding, passes, nests)?)?;

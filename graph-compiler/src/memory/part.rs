@@ -11,7 +11,7 @@ use super::slots::{self, Arena, Slots};
 use crate::kernels::Kernels;
 use crate::pass::{Pass, within};
 use crate::schedule::{self, Costs};
-use wengert_core::plan::NestId;
+use wengert_core::plan::{NestId, Plan};
 use wengert_core::{Binding, Result, Target};
 
 /// A pass that decides the order of kernels.
@@ -83,7 +83,7 @@ impl<'k, 't> Part<'k, 't> {
     }
 
     /// The plan of a region, without repetitions.
-    pub(super) fn region(&mut self, region: &Kernels) -> Result<Planned> {
+    pub(super) fn region(&mut self, region: &Kernels) -> Result<Planned<Plan>> {
         let nests = self.nests.of_region(region);
         let mut part = Part::new(region, self.target, self.binding, self.passes, nests)?;
         let laid = part.given()?;
@@ -114,7 +114,7 @@ impl<'k, 't> Part<'k, 't> {
     }
 
     /// Emits the plan, without its nests: they are in the table.
-    pub(super) fn emit(&self, laid: &Laid<'_>) -> Planned {
+    pub(super) fn emit(&self, laid: &Laid<'_>) -> Planned<Plan> {
         within("emit", || emit::emit(self, laid))
     }
 }

@@ -14,14 +14,14 @@ use crate::kernels::control::{Control, Form, LoopForm};
 use crate::kernels::{BufferId, Kernel, Work};
 use wengert_core::id::IdVec;
 use wengert_core::plan::{
-    Address, Argument, Carry, Loop, LoopId, Merge, Slice, Space, Stack, Step, Trip, ValueId,
+    Address, Argument, Carry, Loop, LoopId, Merge, Plan, Slice, Space, Stack, Step, Trip, ValueId,
 };
 use wengert_core::{DType, Result};
 
 /// The plans of a kernel's regions. Most kernels have none.
 #[derive(Default)]
 pub(super) struct Regions {
-    plans: Vec<Planned>,
+    plans: Vec<Planned<Plan>>,
     /// Bytes of the arena that the regions need.
     pub workspace: u64,
     /// Offset of the regions' own arenas in it: after the predicate of a while.
@@ -35,7 +35,7 @@ impl Regions {
         let of = |kernel: &Kernel| {
             let Work::Control(control) = &kernel.work else { return Ok(Regions::default()) };
             let plans = control.regions.iter().map(|region| part.region(region));
-            let plans: Vec<Planned> = plans.collect::<Result<_>>()?;
+            let plans: Vec<Planned<Plan>> = plans.collect::<Result<_>>()?;
             let conditional = matches!(control.form(kernel), Form::Loop(l) if l.conditional);
             let arena = if conditional { alignment } else { 0 };
             // One region runs at a time.
@@ -242,7 +242,7 @@ impl Writer<'_> {
     fn embed(
         &mut self,
         k: usize,
-        region: &Planned,
+        region: &Planned<Plan>,
         given: Given,
     ) -> (Vec<Step>, IdVec<ValueId, ValueId>) {
         let plan = &region.plan;
@@ -285,7 +285,7 @@ impl Writer<'_> {
 /// Pairs the old values of a region's variables, in order, with the given values; and the places
 /// of these.
 fn with(
-    region: &Planned,
+    region: &Planned<Plan>,
     given: impl IntoIterator<Item = Argument>,
 ) -> (Vec<(ValueId, ValueId)>, Vec<Address>) {
     let variables = region.plan.variables.iter().zip(given);

@@ -10,8 +10,8 @@ use crate::pass::within;
 use crate::probes;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
-use wengert_core::plan::{self, Plan};
-use wengert_core::{Binding, Location, LocationId, LocationTable, Result, Target};
+use wengert_core::plan::Plan;
+use wengert_core::{Binding, Location, LocationId, LocationTable, Result, Target, Verified};
 
 /// Options of a compilation.
 #[derive(Clone, Debug)]
@@ -60,13 +60,12 @@ impl Bound {
     ///
     /// Errors: the target lacks something that the function needs; no plan within the budget was
     /// found.
-    pub fn compile(&self, target: &Target, options: &Options) -> Result<(Plan, Sources)> {
+    pub fn compile(&self, target: &Target, options: &Options) -> Result<(Verified<Plan>, Sources)> {
         let compiled = compile_kernels(&self.function, target, options)?;
         let (kernels, budget) = (&compiled.kernels, options.memory_budget);
         let planned =
             memory::plan_kernels(kernels, target, &self.binding, budget, PIPELINE.memory)?;
-        let Planned { plan, sources: steps, .. } = planned;
-        verified(&plan);
+        let Planned { plan, sources: steps, .. } = verified(planned);
         let sources = Sources { table: compiled.function.locations, steps };
         Ok((plan, sources))
     }
@@ -85,8 +84,7 @@ impl Bound {
         let compiled = compile_kernels(&self.function, target, options)?;
         let kernels = &compiled.kernels;
         let plans = memory::frontier(kernels, target, &self.binding, points, PIPELINE.memory)?;
-        plans.iter().for_each(|planned| verified(&planned.plan));
-        Ok(plans)
+        Ok(plans.into_iter().map(verified).collect())
     }
 
     /// The buffers of its arena: an assignment problem, with a description of each buffer.
@@ -145,7 +143,7 @@ pub fn plan_kernels(
     budget: Option<u64>,
 ) -> Result<Planned> {
     within("verify kernels", || kernels.verify())?;
-    memory::plan_kernels(kernels, target, binding, budget, PIPELINE.memory)
+    memory::plan_kernels(kernels, target, binding, budget, PIPELINE.memory).map(verified)
 }
 
 /// The equations from which each step of a plan was made. Kept beside the plan, for messages.
@@ -174,7 +172,7 @@ pub fn compile(
     binding: &Binding,
     target: &Target,
     options: &Options,
-) -> Result<Plan> {
+) -> Result<Verified<Plan>> {
     Ok(compile_traced(program, function, binding, target, options)?.0)
 }
 
@@ -185,7 +183,7 @@ pub fn compile_traced(
     binding: &Binding,
     target: &Target,
     options: &Options,
-) -> Result<(Plan, Sources)> {
+) -> Result<(Verified<Plan>, Sources)> {
     Bound::new(program.get(function)?, binding)?.compile(target, options)
 }
 
@@ -205,8 +203,7 @@ pub fn frontier(
 }
 
 /// Verifies a plan. A plan that fails is a compiler bug.
-fn verified(plan: &Plan) {
-    if let Err(fault) = within("verify plan", || plan::verify(plan)) {
-        panic!("pass plan breaks an invariant of plans: {fault}");
-    }
+fn verified(planned: Planned<Plan>) -> Planned {
+    within("verify plan", || planned.verified())
+        .unwrap_or_else(|fault| panic!("planning breaks an invariant of plans: {fault}"))
 }

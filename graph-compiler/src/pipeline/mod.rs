@@ -89,8 +89,8 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
     graph: &[
         Step::Once(Pass {
             name: "inline",
-            doc: "Replaces each `custom_vjp` by its forward half, so that `cse` can merge it with the \
-              copy that computes the residuals.",
+            doc: "Replaces each `custom_vjp` by its forward half, so that `cse` can merge it with \
+                  the copy that computes the residuals.",
             keeps: Keeps::Bits,
             run: |function, context| calls::inline_rules(function, context.fuel),
         }),
@@ -98,50 +98,51 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
         Step::Once(Pass {
             name: "decompose",
             doc: "Replaces composites, and calls that the target does not claim, by their \
-              decompositions.",
+                  decompositions.",
             keeps: Keeps::Value,
             run: |function, context| calls::decompose(function, context.target, context.fuel),
         }),
         Step::Once(Pass {
             name: "accumulate",
-            doc: "Fuses the sum of a tensor and a `scatter_add` onto zeros into a `scatter_add` onto \
-              that tensor.",
+            doc: "Fuses the sum of a tensor and a `scatter_add` onto zeros into a `scatter_add` \
+                  onto that tensor.",
             keeps: Keeps::Value,
             run: |function, context| Ok(rewrite::accumulate(function, context.fuel)),
         }),
         Step::Once(Pass {
             name: "masks",
             doc: "Derives comparison masks from the result of a select, such as a ReLU, instead of \
-              from its operand. The operand need not be kept for the mask.",
+                  from its operand. The operand need not be kept for the mask.",
             keeps: Keeps::Bits,
             run: |function, context| Ok(rewrite::masks(function, context.fuel)),
         }),
         Step::Once(Pass {
             name: "unstack",
-            doc: "Rematerialises cheap values in the steps of a loop from the values that the steps \
-              read anyway, instead of loading them from a stack that an earlier loop stores.",
+            doc: "Rematerialises cheap values in the steps of a loop from the values that the \
+                  steps read anyway, instead of loading them from a stack that an earlier loop \
+                  stores.",
             keeps: Keeps::Bits,
             run: |function, context| Ok(rewrite::unstack(function, context.fuel)),
         }),
         Step::Fixpoint(CLEAN),
         Step::Once(Pass {
             name: "lay_out",
-            doc: "Hoists the transposes of loop-invariant right-hand sides of products out of `scan` \
-              loops.",
+            doc: "Hoists the transposes of loop-invariant right-hand sides of products out of \
+                  `scan` loops.",
             keeps: Keeps::Bits,
             run: |function, context| Ok(rewrite::lay_out(function, context.target, context.fuel)),
         }),
         Step::Once(Pass {
             name: "recompute",
-            doc: "On targets short of memory, rematerialises large functions of one tensor, such as \
-              activations, for distant readers.",
+            doc: "On targets short of memory, rematerialises large functions of one tensor, such \
+                  as activations, for distant readers.",
             keeps: Keeps::Bits,
             run: |function, context| Ok(rewrite::recompute(function, context.target, context.fuel)),
         }),
         Step::Once(Pass {
             name: "split_reductions",
             doc: "Splits long reductions with few results into two stages, so that many processors \
-              take part.",
+                  take part.",
             keeps: Keeps::Value,
             run: |function, context| {
                 Ok(rewrite::split_reductions(function, context.target, context.fuel))
@@ -197,8 +198,8 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
         order: &[
             Pass {
                 name: "plan_regions",
-                doc: "Plans the regions of loops and branches with this list and the next. The arena \
-                  of a construct's regions is workspace of its kernel.",
+                doc: "Plans the regions of loops and branches with this list and the next. The \
+                      arena of a construct's regions is workspace of its kernel.",
                 keeps: Keeps::Bits,
                 run: memory::plan_regions,
             },
@@ -212,8 +213,8 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
         layout: &[
             Pass {
                 name: "homes",
-                doc: "Gives inputs, constants, variables and outputs their memories. A kernel writes a \
-                  result there directly if the old value is dead by then.",
+                doc: "Gives inputs, constants, variables and outputs their memories. A kernel \
+                      writes a result there directly if the old value is dead by then.",
                 keeps: Keeps::Bits,
                 run: memory::homes,
             },
@@ -225,14 +226,15 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             },
             Pass {
                 name: "slots",
-                doc: "Computes results in place of operands that die. Buffers that follow one another \
-                  in the same bytes form a slot.",
+                doc: "Computes results in place of operands that die. Buffers that follow one \
+                      another in the same bytes form a slot.",
                 keeps: Keeps::Bits,
                 run: memory::slots,
             },
             Pass {
                 name: "offsets",
-                doc: "Assigns each slot an offset in the arena, with the method of `memory::assign`.",
+                doc: "Assigns each slot an offset in the arena, with the method of \
+                      `memory::assign`.",
                 keeps: Keeps::Bits,
                 run: memory::offsets,
             },

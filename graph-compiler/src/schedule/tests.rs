@@ -53,6 +53,7 @@ fn what_frees_comes_early() {
             let nest = "nest @first(in %x: f32[1000], out %y: f32[1]) { parallel i: 1 phase {
                 %0: f32 = load %x[i] store %y[i], %0 } }";
             let nest = wengert_core::nest::parse_nests("test", nest).unwrap().remove(0).0;
+            let nest = wengert_core::Verified::new(nest).unwrap();
             s.0.kernels.push(crate::kernels::Kernel {
                 work: crate::kernels::Work::Nest(Box::new(nest)),
                 reads: vec![*w],

@@ -12,6 +12,7 @@ mod samples;
 
 use wengert_compiler::kernels::interpret;
 use wengert_compiler::pipeline::{Options, compile, compile_kernels};
+use wengert_core::Verified;
 use wengert_core::call::Call;
 use wengert_core::graph::{Function, Program};
 use wengert_core::plan::{self, Plan};
@@ -22,7 +23,7 @@ fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
 }
 
 /// The verified plan of a function.
-fn planned(function: &Function, target: &Target, options: &Options) -> Plan {
+fn planned(function: &Function, target: &Target, options: &Options) -> Verified<Plan> {
     let program = Program::from_functions(vec![function.clone()]).unwrap();
     compile(&program, &function.name, &Binding::new(), target, options)
         .unwrap_or_else(|e| panic!("{e}"))
@@ -83,7 +84,7 @@ fn check_with(function: &Function, inputs: &[Literal], what: &str, options: &Opt
         let text = plan.to_string();
         let (back, _) =
             plan::parse_plan("plan", &text).unwrap_or_else(|e| panic!("{what}: {e}\n{text}"));
-        assert_eq!(back, plan, "{what}: the plan reads back");
+        assert_eq!(back, *plan, "{what}: the plan reads back");
         bits.push(found);
     }
     assert_eq!(bits[0], bits[1], "{what}: fusion changes no bit");

@@ -3,6 +3,7 @@
 use crate::cli::{Budget, CompileArgs};
 use crate::console::{Console, Outcome, Status};
 use crate::source::{Source, bindings, check_bound, target};
+use wengert::core::Verified;
 use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
 use wengert::{Diagnostic, atomic, format};
@@ -35,7 +36,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     if budgets.is_empty() {
         budgets.push(Budget(None));
     }
-    let mut plans: Vec<Plan> = Vec::new();
+    let mut plans: Vec<Verified<Plan>> = Vec::new();
     for Budget(memory_budget) in budgets {
         let options = Options { memory_budget, ..Options::default() };
         let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;

@@ -6,6 +6,7 @@ use crate::source::{Source, bindings, check_bound, target};
 use crate::values::gather;
 use serde_json::json;
 use std::time::Instant;
+use wengert::core::Verified;
 use wengert::core::plan::{Bytes, Plan};
 use wengert::data::spec::Spec;
 use wengert::memory::{Point, frontier_picture};
@@ -51,7 +52,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     let planned =
         pipeline::frontier(program, &function.name, &binding, &target, &options, args.points)?;
     let mut points: Vec<Point> = planned.iter().map(Point::of).collect();
-    let plans: Vec<Plan> = planned.into_iter().map(|planned| planned.plan).collect();
+    let plans: Vec<Verified<Plan>> = planned.into_iter().map(|planned| planned.plan).collect();
     if let (Some(runs), Some(given)) = (args.measure, &given) {
         let mut session = Session::open(Device::Cpu)?;
         session.set_variables(&given.variables)?;
@@ -59,7 +60,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
         points.iter_mut().zip(times).for_each(|(point, time)| point.measured = Some(time));
     }
     if let Some(path) = &args.out {
-        let falling: Vec<Plan> = plans.into_iter().rev().collect();
+        let falling: Vec<Verified<Plan>> = plans.into_iter().rev().collect();
         format::plan::write_all(path, &falling)?;
     }
     if let Some(path) = &args.svg {
@@ -78,7 +79,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
 /// The median time of each plan, measured in turns.
 fn measure(
     session: &mut Session,
-    plans: &[Plan],
+    plans: &[Verified<Plan>],
     runs: u64,
     inputs: &[(&str, &wengert::Literal)],
 ) -> Outcome<Vec<f64>> {

@@ -11,7 +11,7 @@ use crate::store::Store;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Literal, Result, with_native};
+use wengert_core::{Diagnostic, Literal, Result, Verified, with_native};
 use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory};
 
 /// A plan on the CPU. Runs are exclusive: there is one arena.
@@ -33,7 +33,7 @@ impl CpuRunner {
     /// Prepares a plan; `work_limit` is the most operations of one run.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
-    pub(super) fn new(plan: &Plan, work_limit: u64) -> Result<Self> {
+    pub(super) fn new(plan: &Verified<Plan>, work_limit: u64) -> Result<Self> {
         let mut executable = Executable::new(plan)?;
         executable.limit(work_limit);
         let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);

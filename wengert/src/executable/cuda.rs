@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::Plan;
-use wengert_core::{DType, Diagnostic, Literal, Result};
+use wengert_core::{DType, Diagnostic, Literal, Result, Verified};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device};
@@ -76,7 +76,7 @@ impl CudaRunner {
     /// memory.
     pub(super) fn new(
         gpu: &Gpu,
-        plan: &Plan,
+        plan: &Verified<Plan>,
         sources: Option<Sources>,
         work_limit: u64,
     ) -> Result<Self> {

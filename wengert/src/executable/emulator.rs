@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Plan, Space};
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{Diagnostic, Literal, Result, Verified};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::lowered::{self, Bound, Launch, Lowered, Machine};
 use wengert_cuda::stage::Access;
@@ -56,7 +56,11 @@ impl EmulatorRunner {
     /// Prepares a plan for a GPU; `work_limit` is the most operations of one run.
     ///
     /// Errors: the GPU of the plan is unknown; there is not enough memory.
-    pub(super) fn new(plan: &Plan, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
+    pub(super) fn new(
+        plan: &Verified<Plan>,
+        sources: Option<Sources>,
+        work_limit: u64,
+    ) -> Result<Self> {
         let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
             let (function, target) = (&plan.function, &plan.target.name);
             Diagnostic::of_device(format!(

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use wengert_compiler::pipeline::{Bound, Options, Sources};
 use wengert_core::graph::{Function, OutputRole};
 use wengert_core::plan::{self, Plan};
-use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, interpret};
+use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, Verified, interpret};
 
 /// A device that is open.
 #[derive(Clone, Debug)]
@@ -144,7 +144,7 @@ enum Runner {
     /// The graph interpreter.
     Graph(Function),
     /// The plan interpreter, and the most operations of one run.
-    Plan(Plan, u64),
+    Plan(Verified<Plan>, u64),
     /// The CPU's threads.
     Cpu(Box<CpuRunner>),
     /// An emulated GPU.
@@ -163,7 +163,7 @@ impl Runner {
     /// freed.
     fn of_plan(
         machine: &Machine,
-        plan: Plan,
+        plan: Verified<Plan>,
         sources: Option<Sources>,
         work_limit: u64,
     ) -> Result<Runner> {
@@ -177,7 +177,7 @@ impl Runner {
 
     fn made(
         machine: &Machine,
-        plan: Plan,
+        plan: Verified<Plan>,
         sources: Option<Sources>,
         work_limit: u64,
     ) -> Result<Runner> {
@@ -236,7 +236,7 @@ impl Executable {
     /// Errors: the plan is for another target; there is not enough memory.
     pub fn load(
         machine: &Machine,
-        plan: Plan,
+        plan: Verified<Plan>,
         work_limit: u64,
         variables: &Store,
     ) -> Result<Executable> {

@@ -18,7 +18,7 @@ use wengert_core::nest::BufferRole;
 use wengert_core::plan::{self, Account, Bytes, Plan};
 #[cfg(feature = "cuda")]
 use wengert_core::plan::{Argument, Step};
-use wengert_core::{Diagnostic, Result, Target, interpret};
+use wengert_core::{Diagnostic, Result, Target, Verified, interpret};
 
 /// Memory that a device will allocate for a plan.
 pub struct Need {
@@ -109,7 +109,7 @@ fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
 }
 
 /// The plan of a function within a budget.
-fn compiled(bound: &Bound, target: &Target, memory_budget: Option<u64>) -> Result<Plan> {
+fn compiled(bound: &Bound, target: &Target, memory_budget: Option<u64>) -> Result<Verified<Plan>> {
     let options = Options { memory_budget, ..Options::default() };
     Ok(bound.compile(target, &options)?.0)
 }
@@ -120,8 +120,8 @@ fn least(bound: &Bound, target: &Target) -> Result<u64> {
     Ok(plans.iter().map(|planned| Account::sizes(&planned.plan).total()).min().unwrap_or(0))
 }
 
-/// Checks that there is memory for a plan. With the function that it was made of, the error's budget
-/// is verified; without, as for a plan from a file, it is an estimate.
+/// Checks that there is memory for a plan. With the function that it was made of, the error's
+/// budget is verified; without, as for a plan from a file, it is an estimate.
 pub(super) fn check(
     machine: &Machine,
     plan: &Plan,

@@ -25,7 +25,7 @@ use crate::data::map::Map;
 use crate::signature::Signature;
 use std::path::Path;
 use wengert_core::plan::{Account, Plan};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Verified};
 
 /// Most plans in a file.
 pub const MOST: usize = 16;
@@ -35,7 +35,7 @@ pub const MOST: usize = 16;
 pub const WORK_LIMIT: u64 = 1 << 50;
 
 /// Writes a `.plan` file. The same plan gives the same bytes.
-pub fn write(path: impl AsRef<Path>, plan: &Plan) -> Result<()> {
+pub fn write(path: impl AsRef<Path>, plan: &Verified<Plan>) -> Result<()> {
     write_all(path, std::slice::from_ref(plan))
 }
 
@@ -44,7 +44,7 @@ pub fn write(path: impl AsRef<Path>, plan: &Plan) -> Result<()> {
 ///
 /// Errors: there is none, or more than [`MOST`]; they differ in function, binding or target; one
 /// does not take less memory than the one before; the file cannot be written.
-pub fn write_all(path: impl AsRef<Path>, plans: &[Plan]) -> Result<()> {
+pub fn write_all(path: impl AsRef<Path>, plans: &[Verified<Plan>]) -> Result<()> {
     let path = path.as_ref();
     let cannot =
         |error: Diagnostic| error.context(format_args!("cannot write `{}`", path.display()));
@@ -54,12 +54,12 @@ pub fn write_all(path: impl AsRef<Path>, plans: &[Plan]) -> Result<()> {
 
 /// Reads and verifies a `.plan` file. Returns its first plan, the one with most memory and least
 /// time.
-pub fn read(path: impl AsRef<Path>) -> Result<Plan> {
+pub fn read(path: impl AsRef<Path>) -> Result<Verified<Plan>> {
     Ok(read_all(path)?.swap_remove(0))
 }
 
 /// Reads and verifies a `.plan` file. Returns its plans by decreasing memory.
-pub fn read_all(path: impl AsRef<Path>) -> Result<Vec<Plan>> {
+pub fn read_all(path: impl AsRef<Path>) -> Result<Vec<Verified<Plan>>> {
     let path = path.as_ref();
     from_bytes(&Map::open(path)?)
         .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
@@ -68,7 +68,7 @@ pub fn read_all(path: impl AsRef<Path>) -> Result<Vec<Plan>> {
 /// The contents of a file, in the newest version of the format.
 ///
 /// Errors: those of [`write_all`].
-pub fn to_bytes(plans: &[Plan]) -> Result<Vec<u8>> {
+pub fn to_bytes(plans: &[Verified<Plan>]) -> Result<Vec<u8>> {
     go_together(plans)?;
     let mut parts = Vec::with_capacity(plans.len());
     for plan in plans {
@@ -83,7 +83,7 @@ pub fn to_bytes(plans: &[Plan]) -> Result<Vec<u8>> {
 }
 
 /// Reads and verifies the contents of a file. Errors do not name the file.
-pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Plan>> {
+pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Verified<Plan>>> {
     let (_, sections) = container::read(Kind::Plan, &[v1::VERSION], bytes)?;
     let count = (1..=MOST)
         .rev()
@@ -122,7 +122,7 @@ fn names(n: usize) -> [String; 3] {
 }
 
 /// Checks that the plans are of one function, binding and target, by decreasing memory.
-fn go_together(plans: &[Plan]) -> Result<()> {
+fn go_together(plans: &[Verified<Plan>]) -> Result<()> {
     if plans.is_empty() || plans.len() > MOST {
         return Err(Diagnostic::new(format!(
             "a .plan file holds 1 to {MOST} plans, not {}",

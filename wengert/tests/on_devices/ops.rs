@@ -10,6 +10,7 @@
 //! starting from the second.
 
 use wengert::check;
+use wengert::core::Verified;
 use wengert::core::graph::{Function, Program};
 use wengert::core::op::COMPOSITES;
 use wengert::core::op::sample::{Batch, batches};
@@ -42,7 +43,7 @@ fn target(device: Device) -> Target {
     }
 }
 
-fn compiled(function: &Function, target: &Target) -> Plan {
+fn compiled(function: &Function, target: &Target) -> Verified<Plan> {
     let mut program = Program::new();
     program.add(function.clone()).unwrap();
     compile(&program, "f", &Binding::new(), target, &Options::default()).unwrap()

@@ -3,7 +3,8 @@
 //!
 //! Inputs are small integers, so that calls are exact as well.
 
-use wengert::core::plan::{Plan, interpret, parse_plan, verify};
+use wengert::core::Verified;
+use wengert::core::plan::{Plan, interpret, parse_plan};
 use wengert::core::{DType, Literal, Scalar};
 use wengert::{Device, Session};
 
@@ -19,7 +20,7 @@ const CORPUS: [&str; 6] = [
 ];
 
 /// The plans of these files for a target of that name.
-fn corpus(target: &str) -> Vec<Plan> {
+fn corpus(target: &str) -> Vec<Verified<Plan>> {
     let mut plans = Vec::new();
     for text in CORPUS {
         let lines: Vec<&str> = text.lines().collect();
@@ -33,8 +34,7 @@ fn corpus(target: &str) -> Vec<Plan> {
             }
             let mut plan = parse_plan("file", &case).unwrap().0;
             plan.target.name = target.into();
-            verify(&plan).unwrap();
-            plans.push(plan);
+            plans.push(Verified::new(plan).unwrap());
         }
     }
     plans

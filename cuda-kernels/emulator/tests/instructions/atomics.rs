@@ -63,16 +63,20 @@ fn sixty_four_bits() {
         "
     setp.eq.u32 %p1, %t, 0;
     @%p1 st.shared.u64 [tile], 0xffffffff;
+    @%p1 st.shared.u64 [tile+8], 0;
     bar.sync 0;
     atom.shared.add.u64 %d1, [tile], 1;
     red.shared.max.s64 [tile+8], %d1;
     bar.sync 0;
     ld.shared.u64 %d2, [tile];
     shr.u64 %d2, %d2, 32;
+    ld.shared.u64 %d3, [tile+8];
+    shr.u64 %d3, %d3, 1;
+    add.u64 %d2, %d2, %d3;
     cvt.u32.u64 %w0, %d2;{STORE}"
-    )
-    .replace("    red.shared.max.s64 [tile+8], %d1;\n", "");
-    assert_eq!(run(&body, 1, 32, 32)[3], 1);
+    );
+    // The greatest old value is 0xffffffff + 31. The sum is one more, and has a carry.
+    assert_eq!(run(&body, 1, 32, 32)[3], 0x8000_000f + 1);
     let body = "
     add.u64 %d5, %x, 8;
     red.global.add.f64 [%d5], 0d3FF0000000000000;

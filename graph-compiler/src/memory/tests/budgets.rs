@@ -12,15 +12,17 @@ use wengert_core::plan::{Plan, account, interpret, verify};
 use wengert_core::{Binding, Diagnostic, Target};
 
 fn budgeted(sample: &Sample, budget: u64) -> Result<Planned, Diagnostic> {
-    let planned = plan_kernels(&sample.0, &Target::cpu(), &Binding::new(), Some(budget))?;
-    verify(&planned.plan).unwrap_or_else(|e| panic!("{e}\n{}", planned.plan));
-    Ok(planned)
+    plan_kernels(&sample.0, &Target::cpu(), &Binding::new(), Some(budget))
 }
 
-/// The plans of a function's frontier except the one without repetitions, at most `points`.
-pub(super) fn within(sample: &Sample, points: u64) -> Vec<Plan> {
-    let mut plans =
-        frontier(&sample.0, &Target::cpu(), &Binding::new(), points, PIPELINE.memory).unwrap();
+/// The plans of a function's frontier, at most `count` of them with repetitions.
+fn points(sample: &Sample, count: u64) -> Vec<Planned<Plan>> {
+    frontier(&sample.0, &Target::cpu(), &Binding::new(), count, PIPELINE.memory).unwrap()
+}
+
+/// The plans of a function's frontier except the one without repetitions, at most `count`.
+pub(super) fn within(sample: &Sample, count: u64) -> Vec<Plan> {
+    let mut plans = points(sample, count);
     plans.pop();
     plans.into_iter().map(|planned| planned.plan).collect()
 }
@@ -88,7 +90,7 @@ fn where_no_repetition_saves_memory_the_error_says_so() {
 #[test]
 fn a_frontier_goes_from_the_least_to_the_plan_as_it_is() {
     let s = there_and_back(40, 64);
-    let plans = frontier(&s.0, &Target::cpu(), &Binding::new(), 8, PIPELINE.memory).unwrap();
+    let plans = points(&s, 8);
     assert!(plans.len() > 4, "{}", plans.len());
     assert_eq!(plans.last().unwrap().plan, plan(&s));
     for pair in plans.windows(2) {
@@ -123,7 +125,7 @@ proptest! {
                 }
             }
         }
-        for planned in frontier(&sample.0, &Target::cpu(), &Binding::new(), 8, PIPELINE.memory).unwrap() {
+        for planned in points(&sample, 8) {
             let budget = account(&planned.plan).total();
             let again = budgeted(&sample, budget).unwrap_or_else(|e| panic!("{budget}: {e}"));
             prop_assert!(again.repetitions.seconds <= planned.repetitions.seconds + rounding);
@@ -145,7 +147,7 @@ proptest! {
             }
             // The least budget that the error names suffices.
             Err(error) if error.message.contains("repeating kernels saves nothing") => {
-                let least = frontier(&sample.0, &Target::cpu(), &Binding::new(), 1, PIPELINE.memory).unwrap();
+                let least = points(&sample, 1);
                 prop_assert_eq!(least.len(), 1, "{}", error);
             }
             Err(error) => {

@@ -3,9 +3,8 @@
 use super::literals::{self, Literals};
 use super::{Constant as Record, Constants};
 use wengert_core::plan::parse::parse_plan;
-use wengert_core::plan::verify::verify_at;
 use wengert_core::plan::{Constant, Plan, ValueId};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Verified};
 
 /// The text, the record of the constants, and the contents of section `literals`.
 pub fn to_parts(plan: &Plan) -> (String, Constants, Vec<u8>) {
@@ -19,8 +18,8 @@ pub fn to_parts(plan: &Plan) -> (String, Constants, Vec<u8>) {
     (text, constants, elements)
 }
 
-/// The plan of these parts, verified.
-pub fn from_parts(text: &str, constants: Constants, elements: &[u8]) -> Result<Plan> {
+/// The plan of these parts.
+pub fn from_parts(text: &str, constants: Constants, elements: &[u8]) -> Result<Verified<Plan>> {
     let (mut plan, places) = parse_plan("plan", text)?;
     if !plan.constants.is_empty() {
         return Err(Diagnostic::new(
@@ -33,6 +32,5 @@ pub fn from_parts(text: &str, constants: Constants, elements: &[u8]) -> Result<P
         plan.constants.push(Constant { value: ValueId(record.value), literal });
     }
     literals.end()?;
-    verify_at(&plan, &places)?;
-    Ok(plan)
+    Verified::read(plan, &places)
 }
