@@ -1,8 +1,8 @@
 //! Compilation: from a function to kernels, plans, or the buffers of an arena.
 
-use super::PIPELINE;
 use super::graph::Runner;
 use super::kernels::kernels;
+use super::list::PIPELINE;
 use crate::kernels::Kernels;
 use crate::memory::assign::problem::Problem;
 use crate::memory::{self, Planned};
@@ -115,13 +115,13 @@ pub fn compile_kernels(
     target: &Target,
     options: &Options,
 ) -> Result<Compiled> {
-    let mut runner = Runner::new(target, options);
+    let mut runner = Runner::new(target, &options.fuel, options.keep_stages);
     let mut function = function.clone();
     for step in PIPELINE.graph {
         function = runner.step(step, function)?;
     }
     let stages = runner.stages;
-    let kernels = kernels(&function, target, options.fuse)?;
+    let kernels = kernels(&function, target, options.fuse, PIPELINE.kernels)?;
     if let Err(fault) = within("verify kernels", || kernels.verify()) {
         panic!("pass lower breaks an invariant of kernels: {fault}");
     }

@@ -1,6 +1,5 @@
 //! Runs the passes over graphs.
 
-use super::{Options, Step};
 use crate::pass::{Pass, within};
 use crate::rewrite;
 use std::collections::BTreeMap;
@@ -18,26 +17,36 @@ pub struct Context<'a> {
 /// A pass over graphs. Its function returns the new function and the number of changes.
 pub type GraphPass = Pass<fn(Function, &Context<'_>) -> Result<(Function, u64)>>;
 
+/// A step of the passes over graphs.
+pub(crate) enum Step {
+    /// A pass, once.
+    Once(GraphPass),
+    /// Passes in turn until none makes a change.
+    Fixpoint(&'static [GraphPass]),
+}
+
 /// Runs passes; tracks fuel and stages, and verifies.
 pub(super) struct Runner<'a> {
     target: &'a Target,
-    options: &'a Options,
+    /// Fuel by the names of passes. A pass without an entry may make any number of changes.
+    fuel: &'a BTreeMap<String, u64>,
+    /// Whether to keep the function after each pass.
+    keep_stages: bool,
     /// Fuel spent so far by the passes of each name.
     spent: BTreeMap<&'static str, u64>,
-    /// The function after each run of a pass, if [`Options::keep_stages`] is set.
+    /// The function after each run of a pass, if `keep_stages` is set.
     pub stages: Vec<(&'static str, Function)>,
 }
 
 impl<'a> Runner<'a> {
-    pub fn new(target: &'a Target, options: &'a Options) -> Self {
-        Runner { target, options, spent: BTreeMap::new(), stages: Vec::new() }
+    pub fn new(target: &'a Target, fuel: &'a BTreeMap<String, u64>, keep_stages: bool) -> Self {
+        Runner { target, fuel, keep_stages, spent: BTreeMap::new(), stages: Vec::new() }
     }
 
     /// Runs a pass. Returns the function and the number of changes.
     fn pass(&mut self, pass: &GraphPass, function: Function) -> Result<(Function, u64)> {
         let spent = self.spent.entry(pass.name).or_default();
-        let fuel =
-            self.options.fuel.get(pass.name).map_or(u64::MAX, |fuel| fuel.saturating_sub(*spent));
+        let fuel = self.fuel.get(pass.name).map_or(u64::MAX, |fuel| fuel.saturating_sub(*spent));
         let context = Context { target: self.target, fuel };
         let (changed, changes) = pass.within(|run| run(function, &context))?;
         *spent += changes;
@@ -49,7 +58,7 @@ impl<'a> Runner<'a> {
             panic!("pass {} breaks an invariant of the graph: {fault}", pass.name);
         }
         tracing::debug!(pass = pass.name, changes, equations = changed.body.equations.len());
-        if self.options.keep_stages {
+        if self.keep_stages {
             self.stages.push((pass.name, changed.clone()));
         }
         Ok((changed, changes))

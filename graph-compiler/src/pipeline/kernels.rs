@@ -3,105 +3,107 @@
 //! A region of control flow goes through the passes like a separate function, once, however often
 //! it runs. The construct around it is one kernel, which reads and writes memory like a call.
 
-use super::{PIPELINE, Pass};
 use crate::cluster::Fused;
 use crate::kernels::Kernels;
 use crate::kernels::control::{Control, Form};
 use crate::lower::{self, Body, Names};
-use crate::pass::within;
+use crate::pass::{Pass, within};
 use crate::view::{View, Work};
 use std::collections::BTreeMap;
 use wengert_core::graph::Function;
 use wengert_core::{LocationTable, Result, Target};
 
 /// A pass from a body to kernels.
-pub type KernelPass = Pass<for<'a, 'f, 'n> fn(&'a mut Unit<'f, 'n>) -> Result<()>>;
+pub(crate) type KernelPass = Pass<for<'a, 'f, 'n> fn(&'a mut Unit<'f, 'n>) -> Result<()>>;
+
+/// What a function and its regions have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'f> {
+    pub target: &'f Target,
+    /// Whether equations are fused. Without, each is a kernel.
+    pub fuse: bool,
+    /// The table of the function, which its regions use as well.
+    locations: &'f LocationTable,
+    passes: &'static [KernelPass],
+}
 
 /// A function or region, and what the passes so far have made of it.
-pub struct Unit<'f, 'n> {
+pub(crate) struct Unit<'f, 'n> {
     function: &'f Function,
     /// Whether it is a step of a loop.
     is_step: bool,
-    /// The table of the outermost function.
-    locations: &'f LocationTable,
-    pub(super) target: &'f Target,
-    /// Whether equations are fused.
-    pub(super) fuse: bool,
-    /// The names of all nests of the outermost function.
+    pub shared: Shared<'f>,
+    /// The names of all nests of the function and its regions.
     names: &'n mut Names,
-    pub(super) view: View<'f>,
-    pub(super) fused: Fused,
+    pub view: View<'f>,
+    pub fused: Fused,
     /// The constructs of control flow, by their equations.
     controls: BTreeMap<usize, Control>,
-    pub(super) kernels: Kernels,
+    pub kernels: Kernels,
 }
 
-/// The kernels of a function without dimension variables and composites. Without `fuse`, each
-/// equation is a kernel.
-pub(super) fn kernels(function: &Function, target: &Target, fuse: bool) -> Result<Kernels> {
-    let mut names = Names::default();
-    Unit::new(function, false, &function.locations, target, fuse, &mut names)?.run()
+/// The kernels of a function without dimension variables and composites.
+pub(super) fn kernels(
+    function: &Function,
+    target: &Target,
+    fuse: bool,
+    passes: &'static [KernelPass],
+) -> Result<Kernels> {
+    let shared = Shared { target, fuse, locations: &function.locations, passes };
+    Unit::lowered(function, false, shared, &mut Names::default())
 }
 
-impl<'f, 'n> Unit<'f, 'n> {
-    fn new(
+impl<'f> Unit<'f, '_> {
+    /// Runs the passes.
+    fn lowered(
         function: &'f Function,
         is_step: bool,
-        locations: &'f LocationTable,
-        target: &'f Target,
-        fuse: bool,
-        names: &'n mut Names,
-    ) -> Result<Self> {
-        Ok(Unit {
+        shared: Shared<'f>,
+        names: &mut Names,
+    ) -> Result<Kernels> {
+        let mut unit = Unit {
             function,
             is_step,
-            locations,
-            target,
-            fuse,
+            shared,
             names,
             view: within("view", || View::new(function))?,
             fused: Fused::default(),
             controls: BTreeMap::new(),
             kernels: Kernels::default(),
-        })
-    }
-
-    fn run(mut self) -> Result<Kernels> {
-        for pass in PIPELINE.kernels {
-            pass.within(|run| run(&mut self))?;
+        };
+        for pass in shared.passes {
+            pass.within(|run| run(&mut unit))?;
         }
-        Ok(self.kernels)
+        Ok(unit.kernels)
     }
 }
 
 /// The pass `regions`.
 pub(super) fn regions(unit: &mut Unit<'_, '_>) -> Result<()> {
-    for n in 0..unit.function.body.equations.len() {
+    for (n, equation) in unit.function.body.equations.iter().enumerate() {
         if !matches!(unit.view.work[n], Work::Control) {
             continue;
         }
         let (form, functions) = lower::regions(unit.function, n);
         let is_step = matches!(form, Form::Loop(_));
-        let Unit { locations, target, fuse, ref mut names, .. } = *unit;
-        let regions = functions
-            .iter()
-            .map(|region| Unit::new(region, is_step, locations, target, fuse, names)?.run());
+        let (shared, names) = (unit.shared, &mut *unit.names);
+        let regions = functions.iter().map(|region| Unit::lowered(region, is_step, shared, names));
         let regions = regions.collect::<Result<_>>()?;
-        let op = unit.function.body.equations[n].op.clone();
-        unit.controls.insert(n, Control { op, regions });
+        unit.controls.insert(n, Control { op: equation.op.clone(), regions });
     }
     Ok(())
 }
 
 /// The pass `lower`.
 pub(super) fn lower(unit: &mut Unit<'_, '_>) -> Result<()> {
+    let Shared { target, fuse, locations, .. } = unit.shared;
     let body = Body {
         function: unit.function,
         view: &unit.view,
         fused: &unit.fused,
-        locations: unit.locations,
-        target: unit.target,
-        everywhere: unit.fuse && unit.is_step,
+        locations,
+        target,
+        everywhere: fuse && unit.is_step,
     };
     let controls = std::mem::take(&mut unit.controls);
     unit.kernels = lower::assemble(&body, controls, unit.names)?;
