@@ -1,11 +1,11 @@
 //! Emits the plan.
 
 use super::moves::Move;
-use super::part::{Laid, Part};
-use super::regions::Regions;
-use super::{Planned, Prediction};
+use super::part::{Laid, Part, Regions};
+use super::planned::{Planned, Prediction};
 use crate::kernels::cost::Rates;
 use crate::kernels::{BufferId, Kernels, Work};
+use crate::pass::within;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 use wengert_core::id::IdVec;
@@ -34,8 +34,12 @@ impl Decided<'_> {
     }
 }
 
-/// Emits the plan, without its nests.
+/// Emits the plan, without its nests: they are in the table.
 pub(super) fn emit(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned<Plan> {
+    within("emit", || emitted(part, laid))
+}
+
+fn emitted(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned<Plan> {
     let kernels = &*laid.run.kernels;
     let decided = Decided { laid, kernels, regions: &part.regions };
     let (homes, moves, run) = (&laid.slots.homes, &laid.moves, &laid.run);

@@ -31,77 +31,27 @@ mod moves;
 mod naive;
 mod nests;
 mod part;
+mod passes;
+mod planned;
 mod regions;
 pub mod rematerialize;
+mod run;
 mod slots;
 mod substitution;
 
-use crate::kernels::cost::{Cost, Rates};
 use crate::kernels::{Kernels, Work};
 use crate::pass::within;
 use assign::problem::Problem;
 use budget::{Found, Ladder};
+use emit::emit;
 pub use naive::naive_peak;
 use nests::{Nests, Table};
 use part::Part;
-pub(crate) use part::{Passes, homes, moves, offsets, plan_regions, schedule, slots};
+pub(crate) use part::Passes;
+pub(crate) use passes::{homes, moves, offsets, plan_regions, schedule, slots};
+pub use planned::{Planned, Prediction};
 use wengert_core::plan::{Account, Bytes, Plan, account};
-use wengert_core::{Binding, Diagnostic, LocationId, Result, Target, Verified};
-
-/// A plan with the origins of its steps and its predicted cost.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Planned<P = Verified<Plan>> {
-    /// The plan.
-    pub plan: P,
-    /// For each step, in the order of the text, the locations of its kernel's equations; none for
-    /// copies.
-    pub sources: Vec<Vec<LocationId>>,
-    /// Predicted cost of a run, repetitions included.
-    pub all: Prediction,
-    /// The part of it that repeated kernels cost.
-    pub repetitions: Prediction,
-}
-
-impl Planned<Plan> {
-    /// The same with its plan verified.
-    ///
-    /// Error: the plan breaks an invariant.
-    pub(crate) fn verified(self) -> Result<Planned> {
-        let Planned { plan, sources, all, repetitions } = self;
-        Ok(Planned { plan: Verified::new(plan)?, sources, all, repetitions })
-    }
-}
-
-/// Predicted cost of a set of kernels.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Prediction {
-    /// Number of kernels.
-    pub kernels: usize,
-    /// Their arithmetic and traffic.
-    pub cost: Cost,
-    /// Seconds, at the target's [`Rates`].
-    pub seconds: f64,
-}
-
-impl Prediction {
-    /// The cost of the kernels that `chosen` accepts.
-    fn of(kernels: &Kernels, chosen: impl Fn(usize) -> bool, rates: &Rates) -> Self {
-        let some = kernels
-            .kernels
-            .iter()
-            .enumerate()
-            .filter(|(k, _)| chosen(*k))
-            .map(|(_, kernel)| kernel);
-        Prediction {
-            kernels: some.clone().count(),
-            cost: some.clone().map(|kernel| kernels.cost(kernel)).sum(),
-            // An empty sum of floats is −0.
-            seconds: some
-                .map(|kernel| kernels.seconds(kernel, rates))
-                .fold(0.0, |sum, seconds| sum + seconds),
-        }
-    }
-}
+use wengert_core::{Binding, Diagnostic, Result, Target};
 
 /// Plans a function's kernels: their order, homes, slots and offsets.
 ///
@@ -124,7 +74,7 @@ pub(crate) fn plan_kernels(
 fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned<Plan>> {
     let kernels = part.kernels;
     let given = part.given()?;
-    let planned = part.emit(&given);
+    let planned = emit(part, &given);
     let Some(budget) = budget else { return Ok(planned) };
     let account = Account::sizes(&planned.plan);
     if account.total() <= budget {
@@ -142,7 +92,7 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
         .help("raise the budget: repeating kernels saves none of these"));
     };
     let least = match Ladder::new(part)?.fit(part, arena)? {
-        Some(Found::Fits(laid)) => return Ok(part.emit(&laid)),
+        Some(Found::Fits(laid)) => return Ok(emit(part, &laid)),
         Some(Found::Least(laid)) if laid.arena.bytes < given.arena.bytes => Some(laid),
         _ => None,
     };
@@ -152,7 +102,7 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
     Err(match least {
         Some(laid) => {
             let least = outside + laid.arena.bytes;
-            let more = 100.0 * part.emit(&laid).repetitions.seconds / planned.all.seconds;
+            let more = 100.0 * emit(part, &laid).repetitions.seconds / planned.all.seconds;
             let time =
                 if more < 0.5 { "no more time".into() } else { format!("{more:.0} % more time") };
             Diagnostic::new(format!(
@@ -203,8 +153,8 @@ pub(crate) fn frontier(
         let given_bytes = given.arena.bytes;
         let laid = Ladder::new(part)?.frontier(part, points)?;
         let smaller = laid.iter().filter(|laid| laid.arena.bytes < given_bytes);
-        let mut plans: Vec<Planned<Plan>> = smaller.map(|laid| part.emit(laid)).collect();
-        plans.push(part.emit(&given));
+        let mut plans: Vec<Planned<Plan>> = smaller.map(|laid| emit(part, laid)).collect();
+        plans.push(emit(part, &given));
         Ok(plans)
     })
 }

@@ -1,6 +1,6 @@
 //! The nests of a plan, each stored once, and which results may be in place.
 
-use super::budget::Run;
+use super::run::Run;
 use crate::kernels::control::Form;
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use rustc_hash::FxHashMap;

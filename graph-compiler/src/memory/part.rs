@@ -1,16 +1,12 @@
-//! A function or region to be planned, and the passes over it.
+//! A function or region to be planned.
 
-use super::Planned;
-use super::budget::Run;
-use super::emit;
-use super::homes::Homes;
-use super::moves::{self, Moves};
+use super::moves::Moves;
 use super::nests::Nests;
-use super::regions::Regions;
-use super::slots::{self, Arena, Slots};
+use super::planned::Planned;
+use super::run::Run;
+use super::slots::{Arena, Slots};
 use crate::kernels::Kernels;
-use crate::pass::{Pass, within};
-use crate::schedule::{self, Costs};
+use crate::pass::Pass;
 use wengert_core::plan::{NestId, Plan};
 use wengert_core::{Binding, Result, Target};
 
@@ -28,12 +24,22 @@ pub(crate) struct Passes {
     pub layout: &'static [LayoutPass],
 }
 
+/// The plans of a kernel's regions. Most kernels have none.
+#[derive(Default)]
+pub(super) struct Regions {
+    pub plans: Vec<Planned<Plan>>,
+    /// Bytes of the arena that the regions need.
+    pub workspace: u64,
+    /// Offset of the regions' own arenas in it: after the predicate of a while.
+    pub arena: u64,
+}
+
 /// A function or region to be planned.
 pub(crate) struct Part<'k, 't> {
     pub(super) kernels: &'k Kernels,
     pub(super) target: &'k Target,
     pub(super) binding: &'k Binding,
-    passes: Passes,
+    pub(super) passes: Passes,
     pub(super) nests: Nests<'t>,
     /// The planned regions of each kernel.
     pub(super) regions: Vec<Regions>,
@@ -45,13 +51,13 @@ pub(crate) struct Part<'k, 't> {
 
 /// A run of a part's kernels whose layout is being decided.
 pub(crate) struct Layout<'r, 't> {
-    run: Run<'r>,
-    alignment: u64,
-    nests: Nests<'t>,
-    workspaces: Vec<u64>,
-    moves: Moves,
-    slots: Slots,
-    arena: Arena,
+    pub(super) run: Run<'r>,
+    pub(super) alignment: u64,
+    pub(super) nests: Nests<'t>,
+    pub(super) workspaces: Vec<u64>,
+    pub(super) moves: Moves,
+    pub(super) slots: Slots,
+    pub(super) arena: Arena,
 }
 
 /// A run with its layout decided.
@@ -82,14 +88,6 @@ impl<'k, 't> Part<'k, 't> {
         Ok(part)
     }
 
-    /// The plan of a region, without repetitions.
-    pub(super) fn region(&mut self, region: &Kernels) -> Result<Planned<Plan>> {
-        let nests = self.nests.of_region(region);
-        let mut part = Part::new(region, self.target, self.binding, self.passes, nests)?;
-        let laid = part.given()?;
-        Ok(part.emit(&laid))
-    }
-
     /// The layout without repetitions.
     pub(super) fn given(&mut self) -> Result<Laid<'k>> {
         self.lay(Run::given(self.kernels, self.order.clone()))
@@ -112,60 +110,4 @@ impl<'k, 't> Part<'k, 't> {
         let Layout { run, nests, moves, slots, arena, .. } = layout;
         Ok(Laid { run, nests: nests.of_kernel, moves, slots, arena })
     }
-
-    /// Emits the plan, without its nests: they are in the table.
-    pub(super) fn emit(&self, laid: &Laid<'_>) -> Planned<Plan> {
-        within("emit", || emit::emit(self, laid))
-    }
-}
-
-/// The pass `plan_regions`.
-pub(crate) fn plan_regions(part: &mut Part<'_, '_>) -> Result<()> {
-    part.regions = Regions::plan(part)?;
-    let workspace = |k| slots::workspace(part.kernels, k, part.target, &part.regions);
-    part.workspaces = (0..part.kernels.kernels.len()).map(workspace).collect();
-    Ok(())
-}
-
-/// The pass `schedule`.
-pub(crate) fn schedule(part: &mut Part<'_, '_>) -> Result<()> {
-    let kernels = part.kernels;
-    let mut bytes = Homes::fixed(kernels).arena_bytes(kernels);
-    let aligned =
-        |bytes: u64| bytes.checked_next_multiple_of(part.target.alignment).unwrap_or(bytes);
-    bytes.iter_mut().for_each(|(_, b)| *b = aligned(*b));
-    let workspace: Vec<u64> = part.workspaces.iter().map(|bytes| aligned(*bytes)).collect();
-    let numbers = 0..kernels.kernels.len();
-    let in_place: Vec<_> =
-        numbers.map(|k| slots::in_place(kernels, k, &bytes, &mut part.nests)).collect();
-    let costs = Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place };
-    part.order = schedule::order(kernels, &costs);
-    Ok(())
-}
-
-/// The pass `homes`.
-pub(crate) fn homes(layout: &mut Layout<'_, '_>) -> Result<()> {
-    let Layout { run, nests, .. } = layout;
-    let homes = Homes::fixed(&run.kernels).donate(&run.kernels, &run.order, nests);
-    layout.slots = Slots::new(&run.kernels, homes);
-    Ok(())
-}
-
-/// The pass `moves`.
-pub(crate) fn moves(layout: &mut Layout<'_, '_>) -> Result<()> {
-    layout.moves = moves::moves(&layout.run.kernels, &layout.slots.homes);
-    Ok(())
-}
-
-/// The pass `slots`.
-pub(crate) fn slots(layout: &mut Layout<'_, '_>) -> Result<()> {
-    let Layout { run, nests, workspaces, moves, slots, .. } = layout;
-    slots.assign(&run.kernels, &run.order, workspaces, moves, nests);
-    Ok(())
-}
-
-/// The pass `offsets`.
-pub(crate) fn offsets(layout: &mut Layout<'_, '_>) -> Result<()> {
-    layout.arena = layout.slots.solve(layout.alignment)?;
-    Ok(())
 }

@@ -6,45 +6,16 @@
 //! region may be embedded more than once (the condition of a while), and a region's plan may
 //! itself have embedded regions.
 
-use super::Planned;
 use super::emit::Writer;
-use super::part::Part;
+use super::planned::Planned;
 use super::substitution::{Places, Substitution, merged, nowhere};
 use crate::kernels::control::{Control, Form, LoopForm};
-use crate::kernels::{BufferId, Kernel, Work};
+use crate::kernels::{BufferId, Kernel};
+use wengert_core::DType;
 use wengert_core::id::IdVec;
 use wengert_core::plan::{
     Address, Argument, Carry, Loop, LoopId, Merge, Plan, Slice, Space, Stack, Step, Trip, ValueId,
 };
-use wengert_core::{DType, Result};
-
-/// The plans of a kernel's regions. Most kernels have none.
-#[derive(Default)]
-pub(super) struct Regions {
-    plans: Vec<Planned<Plan>>,
-    /// Bytes of the arena that the regions need.
-    pub workspace: u64,
-    /// Offset of the regions' own arenas in it: after the predicate of a while.
-    arena: u64,
-}
-
-impl Regions {
-    /// Plans the regions of each kernel.
-    pub fn plan(part: &mut Part<'_, '_>) -> Result<Vec<Regions>> {
-        let (kernels, alignment) = (part.kernels, part.target.alignment);
-        let of = |kernel: &Kernel| {
-            let Work::Control(control) = &kernel.work else { return Ok(Regions::default()) };
-            let plans = control.regions.iter().map(|region| part.region(region));
-            let plans: Vec<Planned<Plan>> = plans.collect::<Result<_>>()?;
-            let conditional = matches!(control.form(kernel), Form::Loop(l) if l.conditional);
-            let arena = if conditional { alignment } else { 0 };
-            // One region runs at a time.
-            let most = plans.iter().map(|p| p.plan.arena).max().unwrap_or(0);
-            Ok(Regions { plans, workspace: arena + most, arena })
-        };
-        kernels.kernels.iter().map(of).collect()
-    }
-}
 
 /// The memories and values that a construct passes to a region.
 struct Given {

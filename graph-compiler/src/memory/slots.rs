@@ -6,12 +6,11 @@ use super::assign::problem::{Buffer, Problem};
 use super::homes::{Homes, bytes};
 use super::moves::Moves;
 use super::nests::Nests;
-use super::regions::Regions;
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use std::collections::BTreeMap;
 use wengert_core::id::IdVec;
 use wengert_core::plan::{Address, Space};
-use wengert_core::{Diagnostic, Result, Target};
+use wengert_core::{Diagnostic, Result};
 
 /// Bytes that hold one buffer after another, each computed in place of the one before.
 #[derive(Clone, Debug)]
@@ -62,17 +61,6 @@ pub(super) struct Arena {
     pub bytes: u64,
     /// The max load.
     pub lower_bound: u64,
-}
-
-/// Bytes that kernel `k` needs besides its buffers: the workspace of a call, or the arena of
-/// regions.
-pub(super) fn workspace(kernels: &Kernels, k: usize, target: &Target, regions: &[Regions]) -> u64 {
-    match &kernels.kernels[k].work {
-        Work::Call(call) => target.workspace(call),
-        Work::Joined(joined) => target.workspace(&joined.call),
-        Work::Nest(_) => 0,
-        Work::Control(_) => regions[k].workspace,
-    }
 }
 
 /// Operands whose bytes a result may take, in the order of preference. The product of a joined

@@ -21,10 +21,7 @@
 //! A search that starts from the budget finds a plan a few percent closer to it, but has none of
 //! these properties.
 
-mod run;
 mod steps;
-
-pub(super) use run::Run;
 
 use super::part::{Laid, Part};
 use super::rematerialize::check::check;

@@ -8,12 +8,12 @@
 //! since the purpose of its loops is their stacks. Readers of a variable's old value may be
 //! repeated until the kernel that computes the new value runs.
 
-use super::run::{Piece, Run, Whole};
 use crate::kernels::cost::Rates;
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use crate::memory::homes::Homes;
 use crate::memory::nests::Nests;
 use crate::memory::rematerialize::problem::{ALWAYS, NEVER, Problem, Schedule, Step, Value};
+use crate::memory::run::{Piece, Run, Whole};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::{Diagnostic, Result, Target};
 
