@@ -88,6 +88,38 @@ func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) \
 }
 ";
 
+/// A plan whose arena has 1 TiB, more than the fake device.
+const LARGE: &str = "
+plan @large {
+  target @sm_90 {alignment=8, calls=[], gemm_epilogue=false, reduction_block=0, \
+    reduction_lanes=1, row_bytes=0, row_storage=0}
+  arena 1099511627776 bound 1099511627776
+  value %0: f32[1] \"x\"
+  value %1: f32[274877906944] \"a\"
+  value %2: f32[1] \"y\"
+  input x = %0
+  output y: [1] = %2
+  nest @repeat(in %x: f32[1], out %y: f32[274877906944]) {
+    parallel i: 274877906944
+    phase {
+      %0: f32 = load %x[0]
+      store %y[i], %0
+    }
+  }
+  nest @first(in %x: f32[274877906944], out %y: f32[1]) {
+    parallel i: 1
+    phase {
+      %0: f32 = load %x[i]
+      store %y[i], %0
+    }
+  }
+  steps {
+    run @repeat(%0 at input.0, %1 at arena)
+    run @first(%1 at arena, %2 at output.0)
+  }
+}
+";
+
 /// The plan of the first function of a text, for the fake device.
 fn compiled(text: &str) -> Verified<Plan> {
     let program = wengert_core::graph::parse_program(text, "test.ir").unwrap();
@@ -376,11 +408,9 @@ fn what_fails_says_so_and_leaves_nothing() {
     let other = Verified::new(other).unwrap();
     let refused = Executable::new(&device, &other, &mut options).err().unwrap();
     assert!(refused.message.contains("`sm_120`"), "{refused}");
-    let mut large = plan.into_inner();
-    large.arena = 1 << 40;
-    let large = Verified::new(large).unwrap();
+    let large = Verified::new(parse_plan("large", LARGE).unwrap().0).unwrap();
     let refused = Executable::new(&device, &large, &mut options).err().unwrap();
-    assert!(refused.to_string().contains("arena"), "{refused}");
+    assert!(refused.to_string().contains("the arena of @large"), "{refused}");
 }
 
 /// The CI stage `ops` on a GPU, by its count: every sample of every op is loaded on the fake
