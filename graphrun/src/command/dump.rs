@@ -8,14 +8,14 @@ use wengert::core::Target;
 use wengert::core::call::CallKind;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
-use wengert::core::graph::{Function, verify};
+use wengert::core::graph::Function;
 use wengert::core::plan::account::AccountText;
 use wengert::core::plan::{Plan, account};
 use wengert::kernels::{
     Kernels, Work,
     cost::{Cost, Rates},
 };
-use wengert::pipeline::{self, Compiled, Options, compile_kernels, passes};
+use wengert::pipeline::{self, Bound, Compiled, Options, compile_kernels, passes};
 use wengert::{Binding, Diagnostic};
 
 /// Prints the functions.
@@ -114,9 +114,8 @@ fn compile(
     target: &Target,
     options: &Options,
 ) -> Outcome<Compiled> {
-    let bound = function.bind(binding)?;
-    verify(&bound)?;
-    Ok(compile_kernels(&bound, target, options)?)
+    let bound = Bound::new(function, binding)?;
+    Ok(compile_kernels(&bound.function, target, options)?)
 }
 
 /// The lines of a text as comments.
