@@ -51,11 +51,20 @@ impl Reference {
         &self.errors
     }
 
-    /// Checks that the contract allows `found`. The error names the first element that it does
-    /// not allow.
+    /// Checks that the contract allows `found`.
+    ///
+    /// Errors: an element that it does not allow; most elements have no bound.
     pub fn check(&self, found: &Literal) -> Result<()> {
         if found.ty() != self.ty {
             return Err(Diagnostic::new(format!("the result is {}, not {}", found.ty(), self.ty)));
+        }
+        let unbounded = self.errors.iter().filter(|error| error.is_infinite()).count();
+        if unbounded > self.errors.len() / 2 {
+            return Err(Diagnostic::new(format!(
+                "{unbounded} of {} elements have no error bound, so there is little to check",
+                self.errors.len()
+            ))
+            .help("take smaller operands, or fewer terms of a sum in halves"));
         }
         for (at, (value, error)) in self.values.iter().zip(&self.errors).enumerate() {
             let got = found.get(at);

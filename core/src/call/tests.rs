@@ -72,13 +72,13 @@ fn products_are_those_of_the_op() {
     assert!(calls > 10, "the samples have calls among them");
 }
 
-/// For f64 nearly exact; for other floats within nontrivial bounds, which the op's decomposition
-/// satisfies too, although it rounds weights.
+/// Within bounds of a few roundings of the greatest element. The op's decomposition satisfies them
+/// too, although it rounds weights.
 #[test]
 fn attentions_are_those_of_the_op() {
     let mut calls = 0;
     for (dtype, useful) in
-        [(DType::F64, 1e-13), (DType::F32, 1e-4), (DType::F16, 0.1), (DType::BF16, 0.6)]
+        [(DType::F64, 2e-14), (DType::F32, 1e-5), (DType::F16, 5e-3), (DType::BF16, 4e-2)]
     {
         for sample in op::Attention::entries().iter().flat_map(|e| &e.samples) {
             let literals = sample.literals(dtype, 3);
@@ -110,8 +110,8 @@ fn attentions_are_those_of_the_op() {
             {
                 let greatest = wanted.cells.iter().map(|c| c.real().abs()).fold(0.0, f64::max);
                 let error = reference.errors().iter().fold(0f64, |most, e| most.max(*e));
-                assert!(error < useful, "{call:?}: a bound of {error}");
                 assert!(greatest > 0.01, "{call:?}: there is something to compare");
+                assert!(error < useful * greatest, "{call:?}: a bound of {error} of {greatest}");
                 reference
                     .check(&wanted.to_literal().unwrap())
                     .unwrap_or_else(|e| panic!("{call:?}: {e}"));
@@ -244,9 +244,11 @@ fn sums_that_are_not_finite() {
     );
     let nan = run([f32::INFINITY, 1.0], [1.0, f32::NEG_INFINITY]);
     assert!(nan.check(&scalar(f32::NAN)).is_ok() && nan.check(&scalar(0.0)).is_err());
-    // An intermediate sum may overflow or not.
+    // An intermediate sum may overflow or not. So any result is allowed, and none can be checked.
     let large = run([3e38, 3e38], [1.0, -1.0]);
-    assert!(large.check(&scalar(0.0)).is_ok() && large.check(&scalar(f32::INFINITY)).is_ok());
+    assert!(large.errors()[0].is_infinite());
+    let error = large.check(&scalar(0.0)).unwrap_err().to_string();
+    assert!(error.contains("1 of 1 elements have no error bound"), "{error}");
     let empty = Call::Gemm(gemm(1, 1, 1, 0, DType::F32));
     let zero = empty
         .reference(&[Literal::zeros(DType::F32, &[0]), Literal::zeros(DType::F32, &[0])])

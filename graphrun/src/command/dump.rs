@@ -6,9 +6,9 @@ use crate::source::{Contents, Source, bindings, check_bound, pair, target};
 use std::borrow::Cow;
 use wengert::core::Target;
 use wengert::core::call::CallKind;
+use wengert::core::graph::Function;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
-use wengert::core::graph::Function;
 use wengert::core::plan::account::AccountText;
 use wengert::core::plan::{Plan, account};
 use wengert::kernels::{
