@@ -62,6 +62,22 @@ fn check(is_so: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(what()) }
 }
 
+/// Checks the files of a folder. The error names those that differ, with their sizes.
+fn same(
+    found: &[(String, Vec<u8>)],
+    wanted: &[(String, Vec<u8>)],
+    folder: &str,
+) -> Result<(), String> {
+    let differ = |files: &[(String, Vec<u8>)], others: &[(String, Vec<u8>)]| -> Vec<String> {
+        let differing = files.iter().filter(|file| !others.contains(file));
+        differing.map(|(name, bytes)| format!("{name} of {} bytes", bytes.len())).collect()
+    };
+    check(found == wanted, || {
+        let (has, lacks) = (differ(found, wanted), differ(wanted, found));
+        format!("{folder} has {}, not {}", has.join(", "), lacks.join(", "))
+    })
+}
+
 /// The arguments that start a run in a folder, or resume the run that is there.
 fn arguments(place: &Place, folder: &str) -> Vec<&'static str> {
     let begun = !place.checkpoints(folder).is_empty();
@@ -125,9 +141,7 @@ fn nothing_is_lost_when_trainers_are_killed() {
         };
         let ended = end(&place, &folder, child, signal);
         if ended == Ok(true) {
-            tally.add(check(place.contents(&folder) == whole, || {
-                format!("{folder} has other files")
-            }));
+            tally.add(same(&place.contents(&folder), &whole, &folder));
             std::fs::remove_dir_all(place.path(&folder)).unwrap();
             (runs, finished) = (runs + 1, finished + 1);
         } else {
@@ -141,6 +155,21 @@ fn nothing_is_lost_when_trainers_are_killed() {
     tally.add(check(place.contents(&folder) == whole, || format!("{folder} has other files")));
     println!("{} runs ended", finished + 1);
     tally.close("kills");
+}
+
+/// A trainer may be killed after its last checkpoint and before it removes the oldest. Resuming
+/// removes that.
+#[test]
+fn an_old_checkpoint_does_not_stay() {
+    let place = Place::new();
+    let (whole, _) = undisturbed(&place);
+    let checkpoints = place.checkpoints("whole");
+    assert_eq!(checkpoints.len(), 2);
+    let old = place.path("whole").join("checkpoint-000000001.safetensors");
+    std::fs::copy(&checkpoints[1].1, &old).unwrap();
+    assert_eq!(place.checkpoints("whole").len(), 3);
+    place.train("model.graph", "whole", &["--steps", STEPS, "--resume"]).good();
+    assert_eq!(same(&place.contents("whole"), &whole, "whole"), Ok(()));
 }
 
 #[test]

@@ -94,10 +94,16 @@ pub fn write(folder: &Path, variables: &Arrays, progress: &Progress) -> Result<P
         &path,
         variables.chain(extra.iter().map(|(name, literal)| (*name, literal))),
     )?;
+    remove_old(folder)?;
+    Ok(path)
+}
+
+/// Removes all but the last [`KEPT`] checkpoints.
+pub fn remove_old(folder: &Path) -> Result<()> {
     for (_, old) in list(folder)?.into_iter().skip(KEPT) {
         fs::remove_file(&old).map_err(|error| atomic::cannot("remove", &old, &error))?;
     }
-    Ok(path)
+    Ok(())
 }
 
 /// A checkpoint that was read.

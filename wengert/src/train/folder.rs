@@ -76,6 +76,8 @@ fn resume<'a>(
         let why = error.message.as_str();
         observe(Event::Damaged { path, aside: &aside, why, from: &found.path });
     }
+    // The run may have been killed between its last checkpoint and the removal of the oldest.
+    checkpoint::remove_old(folder)?;
     session.set_variables(&found.variables)?;
     Ok((
         found.progress,
