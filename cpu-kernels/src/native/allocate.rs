@@ -374,21 +374,24 @@ impl Writer<'_> {
     fn instruction(&mut self, instruction: &Instruction) {
         self.locked.clear();
         let Instruction { code, width, immediate, sources: [a, b, _], .. } = *instruction;
+        let emit = |w: &mut Self, code, reg, second, place, (mask, zeroing)| {
+            w.assembler.vector(Vector {
+                code,
+                width,
+                reg,
+                second,
+                place,
+                mask,
+                zeroing,
+                immediate,
+            });
+        };
         match instruction.form {
             Form::Load(stream) => {
                 let place = self.stream(stream);
                 let reg = self.result(instruction);
                 let mask = self.tail_mask(stream);
-                self.assembler.vector(Vector {
-                    code,
-                    width,
-                    reg,
-                    second: 0,
-                    place,
-                    mask,
-                    zeroing: mask != 0,
-                    immediate,
-                });
+                emit(self, code, reg, 0, place, (mask, mask != 0));
             }
             Form::Store(stream) => {
                 let reg = self.source(a);
@@ -400,16 +403,7 @@ impl Writer<'_> {
                     STREAM_OUT_WIDE if self.tail => MOVE_OUT_WIDE,
                     _ => code,
                 };
-                self.assembler.vector(Vector {
-                    code,
-                    width,
-                    reg,
-                    second: 0,
-                    place,
-                    mask,
-                    zeroing: false,
-                    immediate,
-                });
+                emit(self, code, reg, 0, place, (mask, false));
             }
             Form::Masks { long } => {
                 let (second, place) = (self.source(a), Place::Register(self.source(b)));
@@ -429,34 +423,14 @@ impl Writer<'_> {
                 let (mask, zeroing) = self.masking(instruction);
                 self.release(instruction);
                 let place = Place::Register(self.result(instruction));
-                let second = 0;
-                self.assembler.vector(Vector {
-                    code,
-                    width,
-                    reg,
-                    second,
-                    place,
-                    mask,
-                    zeroing,
-                    immediate,
-                });
+                emit(self, code, reg, 0, place, (mask, zeroing));
             }
             Form::Unary | Form::FromMask => {
                 let place = Place::Register(self.source(a));
                 let (mask, zeroing) = self.masking(instruction);
                 self.release(instruction);
                 let reg = self.result(instruction);
-                let second = 0;
-                self.assembler.vector(Vector {
-                    code,
-                    width,
-                    reg,
-                    second,
-                    place,
-                    mask,
-                    zeroing,
-                    immediate,
-                });
+                emit(self, code, reg, 0, place, (mask, zeroing));
             }
             Form::Binary { commutes } | Form::Compare { commutes } => {
                 let swap = commutes && self.in_memory(a, width) && !self.in_memory(b, width);
@@ -469,16 +443,7 @@ impl Writer<'_> {
                 let (mask, zeroing) = self.masking(instruction);
                 self.release(instruction);
                 let reg = self.result(instruction);
-                self.assembler.vector(Vector {
-                    code,
-                    width,
-                    reg,
-                    second,
-                    place,
-                    mask,
-                    zeroing,
-                    immediate,
-                });
+                emit(self, code, reg, second, place, (mask, zeroing));
             }
         }
     }
