@@ -2,6 +2,7 @@
 //! text, verifiers and interpreters. No I/O, no `unsafe`, no policy.
 #![forbid(unsafe_code)]
 
+pub mod build;
 pub mod call;
 pub mod diagnostic;
 pub mod differentiable;
@@ -24,13 +25,13 @@ pub mod text;
 pub mod ty;
 mod verified;
 
+pub use build::composite::cross_entropy;
+pub use build::tensor::{Initializer, Tensor};
 pub use call::Call;
 pub use diagnostic::{Diagnostic, Result};
 pub use differentiable::{Differentiable, KeyPath, NoDerivative, VectorSpace};
 pub use dim::{Binding, Dim};
 pub use dtype::DType;
-pub use graph::composite::cross_entropy;
-pub use graph::tensor::{Initializer, Tensor};
 pub use half;
 pub use id::{Id, IdVec};
 pub use literal::{Element, Literal};

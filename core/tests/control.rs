@@ -1,13 +1,12 @@
 //! Control flow built from closures, run by the interpreter, printed and parsed.
 #![allow(clippy::unwrap_used)] // Helpers outside of `#[test]` functions unwrap too.
 
-use wengert_core::graph::control::{
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::{
     associative_scan, associative_scan_reverse, cond, fold, fori, fori_upto, map, scan,
     scan_reverse, scan_reverse_unrolled, scan_unrolled, switch, while_at_most, while_loop,
 };
-use wengert_core::graph::{
-    Function, PrintOptions, Program, build::FunctionBuilder, parse_program, print, verify,
-};
+use wengert_core::graph::{Function, PrintOptions, Program, parse_program, print, verify};
 use wengert_core::{DType, Literal, Tensor, TensorType, interpret};
 
 fn f32s(shape: &[usize]) -> TensorType {

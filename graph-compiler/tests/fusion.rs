@@ -200,7 +200,7 @@ fn what_is_put_side_by_side_for_a_product_is_one_kernel() {
 /// different values, not one value computed twice.
 #[test]
 fn functions_of_several_parts_of_a_tensor_are_one_kernel() {
-    let function = wengert_core::graph::build::FunctionBuilder::build("f", |f| {
+    let function = wengert_core::build::FunctionBuilder::build("f", |f| {
         let x = f.input("x", TensorType::new(DType::F32, [32usize, 128]));
         let [a, b] = [0, 64].map(|from| x.slice_axis(1, from, from + 64).tanh());
         f.output("a", a.clone());

@@ -18,7 +18,7 @@
 //! other's transpose, so the gradient is message passing too, against the edges. The edges are
 //! inputs: one program serves any graph.
 
-use wengert::core::graph::indexing::{ScatterDimensionNumbers, ScatterMode};
+use wengert::core::build::indexing::{ScatterDimensionNumbers, ScatterMode};
 use wengert::prelude::*;
 
 /// Directed edges, from a node to a node.

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use wengert_compiler::rewrite::tidy;
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{
     DType, Diagnostic, Dim, Initializer, Literal, Location, Result, Scalar, Tensor, TensorType,
     graph,

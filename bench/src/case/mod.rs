@@ -43,7 +43,7 @@ use crate::parity::Parity;
 use crate::record::Work;
 use crate::resident::{FUNCTION, Resident};
 use serde::{Deserialize, Serialize};
-use wengert::core::graph::build::FunctionBuilder;
+use wengert::core::build::FunctionBuilder;
 use wengert::{DType, Diagnostic, Initializer, Literal, Program, Result, Tensor, TensorType};
 
 /// A case.

@@ -11,7 +11,7 @@ use crate::parity::{Comparison, Parity};
 use crate::record::Work;
 use crate::resident::Resident;
 use std::fmt::Write;
-use wengert::core::graph::build::FunctionBuilder;
+use wengert::core::build::FunctionBuilder;
 use wengert::random::SplitMix64;
 use wengert::{DType, Literal, Result, Tensor};
 

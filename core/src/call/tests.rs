@@ -1,8 +1,8 @@
 //! Calls: text, and references against independent definitions.
 
 use super::*;
+use crate::build::FunctionBuilder;
 use crate::dtype::DType;
-use crate::graph::build::FunctionBuilder;
 use crate::interpret;
 use crate::op::attribute::{Attribute, Field};
 use crate::op::{self, Compute, DotGeneral, Operation};

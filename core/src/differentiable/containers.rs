@@ -5,7 +5,7 @@
 //! error, not zero.
 
 use super::{Differentiable, KeyPath, mismatch, mismatched_components};
-use crate::graph::tensor::Tensor;
+use crate::build::tensor::Tensor;
 use crate::location::Location;
 use std::collections::BTreeMap;
 

@@ -62,9 +62,9 @@ mod vector_space;
 pub use no_derivative::NoDerivative;
 pub use vector_space::{Itself, VectorSpace};
 
+use crate::build::Scope;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::build::Scope;
-use crate::graph::tensor::Tensor;
 use crate::location::Location;
 use std::fmt;
 

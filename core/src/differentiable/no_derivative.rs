@@ -1,7 +1,7 @@
 //! Arguments without a gradient.
 
 use super::{Differentiable, KeyPath};
-use crate::graph::tensor::Tensor;
+use crate::build::tensor::Tensor;
 use std::ops::Deref;
 
 /// A value that is passed along without a gradient, whatever it holds. Its tangent vector is

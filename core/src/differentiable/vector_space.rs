@@ -1,9 +1,9 @@
 //! Types with addition and scaling: those that are their own tangent vectors.
 
 use super::{Differentiable, rebuild, same_type};
+use crate::build::operators::Operand;
+use crate::build::tensor::Tensor;
 use crate::dtype::DType;
-use crate::graph::operators::Operand;
-use crate::graph::tensor::Tensor;
 
 /// A type that is its own tangent vector: a vector space over the numbers of its tensors' dtypes.
 ///

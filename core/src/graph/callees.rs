@@ -82,7 +82,7 @@ pub(super) fn check_extent(body: &Region) -> Result<()> {
 
 /// The names of callees in a function under construction.
 #[derive(Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     bodies: RefCell<HashMap<String, Region>>,
     /// Settled name and body for each name and address of a given body. Without this cache a
     /// function would be traversed once for every path to it.
@@ -99,7 +99,7 @@ struct Settled {
 impl Names {
     /// Makes callee names unique in the function under construction. A body whose name is taken
     /// is renamed, and a body that is known already is replaced by the known object.
-    pub(super) fn settle(&self, op: &mut Op, regions: &mut [Region]) -> Result<()> {
+    pub(crate) fn settle(&self, op: &mut Op, regions: &mut [Region]) -> Result<()> {
         if let (Some(name), [body]) = (op.callee(), &mut *regions) {
             let (name, known) = self.named(name, body)?;
             *body = known;

@@ -13,32 +13,22 @@
 //! or derived from other functions (differentiation, passes). [`verify()`] checks every function
 //! before it is used, whatever its origin.
 
-pub mod build;
 mod callees;
-pub mod composite;
-pub mod control;
-pub mod eager;
-pub mod indexing;
-pub mod inline;
-pub mod operators;
-mod order;
+
 pub mod parse;
 pub mod print;
-mod random;
 mod region;
+mod relocation;
 mod renumber;
-pub mod structure;
-pub mod tensor;
 pub mod verify;
-mod windows;
 
+pub(crate) use callees::Names;
 pub use callees::{Callee, MAX_EQUATIONS};
-pub use inline::inline;
 pub use parse::parse_program;
 pub use print::{PrintOptions, print};
 pub use region::{Extent, Region};
+pub(crate) use relocation::Relocation;
 pub use verify::{verify, verify_program};
-pub use windows::Padding;
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
@@ -361,7 +351,7 @@ impl Binder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::build::FunctionBuilder;
+    use crate::build::FunctionBuilder;
     use crate::{DType, Literal, Tensor, TensorType, interpret};
 
     #[test]

@@ -25,9 +25,9 @@
 //! - It works for an extent that is a dimension variable. Where an extent would be the product of
 //!   two variables, it gives an error that says so.
 
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
-use crate::graph::tensor::Tensor;
 use crate::graph::{Body, Region};
 use crate::op::Op;
 use crate::ty::TensorType;

@@ -6,10 +6,10 @@
 //! its ops. This list serves `graphrun ops` and `docs/ops.md`, and its examples run on every
 //! device.
 
+use crate::build::FunctionBuilder;
+use crate::build::tensor::Tensor;
 use crate::dtype::DType;
 use crate::graph::Function;
-use crate::graph::build::FunctionBuilder;
-use crate::graph::tensor::Tensor;
 use crate::literal::Literal;
 use crate::ty::TensorType;
 use std::collections::BTreeSet;

@@ -5,9 +5,9 @@
 //! loaded from memory or computed in place from its own equation. So one rule serves the kernel
 //! of one op and any fusion.
 
+use crate::build::tensor::Tensor;
 use crate::call::Call;
 use crate::dtype::DType;
-use crate::graph::tensor::Tensor;
 use crate::id::Id;
 use crate::math::MathProgram;
 use crate::nest::{Affine, Combine, Guard, Instr, Reg, ScalarOp};

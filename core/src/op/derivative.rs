@@ -10,8 +10,8 @@
 //! differentiated again. A missing tangent (`None`) is a symbolic zero: it costs nothing, and its
 //! product with anything is zero.
 
+use crate::build::tensor::Tensor;
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::op::Op;
 use crate::ty::TensorType;
 

@@ -8,11 +8,11 @@ use super::sample::{Sample, SampleOperand, floats, values};
 use super::{
     Batch, ConvertElementType, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count,
 };
+use crate::build::tensor::Tensor;
 use crate::call::{Call, Epilogue, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 

@@ -5,11 +5,11 @@ use super::compute::Compute;
 use super::derivative::Derivative;
 use super::sample::Sample;
 use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 

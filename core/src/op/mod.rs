@@ -132,10 +132,10 @@ pub use window::{
     ReduceWindow, WindowArgument, WindowGather, WindowKind, WindowScatterAdd, Windows,
 };
 
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! The `samples` facet: operands for the tests of every facet of an op.
 
+use crate::build::FunctionBuilder;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Result;
 use crate::dtype::DType;
-use crate::graph::build::FunctionBuilder;
-use crate::graph::tensor::Tensor;
 use crate::graph::{Body, Function, Region};
 use crate::literal::{Element, Literal};
 use crate::location::LocationId;

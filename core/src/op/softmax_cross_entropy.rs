@@ -7,10 +7,10 @@ use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::softmax::{Shifted, restore, shifted_row, wide};
 use super::{Batch, Cost, Entry, Lookup, Operation, Traits, operand_count};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Cells, Real, Regions};
 use crate::ty::TensorType;
 

@@ -5,10 +5,10 @@
 
 use super::compute::ElementContext;
 use super::{Cost, Traits, distinct_axes};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::tensor::Tensor;
 use crate::nest::{Reg, ScalarOp};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;

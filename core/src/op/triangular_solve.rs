@@ -14,12 +14,12 @@ use super::elementwise::Domain;
 use super::sample::{Sample, floats, values};
 use super::softmax::wide;
 use super::{Batch, Cost, DotGeneral, Entry, Op, Operation, Traits, operand_count};
+use crate::build::control::fori;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::control::fori;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
 use crate::ty::TensorType;
 

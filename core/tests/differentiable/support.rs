@@ -1,6 +1,6 @@
 //! Constructors of tensors, and their elements after a run.
 
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{
     DType, Differentiable, Initializer, KeyPath, Literal, Tensor, TensorType, interpret,
 };

@@ -5,7 +5,7 @@ use super::cases;
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use std::sync::Arc;
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::interpret::{Array, Cell, Cells, Real, Regions, evaluate};
 use wengert_core::op::{ConvGeneralDilated, TriangularSolve};
 use wengert_core::{DType, Literal, Tensor, TensorType};

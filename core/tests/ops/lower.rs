@@ -1,8 +1,8 @@
 //! The simplest lowering: one op, one nest. Other tests cover the compiler's fusion. This module
 //! tests the `compute` facet alone.
 
+use wengert_core::build::{FunctionBuilder, Scope};
 use wengert_core::call::Call;
-use wengert_core::graph::build::{FunctionBuilder, Scope};
 use wengert_core::graph::{Body, Region};
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::{

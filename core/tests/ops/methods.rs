@@ -1,7 +1,7 @@
 //! Methods of tensors that consist of several ops.
 
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::indexing::{
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::indexing::{
     GatherDimensionNumbers, GatherMode, ScatterDimensionNumbers, ScatterMode, ScatterOptions,
 };
 use wengert_core::op::{BitcastConvertType, ConvGeneralDilated, DotGeneral};

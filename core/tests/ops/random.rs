@@ -1,7 +1,7 @@
 //! Random numbers against their distributions, at fixed keys. The tests compare moments and the
 //! Kolmogorov–Smirnov distance. For n numbers that distance is below 1.95/√n for 999 of 1000 keys.
 
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Literal, Tensor, TensorType, interpret};
 
 const COUNT: usize = 20_000;

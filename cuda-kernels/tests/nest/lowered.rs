@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::pipeline::{Options, compile};
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, Program};
 use wengert_core::nest::Nest;
 use wengert_core::{Binding, DType, Op, Target, Tensor, TensorType};

@@ -14,7 +14,7 @@
 
 use super::transpose::sees_signs;
 use super::{add, emit_one};
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::derivative::{Derivative, Sign};
 use wengert_core::op::{Binary, Unary};

@@ -9,7 +9,7 @@
 //!
 //! There is no second set of operations: the tensors are those of the builder, in a scope that
 //! evaluates each equation as it is emitted
-//! ([`Scope::eager`](wengert_core::graph::build::Scope::eager)). Hence layers, losses, lists, and
+//! ([`Scope::eager`](wengert_core::build::Scope::eager)). Hence layers, losses, lists, and
 //! operators on closures such as `grad` work as in a static graph, and an equation has the value
 //! that the graph interpreter would give it, bit for bit. The closure of a nested `grad` is also
 //! run on values, so it may look at them.
@@ -41,7 +41,7 @@ use super::values::{components_of, enter_scope_of, poison, tangent_of};
 use super::{Linearized, linearize};
 use std::fmt;
 use std::ops::Deref;
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::{
     Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor,
 };

@@ -22,8 +22,9 @@ use super::rules::{emit, finish, leaves, types};
 use super::transpose::{transpose, verify_linear};
 use super::values::{enter_scope_of, poison, with_tensors};
 use super::{current_scope, jvp, linearize, origin, record, trace};
-use wengert_core::graph::build::Closure;
-use wengert_core::graph::{Body, ValueId, inline};
+use wengert_core::build::Closure;
+use wengert_core::build::inline;
+use wengert_core::graph::{Body, ValueId};
 use wengert_core::op::{CustomJvp, CustomLinearSolve, FunctionName};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorType};
 
@@ -55,7 +56,7 @@ pub enum TransposeSolve<'a, B> {
 /// map has none; b holds values that are not floats.
 ///
 /// ```
-/// # use wengert_core::graph::{build::FunctionBuilder, control::while_loop};
+/// # use wengert_core::build::{FunctionBuilder, control::while_loop};
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::implicit::{custom_linear_solve, TransposeSolve};
 /// # use wengert_compiler::autodiff::operators::grad;
@@ -168,7 +169,7 @@ fn solved<B: Differentiable>(
 /// differentiated, and the root does not depend on the guess.
 ///
 /// ```
-/// # use wengert_core::graph::{build::FunctionBuilder, control::while_loop};
+/// # use wengert_core::build::{FunctionBuilder, control::while_loop};
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, implicit::custom_root};
 /// // The square root of a by Heron's rule, and its slope.

@@ -15,7 +15,7 @@ use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 /// along x′(0). With the straight line `[t, 0, 0]` the k-th is Dᵏf applied to t, k times.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::jet;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::scalar(DType::F64));

@@ -19,7 +19,7 @@ use super::activity::Activity;
 use super::trace::trace;
 use super::transpose::transpose;
 use super::{add, control, current_scope, custom, sound};
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Compute;
 use wengert_core::op::derivative::{

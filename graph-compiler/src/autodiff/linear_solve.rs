@@ -8,7 +8,7 @@
 
 use super::jvp::{self, zeros};
 use super::{Activity, emit_one};
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Equation, Region};
 use wengert_core::op::{Binary, Unary};
 use wengert_core::{Diagnostic, Location, Op, Result, Tensor};

@@ -4,14 +4,14 @@
 //! with a tangent operand inside. At the end, the child scope holds the derivative as a linear
 //! program. Its captures are the residuals: the values through which the program depends on the
 //! point. Constants are not residuals: the child scope repeats them
-//! ([`Scope::repeating`](wengert_core::graph::build::Scope::repeating)).
+//! ([`Scope::repeating`](wengert_core::build::Scope::repeating)).
 
 use super::custom::Purpose;
 use super::jvp::run;
 use super::transpose::transpose;
 use super::{Activity, add, current_scope, custom};
+use wengert_core::build::Closure;
 use wengert_core::graph::Body;
-use wengert_core::graph::build::Closure;
 use wengert_core::{Diagnostic, Result, Tensor, TensorType};
 
 /// A function's value at a point, and its derivative there.

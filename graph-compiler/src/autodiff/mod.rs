@@ -58,7 +58,7 @@ pub(crate) use trace::record;
 pub use trace::trace;
 pub use transpose::transpose;
 
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::{Diagnostic, Location, LocationId, Result, Tensor};
 
 /// The scope of derivative code whose operands do not determine one.

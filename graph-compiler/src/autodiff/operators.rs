@@ -19,7 +19,7 @@ use super::values::{
 pub use super::wrt::{grad_wrt, value_and_grad_wrt};
 use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, origin};
 use std::marker::PhantomData;
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::{
     Diagnostic, Differentiable, Literal, Location, Result, Scalar, Tensor, TensorType,
 };
@@ -33,7 +33,7 @@ use wengert_core::{
 /// with a warning. A result that is not a scalar is an error.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::grad;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F64, [3usize]));
@@ -146,7 +146,7 @@ pub(super) fn not_scalar(operator: &str, output: &str, ty: &TensorType) -> Diagn
 /// `along` are ignored.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::jvp;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let scalar = || TensorType::scalar(DType::F64);
@@ -200,7 +200,7 @@ pub type Pullback<'m, M, O> =
 /// more than once.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::vjp;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F64, [2usize]));
@@ -233,7 +233,7 @@ pub fn vjp<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
 /// ([`Differential::linear`]). [`jvp`] and [`vjp`] are its two uses.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::linearize;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::scalar(DType::F64));
@@ -286,7 +286,7 @@ pub fn linearize<M: Differentiable, O: Differentiable>(
 /// the transpose is A.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::transpose;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let c = f.input("c", TensorType::new(DType::F64, [2usize]));

@@ -8,7 +8,7 @@
 use super::cotangent::{Cotangent, Sums};
 use super::emit_one;
 use std::collections::BTreeMap;
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, ValueId};
 use wengert_core::op::Concatenate;
 use wengert_core::{Dim, IdVec, Result, Tensor};

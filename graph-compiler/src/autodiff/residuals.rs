@@ -103,7 +103,7 @@ impl Residual {
 /// is called by name are results of the call.
 ///
 /// ```
-/// # use wengert_core::{DType, TensorType, graph::build::FunctionBuilder};
+/// # use wengert_core::{DType, TensorType, build::FunctionBuilder};
 /// # use wengert_core::op::Checkpoint;
 /// # use wengert_compiler::autodiff::{residuals::saved_residuals, rules::checkpoint};
 /// FunctionBuilder::build("f", |f| {

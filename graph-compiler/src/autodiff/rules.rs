@@ -11,7 +11,7 @@
 
 use super::current_scope;
 use super::values::{poison, tangent_of, with_tensors};
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, ValueId};
 use wengert_core::op::{Checkpoint, CustomJvp, CustomVjp, FunctionCall, FunctionName, Op};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorType};
@@ -24,7 +24,7 @@ use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor, TensorT
 /// differentiate y.
 ///
 /// ```
-/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::build::FunctionBuilder;
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::custom_jvp};
 /// // ln(1 + eˣ), whose derivative is computed without eˣ.
@@ -112,7 +112,7 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
 /// integers and bools are ignored.
 ///
 /// ```
-/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::build::FunctionBuilder;
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::custom_vjp};
 /// // tanh, keeping its result.
@@ -179,7 +179,7 @@ pub fn custom_vjp<M: Differentiable, O: Differentiable, R: Differentiable>(
 /// has no forward mode.
 ///
 /// ```
-/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::build::FunctionBuilder;
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::with_derivative};
 /// let clipped = |x: &Tensor| with_derivative(x, |ct| ct.clamp(-1.0, 1.0));
@@ -222,7 +222,7 @@ pub fn call<M: Differentiable, O: Differentiable>(
 /// policy names.
 ///
 /// ```
-/// # use wengert_core::graph::build::FunctionBuilder;
+/// # use wengert_core::build::FunctionBuilder;
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// # use wengert_compiler::autodiff::{operators::grad, rules::checkpoint};
 /// # use wengert_core::op::Checkpoint;

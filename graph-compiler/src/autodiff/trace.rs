@@ -1,7 +1,7 @@
 //! Rust closures as bodies.
 
 use super::current_scope;
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::{Location, Result, Tensor, TensorType};
 
 /// Runs `f` on fresh inputs of the given types in a child scope of the current one, and returns

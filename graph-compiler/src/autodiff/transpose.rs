@@ -9,7 +9,7 @@
 use super::cotangent::{Cotangent, Sums};
 use super::parts::Parts;
 use super::{control, current_scope, custom, linear_solve, sound};
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::derivative::{
     Custom, Derivative, Sign, TangentRule, Transpose, TransposeOperand, TransposeRule,

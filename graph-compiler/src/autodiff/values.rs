@@ -4,7 +4,7 @@
 
 use super::trace::trace_at;
 use super::{Linearized, current_scope, linearize};
-use wengert_core::graph::build::{Closure, Entered, Scope};
+use wengert_core::build::{Closure, Entered, Scope};
 use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor};
 
 /// A closure that has been run on fresh values.

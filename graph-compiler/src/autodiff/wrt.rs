@@ -73,7 +73,7 @@ pub(crate) fn select(candidates: &[Candidate<'_>], wrt: &[&str], what: &str) -> 
 /// zero.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::grad_wrt;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let scalar = || TensorType::scalar(DType::F64);

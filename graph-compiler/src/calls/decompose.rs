@@ -3,7 +3,7 @@
 //!
 //! Loops without steps are composites too: their results are their initial values.
 
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::{Compute, Control};

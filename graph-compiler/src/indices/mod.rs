@@ -22,7 +22,7 @@ mod bounds;
 pub use bounds::{Bound, bounds};
 
 use crate::calls;
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, Function, Output, OutputRole, Region, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::{Control, Lookup, Reduce, ReduceKind, Scan};

@@ -1,7 +1,7 @@
 //! The driver: a body on batched values.
 
 use crate::autodiff::{Activity, current_scope, trace};
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::batch::RegionOutput;
 use wengert_core::op::{Batch, BroadcastInDim, Permute, Reduce, ReduceKind};

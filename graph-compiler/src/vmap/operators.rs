@@ -78,7 +78,7 @@ impl<F: Fn(&KeyPath, &Tensor) -> Option<usize>> Axes for ByPath<F> {
 /// derivatives in both orders; `vmap` of `grad` gives the gradient of each example.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::{autodiff::operators::grad, vmap::operators::vmap};
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let w = f.input("w", TensorType::scalar(DType::F64));

@@ -95,7 +95,7 @@ fn functions_of_functions_stay_small_at_any_order() {
 #[test]
 fn too_deep_or_too_large_functions_are_refused_where_they_are_called() {
     let error = |f: &dyn Fn(&Tensor) -> wengert_core::Result<Tensor>| {
-        let built = wengert_core::graph::build::FunctionBuilder::build("f", |b| {
+        let built = wengert_core::build::FunctionBuilder::build("f", |b| {
             let x = b.input("x", scalar());
             b.output("y", f(&x).unwrap_or_else(Tensor::poisoned));
         });

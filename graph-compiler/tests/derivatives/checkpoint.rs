@@ -154,7 +154,7 @@ fn checkpoints_nest() {
 #[test]
 fn saved_residuals_are_told_by_line() {
     use wengert_compiler::autodiff::residuals::{Residuals, saved_residuals};
-    use wengert_core::graph::control;
+    use wengert_core::build::control;
     let table = |f: &dyn Fn(&Tensor, &Tensor) -> Residuals| {
         let mut table = None;
         build(&[f64s(&[3]), f64s(&[3])], |v| {

@@ -4,7 +4,7 @@ use super::support::*;
 use wengert_compiler::autodiff::operators::{
     grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
 };
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::op::{Binary, Compare, Unary};
 use wengert_core::{DType, Literal, Tensor, TensorType};
 

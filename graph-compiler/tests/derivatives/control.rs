@@ -5,8 +5,8 @@
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, transpose, value_and_grad, vjp};
 use wengert_compiler::vmap::operators::vmap;
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control;
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control;
 use wengert_core::graph::{Body, Equation, Function};
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
 

@@ -9,8 +9,8 @@ use wengert_compiler::autodiff::operators::{grad, jvp, linearize, vjp};
 use wengert_compiler::autodiff::rules::{
     call, checkpoint, custom_jvp, custom_vjp, opaque, with_derivative,
 };
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::{
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::{
     cond, fori, scan, scan_checkpointed, while_at_most, while_checkpointed,
 };
 use wengert_core::graph::{Function, Program, parse_program};

@@ -14,7 +14,7 @@ use wengert_compiler::autodiff::operators::{
     grad, grad_wrt, jvp, linearize, transpose, value_aux_and_grad, vjp,
 };
 use wengert_compiler::autodiff::rules::{custom_vjp, opaque};
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::parse_program;
 use wengert_core::{DType, Diagnostic, Location, Tensor, TensorType};
 

@@ -4,7 +4,7 @@ use super::programs;
 use super::support::*;
 use wengert_compiler::autodiff::function::{Grad, Jvp, grad, jvp};
 use wengert_compiler::autodiff::operators;
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, Program};
 use wengert_core::op::Unary;
 use wengert_core::{DType, Initializer, Literal, Tensor, TensorType};

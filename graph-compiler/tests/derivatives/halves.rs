@@ -5,7 +5,7 @@ use wengert_compiler::autodiff::function::{
     Grad, Hessian, Jacobian, Jet, Jvp, ResidualKind, grad, hessian, hvp, jacobian, jet, jvp,
     linearize, split, transpose,
 };
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, Program, parse_program};
 use wengert_core::{Binding, DType, Dim, Initializer, Literal, Tensor, TensorType};
 

@@ -6,8 +6,8 @@ use wengert_compiler::autodiff::implicit::{TransposeSolve, custom_linear_solve, 
 use wengert_compiler::autodiff::operators::{grad, hessian, jvp, value_and_grad, vjp};
 use wengert_compiler::pipeline::{Options, compile_kernels};
 use wengert_compiler::vmap::operators::vmap;
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::{fori, while_loop};
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::{fori, while_loop};
 use wengert_core::graph::{Body, Function, Program, parse_program};
 use wengert_core::{Diagnostic, Literal, Target, Tensor};
 

@@ -7,7 +7,7 @@ use wengert_compiler::autodiff::operators::{
     grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks, hvp, jacfwd, jacrev, jvp,
     linearize, value_and_grad_wrt, value_and_jacfwd, value_and_jacrev, value_grad_and_hessian, vjp,
 };
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Dim, Literal, Tensor, TensorType};
 
 fn literal(shape: &[usize], values: &[f64]) -> Literal {

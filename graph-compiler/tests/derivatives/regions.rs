@@ -9,7 +9,8 @@ use super::support::*;
 use wengert_compiler::autodiff::jacobian::{hessian, hvp};
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_compiler::autodiff::rules::{call, checkpoint};
-use wengert_core::graph::{Function, control};
+use wengert_core::build::control;
+use wengert_core::graph::Function;
 use wengert_core::op::{Attention, AttentionKind, Checkpoint, Sample, Unary};
 use wengert_core::{DType, Literal, Op, Scalar, Tensor, TensorType};
 

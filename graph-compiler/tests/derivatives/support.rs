@@ -1,7 +1,7 @@
 //! Building, running and comparing functions.
 
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
-use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::interpret::{self, Array, Real};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
 

@@ -296,7 +296,7 @@ fn a_zero_derivative_annihilates_in_series_too() {
 
 #[test]
 fn mistakes_in_a_series_say_which_order_and_where() {
-    use wengert_core::graph::build::FunctionBuilder;
+    use wengert_core::build::FunctionBuilder;
     let error = FunctionBuilder::build("f", |f| {
         let x = f.input("x", TensorType::new(DType::F64, [3usize]));
         let wrong = f.input("wrong", TensorType::new(DType::F64, [2usize]));

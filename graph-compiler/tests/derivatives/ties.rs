@@ -3,7 +3,7 @@
 
 use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
-use wengert_core::graph::Padding;
+use wengert_core::build::Padding;
 use wengert_core::op::{Reduce, ReduceKind, WindowKind, Windows};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
 

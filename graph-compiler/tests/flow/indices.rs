@@ -3,9 +3,9 @@
 
 use super::check;
 use wengert_compiler::indices::{bounds, watch};
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::{cond, fold, fori, scan, scan_reverse, while_loop};
 use wengert_core::graph::Function;
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::{cond, fold, fori, scan, scan_reverse, while_loop};
 use wengert_core::op::Gather;
 use wengert_core::{DType, Literal, Tensor, TensorType, interpret};
 

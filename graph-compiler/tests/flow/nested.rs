@@ -1,11 +1,11 @@
 //! Programs with nested constructs, and with every kind of carry, slice, capture and result. The
 //! tests of the compiler and of devices run them.
 
-use wengert_core::graph::Function;
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::{
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::{
     cond, fold, fori, fori_upto, map, scan, scan_reverse, switch, while_at_most, while_loop,
 };
+use wengert_core::graph::Function;
 use wengert_core::{DType, Literal, Tensor, TensorType};
 
 /// A function and the inputs of its runs.

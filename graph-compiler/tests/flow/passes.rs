@@ -3,8 +3,8 @@
 use super::near;
 use wengert_compiler::autodiff::rules::call;
 use wengert_compiler::pipeline::{Options, compile_kernels};
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::fori;
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::fori;
 use wengert_core::graph::{Function, parse_program};
 use wengert_core::{DType, Literal, Target, Tensor, TensorType, interpret};
 

@@ -3,8 +3,8 @@
 use super::planned;
 use wengert_compiler::pipeline::{Options, compile_traced};
 use wengert_core::Verified;
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::{fori, scan};
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::{fori, scan};
 use wengert_core::graph::{Function, Program};
 use wengert_core::plan::{Loop, Plan, Step};
 use wengert_core::{Binding, DType, Target, Tensor, TensorType};

@@ -8,8 +8,8 @@ use std::fmt::Write;
 use wengert_compiler::autodiff::function::{self, Grad};
 use wengert_compiler::autodiff::operators::grad;
 use wengert_compiler::pipeline::{Compiled, Options, compile_kernels, passes};
-use wengert_core::graph::build::FunctionBuilder;
-use wengert_core::graph::control::map;
+use wengert_core::build::FunctionBuilder;
+use wengert_core::build::control::map;
 use wengert_core::graph::{Body, Equation, Function, Program, parse_program};
 use wengert_core::{DType, Literal, Scalar, Target, Tensor, TensorType};
 

@@ -3,8 +3,8 @@
 
 use super::{compiled, plain, random_literal, run};
 use crate::programs::Random;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
-use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::{Compare, Concatenate, Cumulative, CumulativeKind, Reverse};
 use wengert_core::{DType, Dim, Literal, Scalar, Tensor, TensorType};
 

@@ -4,8 +4,8 @@ use super::{compiled, random_literal, run};
 use crate::programs::Random;
 use wengert_compiler::autodiff::operators::{value_and_grad, vjp};
 use wengert_compiler::kernels::{Kernel, Kernels, Work};
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
-use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::{Softmax, SoftmaxCrossEntropy, SoftmaxKind};
 use wengert_core::{DType, Literal, Tensor, TensorType};
 

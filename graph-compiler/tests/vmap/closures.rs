@@ -6,8 +6,8 @@ use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_compiler::autodiff::rules::custom_vjp;
 use wengert_compiler::vmap::operators::{ByPath, vmap, vmap_axes};
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
-use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{Binding, DType, Diagnostic, Dim, Literal, Op, Tensor, TensorType};
 

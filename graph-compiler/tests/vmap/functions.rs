@@ -5,7 +5,7 @@ use super::programs::{Random, random_program};
 use super::support::{f64s, flat, run};
 use wengert_compiler::autodiff::function::{Grad, grad};
 use wengert_compiler::vmap::function::{Vmap, vmap};
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::{Binding, DType, Dim, Initializer, Literal, Scalar, Tensor, TensorType};
 

@@ -52,7 +52,7 @@ mod stages;
 
 pub use real::{irfft, rfft};
 
-use crate::core::graph::build::Scope;
+use crate::core::build::Scope;
 use crate::{DType, Diagnostic, Location, Result, Tensor};
 
 /// Real and imaginary part.

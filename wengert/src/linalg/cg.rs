@@ -3,7 +3,7 @@
 
 use crate::control::while_at_most;
 use crate::core::KeyPath;
-use crate::core::graph::build::Scope;
+use crate::core::build::Scope;
 use crate::operators::{TransposeSolve, custom_linear_solve};
 use crate::{Diagnostic, Dim, Location, Tensor, VectorSpace};
 

@@ -7,7 +7,7 @@ use super::matrix::{
 };
 use wengert_compiler::autodiff::rules::custom_jvp_named;
 use wengert_core::Tensor;
-use wengert_core::graph::control::fori;
+use wengert_core::build::control::fori;
 
 /// The lower triangular L with a positive diagonal and L·Lᵀ = (a + aᵀ)/2.
 ///

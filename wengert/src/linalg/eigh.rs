@@ -5,7 +5,7 @@ use super::matrix::{
     padded, places, square_matrices, typed, unless_invalid,
 };
 use wengert_compiler::autodiff::rules::custom_jvp_named;
-use wengert_core::graph::control::{fori, while_loop};
+use wengert_core::build::control::{fori, while_loop};
 use wengert_core::{DType, Tensor};
 
 /// Most sweeps. Six to ten are usual.

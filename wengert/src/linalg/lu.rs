@@ -5,7 +5,7 @@ use super::matrix::{
     places, solve_lower, solve_upper, strictly_lower, typed, upper,
 };
 use wengert_compiler::autodiff::rules::custom_jvp_named;
-use wengert_core::graph::control::fori;
+use wengert_core::build::control::fori;
 use wengert_core::op::{Reduce, ReduceKind};
 use wengert_core::{DType, Tensor, TensorType};
 

@@ -1,7 +1,7 @@
 //! Matrices as tensors: checks of operands, masks, and the loop over leading axes.
 
 use wengert_compiler::vmap::operators::vmap;
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::op::{Reduce, ReduceKind, TriangularSolve};
 use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Tensor, TensorType};
 

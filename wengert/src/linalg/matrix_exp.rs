@@ -2,7 +2,7 @@
 
 use super::matrix::{each, extents, eye, located, square_matrices, unless_invalid};
 use super::solve;
-use wengert_core::graph::control::fori_upto;
+use wengert_core::build::control::fori_upto;
 use wengert_core::{DType, Tensor};
 
 /// Most squarings of a result.

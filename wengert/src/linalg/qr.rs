@@ -6,7 +6,7 @@ use super::matrix::{
 };
 use wengert_compiler::autodiff::rules::{custom_jvp_named, opaque};
 use wengert_core::Tensor;
-use wengert_core::graph::control::{fori, scan, scan_reverse};
+use wengert_core::build::control::{fori, scan, scan_reverse};
 use wengert_core::op::TriangularSolve;
 
 /// a = Q·R with orthonormal columns of Q and an upper triangular (or trapezoidal) R: (q, r).

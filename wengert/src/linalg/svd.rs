@@ -8,7 +8,7 @@ use super::matrix::{
 use super::qr;
 use wengert_compiler::autodiff::rules::{custom_jvp_named, opaque};
 use wengert_core::Tensor;
-use wengert_core::graph::control::{fori, while_loop};
+use wengert_core::build::control::{fori, while_loop};
 
 /// Factors of a matrix: (u, s, vt).
 type Svd = (Tensor, Tensor, Tensor);

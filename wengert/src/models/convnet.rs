@@ -1,7 +1,7 @@
 //! A small convolutional network.
 
 use crate::nn::{Conv2d, Dropout, Linear};
-use wengert_core::graph::Padding;
+use wengert_core::build::Padding;
 use wengert_core::{Differentiable, Location, Tensor};
 
 /// Sizes of the network.

@@ -3,7 +3,7 @@
 use super::torch::{Layout, from_torch};
 use crate::data::Arrays;
 use crate::nn::{BatchNorm, Conv2d, Linear, RunningStatistics, Statistics};
-use wengert_core::graph::Padding;
+use wengert_core::build::Padding;
 use wengert_core::{Differentiable, Location, Result, Tensor};
 
 /// Sizes of the network.

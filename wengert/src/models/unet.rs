@@ -1,7 +1,7 @@
 //! A U-Net.
 
 use crate::nn::{Conv2d, ConvTranspose2d};
-use wengert_core::graph::Padding;
+use wengert_core::build::Padding;
 use wengert_core::{Differentiable, Location, Tensor};
 
 /// Sizes of the network.

@@ -10,7 +10,7 @@
 
 use wengert_compiler::autodiff::operators::vjp;
 use wengert_compiler::autodiff::rules::custom_vjp;
-use wengert_core::graph::control::scan;
+use wengert_core::build::control::scan;
 use wengert_core::op::DotGeneral;
 use wengert_core::{DType, Diagnostic, Dim, Location, Tensor};
 

@@ -1,7 +1,7 @@
 //! Long short-term memory.
 
 use super::variable;
-use wengert_core::graph::control::scan;
+use wengert_core::build::control::scan;
 use wengert_core::{Differentiable, Dim, Initializer, Literal, Location, Tensor, TensorType};
 
 /// The state that an [`Lstm`] carries from step to step, `[batch, width]` each.

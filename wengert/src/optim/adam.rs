@@ -3,7 +3,7 @@
 use super::{Choice, Rate, Variable, advance, count, moment, no_decay, variables, wide};
 use std::fmt;
 use std::rc::Rc;
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Tensor, TensorType};
 
 /// Adam (Kingma and Ba 2015):

@@ -26,7 +26,7 @@ pub use rate::Rate;
 pub use sgd::Sgd;
 
 use std::collections::BTreeMap;
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{
     DType, Diagnostic, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType,
 };

@@ -3,7 +3,7 @@
 use super::{AdamW, Choice, Rate, advance, count, moment, no_decay, variables, wide};
 use std::fmt;
 use std::rc::Rc;
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{Differentiable, Tensor, TensorType};
 
 /// Muon (Jordan et al. 2024): momentum with an orthogonalised step, scaled as by Liu et al.

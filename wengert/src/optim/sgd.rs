@@ -2,7 +2,7 @@
 
 use super::{Rate, advance, count, moment, no_decay, variables, wide};
 use wengert_core::Differentiable;
-use wengert_core::graph::build::FunctionBuilder;
+use wengert_core::build::FunctionBuilder;
 
 /// Gradient descent, optionally with momentum:
 ///

@@ -1,8 +1,8 @@
 //! Axes that do not exist, indices, windows.
 
 use crate::{building, says};
-use wengert::core::graph::Padding;
-use wengert::core::graph::indexing::{
+use wengert::core::build::Padding;
+use wengert::core::build::indexing::{
     GatherDimensionNumbers, GatherMode, ScatterDimensionNumbers, ScatterMode,
 };
 use wengert::prelude::*;

@@ -1,7 +1,8 @@
 //! Equations of layers, models, optimisers, operators, linear algebra and Fourier transforms have
 //! the location of the user's call.
 
-use wengert::core::graph::{Body, Function, Padding};
+use wengert::core::build::Padding;
+use wengert::core::graph::{Body, Function};
 use wengert::core::op::Op;
 use wengert::models::{
     Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,

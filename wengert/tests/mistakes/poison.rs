@@ -1,7 +1,7 @@
 //! After an error, every method on a poisoned tensor works, and the function reports the error.
 
 use crate::{building, says};
-use wengert::core::graph::Padding;
+use wengert::core::build::Padding;
 use wengert::prelude::*;
 use wengert::{Scalar, fft, linalg};
 

@@ -1,10 +1,10 @@
 //! Callees in text: `func` within the calling function, or an earlier function of the program.
 
-use super::super::build::Relocation;
 use super::super::callees::check_extent;
 use super::super::{Body, Function, OutputRole, Region};
 use super::{Mode, Places, Reader, from_inside};
 use crate::diagnostic::Result;
+use crate::graph::Relocation;
 use crate::location::{LocationId, LocationTable};
 use crate::text::{Cursor, Token};
 use std::collections::HashMap;

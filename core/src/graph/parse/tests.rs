@@ -1,8 +1,8 @@
 //! Round trips of attributes, regions and built functions through text.
 
 use super::*;
+use crate::build::tensor::Tensor;
 use crate::graph::print::{PrintOptions, print_attribute, print_function};
-use crate::graph::tensor::Tensor;
 use crate::{Dim, Literal, Scalar};
 use proptest::prelude::*;
 
@@ -74,7 +74,7 @@ fn regions_round_trip() {
 
 #[test]
 fn what_the_builder_makes_round_trips() {
-    let function = crate::graph::build::FunctionBuilder::build("f", |f| {
+    let function = crate::build::FunctionBuilder::build("f", |f| {
         let x = f.input("x", TensorType::new(DType::F32, [2usize]));
         let scaled = &x * 2.0;
         // Declared after an equation, so values are renumbered.

@@ -6,9 +6,9 @@
 use super::super::softmax::{Shifted, restore, wide};
 use super::super::{Concatenate, DotGeneral};
 use super::{Attention, AttentionKind};
+use crate::build::tensor::Tensor;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::tensor::Tensor;
 
 /// The axis of keys in scores, `[B, N, T, S]`.
 const KEYS: usize = 3;

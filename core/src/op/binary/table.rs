@@ -4,10 +4,10 @@ use super::{
     binary, bits_only, each, extremum, floats_only, instruction, picked, scaled, shift, sum,
     zero_extended,
 };
+use crate::build::operators::Operand;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Result;
 use crate::dtype::DType;
-use crate::graph::operators::Operand;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Cell, Real};
 use crate::nest::scalar::{integer_div, integer_rem};
 use crate::nest::{Reg, ScalarOp};

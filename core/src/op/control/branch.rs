@@ -1,11 +1,11 @@
 //! `cond` and `switch`: run one of several regions.
 
 use super::{emit, samples};
+use crate::build::inline::inline;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::inline::inline;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
 use crate::op::batch::RegionOutput;

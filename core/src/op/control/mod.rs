@@ -9,7 +9,7 @@
 //! - [`While`] runs a region as long as a condition holds.
 //!
 //! A region is closed: each outside value that it uses is an operand, after all others, and the
-//! same at every step: a *capture*. The Rust API ([`crate::graph::control`]) makes captures of
+//! same at every step: a *capture*. The Rust API ([`crate::build::control`]) makes captures of
 //! the values a closure uses.
 //!
 //! Other loops are expressed by these: a counted loop is a scan over the numbers of its steps,
@@ -59,9 +59,9 @@ pub use scan::Scan;
 pub use while_loop::While;
 
 use super::Op;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Result;
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 
 /// A construct of control flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! Samples of control flow: small loops that cover every kind of operand.
 
 use super::{Cond, Scan, Switch, While};
+use crate::build::tensor::Tensor;
 use crate::dim::Dim;
-use crate::graph::tensor::Tensor;
 use crate::op::sample::{Sample, floats, region, values};
 use crate::ty::TensorType;
 

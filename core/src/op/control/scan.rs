@@ -2,13 +2,13 @@
 
 use super::parts::{Stack, check_step, part, part_of, stacked};
 use super::{emit, samples};
+use crate::build::Scope;
+use crate::build::inline::inline;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::build::Scope;
-use crate::graph::inline::inline;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::location::Location;
 use crate::op::attribute::{attributes, named};

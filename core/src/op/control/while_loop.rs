@@ -2,12 +2,12 @@
 
 use super::parts::{Stack, check_step, stacked};
 use super::{emit, samples};
+use crate::build::Scope;
+use crate::build::inline::inline;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::build::Scope;
-use crate::graph::inline::inline;
-use crate::graph::tensor::Tensor;
 use crate::graph::{Body, Region};
 use crate::interpret::{Array, Real, Regions};
 use crate::location::Location;

@@ -9,9 +9,9 @@
 //! other.
 
 use super::{ConvGeneralDilated, group_of};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
-use crate::graph::tensor::Tensor;
 use crate::op::batch::{Batch, moved, to_front};
 
 /// Merges the batch axis of `x`, which is in front, with axis `axis` of an example, within each

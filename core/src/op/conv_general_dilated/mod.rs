@@ -18,12 +18,12 @@ use super::derivative::Derivative;
 use super::dot_general::{check_result, factor};
 use super::elementwise::{Domain, wrap};
 use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
+use crate::build::tensor::Tensor;
 use crate::call::{self, Call, Direction, Window};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::ty::TensorType;
 

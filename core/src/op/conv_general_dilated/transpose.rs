@@ -14,9 +14,9 @@
 //! then split into the batch.
 
 use super::{ConvGeneralDilated, dilated, regroup};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
-use crate::graph::tensor::Tensor;
 use crate::op::Op;
 use crate::op::derivative::Transpose;
 

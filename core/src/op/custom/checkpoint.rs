@@ -3,9 +3,9 @@
 
 use super::call::batch_region;
 use super::{FunctionName, inputs, outputs, region_count, same_types};
+use crate::build::inline::inline_or_poison;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::inline::inline_or_poison;
-use crate::graph::tensor::Tensor;
 use crate::graph::{Body, Equation, Region, ValueId};
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{Attribute, Field, attributes, named};

@@ -3,9 +3,9 @@
 use super::{
     FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types,
 };
+use crate::build::inline::inline_or_poison;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Result;
-use crate::graph::inline::inline_or_poison;
-use crate::graph::tensor::Tensor;
 use crate::graph::{Body, Region};
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};

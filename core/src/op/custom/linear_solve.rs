@@ -7,11 +7,11 @@
 //! reverse mode keeps none of its values: it keeps only x.
 
 use super::{arguments, inputs, outputs, same_types};
+use crate::build::control::{fori, scan, scan_reverse, while_loop};
+use crate::build::inline::inline_or_poison;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Region;
-use crate::graph::control::{fori, scan, scan_reverse, while_loop};
-use crate::graph::inline::inline_or_poison;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{attributes, named};
 use crate::op::batch::RegionOutput;

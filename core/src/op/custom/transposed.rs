@@ -1,9 +1,9 @@
 //! `transposed`: the linear map whose transpose is given as a region.
 
 use super::{inputs, outputs, region_count, same_types};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Real, Regions};
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use crate::op::batch::RegionOutput;

@@ -12,11 +12,11 @@
 //! gradient in equal parts, as in `reduce_max`.
 
 use super::Scatter;
+use crate::build::tensor::Tensor;
 use crate::call::ScatterKind;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::tensor::Tensor;
 use crate::op::binary::sum;
 use crate::op::derivative::{Derivative, Jvp, Transpose};
 use crate::op::{Gather, Op, TakeAlongAxis};

@@ -1,9 +1,9 @@
 //! The table of elementwise ops of one operand.
 
 use super::{bits_only, floats_only, instruction, one_less_square, scaled, unary};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Result;
 use crate::dtype::DType;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Cell, Real, special};
 use crate::nest::{Reg, ScalarOp};
 use crate::op::Cost;

@@ -8,11 +8,11 @@ use super::super::{
     Batch, Cost, Entry, Extremum, Op, Operation, ReduceKind, Traits, operand_count,
 };
 use super::{Terms, WindowArgument, WindowGather, Windows, for_each, samples, widened};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Region;
-use crate::graph::tensor::Tensor;
 use crate::interpret::{Array, Cell, Real, Regions};
 use crate::nest::{Combine, ScalarOp};
 use crate::scalar::Scalar;

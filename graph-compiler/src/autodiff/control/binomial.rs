@@ -27,10 +27,11 @@ use crate::autodiff::add;
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::transpose::transpose as transpose_body;
 use std::cell::RefCell;
-use wengert_core::graph::build::Scope;
-use wengert_core::graph::control::{cond, while_checkpointed, while_loop};
-use wengert_core::graph::indexing::{ScatterDimensionNumbers, ScatterOptions};
-use wengert_core::graph::{Body, Equation, inline};
+use wengert_core::build::Scope;
+use wengert_core::build::control::{cond, while_checkpointed, while_loop};
+use wengert_core::build::indexing::{ScatterDimensionNumbers, ScatterOptions};
+use wengert_core::build::inline;
+use wengert_core::graph::{Body, Equation};
 use wengert_core::op::Scan;
 use wengert_core::{DType, Diagnostic, Dim, Result, Tensor, TensorType};
 

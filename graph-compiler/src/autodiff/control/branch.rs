@@ -10,7 +10,7 @@ use crate::autodiff::custom;
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
 use crate::autodiff::transpose::transpose as transpose_body;
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation};
 use wengert_core::{Result, Tensor, TensorType};
 

@@ -21,7 +21,7 @@ use crate::autodiff::transpose::transpose as transpose_body;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::{FunctionCall, FunctionName};
 use wengert_core::{Location, Result, Tensor, TensorType};

@@ -16,7 +16,7 @@ use crate::autodiff::jvp::{Duals, run};
 use crate::autodiff::linearize::linearize as linearized;
 use crate::autodiff::transpose::transpose as transpose_body;
 use crate::probes::unwatched;
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Equation, ValueId};
 use wengert_core::op::{Checkpoint, OptimizationBarrier};
 use wengert_core::{Result, Tensor, TensorType};

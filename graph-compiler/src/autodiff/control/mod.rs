@@ -29,7 +29,7 @@ mod while_loop;
 use super::activity::Activity;
 use super::current_scope;
 use super::jvp::{Duals, zeros};
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::{Control, Derivative};
 use wengert_core::{Diagnostic, IdVec, Location, Op, Result, Tensor, TensorType};

@@ -13,7 +13,7 @@
 //! at run time only, since the product would include steps that did not run.
 
 use super::pruned;
-use wengert_core::graph::build::Closure;
+use wengert_core::build::Closure;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::{Binary, DotGeneral};
 use wengert_core::{Op, Result, Tensor};

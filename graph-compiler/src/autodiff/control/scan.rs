@@ -7,8 +7,8 @@ use crate::autodiff::custom;
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
 use crate::probes::unwatched;
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::Body;
-use wengert_core::graph::build::{Closure, Scope};
 use wengert_core::op::Scan;
 use wengert_core::{Dim, Result, Tensor, TensorType};
 

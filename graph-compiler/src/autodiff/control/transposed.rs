@@ -16,8 +16,9 @@ use super::{
 use crate::autodiff::add;
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::transpose::{transpose as transpose_body, verify_linear};
-use wengert_core::graph::build::Scope;
-use wengert_core::graph::{Body, Equation, ValueId, inline};
+use wengert_core::build::Scope;
+use wengert_core::build::inline;
+use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::{Control, Scan};
 use wengert_core::{Location, LocationId, Result, Tensor, TensorType};
 

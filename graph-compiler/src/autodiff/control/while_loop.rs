@@ -3,8 +3,8 @@
 use super::scan::{Loop, Plan, linear_loop, recomputing, tape};
 use super::{Site, innermost, opened, or_zeros, pruned, spread, types};
 use crate::autodiff::jvp::{Duals, run};
-use wengert_core::graph::build::Closure;
-use wengert_core::graph::inline;
+use wengert_core::build::Closure;
+use wengert_core::build::inline;
 use wengert_core::op::While;
 use wengert_core::{DType, Diagnostic, Dim, Result, Tensor, TensorType};
 

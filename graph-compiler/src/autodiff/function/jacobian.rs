@@ -6,7 +6,7 @@ use super::{Derived, Hessian, Jacobian};
 use crate::autodiff::jacobian::{columns, hessian_of_body, hvp_of_body, rows};
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::linearize;
-use wengert_core::graph::build::Closure;
+use wengert_core::build::Closure;
 use wengert_core::graph::{Function, Output, OutputRole};
 use wengert_core::{Diagnostic, Result, Tensor};
 

@@ -1,7 +1,7 @@
 //! Functions under construction.
 
 use crate::autodiff::activity::Activity;
-use wengert_core::graph::build::Scope;
+use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Function, Input, InputRole, Output, verify};
 use wengert_core::{LocationId, Result, Tensor, TensorType};
 

@@ -5,7 +5,7 @@ use super::maker::{Maker, fresh};
 use super::{Derived, Grad};
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::linearize;
-use wengert_core::graph::build::Closure;
+use wengert_core::build::Closure;
 use wengert_core::graph::{Function, Output, OutputRole};
 use wengert_core::{Literal, Result, Scalar, Tensor};
 

@@ -17,7 +17,7 @@ use super::{Grad, Halves, Jvp};
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::residuals::{Residual, ResidualKind, Residuals, readers};
 use crate::autodiff::{Linear, linearize};
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Function, Input, InputRole, Output, OutputRole, verify};
 use wengert_core::{Location, LocationId, LocationTable, Result, Tensor, TensorType};
 

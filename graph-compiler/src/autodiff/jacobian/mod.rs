@@ -55,7 +55,7 @@ pub fn jacfwd<M: Differentiable, O: Outputs>(
 /// components are zero.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::jacrev;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F64, [3usize]));

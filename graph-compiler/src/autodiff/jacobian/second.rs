@@ -5,7 +5,7 @@ use crate::autodiff::jvp::zeros;
 use crate::autodiff::operators::{linearize as linearize_closure, needs_scalar};
 use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangent_of};
 use crate::autodiff::{jvp as jvp_of_body, linearize, record};
-use wengert_core::graph::build::Closure;
+use wengert_core::build::Closure;
 use wengert_core::{
     Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor, TensorType,
 };
@@ -18,7 +18,7 @@ use wengert_core::{
 /// per variable, all at once.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::hessian;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let scalar = || TensorType::scalar(DType::F64);
@@ -109,7 +109,7 @@ fn second_order<M: Differentiable>(
 /// gradients, whatever the number of variables. H itself is never made.
 ///
 /// ```
-/// # use wengert_core::{DType, Literal, TensorType, graph::build::FunctionBuilder, interpret};
+/// # use wengert_core::{DType, Literal, TensorType, build::FunctionBuilder, interpret};
 /// # use wengert_compiler::autodiff::operators::hvp;
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F64, [2usize]));

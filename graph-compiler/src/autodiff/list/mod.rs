@@ -41,10 +41,9 @@ mod value;
 use super::Activity;
 use super::operators;
 use super::values::{enter_scope_of, poison, with_tensors};
-use wengert_core::graph::build::{Closure, Scope};
-use wengert_core::graph::{
-    Body, Function, Input, InputRole, Output, OutputRole, Region, inline, verify,
-};
+use wengert_core::build::inline;
+use wengert_core::build::{Closure, Scope};
+use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, Region, verify};
 use wengert_core::interpret::{self, Array};
 use wengert_core::op::FunctionName;
 use wengert_core::{

@@ -3,8 +3,8 @@
 use super::WengertList;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use wengert_core::build::Scope;
 use wengert_core::graph::Region;
-use wengert_core::graph::build::Scope;
 use wengert_core::op::{FunctionCall, FunctionName};
 use wengert_core::{Diagnostic, Differentiable, Location, Result, Tensor};
 
@@ -20,7 +20,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::trace, operators::grad};
-    /// # use wengert_core::{graph::build::FunctionBuilder, DType, Tensor, TensorType};
+    /// # use wengert_core::{build::FunctionBuilder, DType, Tensor, TensorType};
     /// # fn main() -> wengert_core::Result<()> {
     /// let layer = trace(&Tensor::constant(0.0f64), |x| x.tanh() * x)?.named("layer")?;
     /// let f = FunctionBuilder::build("f", |f| {

@@ -10,8 +10,9 @@
 //! Ultimate Backpropagator* (2008).
 
 use super::{WengertList, copy, without_values};
-use wengert_core::graph::build::Scope;
-use wengert_core::graph::{Region, inline};
+use wengert_core::build::Scope;
+use wengert_core::build::inline;
+use wengert_core::graph::Region;
 use wengert_core::op::Switch;
 use wengert_core::{
     Diagnostic, Differentiable, KeyPath, Location, LocationTable, Result, Tensor, TensorType,
@@ -60,7 +61,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::{WengertList, trace}, operators::grad};
-    /// # use wengert_core::graph::build::FunctionBuilder;
+    /// # use wengert_core::build::FunctionBuilder;
     /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
     /// # fn main() -> wengert_core::Result<()> {
     /// let f = FunctionBuilder::build("f", |f| {
@@ -161,7 +162,7 @@ impl<A: Differentiable, B: Differentiable, O: Differentiable> WengertList<(A, B)
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::trace, operators::vjp};
-    /// # use wengert_core::graph::build::FunctionBuilder;
+    /// # use wengert_core::build::FunctionBuilder;
     /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
     /// # fn main() -> wengert_core::Result<()> {
     /// let like = Tensor::constant(0.0f64);

@@ -37,7 +37,7 @@ use super::jvp::{decompose, decomposed, zeros};
 use super::{current_scope, custom, record};
 use std::collections::HashMap;
 use std::rc::Rc;
-use wengert_core::graph::build::{Closure, Scope};
+use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::Binary;
 use wengert_core::op::derivative::{Custom, Derivative, JvpRule, TangentRule, TransposeRule};

@@ -5,7 +5,7 @@ use super::{Applied, Nodes, Rule, Tangents, Value};
 use crate::autodiff::activity::Activity;
 use crate::autodiff::{control, custom, record};
 use std::rc::Rc;
-use wengert_core::graph::build::Closure;
+use wengert_core::build::Closure;
 use wengert_core::op::derivative::Jvp;
 use wengert_core::{Result, TensorType};
 

@@ -1,7 +1,7 @@
 //! Steps that run regions, and samples of the catalogue.
 
 use super::{Pool, extents};
-use wengert_core::graph::control::{cond, fori, map, scan, scan_reverse, switch, while_at_most};
+use wengert_core::build::control::{cond, fori, map, scan, scan_reverse, switch, while_at_most};
 use wengert_core::op::{Binary, SampleOperand};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
 

@@ -8,8 +8,8 @@ mod rows;
 
 use crate::programs::Random;
 use wengert_compiler::autodiff::operators::value_and_grad;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
-use wengert_core::graph::build::FunctionBuilder;
 use wengert_core::op::{Binary, Reduce, ReduceKind, Sample};
 use wengert_core::{DType, Dim, Initializer, Literal, Op, Result, Scalar, Tensor, TensorType};
 

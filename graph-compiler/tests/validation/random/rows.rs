@@ -1,8 +1,8 @@
 //! Steps that reduce, multiply, sort, gather and scatter.
 
 use super::{LARGE, Pool, extents, literal};
-use wengert_core::graph::Padding;
-use wengert_core::graph::indexing::{ScatterDimensionNumbers, ScatterMode};
+use wengert_core::build::Padding;
+use wengert_core::build::indexing::{ScatterDimensionNumbers, ScatterMode};
 use wengert_core::op::{Cumulative, CumulativeKind, DotGeneral, Reduce, ReduceKind};
 use wengert_core::{DType, Literal, Tensor, TensorType};
 

@@ -57,8 +57,8 @@ impl Tensor {
         }
         // Without a current scope `self` may be an eager tensor. The new tensor then belongs to
         // its scope.
-        let nowhere = super::build::Scope::current().is_none();
-        let _entered = self.scope().filter(|_| nowhere).map(super::build::Scope::entered);
+        let nowhere = super::Scope::current().is_none();
+        let _entered = self.scope().filter(|_| nowhere).map(super::Scope::entered);
         Tensor::full(self.ty(), value)
     }
 
@@ -110,8 +110,7 @@ impl Tensor {
         for operand in operands {
             error = error.operand(operand.defined_at(), operand.ty());
         }
-        let scope =
-            operands.iter().find_map(|t| t.scope()).cloned().or_else(super::build::Scope::current);
+        let scope = operands.iter().find_map(|t| t.scope()).cloned().or_else(super::Scope::current);
         if let Some(scope) = scope {
             scope.fail(&error);
         }

@@ -3,7 +3,7 @@
 //! A [`Tensor`] has one of four states. *Traced*: a value of a function being built. *Literal*: a
 //! constant that belongs to no function yet, so that `2.0 * &x` needs no context. *Variable*: the
 //! type and the initializer of a model's parameter, which
-//! [`FunctionBuilder::param`](super::build::FunctionBuilder::param) or `state` turns into an
+//! [`FunctionBuilder::param`](super::FunctionBuilder::param) or `state` turns into an
 //! input. *Poisoned*: the first error; every operation on it yields it again.
 //!
 //! **Queries on a poisoned tensor.** Each has an answer, so that the user's code continues until
@@ -15,12 +15,12 @@
 //! Operations are methods and overloaded operators (see [`super::operators`]). All are
 //! `#[track_caller]`, so each equation records the user's source line.
 
-use super::build::Scope;
-use super::{Region, ValueId};
+use super::Scope;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::verify::MAX_RANK;
+use crate::graph::{Region, ValueId};
 use crate::literal::Literal;
 use crate::location::Location;
 use crate::op::Op;

@@ -1,10 +1,10 @@
 //! The builder of one function: declared inputs and variables, named outputs, updated state.
 
 use super::Scope;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, KeyPath};
 use crate::dtype::DType;
-use crate::graph::tensor::Tensor;
 use crate::graph::verify::well_formed;
 use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::location::{Location, LocationTable};

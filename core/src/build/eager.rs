@@ -14,10 +14,10 @@
 //! each result's dtype. So eager results have the bits that the interpreter computes for the same
 //! equations in a function.
 
-use super::build::{Closure, Scope};
 use super::tensor::Tensor;
-use super::{Body, Equation, Region, ValueId};
+use super::{Closure, Scope};
 use crate::diagnostic::Result;
+use crate::graph::{Body, Equation, Region, ValueId};
 use crate::id::IdVec;
 use crate::interpret::{self, Array};
 use crate::literal::Literal;

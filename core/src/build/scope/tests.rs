@@ -55,7 +55,7 @@ fn a_nested_scope_captures_through_its_parents() {
 
 #[test]
 fn only_declared_state_is_updated() {
-    use crate::graph::build::FunctionBuilder;
+    use crate::build::FunctionBuilder;
     use crate::{Initializer, Tensor};
     let w = || Tensor::variable(scalar(), Initializer::Zeros);
     let build = |f: &dyn Fn(&mut FunctionBuilder)| FunctionBuilder::build("step", |b| f(b));

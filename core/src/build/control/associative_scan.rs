@@ -9,10 +9,10 @@
 //! Blelloch, *Prefix sums and their applications*, 1990.
 
 use super::{Scope, current, finish, leaves, length_of};
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, rebuild};
 use crate::dim::Dim;
-use crate::graph::tensor::Tensor;
 use crate::location::Location;
 use crate::op::{Concatenate, Reverse, Slice};
 
@@ -25,7 +25,7 @@ use crate::op::{Concatenate, Reverse, Slice};
 /// Differentiable as the tensor operations of which it consists.
 ///
 /// ```
-/// # use wengert_core::graph::{build::FunctionBuilder, control::associative_scan};
+/// # use wengert_core::build::{FunctionBuilder, control::associative_scan};
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// // x ← a·x + b, from 0, for all steps at once: affine maps compose.
 /// let f = FunctionBuilder::build("f", |f| {

@@ -1,22 +1,22 @@
 //! Moving bodies from one function to another.
 
-use crate::graph::{Body, Region};
+use super::{Body, Region};
 use crate::location::LocationId;
 use std::collections::HashMap;
 
 /// Replaces the locations of one table by those of another.
-pub(in crate::graph) struct Relocation<'a> {
+pub(crate) struct Relocation<'a> {
     known: &'a HashMap<LocationId, LocationId>,
     /// Moved callees, by the address of the original body.
     moved: HashMap<usize, Region>,
 }
 
 impl<'a> Relocation<'a> {
-    pub(in crate::graph) fn new(known: &'a HashMap<LocationId, LocationId>) -> Self {
+    pub(crate) fn new(known: &'a HashMap<LocationId, LocationId>) -> Self {
         Relocation { known, moved: HashMap::new() }
     }
 
-    pub(in crate::graph) fn body(&mut self, body: &Body) -> Body {
+    pub(crate) fn body(&mut self, body: &Body) -> Body {
         let mut body = body.clone();
         for equation in &mut body.equations {
             equation.location =

@@ -1,7 +1,7 @@
 //! Finished scopes and their captures.
 
+use crate::build::tensor::Tensor;
 use crate::graph::Body;
-use crate::graph::tensor::Tensor;
 
 /// A finished child scope.
 #[derive(Clone, Debug)]

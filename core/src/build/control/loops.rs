@@ -2,11 +2,11 @@
 
 use super::unroll::{Unrolling, number_of_steps};
 use super::{current, finish, leaves, step_of, together, types_of};
+use crate::build::Scope;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, rebuild};
 use crate::dim::Dim;
-use crate::graph::build::Scope;
-use crate::graph::tensor::Tensor;
 use crate::location::Location;
 use crate::op::{Scan, While};
 use crate::ty::TensorType;

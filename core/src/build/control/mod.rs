@@ -19,13 +19,13 @@ pub use unroll::{scan_reverse_unrolled, scan_unrolled};
 
 use loops::{Loop, repeat, steps};
 
-use super::Region;
-use super::build::{Closure, Scope};
 use super::tensor::Tensor;
+use super::{Closure, Scope};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, rebuild};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::graph::Region;
 use crate::location::Location;
 use crate::op::{Cond, Iota, Op, Switch};
 use crate::ty::TensorType;
@@ -37,7 +37,7 @@ use crate::ty::TensorType;
 /// branch taken.
 ///
 /// ```
-/// # use wengert_core::graph::{build::FunctionBuilder, control::cond};
+/// # use wengert_core::build::{FunctionBuilder, control::cond};
 /// # use wengert_core::{interpret, DType, Literal, TensorType};
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::scalar(DType::F32));
@@ -87,7 +87,7 @@ pub fn switch<O: Differentiable>(index: &Tensor, branches: Vec<Box<dyn FnOnce() 
 /// axis.
 ///
 /// ```
-/// # use wengert_core::graph::{build::FunctionBuilder, control::scan};
+/// # use wengert_core::build::{FunctionBuilder, control::scan};
 /// # use wengert_core::{interpret, DType, Literal, TensorType};
 /// // Running products.
 /// let f = FunctionBuilder::build("f", |f| {

@@ -8,12 +8,12 @@
 
 use super::loops::{Loop, steps};
 use super::{length_of, step_of, types_of};
+use crate::build::inline;
+use crate::build::tensor::Tensor;
+use crate::build::{Closure, Scope};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::Differentiable;
 use crate::dim::Dim;
-use crate::graph::build::{Closure, Scope};
-use crate::graph::inline;
-use crate::graph::tensor::Tensor;
 use crate::location::Location;
 use crate::op::Scan;
 use crate::ty::TensorType;
@@ -23,7 +23,7 @@ use crate::ty::TensorType;
 /// Errors: those of `scan`; the number of steps is a dimension variable, or `unroll` is 0.
 ///
 /// ```
-/// # use wengert_core::graph::{build::FunctionBuilder, control::scan_unrolled};
+/// # use wengert_core::build::{FunctionBuilder, control::scan_unrolled};
 /// # use wengert_core::{interpret, DType, Literal, Tensor, TensorType};
 /// let f = FunctionBuilder::build("f", |f| {
 ///     let x = f.input("x", TensorType::new(DType::F32, [7usize]));

@@ -1,6 +1,6 @@
 //! Methods of [`Tensor`] that reduce windows, and reductions with a user-defined combiner.
 
-use super::build::Scope;
+use super::Scope;
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;

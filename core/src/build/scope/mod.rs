@@ -1,5 +1,3 @@
-//! Building functions.
-//!
 //! A [`Scope`] is a body under construction. Scopes nest: a traced closure, a region of an op,
 //! and the linear program of a linearization are child scopes. An equation is emitted into the
 //! innermost scope among those of its operands. A value of an outer scope that an inner scope
@@ -13,7 +11,7 @@
 //!   captures are exactly the residuals.
 //!
 //! A failing operation yields a poisoned tensor that carries the first error.
-//! [`FunctionBuilder::finish`] returns this error, even if the user's code panics in between
+//! [`FunctionBuilder::finish`](super::FunctionBuilder::finish) returns this error, even if the user's code panics in between
 //! ([`Scope::guarded`]).
 //!
 //! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as
@@ -21,18 +19,13 @@
 
 mod closure;
 mod constants;
-mod function;
-mod relocation;
 
 pub use closure::Closure;
-pub use function::{FunctionBuilder, IntoType};
-pub(super) use relocation::Relocation;
 
-use super::callees::Names;
-use super::eager::Values;
-use super::tensor::Tensor;
-use super::{Body, Equation, Region, ValueId};
+use crate::build::eager::Values;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
+use crate::graph::{Body, Equation, Names, Region, Relocation, ValueId};
 use crate::id::IdVec;
 use crate::interpret::Array;
 use crate::location::{Location, LocationId, LocationTable};
@@ -443,7 +436,7 @@ impl Scope {
     }
 
     /// The id of a location. Within [`Scope::derived`] it is the id of the derivation.
-    fn locate(&self, caller: Location) -> LocationId {
+    pub(super) fn locate(&self, caller: Location) -> LocationId {
         let mut locations = self.0.context.locations.borrow_mut();
         match self.0.context.derivation.borrow().last() {
             Some((of, rule)) => locations.intern(Location::Derived { of: *of, rule: rule.clone() }),

@@ -1,10 +1,10 @@
 //! Inlining a body: its equations are emitted in order on given tensors, each with its own
 //! location.
 
-use super::build::Scope;
-use super::{Body, ValueId};
+use super::Scope;
+use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::tensor::Tensor;
+use crate::graph::{Body, ValueId};
 use crate::id::IdVec;
 
 /// The outputs of `body` for `operands`, one for each input.

@@ -1,0 +1,32 @@
+//! The builder: symbolic tensors, and the scopes that record what is computed with them.
+//!
+//! [`FunctionBuilder`] opens a function and closes it. Its inputs are [`tensor::Tensor`]s.
+//! Methods and operators of tensors emit equations into a [`Scope`]. Each equation records the
+//! user's source line, and `Op::infer` gives its types. The result is a
+//! [`Function`](crate::graph::Function).
+//!
+//! | files | what a user calls |
+//! |---|---|
+//! | `tensor`, `operators`, `movement`, `indexing`, `order`, `windows`, `random`, `composite` | methods of tensors |
+//! | [`control`] | `cond`, `while_loop`, `scan` and their relatives, over closures |
+//! | [`eager`] | evaluation while a function is built |
+//! | [`inline`](mod@inline) | a body's equations on given tensors |
+
+pub mod composite;
+pub mod control;
+pub mod eager;
+mod function;
+pub mod indexing;
+pub mod inline;
+mod movement;
+pub mod operators;
+mod order;
+mod random;
+mod scope;
+pub mod tensor;
+mod windows;
+
+pub use function::{FunctionBuilder, IntoType};
+pub use inline::inline;
+pub use scope::{Closure, Entered, Scope};
+pub use windows::Padding;
