@@ -19,77 +19,13 @@
 //! **Bounds.** A guarded access is predicated: where the guard fails, the address is not
 //! dereferenced, whatever its value.
 
+use super::element::{VECTOR_BYTES, element, strides};
 use super::emit::{Copy, Emit, Key, NestReg};
+use super::place::Place;
 use super::vector::Vector;
-use crate::ptx::{Binary, Cache, Reg, Space, Ternary, Type, Width};
+use crate::ptx::{Binary, Cache, Reg, Ternary, Type, Width};
 use wengert_core::Id;
-use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Nest, Term};
-
-/// Maximum number of bytes that one instruction moves.
-pub(super) const VECTOR_BYTES: usize = 16;
-
-/// Memory of a buffer.
-#[derive(Clone, Debug)]
-pub(super) enum Place {
-    /// In global memory, from this address on.
-    Global {
-        /// Its address.
-        base: Reg,
-        /// Whether the kernel may write it, through this parameter or another one.
-        written: bool,
-    },
-    /// In the local memory of the thread.
-    Local {
-        /// Its address.
-        base: Reg,
-    },
-    /// In the shared memory of the block.
-    Shared {
-        /// Its address; 32 bits.
-        base: Reg,
-    },
-}
-
-impl Place {
-    const fn space(&self) -> Space {
-        match self {
-            Place::Global { .. } => Space::Global,
-            Place::Local { .. } => Space::Local,
-            Place::Shared { .. } => Space::Shared,
-        }
-    }
-
-    const fn base(&self) -> Reg {
-        match self {
-            Place::Global { base, .. } | Place::Local { base } | Place::Shared { base } => *base,
-        }
-    }
-}
-
-/// Row-major strides of a shape.
-pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
-    let mut strides = vec![1i64; shape.len()];
-    for n in (1..shape.len()).rev() {
-        strides[n - 1] = strides[n].wrapping_mul(shape[n] as i64);
-    }
-    strides
-}
-
-/// The index of the element of an access, over the axes of the nest, without clamping.
-pub(super) fn element(nest: &Nest, access: &Access) -> Affine {
-    let strides = strides(&nest.buffers[access.buffer].shape);
-    let scaled = access.indices.iter().zip(strides).map(|(index, stride)| index.scale(stride));
-    scaled.fold(Affine::default(), |sum, index| sum.add(&index))
-}
-
-/// Whether elements `width` apart along axes that form one, from 0 on, are always aligned to
-/// `width` elements.
-pub(super) fn is_aligned(element: &Affine, one: &[AxisId], width: usize) -> bool {
-    let by = width as i64;
-    let along = |term: &Term| matches!(term, Term::Axis(axis) if one.contains(axis));
-    let mut others = element.terms.iter().filter(|(t, _)| !along(t));
-    element.constant % by == 0 && others.all(|(_, factor)| factor % by == 0)
-}
+use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Term};
 
 /// The elements that copies access, and their predicates.
 struct Targets {

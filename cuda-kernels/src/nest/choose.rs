@@ -6,11 +6,12 @@
 //! few rows and a tree allows it, a column team does. If they are contiguous along inner axes, a
 //! team does a row. The team is as large as the row and its tree have work for.
 
-use super::access::{VECTOR_BYTES, element, is_aligned};
+use super::element::{VECTOR_BYTES, element, is_aligned};
+use super::phases::{Mode, exchange_bytes, mode, storage_bytes};
 use super::row::takes_vector;
 use super::scan;
 use super::shape::{self, Group, affinity, coefficient, is_plain};
-use super::team::{Layout, Mode, exchange_bytes, mode, storage_bytes};
+use super::team::Layout;
 use super::tile::Tile;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;

@@ -17,8 +17,8 @@
 //! for each loop and branch. This keeps a row in registers: where all phases are emitted without
 //! loops, a later phase finds the values that an earlier one loaded and computed.
 
-use super::access::{Place, VECTOR_BYTES};
-use super::scan::Scan;
+use super::element::VECTOR_BYTES;
+use super::place::Place;
 use crate::ptx::{Code, Operand, Reg, SharedArray, Type};
 use crate::scalar::{Functions, value_type};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +62,15 @@ pub(super) struct Copy {
     pub active: Option<Reg>,
     /// Predicate for stores: false if another thread does the same iteration.
     pub stores: Option<Reg>,
+}
+
+/// The warp that scans the prefixes of a phase; see [`super::scan`].
+#[derive(Clone, Debug)]
+pub(super) struct Scan {
+    /// The axis of the lanes.
+    pub lane: AxisId,
+    /// Mask of all lanes.
+    pub members: Operand,
 }
 
 /// Code under construction.

@@ -28,9 +28,12 @@
 
 mod access;
 mod choose;
+mod element;
 mod emit;
 mod exchange;
 mod index;
+mod phases;
+mod place;
 mod reduce;
 mod row;
 mod scan;
@@ -47,8 +50,8 @@ use crate::architecture::Architecture;
 use crate::ptx::{Kernel, Parameter, Type};
 use crate::stage::{Access, Compiled, Memory, Slot, Stage};
 use emit::{Emit, parameter};
-use row::{MAX_GRID, Rows};
-use team::Layout;
+use row::Rows;
+use team::{Layout, MAX_GRID};
 use tile::Tile;
 use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::{Diagnostic, Result};
@@ -120,12 +123,12 @@ pub fn compile(
         }
         Schedule::Team { threads, rows, columns } => {
             let layout = Layout { threads, rows, columns };
-            let (grid, dynamic) = team::kernel(&mut emit, layout, &groups, in_place, limit)?;
+            let (grid, dynamic) = phases::kernel(&mut emit, layout, &groups, in_place, limit)?;
             if emit.drop_storage() {
                 // Its address may still be taken; the assembler removes that.
                 emit.shared
                     .iter_mut()
-                    .filter(|a| a.name == team::STORAGE)
+                    .filter(|a| a.name == phases::STORAGE)
                     .for_each(|a| a.bytes = 16);
                 (grid, layout.block(), dynamic.min(16))
             } else {

@@ -6,8 +6,8 @@
 //! [`super::reduce`]. This schedule serves elementwise nests, where a row is an element, and
 //! reductions over an outer axis with rows enough to fill the machine. It takes every nest.
 
-use super::access::Place;
 use super::emit::{Copy, Emit};
+use super::place::Place;
 use super::reduce::Reducer;
 use super::shape::{self, Group};
 use crate::ptx::{Binary, Compare, Reg, Rounding, Special, Ternary, Type, Width};
@@ -18,9 +18,6 @@ use wengert_core::{Diagnostic, Result};
 /// Maximum number of bytes of a thread's arrays (CUDA C++ Programming Guide, "Technical
 /// Specifications": 512 KiB).
 const LOCAL_BYTES: usize = 512 << 10;
-
-/// Maximum number of blocks of a launch along x.
-pub(super) const MAX_GRID: u64 = (1 << 31) - 1;
 
 /// The iteration space of the threads: the groups of parallel axes, the last one in steps of a
 /// vector.

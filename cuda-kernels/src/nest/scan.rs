@@ -6,25 +6,16 @@
 //! before it, and then with the carry of the iterations before. The last lane's value is the next
 //! carry.
 
-use super::emit::{Copy, Emit};
+use super::emit::{Copy, Emit, Scan};
 use super::exchange::shuffle;
 use super::shape;
-use super::spread::is_exact;
+use super::shape::is_exact;
 use super::team::{Layout, Team, place};
 use crate::architecture::WARP;
 use crate::ptx::{Lanes, Operand, Reg, Shuffle};
 use crate::scalar;
-use wengert_core::nest::{Affine, AxisId, Instr, Phase, Prefix};
+use wengert_core::nest::{Affine, Instr, Phase, Prefix};
 use wengert_core::{Id, Result};
-
-/// The warp's state for a scan.
-#[derive(Clone, Debug)]
-pub(super) struct Scan {
-    /// The axis of the lanes.
-    lane: AxisId,
-    /// Mask of all lanes.
-    members: Operand,
-}
 
 /// Whether a team scans the prefixes of a phase.
 pub(super) fn takes(layout: Layout, phase: &Phase) -> bool {

@@ -5,9 +5,9 @@
 //! c, the outer one has c times the inner extent. So an elementwise nest over `[64, 768]` is one
 //! over 49152 elements, unless one of its accesses is broadcast.
 
-use super::access::element;
+use super::element::element;
 use crate::scalar;
-use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Term};
+use wengert_core::nest::{Affine, AxisId, BufferRole, Combine, Instr, Nest, Phase, Term};
 use wengert_core::{DType, Id};
 
 /// Every expression of a phase; accesses are given as element indices.
@@ -160,4 +160,14 @@ pub(super) fn cost(nest: &Nest, phase: &Phase) -> usize {
         .iter()
         .flat_map(|r| r.combine.body.iter().map(|i| of(i, &r.combine.registers)));
     body + combine.sum::<usize>()
+}
+
+/// True if the combiner gives the same result in any order, up to the bits of NaNs.
+pub(super) fn is_exact(combine: &Combine) -> bool {
+    let whole = combine.identity.first().is_some_and(|s| !s.dtype().is_float());
+    match combine.name() {
+        Some("max" | "min" | "and" | "or") => true,
+        Some("sum" | "prod") => whole,
+        _ => false,
+    }
 }

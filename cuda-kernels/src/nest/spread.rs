@@ -15,14 +15,14 @@
 //! A reduction whose combiner is exact whatever the order (integer sums; minima, maxima, logic)
 //! takes any tree.
 
-use super::access::{VECTOR_BYTES, element, is_aligned};
+use super::element::{VECTOR_BYTES, element, is_aligned};
 use super::emit::{Copy, Emit};
-use super::shape::{self, Group, coefficient, is_plain};
+use super::shape::{self, Group, coefficient, is_exact, is_plain};
 use super::team::{Layout, Team, place};
 use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
 use wengert_core::Id;
-use wengert_core::nest::{Access, Affine, AxisId, Combine, Instr, Nest, Phase, Tree};
+use wengert_core::nest::{Access, Affine, AxisId, Instr, Nest, Phase, Tree};
 use wengert_core::{DType, Result};
 
 /// Maximum number of copies that are emitted side by side.
@@ -47,16 +47,6 @@ pub(super) struct Spread {
     pub block: usize,
     /// The inner axes.
     inner: Vec<Group>,
-}
-
-/// True if the combiner gives the same result in any order, up to the bits of NaNs.
-pub(super) fn is_exact(combine: &Combine) -> bool {
-    let whole = combine.identity.first().is_some_and(|s| !s.dtype().is_float());
-    match combine.name() {
-        Some("max" | "min" | "and" | "or") => true,
-        Some("sum" | "prod") => whole,
-        _ => false,
-    }
 }
 
 /// The common tree of a phase's reductions: none where they do not agree, `None` inside where any

@@ -5,41 +5,17 @@
 //! team is a block, and exchanges values through shared memory. A *column* team's threads are not
 //! neighbours: neighbouring threads of its block belong to neighbouring rows. So a reduction along
 //! an outer axis reads whole lines of memory.
-//!
-//! **Phases.** Each phase has its own mapping of iterations to threads ([`Mode`]):
-//!
-//! - *spread*: iteration e goes to lane `e % lanes`, as in the [`Tree`](wengert_core::nest::Tree)
-//!   of its reductions. A thread owns as many neighbouring lanes as a vector access takes. See
-//!   [`super::spread`].
-//! - *replicated*: a phase without inner axes; every thread does the same, and the first one
-//!   stores.
-//! - *scan*: a phase with prefixes whose combiners are exact in any order, done by the lanes of a
-//!   warp together. See [`super::scan`].
-//! - *lines*: another phase with prefixes; each thread does whole lines.
-//! - *single*: the fallback; the first thread does the phase alone, and broadcasts the results.
-//!
-//! **Order.** The team synchronises between two phases if one of them writes memory that the
-//! other accesses: row storage, which is in shared memory, or memory that is updated in place.
 
-use super::access::Place;
-use super::emit::{Copy, Emit, NestReg};
-use super::row::MAX_GRID;
-use super::scan;
-use super::shape::{self, Group};
-use super::spread::Spread;
-use crate::architecture::{STATIC_SHARED, WARP};
-use crate::ptx::{
-    Binary, Compare, Inst, Kernel, Operand, Reg, Rounding, SharedArray, Special, Ternary, Type,
-    Width,
-};
-use crate::scalar;
-use std::collections::BTreeSet;
+use super::emit::{Copy, Emit};
+use super::shape::Group;
+use crate::architecture::WARP;
+use crate::ptx::{Inst, Operand, Reg};
+use wengert_core::DType;
 use wengert_core::Id;
-use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Phase};
-use wengert_core::{DType, Result, Scalar};
+use wengert_core::nest::{Affine, AxisId, Nest};
 
-/// The shared array for row storage, if the storage is small enough.
-pub(super) const STORAGE: &str = "rows";
+/// Maximum number of blocks of a launch along x.
+pub(super) const MAX_GRID: u64 = (1 << 31) - 1;
 
 /// The threads of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,13 +28,16 @@ pub(super) struct Layout {
     pub columns: bool,
 }
 
-/// Mapping of a phase's iterations to the threads of a team.
-pub(super) enum Mode {
-    Spread(Spread),
-    Replicated,
-    Scan,
-    Lines,
-    Single,
+impl Layout {
+    /// Whether threads of a team exchange by shuffles alone.
+    pub fn in_warp(self) -> bool {
+        !self.columns && self.threads <= WARP
+    }
+
+    /// Threads of a block.
+    pub fn block(self) -> u32 {
+        self.threads * self.rows
+    }
 }
 
 /// State of a team during emission.
@@ -82,292 +61,7 @@ pub(super) struct Team<'a> {
     pub results: Option<(Reg, usize)>,
 }
 
-impl Layout {
-    /// Whether threads of a team exchange by shuffles alone.
-    pub fn in_warp(self) -> bool {
-        !self.columns && self.threads <= WARP
-    }
-
-    /// Threads of a block.
-    pub fn block(self) -> u32 {
-        self.threads * self.rows
-    }
-}
-
-/// Bytes of row storage of one row, each buffer aligned.
-pub(super) fn storage_bytes(nest: &Nest) -> usize {
-    let rows = nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row);
-    rows.map(|(_, b)| {
-        b.shape.iter().product::<usize>().saturating_mul(b.dtype.size()).saturating_add(15) / 16
-            * 16
-    })
-    .fold(0, usize::saturating_add)
-}
-
-/// Bytes of a register in an exchange.
-pub(super) fn exchange_size(dtype: DType) -> usize {
-    dtype.size().max(4)
-}
-
-/// Maximum shared memory for exchanging values, in bytes.
-pub(super) fn exchange_bytes(nest: &Nest, layout: Layout) -> usize {
-    if layout.in_warp() {
-        return 0;
-    }
-    let of = |phase: &Phase| {
-        let size = |d: DType| exchange_size(d).next_multiple_of(8);
-        let tuples: usize =
-            phase.reductions.iter().flat_map(|r| r.combine.dtypes()).map(size).sum();
-        match mode(nest, layout, phase, &[]) {
-            Mode::Spread(spread) => {
-                tuples * (spread.vector * layout.block() as usize + layout.rows as usize)
-            }
-            _ => {
-                let body =
-                    phase.body.iter().flat_map(Instr::results).map(|r| size(nest.registers[*r]));
-                (tuples + body.sum::<usize>()) * layout.rows as usize
-            }
-        }
-    };
-    nest.phases.iter().map(of).max().unwrap_or(0)
-}
-
-/// Whether a phase stores to memory that it loads from.
-fn updates(nest: &Nest, phase: &Phase, in_place: &[(usize, usize)]) -> bool {
-    let (loads, stores) = touched(nest, phase, in_place);
-    loads.intersection(&stores).next().is_some()
-}
-
-/// The buffers that a phase loads and stores. A parameter in place counts as its result.
-fn touched(
-    nest: &Nest,
-    phase: &Phase,
-    in_place: &[(usize, usize)],
-) -> (BTreeSet<usize>, BTreeSet<usize>) {
-    let (mut loads, mut stores) = (BTreeSet::new(), BTreeSet::new());
-    if phase.iterations(nest) == 0 {
-        return (loads, stores);
-    }
-    for instr in &phase.body {
-        let (set, access) = match instr {
-            Instr::Load { access, .. } => (&mut loads, access),
-            Instr::Store { access, .. } => (&mut stores, access),
-            _ => continue,
-        };
-        let buffer = access.buffer.index();
-        let result =
-            in_place.iter().find(|(operand, _)| *operand == buffer).map_or(buffer, |(_, r)| *r);
-        set.insert(result);
-    }
-    (loads, stores)
-}
-
-/// The mode of a phase.
-pub(super) fn mode(
-    nest: &Nest,
-    layout: Layout,
-    phase: &Phase,
-    in_place: &[(usize, usize)],
-) -> Mode {
-    let prefix = phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)));
-    if phase.axes.is_empty() {
-        let one = phase.reductions.is_empty() && !updates(nest, phase, in_place);
-        return if one { Mode::Replicated } else { Mode::Single };
-    }
-    if prefix {
-        if scan::takes(layout, phase) {
-            return Mode::Scan;
-        }
-        let last = phase.axes.last().map_or(1, |a| nest.axes[*a].extent.max(1));
-        let lines = phase.iterations(nest) / last;
-        return if phase.reductions.is_empty() && lines > 1 { Mode::Lines } else { Mode::Single };
-    }
-    match Spread::new(nest, layout, phase) {
-        Some(spread) => Mode::Spread(spread),
-        None => Mode::Single,
-    }
-}
-
-/// The whole kernel. Returns the number of blocks, at most `limit`, and the bytes of dynamic
-/// shared memory.
-pub(super) fn kernel(
-    emit: &mut Emit<'_>,
-    layout: Layout,
-    groups: &[Group],
-    in_place: &[(usize, usize)],
-    limit: u64,
-) -> Result<(u32, u32)> {
-    let nest = emit.nest;
-    let total: u64 = groups.iter().map(|g| g.extent as u64).product();
-    let needed = total.div_ceil(layout.rows.into());
-    let blocks = needed.min(limit).min(MAX_GRID);
-    let linear = emit.code.mov(Type::U32, Special::TidX);
-    let minor = if layout.columns { layout.rows } else { layout.threads };
-    let low = emit.code.binary(Binary::And, Type::B32, linear, i64::from(minor) - 1);
-    let high = emit.code.binary(Binary::Shr, Type::U32, linear, i64::from(minor.trailing_zeros()));
-    let (thread, row) = if layout.columns { (high, low) } else { (low, high) };
-    let axis = emit.axis_in("team", layout.threads as usize, thread);
-    let members = if layout.in_warp() && layout.threads < WARP {
-        let lane =
-            emit.code.binary(Binary::And, Type::B32, linear, i64::from(WARP - layout.threads));
-        let mask = emit.code.mov(Type::B32, (1i64 << layout.threads) - 1);
-        Operand::Reg(emit.code.binary(Binary::Shl, Type::B32, mask, lane))
-    } else {
-        Operand::Int(-1)
-    };
-    let mut team = Team {
-        layout,
-        nest,
-        in_place,
-        thread,
-        axis,
-        row,
-        linear,
-        members,
-        exchange: None,
-        results: None,
-    };
-    let dynamic = team.arrays(emit);
-    // With room for one step beyond the end.
-    let wide = (needed + blocks).saturating_mul(layout.rows.into()) >= 1 << 31;
-    let block = emit.code.mov(Type::U32, Special::CtaidX);
-    let first =
-        if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
-    emit.stride(first, needed, blocks, |emit, block| {
-        team.block(emit, block, total, groups)?;
-        // The next row's storage overwrites this one's.
-        if blocks < needed {
-            team.wait(emit);
-        }
-        Ok(())
-    })?;
-    for (name, array) in [("exchange", team.exchange), ("results", team.results)] {
-        if let Some((_, bytes)) = array {
-            // Its address is taken even if no values are exchanged.
-            let bytes = bytes.max(1).next_multiple_of(16);
-            let bytes = u32::try_from(bytes).expect("a schedule fits into shared memory");
-            emit.shared.push(SharedArray { name: name.into(), align: 16, bytes });
-        }
-    }
-    Ok((u32::try_from(blocks).expect("bounded"), dynamic))
-}
-
 impl Team<'_> {
-    /// Allocates the arrays in shared memory; returns the bytes of dynamic shared memory.
-    fn arrays(&mut self, emit: &mut Emit<'_>) -> u32 {
-        if !self.layout.in_warp() && exchange_bytes(self.nest, self.layout) > 0 {
-            let exchange = emit.code.mov(Type::B32, Operand::Symbol("exchange".into()));
-            let results = emit.code.mov(Type::B32, Operand::Symbol("results".into()));
-            self.exchange = Some((exchange, 0));
-            self.results = Some((results, 0));
-        }
-        let bytes = storage_bytes(self.nest);
-        let all = bytes * self.layout.rows as usize;
-        let is_static = all + exchange_bytes(self.nest, self.layout) <= STATIC_SHARED as usize;
-        let all = u32::try_from(all).expect("a schedule fits into shared memory");
-        let base = if is_static {
-            emit.shared.extend((all > 0).then(|| SharedArray {
-                name: STORAGE.into(),
-                align: 16,
-                bytes: all,
-            }));
-            STORAGE
-        } else {
-            Kernel::DYNAMIC
-        };
-        let mut at = 0i64;
-        for (_, buffer) in self.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row) {
-            let size = buffer.shape.iter().product::<usize>() * buffer.dtype.size();
-            let start = if size == 0 {
-                // It is empty and never read.
-                emit.code.mov(Type::B32, 0)
-            } else {
-                let start = emit.code.mov(Type::B32, Operand::Symbol(base.into()));
-                let start = emit.code.binary(Binary::Add, Type::S32, start, at);
-                emit.code.ternary(Ternary::Mad, Type::S32, self.row, bytes as i64, start)
-            };
-            emit.places.push(Place::Shared { base: start });
-            at += size.next_multiple_of(16) as i64;
-        }
-        if is_static { 0 } else { all }
-    }
-
-    /// The rows of a block.
-    fn block(
-        &mut self,
-        emit: &mut Emit<'_>,
-        block: Reg,
-        total: u64,
-        groups: &[Group],
-    ) -> Result<()> {
-        let rows = i64::from(self.layout.rows);
-        let wide = block.width == Width::B64;
-        let row = if rows == 1 {
-            block
-        } else if wide {
-            let low = emit.code.convert(Rounding::Exact, Type::U64, Type::U32, self.row);
-            emit.code.ternary(Ternary::Mad, Type::S64, block, rows, low)
-        } else {
-            emit.code.ternary(Ternary::Mad, Type::S32, block, rows, self.row)
-        };
-        let whole = total.is_multiple_of(self.layout.rows.into());
-        let ty = if wide { Type::S64 } else { Type::S32 };
-        let active = (!whole).then(|| emit.code.compare(Compare::Lt, ty, row, total as i64));
-        let extents: Vec<usize> = groups.iter().map(|g| g.extent).collect();
-        let axes = emit.decompose(row, "row", &extents);
-        let mut origin = emit.origin();
-        for (group, axis) in groups.iter().zip(&axes) {
-            origin[group.axes.last().expect("no group is empty").index()] = Affine::axis(*axis);
-        }
-        // Threads of a warp diverge independently. Threads of a block meet at barriers, so rows
-        // beyond the end run too, without accessing memory.
-        if self.layout.in_warp() {
-            return emit.when_any(active, |emit| self.phases(emit, &origin, None));
-        }
-        self.phases(emit, &origin, active)
-    }
-
-    fn phases(
-        &mut self,
-        emit: &mut Emit<'_>,
-        origin: &[Affine],
-        active: Option<Reg>,
-    ) -> Result<()> {
-        emit.row = vec![vec![None; self.nest.registers.len()]];
-        for (number, phase) in self.nest.phases.iter().enumerate() {
-            let copy = Copy { axes: origin.to_vec(), active, stores: None };
-            match mode(self.nest, self.layout, phase, self.in_place) {
-                Mode::Replicated => {
-                    let first = emit.guard(&Affine::axis(self.axis), 0, 1);
-                    emit.sequential(phase, &[Copy { stores: first, ..copy }])?;
-                }
-                Mode::Spread(spread) => self.spread(emit, phase, &spread, &copy)?,
-                Mode::Scan => self.scan(emit, phase, &copy)?,
-                Mode::Lines => self.lines(emit, phase, &copy)?,
-                Mode::Single => self.single(emit, number, phase, &copy)?,
-            }
-            if self.must_wait(number) {
-                self.wait(emit);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a later phase depends on memory that this one accesses.
-    fn must_wait(&self, number: usize) -> bool {
-        let (loads, stores) = touched(self.nest, &self.nest.phases[number], self.in_place);
-        self.nest.phases[number + 1..].iter().any(|later| {
-            let (later_loads, later_stores) = touched(self.nest, later, self.in_place);
-            stores.iter().any(|b| later_loads.contains(b))
-                || loads.iter().any(|b| later_stores.contains(b))
-                || stores.iter().any(|b| later_stores.contains(b) && self.is_row(*b))
-        })
-    }
-
-    fn is_row(&self, buffer: usize) -> bool {
-        self.nest.buffers[BufferId::new(buffer)].role == BufferRole::Row
-    }
-
     /// Synchronises the team, and makes its writes visible.
     pub fn wait(&self, emit: &mut Emit<'_>) {
         if self.layout.in_warp() {
@@ -376,59 +70,11 @@ impl Team<'_> {
             emit.code.push(Inst::Barrier);
         }
     }
+}
 
-    /// Lines of a phase with prefixes, distributed over the threads.
-    fn lines(&self, emit: &mut Emit<'_>, phase: &Phase, copy: &Copy) -> Result<()> {
-        let groups = shape::inner(self.nest, phase);
-        let (last, others) = groups.split_last().expect("there are lines");
-        let lines: usize = others.iter().map(|g| g.extent).product();
-        if lines * last.extent == 0 {
-            return Ok(());
-        }
-        emit.begin_body(1);
-        emit.mark_outer();
-        let threads = self.layout.threads as usize;
-        let turn = emit.axis("turn", lines.div_ceil(threads));
-        emit.repeat(turn, false, |emit| {
-            let line = Affine::axis(turn).scale(threads as i64).add(&Affine::axis(self.axis));
-            let there = emit.guard(&line, 0, lines as i64);
-            emit.when_any(there, |emit| {
-                let mut copy = copy.clone();
-                place(&mut copy, others, &line);
-                emit.line(phase, last, copy)
-            })
-        })
-    }
-
-    /// A phase by the first thread alone.
-    fn single(
-        &mut self,
-        emit: &mut Emit<'_>,
-        number: usize,
-        phase: &Phase,
-        copy: &Copy,
-    ) -> Result<()> {
-        let used = used_after(self.nest, number);
-        let results: Vec<NestReg> =
-            row_registers(phase).into_iter().filter(|r| used.contains(r)).collect();
-        let dtypes: Vec<DType> = results.iter().map(|r| self.nest.registers[*r]).collect();
-        let values: Vec<Reg> =
-            dtypes.iter().map(|d| scalar::constant(&mut emit.code, Scalar::zero(*d))).collect();
-        let before = emit.row.clone();
-        let first = emit.code.compare(Compare::Eq, Type::U32, self.thread, 0);
-        emit.when(first, |emit| {
-            emit.sequential(phase, std::slice::from_ref(copy))?;
-            let found: Vec<Reg> = results.iter().map(|r| emit.value(0, *r)).collect();
-            emit.assign(&dtypes, &values, &found);
-            Ok(())
-        })?;
-        emit.row = before;
-        let values = self.tell(emit, &dtypes, &values, true);
-        for (result, value) in results.iter().zip(values) {
-            emit.row[0][result.index()] = Some(value);
-        }
-        Ok(())
-    }
+/// Bytes of a register in an exchange.
+pub(super) fn exchange_size(dtype: DType) -> usize {
+    dtype.size().max(4)
 }
 
 /// Sets the axes of groups to the digits of a number, the last one fastest.
@@ -440,25 +86,4 @@ pub(super) fn place(copy: &mut Copy, groups: &[Group], number: &Affine) {
         copy.axes[innermost] = if n == 0 { rest.clone() } else { rest.modulo(extent) };
         rest = rest.floor_div(extent);
     }
-}
-
-/// The registers of the row that a phase defines.
-fn row_registers(phase: &Phase) -> Vec<NestReg> {
-    let reductions = phase.reductions.iter().flat_map(|r| r.results.iter().copied());
-    let body = phase.body.iter().flat_map(|i| i.results().iter().copied());
-    if phase.axes.is_empty() { body.chain(reductions).collect() } else { reductions.collect() }
-}
-
-/// The registers that later phases read.
-fn used_after(nest: &Nest, number: usize) -> BTreeSet<NestReg> {
-    let mut used = BTreeSet::new();
-    for phase in &nest.phases[number + 1..] {
-        for instr in &phase.body {
-            instr.visit_operands(&mut |r| {
-                used.insert(r);
-            });
-        }
-        used.extend(phase.reductions.iter().flat_map(|r| r.values.iter().copied()));
-    }
-    used
 }

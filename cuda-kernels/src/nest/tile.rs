@@ -7,8 +7,8 @@
 //! Rows of the square are padded by one word, so that a column of it lies in different banks.
 
 use super::emit::{Copy, Emit};
-use super::row::MAX_GRID;
 use super::shape::{Group, coefficient, is_plain};
+use super::team::MAX_GRID;
 use crate::ptx::{
     Binary, Code, Compare, Inst, Operand, Reg, Rounding, SharedArray, Space, Special, Ternary, Type,
 };
@@ -61,7 +61,7 @@ impl Tile {
         let innermost = |g: &Group| *g.axes.last().expect("no group is empty");
         let (along, others) = groups.split_last()?;
         let contiguous = |access: &Access, axis: AxisId| {
-            let element = super::access::element(nest, access);
+            let element = super::element::element(nest, access);
             let is = coefficient(&element, axis);
             is_plain(&element, axis).then_some(is)
         };

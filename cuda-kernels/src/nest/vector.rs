@@ -1,7 +1,7 @@
 //! Neighbouring elements as one access, and the conversion between memory and registers: packed
 //! words, bools as bytes.
 
-use super::access::VECTOR_BYTES;
+use super::element::VECTOR_BYTES;
 use crate::ptx::{Binary, Cache, Code, Compare, Inst, Operand, Reg, Rounding, Space, Type, Width};
 use crate::scalar::{self, memory_type, value_type};
 use wengert_core::DType;
