@@ -1,6 +1,6 @@
 //! Tables of one or several records.
 
-mod memory;
+mod footprints;
 mod starts;
 
 use crate::busy;
@@ -36,7 +36,7 @@ pub fn markdown(records: &[Record]) -> String {
         text.push_str(&times(records, &measurements));
     }
     text.push_str(&starts::markdown(records));
-    text.push_str(&memory::markdown(records));
+    text.push_str(&footprints::markdown(records));
     for absent in records.iter().flat_map(|r| &r.absent) {
         _ = writeln!(text, "\n{}: {}.", absent.contender, absent.why);
     }

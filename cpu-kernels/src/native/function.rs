@@ -5,10 +5,10 @@ use super::allocate::{
     INDEX, NEEDED, SCRATCH, Surroundings, TAIL, TAIL_UPPER, VECTORS, in_table, on_stack, pressure,
     spread, write,
 };
+use super::code::Code;
 use super::encode::{Address, Assembler, Condition, Gpr, Place, Vector, Width};
 use super::instruction::*;
 use super::lower::{Builder, Lanes};
-use super::memory::Code;
 use std::collections::BTreeMap;
 use wengert_core::nest::ScalarOp;
 use wengert_core::{DType, Diagnostic};

@@ -12,7 +12,7 @@
 //!   of elements.
 //! - `allocate`: register allocation, on straight-line code.
 //! - `encode`: an assembler for the few instructions used.
-//! - `memory`: pages that are written, then made executable, never both.
+//! - `code`: pages that are written, then made executable, never both.
 //!
 //! Instructions without a rule stay with the interpreter, which needs neither this architecture
 //! nor permission to execute generated code. The bits are those of the interpreters: nothing is
@@ -24,11 +24,11 @@
 //! the default) or `interpreted`.
 
 mod allocate;
+mod code;
 mod encode;
 mod function;
 mod instruction;
 mod lower;
-mod memory;
 #[cfg(test)]
 mod tests;
 

@@ -7,11 +7,11 @@
 //! A context is current *for a thread*, so each entry of this crate makes it current first. That
 //! costs nanoseconds, and the caller need not do it.
 
+use super::allocation::Regions;
 #[cfg(test)]
 use super::api::Driver;
 use super::error::{DeviceError, Result};
 use super::graph::Capturing;
-use super::memory::Regions;
 use super::primary::{Primaries, Primary};
 use super::probe::{self, DeviceFound};
 use cudarc::driver::sys::{CUevent, CUevent_flags_enum, CUmodule, CUstream, CUstream_flags_enum};

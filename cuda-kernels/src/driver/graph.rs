@@ -256,8 +256,8 @@ impl super::context::Context {
 
 #[cfg(test)]
 mod tests {
+    use super::super::allocation::Memory;
     use super::super::fake::{Fake, bytes_at};
-    use super::super::memory::Memory;
     use super::super::module::Function;
     use super::super::module::tests::PTX;
     use super::*;

@@ -38,6 +38,7 @@
 //! one.
 #![allow(unsafe_code)]
 
+mod allocation;
 mod api;
 pub mod blas;
 mod context;
@@ -45,16 +46,15 @@ mod error;
 mod graph;
 mod launch;
 mod library;
-mod memory;
 mod module;
 mod primary;
 pub mod probe;
 mod staging;
 
+pub use allocation::{Address, Memory};
 pub use context::{Device, Event};
 pub use error::{Cause, DeviceError, Result, size_text};
 pub use graph::{Capture, Graph};
-pub use memory::{Address, Memory};
 pub use module::{Function, Module, Resources};
 pub use staging::{Download, Filling, Part, Received, Upload};
 

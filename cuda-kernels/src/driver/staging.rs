@@ -19,9 +19,9 @@
 //! not snoop them. The host never needs to read them back, which would be slow. Copies stay
 //! outside captured graphs, so graphs contain device addresses only and never change for a copy.
 
+use super::allocation::Address;
 use super::context::{Device, Event};
 use super::error::{DeviceError, Result};
-use super::memory::Address;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_WRITECOMBINED;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -356,7 +356,7 @@ mod tests {
     }
 
     /// A device with 16 bytes that each round sets, and a download that copies 4 of them.
-    fn downloading() -> (Fake, Device, super::super::memory::Memory, Download) {
+    fn downloading() -> (Fake, Device, super::super::allocation::Memory, Download) {
         let fake = Fake::new();
         let device = fake.device();
         let memory = device.allocate(16, "the state").unwrap();

@@ -7,7 +7,7 @@
 //! negation, a later addition may become a subtraction: cotangents have signs (`cotangent.rs`).
 
 use super::cotangent::{Cotangent, Sums};
-use super::parts::Parts;
+use super::slices::Parts;
 use super::{control, current_scope, custom, linear_solve, sound};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};

@@ -7,10 +7,10 @@
 //! never used, but its loads must not access memory out of bounds, so they carry the guards.
 
 mod affine;
-mod parts;
+mod concatenation;
 
 pub(crate) use affine::simplify;
-pub(crate) use parts::{LEAST, MOST, Parts};
+pub(crate) use concatenation::{LEAST, MOST, Parts};
 
 use crate::view::{View, Work, flatten};
 use rustc_hash::FxHashMap;

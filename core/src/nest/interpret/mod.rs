@@ -9,8 +9,8 @@
 //! For speed a nest is first resolved: registers to slots, instructions to functions of bits,
 //! index expressions to flat sums.
 
-mod memory;
 mod resolve;
+mod shadow;
 
 use super::parse::Places;
 use super::print::InstrText;
@@ -19,8 +19,8 @@ use super::{BufferRole, Nest};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::id::Id;
 use crate::literal::Literal;
-use memory::{Memory, Now};
 use resolve::{Body, Program, ReduceStep, Step};
+use shadow::{Memory, Now};
 
 /// Runs a nest on its `in` and `inout` parameters, in order. Returns its `out` and `inout`
 /// parameters, in order.

@@ -30,7 +30,7 @@
 //! - **N20** The row storages of a nest take at most [`MAX_ROW_BYTES`] together, empty extents
 //!   counted as 1. A back end keeps them for each thread.
 //!
-//! Memory (module `memory`), which makes rows independent and every access defined:
+//! Memory (module `accesses`), which makes rows independent and every access defined:
 //!
 //! - **N14** Accesses that do not clamp are in bounds by interval analysis ([`super::bounds`]).
 //! - **N15** No two iterations write one element by one store: the indices determine the row and
@@ -53,8 +53,8 @@
 //!
 //! Memory invariants are not checked in loops that never run.
 
+mod accesses;
 mod depend;
-mod memory;
 mod structure;
 
 use super::parse::{Part, Places};
@@ -89,7 +89,7 @@ pub fn verify(nest: &Nest) -> Result<()> {
 /// Checks all invariants. The error also has the position in the text that the nest was read from.
 pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
     verify_structure(nest, places)?;
-    memory::check(nest).map_err(|f| f.diagnostic(nest, places))
+    accesses::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
 
 /// Checks N1 to N13 and N20. The interpreter needs no more, since it checks memory as it runs.

@@ -9,7 +9,7 @@
 //! A matrix is expressible if one of its two strides is 1. The other is the leading dimension,
 //! and which of them is 1 decides `op`.
 
-use crate::driver::memory::Address;
+use crate::driver::allocation::Address;
 use cudarc::cublaslt::sys::{cublasComputeType_t, cublasLtEpilogue_t, cudaDataType};
 use std::fmt;
 use wengert_core::DType;
