@@ -9,7 +9,7 @@
 //! loads is a lower bound for every order.
 
 use super::flow::{Network, SINK, SOURCE, UNBOUNDED};
-use super::problem::Problem;
+use super::task_graph::TaskGraph;
 use super::timeline::Timeline;
 use std::ops::Range;
 
@@ -39,16 +39,16 @@ pub(super) fn cut(
     window: &Range<usize>,
     left: &mut u64,
 ) -> Option<Cut> {
-    let problem = timeline.problem;
+    let graph = timeline.graph;
     let mut network = Network::new();
     let sides = Sides::new(timeline, at, window, &mut network, left);
     let k = timeline.order[at];
-    let own = &problem.steps[k];
+    let own = &graph.steps[k];
     // Values live before the window and not read in it stay.
-    let mut fixed = timeline.alive[window.start] + own.workspace + problem.bytes(&own.writes);
-    let mut seen = vec![false; problem.values.len()];
+    let mut fixed = timeline.alive[window.start] + own.workspace + graph.bytes(&own.writes);
+    let mut seen = vec![false; graph.values.len()];
     for moment in window.clone() {
-        let step = &problem.steps[timeline.order[moment]];
+        let step = &graph.steps[timeline.order[moment]];
         if let Side::Node(node) = sides.of(timeline.order[moment]) {
             for before in &step.before {
                 if let Side::Node(other) = sides.of(*before) {
@@ -57,7 +57,7 @@ pub(super) fn cut(
             }
         }
         for v in step.reads.iter().chain(&step.writes) {
-            let value = &problem.values[*v];
+            let value = &graph.values[*v];
             if std::mem::replace(&mut seen[*v], true) || value.writer == k {
                 continue;
             }
@@ -75,13 +75,13 @@ pub(super) fn cut(
                     node => network.edge(node, SINK, value.bytes),
                 }
             } else {
-                join(&mut network, &sides, from, problem, *v, k);
+                join(&mut network, &sides, from, graph, *v, k);
             }
         }
     }
     let mut over = None;
     for (write, read) in &own.in_place {
-        let value = &problem.values[*read];
+        let value = &graph.values[*read];
         let lives = |r: &usize| *r != k && sides.of(*r) == Side::Behind;
         if over == Some(write) || value.kept || value.readers.iter().any(lives) {
             continue;
@@ -89,9 +89,9 @@ pub(super) fn cut(
         // Its bytes are saved if all other readers are in front.
         over = Some(write);
         fixed -= value.bytes;
-        join(&mut network, &sides, SOURCE, problem, *read, k);
+        join(&mut network, &sides, SOURCE, graph, *read, k);
     }
-    *left = left.saturating_sub((network.size() + problem.values.len() / 16) as u64);
+    *left = left.saturating_sub((network.size() + graph.values.len() / 16) as u64);
     let load = fixed + network.flow(left)?;
     let front = |cut: &Vec<bool>| {
         let is_front = |moment: usize| match sides.of(timeline.order[moment]) {
@@ -110,11 +110,11 @@ fn join(
     network: &mut Network,
     sides: &Sides<'_>,
     from: usize,
-    problem: &Problem,
+    graph: &TaskGraph,
     v: usize,
     k: usize,
 ) {
-    let value = &problem.values[v];
+    let value = &graph.values[v];
     let mut readers =
         value.readers.iter().filter(|r| **r != k).filter_map(|r| match sides.of(*r) {
             Side::Node(node) => Some(node),
@@ -152,7 +152,7 @@ impl<'a> Sides<'a> {
         network: &mut Network,
         left: &mut u64,
     ) -> Self {
-        let steps = &timeline.problem.steps;
+        let steps = &timeline.graph.steps;
         let mut sides = vec![Side::Node(SOURCE); window.len()];
         sides[at - window.start] = Side::Behind;
         for k in &timeline.order[window.clone()] {

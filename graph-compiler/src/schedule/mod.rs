@@ -22,14 +22,14 @@
 
 mod cut;
 mod flow;
-mod problem;
 mod ready;
 mod search;
+mod task_graph;
 mod timeline;
 
 use crate::kernels::{BufferId, Kernels};
-use problem::Problem;
 use search::{Found, search};
+use task_graph::TaskGraph;
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::id::IdVec;
 
@@ -55,8 +55,8 @@ pub struct Costs<'a> {
 
 /// Positions of the kernels in the order in which they run.
 pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
-    let problem = Problem::new(kernels, costs, &Dependencies::new(kernels));
-    let Found { peak, order, proven } = search(&problem);
+    let graph = TaskGraph::new(kernels, costs, &Dependencies::new(kernels));
+    let Found { peak, order, proven } = search(&graph);
     tracing::debug!(peak, proven, "ordered");
     order
 }

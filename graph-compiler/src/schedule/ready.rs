@@ -5,7 +5,7 @@
 //! the operands that are not live yet, and subtracts its results. So a step that forward
 //! scheduling places early, such as a weight gradient without a consumer, is placed late.
 
-use super::problem::Problem;
+use super::task_graph::TaskGraph;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -27,9 +27,9 @@ pub(super) enum Rule {
 const SMALL_PART: u64 = 64;
 
 /// The key of a step under a rule, as a function of its growth of the load.
-fn key(problem: &Problem, rule: Rule) -> impl Fn(i128) -> i128 + use<> {
-    let largest = problem.values.iter().map(|v| v.bytes).max().unwrap_or(0);
-    let nothing = largest / SMALL_PART / problem.steps.len().max(1) as u64;
+fn key(graph: &TaskGraph, rule: Rule) -> impl Fn(i128) -> i128 + use<> {
+    let largest = graph.values.iter().map(|v| v.bytes).max().unwrap_or(0);
+    let nothing = largest / SMALL_PART / graph.steps.len().max(1) as u64;
     move |growth| match rule {
         Rule::AsGiven => 0,
         Rule::FreeFirst => growth.min(i128::from(nothing) + 1),
@@ -38,14 +38,14 @@ fn key(problem: &Problem, rule: Rule) -> impl Fn(i128) -> i128 + use<> {
 }
 
 /// The forward order of a rule.
-pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
-    let (steps, values) = (&problem.steps, &problem.values);
-    let growth = key(problem, rule);
+pub(super) fn forward(graph: &TaskGraph, rule: Rule) -> Vec<usize> {
+    let (steps, values) = (&graph.steps, &graph.values);
+    let growth = key(graph, rule);
     let bytes = |v: usize| i128::from(values[v].bytes);
     // Number of remaining readers. The end of the function counts as one.
     let mut readers: Vec<usize> =
         values.iter().map(|v| v.readers.len() + usize::from(v.kept)).collect();
-    let grows = |step: &super::problem::Step| {
+    let grows = |step: &super::task_graph::Step| {
         // A value without readers is freed at once.
         let stays: i128 = step.writes.iter().filter(|w| readers[**w] > 0).map(|w| bytes(*w)).sum();
         stays - step.reads.iter().filter(|r| readers[**r] == 1).map(|r| bytes(*r)).sum::<i128>()
@@ -86,12 +86,12 @@ pub(super) fn forward(problem: &Problem, rule: Rule) -> Vec<usize> {
 }
 
 /// The backward order of a rule.
-pub(super) fn backward(problem: &Problem, rule: Rule) -> Vec<usize> {
-    let (steps, values) = (&problem.steps, &problem.values);
-    let growth = key(problem, rule);
+pub(super) fn backward(graph: &TaskGraph, rule: Rule) -> Vec<usize> {
+    let (steps, values) = (&graph.steps, &graph.values);
+    let growth = key(graph, rule);
     let bytes = |v: usize| i128::from(values[v].bytes);
     let mut live: Vec<bool> = values.iter().map(|v| v.kept).collect();
-    let grows = |step: &super::problem::Step| {
+    let grows = |step: &super::task_graph::Step| {
         let reads: i128 = step.reads.iter().filter(|r| !live[**r]).map(|r| bytes(*r)).sum();
         let is_read = |w: &&usize| live[**w] || !values[**w].readers.is_empty();
         reads - step.writes.iter().filter(is_read).map(|w| bytes(*w)).sum::<i128>()

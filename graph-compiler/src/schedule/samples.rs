@@ -1,6 +1,6 @@
 //! Problems for tests, and the load of their orders by definition.
 
-use super::problem::{Problem, Step, Value};
+use super::task_graph::{Step, TaskGraph, Value};
 
 /// A pseudo-random generator: each call returns a number below its argument.
 pub(super) fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
@@ -13,7 +13,7 @@ pub(super) fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-impl Problem {
+impl TaskGraph {
     /// Adds the dependency of `then` on `first`.
     pub fn wait(&mut self, first: usize, then: usize) {
         if !self.steps[then].before.contains(&first) {
@@ -94,10 +94,10 @@ impl Problem {
     }
 }
 
-/// Random steps that read some of the values before them, with every feature of a problem.
-pub(super) fn random(seed: u64, count: usize) -> Problem {
+/// Random steps that read some of the values before them, with every feature of a task graph.
+pub(super) fn random(seed: u64, count: usize) -> TaskGraph {
     let mut random = numbers(seed);
-    let mut p = Problem::default();
+    let mut p = TaskGraph::default();
     for k in 0..count {
         let values = p.values.len();
         let mut reads: Vec<usize> = Vec::new();

@@ -11,8 +11,8 @@
 //! always ordered in the same way.
 
 use super::cut::cut;
-use super::problem::Problem;
 use super::ready::{Rule, backward, forward};
+use super::task_graph::TaskGraph;
 use super::timeline::Timeline;
 use std::ops::Range;
 
@@ -43,11 +43,10 @@ fn about(peak: u64) -> u64 {
 
 /// The orders of all rules with their peaks, the best first. Orders of about the least peak keep
 /// the order of the rules.
-pub(super) fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
+pub(super) fn by_rules(graph: &TaskGraph) -> Vec<(u64, Vec<usize>)> {
     let rules = [Rule::FreeFirst, Rule::AsGiven, Rule::LeastGrowth];
-    let (forward, backward) =
-        (rules.map(|r| forward(problem, r)), rules.map(|r| backward(problem, r)));
-    let laid_out = |order: Vec<usize>| (Timeline::new(problem, order.clone()).worth().0, order);
+    let (forward, backward) = (rules.map(|r| forward(graph, r)), rules.map(|r| backward(graph, r)));
+    let laid_out = |order: Vec<usize>| (Timeline::new(graph, order.clone()).worth().0, order);
     let mut orders: Vec<(u64, Vec<usize>)> =
         forward.into_iter().chain(backward).map(laid_out).collect();
     let least = orders.iter().map(|(peak, _)| *peak).min().unwrap_or(0);
@@ -58,14 +57,14 @@ pub(super) fn by_rules(problem: &Problem) -> Vec<(u64, Vec<usize>)> {
 }
 
 /// The best order found.
-pub(super) fn search(problem: &Problem) -> Found {
-    let mut left = effort(problem.steps.len());
+pub(super) fn search(graph: &TaskGraph) -> Found {
+    let mut left = effort(graph.steps.len());
     let mut best: Option<Found> = None;
-    for (_, order) in by_rules(problem) {
+    for (_, order) in by_rules(graph) {
         // Each start may spend half of the effort left by those before it.
         let mut share = left / 2;
         left -= share;
-        let mut timeline = Timeline::new(problem, order);
+        let mut timeline = Timeline::new(graph, order);
         let proven = improve(&mut timeline, &mut share);
         left += share;
         let peak = timeline.worth().0;

@@ -22,10 +22,10 @@ fn ordered(s: &Sample) -> (Vec<usize>, [u64; 2]) {
     let (bytes, workspace, in_place) = (bytes(s), vec![0; count], vec![Vec::new(); count]);
     let costs = Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place };
     let order = order(&s.0, &costs);
-    let problem = Problem::new(&s.0, &costs, &Dependencies::new(&s.0));
-    assert!(problem.allows(&order));
+    let graph = TaskGraph::new(&s.0, &costs, &Dependencies::new(&s.0));
+    assert!(graph.allows(&order));
     let given: Vec<usize> = (0..count).collect();
-    let peaks = [problem.peak(&given), problem.peak(&order)];
+    let peaks = [graph.peak(&given), graph.peak(&order)];
     (order, peaks)
 }
 
@@ -88,7 +88,7 @@ fn old_state_is_read_before_it_is_replaced_unless_that_is_a_circle() {
 #[test]
 fn gradients_never_all_live_at_once() {
     const LAYERS: usize = 12;
-    let mut p = Problem::default();
+    let mut p = TaskGraph::default();
     let mut activations = vec![p.step(&[], &[1000])[0]];
     for n in 0..LAYERS {
         activations.push(p.step(&[activations[n]], &[1000])[0]);
@@ -111,11 +111,11 @@ fn gradients_never_all_live_at_once() {
 
 /// The least peak of the rules, the order that the search finds, and whether that is proven
 /// optimal.
-fn improved(problem: &Problem) -> (u64, Vec<usize>, bool) {
-    let before = by_rules(problem).iter().map(|(peak, _)| *peak).min().unwrap();
-    let Found { peak, order, proven } = search(problem);
-    assert!(problem.allows(&order));
-    assert_eq!(problem.peak(&order), peak);
+fn improved(graph: &TaskGraph) -> (u64, Vec<usize>, bool) {
+    let before = by_rules(graph).iter().map(|(peak, _)| *peak).min().unwrap();
+    let Found { peak, order, proven } = search(graph);
+    assert!(graph.allows(&order));
+    assert_eq!(graph.peak(&order), peak);
     (before, order, proven)
 }
 
@@ -123,10 +123,10 @@ fn improved(problem: &Problem) -> (u64, Vec<usize>, bool) {
 fn small_functions_have_the_best_order_nearly_always() {
     let (mut by_rules, mut best, mut certain) = (0, 0, 0);
     for seed in 0..600 {
-        let problem = random(seed, 3 + seed as usize % 6);
-        let least = problem.least_peak();
-        let (before, order, proven) = improved(&problem);
-        let peak = problem.peak(&order);
+        let graph = random(seed, 3 + seed as usize % 6);
+        let least = graph.least_peak();
+        let (before, order, proven) = improved(&graph);
+        let peak = graph.peak(&order);
         assert!(peak <= before && (!proven || peak == least), "seed {seed}: {peak}, least {least}");
         by_rules += usize::from(before == least);
         best += usize::from(peak == least);
@@ -143,12 +143,12 @@ fn small_functions_have_the_best_order_nearly_always() {
 fn a_search_lowers_what_rules_leave() {
     let sum = |count: u64, size: usize| {
         (0..count).fold([0, 0], |[before, after], seed| {
-            let problem = random(seed, size);
-            let (by_rules, order, _) = improved(&problem);
-            assert_eq!(order, improved(&problem).1, "it is deterministic");
-            let peak = problem.peak(&order);
+            let graph = random(seed, size);
+            let (by_rules, order, _) = improved(&graph);
+            assert_eq!(order, improved(&graph).1, "it is deterministic");
+            let peak = graph.peak(&order);
             let rules = [Rule::AsGiven, Rule::FreeFirst, Rule::LeastGrowth];
-            assert!(rules.iter().all(|rule| peak <= problem.peak(&forward(&problem, *rule))));
+            assert!(rules.iter().all(|rule| peak <= graph.peak(&forward(&graph, *rule))));
             [before + by_rules, after + peak]
         })
     };
@@ -165,26 +165,25 @@ fn a_search_lowers_what_rules_leave() {
 fn a_least_cut_is_the_least_load() {
     for seed in 0..200 {
         let count = 2 + seed as usize % 7;
-        let problem = random(seed, count);
-        let timeline = Timeline::new(&problem, (0..count).collect());
+        let graph = random(seed, count);
+        let timeline = Timeline::new(&graph, (0..count).collect());
         for k in 0..count {
             let cut = cut(&timeline, k, &(0..count), &mut u64::MAX.clone()).unwrap();
             // All sets of steps that may precede the step.
             let closed = |set: &usize| {
-                let of = |k: usize| problem.steps[k].before.iter().all(|b| set >> b & 1 == 1);
+                let of = |k: usize| graph.steps[k].before.iter().all(|b| set >> b & 1 == 1);
                 set >> k & 1 == 0 && of(k) && (0..count).all(|s| set >> s & 1 == 0 || of(s))
             };
-            let loads = (0..1usize << count)
-                .filter(closed)
-                .map(|set| problem.load(k, |s| set >> s & 1 == 1));
+            let loads =
+                (0..1usize << count).filter(closed).map(|set| graph.load(k, |s| set >> s & 1 == 1));
             let least = loads.min().unwrap();
             assert!(cut.load <= least, "seed {seed}, step {k}: {} of {least}", cut.load);
             // With several results or operands in place there are several matchings. The cut
             // assumes the best one.
-            if problem.steps[k].in_place.len() < 2 {
+            if graph.steps[k].in_place.len() < 2 {
                 assert_eq!(cut.load, least, "seed {seed}, step {k}");
                 for way in &cut.ways {
-                    assert_eq!(problem.load(k, |s| way[s]), least, "seed {seed}, step {k}");
+                    assert_eq!(graph.load(k, |s| way[s]), least, "seed {seed}, step {k}");
                 }
             }
         }
@@ -195,17 +194,17 @@ fn a_least_cut_is_the_least_load() {
 fn steps_that_settle_leave_a_true_account() {
     for seed in 0..100 {
         let count = 30;
-        let problem = random(seed, count);
-        let mut timeline = Timeline::new(&problem, (0..count).collect());
+        let graph = random(seed, count);
+        let mut timeline = Timeline::new(&graph, (0..count).collect());
         let mut random = numbers(seed);
         for _ in 0..20 {
             let (k, before) = (random(count), timeline.worth().0);
             timeline.settle(k, 0, count, &mut u64::MAX.clone());
             assert!(timeline.worth().0 <= before);
-            assert!(problem.allows(&timeline.order));
-            let again = Timeline::new(&problem, timeline.order.clone());
+            assert!(graph.allows(&timeline.order));
+            let again = Timeline::new(&graph, timeline.order.clone());
             assert_eq!(timeline.loads, again.loads);
         }
-        assert_eq!(timeline.worth().0, problem.peak(&timeline.order));
+        assert_eq!(timeline.worth().0, graph.peak(&timeline.order));
     }
 }

@@ -5,11 +5,11 @@
 //! same. Every longer move is a sequence of such exchanges, so its effect is known exactly at
 //! each place on the way.
 
-use super::problem::Problem;
+use super::task_graph::TaskGraph;
 
 /// An order with its loads.
 pub(super) struct Timeline<'a> {
-    pub problem: &'a Problem,
+    pub graph: &'a TaskGraph,
     pub order: Vec<usize>,
     /// The moment of each step.
     pub moment: Vec<usize>,
@@ -26,13 +26,13 @@ pub(super) struct Timeline<'a> {
 const TAKEN: usize = 8;
 
 impl<'a> Timeline<'a> {
-    pub fn new(problem: &'a Problem, order: Vec<usize>) -> Self {
+    pub fn new(graph: &'a TaskGraph, order: Vec<usize>) -> Self {
         let count = order.len();
         let mut all = Timeline {
-            problem,
+            graph,
             order,
             moment: vec![0; count],
-            last: problem.values.iter().map(|v| if v.kept { usize::MAX } else { 0 }).collect(),
+            last: graph.values.iter().map(|v| if v.kept { usize::MAX } else { 0 }).collect(),
             alive: vec![0; count + 1],
             loads: vec![0; count],
         };
@@ -43,12 +43,12 @@ impl<'a> Timeline<'a> {
     /// Recomputes the loads after the order of the moments `from..to` changed. Returns the
     /// effort.
     pub fn lay_out(&mut self, from: usize, to: usize) -> u64 {
-        let problem = self.problem;
+        let graph = self.graph;
         let mut looked_at = 0;
         for moment in from..to {
             let k = self.order[moment];
             self.moment[k] = moment;
-            for v in problem.steps[k].reads.iter().chain(&problem.steps[k].writes) {
+            for v in graph.steps[k].reads.iter().chain(&graph.steps[k].writes) {
                 // A last use behind `to` stays.
                 if self.last[*v] < to {
                     self.last[*v] = moment;
@@ -62,30 +62,30 @@ impl<'a> Timeline<'a> {
 
     /// Computes the load of a moment, and the bytes live after it.
     fn weigh(&mut self, moment: usize) {
-        let problem = self.problem;
-        let step = &problem.steps[self.order[moment]];
-        let all = self.alive[moment] + problem.bytes(&step.writes);
+        let graph = self.graph;
+        let step = &graph.steps[self.order[moment]];
+        let all = self.alive[moment] + graph.bytes(&step.writes);
         let (mut taken, mut count, mut over) = ([0; TAKEN], 0, None);
         self.loads[moment] = all + step.workspace;
         for (write, read) in &step.in_place {
             let dies = self.last[*read] == moment && !taken[..count].contains(read);
             if dies && over != Some(write) && count < TAKEN {
-                self.loads[moment] -= problem.values[*read].bytes;
+                self.loads[moment] -= graph.values[*read].bytes;
                 taken[count] = *read;
                 (count, over) = (count + 1, Some(write));
             }
         }
         let values = step.reads.iter().chain(&step.writes);
         let dead: u64 =
-            values.filter(|v| self.last[**v] == moment).map(|v| problem.values[*v].bytes).sum();
+            values.filter(|v| self.last[**v] == moment).map(|v| graph.values[*v].bytes).sum();
         self.alive[moment + 1] = all - dead;
     }
 
     /// Exchanges the steps of a moment and the next. The later must not depend on the earlier.
     fn exchange(&mut self, moment: usize, left: &mut u64) {
-        let problem = self.problem;
+        let graph = self.graph;
         let (a, b) = (self.order[moment], self.order[moment + 1]);
-        let (first, second) = (&problem.steps[a], &problem.steps[b]);
+        let (first, second) = (&graph.steps[a], &graph.steps[b]);
         for v in second.reads.iter().chain(&second.writes) {
             if self.last[*v] == moment + 1 && first.reads.binary_search(v).is_err() {
                 self.last[*v] = moment;
@@ -113,7 +113,7 @@ impl<'a> Timeline<'a> {
     /// Moves a step within the moments `from..to`, which contain its own, to where their greatest
     /// load is least. It stays if that is no improvement.
     pub fn settle(&mut self, k: usize, from: usize, to: usize, left: &mut u64) {
-        let step = &self.problem.steps[k];
+        let step = &self.graph.steps[k];
         let at = self.moment[k];
         let waits = step.before.iter().map(|b| self.moment[*b] + 1).max().unwrap_or(0);
         let awaited = step.after.iter().map(|a| self.moment[*a]).min().unwrap_or(usize::MAX);

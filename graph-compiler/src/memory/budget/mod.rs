@@ -25,7 +25,7 @@ mod steps;
 
 use super::part::{Laid, Part};
 use super::rematerialize::check::check;
-use super::rematerialize::problem::{Cost, Schedule};
+use super::rematerialize::computation::{Cost, Schedule};
 use super::rematerialize::{self, effort};
 use crate::pass::within;
 use steps::Steps;
@@ -34,8 +34,8 @@ use wengert_core::Result;
 /// Rungs between the least peak that the solver finds and the peak without repetitions, at equal
 /// distances.
 const RUNGS: u64 = 24;
-/// The effort for a rung is this part of the effort for a problem solved alone, since rungs share
-/// the schedules that they find.
+/// The effort for a rung is this part of the effort for a computation solved alone, since rungs
+/// share the schedules that they find.
 const SHARE: u64 = 4;
 
 /// The cheapest layout within a budget.
@@ -58,19 +58,19 @@ impl Ladder {
     pub fn new(part: &mut Part<'_, '_>) -> Result<Ladder> {
         let (kernels, target) = (part.kernels, part.target);
         let steps = Steps::new(kernels, &part.order, target, &part.workspaces, &mut part.nests)?;
-        let problem = &steps.problem;
+        let computation = &steps.computation;
         let cost = |schedule: &Schedule| -> Cost {
-            let cost = check(problem, schedule);
+            let cost = check(computation, schedule);
             cost.unwrap_or_else(|fault| panic!("recompute gives a schedule that is none: {fault}"))
         };
         let mut rungs = within("recompute", || {
-            let least = rematerialize::solve(problem, 0, effort(problem))
+            let least = rematerialize::solve(computation, 0, effort(computation))
                 .unwrap_or_else(|least| least.schedule);
-            let (top, floor) = (cost(&problem.given()).peak, cost(&least).peak);
+            let (top, floor) = (cost(&computation.given()).peak, cost(&least).peak);
             let distance = top.saturating_sub(floor).div_ceil(RUNGS).max(1);
             let aims: Vec<u64> =
                 (0..RUNGS).map(|n| floor + n * distance).filter(|aim| *aim < top).collect();
-            let answers = rematerialize::frontier(problem, &aims, effort(problem) / SHARE);
+            let answers = rematerialize::frontier(computation, &aims, effort(computation) / SHARE);
             let mut schedules: Vec<Schedule> = answers
                 .into_iter()
                 .map(|answer| answer.unwrap_or_else(|least| least.schedule))

@@ -12,12 +12,14 @@ use crate::kernels::cost::Rates;
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use crate::memory::homes::Homes;
 use crate::memory::nests::Nests;
-use crate::memory::rematerialize::problem::{ALWAYS, NEVER, Problem, Schedule, Step, Value};
+use crate::memory::rematerialize::computation::{
+    ALWAYS, Computation, NEVER, Schedule, Step, Value,
+};
 use crate::memory::run::{Piece, Run, Whole};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::{Diagnostic, Result, Target};
 
-/// Greatest sum of bytes, and of costs, in a problem.
+/// Greatest sum of bytes, and of costs, in a computation.
 const MOST: u64 = 1 << 43;
 /// The unit of cost in seconds. It is raised if sums would be too large.
 const UNIT: f64 = 1e-9;
@@ -25,8 +27,8 @@ const UNIT: f64 = 1e-9;
 /// The steps of a function.
 pub struct Steps {
     pieces: Vec<Piece>,
-    /// The steps as a problem of recomputation.
-    pub problem: Problem,
+    /// The steps as a computation whose steps may run again.
+    pub computation: Computation,
 }
 
 impl Steps {
@@ -74,7 +76,7 @@ impl Steps {
             ))
             .help("bind smaller dimensions, or compile without a budget"));
         }
-        Ok(Steps { pieces, problem: Problem { steps, values } })
+        Ok(Steps { pieces, computation: Computation { steps, values } })
     }
 
     /// The run of a schedule's kernels.

@@ -1,15 +1,15 @@
 //! A lower bound of the peak of all schedules.
 
-use super::problem::{NEVER, Problem};
+use super::computation::{Computation, NEVER};
 
 /// The bytes in memory at each first execution whatever is repeated: its operands, results and
 /// workspace, and all values that were computed, are still to be read, and can no longer be
 /// recomputed.
-pub fn bound(problem: &Problem) -> u64 {
-    let steps = problem.steps.len();
-    let mut writer = vec![None; problem.values.len()];
-    let mut read = vec![0; problem.values.len()];
-    for (number, step) in problem.steps.iter().enumerate() {
+pub fn bound(computation: &Computation) -> u64 {
+    let steps = computation.steps.len();
+    let mut writer = vec![None; computation.values.len()];
+    let mut read = vec![0; computation.values.len()];
+    for (number, step) in computation.steps.iter().enumerate() {
         step.reads.iter().for_each(|v| read[*v] = number);
         step.writes.iter().for_each(|v| writer[*v] = Some(number));
     }
@@ -17,10 +17,10 @@ pub fn bound(problem: &Problem) -> u64 {
     // of these steps for each value.
     let mut comes = vec![0u64; steps + 1];
     let mut goes = vec![0u64; steps + 1];
-    let mut tied = vec![(0, 0); problem.values.len()];
-    for (value, about) in problem.values.iter().enumerate() {
+    let mut tied = vec![(0, 0); computation.values.len()];
+    for (value, about) in computation.values.iter().enumerate() {
         let Some(made) = writer[value] else { continue };
-        let barrier = problem.steps[made].barrier;
+        let barrier = computation.steps[made].barrier;
         let from = if barrier == NEVER { made } else { barrier.max(made + 1) };
         let to = if about.output { steps } else { read[value] };
         if from <= to && from < steps {
@@ -31,8 +31,8 @@ pub fn bound(problem: &Problem) -> u64 {
     }
     let mut bound = 0;
     let mut load = 0;
-    let mut counted = vec![usize::MAX; problem.values.len()];
-    for (number, step) in problem.steps.iter().enumerate() {
+    let mut counted = vec![usize::MAX; computation.values.len()];
+    for (number, step) in computation.steps.iter().enumerate() {
         load += comes[number];
         let mut own = step.workspace;
         for value in step.reads.iter().chain(&step.writes).filter(|v| writer[**v].is_some()) {
@@ -40,7 +40,7 @@ pub fn bound(problem: &Problem) -> u64 {
             if !(from..to).contains(&number)
                 && std::mem::replace(&mut counted[*value], number) != number
             {
-                own += problem.values[*value].bytes;
+                own += computation.values[*value].bytes;
             }
         }
         bound = bound.max(load + own);

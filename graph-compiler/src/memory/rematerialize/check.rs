@@ -3,7 +3,7 @@
 //! This shares no code with the solvers. It replays a schedule forwards with instances of values:
 //! one for each execution that writes a value.
 
-use super::problem::{Cost, Problem, Schedule};
+use super::computation::{Computation, Cost, Schedule};
 
 /// An instance of a value: the execution that writes it, and the last that reads it.
 struct Instance {
@@ -18,15 +18,15 @@ struct Instance {
 /// # Errors
 ///
 /// The fault, in a sentence.
-pub fn check(problem: &Problem, schedule: &Schedule) -> Result<Cost, String> {
-    let written: Vec<Option<usize>> = writers(problem)?;
+pub fn check(computation: &Computation, schedule: &Schedule) -> Result<Cost, String> {
+    let written: Vec<Option<usize>> = writers(computation)?;
     let end = schedule.executions.len();
-    let mut current: Vec<Option<usize>> = vec![None; problem.values.len()];
+    let mut current: Vec<Option<usize>> = vec![None; computation.values.len()];
     let mut instances: Vec<Instance> = Vec::new();
     let mut first = 0;
     let mut cost = Cost::default();
     for (moment, step) in schedule.executions.iter().enumerate() {
-        let Some(what) = problem.steps.get(*step) else {
+        let Some(what) = computation.steps.get(*step) else {
             return Err(format!("execution {moment} is of step {step}, which does not exist"));
         };
         if *step > first {
@@ -57,10 +57,10 @@ pub fn check(problem: &Problem, schedule: &Schedule) -> Result<Cost, String> {
             instances.push(Instance { value: *value, made: moment, read: moment });
         }
     }
-    if first < problem.steps.len() {
+    if first < computation.steps.len() {
         return Err(format!("step {first} does not run"));
     }
-    for (value, about) in problem.values.iter().enumerate().filter(|(_, about)| about.output) {
+    for (value, about) in computation.values.iter().enumerate().filter(|(_, about)| about.output) {
         match current[value] {
             Some(instance) => instances[instance].read = end,
             None if written[value].is_none() => {}
@@ -71,24 +71,24 @@ pub fn check(problem: &Problem, schedule: &Schedule) -> Result<Cost, String> {
     let mut comes = vec![0u64; end + 1];
     let mut goes = vec![0u64; end + 1];
     for instance in &instances {
-        comes[instance.made] += problem.values[instance.value].bytes;
-        goes[instance.read] += problem.values[instance.value].bytes;
+        comes[instance.made] += computation.values[instance.value].bytes;
+        goes[instance.read] += computation.values[instance.value].bytes;
     }
     let mut load = 0;
     for (moment, step) in schedule.executions.iter().enumerate() {
         load += comes[moment];
-        cost.peak = cost.peak.max(load + problem.steps[*step].workspace);
+        cost.peak = cost.peak.max(load + computation.steps[*step].workspace);
         load -= goes[moment];
     }
     Ok(cost)
 }
 
 /// For each value the step that writes it.
-fn writers(problem: &Problem) -> Result<Vec<Option<usize>>, String> {
-    let mut written = vec![None; problem.values.len()];
-    for (step, what) in problem.steps.iter().enumerate() {
+fn writers(computation: &Computation) -> Result<Vec<Option<usize>>, String> {
+    let mut written = vec![None; computation.values.len()];
+    for (step, what) in computation.steps.iter().enumerate() {
         if let Some(value) =
-            what.reads.iter().chain(&what.writes).find(|v| **v >= problem.values.len())
+            what.reads.iter().chain(&what.writes).find(|v| **v >= computation.values.len())
         {
             return Err(format!("step {step} names value {value}, which does not exist"));
         }

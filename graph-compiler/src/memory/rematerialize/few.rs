@@ -44,7 +44,7 @@ struct Node {
     step: usize,
 }
 
-/// A problem in terms of sets.
+/// A computation in terms of sets.
 pub(super) struct Few<'a> {
     prepared: &'a Prepared<'a>,
     bytes: Vec<u64>,
@@ -64,23 +64,23 @@ pub(super) struct Few<'a> {
 impl<'a> Few<'a> {
     /// None if there are more values than a set holds.
     pub fn new(prepared: &'a Prepared<'a>) -> Option<Self> {
-        let problem = prepared.problem;
+        let computation = prepared.computation;
         let mut values: Vec<usize> =
-            (0..problem.values.len()).filter(|v| prepared.writer[*v].is_some()).collect();
+            (0..computation.values.len()).filter(|v| prepared.writer[*v].is_some()).collect();
         if values.len() > Set::BITS as usize {
             return None;
         }
-        values.sort_by_key(|v| Reverse(problem.values[*v].bytes));
-        let mut place = vec![0; problem.values.len()];
+        values.sort_by_key(|v| Reverse(computation.values[*v].bytes));
+        let mut place = vec![0; computation.values.len()];
         values.iter().enumerate().for_each(|(n, v)| place[*v] = n);
         let set =
             |values: &mut dyn Iterator<Item = usize>| values.fold(0, |s: Set, v| s | 1 << place[v]);
-        let steps = problem.steps.len();
+        let steps = computation.steps.len();
         let reads: Vec<Set> = prepared.reads.iter().map(|r| set(&mut r.iter().copied())).collect();
         let writes: Vec<Set> =
-            problem.steps.iter().map(|s| set(&mut s.writes.iter().copied())).collect();
-        let outputs = set(&mut values.iter().copied().filter(|v| problem.values[*v].output));
-        let bytes = values.iter().map(|v| problem.values[*v].bytes).collect();
+            computation.steps.iter().map(|s| set(&mut s.writes.iter().copied())).collect();
+        let outputs = set(&mut values.iter().copied().filter(|v| computation.values[*v].output));
+        let bytes = values.iter().map(|v| computation.values[*v].bytes).collect();
         let wanted: Vec<Set> = (0..=steps)
             .map(|done| {
                 let made = writes[..done].iter().fold(0, |s, w| s | w);
@@ -103,7 +103,7 @@ impl<'a> Few<'a> {
     }
 
     fn search(&mut self, budget: u64, ceiling: u64, limit: u64) -> Outcome {
-        let steps = self.prepared.problem.steps.len();
+        let steps = self.prepared.computation.steps.len();
         let mut nodes = vec![Node { done: 0, alive: 0, cost: 0, parent: 0, step: 0 }];
         let mut best: FxHashMap<(usize, Set), u64> = FxHashMap::default();
         let mut expanded: Vec<Vec<(Set, u64)>> = vec![Vec::new(); steps + 1];
@@ -182,7 +182,7 @@ impl<'a> Few<'a> {
     fn make_room(&mut self, step: usize, alive: Set, budget: u64, limit: u64) {
         let own = self.reads[step] | self.writes[step];
         let all = alive | self.writes[step];
-        let taken = self.sum(all) + self.prepared.problem.steps[step].workspace;
+        let taken = self.sum(all) + self.prepared.computation.steps[step].workspace;
         self.ways.clear();
         self.drop_from(all, all & !own, taken.saturating_sub(budget), limit);
     }

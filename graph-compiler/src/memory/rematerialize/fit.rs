@@ -46,7 +46,7 @@ pub(super) struct Workshop {
 
 impl Workshop {
     pub fn new(prepared: &Prepared<'_>) -> Self {
-        let (steps, values) = (prepared.problem.steps.len(), prepared.problem.values.len());
+        let (steps, values) = (prepared.computation.steps.len(), prepared.computation.values.len());
         Workshop {
             grouper: Grouper::new(steps, values),
             scale: Scale::new(values),

@@ -8,7 +8,7 @@
 //!
 //! # The problem
 //!
-//! A [`problem`] is a list of steps in a fixed order, each with a cost, operands and results.
+//! A [`computation`] is a list of steps in a fixed order, each with a cost, operands and results.
 //! Repetitions are inserted between them. Every step has run once before it is repeated, so the
 //! operands of a repetition have always been computed. Hence *any* set of repetitions gives a
 //! correct schedule: the older instance of a repeated result dies at its last reader before the
@@ -50,10 +50,10 @@
 
 pub mod bound;
 pub mod check;
+pub mod computation;
 mod few;
 mod fit;
 mod group;
-pub mod problem;
 #[cfg(test)]
 mod samples;
 mod segments;

@@ -1,6 +1,6 @@
 //! Problems for tests.
 
-use super::problem::{ALWAYS, NEVER, Problem};
+use super::computation::{ALWAYS, Computation, NEVER};
 use super::tests::varied::Link;
 
 /// A pseudo-random generator: each call returns a number below its argument.
@@ -15,16 +15,16 @@ pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
 }
 
 /// Adds a step with one result of `bytes` bytes, and returns the result.
-fn push(p: &mut Problem, cost: u64, reads: &[usize], bytes: u64) -> usize {
+fn push(p: &mut Computation, cost: u64, reads: &[usize], bytes: u64) -> usize {
     let result = p.value(bytes);
     p.step(cost, reads, &[result]);
     result
 }
 
-/// A chain of links as a problem: each step but the last forwards, then each backwards, the last
-/// first.
-pub(super) fn chain(links: &[Link]) -> Problem {
-    let mut p = Problem::default();
+/// A chain of links as a computation: each step but the last forwards, then each backwards, the
+/// last first.
+pub(super) fn chain(links: &[Link]) -> Computation {
+    let mut p = Computation::default();
     let input = p.value(0);
     let mut states = vec![input];
     for pair in links.windows(2) {
@@ -55,8 +55,8 @@ pub(super) fn links(seed: u64, length: usize) -> Vec<Link> {
 /// A training step of a transformer: ten kernels of each layer forwards, eleven backwards,
 /// gradients that are live until all weights are updated at the end. `unit` is the size of an
 /// activation. Costs are about those of a width of 768.
-pub(super) fn transformer(layers: usize, unit: u64) -> Problem {
-    let mut p = Problem::default();
+pub(super) fn transformer(layers: usize, unit: u64) -> Computation {
+    let mut p = Computation::default();
     let weights = p.value(0);
     let mut x = push(&mut p, 1, &[weights], unit);
     let mut kept = Vec::new();
@@ -111,7 +111,7 @@ pub(super) fn transformer(layers: usize, unit: u64) -> Problem {
 
 /// Adds a step for each gradient that overwrites weights. From the first of them on, no reader of
 /// the weights may be repeated.
-fn update(p: &mut Problem, weights: usize, gradients: &[usize]) {
+fn update(p: &mut Computation, weights: usize, gradients: &[usize]) {
     let first = p.steps.len();
     for step in p.steps.iter_mut().filter(|s| s.reads.contains(&weights)) {
         step.barrier = first;
@@ -124,13 +124,13 @@ fn update(p: &mut Problem, weights: usize, gradients: &[usize]) {
 
 /// A training step of a U-Net: `depth` levels down and up, each level half as wide as the one
 /// above it, with long skips.
-pub(super) fn unet(depth: usize, unit: u64) -> Problem {
-    let mut p = Problem::default();
+pub(super) fn unet(depth: usize, unit: u64) -> Computation {
+    let mut p = Computation::default();
     let weights = p.value(0);
     let mut x = p.value(0);
     let mut kept = Vec::new();
     let mut skips = Vec::new();
-    let block = |p: &mut Problem,
+    let block = |p: &mut Computation,
                  kept: &mut Vec<(usize, usize, Option<usize>, u64)>,
                  x: usize,
                  skip: Option<usize>,
@@ -165,9 +165,9 @@ pub(super) fn unet(depth: usize, unit: u64) -> Problem {
 
 /// Random steps: of one or two results, some with a workspace, some that may not be repeated, or
 /// only up to a barrier.
-pub(super) fn random(seed: u64, steps: usize) -> Problem {
+pub(super) fn random(seed: u64, steps: usize) -> Computation {
     let mut random = numbers(seed);
-    let mut p = Problem::default();
+    let mut p = Computation::default();
     let input = p.value(0);
     let mut made = vec![input];
     for step in 0..steps {
@@ -196,9 +196,9 @@ pub(super) fn random(seed: u64, steps: usize) -> Problem {
 
 /// Forwards and backwards over small steps. Each backward step reads the one before it, and one
 /// or two values of its forward step.
-pub(super) fn tape(seed: u64, layers: usize) -> Problem {
+pub(super) fn tape(seed: u64, layers: usize) -> Computation {
     let mut random = numbers(seed);
-    let mut p = Problem::default();
+    let mut p = Computation::default();
     let mut x = p.value(0);
     let mut kept: Vec<(usize, usize)> = Vec::new();
     for _ in 0..layers {
@@ -218,9 +218,9 @@ pub(super) fn tape(seed: u64, layers: usize) -> Problem {
 
 /// A training step of residual blocks, each a wide product, an activation and a sum. The
 /// gradients live until all weights are updated at the end.
-pub(super) fn residual(seed: u64, blocks: usize) -> Problem {
+pub(super) fn residual(seed: u64, blocks: usize) -> Computation {
     let mut random = numbers(seed);
-    let mut p = Problem::default();
+    let mut p = Computation::default();
     let (weights, mut x) = (p.value(0), p.value(0));
     let width = 4 + random(8);
     let mut kept = Vec::new();

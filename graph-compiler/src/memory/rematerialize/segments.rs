@@ -2,7 +2,7 @@
 //! the second half reads are recomputed segment by segment, from the values that cross the
 //! preceding cut.
 //!
-//! The middle of a problem is the moment of the greatest load without repetitions. A value that
+//! The middle of a computation is the moment of the greatest load without repetitions. A value that
 //! is written before it and read after it is *kept*. The bytes kept between two cuts are limited;
 //! under this limit the cuts that the fewest bytes cross are chosen (a shortest path). Several
 //! limits give several schedules, among them the layers of a network, and about the square root
@@ -12,7 +12,7 @@
 
 use super::timeline::{Prepared, Timeline};
 
-/// Data of the first half of a problem.
+/// Data of the first half of a computation.
 struct Half {
     /// Number of its steps.
     middle: usize,
@@ -28,10 +28,10 @@ struct Half {
 
 impl Half {
     fn new(prepared: &Prepared<'_>, middle: usize) -> Self {
-        let values = prepared.problem.values.len();
+        let values = prepared.computation.values.len();
         let (mut last, mut later) = (vec![0; values], vec![None; values]);
         for (step, reads) in prepared.reads.iter().enumerate() {
-            prepared.problem.steps[step].writes.iter().for_each(|v| last[*v] = step);
+            prepared.computation.steps[step].writes.iter().for_each(|v| last[*v] = step);
             for value in reads {
                 if step < middle {
                     last[*value] = step;
@@ -89,7 +89,7 @@ impl Half {
 
 /// Schedules in segments, from many short segments to few long ones.
 pub(super) fn schedules(prepared: &Prepared<'_>) -> Vec<Vec<usize>> {
-    let steps = prepared.problem.steps.len();
+    let steps = prepared.computation.steps.len();
     let given = Timeline::new(prepared, (0..steps).collect(), i64::MAX);
     let Some(middle) = (0..steps).rev().max_by_key(|m| given.load[*m]) else { return Vec::new() };
     let half = Half::new(prepared, middle);
@@ -112,20 +112,20 @@ pub(super) fn schedules(prepared: &Prepared<'_>) -> Vec<Vec<usize>> {
 /// The schedule that recomputes the kept values of each segment, all at once, before the first of
 /// them is read.
 fn schedule(prepared: &Prepared<'_>, half: &Half, cuts: &[usize]) -> Vec<usize> {
-    let steps = prepared.problem.steps.len();
+    let steps = prepared.computation.steps.len();
     let mut groups: Vec<Vec<usize>> = vec![Vec::new(); steps];
     for pair in cuts.windows(2) {
         let (from, to) = (pair[0], pair[1]);
         // Values that cross the segment's end stay live for the segments after it.
         let dropped = |v: &usize| half.later[*v].is_some() && half.last[*v] < to;
-        let made = (from..to).flat_map(|s| prepared.problem.steps[s].writes.iter().copied());
+        let made = (from..to).flat_map(|s| prepared.computation.steps[s].writes.iter().copied());
         let Some(before) = made.filter(dropped).filter_map(|v| half.later[v]).min() else {
             continue;
         };
         let mut again = vec![false; to - from];
         for step in (from..to).rev() {
             let needed =
-                again[step - from] || prepared.problem.steps[step].writes.iter().any(dropped);
+                again[step - from] || prepared.computation.steps[step].writes.iter().any(dropped);
             if needed && prepared.may_repeat(step, before) {
                 again[step - from] = true;
                 let inputs = prepared.reads[step].iter().filter_map(|v| prepared.writer[*v]);

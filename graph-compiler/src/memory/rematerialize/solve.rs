@@ -5,9 +5,9 @@
 //! costs more than a smaller one.
 
 use super::bound::bound;
+use super::computation::{Computation, Cost, Schedule};
 use super::few::{Few, Outcome};
 use super::fit::Workshop;
-use super::problem::{Cost, Problem, Schedule};
 use super::segments;
 use super::timeline::{Prepared, Timeline};
 use super::trim::First;
@@ -44,10 +44,10 @@ struct Solver<'a> {
 /// Up to this many steps an exhaustive search is affordable.
 const FEW: u64 = 24;
 
-/// An effort that finds good schedules of a problem, about linear in its steps and in time.
+/// An effort that finds good schedules of a computation, about linear in its steps and in time.
 /// Problems of few steps get an effort for exhaustive search, most of which is seldom used.
-pub fn effort(problem: &Problem) -> u64 {
-    match problem.steps.len() as u64 {
+pub fn effort(computation: &Computation) -> u64 {
+    match computation.steps.len() as u64 {
         ..=FEW => 40_000_000,
         steps => 40_000 * (steps + 50),
     }
@@ -60,25 +60,29 @@ pub fn effort(problem: &Problem) -> u64 {
 /// # Errors
 ///
 /// The schedule of the least peak that was found, if that is above the budget.
-pub fn solve(problem: &Problem, budget: u64, effort: u64) -> Result<Schedule, Least> {
-    frontier(problem, &[budget], effort).pop().expect("there is an answer for each budget")
+pub fn solve(computation: &Computation, budget: u64, effort: u64) -> Result<Schedule, Least> {
+    frontier(computation, &[budget], effort).pop().expect("there is an answer for each budget")
 }
 
 /// The answers of [`solve`] for several budgets, in their order. A greater budget never costs
 /// more. `effort` is per budget.
-pub fn frontier(problem: &Problem, budgets: &[u64], effort: u64) -> Vec<Result<Schedule, Least>> {
-    let prepared = Prepared::new(problem);
-    answers(&prepared, Few::new(&prepared), budgets, effort)
-}
-
-/// The answers of [`frontier`] without the exact search, as for a problem of many steps.
-#[cfg(test)]
-pub(super) fn searched(
-    problem: &Problem,
+pub fn frontier(
+    computation: &Computation,
     budgets: &[u64],
     effort: u64,
 ) -> Vec<Result<Schedule, Least>> {
-    answers(&Prepared::new(problem), None, budgets, effort)
+    let prepared = Prepared::new(computation);
+    answers(&prepared, Few::new(&prepared), budgets, effort)
+}
+
+/// The answers of [`frontier`] without the exact search, as for a computation of many steps.
+#[cfg(test)]
+pub(super) fn searched(
+    computation: &Computation,
+    budgets: &[u64],
+    effort: u64,
+) -> Vec<Result<Schedule, Least>> {
+    answers(&Prepared::new(computation), None, budgets, effort)
 }
 
 fn answers(
@@ -87,17 +91,17 @@ fn answers(
     budgets: &[u64],
     effort: u64,
 ) -> Vec<Result<Schedule, Least>> {
-    let problem = prepared.problem;
+    let computation = prepared.computation;
     let workshop = Workshop::new(prepared);
     let mut solver = Solver { prepared, workshop, few, pool: Vec::new(), segments: None };
     let budgets: Vec<i64> = budgets.iter().map(|b| i64::try_from(*b).unwrap_or(i64::MAX)).collect();
     let mut falling = budgets.clone();
     falling.sort_unstable_by(|a, b| b.cmp(a));
-    let mut start = Timeline::new(prepared, problem.given().executions, i64::MAX);
+    let mut start = Timeline::new(prepared, computation.given().executions, i64::MAX);
     solver.keep(&start);
-    let bound = bound(problem) as i64;
+    let bound = bound(computation) as i64;
     for budget in &falling {
-        start.executions = problem.given().executions;
+        start.executions = computation.given().executions;
         solver.look(&mut start, *budget, bound, effort);
     }
     for budget in falling.iter().rev() {
@@ -122,7 +126,7 @@ impl Solver<'_> {
             return Ok(Schedule { executions: found.executions.clone() });
         }
         let least = self.pool.first().expect("the given schedule was put into the pool");
-        let repetitions = least.executions.len() - self.prepared.problem.steps.len();
+        let repetitions = least.executions.len() - self.prepared.computation.steps.len();
         let cost = Cost { peak: least.peak as u64, added: least.added, repetitions };
         Err(Least { cost, schedule: Schedule { executions: least.executions.clone() } })
     }
@@ -209,7 +213,7 @@ impl Solver<'_> {
     /// a greater budget, and segments.
     fn start(&mut self, timeline: &mut Timeline<'_>, budget: i64, effort: u64) {
         timeline.budget = budget;
-        let given = self.prepared.problem.given().executions;
+        let given = self.prepared.computation.given().executions;
         let mut starts = vec![(given.clone(), 1), (given, 16)];
         // The pool is ordered by peak: this is the least peak that does not fit.
         let near = self.pool.partition_point(|f| f.peak <= budget);

@@ -9,11 +9,11 @@
 //! The solver minimises the *excess*: the bytes above the budget, summed over all executions.
 //! Unlike the peak, the excess decreases with every small step towards a schedule that fits.
 
-use super::problem::{NEVER, Problem};
+use super::computation::{Computation, NEVER};
 
-/// A problem in the solver's form.
+/// A computation in the solver's form.
 pub(super) struct Prepared<'a> {
-    pub problem: &'a Problem,
+    pub computation: &'a Computation,
     /// The step that writes each value.
     pub writer: Vec<Option<usize>>,
     /// The values that each step reads and some step writes, without duplicates.
@@ -21,12 +21,12 @@ pub(super) struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    pub fn new(problem: &'a Problem) -> Self {
-        let mut writer = vec![None; problem.values.len()];
-        for (number, step) in problem.steps.iter().enumerate() {
+    pub fn new(computation: &'a Computation) -> Self {
+        let mut writer = vec![None; computation.values.len()];
+        for (number, step) in computation.steps.iter().enumerate() {
             step.writes.iter().for_each(|v| writer[*v] = Some(number));
         }
-        let reads = problem.steps.iter().map(|step| {
+        let reads = computation.steps.iter().map(|step| {
             let mut reads: Vec<usize> =
                 step.reads.iter().copied().filter(|v| writer[*v].is_some()).collect();
             reads.sort_unstable();
@@ -34,20 +34,20 @@ impl<'a> Prepared<'a> {
             reads
         });
         let reads = reads.collect();
-        Prepared { problem, writer, reads }
+        Prepared { computation, writer, reads }
     }
 
     pub fn bytes(&self, value: usize) -> i64 {
-        self.problem.values[value].bytes as i64
+        self.computation.values[value].bytes as i64
     }
 
     pub fn cost(&self, step: usize) -> u64 {
-        self.problem.steps[step].cost
+        self.computation.steps[step].cost
     }
 
     /// Whether a step may be repeated after the first executions of `done` steps.
     pub fn may_repeat(&self, step: usize, done: usize) -> bool {
-        let barrier = self.problem.steps[step].barrier;
+        let barrier = self.computation.steps[step].barrier;
         barrier != NEVER && done > step && done <= barrier
     }
 }
@@ -130,14 +130,14 @@ impl<'a> Timeline<'a> {
     /// Recomputes everything from the executions.
     pub fn update(&mut self) {
         let prepared = self.prepared;
-        let values = &prepared.problem.values;
+        let values = &prepared.computation.values;
         let end = self.executions.len();
         self.starts.clear();
         self.starts.resize(values.len() + 2, 0);
         let count = &mut self.starts;
         for step in &self.executions {
             prepared.reads[*step].iter().for_each(|v| count[v + 2] += 1);
-            prepared.problem.steps[*step].writes.iter().for_each(|v| count[v + 2] += 1);
+            prepared.computation.steps[*step].writes.iter().for_each(|v| count[v + 2] += 1);
         }
         for (value, about) in values.iter().enumerate() {
             if about.output && prepared.writer[value].is_some() {
@@ -161,7 +161,7 @@ impl<'a> Timeline<'a> {
         for (moment, step) in self.executions.iter().enumerate() {
             self.done.push(done);
             prepared.reads[*step].iter().for_each(|v| touch(*v, moment, false));
-            prepared.problem.steps[*step].writes.iter().for_each(|v| touch(*v, moment, true));
+            prepared.computation.steps[*step].writes.iter().for_each(|v| touch(*v, moment, true));
             if *step == done {
                 done += 1;
                 self.first.push(moment);
@@ -189,7 +189,7 @@ impl<'a> Timeline<'a> {
         self.before.resize(end + 1, live);
         for moment in (0..end).rev() {
             let step = self.executions[moment];
-            let about = &prepared.problem.steps[step];
+            let about = &prepared.computation.steps[step];
             let mut load = live + about.workspace as i64;
             for value in &about.writes {
                 let bytes = prepared.bytes(*value);
@@ -241,7 +241,7 @@ impl<'a> Timeline<'a> {
     /// The last execution up to `moment` before which the barrier allows a repetition of the
     /// step.
     pub fn latest(&self, step: usize, moment: usize) -> usize {
-        let barrier = self.prepared.problem.steps[step].barrier;
+        let barrier = self.prepared.computation.steps[step].barrier;
         self.first.get(barrier).map_or(moment, |first| moment.min(*first))
     }
 
@@ -253,7 +253,7 @@ impl<'a> Timeline<'a> {
     /// The last execution of a step before a moment, and the first from it on. A step that writes
     /// nothing has none.
     pub fn executions_around(&self, step: usize, moment: usize) -> (Option<usize>, Option<usize>) {
-        let Some(value) = self.prepared.problem.steps[step].writes.first() else {
+        let Some(value) = self.prepared.computation.steps[step].writes.first() else {
             return (None, None);
         };
         let touches = self.touches(*value);

@@ -25,7 +25,7 @@ impl Workshop {
             let mut repetitions: Vec<(u128, usize)> = (0..timeline.executions.len())
                 .filter(|m| timeline.repeats(*m))
                 .map(|m| {
-                    let step = &prepared.problem.steps[timeline.executions[m]];
+                    let step = &prepared.computation.steps[timeline.executions[m]];
                     let bytes: i64 = step.writes.iter().map(|v| prepared.bytes(*v)).sum();
                     let per = if first == First::Dearest { 1 } else { bytes as u128 + 1 };
                     ((u128::from(step.cost) << 44) / per, m)
@@ -88,7 +88,7 @@ impl Workshop {
     fn ruin(&mut self, timeline: &mut Timeline<'_>) {
         let repetitions: Vec<usize> =
             (0..timeline.executions.len()).filter(|m| timeline.repeats(*m)).collect();
-        let steps = timeline.prepared.problem.steps.len();
+        let steps = timeline.prepared.computation.steps.len();
         if repetitions.is_empty() {
             return;
         }

@@ -64,7 +64,7 @@ impl Scale {
         let mut live = timeline.before[moment];
         let mut growth = 0;
         for step in group.iter().rev() {
-            let about = &prepared.problem.steps[*step];
+            let about = &prepared.computation.steps[*step];
             let mut load = live + about.workspace as i64;
             for value in &about.writes {
                 match self.is_alive(timeline, *value, moment) {
@@ -132,7 +132,7 @@ impl Scale {
         weight: &mut Weight,
     ) {
         let prepared = timeline.prepared;
-        let about = &prepared.problem.steps[step];
+        let about = &prepared.computation.steps[step];
         let (last, next) = timeline.executions_around(step, moment);
         if let Some(next) = next {
             let mut growth = 0;
@@ -173,7 +173,7 @@ impl Scale {
                 self.changes.extend([(from, bytes), (moment, -bytes)]);
             }
         };
-        prepared.problem.steps[step].writes.iter().for_each(|v| change(*v, true));
+        prepared.computation.steps[step].writes.iter().for_each(|v| change(*v, true));
         prepared.reads[step].iter().for_each(|v| change(*v, false));
         self.effort += 32;
         let own = (timeline.load[moment] - timeline.budget).max(0);

@@ -1,6 +1,6 @@
 //! Chains: counts of actions, and the general solver compared with the exact one.
 
-use super::super::problem::Schedule;
+use super::super::computation::Schedule;
 use super::super::samples::{chain, links};
 use super::super::{effort, frontier};
 use super::chain::{Action, Length, advances, reverse};

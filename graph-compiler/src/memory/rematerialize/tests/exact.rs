@@ -6,7 +6,7 @@
 //! search handles larger problems. At each budget the solver must be within a twentieth of the
 //! cheapest schedule's whole cost, and close to it in the cost of repetitions.
 
-use super::super::problem::{Problem, Schedule};
+use super::super::computation::{Computation, Schedule};
 use super::super::samples::{random, residual, tape};
 use super::super::solve::searched;
 use super::super::{Least, effort, frontier, solve};
@@ -40,7 +40,7 @@ impl Ratios {
 
 /// Ten budgets from the least possible peak to the peak without repetitions, and the least cost
 /// of repetitions at each.
-fn ten(p: &Problem) -> (Vec<u64>, Vec<u64>) {
+fn ten(p: &Computation) -> (Vec<u64>, Vec<u64>) {
     let top = checked(p, &p.given()).peak;
     let states = States::new(p);
     let low = states.least(top);
@@ -52,7 +52,7 @@ fn ten(p: &Problem) -> (Vec<u64>, Vec<u64>) {
 
 /// Checks that each answer is within a twentieth of the least whole cost.
 fn near(
-    p: &Problem,
+    p: &Computation,
     (budgets, least): (&[u64], &[u64]),
     answers: Vec<Result<Schedule, Least>>,
     ratios: &mut Ratios,
@@ -73,16 +73,19 @@ fn near(
 }
 
 /// The first problems of a kind that fit into less than their peak without repetitions.
-fn some(count: usize, problems: impl Iterator<Item = Problem>) -> impl Iterator<Item = Problem> {
-    let tight = |p: &Problem| {
+fn some(
+    count: usize,
+    computations: impl Iterator<Item = Computation>,
+) -> impl Iterator<Item = Computation> {
+    let tight = |p: &Computation| {
         let top = checked(p, &p.given()).peak;
         States::new(p).least(top) < top
     };
-    problems.filter(tight).take(count)
+    computations.filter(tight).take(count)
 }
 
 /// The integer program's cost of repetitions for each budget.
-fn programmed(p: &Problem, budgets: &[u64], passes: usize) -> Vec<Option<u64>> {
+fn programmed(p: &Computation, budgets: &[u64], passes: usize) -> Vec<Option<u64>> {
     let mut costs: Vec<Option<u64>> = Vec::new();
     for (n, budget) in budgets.iter().enumerate() {
         let again = n.checked_sub(1).filter(|m| budgets[*m] == *budget).map(|m| costs[m]);
@@ -97,9 +100,10 @@ fn programmed(p: &Problem, budgets: &[u64], passes: usize) -> Vec<Option<u64>> {
 
 #[test]
 fn oracles_agree() {
-    let problems = some(5, (0..).map(|seed| random(seed, 6 + seed as usize % 3)));
-    let problems = problems.chain(some(5, (0..).map(|seed| tape(seed, 3 + seed as usize % 3))));
-    for p in problems.chain(some(2, (0..).map(|seed| residual(seed, 1)))) {
+    let computations = some(5, (0..).map(|seed| random(seed, 6 + seed as usize % 3)));
+    let computations =
+        computations.chain(some(5, (0..).map(|seed| tape(seed, 3 + seed as usize % 3))));
+    for p in computations.chain(some(2, (0..).map(|seed| residual(seed, 1)))) {
         let (budgets, least) = ten(&p);
         let least: Vec<_> = least.into_iter().map(Some).collect();
         assert_eq!(programmed(&p, &budgets, 2), least);
@@ -116,7 +120,7 @@ fn a_stage_in_the_given_order_may_not_do() {
     // Two narrow values, each computed from a wide one; the wide ones come first. Neither narrow
     // value fits beside the turn. Both are recomputed after it, with room for one wide value at a
     // time.
-    let mut p = Problem::default();
+    let mut p = Computation::default();
     let [wide, other, narrow, less, turn, sum] = [10, 10, 4, 4, 1, 1].map(|bytes| p.value(bytes));
     p.step(1, &[], &[wide]);
     p.step(1, &[], &[other]);
@@ -137,9 +141,9 @@ fn a_stage_in_the_given_order_may_not_do() {
 #[test]
 fn near_the_integer_program() {
     let mut ratios = Ratios::default();
-    let problems = some(2, (20..).map(|seed| tape(seed, 7 + seed as usize % 2)));
-    let problems = problems.chain(some(2, (1..).map(|seed| residual(seed, 2))));
-    for p in problems.chain(some(5, (40..).map(|seed| random(seed, 9 + seed as usize % 3)))) {
+    let computations = some(2, (20..).map(|seed| tape(seed, 7 + seed as usize % 2)));
+    let computations = computations.chain(some(2, (1..).map(|seed| residual(seed, 2))));
+    for p in computations.chain(some(5, (40..).map(|seed| random(seed, 9 + seed as usize % 3)))) {
         // First with one pass, as in Checkmate, which seldom costs more; where it does, with two.
         let (budgets, least) = ten(&p);
         let one = programmed(&p, &budgets, 1);
@@ -157,9 +161,10 @@ fn near_the_integer_program() {
 #[test]
 fn up_to_twenty_steps() {
     let mut ratios = Ratios::default();
-    let problems = some(8, (20..).map(|seed| tape(seed, 7 + seed as usize % 4)));
-    let problems = problems.chain(some(6, (4..).map(|seed| residual(seed, 2 + seed as usize % 2))));
-    for p in problems.chain(some(8, (40..).map(|seed| random(seed, 11 + seed as usize % 4)))) {
+    let computations = some(8, (20..).map(|seed| tape(seed, 7 + seed as usize % 4)));
+    let computations =
+        computations.chain(some(6, (4..).map(|seed| residual(seed, 2 + seed as usize % 2))));
+    for p in computations.chain(some(8, (40..).map(|seed| random(seed, 11 + seed as usize % 4)))) {
         let (budgets, least) = ten(&p);
         near(&p, (&budgets, &least), frontier(&p, &budgets, effort(&p)), &mut ratios);
     }
@@ -169,9 +174,10 @@ fn up_to_twenty_steps() {
 #[test]
 fn what_serves_many_steps_serves_few() {
     let mut ratios = Ratios::default();
-    let problems = some(15, (0..).map(|seed| random(seed, 5 + seed as usize % 6)));
-    let problems = problems.chain(some(12, (0..).map(|seed| tape(seed, 3 + seed as usize % 4))));
-    for p in problems.chain(some(4, (0..).map(|seed| residual(seed, 2)))) {
+    let computations = some(15, (0..).map(|seed| random(seed, 5 + seed as usize % 6)));
+    let computations =
+        computations.chain(some(12, (0..).map(|seed| tape(seed, 3 + seed as usize % 4))));
+    for p in computations.chain(some(4, (0..).map(|seed| residual(seed, 2)))) {
         let (budgets, least) = ten(&p);
         near(&p, (&budgets, &least), searched(&p, &budgets, 600_000), &mut ratios);
     }

@@ -17,7 +17,7 @@
 //! kept after the pass. This forces the same integers, `FREE` included, and its relaxation is so
 //! much stronger that ten steps take a fraction of a second.
 
-use super::super::problem::{NEVER, Problem, Schedule};
+use super::super::computation::{Computation, NEVER, Schedule};
 use microlp::{ComparisonOp, Error, OptimizationDirection, Variable};
 
 /// Terms of a linear expression.
@@ -25,7 +25,7 @@ type Terms = Vec<(Variable, f64)>;
 
 /// The program for one budget.
 struct Program<'a> {
-    problem: &'a Problem,
+    computation: &'a Computation,
     writer: Vec<Option<usize>>,
     /// For each pass and step the variable of running it, where it may run.
     run: Vec<Vec<Option<Variable>>>,
@@ -37,21 +37,21 @@ struct Program<'a> {
 
 impl<'a> Program<'a> {
     /// The variables, with `passes` passes per stage.
-    fn new(problem: &'a Problem, passes: usize) -> Self {
-        let steps = problem.steps.len();
-        let mut writer = vec![None; problem.values.len()];
-        for (number, step) in problem.steps.iter().enumerate() {
+    fn new(computation: &'a Computation, passes: usize) -> Self {
+        let steps = computation.steps.len();
+        let mut writer = vec![None; computation.values.len()];
+        for (number, step) in computation.steps.iter().enumerate() {
             step.writes.iter().for_each(|v| writer[*v] = Some(number));
         }
         let mut program = microlp::Problem::new(OptimizationDirection::Minimize);
         let (mut run, mut kept) = (Vec::new(), Vec::new());
         for stage in 0..=steps {
-            let useful = useful(problem, stage);
+            let useful = useful(computation, stage);
             // Before the second step only one step might be repeated, and before the first none.
             let passes = if stage < 2 { 1 } else { passes };
             for pass in 0..passes {
                 let mut row = vec![None; steps];
-                for (number, step) in problem.steps.iter().enumerate().take(stage) {
+                for (number, step) in computation.steps.iter().enumerate().take(stage) {
                     let may = step.barrier != NEVER && stage <= step.barrier;
                     if may && step.writes.iter().any(|v| useful[*v]) {
                         row[number] = Some(program.add_binary_var(step.cost as f64));
@@ -68,12 +68,12 @@ impl<'a> Program<'a> {
                 kept.push(values.collect());
             }
         }
-        let outputs = writer.iter().zip(&problem.values).map(|(writer, value)| {
+        let outputs = writer.iter().zip(&computation.values).map(|(writer, value)| {
             let there = writer.is_some() && value.output;
             there.then(|| program.add_integer_var(0.0, (1, 1)))
         });
         kept.push(outputs.collect());
-        Program { problem, writer, run, kept, program }
+        Program { computation, writer, run, kept, program }
     }
 
     fn most(&mut self, terms: &[(Variable, f64)], bound: f64) {
@@ -88,22 +88,22 @@ impl<'a> Program<'a> {
     /// The constraints of a pass: values that are read or kept are present and not freed, and the
     /// memory while each step runs is within the budget.
     fn constrain(&mut self, pass: usize, budget: u64) {
-        let problem = self.problem;
+        let computation = self.computation;
         let mut taken: Terms = Vec::new();
         // For each value, its freed amount less its initial presence.
-        let mut gone: Vec<Terms> = vec![Vec::new(); problem.values.len()];
+        let mut gone: Vec<Terms> = vec![Vec::new(); computation.values.len()];
         for (value, writer) in self.written() {
             let (kept, made) = (self.kept[pass][value], self.run[pass][writer]);
             gone[value] = kept.into_iter().chain(made).map(|v| (v, -1.0)).collect();
-            taken.extend(kept.map(|kept| (kept, problem.values[value].bytes as f64)));
+            taken.extend(kept.map(|kept| (kept, computation.values[value].bytes as f64)));
             // A value made in a pass is read only after that, so keeping it as well is useless.
             if let (Some(kept), Some(made)) = (kept, made) {
                 self.most(&[(kept, 1.0), (made, 1.0)], 1.0);
             }
         }
-        for (number, step) in problem.steps.iter().enumerate() {
+        for (number, step) in computation.steps.iter().enumerate() {
             let Some(run) = self.run[pass][number] else { continue };
-            let bytes: u64 = step.writes.iter().map(|v| problem.values[*v].bytes).sum();
+            let bytes: u64 = step.writes.iter().map(|v| computation.values[*v].bytes).sum();
             taken.push((run, bytes as f64));
             let mut here = taken.clone();
             here.push((run, step.workspace as f64));
@@ -120,7 +120,7 @@ impl<'a> Program<'a> {
                 let free = self.program.add_var(0.0, (0.0, 1.0));
                 self.most(&[(free, 1.0), (run, -1.0)], 0.0);
                 gone[value].push((free, 1.0));
-                taken.push((free, -(problem.values[value].bytes as f64)));
+                taken.push((free, -(computation.values[value].bytes as f64)));
             }
         }
         for (value, mut terms) in gone.into_iter().enumerate() {
@@ -134,9 +134,9 @@ impl<'a> Program<'a> {
 
 /// For each value whether it is useful once the first `stage` steps have run: to later steps, to
 /// the end, or to recompute a useful value.
-fn useful(problem: &Problem, stage: usize) -> Vec<bool> {
-    let mut useful: Vec<bool> = problem.values.iter().map(|v| v.output).collect();
-    for (number, step) in problem.steps.iter().enumerate().rev() {
+fn useful(computation: &Computation, stage: usize) -> Vec<bool> {
+    let mut useful: Vec<bool> = computation.values.iter().map(|v| v.output).collect();
+    for (number, step) in computation.steps.iter().enumerate().rev() {
         if number >= stage || step.writes.iter().any(|v| useful[*v]) {
             step.reads.iter().for_each(|v| useful[*v] = true);
         }
@@ -157,8 +157,8 @@ fn sum(mut terms: Terms) -> Terms {
 
 /// The cheapest schedule within a budget in which the repetitions between two first executions
 /// form at most `passes` passes in the given order. None if there is none.
-pub(super) fn cheapest(problem: &Problem, budget: u64, passes: usize) -> Option<Schedule> {
-    let mut program = Program::new(problem, passes);
+pub(super) fn cheapest(computation: &Computation, budget: u64, passes: usize) -> Option<Schedule> {
+    let mut program = Program::new(computation, passes);
     for pass in 0..program.run.len() {
         program.constrain(pass, budget);
     }

@@ -10,7 +10,7 @@ pub(super) mod varied;
 
 use super::bound::bound;
 use super::check::check;
-use super::problem::{Cost, NEVER, Problem, Schedule};
+use super::computation::{Computation, Cost, NEVER, Schedule};
 use super::samples::{numbers, random, tape};
 use super::timeline::{Prepared, Timeline};
 use super::weigh::Scale;
@@ -18,8 +18,8 @@ use super::{effort, frontier, solve};
 
 /// A wide value computed from a narrow one, and read at the beginning and the end. In between
 /// there is another wide one.
-fn sandwich() -> Problem {
-    let mut p = Problem::default();
+fn sandwich() -> Computation {
+    let mut p = Computation::default();
     let [narrow, wide, sum, other, less, last] = [1, 100, 1, 100, 1, 1].map(|bytes| p.value(bytes));
     p.step(1, &[], &[narrow]);
     p.step(5, &[narrow], &[wide]);
@@ -32,7 +32,7 @@ fn sandwich() -> Problem {
 }
 
 /// The peak and cost of a schedule that the check accepts.
-fn checked(p: &Problem, schedule: &Schedule) -> Cost {
+fn checked(p: &Computation, schedule: &Schedule) -> Cost {
     check(p, schedule).unwrap()
 }
 
@@ -87,7 +87,7 @@ fn wrong_schedules_are_found() {
     assert_eq!(wrong(&[0, 1, 2, 3, 4]), "step 5 does not run");
     assert_eq!(wrong(&[0, 1, 2, 3, 4, 1, 5]), "execution 5 repeats step 1 behind its barrier");
     assert_eq!(wrong(&[9]), "execution 0 is of step 9, which does not exist");
-    let mut late = Problem::default();
+    let mut late = Computation::default();
     let value = late.value(1);
     late.step(1, &[value], &[]);
     late.step(1, &[], &[value]);
@@ -97,7 +97,7 @@ fn wrong_schedules_are_found() {
     );
     late.step(1, &[], &[value]);
     assert_eq!(check(&late, &late.given()).unwrap_err(), "steps 1 and 2 both write value 0");
-    let mut strange = Problem::default();
+    let mut strange = Computation::default();
     strange.step(1, &[7], &[]);
     assert!(
         check(&strange, &strange.given()).unwrap_err().contains("value 7, which does not exist")
@@ -139,7 +139,7 @@ fn changes_are_weighed_as_they_are() {
 fn a_profile_is_that_of_the_check() {
     for seed in 0..40 {
         let mut p = random(seed, 30);
-        p.steps.iter_mut().for_each(|s| s.barrier = super::problem::ALWAYS);
+        p.steps.iter_mut().for_each(|s| s.barrier = super::computation::ALWAYS);
         let prepared = Prepared::new(&p);
         let mut chance = numbers(seed);
         let executions: Vec<usize> = (0..30)

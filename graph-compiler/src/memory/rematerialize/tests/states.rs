@@ -5,16 +5,16 @@
 //! needs. A live value can be dropped later. So of two states of equal cost, the one with more
 //! live values can do whatever the other can.
 
-use super::super::problem::{NEVER, Problem};
+use super::super::computation::{Computation, NEVER};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 /// A set of values.
 type Set = u64;
 
-/// A problem as sets.
+/// A computation as sets.
 pub(super) struct States<'a> {
-    problem: &'a Problem,
+    computation: &'a Computation,
     reads: Vec<Set>,
     writes: Vec<Set>,
     outputs: Set,
@@ -31,16 +31,16 @@ fn members(set: Set) -> impl Iterator<Item = usize> {
 }
 
 impl<'a> States<'a> {
-    pub fn new(problem: &'a Problem) -> Self {
-        assert!(problem.values.len() <= Set::BITS as usize, "a set has a bit for each value");
-        let steps = problem.steps.len();
-        let written = set(problem.steps.iter().flat_map(|s| s.writes.iter().copied()));
+    pub fn new(computation: &'a Computation) -> Self {
+        assert!(computation.values.len() <= Set::BITS as usize, "a set has a bit for each value");
+        let steps = computation.steps.len();
+        let written = set(computation.steps.iter().flat_map(|s| s.writes.iter().copied()));
         let reads: Vec<Set> =
-            problem.steps.iter().map(|s| written & set(s.reads.iter().copied())).collect();
+            computation.steps.iter().map(|s| written & set(s.reads.iter().copied())).collect();
         let writes: Vec<Set> =
-            problem.steps.iter().map(|s| set(s.writes.iter().copied())).collect();
+            computation.steps.iter().map(|s| set(s.writes.iter().copied())).collect();
         let outputs =
-            written & set((0..problem.values.len()).filter(|v| problem.values[*v].output));
+            written & set((0..computation.values.len()).filter(|v| computation.values[*v].output));
         let useful = (0..=steps).map(|done| {
             // Backwards, so that each step comes after the readers of its results.
             (0..steps).rev().fold(outputs, |useful, step| {
@@ -49,11 +49,11 @@ impl<'a> States<'a> {
             })
         });
         let useful = useful.collect();
-        States { problem, reads, writes, outputs, useful }
+        States { computation, reads, writes, outputs, useful }
     }
 
     fn bytes(&self, values: Set) -> u64 {
-        members(values).map(|v| self.problem.values[v].bytes).sum()
+        members(values).map(|v| self.computation.values[v].bytes).sum()
     }
 
     /// Drops values from `droppable` until `over` bytes are freed. Collects every minimal set of
@@ -68,7 +68,7 @@ impl<'a> States<'a> {
         }
         let value = droppable.trailing_zeros() as usize;
         let rest = droppable & !(1 << value);
-        let bytes = self.problem.values[value].bytes;
+        let bytes = self.computation.values[value].bytes;
         self.drop(kept, rest, over, ways);
         if bytes > 0 {
             self.drop(kept & !(1 << value), rest, over.saturating_sub(bytes), ways);
@@ -84,10 +84,10 @@ impl<'a> States<'a> {
             if best[&(done, alive)] < cost {
                 continue;
             }
-            if done == self.problem.steps.len() && self.outputs & !alive == 0 {
+            if done == self.computation.steps.len() && self.outputs & !alive == 0 {
                 return Some(cost);
             }
-            for (step, about) in self.problem.steps.iter().enumerate().take(done + 1) {
+            for (step, about) in self.computation.steps.iter().enumerate().take(done + 1) {
                 let first = step == done;
                 let worth = first
                     || about.barrier != NEVER

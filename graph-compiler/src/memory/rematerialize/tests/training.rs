@@ -1,13 +1,13 @@
 //! Training steps.
 
-use super::super::problem::Problem;
+use super::super::computation::Computation;
 use super::super::samples::{transformer, unet};
 use super::super::{effort, frontier, solve};
 use super::checked;
 
-/// The cost of repetitions in thousandths of a problem's cost, for budgets in percent of the peak
-/// without repetitions.
-fn thousandths(p: &Problem, percent: &[u64]) -> Vec<u64> {
+/// The cost of repetitions in thousandths of a computation's cost, for budgets in percent of the
+/// peak without repetitions.
+fn thousandths(p: &Computation, percent: &[u64]) -> Vec<u64> {
     let top = checked(p, &p.given()).peak;
     let budgets: Vec<u64> = percent.iter().map(|n| top * n / 100).collect();
     let costs = budgets.iter().zip(frontier(p, &budgets, effort(p))).map(|(budget, answer)| {

@@ -1,4 +1,4 @@
-//! The scheduling problem: steps that write and read values.
+//! The task graph: steps that write and read values.
 //!
 //! It contains only values that take bytes of the arena. Inputs of calls and constants of nests
 //! are not distinguished.
@@ -37,14 +37,14 @@ pub(super) struct Step {
 
 /// Steps in the given order, and their values.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Problem {
+pub(super) struct TaskGraph {
     pub steps: Vec<Step>,
     pub values: Vec<Value>,
 }
 
-impl Problem {
-    pub fn new(kernels: &Kernels, costs: &Costs<'_>, dependencies: &Dependencies) -> Problem {
-        let mut problem = Problem::default();
+impl TaskGraph {
+    pub fn new(kernels: &Kernels, costs: &Costs<'_>, dependencies: &Dependencies) -> TaskGraph {
+        let mut graph = TaskGraph::default();
         // Clamps sizes so that no sum exceeds 2^61. Functions with more bytes are rejected later,
         // when their slots are known.
         let most = (1u64 << 61) / (kernels.buffers.len() + kernels.kernels.len() + 1) as u64;
@@ -53,12 +53,12 @@ impl Problem {
         for (k, kernel) in kernels.kernels.iter().enumerate() {
             let mut reads: Vec<usize> = kernel.distinct_reads().filter_map(|b| value[b]).collect();
             reads.sort_unstable();
-            reads.iter().for_each(|v| problem.values[*v].readers.push(k));
+            reads.iter().for_each(|v| graph.values[*v].readers.push(k));
             let mut writes = Vec::new();
             for buffer in kernel.writes.iter().filter(|b| costs.bytes[**b] > 0) {
-                writes.push(problem.values.len());
-                value[*buffer] = Some(problem.values.len());
-                problem.values.push(Value {
+                writes.push(graph.values.len());
+                value[*buffer] = Some(graph.values.len());
+                graph.values.push(Value {
                     bytes: costs.bytes[*buffer].min(most),
                     writer: k,
                     readers: Vec::new(),
@@ -67,7 +67,7 @@ impl Problem {
             }
             let in_place =
                 costs.in_place[k].iter().filter_map(|(w, r)| Some((value[*w]?, value[*r]?)));
-            problem.steps.push(Step {
+            graph.steps.push(Step {
                 reads,
                 writes,
                 workspace: costs.workspace[k].min(most),
@@ -81,16 +81,16 @@ impl Problem {
         }
         for (_, _, buffer) in &kernels.outputs {
             if let Some(v) = value[*buffer] {
-                problem.values[v].kept = true;
+                graph.values[v].kept = true;
             }
         }
-        for k in 0..problem.steps.len() {
-            for n in 0..problem.steps[k].after.len() {
-                let next = problem.steps[k].after[n];
-                problem.steps[next].before.push(k);
+        for k in 0..graph.steps.len() {
+            for n in 0..graph.steps[k].after.len() {
+                let next = graph.steps[k].after[n];
+                graph.steps[next].before.push(k);
             }
         }
-        problem
+        graph
     }
 
     /// Total bytes of some values.

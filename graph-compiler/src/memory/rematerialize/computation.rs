@@ -1,5 +1,5 @@
-//! The problem of rematerialisation: steps that compute values from values, and schedules that
-//! may run a step more than once.
+//! A computation whose values may be recomputed: steps that compute values from values, and
+//! schedules that may run a step more than once.
 //!
 //! Steps are given in a fixed topological order. A [`Schedule`] runs every step once in that
 //! order, with *repetitions* in between. A read of a value refers to the last execution of its
@@ -44,7 +44,7 @@ pub struct Value {
 /// Steps and their values. The sum of all bytes, workspaces included, is below 2⁴⁴, and so is the
 /// sum of all costs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Problem {
+pub struct Computation {
     /// In an order in which each value is written before it is read.
     pub steps: Vec<Step>,
     /// In any order.
@@ -70,7 +70,7 @@ pub struct Cost {
     pub repetitions: usize,
 }
 
-impl Problem {
+impl Computation {
     /// Adds a value and returns its number.
     pub fn value(&mut self, bytes: u64) -> usize {
         self.values.push(Value { bytes, output: false });
