@@ -1,4 +1,4 @@
-//! Memory of training steps: bytes of a compiled step beside its parameters, its optimiser's state
+//! Memory of training steps: bytes of a compiled step without its parameters, its optimiser's state
 //! and its batch.
 //!
 //! Steps are compiled, not run. A compiler that plans memory knows its needs before the first step,
@@ -62,7 +62,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// All memory of the step beside state and batch.
+    /// All memory of the step without state and batch.
     pub fn bytes(&self) -> u64 {
         self.arena_bytes + self.result_bytes
     }

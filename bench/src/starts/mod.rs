@@ -1,12 +1,12 @@
 //! Starts: time and memory of a fresh process up to the end of its first training step.
 //!
-//! Each start is a separate process, since loading, compiling and allocating are what it measures.
-//! The command of a contender is that of [`crate::process`] (`… --serve NAME`), followed by
+//! Each start is a separate process, because it measures loading, compiling and allocating. The
+//! command of a contender is that of [`crate::process`] (`… --serve NAME`), followed by
 //! `--start CASE --cache FOLDER`. A contender may use any random generator, because the time of the
 //! common generator would be part of the figure. It builds and compiles the case, runs one step,
 //! and prints `{"stepped": LOSS}`. The figure is the time from the start of the process to that
-//! line, measured from outside. A second line has figures that only the process knows ([`Told`]). A
-//! contender that cannot take part prints only `{"absent": "why"}`.
+//! line, measured from outside. A second line has the figures that cannot be measured from outside
+//! ([`Told`]). A contender that cannot take part prints only `{"absent": "why"}`.
 //!
 //! A contender that caches compiled code is started twice: first with an empty folder (*cold*),
 //! then with the folder of the first start (*warm*). Contenders take turns, and the order of every
