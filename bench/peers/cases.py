@@ -4,7 +4,7 @@
 # roundoffs.
 BOUNDS = {"f32": 1e-5, "bf16": 16 * 2.0**-8}
 
-# Kinds of cases in which all contenders begin with the same numbers.
+# Kinds of cases in which all contenders have the same initial values.
 BEGUN = ("training", "convolutional", "recurrent", "transformer", "inference")
 
 # Number of parameters from which only the first loss is computed in f64. The other losses are

@@ -2,14 +2,14 @@
 `bench/src/case/unet.rs` and `resnet.rs`.
 
 Images are `[batch, height, width, channels]`, filters `[height, width, inputs, outputs]`.
-Parameters are a list of arrays in the order of `shapes`. The computation equals this library's:
-padding is explicit where a stride gives `"SAME"` another meaning.
+Parameters are a list of arrays in the order of `shapes`. The computation equals this library's.
+Padding is explicit, because `"SAME"` pads differently with a stride.
 """
 
 import math
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
-# SHARE: of a batch in the running statistics after it
+# SHARE: weight of a batch in the running statistics
 RATE, MOMENTUM, EPSILON, SHARE = 0.1, 0.9, 1e-5, 0.1
 
 

@@ -51,14 +51,14 @@ def labels(name, shape, bound):
 
 
 def parameters(shapes):
-    """Parameters by names, shapes and bounds, one after the other; the numbers of
+    """Yields parameters of the given names, shapes and bounds, with the values of
     `wengert-bench`."""
     for name, (shape, (low, high)) in shapes.items():
         yield uniform(f"model.{name}", shape, low, high)
 
 
 def fresh(shapes):
-    """Parameters of the same shapes and bounds from NumPy's faster generator."""
+    """Yields parameters of the same shapes and bounds from NumPy's faster generator."""
     import numpy as np
 
     generator = np.random.default_rng(1)

@@ -1,9 +1,9 @@
-"""Inference for `measure.py`: the networks of `bench/src/case/inference.rs` in PyTorch and JAX,
-and in NumPy with f64 as the reference.
+"""Inference for `measure.py`: the networks of `bench/src/case/inference.rs` in PyTorch and JAX, and
+in NumPy with f64 as the reference.
 
 A network (`of`) has `shapes` (names of parameters, with their shapes and bounds), `inputs()` (by
-name), and `torch_function(torch)`, `jax_function(jax, fused)` and `plain`: functions of parameters,
-in the order of `shapes`, and of the inputs.
+name), and `torch_function(torch)`, `jax_function(jax, fused)` and `plain`: functions of the
+parameters, in the order of `shapes`, and the inputs.
 """
 
 import math

@@ -34,7 +34,7 @@ def ways_of(jax, network):
 
 
 def jax(contender, case):
-    """JAX's compiler's figures of a step: temporary memory, and the results that are not written
+    """Figures of JAX's compiler for a step: temporary memory, and the results that are not written
     over the donated state."""
     jax = contender.jax
     network = steps.of(case)

@@ -19,7 +19,7 @@ OPSET = 17
 
 
 class Graph:
-    """A list of nodes in order; values are referred to by name."""
+    """A list of nodes in order. Values are referred to by name."""
 
     def __init__(self, onnx):
         import numpy as np
@@ -50,7 +50,8 @@ class Graph:
         return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
 
     def attention(self, q, k, v, hidden, batch, steps, heads, width):
-        """Attention on `[B, T, C]` each; `hidden` is −∞, or nearly, at masked scores."""
+        """Attention on `[B, T, C]` each; `hidden` is added to the scores; it is about −∞ at masked
+        ones."""
         extent = width // heads
         split = self.shape(batch, steps, heads, extent)
         q, v = (
@@ -78,8 +79,8 @@ class Graph:
         )
 
     def model(self, y, shape, inputs):
-        """The model. `inputs` are arrays by name; the model's inputs have their types and
-        shapes."""
+        """The model with the output `y`. `inputs` maps the names of its inputs to arrays of their
+        types and shapes."""
         onnx, helper = self.onnx, self.onnx.helper
         of = lambda a: helper.np_dtype_to_tensor_dtype(a.dtype)
         given = [helper.make_tensor_value_info(name, of(a), a.shape) for name, a in inputs.items()]

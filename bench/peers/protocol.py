@@ -45,7 +45,7 @@ def look(name, device, case, answer):
 
 
 def give_back():
-    """Returns free memory to the system, for the other processes. Allocators would keep it."""
+    """Returns free memory to the system for the other processes, because allocators keep it."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)

@@ -10,11 +10,11 @@ import drawing
 import steps
 import transformer
 
-STEPS = 3  # the first measures the start, the others the memory of training
+STEPS = 3  # the first step is the measured start, the others show the memory of training
 
 
 def prepare(cache):
-    """Sets the folder of the compilation caches. Libraries read it when they are imported."""
+    """Sets the folder of the compilation caches. Libraries read it at import."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -30,7 +30,8 @@ def peak():
 def measure(contender, case, answer):
     """Answers twice: first the first step's loss, then the figures of this process.
     `contender.begun(case)` returns the step and the seconds of compiling. If the seconds are None,
-    they are the first step's time minus the second's."""
+    compiling is part of the first step, and its time is the first step's time minus the
+    second's."""
     step, compile_seconds = contender.begun(case)
     times = []
     for n in range(STEPS):

@@ -16,7 +16,7 @@ import drawing
 import transformer
 
 RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8
-STEPS = 3  # whose losses are compared
+STEPS = 3  # number of steps whose losses are compared
 
 
 def of(case):
@@ -197,7 +197,7 @@ class Recurrent:
         def loss(parameters, x, y):
             inputs, recurrent, bias, weight, out = parameters
             zeros = x.new_zeros((1, x.shape[1], recurrent.shape[1]))
-            # The layer of `torch.nn.LSTM`, which has two biases; one of them is zeros here.
+            # The function that implements `torch.nn.LSTM` has two biases; the second is zeros here.
             all_steps = torch._VF.lstm(
                 x,
                 (zeros, zeros),

@@ -97,8 +97,8 @@ def torch_loss(torch, network):
 
 
 def jax_logits(jax, network, fused):
-    """Logits as a function of parameters and tokens. With `fused`, attention is
-    `jax.nn.dot_product_attention`, not einsums."""
+    """Logits as a function of parameters and tokens. Attention is `jax.nn.dot_product_attention` if
+    `fused`, otherwise einsums."""
     jnp = jax.numpy
     heads, c = network["heads"], network["width"]
 

@@ -31,7 +31,7 @@ def runs_for(seconds, settings):
 
 
 def warm(contender, case, settings):
-    """Warms a case up, and returns the number of runs per sample."""
+    """Warms up a case. Returns the number of runs per sample."""
     times = []
     while len(times) < 3 or sum(times) < settings["warm_up_seconds"]:
         times.append(contender.time(case, 1))
@@ -57,7 +57,7 @@ def measure(contenders, cases, settings):
                     "runs": warm(contender, case, settings),
                 }
                 entrants.append(entrant | {"times": [], "latencies": [], "why": None})
-            except Exception as error:  # Whatever a library throws, the others go on.
+            except Exception as error:  # any exception of a library; the others continue
                 contender.release(case)
                 failed.append({"case": case["id"], "contender": contender.name, "why": why(error)})
     for number in range(settings["rounds"]):

@@ -1,9 +1,8 @@
 //! Checks that other processes leave the machine idle for a measurement.
 //!
-//! A busy neighbour costs a program of two threads much more than its share of the CPU: a thread
-//! that waits for the other thread waits for the neighbour. So a machine on which other processes
-//! use more than [`MOST`] of a core is not measured on, unless the user insists; then the record
-//! notes it.
+//! Another process costs a program of two threads much more than its share of the CPU: if it delays
+//! one thread, the other thread waits as well. So a measurement is refused if other processes use
+//! more than [`MOST`] of a core. The user can override the refusal; the record notes the CPU use.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,11 +45,11 @@ pub fn look(anyway: bool) -> Result<Option<Busy>> {
 
 /// Ticks used since the machine started.
 struct Ticks {
-    /// By all.
+    /// Busy ticks of the machine, including those of other guests of the host.
     all: u64,
-    /// By each process but this one: its name and ticks.
+    /// Name and ticks of each process except this one.
     processes: BTreeMap<u32, (String, u64)>,
-    /// By this process.
+    /// Ticks of this process.
     own: u64,
 }
 
@@ -168,10 +167,10 @@ mod tests {
         assert!(error.message.contains("others use 1.60 cores"), "{error}");
         assert!(error.message.contains("(rustc 1.50; load 2.5)"), "{error}");
         assert_eq!(used.judge(2.5, true).unwrap(), Busy { cores: 1.6, load: 2.5 });
-        // This process's own use does not count.
+        // This process's own CPU use is excluded.
         let quiet = Used::between(&of(1000, 10, 50), &of(1054, 11, 103), 0.5);
         assert!(quiet.judge(0.1, false).unwrap().cores < MOST);
-        // A guest on the same host is no process here.
+        // CPU time of other guests of the host belongs to no process of this machine.
         let stolen = Used::between(&of(1000, 10, 50), &of(1050, 10, 50), 0.5);
         assert!(stolen.judge(0.1, false).unwrap_err().message.contains("other guests"));
     }

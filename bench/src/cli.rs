@@ -197,8 +197,8 @@ struct Measured {
 impl Measured {
     /// The run for these arguments.
     ///
-    /// Errors: a file to be written cannot be written, which is reported before the run and not
-    /// half an hour later.
+    /// Error: an output file cannot be written. This is checked before the run, which can take half
+    /// an hour.
     fn run(&self, device: Device, own: Own) -> Result<Run<'_>> {
         let Measured { small, busy, rounds, date, peer, json, shown, .. } = self;
         for path in [json, &shown.csv, &shown.svg].into_iter().flatten() {

@@ -1,13 +1,12 @@
-//! Floors: lower bounds of a case's time on a CPU.
-//!
-//! All their inputs are measured, in the same records, and are the best of any contender. A
-//! chain's floor is the plain loop's time, or without one, its bytes at the bandwidth of its
-//! copy. A product's floor is its operations at the best rate of any product of the same dtype. A
-//! network's floor is its operations at that rate plus its bytes at the bandwidth of the largest
-//! copy; a contender that overlaps the two can be below it.
+//! All inputs of floors are measured, in the same records, and are the best of any contender. A
+//! chain's floor is the time of its plain loop. Without a loop it is the chain's bytes divided by
+//! the bandwidth of its reference copy. A product's floor is its operations divided by the best
+//! rate of any product of the same dtype. A network's floor is its operations divided by that rate,
+//! plus its bytes divided by the bandwidth of the largest copy. A contender that overlaps
+//! arithmetic and memory traffic can be below it.
 //!
 //! Loops are timed in turns with chains, and a product and a copy in turns with
-//! [networks](crate::yardstick). So floors are computed per round, and the displayed values are
+//! [networks](crate::yardstick). So floors are computed per round. The displayed values are
 //! medians, of floors and of times relative to them.
 
 use crate::record::{Measurement, Record};
@@ -15,7 +14,7 @@ use crate::statistics::{Spread, paired};
 use crate::yardstick::is_yardstick;
 use std::collections::BTreeMap;
 
-/// The plain loops.
+/// Name of the plain loops as a contender.
 pub(crate) const LOOP: &str = "rust loop";
 
 /// The floors of some records.
@@ -43,7 +42,7 @@ impl<'a> Floors<'a> {
             rates: [None; 2],
         };
         let all = || records.iter().flat_map(|r| &r.measurements).filter(|m| m.device == "cpu");
-        // In records of networks alone, the yardstick's rates are the best ones.
+        // If the records have no other product (or copy), the yardstick's rate is used.
         let beside_products = all().any(|m| is_product(m) && !is_yardstick(m));
         let beside_copies = all().any(|m| is_copy(m) && !is_yardstick(m));
         let mut largest = 0;
@@ -203,11 +202,11 @@ mod tests {
             let network = &records[0].measurements[0];
             (floors.of_case(network), floors.multiple(network))
         };
-        // Only the yardstick's rates are known, 250 operations and 100 bytes per second in the
+        // Only the yardstick's rates are known: 250 operations and 100 bytes per second in the
         // middle round.
         assert_eq!(of(beside.to_vec()), (Some(5.0), Some(4.0)));
-        // When rates were measured the machine was twice as fast, and another contender's product
-        // faster than this library's.
+        // When rates were measured, the machine was twice as fast, and another contender's product
+        // was faster than this library's.
         let rates = [
             measured("wengert", "C1", "gemm f32 1024", &[2.0], 1000),
             measured("jax", "C1", "gemm f32 1024", &[1.0], 1000),

@@ -2,9 +2,9 @@
 //!
 //! The benchmark's cases are small enough for every contender and a plain loop. This is a typical
 //! size for a GPU: 1024 positions, layers in bf16 with f32 parameters, AdamW. It needs no other
-//! system and no data: the loss of one batch must fall, step by step, and a step has no time
-//! limit. Steps are queued one after another, and only the last loss is waited for, as in
-//! training that reads its loss now and then.
+//! system and no data. The loss of a single batch must fall from the first step to the last; the
+//! time of a step has no limit. Steps are queued without waiting, and only the last loss is read,
+//! as in training that reads its loss occasionally.
 
 use clap::{Args, ValueEnum};
 use std::io::Write;

@@ -23,7 +23,7 @@ pub trait Contender {
     /// Its device.
     fn device(&self) -> String;
 
-    /// True if it can compute the case; otherwise it is not asked to.
+    /// True if it can compute the case; otherwise the case is skipped.
     fn takes_part(&self, _case: &Case) -> bool {
         true
     }

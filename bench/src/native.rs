@@ -1,9 +1,9 @@
-//! The floor of elementwise chains on a CPU: the loop as written by hand, compiled by rustc.
+//! The floor of elementwise chains on a CPU: handwritten loops, compiled by rustc.
 //!
-//! Each thread owns its part of every array, so nothing is shared and nothing is `unsafe`; a run
-//! wakes all threads and waits for all. rustc compiles for its baseline by default, so build with
-//! `RUSTFLAGS="-C target-cpu=native"` for the floor of this machine; the library chooses its
-//! instructions at run time either way.
+//! Each thread owns its part of every array, so threads share no data and there is no `unsafe`. A
+//! run wakes all threads and waits for all. rustc compiles for its baseline by default, so build
+//! with `RUSTFLAGS="-C target-cpu=native"` for the floor of this machine. The library chooses its
+//! instructions at run time in either case.
 
 use crate::case::{Case, Chain, Float, Kind, compare_chain};
 use crate::harness::Contender;
@@ -25,7 +25,7 @@ pub struct Native {
 /// A thread with its part of a case.
 #[derive(Debug)]
 struct Worker {
-    /// True to run; false to return the result. None once the thread is to end.
+    /// True requests a run, false the result. None ends the thread.
     orders: Option<Sender<bool>>,
     results: Receiver<Vec<f32>>,
     thread: Option<JoinHandle<()>>,
@@ -62,7 +62,7 @@ impl Native {
         Native { threads: threads.max(1), ready: BTreeMap::new() }
     }
 
-    /// True for the chains that need only Rust's own functions.
+    /// True for chains whose functions are all in Rust's standard library.
     pub fn knows(case: &Case) -> bool {
         let known = [Chain::Copy, Chain::MulAdd, Chain::Eight];
         matches!(&case.kind, Kind::Chain { chain, .. } if known.contains(chain))

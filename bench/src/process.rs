@@ -1,10 +1,10 @@
-//! A contender in another process, which answers lines of JSON. Another library, or this one with
-//! another environment, can so be timed in turns with this one instead of minutes later.
+//! A contender in another process, which answers lines of JSON. So another library, or this library
+//! in another environment, can be timed in turns with this one instead of minutes later.
 //!
 //! The process first prints its identity,
 //! `{"contender": "jax", "device": "cuda:0", "libraries": {"jax": "0.10"}}`, or
-//! `{"absent": "not installed"}`. If it takes part only in some cases, `"cases"` lists their
-//! names. Then each request gets one answer:
+//! `{"absent": "not installed"}`. If it takes part only in some cases, `"cases"` lists their names.
+//! Then each request gets one answer:
 //!
 //! | request | answer |
 //! |---|---|
@@ -80,7 +80,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process; `Err(why)` within if it cannot take part.
+    /// Starts a process. The result is `Ok(Err(why))` if it cannot take part.
     ///
     /// Errors: it does not start, or does not print its identity.
     pub fn start(mut command: Command) -> Result<std::result::Result<Process, String>> {

@@ -8,7 +8,7 @@ use crate::resident::Resident;
 use std::io::Write;
 use wengert::{Device, DeviceOptions, KernelTime, Result};
 
-/// Runs before anything is timed.
+/// Untimed runs for warm-up.
 const WARM: u64 = 3;
 
 /// The profile of a case.

@@ -1,10 +1,11 @@
 //! A benchmark run: the check of the machine, the contenders, and the record.
 //!
-//! On the CPU each contender is a separate process, including this library and the plain loops,
-//! so that threads, caches and allocators of one do not affect another. Each group of cases
-//! begins with new processes: allocators rarely return memory of earlier cases, and all
-//! contenders of a large case are in memory at once. A contender that has crashed also takes part
-//! again. On a GPU this library stays in the measuring process, where its settings can be chosen.
+//! On the CPU each contender is a separate process, including this library and the plain loops, so
+//! that threads, caches and allocators of one do not affect another. Each group of cases begins
+//! with new processes, for two reasons. Allocators rarely return the memory of earlier cases, and
+//! all contenders of a large case are in memory at once. A contender that crashed takes part again
+//! in the next group. On a GPU this library stays in the measuring process, where its settings can
+//! be chosen.
 
 use crate::busy;
 use crate::case::Case;
@@ -159,8 +160,8 @@ impl Run<'_> {
             let wants = |contender: &dyn Contender, case: &Case| {
                 (contender.name() == YARDSTICK) == is_beside(case) && wants(contender, case)
             };
-            // The yardsticks come first, so that no case is between them and this library, which
-            // is next.
+            // Yardsticks come first. This library is the next contender, so no case is timed
+            // between the two.
             let entered: Vec<&Case> = beside.iter().chain(of_group).collect();
             let (measurements, failed) =
                 measure(&mut contenders, &entered, &record.settings, &wants, &mut told);

@@ -1,10 +1,10 @@
 //! Measures the speed of the machine during other measurements.
 //!
-//! The floor of a network combines the rates of a product and a copy, measured in their own
-//! groups minutes earlier. The speed of a shared machine varies by a quarter or more in between,
-//! so a quotient of the two means little. A group of networks therefore has two more entrants, a
-//! product and a copy by this library in a separate process. Their times in a round measure the
-//! machine's speed in it, and the [floor](crate::floor) is computed per round.
+//! The floor of a network combines the rates of a product and a copy, measured in their own groups
+//! minutes earlier. The speed of a shared machine varies by a quarter or more in between, so the
+//! ratio of a network's time to that floor is unreliable. A group of networks therefore has two
+//! more entrants, a product and a copy by this library in a separate process. Their times measure
+//! the machine's speed in each round, and the [floor](crate::floor) is computed per round.
 
 use crate::case::{Case, Chain, Kind};
 use crate::record::Measurement;

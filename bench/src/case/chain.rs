@@ -1,8 +1,9 @@
 //! Elementwise chains over whole arrays, and the copies they are compared with.
 //!
 //! Every operand is an array of the full length, so a good kernel of a chain is bandwidth-bound.
-//! `copy` multiplies by a number on the device (a one), which no compiler can fold: a kernel like
-//! the others. `copy plain` returns the array itself, which becomes the device's own copy.
+//! `copy` multiplies by a scalar one that is stored on the device. No compiler can fold it, so the
+//! copy is a kernel like the others. `copy plain` returns the array itself, by the device's own
+//! copy.
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, short};
 use crate::data::{sampled, uniform};

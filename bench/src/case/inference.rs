@@ -202,9 +202,9 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     networks.into_iter().map(case).collect()
 }
 
-/// The work: two operations per row for each element of the matrices that it is multiplied with,
-/// and attention's. Matrices are read once; of tables only the looked-up rows are read; the
-/// result is written.
+/// The work: two operations per row for each element of the matrices that the row is multiplied
+/// with, and the operations of attention. Each matrix is read once. Of embedding tables only the
+/// looked-up rows are read. The result is written.
 fn case(network: Inference) -> Case {
     let (id, elements, matrices, rows, attention, ends) = match &network {
         Inference::Mlp { widths, batch } => {

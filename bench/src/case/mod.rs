@@ -202,8 +202,8 @@ pub type Drawn = (String, Vec<usize>, [f64; 2]);
 
 /// A case with its data: everything that a device needs to run it.
 pub struct Made {
-    /// A program with the function [`FUNCTION`], which takes nothing and returns nothing: it
-    /// reads and writes variables.
+    /// A program with the function [`FUNCTION`]. It has no arguments and no results; it reads and
+    /// writes variables.
     pub program: Program,
     /// Initial values of variables.
     pub variables: Vec<(String, Literal)>,

@@ -1,9 +1,9 @@
-//! Chains drawn at random: 3 to 12 elementwise operations, each on the value before and, if it
-//! takes two, an array or a number.
+//! Chains drawn at random, of 3 to 12 elementwise operations. An operand of each operation is the
+//! previous result. The other operand of a binary operation is an array or a number.
 //!
 //! A chain drawn at the start of a measurement cannot have been tuned for. The seed is in the
-//! cases' names, so a record identifies its chains. All operations round by IEEE 754 and bound
-//! the growth of values, so every contender computes the same numbers.
+//! cases' names, so a record identifies its chains. All operations round by IEEE 754 and bound the
+//! growth of values, so every contender computes the same numbers.
 
 use super::{Case, Float, Kind, Made, first, program, read, short};
 use crate::data::{sampled, uniform};

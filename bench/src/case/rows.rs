@@ -1,8 +1,8 @@
 //! Functions of rows: softmax, layer norm, cross-entropy, forward and backward.
 //!
-//! The count is of one read and one write of each row, as for a row kept on the chip. Layer
-//! norm's backward pass includes its forward pass, as in training: y, dx, dγ and dβ from x, γ, β
-//! and dy.
+//! The work is one read and one write of each row, as by a kernel that keeps the row on the chip.
+//! Layer norm's backward pass includes its forward pass, as in training: y, dx, dγ and dβ from x,
+//! γ, β and dy.
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read};
 use crate::data::{labels, sampled, uniform};

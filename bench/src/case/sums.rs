@@ -57,6 +57,6 @@ fn check(resident: &mut Resident, _: &Case, variables: &[(String, Literal)]) -> 
     for (i, (sum, size)) in sums.into_iter().zip(sizes).enumerate() {
         comparison.add(y.get(i).to_f64(), sum, size);
     }
-    // A sum in one long chain of f32 would deviate by more; one in lanes and parts does not.
+    // A sequential sum in f32 would exceed the bound; a sum in lanes and parts does not.
     comparison.finish(64.0 * rounding(DType::F32))
 }

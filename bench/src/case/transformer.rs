@@ -1,13 +1,13 @@
 //! Training steps of a GPT-2 network: [`Gpt`], its mean cross-entropy, [`AdamW`] with default
 //! settings.
 //!
-//! All contenders have the same initial values ([`Transformer::parameters`] has their bounds,
-//! `data.rs` draws them). The losses of the first [`STEPS`] steps are therefore the same for all,
-//! up to rounding; [`harness`](crate::harness) compares them.
+//! All contenders have the same initial values: `data.rs` draws them within the bounds of
+//! [`Transformer::parameters`]. The losses of the first [`STEPS`] steps are therefore the same for
+//! all, up to rounding; [`harness`](crate::harness) compares them.
 //!
-//! A small network is compared with a plain step in f64, element by element. For a large one,
-//! whose plain gradients would take minutes, only the first loss is; its other losses are
-//! compared between contenders.
+//! A small network is compared with a plain step in f64, element by element. For a large network
+//! the plain gradients would take minutes, so only the first loss is compared with the plain step;
+//! the other losses are compared between contenders.
 
 use super::{Case, Drawn, Float, Kind, Made, drawn, first, gpt, program, read};
 use crate::data::labels;
@@ -123,9 +123,10 @@ pub(super) fn case_of_memory(small: bool) -> Case {
 }
 
 /// The work of a step: 6 operations per token for each element of the matrices that tokens are
-/// multiplied with (12·width² per block, vocabulary·width after the last; twice forward, four
-/// times backward), and 12·layers·width·steps per token for attention, the usual count, though
-/// half of it is masked. Parameters and two moments are read and written, tokens are read.
+/// multiplied with (12·width² per block, vocabulary·width after the last; two operations forward,
+/// four backward), and 12·layers·width·steps per token for attention. This is the usual count,
+/// although half of attention is masked. Parameters and two moments are read and written, tokens
+/// are read.
 fn case(network: Transformer) -> Case {
     let Transformer { layers, width, heads, vocabulary, batch, steps } = network;
     let [l, c, v, b, t] = [layers, width, vocabulary, batch, steps].map(|n| n as u64);

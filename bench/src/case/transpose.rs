@@ -1,4 +1,4 @@
-//! The transposition of a matrix: a copy in which neighbours are separated.
+//! The transposition of a matrix: a copy with strided access.
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read};
 use crate::data::{sampled, uniform};
@@ -31,7 +31,7 @@ pub(super) fn make(dtype: DType, extent: usize) -> Result<Made> {
     Ok(Made { program, variables, init: None, check })
 }
 
-/// Up to 64K elements must be equal.
+/// Compares up to 64K elements, which must be equal.
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;

@@ -72,9 +72,9 @@ impl Form {
         }
     }
 
-    /// A program whose function `f` has about `equations` equations, those of regions included.
+    /// A program whose function `f` has about `equations` equations, including those of regions.
     ///
-    /// Errors: none known; those of the builder.
+    /// Errors: those of the builder; none are known.
     pub fn program(self, equations: usize) -> Result<Program> {
         // Equations per unit and of the fixed part follow from two small graphs.
         let (few, many) = (8, 16);
@@ -167,7 +167,7 @@ fn chain(x: &Tensor, y: &Tensor, links: usize) -> Tensor {
     a
 }
 
-/// Equations of a program's functions, those of regions included.
+/// Number of equations of a program's functions, including those of regions.
 pub fn count(program: &Program) -> usize {
     fn of(body: &wengert::core::graph::Body) -> usize {
         body.equations.iter().map(|e| 1 + e.regions.iter().map(|r| of(r)).sum::<usize>()).sum()

@@ -30,7 +30,7 @@ pub const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 pub struct Compiled {
     /// Equations, those of regions included.
     pub equations: usize,
-    /// Making the graph: tracing, differentiation, tidying.
+    /// Time of making the graph: tracing, differentiation, tidying.
     pub traced: Duration,
     /// From the graph to the verified plan.
     pub compiled: Duration,

@@ -40,7 +40,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Compiles the steps, asks the peers and prints the table.
+    /// Compiles the steps, requests the peers' figures and prints the table.
     pub(crate) fn run(&self, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         let cases = catalogue_of_memory(self.small);
         let named = |case: &&Case| {

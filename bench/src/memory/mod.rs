@@ -1,20 +1,21 @@
-//! Memory of training steps: bytes of a compiled step beside its parameters, its optimiser's
-//! state and its batch.
+//! Memory of training steps: bytes of a compiled step without its parameters, its optimiser's state
+//! and its batch.
 //!
-//! Steps are compiled, not run. A compiler that plans memory knows its needs before the first
-//! step; XLA does too. Both are counted alike: temporary memory, which is the arena here, plus
-//! the results that are not written over the state, which is the loss. Other memory of a running
-//! step (the state, the batch, constants, code, memory of libraries) is the same for all
-//! contenders or not planned.
+//! Steps are compiled, not run. A compiler that plans memory knows its needs before the first step,
+//! as XLA does. The count is the same for all compilers: temporary memory, which is the arena of
+//! this library, plus the results that are not written over the state, that is, the loss. Other
+//! memory of a running step (the state, the batch, constants, code, memory of libraries) is the
+//! same for all contenders or not planned.
 //!
 //! This library's arena is compared with two more figures. The *bound* is a lower bound of any
-//! arena for the plan's order. The *naive order* is that of lowering, forward, then backward,
-//! with a separate buffer for each value from its kernel to its last reader
-//! ([`wengert::naive_peak`]). It shows the benefit of scheduling and planning.
+//! arena for the plan's order. The *naive order* is that of lowering, forward, then backward, with
+//! a separate buffer for each value from its kernel to its last reader ([`wengert::naive_peak`]).
+//! It shows the benefit of scheduling and planning.
 //!
-//! A peer is the command that answers requests elsewhere (`… --serve NAME`), followed by
+//! The command of a peer is that of [`crate::process`] (`… --serve NAME`), followed by
 //! `--memory CASE`. It prints one line, its compiler's figures ([`Said`]), `{"absent": "why"}` or
-//! `{"error": "why"}`. It may write a step in several ways; the one with least memory counts.
+//! `{"error": "why"}`. It may offer several variants of a step; the one with the least memory
+//! counts.
 
 pub mod command;
 mod own;
@@ -25,7 +26,7 @@ pub use peer::{Said, Way, ask};
 
 use serde::{Deserialize, Serialize};
 
-/// Memory of one contender's compiled step, written in one way.
+/// Memory of one variant of a step, compiled by one contender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Footprint {
@@ -35,7 +36,7 @@ pub struct Footprint {
     pub contender: String,
     /// The device.
     pub device: String,
-    /// The way in which the step is written, if there are several.
+    /// The variant of the step, if there are several.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub way: String,
     /// Number of learnt parameters.
@@ -61,7 +62,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// All memory of the step beside state and batch.
+    /// All memory of the step without state and batch.
     pub fn bytes(&self) -> u64 {
         self.arena_bytes + self.result_bytes
     }

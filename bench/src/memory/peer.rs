@@ -22,11 +22,11 @@ pub struct Said {
     pub parameters: u64,
     /// Donated memory: parameters, the optimiser's state, running statistics.
     pub state_bytes: u64,
-    /// Memory of each way of writing the step, by its name.
+    /// Memory of each variant of the step, by the variant's name.
     pub ways: BTreeMap<String, Way>,
 }
 
-/// Memory of one way.
+/// Memory of one variant.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Way {

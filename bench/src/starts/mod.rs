@@ -1,16 +1,16 @@
 //! Starts: time and memory of a fresh process up to the end of its first training step.
 //!
-//! Each start is a separate process, since loading, compiling and allocating are what it
-//! measures. A contender is the command that answers requests elsewhere (`… --serve NAME`),
-//! followed by `--start CASE --cache FOLDER`. It may draw its numbers in any way, since the
-//! common way would be measured as well. It builds and compiles the case, runs one step, and
-//! prints `{"stepped": LOSS}`. The figure is the time from the start of the process to that line,
-//! measured from outside. A second line has figures that only the process knows ([`Told`]). A
-//! contender that cannot take part prints only `{"absent": "why"}`.
+//! Each start is a separate process, because it measures loading, compiling and allocating. The
+//! command of a contender is that of [`crate::process`] (`… --serve NAME`), followed by
+//! `--start CASE --cache FOLDER`. A contender may use any random generator, because the time of the
+//! common generator would be part of the figure. It builds and compiles the case, runs one step,
+//! and prints `{"stepped": LOSS}`. The figure is the time from the start of the process to that
+//! line, measured from outside. A second line has the figures that cannot be measured from outside
+//! ([`Told`]). A contender that cannot take part prints only `{"absent": "why"}`.
 //!
 //! A contender that caches compiled code is started twice: first with an empty folder (*cold*),
-//! then with the folder of the first start (*warm*). Contenders take turns, and the order of
-//! every other round is reversed.
+//! then with the folder of the first start (*warm*). Contenders take turns, and the order of every
+//! other round is reversed.
 
 mod own;
 
@@ -137,7 +137,7 @@ pub fn can_start(case: &Case) -> bool {
     matches!(case.kind, Kind::Transformer { .. })
 }
 
-/// Checks a loss: before training it is close to the logarithm of the number of tokens.
+/// Checks a loss: before training it is close to the logarithm of the vocabulary's size.
 fn judge(case: &Case, loss: f64) -> Result<()> {
     let Kind::Transformer { network } = &case.kind else {
         return Err(Diagnostic::new(format!("`{}` has no start", case.id)));
@@ -287,7 +287,7 @@ fn add(rows: &mut Vec<Row>, case: &Case, warm: Option<bool>, seconds: f64, told:
 }
 
 impl Starter {
-    /// The contender's name, if it has not told one.
+    /// The contender's name according to its command, for one that has not reported its name.
     pub fn shown(&self) -> String {
         // The last argument distinguishes contenders of one program.
         let name =

@@ -5,8 +5,8 @@ use crate::memory::Footprint;
 use crate::record::Record;
 use std::fmt::Write;
 
-/// A row for each step; empty without any. For a contender with several ways, the one with least
-/// memory is shown. The last ratio counts results too: below 1, this library takes less.
+/// A row for each step; empty without any. For a contender with several variants, the one with the
+/// least memory is shown. The last ratio counts results too: below 1, this library takes less.
 pub(super) fn markdown(records: &[Record]) -> String {
     let all: Vec<&Footprint> = records.iter().flat_map(|r| &r.footprints).collect();
     if all.is_empty() {

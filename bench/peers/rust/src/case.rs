@@ -1,10 +1,10 @@
-//! Cases, as `bench/peers/cases.json` lists them. A case that no contender here computes is
+//! Cases, as listed in `bench/peers/cases.json`. Kinds that no contender here computes are
 //! [`Kind::Other`].
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The catalogue, as it was when this was compiled.
+/// The catalogue at compile time.
 const CATALOGUE: &str = include_str!("../../cases.json");
 
 /// A case.
@@ -12,22 +12,22 @@ const CATALOGUE: &str = include_str!("../../cases.json");
 pub struct Case {
     /// Its name.
     pub id: String,
-    /// Of its floats.
+    /// Dtype of its floats.
     pub dtype: String,
-    /// What it computes.
+    /// Its computation.
     pub kind: Kind,
-    /// How much that is.
+    /// Its work.
     pub work: Work,
 }
 
-/// What a case has to do.
+/// The work of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Work {
-    /// Elements of its result, or of a network's parameters.
+    /// Elements of the result, or number of a network's parameters.
     pub elements: usize,
 }
 
-/// What a case computes.
+/// The computation of a case.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Kind {
@@ -58,13 +58,13 @@ pub enum Kind {
     Inference {
         network: Inference,
     },
-    /// What no peer here computes.
+    /// A computation that no contender here supports.
     #[serde(other)]
     Other,
 }
 
 impl Kind {
-    /// Why nobody here computes it, if so.
+    /// The reason why no contender here computes it; None if one may.
     pub fn unknown(&self) -> Option<&'static str> {
         match self {
             Kind::Gemm { epilogue, .. } if epilogue != "none" => {
@@ -79,7 +79,7 @@ impl Kind {
     }
 }
 
-/// An elementwise chain; `bench/src/case/chain.rs` says which is which.
+/// An elementwise chain; `bench/src/case/chain.rs` defines each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chain {
@@ -90,7 +90,7 @@ pub enum Chain {
     Eight,
 }
 
-/// `x·w`, or `x·wᵀ` if w lies as `[columns, inner]`.
+/// `x·w`, or `x·wᵀ` if w is stored as `[columns, inner]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Product {
     pub rows: usize,
@@ -99,7 +99,7 @@ pub struct Product {
     pub transposed: bool,
 }
 
-/// Affine layers with relu between, trained with Adam, or with AdamW.
+/// Affine layers with relu between, trained by Adam or AdamW.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Mlp {
     pub widths: Vec<usize>,
@@ -108,7 +108,7 @@ pub struct Mlp {
     pub algorithm: Option<String>,
 }
 
-/// GPT-2's kind of network.
+/// A GPT-2 network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Gpt {
     pub layers: usize,
@@ -119,7 +119,7 @@ pub struct Gpt {
     pub steps: usize,
 }
 
-/// BERT's kind of network; the last sixteenth of each sequence is not there.
+/// A BERT encoder; the last sixteenth of each sequence is masked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Bert {
     pub layers: usize,
@@ -132,7 +132,7 @@ pub struct Bert {
     pub steps: usize,
 }
 
-/// Two convolutions with poolings behind them, then two affine layers.
+/// Two convolutions, each followed by pooling, then two affine layers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Convnet {
     pub extent: usize,
@@ -143,7 +143,7 @@ pub struct Convnet {
     pub batch: usize,
 }
 
-/// A layer of LSTM and an affine one.
+/// An LSTM layer and an affine layer.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Lstm {
     pub inputs: usize,
@@ -154,7 +154,7 @@ pub struct Lstm {
     pub form: String,
 }
 
-/// A network that is asked.
+/// A network for inference.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case")]
 pub enum Inference {
@@ -163,11 +163,11 @@ pub enum Inference {
     Bert { network: Bert },
 }
 
-/// The catalogue's cases of f32 by the names of its lists.
+/// The f32 cases of each list of the catalogue, by the list's name.
 ///
 /// # Panics
 ///
-/// If `cases.json` is no catalogue: a test reads it.
+/// If `cases.json` cannot be parsed; a test parses it.
 pub fn lists() -> BTreeMap<String, Vec<Case>> {
     let mut lists: BTreeMap<String, Vec<Case>> =
         serde_json::from_str(CATALOGUE).expect("cases.json holds lists of cases by name");
@@ -175,10 +175,10 @@ pub fn lists() -> BTreeMap<String, Vec<Case>> {
     lists
 }
 
-/// All cases of f32, of all extents.
+/// All f32 cases of all lists, without duplicates.
 pub fn catalogue() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    // Names tell cases apart; a case may be in several lists.
+    // A case may be in several lists; its name identifies it.
     for case in lists().into_values().flatten() {
         if !cases.iter().any(|known| known.id == case.id) {
             cases.push(case);

@@ -1,8 +1,8 @@
-//! The numbers that everybody begins with: those that `bench/src/data.rs` draws.
+//! Random inputs and initial parameters, equal to those of `bench/src/data.rs`.
 
 const SEED: u64 = 0x5eed;
 
-/// A stream of 64-bit words, SplitMix64, for the seed of all data and a name.
+/// A SplitMix64 stream of 64-bit words. Its state is made from the common seed and a name.
 struct Words {
     state: u64,
 }
@@ -28,7 +28,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Numbers evenly from `low` to `high`.
+/// Uniform numbers from `low` to `high`.
 pub fn uniform(name: &str, count: usize, low: f64, high: f64) -> Vec<f32> {
     let mut words = Words::of(name);
     let mut draw =
@@ -36,10 +36,10 @@ pub fn uniform(name: &str, count: usize, low: f64, high: f64) -> Vec<f32> {
     (0..count).map(|_| draw()).collect()
 }
 
-/// Integers from 0 to `bound`.
+/// Uniform integers in `0..bound`.
 pub fn labels(name: &str, count: usize, bound: usize) -> Vec<u32> {
     let (mut words, bound) = (Words::of(name), bound as u64);
-    // Words below 2^64 mod bound would be drawn once too often.
+    // Words below 2^64 mod bound are rejected, because they would bias the integers.
     let uneven = bound.wrapping_neg() % bound;
     let mut draw = || loop {
         let word = words.next();
@@ -54,7 +54,7 @@ pub fn labels(name: &str, count: usize, bound: usize) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// What `drawing.py` gives for the same names.
+    /// The expected values are those of `drawing.py` for the same names.
     #[test]
     fn everybody_draws_the_same() {
         assert_eq!(uniform("model.wte.weight", 3, -1.0, 1.0), UNIFORM);

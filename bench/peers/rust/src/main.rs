@@ -2,7 +2,7 @@
 //! requests; with `--start CASE --cache FOLDER` it starts a case instead, like
 //! `bench/peers/measure.py`.
 
-// With only some of the libraries, some shared code is unused.
+// If some of the features are off, some shared code is unused.
 #![cfg_attr(
     not(all(feature = "burn", feature = "candle", feature = "luminal", feature = "tract")),
     allow(dead_code)
@@ -151,11 +151,11 @@ fn again() -> Result<()> {
     Err(command.exec()).context("this program cannot be started again")
 }
 
-/// The version of a library, as `Cargo.lock` has it.
+/// The version of a library in `Cargo.lock`.
 ///
 /// # Panics
 ///
-/// If this program does not use it.
+/// If `Cargo.lock` does not contain the library.
 fn version_of(library: &str) -> String {
     let lines = include_str!("../Cargo.lock").lines();
     let mut behind = lines.skip_while(|line| *line != format!("name = \"{library}\"")).skip(1);
@@ -168,7 +168,7 @@ fn version_of(library: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Every case of small extents, prepared (which compares its result) and run.
+    /// Prepares and runs every case of small extents. Preparing compares its result.
     #[test]
     fn small_cases_are_right() {
         let cases = case::lists().remove("cpu_small").expect("the catalogue has small cases");

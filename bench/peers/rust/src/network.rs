@@ -3,7 +3,7 @@
 use crate::case::{Bert, Convnet, Gpt, Inference, Lstm, Mlp};
 use crate::drawing::uniform;
 
-/// A parameter: its name, its shape, and the bounds between which it is drawn.
+/// A parameter: its name, its shape, and the bounds of its random initial values.
 pub struct Drawn {
     pub name: String,
     pub shape: Vec<usize>,
@@ -15,18 +15,19 @@ impl Drawn {
         Drawn { name, shape: shape.into(), bounds }
     }
 
-    /// Its numbers.
+    /// Its initial values.
     pub fn values(&self) -> Vec<f32> {
         let [low, high] = self.bounds;
         uniform(&format!("model.{}", self.name), self.len(), low, high)
     }
 
-    /// How many there are.
+    /// Number of its elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// True for the matrices of affine layers, `[inputs, outputs]`; tables of embeddings are none.
+    /// True for the weight matrices of affine layers, `[inputs, outputs]`; false for embedding
+    /// tables.
     pub fn is_affine(&self) -> bool {
         let is_table =
             self.name.contains("embeddings") || ["wte.weight", "wpe.weight"].contains(&&*self.name);
@@ -34,7 +35,7 @@ impl Drawn {
     }
 }
 
-/// Standard deviation 0.02.
+/// Bound of a symmetric uniform distribution whose standard deviation is 0.02.
 const EVEN: f64 = 0.02 * 1.732_050_807_568_877_2;
 
 fn pair(found: &mut Vec<Drawn>, name: &str, shape: &[usize], bounds: [f64; 2], of_bias: f64) {
@@ -135,7 +136,7 @@ pub fn inference(network: &Inference) -> Vec<Drawn> {
 }
 
 impl Bert {
-    /// Which tokens are there.
+    /// True for valid tokens, false for masked ones.
     pub fn mask(&self) -> Vec<bool> {
         let there = self.steps - self.steps / 16;
         (0..self.batch * self.steps).map(|n| n % self.steps < there).collect()
@@ -147,7 +148,8 @@ mod tests {
     use super::*;
     use crate::case::{Kind, catalogue};
 
-    /// As many as `cases.json` says; a pooler, which is not asked for, is left out here.
+    /// The number of parameters is that of `cases.json`, except for BERT's pooler: inference does
+    /// not use it, so its parameters are left out here.
     #[test]
     fn parameters_are_counted() {
         let count = |drawn: Vec<Drawn>| drawn.iter().map(Drawn::len).sum::<usize>();

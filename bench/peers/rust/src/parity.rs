@@ -1,4 +1,4 @@
-//! Whether results are right, before they are timed: records as `bench/src/parity.rs` has them.
+//! Checks of results before they are timed, recorded in the format of `bench/src/parity.rs`.
 
 use crate::case::{Chain, Product};
 use anyhow::{Result, ensure};
@@ -7,22 +7,22 @@ use serde::Serialize;
 /// Steps whose losses are compared.
 pub const STEPS: usize = 3;
 
-/// From so many parameters on, only the first loss is computed in f64, as in `steps.py`.
+/// Number of parameters from which only the first loss is computed in f64, as in `cases.py`.
 pub const LARGE: usize = 1 << 20;
 
-/// Greatest deviation of a loss or of a network's result from one computed in f64.
+/// Greatest allowed deviation of a loss or of a network's result from its f64 reference.
 pub const OF_NETWORKS: f64 = 1e-4;
 
-/// Greatest deviation of a chain, relative to its values.
+/// Greatest allowed deviation of a chain, relative to the bound of its intermediate values.
 const OF_CHAINS: f64 = 1e-6;
 
-/// Of a product, relative to the sum of its terms' sizes.
+/// Greatest allowed deviation of an element of a product, relative to 1 + Σ|x·w|.
 const OF_PRODUCTS: f64 = 16.0 * f32::EPSILON as f64;
 
-/// Elements that are compared of a product.
+/// Number of compared elements of a product.
 const SAMPLED: usize = 256;
 
-/// What a comparison found; it was good, or it would be an error.
+/// The result of a comparison that has passed; a failed one is an error.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Parity {
     compared: u64,
@@ -33,9 +33,10 @@ pub struct Parity {
 }
 
 impl Parity {
-    /// Compares pairs of what was found and what was expected, each relative to a third number.
+    /// Compares triples of a found value, an expected value and a scale. A deviation is relative to
+    /// the scale.
     ///
-    /// Error: one deviates by more than `bound`, or there are none.
+    /// Error: a deviation exceeds `bound`, or there are no triples.
     pub fn of(pairs: impl IntoIterator<Item = (f64, f64, f64)>, bound: f64) -> Result<Parity> {
         let (mut compared, mut worst) = (0, 0.0f64);
         for (found, expected, scale) in pairs {
@@ -52,18 +53,19 @@ impl Parity {
         Ok(Parity { compared, worst, bound, losses: None })
     }
 
-    /// Compares the losses of the first steps with as many as are expected.
+    /// Compares the losses of the first steps with the expected ones, which may be fewer.
     ///
-    /// Error: one deviates by more than [`OF_NETWORKS`].
+    /// Error: a loss deviates by more than [`OF_NETWORKS`].
     pub fn of_losses(found: [f64; STEPS], expected: &[f64]) -> Result<Parity> {
         let pairs =
             found.iter().zip(expected).map(|(found, expected)| (*found, *expected, expected.abs()));
         Ok(Parity { losses: Some(found), ..Parity::of(pairs, OF_NETWORKS)? })
     }
 
-    /// Compares a network's result with what is expected, relative to the greatest element.
+    /// Compares a network's result with the expected one, relative to the greatest expected
+    /// element.
     ///
-    /// Error: it deviates by more than [`OF_NETWORKS`], or has another length.
+    /// Error: an element deviates by more than [`OF_NETWORKS`], or the lengths differ.
     pub fn of_result(found: &[f64], expected: &[f64]) -> Result<Parity> {
         ensure!(found.len() == expected.len(), "{} numbers, not {}", found.len(), expected.len());
         let greatest = expected.iter().fold(0.0f64, |a, v| a.max(v.abs()));
@@ -72,9 +74,9 @@ impl Parity {
         Ok(Parity { losses: Some(digest(found)), ..Parity::of(pairs, OF_NETWORKS)? })
     }
 
-    /// Compares a chain with plain f64.
+    /// Compares a chain with its f64 value, element by element.
     ///
-    /// Error: an element is wrong, or one is missing.
+    /// Error: an element is wrong or missing.
     pub fn of_chain(chain: Chain, found: &[f32], operands: &[Vec<f32>]) -> Result<Parity> {
         ensure!(
             found.len() == operands[0].len(),
@@ -90,15 +92,15 @@ impl Parity {
         Parity::of(pairs, OF_CHAINS)
     }
 
-    /// Compares some elements of a product with plain f64.
+    /// Compares some elements of a product with their f64 values.
     ///
-    /// Error: an element is wrong, or one is missing.
+    /// Error: an element is wrong or missing.
     pub fn of_product(product: &Product, found: &[f32], x: &[f32], w: &[f32]) -> Result<Parity> {
         let Product { rows, inner, columns, transposed } = *product;
         let count = rows * columns;
         ensure!(found.len() == count, "{} elements, not {count}", found.len());
         let pairs = (0..SAMPLED).map(|n| {
-            // The first, the last, and others between, in all columns.
+            // Evenly spaced elements from the first to the last, spread over the columns.
             let i = n * (count - 1) / (SAMPLED - 1);
             let (row, column) = (i / columns, i % columns);
             let (mut sum, mut size) = (0.0, 1.0);
@@ -114,7 +116,8 @@ impl Parity {
     }
 }
 
-/// A chain of one element of each operand, in the order x, w, b, r of those that it has.
+/// The value of a chain for one element of each operand. Operands are in the order x, w, b, r;
+/// those that the chain does not read are left out.
 fn element(chain: Chain, v: &[f64]) -> f64 {
     let gelu = |x: f64| 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
     match (chain, v) {
@@ -126,7 +129,8 @@ fn element(chain: Chain, v: &[f64]) -> f64 {
 }
 
 impl Chain {
-    /// Its arrays; `copy` has a single one besides, which lies on the device.
+    /// Names of the arrays that it reads. `copy` also reads a scalar one, which is stored on the
+    /// device.
     pub fn operands(self) -> &'static [&'static str] {
         match self {
             Chain::Copy | Chain::CopyPlain => &["x"],
@@ -136,7 +140,7 @@ impl Chain {
     }
 }
 
-/// Three numbers of a result, one of each third of it.
+/// Three numbers, one for each third of a result.
 fn digest(values: &[f64]) -> [f64; STEPS] {
     let mut found = [0.0; STEPS];
     for (third, found) in found.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Inference of networks in plain loops of f64. The results of the libraries are compared with
-//! these, which no library has computed.
+//! Inference of networks by plain loops in f64: a reference for the libraries' results that depends
+//! on none of the libraries.
 
 use crate::case::{Bert, Gpt, Inference, Mlp};
 use crate::drawing::{labels, uniform};
@@ -7,7 +7,7 @@ use crate::network::{self, Drawn};
 use std::slice::Iter;
 use std::thread::{available_parallelism, scope};
 
-/// A matrix of rows that have the same length.
+/// A row-major matrix.
 #[derive(Clone)]
 struct Rows {
     values: Vec<f64>,
@@ -32,7 +32,7 @@ impl Rows {
     }
 }
 
-/// Parameters in their order.
+/// The parameters of a network, in the order in which its layers take them.
 struct Parameters<'a>(Iter<'a, Drawn>);
 
 impl Parameters<'_> {
@@ -65,14 +65,14 @@ impl Parameters<'_> {
     }
 }
 
-/// Of a matrix with so many rows, the matrix whose rows are its columns.
+/// The transpose of a matrix with this number of rows.
 fn turned(matrix: &[f64], rows: usize) -> Rows {
     let columns = matrix.len() / rows;
     let values = (0..matrix.len()).map(|n| matrix[n % rows * columns + n / rows]).collect();
     Rows { values, width: rows }
 }
 
-/// The sum of products, eight partial sums at once.
+/// The dot product, in eight partial sums.
 fn dot(x: &[f64], y: &[f64]) -> f64 {
     let (x, y) = (x.chunks_exact(8), y.chunks_exact(8));
     let rest: f64 = x.remainder().iter().zip(y.remainder()).map(|(a, b)| a * b).sum();
@@ -83,7 +83,7 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
     rest + sums.iter().sum::<f64>()
 }
 
-/// x · wᵀ, on all cores: columns of the result are independent.
+/// x · wᵀ. The columns of the result are divided among all cores.
 fn product(x: &Rows, w: &Rows) -> Rows {
     let (rows, columns) = (x.values.len() / x.width, w.values.len() / w.width);
     let share = columns.div_ceil(available_parallelism().map_or(1, usize::from));
@@ -217,7 +217,7 @@ fn bert(network: &Bert, parameters: &mut Parameters<'_>) -> Rows {
     total
 }
 
-/// The result of a network.
+/// The inference result of a network.
 pub fn infer(network: &Inference) -> Vec<f64> {
     let drawn = network::inference(network);
     let mut parameters = Parameters(drawn.iter());

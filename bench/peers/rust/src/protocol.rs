@@ -1,4 +1,4 @@
-//! The conversation with `wengert-bench`: lines of JSON, as `bench/src/process.rs` has them.
+//! The protocol of `wengert-bench`: lines of JSON, as defined in `bench/src/process.rs`.
 
 use crate::case::Case;
 use crate::parity::Parity;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-/// A library.
+/// A library as a contender.
 pub trait Contender {
     /// Its name in records.
     fn name(&self) -> &'static str;
@@ -16,7 +16,7 @@ pub trait Contender {
     /// Libraries and their versions.
     fn libraries(&self) -> BTreeMap<String, String>;
 
-    /// Why it does not compute a case; None: it does.
+    /// The reason why it does not compute a case; None if it does.
     fn without(&self, case: &Case) -> Option<&'static str>;
 
     /// True if it computes the case.
@@ -24,25 +24,25 @@ pub trait Contender {
         self.without(case).is_none()
     }
 
-    /// Makes a case ready and compares its result.
+    /// Prepares a case and compares its result.
     ///
     /// Errors: the library fails, or its result is wrong.
     fn prepare(&self, case: &Case) -> Result<Prepared>;
 
-    /// Begins to train a case. Each call of the returned function runs one step and gives its loss.
-    /// The initial parameters are drawn by the library's fastest method.
+    /// Begins the training of a case. Each call of the returned function runs one step and returns
+    /// its loss. The initial parameters are drawn by the library's fastest method.
     ///
-    /// Error: it does not train.
+    /// Error: the library does not train.
     fn begun(&self, _case: &Case) -> Result<Box<dyn FnMut() -> Result<f64>>> {
         Err(anyhow!("it does not train"))
     }
 }
 
-/// A case that is ready.
+/// A prepared case.
 pub struct Prepared {
-    /// What the comparison found.
+    /// The comparison of its result.
     pub parity: Parity,
-    /// Runs it once, to the end.
+    /// Runs the case once and waits until it has finished.
     pub run: Box<dyn FnMut() -> Result<()>>,
 }
 
@@ -76,14 +76,14 @@ fn say(out: &mut dyn Write, what: &impl Serialize) -> Result<()> {
     out.flush().context("nobody listens")
 }
 
-/// Says why a contender cannot take part.
+/// Prints the reason why a contender cannot take part.
 ///
-/// Error: nobody listens.
+/// Error: `out` cannot be written.
 pub fn absent(why: &str, out: &mut dyn Write) -> Result<()> {
     say(out, &BTreeMap::from([("absent", why)]))
 }
 
-/// Answers requests until they end.
+/// Answers requests until the input ends.
 ///
 /// Error: the streams fail.
 pub fn serve(
@@ -104,7 +104,7 @@ pub fn serve(
     for line in requests.lines() {
         let line = line.context("the requests cannot be read")?;
         let answer = respond(contender, cases, &mut ready, &line);
-        // Of chains of causes the line has all.
+        // `{error:#}` includes the chain of causes.
         say(out, &answer.unwrap_or_else(|error| Answer::Error(format!("{error:#}"))))?;
     }
     Ok(())
@@ -145,13 +145,13 @@ fn seconds(run: &mut dyn FnMut() -> Result<()>, runs: u64) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// A way to write a case: its name, and what makes it ready.
+/// A variant of a case: its name, and a function that prepares it.
 pub type Way<T> = (String, Box<dyn FnOnce() -> Result<Box<dyn FnMut() -> Result<T>>>>);
 
-/// Prepares a case in each way in which users would write it, and keeps the fastest. The result of
-/// every way must be right.
+/// Prepares every idiomatic variant of a case and keeps the fastest. The result of every variant
+/// must be right.
 ///
-/// Errors: of the ways, or of the judge.
+/// Errors: a variant or `judge` fails; there is no variant.
 pub fn fastest<T: 'static>(
     contender: &str,
     ways: Vec<Way<T>>,
@@ -185,12 +185,12 @@ struct Told<'a> {
     state_bytes: u64,
 }
 
-/// Starts a case, as `bench/src/starts` asks for it. The contenders that train here compile nothing
-/// and have no cache.
+/// Starts a case by the protocol of `bench/src/starts`. The contenders that train here compile
+/// nothing and have no cache.
 ///
-/// Error: `out` fails.
+/// Errors: a step fails; the peak memory is unknown; `out` cannot be written.
 pub fn start(contender: &dyn Contender, case: &Case, out: &mut dyn Write) -> Result<()> {
-    // Three steps: the first is what a start is about, the others show what memory training needs.
+    // Three steps: the first is the measured start, the others show the peak memory of training.
     let mut step = match contender.begun(case) {
         Ok(step) => step,
         Err(error) => return absent(&format!("{error:#}"), out),
@@ -210,7 +210,7 @@ pub fn start(contender: &dyn Contender, case: &Case, out: &mut dyn Write) -> Res
     say(out, &told)
 }
 
-/// The greatest resident memory of this process so far, in bytes.
+/// Peak resident memory of this process so far, in bytes.
 fn peak() -> Result<u64> {
     let text =
         std::fs::read_to_string("/proc/self/status").context("starts are measured on Linux")?;
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::case::catalogue;
 
-    /// Whose results are right in one way of two.
+    /// A contender with one case and two variants of it, both of which are right.
     struct Scripted;
 
     impl Contender for Scripted {

@@ -1,4 +1,4 @@
-//! A convolutional network in burn, whose images and filters have their channels first.
+//! A convolutional network in burn, where images and filters have channels first.
 
 use super::layers::{Form, Layers, Parameters};
 use crate::case::Convnet;
@@ -7,7 +7,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::module::{conv2d, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 
-/// Converts the parameters of a network on channels-last images to one on channels-first images.
+/// Converts the parameters of a network for channels-last images to one for channels-first images.
 /// The first affine layer reads the elements of the convolutions' result in another order, so the
 /// rows of its matrix are permuted.
 pub fn turned(network: &Convnet, form: Form, parameters: &mut Parameters) {
@@ -18,7 +18,7 @@ pub fn turned(network: &Convnet, form: Form, parameters: &mut Parameters) {
     });
 }
 
-/// Logits of images.
+/// Logits of a batch of images.
 pub fn logits(layers: &Layers<'_>, x: Tensor<4>) -> Tensor<2> {
     let mut x = x;
     for _ in 0..2 {

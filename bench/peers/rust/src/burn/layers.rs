@@ -1,5 +1,5 @@
-//! Parameters of networks as a burn module, which burn's optimisers can train; and the layers that
-//! use them.
+//! The parameters of networks as a burn module, which burn's optimisers can train, and the layers
+//! that use them.
 
 use crate::case::{Inference, Kind};
 use crate::network::Drawn;
@@ -12,14 +12,15 @@ use burn::tensor::{Bool, DType, Device, Distribution, Tensor, TensorData};
 use std::cell::Cell;
 use std::fmt::{self, Display, Formatter};
 
-/// In which of burn's ways a network is written.
+/// A variant of a network: its use of burn's interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Form {
-    /// Matrices lie as `[outputs, inputs]`, as those of a `burn::nn::Linear` whose layout is `Col`.
+    /// Matrices are stored as `[outputs, inputs]`, like those of a `burn::nn::Linear` with layout
+    /// `Col`.
     pub turned: bool,
     /// Attention is one op instead of products and a softmax.
     pub flash: bool,
-    /// The layer is burn's own.
+    /// The recurrent layer is `burn::nn::Lstm`.
     pub layer: bool,
 }
 
@@ -36,7 +37,7 @@ impl Display for Form {
 }
 
 impl Form {
-    /// All that make sense for a network that is asked.
+    /// The variants for inference of a network.
     pub fn of_inference(network: &Inference) -> Vec<Form> {
         let flashes = !matches!(network, Inference::Mlp(_));
         let forms = [false, true]
@@ -44,8 +45,8 @@ impl Form {
         forms.into_iter().flatten().filter(|form| flashes || !form.flash).collect()
     }
 
-    /// All that make sense for a training step. They exclude attention as one op: where derivatives
-    /// are needed, burn decomposes it into more ops than users would write.
+    /// The variants for a training step. They exclude attention as one op, because burn decomposes
+    /// it for differentiation into more ops than users would write.
     pub fn of_training(kind: &Kind) -> Vec<Form> {
         let plain = Form::default();
         match kind {
@@ -55,17 +56,17 @@ impl Form {
     }
 }
 
-/// The parameters of a network: burn knows the rank of a tensor when it compiles.
+/// The parameters of a network, grouped by rank: burn's tensor types include the rank.
 #[derive(Module, Debug)]
 pub struct Parameters {
     vectors: Vec<Param<Tensor<1>>>,
     matrices: Vec<Param<Tensor<2>>>,
     filters: Vec<Param<Tensor<4>>>,
-    /// The layer of an LSTM that is written with it.
+    /// burn's LSTM layer, in the variant that uses it.
     pub lstm: Option<Lstm>,
 }
 
-/// Numbers as a tensor.
+/// A tensor with these elements.
 pub fn tensor<const D: usize>(
     values: Vec<f32>,
     shape: [usize; D],
@@ -76,7 +77,7 @@ pub fn tensor<const D: usize>(
 }
 
 impl Parameters {
-    /// With the numbers that they begin with. Filters have their channels first in burn.
+    /// The initial parameters. Filters are permuted to burn's order, channels first.
     pub fn new(drawn: &[Drawn], form: Form, device: &Device, dtype: DType) -> Parameters {
         let mut found =
             Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
@@ -102,7 +103,8 @@ impl Parameters {
         found
     }
 
-    /// Drawn as fast as can be.
+    /// Random parameters from burn's own generator. A start uses them, because its time includes
+    /// the drawing.
     pub fn random(drawn: &[Drawn], device: &Device) -> Parameters {
         let mut found =
             Parameters { vectors: vec![], matrices: vec![], filters: vec![], lstm: None };
@@ -123,7 +125,7 @@ impl Parameters {
         found
     }
 
-    /// Changes a matrix as it is written, `[inputs, outputs]`.
+    /// Applies `change` to a matrix in its logical shape, `[inputs, outputs]`.
     pub fn change_matrix(
         &mut self,
         n: usize,
@@ -140,7 +142,7 @@ impl Parameters {
     }
 }
 
-/// A tensor whose elements lie in its own order.
+/// A copy of a tensor whose elements are stored contiguously in the order of its shape.
 pub fn laid<const D: usize>(t: Tensor<D>) -> Tensor<D> {
     let (device, dtype) = (t.device(), t.dtype());
     Tensor::from_data(t.into_data(), (&device, dtype))
@@ -150,20 +152,21 @@ fn matrix_of(matrix: Tensor<2>, turned: bool) -> Param<Tensor<2>> {
     if !turned {
         return Param::from_tensor(laid(matrix));
     }
-    // As burn does it for such a layout: the matrix lies by columns, and is asked for by rows.
+    // As in burn for this layout, the matrix is stored by columns and used through a transposed
+    // view.
     Param::from_tensor(laid(matrix.transpose()).transpose())
 }
 
-/// Parameters in their order, handed to the layers that come by.
+/// The parameters of a network, in the order in which its layers take them.
 pub struct Layers<'a> {
     parameters: &'a Parameters,
     next: [Cell<usize>; 3],
-    /// How they are written.
+    /// The variant of the network.
     pub form: Form,
 }
 
 impl<'a> Layers<'a> {
-    /// All of them.
+    /// Starts at the first parameter of each rank.
     pub fn new(parameters: &'a Parameters, form: Form) -> Layers<'a> {
         Layers { parameters, next: Default::default(), form }
     }
@@ -187,7 +190,7 @@ impl<'a> Layers<'a> {
         self.parameters.filters[self.turn(2)].val()
     }
 
-    /// burn's own LSTM, where the network is written with it.
+    /// burn's LSTM layer, in the variant that uses it.
     pub fn lstm(&self) -> Option<&'a Lstm> {
         self.parameters.lstm.as_ref()
     }
@@ -197,12 +200,12 @@ impl<'a> Layers<'a> {
         linear(x, self.matrix(), Some(self.vector()))
     }
 
-    /// A norm of rows.
+    /// Layer norm of the rows.
     pub fn norm<const D: usize>(&self, x: Tensor<D>, epsilon: f64) -> Tensor<D> {
         layer_norm(x, self.vector(), Some(self.vector()), epsilon)
     }
 
-    /// Attention of `[B, T, C]` each.
+    /// Attention; queries, keys and values are `[B, T, C]` each.
     pub fn attention(&self, [q, k, v]: [Tensor<3>; 3], heads: usize, hidden: &Hidden) -> Tensor<3> {
         let [b, t, c] = q.dims();
         let [q, k, v] = [q, k, v].map(|x| x.reshape([b, t, heads, c / heads]).swap_dims(1, 2));

@@ -1,12 +1,12 @@
-//! burn: eager on CPUs, with a graph of each step for its derivatives.
+//! burn executes eagerly on CPUs, and records a graph of each step for its derivatives.
 //!
 //! burn has three backends for CPUs:
 //!
-//! - burn-flex is used here. It is all Rust, and it is maintained.
-//! - burn-ndarray is deprecated in favour of burn-flex. It took longer here in everything but the
-//!   largest copies, up to 20 times as long (a training step of a convolutional network).
-//! - burn-cpu compiles kernels with LLVM. Its build downloads a compiled LLVM, and not from
-//!   crates.io, so it is left out.
+//! - burn-flex is used here. It is maintained, and it is pure Rust.
+//! - burn-ndarray is deprecated in favour of burn-flex. It was slower here in every case but the
+//!   largest copies, by a factor of up to 20 (a training step of a convolutional network).
+//! - burn-cpu compiles kernels with LLVM. It is left out, because its build downloads a compiled
+//!   LLVM from outside crates.io.
 
 mod convolutional;
 mod layers;
@@ -28,7 +28,7 @@ use layers::{Form, Layers, Parameters, laid, tensor};
 use networks::{causal, integers};
 use std::collections::BTreeMap;
 
-/// Of all training steps.
+/// The learning rate of all training steps.
 const LEARNING_RATE: f64 = 1e-3;
 
 /// burn on the CPU.
@@ -80,7 +80,7 @@ fn singles<const D: usize>(t: Tensor<D>) -> Result<Vec<f32>> {
     Ok(data.as_slice::<f32>().ok().context("burn gives floats of another type")?.to_vec())
 }
 
-/// Runs what has ended when it returns, as everything does in burn-flex.
+/// A run of a case. Ops of burn-flex are synchronous, so they have finished when `run` returns.
 fn ended<T: 'static>(run: impl Fn() -> T + 'static) -> Box<dyn FnMut() -> Result<()>> {
     Box::new(move || {
         run();
@@ -108,7 +108,7 @@ fn chain(chain: Chain, elements: usize) -> Result<Prepared> {
         let of = |n: usize| tensors[n].clone();
         match chain {
             Chain::Copy => of(0) * one.clone(),
-            // A sum with a number, for a clone shares its elements.
+            // An addition, because a clone would share its elements.
             Chain::CopyPlain => of(0) + 0.0,
             Chain::MulAdd => (of(0) * of(1) + of(2)) * of(0) + of(3),
             Chain::Gelu => gelu(of(0) + of(1)) + of(2),
@@ -157,7 +157,7 @@ fn infer(network: &Inference) -> Result<Prepared> {
 
 // ---------------------------------------------------------------------------------------- training
 
-/// What a network is trained on.
+/// The inputs of a training step.
 enum Inputs {
     Rows(Tensor<2>),
     Tokens(Tensor<2, Int>),
@@ -165,7 +165,7 @@ enum Inputs {
     Sequences(Tensor<3>),
 }
 
-/// A network with what it is trained on.
+/// A network with its training data.
 struct Task {
     kind: Kind,
     x: Inputs,
@@ -220,7 +220,7 @@ impl Task {
         }
     }
 
-    /// Parameters as they begin, as the task's form wants them.
+    /// Initial parameters in the layout of the form.
     fn parameters(&self, form: Form, dtype: DType) -> Parameters {
         let mut parameters = Parameters::new(&self.drawn(), form, &self.device, dtype);
         match &self.kind {
@@ -256,7 +256,7 @@ impl Task {
     }
 }
 
-/// A training step, which gives the loss.
+/// A training step that returns its loss.
 fn step(task: Task, parameters: Parameters, form: Form) -> impl FnMut() -> Result<Tensor<1>> {
     let settings = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(task.decay);
     let mut optimiser = settings.init();
@@ -270,9 +270,9 @@ fn step(task: Task, parameters: Parameters, form: Form) -> impl FnMut() -> Resul
     }
 }
 
-/// Losses of the first steps in f64, by burn-flex; of a large network the first one.
+/// Losses of the first steps in f64, by burn-flex; only the first loss for a large network.
 ///
-/// Error: this is no training step.
+/// Error: the case is not a training step.
 fn expected_losses(case: &Case) -> Result<Vec<f64>> {
     let is_large = case.work.elements >= LARGE;
     let device = if is_large { Device::flex() } else { Device::flex().autodiff() };

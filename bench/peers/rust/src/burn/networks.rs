@@ -7,7 +7,7 @@ use burn::tensor::activation::{gelu, gelu_approximate, relu};
 use burn::tensor::module::embedding;
 use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 
-/// Integers as a tensor.
+/// A tensor with these integers.
 pub fn integers<const D: usize>(
     values: Vec<u32>,
     shape: [usize; D],
@@ -26,13 +26,13 @@ pub fn mlp(network: &Mlp, layers: &Layers<'_>, x: Tensor<2>) -> Tensor<2> {
     x
 }
 
-/// What later tokens a token does not look at.
+/// The mask that hides all later tokens from a token.
 pub fn causal(steps: usize, device: &Device) -> Hidden {
     let mask: Tensor<2, Bool> = Tensor::tril_mask([steps, steps], 0, device);
     Hidden { mask: mask.reshape([1, 1, steps, steps]), causal: true }
 }
 
-/// Logits of GPT-2, a row for each of the tokens `x`, `[B, T]`.
+/// Logits of GPT-2, one row per token of `x`, `[B, T]`.
 pub fn gpt(network: &Gpt, layers: &Layers<'_>, x: Tensor<2, Int>, hidden: &Hidden) -> Tensor<2> {
     let Gpt { layers: blocks, width: c, heads, batch: b, steps: t, .. } = *network;
     let (wte, wpe) = (layers.matrix(), layers.matrix());
@@ -47,9 +47,9 @@ pub fn gpt(network: &Gpt, layers: &Layers<'_>, x: Tensor<2, Int>, hidden: &Hidde
     layers.norm(h, 1e-5).reshape([b * t, c]).matmul(wte.transpose())
 }
 
-/// What a BERT is asked besides its tokens.
+/// BERT's mask, for the mean and for attention.
 struct Mask {
-    /// 1 where a token is there, `[B, T, 1]`.
+    /// 1 at valid tokens, 0 at masked ones, `[B, T, 1]`.
     there: Tensor<3>,
     hidden: Hidden,
 }
@@ -67,7 +67,7 @@ impl Mask {
     }
 }
 
-/// Embeddings of sequences of tokens `x`, `[B, T]`.
+/// Embeddings of the token sequences `x`, `[B, T]`.
 fn bert(network: &Bert, layers: &Layers<'_>, x: Tensor<2, Int>, mask: &Mask) -> Tensor<2> {
     let Bert { layers: blocks, width: c, heads, batch: b, steps: t, .. } = *network;
     let (words, positions, types) = (layers.matrix(), layers.matrix(), layers.matrix());
@@ -85,10 +85,10 @@ fn bert(network: &Bert, layers: &Layers<'_>, x: Tensor<2, Int>, mask: &Mask) -> 
     total.clone() / total.square().sum_dim(1).sqrt()
 }
 
-/// A network with what it is asked, as a function of parameters and the way in which it is written.
+/// Inference of a network on fixed inputs, as a function of its parameters and form.
 pub type Asked = Box<dyn Fn(&Parameters, Form) -> Tensor<2>>;
 
-/// What a network is asked in a case.
+/// Inference of a network on the inputs of its case.
 pub fn infer(network: &Inference, device: &Device) -> Asked {
     let dtype = DType::F32;
     let tokens =

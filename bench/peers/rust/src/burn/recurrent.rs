@@ -1,4 +1,4 @@
-//! An LSTM in burn: its steps are eager, one after the other.
+//! An LSTM in burn. Its time steps run eagerly, one after another.
 
 use super::layers::{Layers, Parameters, laid};
 use crate::case::Lstm;
@@ -7,7 +7,7 @@ use burn::nn::{GateController, LstmConfig};
 use burn::tensor::activation::{sigmoid, tanh};
 use burn::tensor::{Device, Tensor};
 
-/// Moves the layer's parameters into burn's own layer, which has a product for each gate.
+/// Moves the LSTM's parameters into burn's own layer, which has a separate product for each gate.
 pub fn own_layer(network: &Lstm, parameters: &mut Parameters, device: &Device) {
     let Lstm { inputs, width, .. } = *network;
     let mut lstm = LstmConfig::new(inputs, width, true).with_batch_first(false).init(device);
@@ -20,7 +20,7 @@ pub fn own_layer(network: &Lstm, parameters: &mut Parameters, device: &Device) {
         gate.input_transform.bias =
             Some(Param::from_tensor(laid(vectors[0].clone().narrow(0, n * width, width))));
         gate.hidden_transform.weight = part(1, n);
-        // Theirs would be a second bias of the same sum.
+        // This bias would be added to the same sum as the input's bias.
         gate.hidden_transform.bias = None;
     };
     fill(&mut lstm.input_gate, 0);
@@ -30,7 +30,7 @@ pub fn own_layer(network: &Lstm, parameters: &mut Parameters, device: &Device) {
     parameters.lstm = Some(lstm);
 }
 
-/// Logits of all steps of `x`, `[T, B, inputs]`.
+/// Logits of all time steps of `x`, `[T, B, inputs]`.
 pub fn logits(network: &Lstm, layers: &Layers<'_>, x: Tensor<3>) -> Tensor<2> {
     let Lstm { inputs, width, steps, batch, .. } = *network;
     if let Some(lstm) = layers.lstm() {

@@ -1,13 +1,13 @@
-//! A convolutional network in candle, whose images and filters have their channels first.
+//! A convolutional network in candle, where images and filters have channels first.
 
 use super::layers::Layers;
 use crate::case::Convnet;
 use anyhow::Result;
 use candle_core::Tensor;
 
-/// Parameters of images whose channels are last, as those of images whose channels are first.
+/// Converts the parameters of a network for channels-last images to one for channels-first images.
 ///
-/// Error: candle's.
+/// Error: candle fails.
 pub fn turned(
     network: &Convnet,
     is_turned: bool,
@@ -17,7 +17,8 @@ pub fn turned(
     for n in [0, 2] {
         parameters[n] = parameters[n].permute((3, 2, 0, 1))?.contiguous()?;
     }
-    // The first affine layer reads what convolutions leave of an image, in another order.
+    // The first affine layer reads the elements of the convolutions' result in another order, so
+    // the rows of its matrix are permuted.
     let by_row = if is_turned { parameters[4].t()? } else { parameters[4].clone() };
     let by_place = by_row.reshape((quarter, quarter, second, width))?.permute((2, 0, 1, 3))?;
     let by_row = by_place.reshape((second * quarter * quarter, width))?;
@@ -25,9 +26,9 @@ pub fn turned(
     Ok(parameters)
 }
 
-/// Logits of images.
+/// Logits of a batch of images.
 ///
-/// Error: candle's.
+/// Error: candle fails.
 pub fn logits(layers: Layers<'_>, x: &Tensor) -> Result<Tensor> {
     let mut x = x.clone();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Parameters of networks in candle, one after the other, and the layers that they belong to.
+//! The parameters of networks in candle, as a list, and the layers that use them.
 
 use crate::case::{Inference, Kind};
 use crate::network::Drawn;
@@ -10,16 +10,16 @@ use std::cell::RefCell;
 use std::fmt::{self, Display, Formatter};
 use std::slice::Iter;
 
-/// In which of candle's ways a network is written.
+/// A variant of a network: its use of candle's interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Form {
-    /// Matrices lie as `[outputs, inputs]`, as those of `candle_nn::Linear`.
+    /// Matrices are stored as `[outputs, inputs]`, like those of `candle_nn::Linear`.
     pub turned: bool,
-    /// Norms and softmaxes are one op each, which has no derivative.
+    /// Norms and softmaxes are one op each, without a derivative.
     pub fused: bool,
-    /// Attention is one op, which has no derivative and f32 only.
+    /// Attention is one op, without a derivative and only in f32.
     pub flash: bool,
-    /// The layer is candle's own.
+    /// The recurrent layer is `candle_nn::LSTM`.
     pub layer: bool,
 }
 
@@ -37,10 +37,10 @@ impl Display for Form {
 }
 
 impl Form {
-    /// All that make sense for a network that is asked.
+    /// The variants for inference of a network.
     pub fn of_inference(network: &Inference) -> Vec<Form> {
         let is_mlp = matches!(network, Inference::Mlp(_));
-        // Flash attention takes a mask for one sequence only.
+        // Flash attention accepts a mask for a single sequence only.
         let flashes =
             !is_mlp && !matches!(network, Inference::Bert { network } if network.batch > 1);
         let mut forms = Vec::new();
@@ -54,7 +54,7 @@ impl Form {
         forms
     }
 
-    /// All that make sense for a training step.
+    /// The variants for a training step.
     pub fn of_training(kind: &Kind) -> Vec<Form> {
         let plain = Form::default();
         match kind {
@@ -64,9 +64,9 @@ impl Form {
     }
 }
 
-/// The numbers that parameters begin with.
+/// The initial parameters.
 ///
-/// Error: candle's.
+/// Error: candle fails.
 pub fn parameters(drawn: &[Drawn], form: Form, dtype: DType) -> Result<Vec<Tensor>> {
     let tensor = |drawn: &Drawn| {
         let t = Tensor::from_vec(drawn.values(), drawn.shape.as_slice(), &Device::Cpu)?
@@ -76,20 +76,20 @@ pub fn parameters(drawn: &[Drawn], form: Form, dtype: DType) -> Result<Vec<Tenso
     Ok(drawn.iter().map(tensor).collect::<candle_core::Result<_>>()?)
 }
 
-/// Parameters in their order, handed to the layers that come by.
+/// The parameters of a network, in the order in which its layers take them.
 pub struct Layers<'a> {
     rest: RefCell<Iter<'a, Tensor>>,
-    /// How they are written.
+    /// The variant of the network.
     pub form: Form,
 }
 
 impl<'a> Layers<'a> {
-    /// All of them.
+    /// Starts at the first parameter.
     pub fn new(parameters: &'a [Tensor], form: Form) -> Layers<'a> {
         Layers { rest: RefCell::new(parameters.iter()), form }
     }
 
-    /// The next one.
+    /// The next parameter.
     pub fn next(&self) -> Result<&'a Tensor> {
         self.rest
             .borrow_mut()
@@ -97,14 +97,14 @@ impl<'a> Layers<'a> {
             .context("a network has all parameters that its layers ask for")
     }
 
-    /// x · weight + bias; x has as many rows as it likes.
+    /// x · weight + bias, for any number of rows of x.
     pub fn affine(&self, x: &Tensor) -> Result<Tensor> {
         let (weight, bias) = (self.next()?, self.next()?);
         let y = if self.form.turned { x.matmul(&weight.t()?)? } else { x.matmul(weight)? };
         Ok(y.broadcast_add(bias)?)
     }
 
-    /// A norm of rows.
+    /// Layer norm of the rows.
     pub fn norm(&self, x: &Tensor, epsilon: f32) -> Result<Tensor> {
         let norm = if self.form.fused { ops::layer_norm } else { ops::layer_norm_slow };
         Ok(norm(x, self.next()?, self.next()?, epsilon)?)

@@ -1,6 +1,6 @@
-//! candle: eager, with its own products (the crate `gemm`) and optimiser.
+//! candle executes eagerly, with products of the crate `gemm` and its own optimiser.
 //!
-//! Networks are written once, over any float; in f64 they are what results are compared with.
+//! Networks are generic over the float dtype. In f64 they are the reference for results.
 
 mod convolutional;
 mod layers;
@@ -141,7 +141,7 @@ fn infer(network: &Inference) -> Result<Prepared> {
 
 // ---------------------------------------------------------------------------------------- training
 
-/// A network with what it is trained on.
+/// A network with its training data.
 #[derive(Clone)]
 struct Task {
     kind: Kind,
@@ -171,7 +171,7 @@ impl Task {
             }
             Kind::Convolutional { network: n } => {
                 let images = pixels(&[n.batch, n.extent, n.extent, n.channels])?;
-                // candle's images have their channels first.
+                // candle's images have channels first.
                 (
                     images.permute((0, 3, 1, 2))?.contiguous()?,
                     classes("y", n.batch, n.classes)?,
@@ -205,7 +205,7 @@ impl Task {
         }
     }
 
-    /// Parameters as they begin, as the task's form wants them.
+    /// Initial parameters in the layout of the form.
     fn parameters(&self, form: Form, dtype: DType) -> Result<Vec<Tensor>> {
         let parameters = layers::parameters(&self.drawn(), form, dtype)?;
         match &self.kind {
@@ -229,7 +229,7 @@ impl Task {
     }
 }
 
-/// A training step, which gives the loss.
+/// A training step that returns its loss.
 fn step(task: Task, parameters: Vec<Var>, form: Form) -> Result<impl FnMut() -> Result<Tensor>> {
     let settings = ParamsAdamW { weight_decay: task.decay, ..ParamsAdamW::default() };
     let mut optimiser = AdamW::new(parameters.clone(), settings)?;
@@ -246,9 +246,9 @@ fn variables(parameters: Vec<Tensor>) -> Result<Vec<Var>> {
     Ok(parameters.iter().map(Var::from_tensor).collect::<candle_core::Result<_>>()?)
 }
 
-/// Losses of the first steps in f64, by candle; of a large network the first one.
+/// Losses of the first steps in f64, by candle; only the first loss for a large network.
 ///
-/// Errors: this is no training step; candle fails.
+/// Errors: the case is not a training step; candle fails.
 pub fn expected_losses(case: &Case) -> Result<Vec<f64>> {
     let task = Task::of(&case.kind)?.in_dtype(DType::F64)?;
     let parameters = task.parameters(Form::default(), DType::F64)?;

@@ -16,14 +16,14 @@ pub fn mlp(network: &Mlp, layers: Layers<'_>, x: &Tensor) -> Result<Tensor> {
     Ok(x)
 }
 
-/// −∞ where a token would look at a later one.
+/// The causal mask, an addend of the scores: −∞ for later tokens, 0 elsewhere.
 fn later(steps: usize, dtype: DType) -> Result<Tensor> {
     let at = |n: usize| if n % steps > n / steps { f32::NEG_INFINITY } else { 0.0 };
     let hidden = (0..steps * steps).map(at).collect();
     Ok(Tensor::from_vec(hidden, (steps, steps), &Device::Cpu)?.to_dtype(dtype)?)
 }
 
-/// Logits of GPT-2, a row for each of the tokens `x`, `[B·T]`.
+/// Logits of GPT-2, one row per token of `x`, `[B·T]`.
 pub fn gpt(network: &Gpt, layers: Layers<'_>, x: &Tensor) -> Result<Tensor> {
     let Gpt { layers: blocks, width: c, heads, batch: b, steps: t, .. } = *network;
     let (wte, wpe) = (layers.next()?, layers.next()?);
@@ -41,11 +41,11 @@ pub fn gpt(network: &Gpt, layers: Layers<'_>, x: &Tensor) -> Result<Tensor> {
     Ok(layers.norm(&h, 1e-5)?.matmul(&wte.t()?)?)
 }
 
-/// What a BERT is asked besides its tokens.
+/// BERT's mask, for the mean and for attention.
 struct Mask {
-    /// 1 where a token is there, `[B, T, 1]`.
+    /// 1 at valid tokens, 0 at masked ones, `[B, T, 1]`.
     there: Tensor,
-    /// −∞ where it is not, `[B, 1, 1, T]`.
+    /// −∞ at masked tokens, 0 at valid ones, `[B, 1, 1, T]`.
     hidden: Tensor,
 }
 
@@ -62,14 +62,14 @@ impl Mask {
     }
 }
 
-/// A vector of length 1 for each sequence of tokens, `[B·T]`.
+/// A vector of length 1 for each sequence of the tokens `x`, `[B·T]`.
 fn bert(network: &Bert, layers: Layers<'_>, x: &Tensor, mask: &Mask) -> Result<Tensor> {
     let Bert { layers: blocks, width: c, heads, batch: b, steps: t, .. } = *network;
     let (words, positions, types) = (layers.next()?, layers.next()?, layers.next()?);
     let h =
         words.index_select(x, 0)?.reshape((b, t, c))?.broadcast_add(&positions.narrow(0, 0, t)?)?;
     let mut h = layers.norm(&h.broadcast_add(&types.i(0)?)?.reshape((b * t, c))?, 1e-12)?;
-    // For flash attention the mask is a row for each token.
+    // Flash attention needs a row of the mask for each token.
     let rows = AttnMask::Mask(mask.hidden.i((0, 0))?.broadcast_as((t, t))?);
     for _ in 0..blocks {
         let part =
@@ -84,12 +84,12 @@ fn bert(network: &Bert, layers: Layers<'_>, x: &Tensor, mask: &Mask) -> Result<T
     Ok(total.broadcast_div(&total.sqr()?.sum_keepdim(1)?.sqrt()?)?)
 }
 
-/// A network with what it is asked, as a function of parameters and the way in which it is written.
+/// Inference of a network on fixed inputs, as a function of its parameters and form.
 pub type Asked = Box<dyn Fn(&[Tensor], Form) -> Result<Tensor>>;
 
-/// What a network is asked in a case.
+/// Inference of a network on the inputs of its case.
 ///
-/// Error: candle's.
+/// Error: candle fails.
 pub fn infer(network: &Inference, dtype: DType) -> Result<Asked> {
     let tokens =
         |count, vocabulary| Tensor::from_vec(labels("x", count, vocabulary), count, &Device::Cpu);

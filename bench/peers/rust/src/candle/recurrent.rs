@@ -1,4 +1,4 @@
-//! An LSTM in candle: its steps are eager, one after the other.
+//! An LSTM in candle. Its time steps run eagerly, one after another.
 
 use super::layers::Layers;
 use crate::case::Lstm;
@@ -8,9 +8,9 @@ use candle_nn::rnn::{LSTMConfig, LSTMState, RNN};
 use candle_nn::{LSTM, VarBuilder, ops::sigmoid};
 use std::collections::HashMap;
 
-/// Logits of all steps of `x`, `[T, B, inputs]`.
+/// Logits of all time steps of `x`, `[T, B, inputs]`.
 ///
-/// Error: candle's.
+/// Error: candle fails.
 pub fn logits(network: &Lstm, layers: Layers<'_>, x: &Tensor) -> Result<Tensor> {
     let Lstm { inputs, width, steps, batch, .. } = *network;
     let (of_input, recurrent, bias) = (layers.next()?, layers.next()?, layers.next()?);
@@ -18,7 +18,7 @@ pub fn logits(network: &Lstm, layers: Layers<'_>, x: &Tensor) -> Result<Tensor> 
     let (mut h, mut c) = (zeros.clone(), zeros);
     let mut hidden = Vec::with_capacity(steps);
     if layers.form.layer {
-        // Its second bias is zeros here, so it has none.
+        // The layer's second bias would be all zeros, so it is disabled.
         let parts = [
             ("weight_ih_l0", of_input.t()?),
             ("weight_hh_l0", recurrent.t()?),

@@ -1,12 +1,13 @@
-//! luminal 0.2.0, the newest published version: graphs of eleven primitive ops, which its compiler
-//! for CPUs rewrites a little. Products are those of the crate `matrixmultiply`, on one thread.
-//! Every other op evaluates an index expression for each element, on one thread.
+//! luminal 0.2.0, the newest published version. Its graphs have eleven primitive ops, and its
+//! compiler for CPUs applies a few rewrites. Products run on one thread, by the crate
+//! `matrixmultiply`. Every other op evaluates an index expression for each element, on one thread.
 //!
 //! The compiler recognises a product of two matrices only as a sum over the first dimension.
 //! luminal writes products with another sum, so it recognises none of them. It does recognise
-//! products of a batch of matrices with one matrix, so a matrix is a batch of one here.
+//! products of a batch of matrices with a single matrix, so the left operand is a batch of one
+//! matrix here.
 //!
-//! Extents are given when a graph is run. Types that contain them would need one type per case.
+//! Extents are set at run time. Extents in the types would need one type per case.
 
 use crate::case::{Case, Chain, Inference, Kind, Mlp, Product};
 use crate::drawing::uniform;
@@ -20,7 +21,8 @@ use luminal::prelude::{
 };
 use std::collections::BTreeMap;
 
-/// An op on more elements than this takes seconds, a chain of them most of a minute.
+/// Greatest number of elements of a measured chain. An op on more elements takes seconds, and a
+/// chain of such ops most of a minute.
 const MOST: usize = 1 << 20;
 
 /// luminal on the CPU.
@@ -73,13 +75,13 @@ impl Contender for Luminal {
     }
 }
 
-/// Extents; of each letter there is one in a graph.
+/// Run-time extents. A graph has one extent for each letter.
 type One = Const<1>;
 type M = Dyn<'m'>;
 type K = Dyn<'k'>;
 type N = Dyn<'n'>;
 
-/// An input or a parameter, which stays when the graph has run.
+/// An input or a parameter, which stays in the graph after a run.
 fn kept<S: Shape>(
     graph: &mut Graph,
     name: &str,
@@ -89,8 +91,8 @@ fn kept<S: Shape>(
     graph.named_tensor(name).set_dyn(values, shape).keep()
 }
 
-/// Compiles the graph of a result, runs it once and compares the result. The graph is boxed because
-/// tensors store its address.
+/// Compiles the graph of a result, runs it once and compares the result. The graph is boxed,
+/// because tensors store its address.
 fn prepared<S: Shape + 'static>(
     mut graph: Box<Graph>,
     mut result: GraphTensor<S>,
@@ -101,7 +103,7 @@ fn prepared<S: Shape + 'static>(
     graph.execute();
     let parity = judge(&result.data())?;
     let run = move || {
-        // What is there is not computed again.
+        // The graph does not recompute a result that it still stores, so the result is dropped.
         result.drop();
         graph.execute();
         Ok(())
@@ -159,7 +161,7 @@ fn mlp(network: &Mlp) -> Result<Prepared> {
     })
 }
 
-/// Affine layers, one after the other.
+/// A sequence of affine layers.
 struct Affine<'a> {
     graph: &'a mut Graph,
     drawn: std::slice::Iter<'a, network::Drawn>,

@@ -1,5 +1,5 @@
-//! ONNX graphs, since tract's users give it ONNX. They are the graphs of
-//! `bench/peers/onnx_graphs.py`, built in memory instead of written to files.
+//! ONNX graphs, the input format of tract. They are the graphs of `bench/peers/onnx_graphs.py`,
+//! built in memory instead of written to files.
 
 use crate::network::Drawn;
 use tract_onnx::pb::attribute_proto::AttributeType;
@@ -10,14 +10,14 @@ use tract_onnx::pb::{
     TensorShapeProto, TypeProto, ValueInfoProto, type_proto,
 };
 
-/// The version of ONNX's operator set that introduces attention as one operator. tract accepts its
-/// operators whatever version a model declares.
+/// The version of ONNX's operator set that introduces attention as a single operator. tract accepts
+/// its operators whatever version a model declares.
 const OPSET: i64 = 23;
 
 /// A value in a graph, by its name.
 pub type Value = String;
 
-/// Nodes one after the other; values are known by name.
+/// A list of nodes in order. Values are referred to by name.
 #[derive(Default)]
 pub struct Graph(GraphProto);
 
@@ -31,7 +31,7 @@ fn tensor_type(dtype: DataType, shape: &[usize]) -> TypeProto {
     TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..TypeProto::default() }
 }
 
-/// An attribute that is an integer.
+/// An integer attribute.
 pub fn integer(name: &str, i: i64) -> AttributeProto {
     AttributeProto {
         name: name.into(),
@@ -41,13 +41,13 @@ pub fn integer(name: &str, i: i64) -> AttributeProto {
     }
 }
 
-/// An attribute that is a list of integers.
+/// An attribute with a list of integers.
 pub fn integers(name: &str, ints: &[i64]) -> AttributeProto {
     let (name, ints) = (name.into(), ints.into());
     AttributeProto { name, r#type: AttributeType::Ints as i32, ints, ..AttributeProto::default() }
 }
 
-/// An attribute that is a number.
+/// A float attribute.
 pub fn float(name: &str, f: f32) -> AttributeProto {
     AttributeProto {
         name: name.into(),
@@ -57,7 +57,7 @@ pub fn float(name: &str, f: f32) -> AttributeProto {
     }
 }
 
-/// An attribute that is a text.
+/// A string attribute.
 pub fn text(name: &str, text: &str) -> AttributeProto {
     let (name, s) = (name.into(), text.into());
     AttributeProto { name, r#type: AttributeType::String as i32, s, ..AttributeProto::default() }
@@ -132,18 +132,18 @@ impl Graph {
         self.floats(&[value], &[])
     }
 
-    /// Constant integers: shapes, axes, places.
+    /// Constant integers: shapes, axes, indices.
     pub fn numbers(&mut self, values: &[usize]) -> Value {
         let bytes = values.iter().flat_map(|v| (*v as i64).to_le_bytes()).collect();
         self.constant(DataType::Int64, &[values.len()], bytes)
     }
 
-    /// The numbers that a parameter begins with.
+    /// The initial values of a parameter, as a constant.
     pub fn parameter(&mut self, drawn: &Drawn) -> Value {
         self.floats(&drawn.values(), &drawn.shape)
     }
 
-    /// What is given when the graph is run.
+    /// An input of the graph.
     pub fn input(&mut self, name: &str, dtype: DataType, shape: &[usize]) -> Value {
         let (name, r#type) = (name.to_owned(), Some(tensor_type(dtype, shape)));
         self.0.input.push(ValueInfoProto {
@@ -154,7 +154,7 @@ impl Graph {
         name
     }
 
-    /// The model that computes a value, of floats.
+    /// The model with one output, a tensor of floats.
     pub fn model(mut self, result: Value, shape: &[usize]) -> ModelProto {
         let r#type = Some(tensor_type(DataType::Float, shape));
         self.0.output.push(ValueInfoProto { name: result, r#type, ..ValueInfoProto::default() });

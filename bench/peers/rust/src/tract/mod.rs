@@ -1,4 +1,4 @@
-//! tract: reads ONNX graphs, rewrites them, and runs them on CPUs.
+//! tract reads ONNX graphs, rewrites them, and runs them on CPUs.
 
 mod graph;
 mod networks;
@@ -20,19 +20,19 @@ use tract_onnx::tract_core::transform::get_transform;
 
 /// tract on the CPU.
 pub struct Tract {
-    /// Who computes: all cores together, or one, which some cases are faster with.
+    /// The executors: all cores, and one core, which is faster in some cases.
     executors: [(&'static str, Executor); 2],
 }
 
 impl Tract {
-    /// With as many threads as the process may use cores.
+    /// A contender whose parallel executor has one thread for each core of this process.
     pub fn with_all_cores() -> Tract {
         let threads = available_parallelism().map_or(1, usize::from);
         let all = Executor::multithread(threads);
         Tract { executors: [("all cores", all), ("one core", Executor::SingleThread)] }
     }
 
-    /// A model in each way that it is written, by each executor.
+    /// Every pair of a model and an executor, as variants.
     fn ways(&self, models: Vec<(&'static str, Model)>, inputs: &[TValue]) -> Vec<Way<TValue>> {
         let mut ways: Vec<Way<TValue>> = Vec::new();
         for (form, model) in models {
@@ -48,7 +48,7 @@ impl Tract {
     }
 }
 
-/// Makes a model.
+/// A function that makes a model.
 type Model = std::rc::Rc<dyn Fn() -> ModelProto>;
 
 impl Contender for Tract {
@@ -91,7 +91,7 @@ fn given<T: tract_onnx::prelude::Datum + Copy>(values: &[T], shape: &[usize]) ->
     Ok(TValue::from(Tensor::from_shape(shape, values)?))
 }
 
-/// A model that is ready, with what it is asked.
+/// A function that runs a compiled model on fixed inputs.
 fn runnable(
     model: &ModelProto,
     inputs: Vec<TValue>,

@@ -7,7 +7,7 @@ use std::vec::IntoIter;
 use tract_onnx::pb::ModelProto;
 use tract_onnx::pb::tensor_proto::DataType;
 
-/// A graph and the parameters that its layers ask for, one after the other.
+/// A graph, and the parameters in the order in which its layers take them.
 struct Network {
     graph: Graph,
     parameters: IntoIter<Value>,
@@ -98,7 +98,7 @@ impl Network {
     }
 }
 
-/// Affine layers with relu between. Gemm is what exporters make of them.
+/// Affine layers with relu between. They are `Gemm` operators, as exporters write them.
 fn mlp(network: &Mlp, mut n: Network) -> ModelProto {
     let mut x = n.graph.input("x", DataType::Float, &[network.batch, network.widths[0]]);
     for layer in 1..network.widths.len() {
@@ -160,7 +160,7 @@ fn bert(network: &Bert, mut n: Network) -> ModelProto {
     let by_key = n.graph.numbers(&[b, 1, 1, t]);
     let mut hidden = n.op("Reshape", &[&missing, &by_key]);
     if n.fused {
-        // tract's attention wants a row for each token that looks.
+        // tract's attention needs a row of the mask for each query.
         let rows = n.graph.numbers(&[b, 1, t, t]);
         hidden = n.op("Expand", &[&hidden, &rows]);
     }
@@ -188,7 +188,7 @@ fn bert(network: &Bert, mut n: Network) -> ModelProto {
     n.graph.model(found, &[b, c])
 }
 
-/// A network as a model, with the parameters that it begins with.
+/// A network as a model, with its initial parameters.
 pub fn model(network: &Inference, fused: bool) -> ModelProto {
     let mut graph = Graph::default();
     let parameters: Vec<Value> =
