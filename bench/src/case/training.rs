@@ -78,9 +78,9 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
     [digits, Network { widths, batch, algorithm: Algorithm::Adam }].map(case).into()
 }
 
-/// The work of a step: each layer's product, its weights' gradient, and except for the first
-/// layer its input's gradient, 2·batch·in·out operations each; parameters and two moments are
-/// read and written, and the batch is read.
+/// The work of a step. Each layer computes a product, the gradient of its weights, and, unless it
+/// is the first layer, the gradient of its input: 2·batch·in·out operations each. The step reads
+/// the batch, and reads and writes the parameters and two moments.
 fn case(network: Network) -> Case {
     let Network { widths, batch, algorithm } = &network;
     let batch_size = *batch as u64;

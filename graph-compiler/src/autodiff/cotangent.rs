@@ -1,14 +1,13 @@
 //! Cotangents with a separate sign.
 //!
-//! Where a program subtracts, its transpose negates. The negated cotangent is added to another in
-//! the end, from which it could have been subtracted. A linear op passes a sign through,
-//! Aᵀ·(−c) = −(Aᵀ·c), and where two cotangents of one value meet, a difference costs as much as a
-//! sum. So a [`Cotangent`] is a tensor and a sign, and [`Sums`] adds them up.
+//! Where a program subtracts, its transpose negates a cotangent. If that cotangent is later added
+//! to another one, a subtraction gives the same sum without the negation. A linear op passes a
+//! sign through, Aᵀ·(−c) = −(Aᵀ·c). So a [`Cotangent`] is a tensor and a sign, and [`Sums`] adds
+//! or subtracts them.
 //!
-//! A sign is only passed on while a sum that absorbs it is within reach ([`Sums::takes_up`]);
-//! otherwise the cotangent is negated at once. A sign passed on to the end of the program would
-//! need a negation for every input, each as large as the input, possibly instead of a single
-//! negation of a scalar.
+//! A sign is passed on only if an addition that absorbs it is near ([`Sums::takes_up`]).
+//! Otherwise the cotangent is negated at once: a sign that reaches the end of the program costs
+//! one negation for each input, of the input's size, where one negation of a scalar may do.
 //!
 //! Signs change no bit but the sign of a zero: rounding is symmetric.
 
@@ -144,9 +143,10 @@ impl<'b> Sums<'b> {
         self.of[value].take()
     }
 
-    /// Whether a minus that the equation at `position` passes on is sure to meet a plus, or
-    /// another minus, on its path. The path follows equations of one linear operand each, to a
-    /// value that has or will have a cotangent with plus from elsewhere.
+    /// Whether a negative cotangent that the equation at `position` passes on is sure to be
+    /// absorbed: by an addition to a positive cotangent, or by another negation. The search
+    /// follows equations with one linear operand each, to a value that has, or will have, a
+    /// positive cotangent from another equation.
     pub fn takes_up(&self, position: usize) -> bool {
         let (mut at, mut sign) = (position, Sign::Minus);
         for _ in 0..REACH {
@@ -176,7 +176,7 @@ impl<'b> Sums<'b> {
         false
     }
 
-    /// Whether an equation is known to contribute a cotangent with plus to one of its operands.
+    /// Whether an equation is known to contribute a positive cotangent to one of its operands.
     fn will_add(&self, user: usize, value: ValueId) -> bool {
         let equation = &self.body.equations[user];
         let mut known = equation.results.iter().filter_map(|v| self.of[*v].as_ref()).peekable();

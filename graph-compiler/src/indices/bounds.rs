@@ -17,7 +17,7 @@ use wengert_core::{Dim, Location, LocationTable, Op};
 pub struct Bound {
     /// Their number. They start at 0.
     pub count: i64,
-    /// The indexed things, in the words of a message.
+    /// What is indexed, as messages name it.
     pub indexed: &'static str,
     /// Source location of the use.
     pub location: Location,

@@ -24,10 +24,10 @@ pub(super) struct Step {
     /// Values read, without duplicates, in ascending order.
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
-    /// Bytes besides its values while it runs.
+    /// Workspace: bytes that it takes only while it runs.
     pub workspace: u64,
-    /// Results with an operand whose bytes they may take if it dies here. Sorted by result, and
-    /// for each result by preference.
+    /// Pairs of a result and an operand: the result may take the operand's bytes if this step is
+    /// the operand's last reader. Sorted by result, then by preference.
     pub in_place: Vec<(usize, usize)>,
     /// Steps that it depends on, without duplicates.
     pub before: Vec<usize>,

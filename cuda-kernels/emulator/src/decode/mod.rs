@@ -493,8 +493,8 @@ impl<'a> Builder<'a> {
         self.expect(i, output, target)?;
         let mut inputs = Vec::new();
         for (operand, &class) in i.operands[1..].iter().zip(sources) {
-            // A shift's amount, a wide sum's addend: the class gives the width where the type
-            // does not.
+            // A shift's amount and the addend of a wide sum may be wider or narrower than the
+            // instruction's type; their class gives the width.
             let bits = if class == D { 64 } else { 32 };
             let ty = if ty.bits().max(32) == bits { ty } else { Type::Bits(bits) };
             let input = self.source(frame, i, operand, ty)?;

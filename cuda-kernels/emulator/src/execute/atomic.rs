@@ -113,7 +113,7 @@ impl Warp {
         let does = Does { reads: operation != AtomicOperation::Exchange, writes: true };
         match space {
             Space::Global | Space::Const => {
-                // Every 64-bit atomic takes the lock; others are atomic by themselves.
+                // Memory is words of 32 bits: a 64-bit atomic needs two, so it takes a lock.
                 let guard = (bytes == 8)
                     .then(|| machine.wide.lock().expect("no holder of the lock panics"));
                 self.acquire(machine, common, addresses, mask);

@@ -1,10 +1,14 @@
-//! Keys as words: unsigned numbers of 32 bits whose order is the keys'.
+//! Keys as words: unsigned numbers of 32 bits that sort like the keys.
 //!
-//! The code of an element is an unsigned number of the same width, with the order of
-//! [`wengert_core::call::compare`]. An unsigned integer is its own code; a signed one has its
-//! sign bit flipped; a float has its sign bit flipped if it is positive, and all of its bits if
-//! it is negative, but −0 is taken for +0, and every NaN has all bits set. For a descending order
-//! all bits of a code are flipped.
+//! The code of an element is an unsigned number of the same width that sorts like the element
+//! ([`wengert_core::call::compare`]):
+//!
+//! - an unsigned integer is its own code;
+//! - of a signed integer, the sign bit is flipped;
+//! - of a positive float, the sign bit is flipped; of a negative one, all bits; −0 has the code of
+//!   +0, and every NaN has all bits set.
+//!
+//! For a descending order all bits of a code are flipped.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -14,7 +18,7 @@ use crate::stage::Slot;
 use std::collections::BTreeMap;
 use wengert_core::DType;
 
-/// The words of some keys; the last word, by which rows are sorted first, is first.
+/// The words of some keys, least significant first: rows are sorted by the first word first.
 #[derive(Clone, Debug)]
 pub(super) struct Words {
     keys: Vec<DType>,
