@@ -25,7 +25,7 @@ use super::access::Place;
 use super::emit::{Copy, Emit, NestReg};
 use super::row::MAX_GRID;
 use super::scan;
-use super::shape::{self, Group};
+use super::shape;
 use super::spread::Spread;
 use crate::architecture::{STATIC_SHARED, WARP};
 use crate::ptx::{
@@ -35,6 +35,7 @@ use crate::ptx::{
 use crate::scalar;
 use std::collections::BTreeSet;
 use wengert_core::Id;
+use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Phase};
 use wengert_core::{DType, Result, Scalar};
 
@@ -193,7 +194,7 @@ pub(super) fn mode(
 pub(super) fn kernel(
     emit: &mut Emit<'_>,
     layout: Layout,
-    groups: &[Group],
+    groups: &[MergedAxis],
     in_place: &[(usize, usize)],
     limit: u64,
 ) -> Result<(u32, u32)> {
@@ -298,7 +299,7 @@ impl Team<'_> {
         emit: &mut Emit<'_>,
         block: Reg,
         total: u64,
-        groups: &[Group],
+        groups: &[MergedAxis],
     ) -> Result<()> {
         let rows = i64::from(self.layout.rows);
         let wide = block.width == Width::B64;
@@ -432,7 +433,7 @@ impl Team<'_> {
 }
 
 /// Sets the axes of groups to the digits of a number, the last one fastest.
-pub(super) fn place(copy: &mut Copy, groups: &[Group], number: &Affine) {
+pub(super) fn place(copy: &mut Copy, groups: &[MergedAxis], number: &Affine) {
     let mut rest = number.clone();
     for (n, group) in groups.iter().enumerate().rev() {
         let extent = group.extent as i64;

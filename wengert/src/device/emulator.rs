@@ -107,6 +107,7 @@ struct Running {
 
 /// Kernels and their memory.
 struct Emulated {
+    /// Shared with the walk over it.
     lowered: Arc<LoweredPlan>,
     emulator: Emulator,
     module: Module,
@@ -170,28 +171,28 @@ impl PreparedFunction for EmulatedFunction {
     fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
         // A run that panicked leaves no state that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { emulated: machine, sources, variables, work_limit } = &mut *running;
-        let lowered = machine.lowered.clone();
+        let Running { emulated, sources, variables, work_limit } = &mut *running;
+        let lowered = emulated.lowered.clone();
         let plan = &lowered.plan;
-        machine.begin(plan, given, store, variables)?;
+        emulated.begin(plan, given, store, variables)?;
         lowered
-            .run(machine, *work_limit)
+            .run(emulated, *work_limit)
             .map_err(|failure| at_source(sources.as_ref(), failure))?;
-        tracing::debug!(function = plan.function, instructions = machine.instructions, "emulated");
+        tracing::debug!(function = plan.function, instructions = emulated.instructions, "emulated");
         for (path, number) in variables.iter() {
             let variable = &plan.variables[*number];
             if variable.before != Some(variable.after) {
-                let bytes = machine.read_all(
-                    machine.addresses.variables[*number],
+                let bytes = emulated.read_all(
+                    emulated.addresses.variables[*number],
                     plan.values[variable.after].bytes(),
                 )?;
                 store.set(path, &Literal::from_bytes(variable.dtype, &variable.shape, &bytes)?)?;
             }
         }
-        let outputs = plan.outputs.iter().zip(&machine.addresses.outputs);
+        let outputs = plan.outputs.iter().zip(&emulated.addresses.outputs);
         let read = outputs.map(|(output, address)| {
             let value = &plan.values[output.value];
-            let bytes = machine.read_all(*address, value.bytes())?;
+            let bytes = emulated.read_all(*address, value.bytes())?;
             Literal::from_bytes(value.dtype, &output.shape, &bytes)
         });
         Ok(Returned::now(read.collect::<Result<_>>()?))
@@ -237,36 +238,34 @@ impl Emulated {
         let bytes = usize::try_from(bytes).expect("the verifier bounds the bytes of values");
         self.memory.read(address, bytes).map_err(failed)
     }
-}
 
-impl Emulated {
     fn launch_kernel(&mut self, launch: &Launch, arguments: &[Region]) -> Result<()> {
         let facts = &self.lowered.kernels[launch.kernel];
         let mut given = Vec::with_capacity(arguments.len());
-        for (n, bound) in arguments.iter().enumerate() {
-            let address = self.address(bound);
-            let (reads, writes) = (bound.access != Access::Write, bound.access != Access::Read);
+        for (n, region) in arguments.iter().enumerate() {
+            let address = self.address(region);
+            let (reads, writes) = (region.access != Access::Write, region.access != Access::Read);
             // A buffer that is written whole must not be read before; but in place it holds the
             // operand.
             let shares = |other: &Region| {
                 other.access != Access::Write
-                    && other.space == bound.space
-                    && other.offset == bound.offset
+                    && other.space == region.space
+                    && other.offset == region.offset
             };
             if !reads && !arguments.iter().any(shares) {
-                self.memory.forget(address, bound.bytes).map_err(failed)?;
+                self.memory.forget(address, region.bytes).map_err(failed)?;
             }
             given.push(emulator::Argument::Buffer {
                 address,
-                bytes: bound.bytes,
-                name: format!("parameter {n} at {}+{}", bound.space, bound.offset),
-                access: match bound.access {
+                bytes: region.bytes,
+                name: format!("parameter {n} at {}+{}", region.space, region.offset),
+                access: match region.access {
                     Access::Read => emulator::Access::Read,
                     Access::Write => emulator::Access::Write,
                     Access::ReadWrite => emulator::Access::ReadWrite,
                 },
-                expects: bound.label.filter(|_| bound.access == Access::Read),
-                makes: bound.label.filter(|_| writes),
+                expects: region.label.filter(|_| region.access == Access::Read),
+                makes: region.label.filter(|_| writes),
             });
         }
         let launched = emulator::Launch {
