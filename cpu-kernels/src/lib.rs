@@ -10,7 +10,7 @@ pub mod pool;
 pub mod simd;
 
 pub use call::CompiledCall;
-pub use executable::{Executable, Memory};
+pub use executable::{CpuExecutable, RunMemory};
 pub use memory::{AlignedBytes, Buffer, Workspace};
 pub use nest::CompiledNest;
 pub use pool::Pool;

@@ -5,6 +5,7 @@
 //! addresses.
 
 use crate::ptx::{Function, Kernel};
+pub use wengert_core::plan::Access;
 
 /// The kernels of a nest or a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,17 +54,6 @@ pub enum Memory {
         /// Its length.
         bytes: u64,
     },
-}
-
-/// How a kernel accesses a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Access {
-    /// It reads only.
-    Read,
-    /// It writes every byte, and reads none before it has written it.
-    Write,
-    /// It reads and writes.
-    ReadWrite,
 }
 
 impl Slot {

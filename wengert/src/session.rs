@@ -26,8 +26,8 @@
 //! for a known batch size costs a lookup.
 
 use crate::data::{Arrays, listed, safetensors};
-use crate::device::{Device, DeviceOptions};
-use crate::executable::{CompileOptions, Executable, KernelTime, Machine, Need};
+use crate::device::{Backend, Device, DeviceOptions};
+use crate::executable::{CompileOptions, KernelTime, LoadedExecutable, Need};
 use crate::outputs::{Outputs, Probed, Returned};
 use crate::program::INIT;
 use crate::random;
@@ -56,7 +56,7 @@ macro_rules! bind {
 #[derive(Debug)]
 pub struct Session {
     device: Device,
-    machine: Machine,
+    backend: Arc<dyn Backend>,
     target: Target,
     variables: Variables,
     /// How functions are compiled.
@@ -65,7 +65,7 @@ pub struct Session {
     work_limit: u64,
     /// Compiled functions and their bindings. Lookup compares the functions, so a changed
     /// function is a new entry.
-    cache: Vec<(Function, Binding, Arc<Executable>)>,
+    cache: Vec<(Function, Binding, Arc<LoadedExecutable>)>,
 }
 
 /// Variables, shared by a session and its functions.
@@ -88,12 +88,12 @@ impl Session {
 
     /// [`open`](Self::open) with options.
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
-        let machine = Machine::open(device, options)?;
+        let backend = device.open(options)?;
         let (target, variables) =
-            (machine.target()?, Variables(Arc::new(Mutex::new(machine.store()))));
+            (backend.target()?, Variables(Arc::new(Mutex::new(backend.store()))));
         let DeviceOptions { memory_budget, check_indices, work_limit, .. } = *options;
         let compile = CompileOptions { memory_budget, check_indices };
-        Ok(Session { device, machine, target, variables, compile, work_limit, cache: Vec::new() })
+        Ok(Session { device, backend, target, variables, compile, work_limit, cache: Vec::new() })
     }
 
     /// The device.
@@ -153,7 +153,7 @@ impl Session {
         }
         let executable = {
             let variables = self.variables.lock();
-            Executable::compile(&self.machine, function, binding, self.compile, &variables)?
+            LoadedExecutable::compile(&*self.backend, function, binding, self.compile, &variables)?
         };
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
@@ -213,7 +213,7 @@ impl Session {
         }
         let variables = self.variables.lock();
         let executable =
-            Arc::new(Executable::load(&self.machine, plan, self.work_limit, &variables)?);
+            Arc::new(LoadedExecutable::load(&*self.backend, plan, self.work_limit, &variables)?);
         drop(variables);
         Ok(Compiled { executable, variables: self.variables.clone() })
     }
@@ -229,10 +229,10 @@ impl Session {
     ///
     /// If there is no plan.
     pub fn load_plans(&mut self, plans: Vec<Verified<Plan>>) -> Result<Compiled> {
-        let free = self.machine.free_memory()?;
+        let free = self.backend.free_memory()?;
         let needs: Vec<Need> = {
             let variables = self.variables.lock();
-            plans.iter().map(|plan| Need::of(&self.machine, plan, &variables)).collect()
+            plans.iter().map(|plan| Need::of(&*self.backend, plan, &variables)).collect()
         };
         let budget = self.compile.memory_budget.unwrap_or(u64::MAX);
         let has_room = |need: &Need| free.as_ref().is_none_or(|free| need.bytes() <= free.bytes);
@@ -355,7 +355,7 @@ impl Session {
     ///
     /// Error: a run failed, whether its outputs were read or not.
     pub fn finish(&self) -> Result<()> {
-        self.machine.finish()
+        self.backend.finish()
     }
 
     /// Writes all variables to a safetensors file.
@@ -398,7 +398,7 @@ fn missing(path: &str, variables: &Store) -> Diagnostic {
 /// A function compiled for a device and a binding, with access to the session's variables.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    executable: Arc<Executable>,
+    executable: Arc<LoadedExecutable>,
     variables: Variables,
 }
 
@@ -412,12 +412,12 @@ impl Compiled {
     ///
     /// Error: kernels are not timed on the session's device.
     pub fn measure(&self) -> Result<()> {
-        self.executable.measure()
+        self.executable.prepared().measure()
     }
 
     /// Time of each kernel since [`measure`](Self::measure), the longest first.
     pub fn profile(&self) -> Vec<KernelTime> {
-        self.executable.profile()
+        self.executable.prepared().profile()
     }
 
     /// Runs the function.
@@ -476,7 +476,7 @@ impl Compiled {
     /// Announces that many runs follow. A device that captures runs for replay then captures the
     /// first run, not the second.
     pub fn expect_repeats(&self) {
-        self.executable.expect_repeats();
+        self.executable.prepared().expect_repeats();
     }
 
     /// Separates the probes from the function's own outputs. Waits for the values of probes.

@@ -9,7 +9,7 @@ use wengert::core::plan::Plan;
 use wengert::core::{Binding, Target};
 use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
-use wengert_cpu::{Buffer, Executable, Memory};
+use wengert_cpu::{Buffer, CpuExecutable, RunMemory};
 
 const ELEMENTS: usize = 4096;
 
@@ -42,7 +42,7 @@ fn plan(checkpoints: usize, watches: bool) -> Verified<Plan> {
     compile(&program, "slope", &Binding::new(), &Target::cpu(), &Options::default()).unwrap()
 }
 
-fn run(executable: &mut Executable, steps: i32) -> f64 {
+fn run(executable: &mut CpuExecutable, steps: i32) -> f64 {
     let x: Vec<f64> = (0..ELEMENTS).map(|i| 0.1 + i as f64 / ELEMENTS as f64).collect();
     let (k, n, mut slope) = ([1.01f64], [steps], [0.0f64]);
     let inputs: Vec<Buffer<'_>> = executable
@@ -56,7 +56,9 @@ fn run(executable: &mut Executable, steps: i32) -> f64 {
         })
         .collect();
     let mut outputs = [Buffer::writing(&mut slope)];
-    executable.run(Memory { inputs: &inputs, outputs: &mut outputs, variables: &mut [] }).unwrap();
+    executable
+        .run(RunMemory { inputs: &inputs, outputs: &mut outputs, variables: &mut [] })
+        .unwrap();
     slope[0]
 }
 
@@ -74,7 +76,7 @@ fn expected(steps: i32) -> f64 {
 }
 
 /// The number of launches of nests whose names begin with `name`.
-fn launches(executable: &Executable, name: &str) -> u64 {
+fn launches(executable: &CpuExecutable, name: &str) -> u64 {
     let nests = executable.plan().nests.as_slice().iter().zip(executable.launches());
     nests.filter(|(nest, _)| nest.name.starts_with(name)).map(|(_, count)| count).sum()
 }
@@ -84,7 +86,7 @@ fn the_executor_takes_the_steps_that_the_formula_says() {
     // (steps, checkpoints, steps that are rerun): Griewank and Walther's t(l, s).
     for (l, s, again) in [(1000, 10, 3636), (100, 10, 222), (10, 3, 15)] {
         for watches in [false, true] {
-            let mut executable = Executable::new(&plan(s, watches)).unwrap();
+            let mut executable = CpuExecutable::new(&plan(s, watches)).unwrap();
             let found = run(&mut executable, l);
             let expected = expected(l);
             assert!(

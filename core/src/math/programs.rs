@@ -12,13 +12,13 @@ use crate::scalar::{Native, Scalar};
 
 /// A program whose instructions have been resolved: each an evaluator and the positions of
 /// operands and result.
-struct Machine<'a> {
+struct ResolvedProgram<'a> {
     program: &'a MathProgram,
     steps: Vec<(Evaluator, [usize; 3])>,
     values: Vec<u64>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> ResolvedProgram<'a> {
     fn new(program: &'a MathProgram) -> Self {
         let mut steps = Vec::new();
         let mut values: Vec<u64> = vec![0; program.registers.len()];
@@ -43,7 +43,7 @@ impl<'a> Machine<'a> {
                 other => panic!("{other:?} is no scalar instruction"),
             }
         }
-        Machine { program, steps, values }
+        ResolvedProgram { program, steps, values }
     }
 
     fn run(&mut self, operands: &[u64]) -> u64 {
@@ -164,7 +164,7 @@ fn unary<T: Sample>(op: ScalarOp, native: fn(T) -> T) {
 }
 
 fn unary_of<T: Sample>(op: ScalarOp, native: fn(T) -> T, random_ones: u64) {
-    let mut machine = Machine::new(program(op, T::DTYPE).expect("it has a program"));
+    let mut machine = ResolvedProgram::new(program(op, T::DTYPE).expect("it has a program"));
     let mut check =
         |bits: u64| same(op, &[bits], machine.run(&[bits]), native(T::from_bits64(bits)));
     T::arguments().into_iter().for_each(&mut check);
@@ -175,7 +175,7 @@ fn unary_of<T: Sample>(op: ScalarOp, native: fn(T) -> T, random_ones: u64) {
 }
 
 fn binary<T: Sample>(op: ScalarOp, native: fn(T, T) -> T) {
-    let mut machine = Machine::new(program(op, T::DTYPE).expect("it has a program"));
+    let mut machine = ResolvedProgram::new(program(op, T::DTYPE).expect("it has a program"));
     let mut check = |x: u64, y: u64| {
         let (x, y) = (T::from_bits64(x).to_bits64(), T::from_bits64(y).to_bits64());
         same(op, &[x, y], machine.run(&[x, y]), native(T::from_bits64(x), T::from_bits64(y)));
@@ -323,7 +323,7 @@ fn a_program_evaluates_itself() {
     for op in ScalarOp::ALL.iter().filter(|op| op.is_approximate()) {
         for dtype in [DType::F32, DType::F64] {
             let Some(program) = program(*op, dtype) else { continue };
-            let mut machine = Machine::new(program);
+            let mut machine = ResolvedProgram::new(program);
             for (x, y) in [(0.5, 1.5), (-3.25, 2.0), (1e30, -1e-3), (f64::INFINITY, 0.0)] {
                 let operands: Vec<Scalar> =
                     [x, y].iter().take(op.arity()).map(|v| Scalar::from_f64(dtype, *v)).collect();

@@ -60,6 +60,12 @@ impl Affine {
         self.terms.is_empty().then_some(self.constant)
     }
 
+    /// The coefficient of an axis in the sum itself, outside divisions.
+    pub fn coefficient(&self, axis: AxisId) -> i64 {
+        let found = self.terms.iter().find(|(term, _)| *term == Term::Axis(axis));
+        found.map_or(0, |(_, factor)| *factor)
+    }
+
     /// Builds the normal form from terms in any order.
     pub fn from_terms(constant: i64, terms: impl IntoIterator<Item = (Term, i64)>) -> Self {
         let mut sum = std::collections::BTreeMap::new();

@@ -67,6 +67,7 @@ mod fold;
 mod follow;
 pub mod index;
 pub mod interpret;
+pub mod merge;
 pub mod parse;
 pub mod print;
 mod renumber;

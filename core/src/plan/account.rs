@@ -54,7 +54,7 @@ impl Account {
             state: variables(false),
             constants: sum(&mut plan.constants.iter().map(|c| value(c.value))),
             arena: plan.arena,
-            workspace: workspace(&plan.steps),
+            workspace: workspace(plan),
             peak: Peak::default(),
         }
     }
@@ -95,15 +95,14 @@ pub fn account(plan: &Plan) -> Account {
     Account { peak: peak(plan), ..Account::sizes(plan) }
 }
 
-fn workspace(steps: &[Step]) -> u64 {
-    steps
-        .iter()
-        .map(|step| match step {
-            Step::Call { workspace, .. } => workspace.as_ref().map_or(0, |w| w.1),
-            _ => step.blocks().into_iter().map(workspace).max().unwrap_or(0),
-        })
-        .max()
-        .unwrap_or(0)
+fn workspace(plan: &Plan) -> u64 {
+    let mut most = 0;
+    plan.visit(&mut |step| {
+        if let Step::Call { workspace: Some((_, bytes)), .. } = step {
+            most = most.max(*bytes);
+        }
+    });
+    most
 }
 
 fn peak(plan: &Plan) -> Peak {

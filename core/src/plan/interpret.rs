@@ -7,17 +7,16 @@
 //! the interpreter detects an element that is read after it was written.
 
 use super::print::StepText;
-use super::work::STEP;
-use super::{
-    Address, Allowance, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, Work, verify,
-};
+use super::resolve::{self, Place, Prepare, Resolver};
+use super::walk::{Counters, Memories, Region, StepRunner};
+use super::{Argument, Plan, Step, Value, verify};
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
+use crate::dtype::DType;
 use crate::id::Id;
 use crate::interpret::reserved;
 use crate::literal::Literal;
-use crate::nest::{self, BufferRole, Nest};
-use crate::ty::TensorType;
+use crate::nest::{self, BufferId, BufferRole, Nest};
 
 /// Initial contents of memory: a NaN in every float dtype, and no valid bool.
 const FRESH: u8 = 0xff;
@@ -60,87 +59,117 @@ pub fn interpret_within(
             variables.len()
         )));
     }
-    let work = Work::of(plan);
-    let allowance = Allowance::new(limit);
-    allowance.covers(work.least(plan, &plan.steps))?;
-    let mut machine =
-        Machine { plan, memories: Memories::default(), counters: Vec::new(), work, allowance };
-    machine.begin(inputs, variables)?;
-    machine.block(&plan.steps)?;
-    machine.end()
+    let resolved = Resolver::new(plan).resolve(&mut Uncompiled)?;
+    let mut interpreter = Interpreter { plan, memories: begin(plan, inputs, variables)? };
+    resolved.run(&mut resolved.counters(), &mut interpreter, limit)?;
+    interpreter.end()
 }
 
-#[derive(Default)]
-struct Memories {
-    arena: Vec<u8>,
-    inputs: Vec<Vec<u8>>,
-    outputs: Vec<Vec<u8>>,
-    variables: Vec<Vec<u8>>,
-    constants: Vec<Vec<u8>>,
+/// A nest or a call, interpreted as it stands in the plan.
+pub(super) struct Interpreted<'p> {
+    step: &'p Step,
+    arguments: Vec<Place>,
+    workspace: Option<Place>,
 }
 
-impl Memories {
-    fn get(&mut self, space: Space) -> &mut [u8] {
-        match space {
-            Space::Arena => &mut self.arena,
-            Space::Input(n) => &mut self.inputs[n as usize],
-            Space::Output(n) => &mut self.outputs[n as usize],
-            Space::Variable(n) => &mut self.variables[n as usize],
-            Space::Constant(n) => &mut self.constants[n as usize],
-        }
+/// The interpreter's part of resolving a plan: nothing is compiled.
+pub(super) struct Uncompiled;
+
+impl<'p> Prepare<'p> for Uncompiled {
+    type Kernel = Interpreted<'p>;
+
+    fn prepare(
+        &mut self,
+        resolver: &Resolver<'p>,
+        steps: &'p [Step],
+        kernels: &mut Vec<Interpreted<'p>>,
+    ) -> Result<usize> {
+        let step = &steps[0];
+        let (arguments, workspace) = (resolver.arguments(step), resolver.workspace(step));
+        kernels.push(Interpreted { step, arguments, workspace });
+        Ok(1)
     }
 }
 
-struct Machine<'a> {
-    plan: &'a Plan,
-    memories: Memories,
-    /// The counter of each loop.
-    counters: Vec<u64>,
-    work: Work,
-    allowance: Allowance,
+/// The memories at the beginning of a run.
+fn begin(
+    plan: &Plan,
+    inputs: &[Literal],
+    variables: &[Option<Literal>],
+) -> Result<Memories<Vec<u8>>> {
+    let mut memories = Memories { arena: fresh(plan.arena)?, ..Memories::default() };
+    for (input, literal) in plan.inputs.iter().zip(inputs) {
+        memories.inputs.push(given("input", &input.name, &plan.values[input.value], literal)?);
+    }
+    for output in &plan.outputs {
+        memories.outputs.push(fresh(plan.values[output.value].bytes())?);
+    }
+    for (variable, literal) in plan.variables.iter().zip(variables) {
+        let ty =
+            Value { name: String::new(), dtype: variable.dtype, shape: variable.shape.clone() };
+        let wrong =
+            |what: &str| Err(Diagnostic::new(format!("variable `{}` {what}", variable.name)));
+        memories.variables.push(match (variable.before, literal) {
+            (Some(_), Some(literal)) => given("variable", &variable.name, &ty, literal)?,
+            (None, None) => fresh(ty.bytes())?,
+            (Some(_), None) => return wrong("has no value"),
+            (None, Some(_)) => return wrong("is made by the plan"),
+        });
+    }
+    let constants = plan.constants.iter().map(|c| bytes_of(&c.literal));
+    memories.constants = constants.collect::<Result<_>>()?;
+    Ok(memories)
 }
 
-impl Machine<'_> {
-    fn begin(&mut self, inputs: &[Literal], variables: &[Option<Literal>]) -> Result<()> {
+struct Interpreter<'p> {
+    plan: &'p Plan,
+    memories: Memories<Vec<u8>>,
+}
+
+impl<'p> StepRunner for Interpreter<'p> {
+    type Kernel = Interpreted<'p>;
+    type Error = Diagnostic;
+
+    fn launch(&mut self, kernel: &Interpreted<'p>, counters: &Counters) -> Result<()> {
+        let Interpreted { step, arguments, workspace } = kernel;
         let plan = self.plan;
-        self.memories.arena = fresh(plan.arena)?;
-        for (input, literal) in plan.inputs.iter().zip(inputs) {
-            self.memories.inputs.push(given(
-                "input",
-                &input.name,
-                &plan.values[input.value],
-                literal,
-            )?);
+        match step {
+            Step::Nest { nest, .. } => {
+                self.nest(&plan.nests[*nest], arguments, counters).map_err(|d| {
+                    d.context(format!("plan @{}, `{}`", plan.function, StepText(plan, step)))
+                })
+            }
+            Step::Call { call, .. } => self.call(call, arguments, workspace.as_ref(), counters),
+            _ => unreachable!("the walk executes all other steps"),
         }
-        for output in &plan.outputs {
-            self.memories.outputs.push(fresh(plan.values[output.value].bytes())?);
-        }
-        for (variable, literal) in plan.variables.iter().zip(variables) {
-            let ty =
-                Value { name: String::new(), dtype: variable.dtype, shape: variable.shape.clone() };
-            self.memories.variables.push(match (variable.before, literal) {
-                (Some(_), Some(literal)) => given("variable", &variable.name, &ty, literal)?,
-                (None, None) => fresh(ty.bytes())?,
-                (Some(_), None) => {
-                    return Err(Diagnostic::new(format!(
-                        "variable `{}` has no value",
-                        variable.name
-                    )));
-                }
-                (None, Some(_)) => {
-                    return Err(Diagnostic::new(format!(
-                        "variable `{}` is made by the plan",
-                        variable.name
-                    )));
-                }
-            });
-        }
-        let constants = plan.constants.iter().map(|c| bytes_of(&c.literal));
-        self.memories.constants = constants.collect::<Result<_>>()?;
+    }
+
+    fn copy(&mut self, from: Region, to: Region) -> Result<()> {
+        let from = self.bytes(from);
+        let mut copy = reserved(from.len())?;
+        copy.extend_from_slice(from);
+        self.bytes(to).copy_from_slice(&copy);
         Ok(())
     }
 
-    fn end(&mut self) -> Result<Run> {
+    fn read(&mut self, from: Region) -> Result<[u8; 8]> {
+        let bytes = self.bytes(from);
+        if let [byte] = bytes {
+            // Memory that holds no value has no valid bool.
+            Literal::from_bytes(DType::Bool, &[], &[*byte])?;
+        }
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        Ok(word)
+    }
+
+    fn located(&self, _: Option<usize>, error: Diagnostic) -> Diagnostic {
+        error
+    }
+}
+
+impl Interpreter<'_> {
+    fn end(&self) -> Result<Run> {
         let plan = self.plan;
         let outputs = plan.outputs.iter().zip(&self.memories.outputs);
         let outputs = outputs
@@ -153,104 +182,35 @@ impl Machine<'_> {
         })
     }
 
-    /// The bytes at an address, for the current counters.
-    fn bytes(&mut self, at: &Address, bytes: u64) -> &mut [u8] {
-        let start = at.byte(&self.counters) as usize;
-        &mut self.memories.get(at.space)[start..start + bytes as usize]
+    fn bytes(&mut self, region: Region) -> &mut [u8] {
+        let start = region.offset as usize;
+        &mut self.memories[region.space][start..start + region.bytes as usize]
     }
 
-    fn load(&mut self, argument: &Argument, ty: &TensorType) -> Result<Literal> {
-        let shape = ty.extents().expect("types in plans have no variables");
-        let bytes = ty.bytes().expect("the plan was verified: sizes fit") as u64;
-        Literal::from_bytes(ty.dtype, &shape, self.bytes(&argument.at, bytes))
-    }
-
-    fn load_value(&mut self, argument: &Argument) -> Result<Literal> {
-        let value = &self.plan.values[argument.value];
-        let ty = TensorType::new(value.dtype, value.shape.iter().copied());
-        self.load(argument, &ty)
-    }
-
-    /// The element of a value with one element.
-    fn scalar(&mut self, value: ValueId, at: &Address) -> Result<i64> {
-        let literal = self.load_value(&Argument { value, at: at.clone() })?;
-        Ok(literal.get(0).to_i64().expect("the plan was verified: integers and bools decide"))
-    }
-
-    fn store(&mut self, argument: &Argument, literal: &Literal) -> Result<()> {
-        let bytes = bytes_of(literal)?;
-        self.bytes(&argument.at, bytes.len() as u64).copy_from_slice(&bytes);
+    fn store(&mut self, literal: &Literal, region: Region) -> Result<()> {
+        let literal = bytes_of(literal)?;
+        let bytes = literal.len() as u64;
+        self.bytes(Region { bytes, ..region }).copy_from_slice(&literal);
         Ok(())
     }
 
-    fn block(&mut self, steps: &[Step]) -> Result<()> {
-        steps.iter().try_for_each(|step| self.step(step))
-    }
-
-    fn step(&mut self, step: &Step) -> Result<()> {
-        let plan = self.plan;
-        self.allowance.spend(match step {
-            Step::Nest { nest, .. } => self.work.nest(*nest),
-            Step::Call { call, .. } => Work::call(call),
-            Step::Copy { value, .. } => Work::copy(&plan.values[*value]),
-            Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
-        })?;
-        match step {
-            Step::Nest { nest, arguments } => {
-                self.nest(&plan.nests[*nest], arguments).map_err(|d| {
-                    d.context(format!("plan @{}, `{}`", plan.function, StepText(plan, step)))
-                })
-            }
-            Step::Call { call, arguments, workspace } => self.call(call, arguments, workspace),
-            Step::Copy { value, from, to } => {
-                let bytes = plan.values[*value].bytes();
-                let from = self.bytes(from, bytes);
-                let mut copy = reserved(from.len())?;
-                copy.extend_from_slice(from);
-                self.bytes(to, bytes).copy_from_slice(&copy);
-                Ok(())
-            }
-            Step::Loop(l) => self.looping(l),
-            Step::If { predicate, then, otherwise, .. } => {
-                let way = self.scalar(predicate.value, &predicate.at)? != 0;
-                self.block(if way { then } else { otherwise })
-            }
-            Step::Switch { index, arms, .. } => {
-                let way = self.scalar(index.value, &index.at)?.clamp(0, arms.len() as i64 - 1);
-                self.block(&arms[way as usize])
-            }
-        }
-    }
-
-    fn nest(&mut self, nest: &Nest, arguments: &[Argument]) -> Result<()> {
-        let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
-        let with =
-            |role: BufferRole| (0..roles.len()).filter(move |n| roles.get(*n) == Some(&role));
-        let operands: Vec<usize> = with.clone()(BufferRole::In).collect();
-        let results: Vec<usize> = with(BufferRole::Out).collect();
-        let id = nest::BufferId::new;
-        let mut pairs = Vec::new();
-        for m in &results {
-            let shares = |n: &&usize| {
-                // A value without bytes overlaps nothing, whatever its address.
-                let has_bytes = |k: usize| self.plan.values[arguments[k].value].bytes() > 0;
-                has_bytes(**n) && has_bytes(*m) && arguments[**n].at == arguments[*m].at
-            };
-            pairs.extend(operands.iter().filter(shares).map(|n| (id(*n), id(*m))));
-        }
+    fn nest(&mut self, nest: &Nest, places: &[Place], counters: &Counters) -> Result<()> {
+        let pairs = resolve::in_place(places).into_iter();
+        let pairs: Vec<_> = pairs.map(|(n, m)| (BufferId::new(n), BufferId::new(m))).collect();
         let merged = nest::alias::in_place(nest, &pairs).ok_or_else(|| {
             Diagnostic::new("operand and result of one address are of different types")
         })?;
         let mut inputs = Vec::new();
-        for (argument, (_, buffer)) in arguments.iter().zip(merged.parameters()) {
+        for (place, (_, buffer)) in places.iter().zip(merged.parameters()) {
             if buffer.role != BufferRole::Out {
-                let ty = TensorType::new(buffer.dtype, buffer.shape.iter().copied());
-                inputs.push(self.load(argument, &ty)?);
+                let bytes = self.bytes(counters.region(place));
+                inputs.push(Literal::from_bytes(buffer.dtype, &buffer.shape, bytes)?);
             }
         }
         let outputs = nest::interpret(&merged, &inputs)?;
-        for (m, output) in results.iter().zip(&outputs) {
-            self.store(&arguments[*m], output)?;
+        let results = places.iter().filter(|place| place.is_written());
+        for (place, output) in results.zip(&outputs) {
+            self.store(output, counters.region(place))?;
         }
         Ok(())
     }
@@ -258,44 +218,24 @@ impl Machine<'_> {
     fn call(
         &mut self,
         call: &Call,
-        arguments: &[Argument],
-        workspace: &Option<(Address, u64)>,
+        places: &[Place],
+        workspace: Option<&Place>,
+        counters: &Counters,
     ) -> Result<()> {
-        let (operands, results) = call.split(arguments);
-        let operands = operands.iter().map(|o| self.load_value(o)).collect::<Result<Vec<_>>>()?;
-        if let Some((at, bytes)) = workspace {
-            self.bytes(at, *bytes).fill(FRESH);
+        let (operands, results) = call.split(places);
+        let types = call.operands();
+        let operands = types.iter().zip(operands).map(|(ty, place)| {
+            // An operand may be larger than the call says. References ignore its shape.
+            let elements = place.bytes as usize / ty.dtype.size();
+            let region = counters.region(place);
+            Literal::from_bytes(ty.dtype, &[elements], self.bytes(region))
+        });
+        let operands = operands.collect::<Result<Vec<_>>>()?;
+        if let Some(place) = workspace {
+            self.bytes(counters.region(place)).fill(FRESH);
         }
-        for (result, found) in results.iter().zip(call.references(&operands)?) {
-            self.store(result, &found.literal())?;
-        }
-        Ok(())
-    }
-
-    fn looping(&mut self, l: &Loop) -> Result<()> {
-        if self.counters.len() <= l.id.index() {
-            self.counters.resize(l.id.index() + 1, 0);
-        }
-        let trip = match &l.trip {
-            Trip::Constant(n) => *n,
-            Trip::Value { count, limit } => {
-                let count = self.scalar(count.value, &count.at)?;
-                u64::try_from(count).unwrap_or(0).min(*limit)
-            }
-            Trip::While { limit, .. } => *limit,
-        };
-        if !matches!(l.trip, Trip::While { .. }) {
-            self.allowance.covers(Work::repeated(trip, self.work.least(self.plan, &l.body)))?;
-        }
-        for n in 0..trip {
-            if let Trip::While { before, .. } = &l.trip
-                && self.scalar(before.value, &before.at)? == 0
-            {
-                break;
-            }
-            self.allowance.spend(STEP)?;
-            self.counters[l.id.index()] = if l.reverse { trip - 1 - n } else { n };
-            self.block(&l.body)?;
+        for (place, found) in results.iter().zip(call.references(&operands)?) {
+            self.store(&found.literal(), counters.region(place))?;
         }
         Ok(())
     }
@@ -337,27 +277,29 @@ pub fn peak_bytes(plan: &Plan) -> u64 {
     let account = super::Account::sizes(plan);
     let given_back =
         account.outputs.saturating_add(account.parameters).saturating_add(account.state);
-    account.total().saturating_add(given_back).saturating_add(largest(plan, &plan.steps))
+    account.total().saturating_add(given_back).saturating_add(largest(plan))
 }
 
 /// Bytes of the operands and results of the largest step, as literals and in the form in which
 /// they are interpreted.
-fn largest(plan: &Plan, steps: &[Step]) -> u64 {
+fn largest(plan: &Plan) -> u64 {
     let all = |arguments: &[Argument], kept: u64| {
         let of_value = |argument: &Argument| {
             let value = &plan.values[argument.value];
-            let elements = value.bytes() / value.dtype.size() as u64;
-            value.bytes().saturating_mul(2).saturating_add(elements.saturating_mul(kept))
+            value.bytes().saturating_mul(2).saturating_add(value.elements().saturating_mul(kept))
         };
         arguments.iter().map(of_value).fold(0, u64::saturating_add)
     };
-    let of_step = |step: &Step| match step {
-        Step::Nest { arguments, .. } => all(arguments, IN_NESTS),
-        Step::Call { arguments, .. } => all(arguments, IN_CALLS),
-        Step::Copy { value, .. } => plan.values[*value].bytes(),
-        _ => step.blocks().into_iter().map(|steps| largest(plan, steps)).max().unwrap_or(0),
-    };
-    steps.iter().map(of_step).max().unwrap_or(0)
+    let mut most = 0;
+    plan.visit(&mut |step| {
+        most = most.max(match step {
+            Step::Nest { arguments, .. } => all(arguments, IN_NESTS),
+            Step::Call { arguments, .. } => all(arguments, IN_CALLS),
+            Step::Copy { value, .. } => plan.values[*value].bytes(),
+            _ => 0,
+        });
+    });
+    most
 }
 
 /// Bytes per element in the nest interpreter: its bits, and one more that says whether it was

@@ -16,15 +16,20 @@
 pub mod account;
 pub mod interpret;
 mod intervals;
+mod labels;
 pub mod parse;
 pub mod print;
+pub mod resolve;
 pub mod verify;
+pub mod walk;
 pub mod work;
 
 pub use account::{Account, Bytes, account};
 pub use interpret::{Run, interpret, interpret_within, peak_bytes};
 pub use parse::{Part, Places, parse_plan};
+pub use resolve::{Access, Place, Prepare, ResolvedPlan, Resolver, resolve};
 pub use verify::{verify, verify_at};
+pub use walk::{Counters, Memories, Region, StepRunner};
 pub use work::{Allowance, Work};
 
 use crate::call::Call;
@@ -346,6 +351,18 @@ impl Plan {
     /// text, nested steps after the step that contains them. `None` if there is no such step.
     pub fn step_text(&self, number: usize) -> Option<String> {
         verify::find(&self.steps, number).map(|step| print::StepText(self, step).to_string())
+    }
+
+    /// Visits every step, in the order of the text: nested steps after the step that contains
+    /// them.
+    pub fn visit<'p>(&'p self, visitor: &mut impl FnMut(&'p Step)) {
+        fn block<'p>(steps: &'p [Step], visitor: &mut impl FnMut(&'p Step)) {
+            for step in steps {
+                visitor(step);
+                step.blocks().into_iter().for_each(|steps| block(steps, visitor));
+            }
+        }
+        block(&self.steps, visitor);
     }
 
     /// Bytes of a memory; `None` if there is no such memory. Saturates.

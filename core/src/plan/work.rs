@@ -10,7 +10,7 @@
 //! or a word of eight bytes that a call or a copy touches. Each step and each iteration of a loop
 //! takes [`STEP`] operations in addition, about the cost of its dispatch.
 
-use super::{NestId, Plan, Step, Trip, Value};
+use super::{NestId, Plan, Value};
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::id::IdVec;
@@ -58,27 +58,6 @@ impl Work {
     /// Operations of `count` iterations of a loop, if the steps of one take at least `least`.
     pub fn repeated(count: u64, least: u64) -> u64 {
         STEP.saturating_add(least).saturating_mul(count)
-    }
-
-    /// A lower bound of the operations of some steps for any data. Constant loops count in full,
-    /// other loops count no iterations, and of a branch the cheapest arm counts.
-    pub fn least(&self, plan: &Plan, steps: &[Step]) -> u64 {
-        let of_step = |step: &Step| match step {
-            Step::Nest { nest, .. } => self.nest(*nest),
-            Step::Call { call, .. } => Work::call(call),
-            Step::Copy { value, .. } => Work::copy(&plan.values[*value]),
-            Step::Loop(l) => match l.trip {
-                Trip::Constant(count) => {
-                    Work::repeated(count, self.least(plan, &l.body)).saturating_add(STEP)
-                }
-                Trip::Value { .. } | Trip::While { .. } => STEP,
-            },
-            Step::If { .. } | Step::Switch { .. } => {
-                let ways = step.blocks().into_iter().map(|way| self.least(plan, way));
-                STEP.saturating_add(ways.min().unwrap_or(0))
-            }
-        };
-        steps.iter().map(of_step).fold(0, u64::saturating_add)
     }
 }
 
@@ -167,7 +146,8 @@ impl Allowance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::parse_plan;
+    use crate::plan::interpret::Uncompiled;
+    use crate::plan::{Resolver, parse_plan};
 
     /// 2^31 times an addition of two numbers in place.
     const LONG: &str = "plan @long {
@@ -208,10 +188,8 @@ mod tests {
         // of them a result.
         assert_eq!(work.nest(NestId(0)), STEP + 2 * (1 + 1 + 3) + 2);
         let copies = 2 * (STEP + 1);
-        assert_eq!(
-            work.least(&plan, &plan.steps),
-            ((STEP + work.nest(NestId(0))) << 31) + STEP + copies
-        );
+        let resolved = Resolver::new(&plan).resolve(&mut Uncompiled).expect("nothing fails");
+        assert_eq!(resolved.least, ((STEP + work.nest(NestId(0))) << 31) + STEP + copies);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Plans on the CPU: steps run one after another, each on all threads.
 //!
 //! Everything is decided and allocated when the executable is made: kernels are compiled, the
-//! arena and the scratch memory exist, constants are in memory, and addresses are resolved to
-//! (space, offset, strides). A run only adds offsets to pointers and calls kernels. Products use
+//! arena and the scratch memory exist, constants are in memory, and addresses are resolved
+//! ([`wengert_core::plan::resolve`]). The steps are walked by [`wengert_core::plan::walk`], which
+//! all devices share. A run only adds offsets to pointers and calls kernels. Products use
 //! scratch memory of their own workspace, so a run allocates nothing. A nest that follows a
 //! product runs on each part of the product as soon as that part is final.
 //!
@@ -23,30 +24,26 @@ use crate::nest::CompiledNest;
 use crate::pool::Pool;
 use crate::simd::Simd;
 use std::sync::Arc;
-use wengert_core::plan::{Plan, Space, Work};
+use wengert_core::plan::{Counters, Memories, Place, Plan, ResolvedPlan};
 use wengert_core::{Diagnostic, Verified};
 
 /// A plan, ready to run.
 #[derive(Debug)]
-pub struct Executable {
+pub struct CpuExecutable {
     plan: Verified<Plan>,
     nests: Vec<CompiledNest>,
     calls: Vec<CompiledCall>,
-    actions: Vec<Action>,
+    resolved: ResolvedPlan<Kernel>,
+    counters: Counters,
+    /// The memories of the run: those below, and those of the caller.
+    memories: Memories<Span>,
     arena: AlignedBytes,
     constants: Vec<AlignedBytes>,
     workspace: Workspace,
-    /// The counter of each loop, by its number.
-    counters: Vec<u64>,
     /// Number of runs of each nest.
     launches: Vec<u64>,
     /// Time of each kernel, if it is measured.
     profile: Option<Profile>,
-    /// Operations of the nests, and of the calls, by their numbers here.
-    work: Work,
-    work_of_calls: Vec<u64>,
-    /// Fewest operations of a run, whatever the data.
-    least: u64,
     /// Most operations of a run.
     limit: u64,
     /// Room for the spans of one step, as many as the largest step has.
@@ -57,7 +54,7 @@ pub struct Executable {
 /// variable of the plan, in its order. Written memory is borrowed exclusively, so no other run
 /// uses it.
 #[derive(Debug)]
-pub struct Memory<'a, 'b> {
+pub struct RunMemory<'a, 'b> {
     /// Inputs, read.
     pub inputs: &'a [Buffer<'b>],
     /// Outputs, written.
@@ -66,20 +63,9 @@ pub struct Memory<'a, 'b> {
     pub variables: &'a mut [Buffer<'b>],
 }
 
-/// The resolved address of a value of a step.
-#[derive(Clone, Debug)]
-struct Place {
-    space: Space,
-    offset: usize,
-    /// Number of a loop, and bytes for each of its iterations.
-    strides: Vec<(usize, usize)>,
-    bytes: usize,
-    written: bool,
-}
-
-/// A step, resolved.
+/// A nest or a call, by its number.
 #[derive(Debug)]
-enum Action {
+enum Kernel {
     Nest {
         nest: usize,
         arguments: Vec<Place>,
@@ -95,45 +81,15 @@ enum Action {
         nest: usize,
         arguments: Vec<Place>,
     },
-    Copy {
-        from: Place,
-        to: Place,
-        work: u64,
-    },
-    Loop {
-        counter: usize,
-        /// Fewest operations of an iteration.
-        least: u64,
-        trip: Trip,
-        reverse: bool,
-        body: Vec<Action>,
-    },
-    If {
-        predicate: Place,
-        then: Vec<Action>,
-        otherwise: Vec<Action>,
-    },
-    Switch {
-        index: Place,
-        arms: Vec<Vec<Action>>,
-    },
 }
 
-/// The trip count of a loop, resolved.
-#[derive(Debug)]
-enum Trip {
-    Constant(u64),
-    Value { count: Place, wide: bool, limit: u64 },
-    While { condition: Place, limit: u64 },
-}
-
-impl Executable {
+impl CpuExecutable {
     /// Prepares a plan on the process' threads, with the vector instructions of the machine.
     ///
     /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the
     /// vector instructions; there is not enough memory.
     pub fn new(plan: &Verified<Plan>) -> Result<Self, Diagnostic> {
-        Executable::on(plan, Pool::global()?.clone(), Simd::choose()?)
+        CpuExecutable::on(plan, Pool::global()?.clone(), Simd::choose()?)
     }
 
     /// Prepares a plan on given threads and vector instructions.
@@ -168,17 +124,8 @@ impl Executable {
 
     /// Number of nests of the plan that run on each part of the product before them.
     pub fn followed(&self) -> usize {
-        fn count(actions: &[Action]) -> usize {
-            let of = |action: &Action| match action {
-                Action::Followed { .. } => 1,
-                Action::Nest { .. } | Action::Call { .. } | Action::Copy { .. } => 0,
-                Action::Loop { body, .. } => count(body),
-                Action::If { then, otherwise, .. } => count(then) + count(otherwise),
-                Action::Switch { arms, .. } => arms.iter().map(|arm| count(arm)).sum(),
-            };
-            actions.iter().map(of).sum()
-        }
-        count(&self.actions)
+        let kernels = self.resolved.kernels().into_iter();
+        kernels.filter(|kernel| matches!(kernel, Kernel::Followed { .. })).count()
     }
 
     /// Starts to measure the time of each kernel; earlier measurements are discarded.
@@ -197,12 +144,12 @@ impl Executable {
     /// or may not be written where the plan writes; the run takes more operations than its
     /// [limit](Self::limit); a kernel panicked. After an error of the last two kinds, variables
     /// are in an undefined state.
-    pub fn run(&mut self, memory: Memory<'_, '_>) -> Result<(), Diagnostic> {
+    pub fn run(&mut self, memory: RunMemory<'_, '_>) -> Result<(), Diagnostic> {
         self.check(&memory)?;
         run::run(self, &memory)
     }
 
-    fn check(&self, memory: &Memory<'_, '_>) -> Result<(), Diagnostic> {
+    fn check(&self, memory: &RunMemory<'_, '_>) -> Result<(), Diagnostic> {
         let plan = &self.plan;
         let count = |what: &str, wanted: usize, given: usize| match wanted == given {
             true => Ok(()),

@@ -85,6 +85,11 @@ impl Span {
         Span { pointer, bytes, writable }
     }
 
+    /// The same bytes, not to be written.
+    pub fn read_only(self) -> Span {
+        Span { writable: false, ..self }
+    }
+
     /// Its address.
     pub fn pointer(&self) -> *mut u8 {
         self.pointer.as_ptr()

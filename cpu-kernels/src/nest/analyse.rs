@@ -2,7 +2,7 @@
 //! computes them, and their readers.
 
 use super::address::VectorAxes;
-use super::lower::{Lowered, Op};
+use super::lower::{FlatNest, Op};
 use super::schedule::{Schedule, plain};
 use wengert_core::nest::{AxisId, BufferId, BufferRole, Reg};
 use wengert_core::{DType, Id};
@@ -39,7 +39,7 @@ pub(super) enum Reach {
 
 /// A nest, its schedule, and its registers.
 pub(super) struct Analysis<'a, 'n> {
-    pub nest: &'a Lowered<'n>,
+    pub nest: &'a FlatNest<'n>,
     pub schedule: &'a Schedule,
     pub registers: Vec<Register>,
     /// For each phase and buffer, whether the phase stores to the buffer.
@@ -48,7 +48,7 @@ pub(super) struct Analysis<'a, 'n> {
 
 impl<'a, 'n> Analysis<'a, 'n> {
     /// Analyses a nest.
-    pub fn new(nest: &'a Lowered<'n>, schedule: &'a Schedule) -> Self {
+    pub fn new(nest: &'a FlatNest<'n>, schedule: &'a Schedule) -> Self {
         let registers = vec![Register::default(); nest.nest.registers.len()];
         let stored = nest.phases.iter().map(|phase| {
             let mut stored = vec![false; nest.nest.buffers.len()];

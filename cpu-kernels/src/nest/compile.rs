@@ -8,7 +8,7 @@ use super::direct::{Forwarded, Overwritten};
 use super::fuse;
 use super::group::{self, Entry, Group};
 use super::layout::Layout;
-use super::lower::{Guard, Lowered, Op, Place};
+use super::lower::{FlatNest, Guard, Op, Place};
 use super::product;
 use super::program::{
     Direct, Load, Loop, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store,
@@ -59,7 +59,7 @@ const BLOCKS: usize = 32;
 ///
 /// Error: there is no memory for code.
 pub(super) fn compile(
-    lowered: &Lowered<'_>,
+    lowered: &FlatNest<'_>,
     simd: Simd,
     schedule: Option<bool>,
     native: bool,
@@ -78,7 +78,7 @@ pub(super) fn compile(
     let is_rows = |schedule: &Schedule| matches!(schedule, Schedule::Rows(_));
     let usual = is_rows(&pick(LANES[0]));
     let mut last = None;
-    let mut known: Option<(Schedule, Lowered<'_>)> = None;
+    let mut known: Option<(Schedule, FlatNest<'_>)> = None;
     for most in NATIVE_LANES.into_iter().filter(|_| native).chain(LANES) {
         let schedule = pick(most);
         let rows = is_rows(&schedule);
@@ -126,7 +126,7 @@ struct Compiler<'a, 'n> {
 }
 
 impl<'a, 'n> Compiler<'a, 'n> {
-    fn new(nest: &'a Lowered<'n>, schedule: &'a Schedule, lanes: usize, simd: Simd) -> Self {
+    fn new(nest: &'a FlatNest<'n>, schedule: &'a Schedule, lanes: usize, simd: Simd) -> Self {
         let count = nest.nest.registers.len();
         Compiler {
             analysis: Analysis::new(nest, schedule),

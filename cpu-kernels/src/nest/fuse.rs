@@ -6,14 +6,14 @@
 //! it has no effects.
 
 use super::analyse::Analysis;
-use super::lower::{Lowered, Op};
+use super::lower::{FlatNest, Op};
 use super::schedule::Schedule;
 use crate::kernels::chain::{LONGEST, Link};
 use wengert_core::nest::{Reg, ScalarOp};
 use wengert_core::{DType, Id};
 
 /// The nest with chains fused.
-pub(super) fn chains<'n>(nest: &Lowered<'n>, schedule: &Schedule) -> Lowered<'n> {
+pub(super) fn chains<'n>(nest: &FlatNest<'n>, schedule: &Schedule) -> FlatNest<'n> {
     let analysis = Analysis::new(nest, schedule);
     let mut fused = nest.clone();
     for (p, phase) in fused.phases.iter_mut().enumerate() {

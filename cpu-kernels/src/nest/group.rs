@@ -15,7 +15,7 @@
 //! independent. So a group is correct for every aliasing that a nest permits.
 
 use super::analyse::Analysis;
-use super::lower::{Lowered, Op, Place};
+use super::lower::{FlatNest, Op, Place};
 use super::schedule::Schedule;
 use crate::kernels::CHUNK;
 use crate::native;
@@ -86,9 +86,9 @@ const PAST: usize = 1 << 10;
 ///
 /// Error: there is no memory for code.
 pub(super) fn groups<'n>(
-    nest: &Lowered<'n>,
+    nest: &FlatNest<'n>,
     schedule: &Schedule,
-) -> Result<Lowered<'n>, Diagnostic> {
+) -> Result<FlatNest<'n>, Diagnostic> {
     let analysis = Analysis::new(nest, schedule);
     let mut constants = BTreeMap::new();
     for op in nest.phases.iter().flat_map(|phase| &phase.body) {

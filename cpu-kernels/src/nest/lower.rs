@@ -1,21 +1,22 @@
 //! Lowers a nest to the executor's form: accesses with flat offsets, over as few axes as
 //! possible.
 //!
-//! Buffers are dense, so an access is one offset: the sum of its indices times the strides. Two
-//! adjacent axes that appear in all expressions only as `i·extent(j) + j` are merged into one
-//! axis. Axes of extent 1 are dropped. An elementwise nest of any rank often becomes a single
-//! axis.
+//! Buffers are dense, so an access is one offset: the sum of its indices times the strides. Axes
+//! of extent 1 are dropped, and adjacent axes that all offsets have as one are merged
+//! ([`wengert_core::nest::merge`]). An elementwise nest of any rank often becomes a single axis.
 
 use super::group::Group;
 use super::sum::{Sum, Term};
 use crate::kernels::chain::Link;
+use std::ops::Range;
 use wengert_core::nest::bounds::Ranges;
+use wengert_core::nest::merge::{AxisPair, MergedAxis, merge_axes};
 use wengert_core::nest::{Access, AxisId, Instr, Nest, Prefix, Reduction, Reg, ScalarOp};
 use wengert_core::{Id, Scalar, nest};
 
 /// A nest with flat accesses and merged axes.
 #[derive(Clone)]
-pub(super) struct Lowered<'n> {
+pub(super) struct FlatNest<'n> {
     pub nest: &'n Nest,
     /// By axis; a merged axis keeps the id of the innermost one.
     pub extents: Vec<usize>,
@@ -96,7 +97,7 @@ pub(super) struct Guard {
     pub high: i64,
 }
 
-impl<'n> Lowered<'n> {
+impl<'n> FlatNest<'n> {
     pub fn new(nest: &'n Nest) -> Self {
         let phases = nest.phases.iter().map(|phase| {
             let prefixes = phase.body.iter().filter_map(|i| match i {
@@ -112,7 +113,7 @@ impl<'n> Lowered<'n> {
                 body: phase.body.iter().map(|instr| lower(nest, instr)).collect(),
             }
         });
-        let mut lowered = Lowered {
+        let mut lowered = FlatNest {
             nest,
             extents: nest.axes.iter().map(|(_, axis)| axis.extent).collect(),
             parallel: nest.parallel.clone(),
@@ -141,51 +142,44 @@ impl<'n> Lowered<'n> {
     }
 
     fn merge(&mut self) {
-        while let Some(at) = (1..self.parallel.len()).find(|at| {
-            let phases = self.phases.iter();
-            self.mergeable(self.parallel[at - 1], self.parallel[*at], phases)
-        }) {
-            let outer = self.parallel.remove(at - 1);
-            let inner = self.parallel[at - 1];
-            self.extents[inner.index()] *= self.extents[outer.index()];
-            self.phases.iter_mut().for_each(|phase| phase.forget(outer));
-        }
+        let parallel = self.merged(&self.parallel, &self.phases);
+        self.parallel = self.adopt(parallel, 0..self.phases.len());
         for at in 0..self.phases.len() {
-            loop {
-                let phase = &self.phases[at];
-                let end = phase.axes.len() - usize::from(phase.prefix);
-                let Some(k) = (1..end).find(|k| {
-                    self.mergeable(phase.axes[k - 1], phase.axes[*k], std::iter::once(phase))
-                }) else {
-                    break;
-                };
-                let phase = &mut self.phases[at];
-                let outer = phase.axes.remove(k - 1);
-                let inner = phase.axes[k - 1];
-                phase.forget(outer);
-                self.extents[inner.index()] *= self.extents[outer.index()];
-            }
+            let phase = &self.phases[at];
+            let end = phase.axes.len() - usize::from(phase.prefix);
+            let merged = self.merged(&phase.axes[..end], std::slice::from_ref(phase));
+            let last = self.phases[at].axes.split_off(end);
+            let merged = self.adopt(merged, at..at + 1);
+            self.phases[at].axes = merged.into_iter().chain(last).collect();
         }
     }
 
-    /// True if the two appear everywhere as `outer · extent + inner`.
-    fn mergeable<'a>(
-        &self,
-        outer: AxisId,
-        inner: AxisId,
-        phases: impl Iterator<Item = &'a Phase<'n>>,
-    ) -> bool
-    where
-        'n: 'a,
-    {
-        let extent = self.extent(inner) as i64;
-        let mut all = true;
-        for sum in phases.flat_map(|phase| &phase.body).flat_map(Op::sums) {
-            sum.visit(&mut |s| {
-                all &= s.coefficient(outer) == s.coefficient(inner).wrapping_mul(extent)
-            });
-        }
-        all
+    /// Axes as they can be merged in these phases.
+    fn merged(&self, axes: &[AxisId], phases: &[Phase<'n>]) -> Vec<MergedAxis> {
+        let are_one = |pair: AxisPair| {
+            let mut all = true;
+            for sum in phases.iter().flat_map(|phase| &phase.body).flat_map(Op::sums) {
+                sum.visit(&mut |s| {
+                    let step = s.coefficient(pair.inner).wrapping_mul(pair.extent);
+                    all &= s.coefficient(pair.outer) == step;
+                });
+            }
+            all
+        };
+        merge_axes(axes, |axis| self.extent(axis), are_one)
+    }
+
+    /// Replaces merged axes by the innermost one of each, in these phases.
+    fn adopt(&mut self, merged: Vec<MergedAxis>, phases: Range<usize>) -> Vec<AxisId> {
+        let adopt = |axis: MergedAxis| {
+            let (inner, outer) = axis.axes.split_last().expect("no merged axis is empty");
+            self.extents[inner.index()] = axis.extent;
+            for phase in &mut self.phases[phases.clone()] {
+                outer.iter().for_each(|axis| phase.forget(*axis));
+            }
+            *inner
+        };
+        merged.into_iter().map(adopt).collect()
     }
 }
 

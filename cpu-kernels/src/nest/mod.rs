@@ -60,7 +60,7 @@ use combine::Progress;
 pub(crate) use follow::{Follower, Part};
 use frame::Frame;
 use layout::Layout;
-use lower::Lowered;
+use lower::FlatNest;
 use program::{Loop, PhaseProgram, Step};
 use repeat::Repeat;
 use transpose::Transposition;
@@ -155,7 +155,7 @@ impl CompiledNest {
         if !simd.is_available() {
             return Err(Diagnostic::new(format!("this machine does not have {}", simd.name())));
         }
-        let lowered = Lowered::new(nest);
+        let lowered = FlatNest::new(nest);
         let compiled = match compile::compile(&lowered, simd, by_rows, native) {
             Err(error) if native => {
                 tracing::warn!("nest @{} is interpreted: {error}", nest.name);

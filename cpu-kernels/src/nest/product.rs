@@ -3,12 +3,12 @@
 //! Derivatives contain many of them, one for each product of a cotangent, since 0 · ∞ is no
 //! derivative. As three instructions they write and read two more blocks than necessary.
 
-use super::lower::{Lowered, Op};
+use super::lower::{FlatNest, Op};
 use wengert_core::nest::{Reg, ScalarOp};
 use wengert_core::{DType, Id, Scalar};
 
 /// The nest with such products fused.
-pub(super) fn products<'n>(nest: &Lowered<'n>) -> Lowered<'n> {
+pub(super) fn products<'n>(nest: &FlatNest<'n>) -> FlatNest<'n> {
     let mut fused = nest.clone();
     let registers = nest.nest.registers.len();
     let mut constants: Vec<Option<Scalar>> = vec![None; registers];
@@ -49,7 +49,7 @@ pub(super) fn products<'n>(nest: &Lowered<'n>) -> Lowered<'n> {
 /// The number compared with 0, and the two factors, if a selection is such a product; `body` is
 /// the code before it.
 fn parts(
-    nest: &Lowered<'_>,
+    nest: &FlatNest<'_>,
     selection: &Op<'_>,
     body: &[Op<'_>],
     uses: &[usize],
@@ -95,7 +95,7 @@ mod tests {
              %0: f32 = load %x[i] %1: f32 = load %x_2[i] {body} }} }}"
         );
         let nest = parse_nests("test", &text).expect("parses").remove(0).0;
-        let fused = products(&Lowered::new(&nest));
+        let fused = products(&FlatNest::new(&nest));
         let body = &fused.phases[0].body;
         (body.len(), body.iter().filter(|op| matches!(op, Op::Product { .. })).count())
     }

@@ -7,7 +7,7 @@
 //! pattern of each access.
 
 use super::address::{Pattern, VectorAxes};
-use super::lower::{Lowered, Op, Phase, Place};
+use super::lower::{FlatNest, Op, Phase, Place};
 use super::sum::Sum;
 use crate::kernels::CHUNK;
 use wengert_core::Id;
@@ -33,7 +33,7 @@ pub(super) enum Schedule {
 
 impl Schedule {
     /// Every schedule that the nest has.
-    pub fn both(nest: &Lowered<'_>) -> Vec<Schedule> {
+    pub fn both(nest: &FlatNest<'_>) -> Vec<Schedule> {
         let elements = nest.phases.iter().map(|phase| last_axes(nest, &phase.axes, phase.prefix));
         let mut all = vec![Schedule::Elements(elements.collect())];
         if !nest.parallel.is_empty() {
@@ -44,7 +44,7 @@ impl Schedule {
 
     /// The cheaper of the two schedules, for blocks of up to `lanes`; `native` says whether there
     /// is native code.
-    pub fn choose(nest: &Lowered<'_>, lanes: usize, row_limit: usize, native: bool) -> Schedule {
+    pub fn choose(nest: &FlatNest<'_>, lanes: usize, row_limit: usize, native: bool) -> Schedule {
         let elements: Vec<VectorAxes> =
             nest.phases.iter().map(|phase| last_axes(nest, &phase.axes, phase.prefix)).collect();
         let rows = Self::rows(nest, lanes, native);
@@ -77,7 +77,7 @@ impl Schedule {
 
     /// The vector axes of the schedule by rows: the last parallel axes. Or the last axis alone,
     /// where several are short but an access does not step through them as through one axis.
-    fn rows(nest: &Lowered<'_>, lanes: usize, native: bool) -> VectorAxes {
+    fn rows(nest: &FlatNest<'_>, lanes: usize, native: bool) -> VectorAxes {
         let several = last_axes(nest, &nest.parallel, false);
         let Some(last) = several.axes.last().filter(|_| several.axes.len() > 1) else {
             return several;
@@ -91,7 +91,7 @@ impl Schedule {
 }
 
 /// Cost of a block of rows, in nanoseconds, roughly.
-fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize, native: bool) -> f64 {
+fn of_rows(nest: &FlatNest<'_>, rows: &VectorAxes, lanes: usize, native: bool) -> f64 {
     let count = rows.positions().min(lanes);
     if let [phase] = nest.phases.as_slice()
         && native
@@ -108,7 +108,7 @@ fn of_rows(nest: &Lowered<'_>, rows: &VectorAxes, lanes: usize, native: bool) ->
 }
 
 /// The last axis, and the axes before it while their positions together are few.
-fn last_axes(nest: &Lowered<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes {
+fn last_axes(nest: &FlatNest<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes {
     let mut vector = VectorAxes::default();
     for axis in axes.iter().rev() {
         if !vector.axes.is_empty()
@@ -125,7 +125,7 @@ fn last_axes(nest: &Lowered<'_>, axes: &[AxisId], only_last: bool) -> VectorAxes
 /// Cost of a phase, in nanoseconds, roughly: for one row if the vector axes are inner ones, else
 /// for `rows` rows.
 fn cost(
-    nest: &Lowered<'_>,
+    nest: &FlatNest<'_>,
     phase: &Phase<'_>,
     vector: &VectorAxes,
     rows: usize,

@@ -346,7 +346,7 @@ fn axes_are_exchanged() {
         ];
         for nest in nests.iter().map(|text| one(text)) {
             verify(&nest).expect("the nest is right");
-            let lowered = Lowered::new(&nest);
+            let lowered = FlatNest::new(&nest);
             for simd in Simd::available() {
                 assert!(Transposition::of(&lowered, simd).is_some(), "{nest}");
             }
@@ -357,7 +357,7 @@ fn axes_are_exchanged() {
           parallel i: 40, j: 9 phase { %0: f32 = load %x[j, i] %1: f32 = add %0, %0 \
           store %y[i, j], %1 }
         }");
-    assert!(Transposition::of(&Lowered::new(&rows), Simd::Portable).is_none());
+    assert!(Transposition::of(&FlatNest::new(&rows), Simd::Portable).is_none());
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! result have different last axes goes square by square instead: the lines of a square are read
 //! and written completely.
 
-use super::lower::{Lowered, Op, Place};
+use super::lower::{FlatNest, Op, Place};
 use crate::kernels::squares::SIDE;
 use crate::simd::Simd;
 use std::ops::Range;
@@ -46,7 +46,7 @@ const LEAST: usize = 8;
 
 impl Transposition {
     /// The transposition of a nest, if the nest is one.
-    pub fn of(nest: &Lowered<'_>, simd: Simd) -> Option<Transposition> {
+    pub fn of(nest: &FlatNest<'_>, simd: Simd) -> Option<Transposition> {
         let [phase] = nest.phases.as_slice() else { return None };
         let [
             Op::Load { result: value, place: from, fill: None },

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wengert_core::plan::{Account, Plan};
 use wengert_core::{DType, Scalar, Verified};
-use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory, Pool, Simd};
+use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, Pool, RunMemory, Simd};
 
 #[global_allocator]
 static ALLOCATOR: guard::Guarded = guard::Guarded;
@@ -46,7 +46,7 @@ fn number(name: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Memory of the given size, filled with numbers of all kinds.
+/// RunMemory of the given size, filled with numbers of all kinds.
 fn filled(dtype: DType, bytes: u64, random: &mut mutate::Random) -> AlignedBytes {
     let mut memory = AlignedBytes::new(usize::try_from(bytes).unwrap()).unwrap();
     for element in memory.chunks_exact_mut(dtype.size()) {
@@ -67,7 +67,7 @@ fn filled(dtype: DType, bytes: u64, random: &mut mutate::Random) -> AlignedBytes
 enum Fate {
     /// The text does not parse, or the verifier refused it.
     Refused,
-    /// Memory could not be allocated, or the plan is above the limit of bytes.
+    /// RunMemory could not be allocated, or the plan is above the limit of bytes.
     TooLarge,
     /// The plan ran to its end or to its limit of operations.
     Ran,
@@ -79,7 +79,7 @@ fn execute(
     simd: Simd,
     random: &mut mutate::Random,
 ) -> Fate {
-    let Ok(mut executable) = Executable::on(plan, pool.clone(), simd) else {
+    let Ok(mut executable) = CpuExecutable::on(plan, pool.clone(), simd) else {
         return Fate::TooLarge;
     };
     executable.limit(number("WENGERT_FUZZ_OPERATIONS", OPERATIONS));
@@ -99,7 +99,7 @@ fn execute(
             outputs.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
         let mut variables: Vec<Buffer<'_>> =
             variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
-        let run = executable.run(Memory {
+        let run = executable.run(RunMemory {
             inputs: &inputs,
             outputs: &mut outputs,
             variables: &mut variables,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wengert_core::Literal;
 use wengert_core::Verified;
 use wengert_core::plan::{Plan, interpret, parse_plan};
-use wengert_cpu::{Executable, Pool, Simd};
+use wengert_cpu::{CpuExecutable, Pool, Simd};
 
 /// A plan of `x·w + b` with extents m, n and k, and of a nest on its result. `nest` gives the
 /// parameters and the body of the nest. The nest writes `z` at `at`. With `output` the product is
@@ -94,7 +94,7 @@ fn run(plan: &Verified<Plan>, follows: bool) {
     for simd in Simd::available() {
         for threads in [1, 2] {
             let mut executable =
-                Executable::on(plan, Arc::new(Pool::new(threads).unwrap()), simd).unwrap();
+                CpuExecutable::on(plan, Arc::new(Pool::new(threads).unwrap()), simd).unwrap();
             assert_eq!(executable.followed(), usize::from(follows), "{plan}");
             let mut state = 5;
             let inputs: Vec<Literal> = plan

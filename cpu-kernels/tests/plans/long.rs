@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wengert_core::Literal;
 use wengert_core::Verified;
 use wengert_core::plan::{interpret, parse_plan};
-use wengert_cpu::{Executable, Pool, Simd};
+use wengert_cpu::{CpuExecutable, Pool, Simd};
 
 /// Elements of a row. Also the number of stores to one buffer, which is the verifier's maximum.
 const WIDTH: usize = 64;
@@ -60,7 +60,7 @@ fn many_instructions_take_linear_time() {
         let expected = interpret(&plan, std::slice::from_ref(&x), &[]).unwrap();
         for simd in Simd::available() {
             let mut executable =
-                Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), simd).unwrap();
+                CpuExecutable::on(&plan, Arc::new(Pool::new(1).unwrap()), simd).unwrap();
             compare(&mut executable, std::slice::from_ref(&x), &[], &expected);
         }
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Barrier};
 use wengert_core::nest::parse_nests;
 use wengert_core::plan::{Plan, Run, interpret, parse_plan};
 use wengert_core::{DType, Literal, Scalar, Verified};
-use wengert_cpu::{AlignedBytes, Buffer, CompiledNest, Executable, Memory, Pool, Simd};
+use wengert_cpu::{AlignedBytes, Buffer, CompiledNest, CpuExecutable, Pool, RunMemory, Simd};
 
 /// Counts the allocations of the threads that run a plan. It excludes the test harness and threads
 /// that are starting.
@@ -118,7 +118,7 @@ impl Host {
 /// Runs a plan and compares its outputs and variables bit for bit. Returns the number of
 /// allocations.
 fn compare(
-    executable: &mut Executable,
+    executable: &mut CpuExecutable,
     inputs: &[Literal],
     variables: &[Option<Literal>],
     expected: &Run,
@@ -131,7 +131,9 @@ fn compare(
     let mut held: Vec<Buffer<'_>> =
         host.variables.iter_mut().map(|m| Buffer::writing::<u8>(m)).collect();
     let before = ALLOCATIONS.load(Ordering::Relaxed);
-    executable.run(Memory { inputs: &read, outputs: &mut outputs, variables: &mut held }).unwrap();
+    executable
+        .run(RunMemory { inputs: &read, outputs: &mut outputs, variables: &mut held })
+        .unwrap();
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     let found =
         |m: &AlignedBytes, l: &Literal| Literal::from_bytes(l.dtype(), l.shape(), m).unwrap();
@@ -158,7 +160,7 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
                 all.wait();
             };
             pool.parallel_for(threads, task).unwrap();
-            let mut executable = Executable::on(&plan, pool, simd).unwrap();
+            let mut executable = CpuExecutable::on(&plan, pool, simd).unwrap();
             for seed in 1..6 {
                 let mut state = seed;
                 let value = |v| (plan.values[v].dtype, plan.values[v].shape.clone());
@@ -235,11 +237,11 @@ fn a_run_takes_no_more_than_its_limit() {
         let plan = parse_plan("long", &text.replace("COUNT", count)).unwrap().0;
         let plan = Verified::new(plan).unwrap();
         let mut executable =
-            Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
+            CpuExecutable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
         executable.limit(limit);
         let (x, mut y) = ([3i32], [0i32]);
         let mut outputs = [Buffer::writing(&mut y)];
-        executable.run(Memory {
+        executable.run(RunMemory {
             inputs: &[Buffer::reading(&x)],
             outputs: &mut outputs,
             variables: &mut [],
@@ -257,11 +259,11 @@ fn wrong_memory_is_refused() {
     let plan =
         corpus().into_iter().find(|p| !p.inputs.is_empty() && !p.outputs.is_empty()).unwrap();
     let mut executable =
-        Executable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
-    let none = Memory { inputs: &[], outputs: &mut [], variables: &mut [] };
+        CpuExecutable::on(&plan, Arc::new(Pool::new(1).unwrap()), Simd::Portable).unwrap();
+    let none = RunMemory { inputs: &[], outputs: &mut [], variables: &mut [] };
     assert!(executable.run(none).unwrap_err().message.contains("wanted"));
     let mut other = plan.into_inner();
     other.target.name = "sm_90".into();
-    let refused = Executable::new(&Verified::new(other).unwrap()).unwrap_err();
+    let refused = CpuExecutable::new(&Verified::new(other).unwrap()).unwrap_err();
     assert!(refused.to_string().contains("`sm_90`"), "{refused}");
 }

@@ -13,24 +13,24 @@
 //! **Capture.** Where the plan is one straight line, its steps are captured into a CUDA graph,
 //! which is replayed as one launch. If a variable has moved, the graph is updated. A capture pays
 //! from the second run on, so the first run goes step by step, unless many runs are expected
-//! ([`Executable::expect_repeats`]); then the first run is captured too. A library may not load
+//! ([`CudaExecutable::expect_repeats`]); then the first run is captured too. A library may not load
 //! code during a capture, and some code is loaded at its first use: if the first capture fails,
 //! that run goes step by step, with a warning, and the next one is captured.
 
-mod machine;
 mod products;
+mod run;
 
 use crate::architecture::Architecture;
 use crate::driver::blas::{Rules, Tuning};
 use crate::driver::{
     Address, Device, DeviceError, Download, Function, Graph, Memory, Part, Received, Upload,
 };
-use crate::lowered::{Lowered, StepError, run};
-use machine::Spaces;
+use crate::lowered::{LoweredPlan, StepError};
 use products::Products;
+use run::CudaRun;
 use std::fmt;
 use std::sync::Arc;
-use wengert_core::plan::Plan;
+use wengert_core::plan::{Memories, Plan};
 use wengert_core::{Diagnostic, Result, Verified};
 
 /// How a plan is run.
@@ -54,18 +54,17 @@ impl Default for Options {
 }
 
 /// A plan, loaded on a GPU.
-pub struct Executable {
+pub struct CudaExecutable {
     device: Device,
-    lowered: Lowered,
+    lowered: LoweredPlan,
     /// Indexed by kernel number.
     functions: Vec<Function>,
     products: Products,
     arena: Memory,
     /// Constants, inputs, outputs.
     fixed: Memory,
-    constants: Vec<Address>,
-    inputs: Vec<Address>,
-    outputs: Vec<Address>,
+    /// Those of `arena` and `fixed`, and the variables of the latest run.
+    memories: Memories<Address>,
     upload: Upload,
     download: Download,
     capture: bool,
@@ -148,7 +147,7 @@ fn offsets(sizes: impl IntoIterator<Item = u64>) -> (Vec<u64>, u64) {
     (offsets, end)
 }
 
-impl Executable {
+impl CudaExecutable {
     /// Loads a plan. Measurements made for it are added to `options.tuning`.
     ///
     /// Errors: the plan is for another target, or breaks an invariant; the driver refuses a
@@ -157,10 +156,11 @@ impl Executable {
         device: &Device,
         plan: &Verified<Plan>,
         options: &mut Options,
-    ) -> Result<Executable> {
+    ) -> Result<CudaExecutable> {
         let architecture = architecture(device)?;
         let mut products = Products::new(device, options);
-        let lowered = Lowered::new(plan, architecture, &mut |question| products.choose(question))?;
+        let lowered =
+            LoweredPlan::new(plan, architecture, &mut |question| products.choose(question))?;
         options.tuning = products.tuning().clone();
         let functions = match lowered.kernels.is_empty() {
             true => Vec::new(),
@@ -191,16 +191,20 @@ impl Executable {
         }
         let sizes = plan.outputs.iter().map(|o| value(o.value));
         let parts = parts(&outputs, sizes).into();
-        Ok(Executable {
+        Ok(CudaExecutable {
             device: device.clone(),
             lowered,
             functions,
             products,
+            memories: Memories {
+                arena: arena.address(),
+                inputs,
+                outputs,
+                variables: Vec::new(),
+                constants,
+            },
             arena,
             fixed,
-            constants,
-            inputs,
-            outputs,
             upload: Upload::new(device, sent)?,
             download: Download::new(device, received)?,
             capture: options.capture,
@@ -259,7 +263,8 @@ impl Executable {
         if !inputs.is_empty() {
             self.send(inputs).map_err(failed)?;
         }
-        self.steps(variables, &run)?;
+        self.memories.variables = variables.to_vec();
+        self.steps(&run)?;
         self.runs += 1;
         let received = match self.received.is_empty() {
             true => None,
@@ -270,7 +275,7 @@ impl Executable {
 
     /// Enqueues the copies of the inputs.
     fn send(&mut self, inputs: &[&[u8]]) -> Result<(), DeviceError> {
-        let parts = parts(&self.inputs, inputs.iter().map(|i| i.len() as u64));
+        let parts = parts(&self.memories.inputs, inputs.iter().map(|i| i.len() as u64));
         let mut filling = self.upload.begin()?;
         let buffer = filling.bytes();
         for (part, bytes) in parts.iter().zip(inputs) {
@@ -281,17 +286,18 @@ impl Executable {
     }
 
     /// Enqueues the steps, one by one or as a graph.
-    fn steps(&mut self, variables: &[Address], of: &Run) -> Result<(), StepError> {
+    fn steps(&mut self, of: &Run) -> Result<(), StepError> {
         let outside =
             |error: DeviceError| StepError { step: usize::MAX, error: error.context(of).into() };
         let is_first = self.runs == 0;
-        let limit = self.limit;
         if !self.capture || !self.lowered.is_straight() || (is_first && !self.repeats) {
-            return run(&self.lowered, &mut Spaces { executable: self, variables }, limit);
+            return self.walk();
         }
-        if self.graph.as_ref().is_none_or(|(_, at)| at != variables) {
-            match self.captured(variables, outside) {
-                Ok(graph) => self.graph = Some((graph, variables.to_vec())),
+        if self.graph.as_ref().is_none_or(|(_, at)| *at != self.memories.variables) {
+            match self.captured(outside) {
+                Ok(graph) => {
+                    self.graph = Some((graph, self.memories.variables.clone()));
+                }
                 // Nothing has run yet. If the error is not due to the capture, running step by
                 // step finds the step.
                 Err(failure) if is_first => {
@@ -299,7 +305,7 @@ impl Executable {
                         error = %failure.error,
                         "{of} is not captured: it runs step by step"
                     );
-                    return run(&self.lowered, &mut Spaces { executable: self, variables }, limit);
+                    return self.walk();
                 }
                 Err(failure) => return Err(failure),
             }
@@ -308,15 +314,17 @@ impl Executable {
         graph.replay_verified().map_err(outside)
     }
 
+    /// Enqueues the steps one by one.
+    fn walk(&self) -> Result<(), StepError> {
+        let mut run = CudaRun { executable: self, memories: &self.memories };
+        self.lowered.run(&mut run, self.limit)
+    }
+
     /// The steps as a graph: newly captured, or the existing one with updated addresses.
-    fn captured(
-        &mut self,
-        variables: &[Address],
-        outside: impl Fn(DeviceError) -> StepError,
-    ) -> Result<Graph, StepError> {
+    fn captured(&mut self, outside: impl Fn(DeviceError) -> StepError) -> Result<Graph, StepError> {
         let device = self.device.clone();
         let capture = device.begin_capture().map_err(&outside)?;
-        run(&self.lowered, &mut Spaces { executable: self, variables }, self.limit)?;
+        self.walk()?;
         match self.graph.take() {
             Some((mut graph, _)) => graph.update(capture).map(|()| graph).map_err(outside),
             None => capture.finish().map_err(outside),

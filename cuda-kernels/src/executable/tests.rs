@@ -147,7 +147,7 @@ fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
 /// Several runs of a plan; in the last one its variables are at other addresses.
 fn runs(device: &Device, plan: &Verified<Plan>, capture: bool) {
     let mut executable =
-        Executable::new(device, plan, &mut Options { capture, ..Options::default() }).unwrap();
+        CudaExecutable::new(device, plan, &mut Options { capture, ..Options::default() }).unwrap();
     let place = |name: &str| {
         let allocate =
             |v: &wengert_core::plan::Variable| device.allocate(plan.values[v.after].bytes(), name);
@@ -226,7 +226,7 @@ func @step(%x: f32[300], state %s: f32[300]) -> (y: f32[300], state s: f32[300])
 struct Counting {
     fake: Fake,
     device: Device,
-    executable: Executable,
+    executable: CudaExecutable,
     state: Memory,
 }
 
@@ -236,7 +236,7 @@ impl Counting {
         fake.executor(emulate);
         let device = fake.device();
         let plan = compiled(COUNTING);
-        let executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+        let executable = CudaExecutable::new(&device, &plan, &mut Options::default()).unwrap();
         let state = device.allocate(1200, "the state").unwrap();
         device.write(state.address(), &[0; 1200]).unwrap();
         Counting { fake, device, executable, state }
@@ -293,7 +293,7 @@ fn a_run_of_no_inputs_and_outputs_waits_for_nothing() {
             return %0
         }",
     );
-    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    let mut executable = CudaExecutable::new(&device, &plan, &mut Options::default()).unwrap();
     let state = device.allocate(plan.values[plan.variables[0].after].bytes(), "the state").unwrap();
     let waits = || fake.count("cuStreamSynchronize") + fake.count("cuEventSynchronize");
     let before = waits();
@@ -366,7 +366,7 @@ fn cublas_is_started_for_products_only() {
     let fake = Fake::new();
     let device = fake.device();
     let made = [(); 2]
-        .map(|()| Executable::new(&device, &compiled(LAYER), &mut Options::default()).unwrap());
+        .map(|()| CudaExecutable::new(&device, &compiled(LAYER), &mut Options::default()).unwrap());
     assert_eq!(fake.count("cublasLtCreate"), 1);
     drop((made, device));
     fake.nothing_left();
@@ -379,7 +379,7 @@ fn what_fails_says_so_and_leaves_nothing() {
     fake.executor(emulate);
     let device = fake.device();
     let mut options = Options::default();
-    let mut executable = Executable::new(&device, &plan, &mut options).unwrap();
+    let mut executable = CudaExecutable::new(&device, &plan, &mut options).unwrap();
     let refused = executable.run(&[], &[]).unwrap_err();
     assert!(refused.error.message.contains("wanted"), "{}", refused.error);
     let zeros: Vec<Vec<u8>> =
@@ -406,10 +406,10 @@ fn what_fails_says_so_and_leaves_nothing() {
     let mut other = plan.clone().into_inner();
     other.target.name = "sm_120".into();
     let other = Verified::new(other).unwrap();
-    let refused = Executable::new(&device, &other, &mut options).err().unwrap();
+    let refused = CudaExecutable::new(&device, &other, &mut options).err().unwrap();
     assert!(refused.message.contains("`sm_120`"), "{refused}");
     let large = Verified::new(parse_plan("large", LARGE).unwrap().0).unwrap();
-    let refused = Executable::new(&device, &large, &mut options).err().unwrap();
+    let refused = CudaExecutable::new(&device, &large, &mut options).err().unwrap();
     assert!(refused.to_string().contains("the arena of @large"), "{refused}");
 }
 
@@ -443,7 +443,7 @@ fn the_samples_of_all_ops_are_dozens_of_modules() {
         };
         for (_, batch) in batches(dtype, MOST, has_calls) {
             drop(
-                Executable::new(&device, &compile(&batch.function), &mut Options::default())
+                CudaExecutable::new(&device, &compile(&batch.function), &mut Options::default())
                     .unwrap(),
             );
             modules += 1;
@@ -471,7 +471,7 @@ fn variables_that_lie_nowhere_are_refused() {
     let fake = Fake::new();
     fake.executor(emulate);
     let device = fake.device();
-    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    let mut executable = CudaExecutable::new(&device, &plan, &mut Options::default()).unwrap();
     let zeros: Vec<Vec<u8>> =
         plan.inputs.iter().map(|i| vec![0; plan.values[i.value].bytes() as usize]).collect();
     let zeros: Vec<&[u8]> = zeros.iter().map(|z| &z[..]).collect();
@@ -497,7 +497,7 @@ fn a_run_takes_no_more_than_its_limit() {
     let fake = Fake::new();
     fake.executor(emulate);
     let device = fake.device();
-    let mut executable = Executable::new(&device, &plan, &mut Options::default()).unwrap();
+    let mut executable = CudaExecutable::new(&device, &plan, &mut Options::default()).unwrap();
     executable.limit(100);
     let zeros: Vec<Vec<u8>> =
         plan.inputs.iter().map(|i| vec![0; plan.values[i.value].bytes() as usize]).collect();

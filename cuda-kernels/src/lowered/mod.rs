@@ -1,39 +1,31 @@
 //! A plan lowered for GPUs: one PTX module, and the plan's steps as launches on resolved
 //! addresses.
 //!
-//! Nothing here needs a GPU. A machine ([`Machine`]: the driver, or the emulator) launches
-//! kernels, runs a library's products, copies bytes and reads scalars. Loops and branches are
-//! followed on the host ([`run`]), by code that all machines share.
+//! Nothing here needs a GPU. A run ([`LoweredPlan::run`]) needs a
+//! [`StepRunner`](wengert_core::plan::StepRunner) of [`Command`]s: the driver, or the emulator.
+//! Loops and branches are followed on the host, by the walk that all devices share
+//! ([`wengert_core::plan::walk`]).
 //!
 //! **Kernels are stored once.** The plan already shares nests that are equal up to names. Kernels
 //! of calls, and stages that several calls have in common, are deduplicated by their code. A
 //! kernel also depends on which of its buffers alias (in place) and on their alignment, which
 //! differs only inside loops.
-//!
-//! **Labels.** Every place carries the label of the value stored there. A value that a loop or
-//! branch passes on without a step of its own keeps its label. A machine that records writes (the
-//! emulator) uses the labels to check each read of each kernel.
 
 mod epilogue;
-mod labels;
 mod prepare;
-mod run;
-
-pub use run::{Bound, Machine, StepError, run};
 
 use crate::architecture::Architecture;
-use crate::stage::Access;
 use wengert_core::call::{Call, Epilogue};
-use wengert_core::plan::{Plan, Space};
+use wengert_core::plan::{Place, Plan, ResolvedPlan, StepRunner};
 use wengert_core::{Diagnostic, Result, Verified};
 
-/// Runs of more actions are not captured: each action would be a graph node in the driver's
+/// Longer runs are not captured: each command and copy would be a graph node in the driver's
 /// memory.
 const MAX_CAPTURED: u64 = 1 << 16;
 
-/// A plan, lowered for a machine.
+/// A plan, lowered for a GPU.
 #[derive(Debug)]
-pub struct Lowered {
+pub struct LoweredPlan {
     /// The plan; verified.
     pub plan: Verified<Plan>,
     /// The architecture that its kernels are for.
@@ -48,9 +40,7 @@ pub struct Lowered {
     /// Calls that kernels of this crate do, with the reason.
     pub own: Vec<(Question, String)>,
     /// The plan's steps, in order.
-    pub actions: Vec<Action>,
-    /// Number of loops of the plan.
-    pub(crate) loops: usize,
+    pub resolved: ResolvedPlan<Command>,
 }
 
 /// Facts about a kernel, without its code.
@@ -71,13 +61,13 @@ pub struct KernelFacts {
 /// The implementation of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// The machine's library, with these steps of a GEMM's epilogue.
+    /// The device's library, with these steps of a GEMM's epilogue.
     Library(Epilogue),
     /// Kernels of this crate, for this reason.
     Kernels(String),
 }
 
-/// Asks the machine whether its library does a call. Calls with equal questions are asked once.
+/// Asks the device whether its library does a call. Calls with equal questions are asked once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Question {
     /// The call.
@@ -93,69 +83,31 @@ pub struct Question {
 /// Answers a question.
 pub type Choose<'a> = dyn FnMut(&Question) -> Result<Choice> + 'a;
 
-/// The answer of a machine without a library.
+/// The answer of a device without a library.
 pub fn no_library(_: &Question) -> Result<Choice> {
     Ok(Choice::Kernels("there is no library".into()))
 }
 
-/// A resolved step of the plan. A step that contains steps has the number of its beginning.
+/// A nest or a call, or a part of one, for a device.
 #[derive(Debug)]
-pub struct Action {
-    /// Number of the plan's step.
-    pub step: usize,
-    /// Operations of the step, without those of nested actions ([`wengert_core::plan::work`]).
-    pub work: u64,
-    /// The action.
-    pub kind: ActionKind,
-}
-
-/// Kind of an action.
-#[derive(Debug)]
-pub enum ActionKind {
+pub enum Command {
     /// Launches a kernel.
     Launch(Launch),
     /// Runs a call on the library.
     Library {
-        /// Its number in [`Lowered::library`].
+        /// Its number in [`LoweredPlan::library`].
         call: usize,
         /// Operands, then the result.
         arguments: Vec<Place>,
         /// Workspace that it may use.
         workspace: Option<Place>,
     },
-    /// Copies bytes.
-    Copy {
-        /// Source.
-        from: Place,
-        /// Destination.
-        to: Place,
-    },
-    /// Repeats actions.
-    Loop {
-        /// Number of its counter.
-        counter: usize,
-        /// Number of iterations.
-        trip: Trip,
-        /// Whether it counts down.
-        reverse: bool,
-        /// One iteration.
-        body: Vec<Action>,
-    },
-    /// Runs one of several branches.
-    Branch {
-        /// A bool (true: the first branch) or an i32 (clamped).
-        selector: Place,
-        /// Whether the selector is a bool.
-        is_bool: bool,
-        /// The branches.
-        ways: Vec<Vec<Action>>,
-    },
 }
 
 /// A launch of a kernel on memory.
 #[derive(Debug)]
 pub struct Launch {
-    /// Its number in [`Lowered::kernels`].
+    /// Its number in [`LoweredPlan::kernels`].
     pub kernel: usize,
     /// Thread blocks along x, y and z.
     pub grid: [u32; 3],
@@ -165,48 +117,16 @@ pub struct Launch {
     pub arguments: Vec<Place>,
 }
 
-/// Number of iterations of a loop.
-#[derive(Debug)]
-pub enum Trip {
-    /// A constant.
-    Constant(u64),
-    /// An i32 (or, if `wide`, i64) that is read from memory when the loop begins, clamped to
-    /// `0..=limit`.
-    Value {
-        /// Its place in memory.
-        count: Place,
-        /// Whether it is an i64.
-        wide: bool,
-        /// Maximum.
-        limit: u64,
-    },
-    /// Runs while a bool in memory is true, at most `limit` times.
-    While {
-        /// Its place in memory.
-        condition: Place,
-        /// Maximum.
-        limit: u64,
-    },
+/// An error of a run, and the step of the plan in which it happened.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StepError {
+    /// Number of the step; beyond all steps if it happened in none.
+    pub step: usize,
+    /// The error; it includes the text of the step.
+    pub error: Diagnostic,
 }
 
-/// The memory of a step's value.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The memory space.
-    pub space: Space,
-    /// Bytes from the beginning of the space.
-    pub offset: u64,
-    /// For each loop whose counter moves the place: its number, and bytes for each count.
-    pub strides: Vec<(usize, u64)>,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Whether it is read or written.
-    pub access: Access,
-    /// Label of the value in it. None for values from before the plan began, and for workspace.
-    pub label: Option<u32>,
-}
-
-impl Lowered {
+impl LoweredPlan {
     /// Lowers a verified plan; `choose` decides how each call is done.
     ///
     /// Errors: the plan is for another target; it breaks an invariant; a nest or call has no
@@ -215,27 +135,25 @@ impl Lowered {
         plan: &Verified<Plan>,
         architecture: Architecture,
         choose: &mut Choose<'_>,
-    ) -> Result<Lowered> {
+    ) -> Result<LoweredPlan> {
         prepare::prepare(plan, architecture, choose)
     }
 
-    /// Whether a run is a fixed sequence of actions, whatever the data, of at most
-    /// `MAX_CAPTURED` actions. Such a run can be captured once and replayed.
+    /// Whether a run is a fixed sequence of commands and copies, whatever the data, of at most
+    /// `MAX_CAPTURED`. Such a run can be captured once and replayed.
     pub fn is_straight(&self) -> bool {
-        /// Number of launches, calls and copies. None if it depends on data.
-        fn length(actions: &[Action]) -> Option<u64> {
-            actions.iter().try_fold(0u64, |sum, action| {
-                let more = match &action.kind {
-                    ActionKind::Loop { trip: Trip::Constant(n), body, .. } => {
-                        length(body)?.saturating_mul(*n)
-                    }
-                    ActionKind::Loop { .. } | ActionKind::Branch { .. } => return None,
-                    _ => 1,
-                };
-                Some(sum.saturating_add(more))
-            })
-        }
-        length(&self.actions).is_some_and(|n| n <= MAX_CAPTURED)
+        self.resolved.straight_length().is_some_and(|n| n <= MAX_CAPTURED)
+    }
+
+    /// Runs the plan once, with at most `limit` operations ([`wengert_core::plan::work`]).
+    ///
+    /// Errors: those of the device, with their step; the run exceeds the limit.
+    pub fn run(
+        &self,
+        runner: &mut impl StepRunner<Kernel = Command, Error = StepError>,
+        limit: u64,
+    ) -> Result<(), StepError> {
+        self.resolved.run(&mut self.resolved.counters(), runner, limit)
     }
 
     /// The text of a step of the plan, for messages.
@@ -244,7 +162,8 @@ impl Lowered {
     }
 
     /// Adds the step in which an error happened to it.
-    fn locate(&self, step: usize, error: Diagnostic) -> StepError {
+    pub fn located(&self, step: Option<usize>, error: Diagnostic) -> StepError {
+        let Some(step) = step else { return StepError { step: usize::MAX, error } };
         let context =
             format!("plan @{}, step {step} `{}`", self.plan.function, self.step_text(step));
         StepError { step, error: error.context(context) }

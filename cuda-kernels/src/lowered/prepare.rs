@@ -1,20 +1,16 @@
 //! Lowering of a plan to kernels and actions.
 
 use super::epilogue::epilogue;
-use super::labels::Labels;
-use super::{
-    Action, ActionKind, Choice, Choose, KernelFacts, Launch, Lowered, Place, Question, Trip,
-};
+use super::{Choice, Choose, Command, KernelFacts, Launch, LoweredPlan, Question};
 use crate::architecture::Architecture;
 use crate::ptx::{Kernel, Module};
-use crate::stage::{Access, Compiled, Memory};
+use crate::stage::{Compiled, Memory};
 use crate::{call, nest};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wengert_core::call::{Call, Epilogue};
-use wengert_core::nest::BufferRole;
-use wengert_core::plan::work::STEP;
-use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
-use wengert_core::{DType, Diagnostic, Id, Result, Verified};
+use wengert_core::plan::resolve::in_place;
+use wengert_core::plan::{NestId, Place, Plan, Prepare, Resolver, Step, resolve};
+use wengert_core::{Diagnostic, Result, Verified};
 
 /// Alignment of buffers in memory: of allocations, and of values in the arena.
 const ALIGNMENT: u64 = 256;
@@ -23,7 +19,7 @@ pub(super) fn prepare(
     plan: &Verified<Plan>,
     architecture: Architecture,
     choose: &mut Choose<'_>,
-) -> Result<Lowered> {
+) -> Result<LoweredPlan> {
     if plan.target.name != architecture.name() {
         let (function, target, name) = (&plan.function, &plan.target.name, architecture.name());
         return Err(Diagnostic::of_device(format!(
@@ -35,7 +31,6 @@ pub(super) fn prepare(
         plan,
         architecture,
         choose,
-        labels: Labels::new(plan).finish(plan),
         module: Module::default(),
         facts: Vec::new(),
         known: HashMap::new(),
@@ -45,23 +40,19 @@ pub(super) fn prepare(
         calls: HashMap::new(),
         library: Vec::new(),
         own: Vec::new(),
-        work: Work::of(plan),
-        steps: 0,
-        loops: 0,
     };
-    let actions = preparing.block(&plan.steps)?;
-    let Preparing { module, facts, library, own, loops, .. } = preparing;
+    let resolved = resolve(plan, &mut preparing)?;
+    let Preparing { module, facts, library, own, .. } = preparing;
     let dynamic = facts.iter().filter(|k| k.dynamic_shared > 0);
     let dynamic = dynamic.map(|k| format!("// dynamic_shared {} {}\n", k.name, k.dynamic_shared));
-    Ok(Lowered {
+    Ok(LoweredPlan {
         plan: plan.clone(),
         architecture,
         ptx: dynamic.collect::<String>() + &module.to_string(),
         kernels: facts,
         library,
         own,
-        actions,
-        loops,
+        resolved,
     })
 }
 
@@ -98,7 +89,6 @@ struct Preparing<'a, 'c> {
     plan: &'a Plan,
     architecture: Architecture,
     choose: &'a mut Choose<'c>,
-    labels: BTreeMap<ValueId, Option<u32>>,
     module: Module,
     facts: Vec<KernelFacts>,
     /// Kernels without their names. Looked up, never iterated.
@@ -110,102 +100,35 @@ struct Preparing<'a, 'c> {
     calls: HashMap<Question, Done>,
     library: Vec<Question>,
     own: Vec<(Question, String)>,
-    work: Work,
-    steps: usize,
-    loops: usize,
+}
+
+impl<'p> Prepare<'p> for Preparing<'_, '_> {
+    type Kernel = Command;
+
+    fn prepare(
+        &mut self,
+        resolver: &Resolver<'p>,
+        steps: &'p [Step],
+        commands: &mut Vec<Command>,
+    ) -> Result<usize> {
+        let step = &steps[0];
+        let places = resolver.arguments(step);
+        match step {
+            Step::Nest { nest, .. } => self.nest(*nest, places, commands)?,
+            Step::Call { call, .. } => {
+                self.call(call, places, resolver.workspace(step), commands)?;
+            }
+            _ => unreachable!("the walk executes all other steps"),
+        }
+        Ok(1)
+    }
 }
 
 impl Preparing<'_, '_> {
-    fn block(&mut self, steps: &[Step]) -> Result<Vec<Action>> {
-        let mut actions = Vec::new();
-        for step in steps {
-            let number = self.steps;
-            self.steps += 1;
-            let first = actions.len();
-            self.step(number, step, &mut actions)?;
-            // For a step with several launches, the first stands for all.
-            if let Some(action) = actions.get_mut(first) {
-                action.work = match step {
-                    Step::Nest { nest, .. } => self.work.nest(*nest),
-                    Step::Call { call, .. } => Work::call(call),
-                    Step::Copy { value, .. } => Work::copy(&self.plan.values[*value]),
-                    Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
-                };
-            }
-        }
-        Ok(actions)
-    }
-
-    fn step(&mut self, step: usize, what: &Step, actions: &mut Vec<Action>) -> Result<()> {
-        let kind = match what {
-            Step::Nest { nest, arguments } => return self.nest(step, *nest, arguments, actions),
-            Step::Call { call, arguments, workspace } => {
-                let workspace = workspace.as_ref().map(|(at, bytes)| self.memory(at, *bytes));
-                return self.call(step, call, arguments, workspace, actions);
-            }
-            Step::Copy { value, from, to } => ActionKind::Copy {
-                from: self.at(*value, from, Access::Read),
-                to: self.at(*value, to, Access::Write),
-            },
-            Step::Loop(l) => {
-                self.loops = self.loops.max(l.id.index() + 1);
-                let trip = match &l.trip {
-                    plan::Trip::Constant(n) => Trip::Constant(*n),
-                    plan::Trip::Value { count, limit } => Trip::Value {
-                        count: self.argument(count, Access::Read),
-                        wide: self.plan.values[count.value].dtype == DType::I64,
-                        limit: *limit,
-                    },
-                    plan::Trip::While { before, limit, .. } => Trip::While {
-                        condition: self.argument(before, Access::Read),
-                        limit: *limit,
-                    },
-                };
-                let body = self.block(&l.body)?;
-                ActionKind::Loop { counter: l.id.index(), trip, reverse: l.reverse, body }
-            }
-            Step::If { predicate, then, otherwise, .. } => ActionKind::Branch {
-                selector: self.argument(predicate, Access::Read),
-                is_bool: true,
-                ways: vec![self.block(then)?, self.block(otherwise)?],
-            },
-            Step::Switch { index, arms, .. } => ActionKind::Branch {
-                selector: self.argument(index, Access::Read),
-                is_bool: false,
-                ways: arms.iter().map(|arm| self.block(arm)).collect::<Result<_>>()?,
-            },
-        };
-        // A copy of no bytes is dropped.
-        if !matches!(&kind, ActionKind::Copy { from, .. } if from.bytes == 0) {
-            actions.push(Action { step, work: 0, kind });
-        }
-        Ok(())
-    }
-
-    fn nest(
-        &mut self,
-        step: usize,
-        id: NestId,
-        arguments: &[Argument],
-        actions: &mut Vec<Action>,
-    ) -> Result<()> {
+    fn nest(&mut self, id: NestId, places: Vec<Place>, commands: &mut Vec<Command>) -> Result<()> {
         let nest = &self.plan.nests[id];
-        let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
-        let mut in_place = Vec::new();
-        for (result, _) in roles.iter().enumerate().filter(|(_, r)| **r == BufferRole::Out) {
-            // A value of no bytes aliases none, whatever its address.
-            let has_bytes = |n: usize| self.plan.values[arguments[n].value].bytes() > 0;
-            let same = |n: &usize| {
-                roles[*n] == BufferRole::In
-                    && arguments[*n].at == arguments[result].at
-                    && has_bytes(*n)
-                    && has_bytes(result)
-            };
-            in_place.extend((0..roles.len()).filter(same).map(|operand| (operand, result)));
-        }
-        let places = arguments.iter().map(|a| self.argument(a, Access::Read)).collect::<Vec<_>>();
         let alignment = alignment(&places);
-        let key = (id, in_place, alignment);
+        let key = (id, in_place(&places), alignment);
         let placed = match self.nests.get(&key) {
             Some(placed) => placed.clone(),
             None => {
@@ -216,26 +139,19 @@ impl Preparing<'_, '_> {
                 placed
             }
         };
-        self.launch(step, &placed, &places, None, actions)
+        self.launch(&placed, &places, None, commands)
     }
 
     fn call(
         &mut self,
-        step: usize,
         call: &Call,
-        arguments: &[Argument],
+        places: Vec<Place>,
         workspace: Option<Place>,
-        actions: &mut Vec<Action>,
+        commands: &mut Vec<Command>,
     ) -> Result<()> {
-        let last = arguments.len() - 1;
-        let shares = |n: &usize| {
-            arguments[*n].at == arguments[last].at
-                && self.plan.values[arguments[*n].value].bytes() > 0
-        };
+        let last = places.len() - 1;
+        let shares = |n: &usize| places[*n].bytes > 0 && places[*n].is_same(&places[last]);
         let in_place = call.in_place().into_iter().find(shares);
-        let access = |n: usize| if n == last { Access::Write } else { Access::Read };
-        let places: Vec<Place> =
-            arguments.iter().enumerate().map(|(n, a)| self.argument(a, access(n))).collect();
         if places[last].bytes == 0 {
             return Ok(());
         }
@@ -255,16 +171,15 @@ impl Preparing<'_, '_> {
             }
         };
         match done {
-            Done::Kernels(placed) => self.launch(step, &placed, &places, workspace, actions),
+            Done::Kernels(placed) => self.launch(&placed, &places, workspace, commands),
             Done::Library(number, left) => {
                 let left = left.map(|(stage, arguments)| {
                     let places: Vec<Place> = arguments.iter().map(|a| places[*a].clone()).collect();
                     (Placed { stages: vec![stage], workspace: 0 }, places)
                 });
-                let kind = ActionKind::Library { call: number, arguments: places, workspace };
-                actions.push(Action { step, work: 0, kind });
+                commands.push(Command::Library { call: number, arguments: places, workspace });
                 match left {
-                    Some((placed, places)) => self.launch(step, &placed, &places, None, actions),
+                    Some((placed, places)) => self.launch(&placed, &places, None, commands),
                     None => Ok(()),
                 }
             }
@@ -355,11 +270,10 @@ impl Preparing<'_, '_> {
 
     fn launch(
         &self,
-        step: usize,
         placed: &Placed,
         places: &[Place],
         workspace: Option<Place>,
-        actions: &mut Vec<Action>,
+        commands: &mut Vec<Command>,
     ) -> Result<()> {
         let reserved = workspace.as_ref().map_or(0, |w| w.bytes);
         if placed.workspace > reserved {
@@ -379,31 +293,9 @@ impl Preparing<'_, '_> {
             };
             let arguments = stage.arguments.iter().map(argument).collect();
             let (kernel, grid, dynamic_shared) = (stage.kernel, stage.grid, stage.dynamic_shared);
-            let kind = ActionKind::Launch(Launch { kernel, grid, dynamic_shared, arguments });
-            actions.push(Action { step, work: 0, kind });
+            commands.push(Command::Launch(Launch { kernel, grid, dynamic_shared, arguments }));
         }
         Ok(())
-    }
-
-    fn argument(&self, argument: &Argument, access: Access) -> Place {
-        self.at(argument.value, &argument.at, access)
-    }
-
-    fn at(&self, value: ValueId, at: &Address, access: Access) -> Place {
-        let bytes = self.plan.values[value].bytes();
-        Place { access, label: self.labels[&value], ..self.memory(at, bytes) }
-    }
-
-    fn memory(&self, at: &Address, bytes: u64) -> Place {
-        let strides = at.strides.iter().map(|(l, stride)| (l.index(), *stride)).collect();
-        Place {
-            space: at.space,
-            offset: at.offset,
-            strides,
-            bytes,
-            access: Access::ReadWrite,
-            label: None,
-        }
     }
 }
 

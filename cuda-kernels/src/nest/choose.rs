@@ -10,11 +10,12 @@ use super::element::{VECTOR_BYTES, element, is_aligned};
 use super::phases::{Mode, exchange_bytes, mode, storage_bytes};
 use super::row::takes_vector;
 use super::scan;
-use super::shape::{self, Group, affinity, coefficient, is_plain};
+use super::shape::{self, affinity, is_plain};
 use super::team::Layout;
 use super::tile::Tile;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;
+use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
 
 /// Rows that fill a GPU with one thread each.
@@ -109,7 +110,7 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
 }
 
 /// The number of rows that a thread takes side by side, for vector accesses.
-fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
+fn row_vector(nest: &Nest, groups: &[MergedAxis]) -> usize {
     let Some(along) = groups.last() else { return 1 };
     let axis = along.axes.last().expect("no group is empty");
     if nest.buffers.iter().any(|(_, b)| b.role == BufferRole::Row) {
@@ -119,7 +120,7 @@ fn row_vector(nest: &Nest, groups: &[Group]) -> usize {
     for instr in nest.phases.iter().flat_map(|p| &p.body) {
         let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
         let element = element(nest, access);
-        if coefficient(&element, *axis) != 1 || !is_plain(&element, *axis) {
+        if element.coefficient(*axis) != 1 || !is_plain(&element, *axis) {
             continue;
         }
         let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(8);

@@ -18,7 +18,7 @@
 use super::emit::{Copy, Emit, NestReg};
 use super::place::Place;
 use super::scan;
-use super::shape::{self, Group};
+use super::shape;
 use super::spread::Spread;
 use super::team::{Layout, MAX_GRID, Team, exchange_size, place};
 use crate::architecture::{STATIC_SHARED, WARP};
@@ -28,6 +28,7 @@ use crate::ptx::{
 use crate::scalar;
 use std::collections::BTreeSet;
 use wengert_core::Id;
+use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Affine, BufferId, BufferRole, Instr, Nest, Phase};
 use wengert_core::{DType, Result, Scalar};
 
@@ -137,7 +138,7 @@ pub(super) fn mode(
 pub(super) fn kernel(
     emit: &mut Emit<'_>,
     layout: Layout,
-    groups: &[Group],
+    groups: &[MergedAxis],
     in_place: &[(usize, usize)],
     limit: u64,
 ) -> Result<(u32, u32)> {
@@ -242,7 +243,7 @@ impl Team<'_> {
         emit: &mut Emit<'_>,
         block: Reg,
         total: u64,
-        groups: &[Group],
+        groups: &[MergedAxis],
     ) -> Result<()> {
         let rows = i64::from(self.layout.rows);
         let wide = block.width == Width::B64;

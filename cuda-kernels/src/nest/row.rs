@@ -9,9 +9,10 @@
 use super::emit::{Copy, Emit};
 use super::place::Place;
 use super::reduce::Reducer;
-use super::shape::{self, Group};
+use super::shape;
 use crate::ptx::{Binary, Compare, Reg, Rounding, Special, Ternary, Type, Width};
 use wengert_core::Id;
+use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Phase};
 use wengert_core::{Diagnostic, Result};
 
@@ -22,7 +23,7 @@ const LOCAL_BYTES: usize = 512 << 10;
 /// The iteration space of the threads: the groups of parallel axes, the last one in steps of a
 /// vector.
 pub(super) struct Rows {
-    pub groups: Vec<Group>,
+    pub groups: Vec<MergedAxis>,
     pub vector: usize,
 }
 
@@ -43,7 +44,7 @@ impl Rows {
 }
 
 /// Whether a vector of rows is aligned in every line, so that it may be used.
-pub(super) fn takes_vector(groups: &[Group], vector: usize) -> bool {
+pub(super) fn takes_vector(groups: &[MergedAxis], vector: usize) -> bool {
     match groups {
         [] => vector == 1,
         [only] => only.extent >= vector,
@@ -306,7 +307,7 @@ impl Emit<'_> {
     }
 
     /// One line of a phase with prefixes.
-    pub fn line(&mut self, phase: &Phase, last: &Group, mut copy: Copy) -> Result<()> {
+    pub fn line(&mut self, phase: &Phase, last: &MergedAxis, mut copy: Copy) -> Result<()> {
         let innermost = *last.axes.last().expect("no group is empty");
         let axis = self.axis(&self.nest.axes[innermost].name.clone(), last.extent);
         copy.axes[innermost.index()] = Affine::axis(axis);

@@ -1,12 +1,8 @@
-//! Merging of a nest's loops.
-//!
-//! Two axes, one directly inside the other, are merged into one axis of the product of their
-//! extents if every expression of the nest sees them as one: where the inner one has coefficient
-//! c, the outer one has c times the inner extent. So an elementwise nest over `[64, 768]` is one
-//! over 49152 elements, unless one of its accesses is broadcast.
+//! The loops of a nest after [merging](wengert_core::nest::merge), and what they cost.
 
 use super::element::element;
 use crate::scalar;
+use wengert_core::nest::merge::{MergedAxis, merge_axes};
 use wengert_core::nest::{Affine, AxisId, BufferRole, Combine, Instr, Nest, Phase, Term};
 use wengert_core::{DType, Id};
 
@@ -31,12 +27,6 @@ fn expressions(nest: &Nest, phase: &Phase) -> Vec<Affine> {
     all
 }
 
-/// The coefficient of an axis in the sum itself.
-pub(super) fn coefficient(expression: &Affine, axis: AxisId) -> i64 {
-    let found = expression.terms.iter().find(|(term, _)| *term == Term::Axis(axis));
-    found.map_or(0, |(_, factor)| *factor)
-}
-
 /// Whether the axis occurs only in the sum itself.
 pub(super) fn is_plain(expression: &Affine, axis: AxisId) -> bool {
     let inside = |inner: &Affine| {
@@ -50,45 +40,17 @@ pub(super) fn is_plain(expression: &Affine, axis: AxisId) -> bool {
     })
 }
 
-/// Whether the expression sees the two axes as one.
-fn sees_one(expression: &Affine, outer: AxisId, inner: AxisId, extent: i64) -> bool {
-    let factor = coefficient(expression, inner).checked_mul(extent);
-    factor == Some(coefficient(expression, outer))
-        && expression.terms.iter().all(|(term, _)| match term {
-            Term::FloorDiv(e, _) | Term::Mod(e, _) => sees_one(e, outer, inner, extent),
-            _ => true,
-        })
-}
-
-/// Axes that are merged, outermost first.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Group {
-    pub axes: Vec<AxisId>,
-    pub extent: usize,
-}
-
-/// Groups of these axes, which are nested in this order. Axes of extent 1 are in none.
-fn group(nest: &Nest, order: &[AxisId], expressions: &[Affine]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for axis in order.iter().rev().filter(|a| nest.axes[**a].extent != 1) {
-        let extent = nest.axes[*axis].extent;
-        if let Some(last) = groups.last_mut() {
-            let inner = *last.axes.last().expect("no group is empty");
-            let one = expressions.iter().all(|e| sees_one(e, *axis, inner, last.extent as i64));
-            if one {
-                last.axes.insert(0, *axis);
-                last.extent *= extent;
-                continue;
-            }
-        }
-        groups.push(Group { axes: vec![*axis], extent });
-    }
-    groups.reverse();
-    groups
+/// These axes, which are nested in this order, merged.
+fn group(nest: &Nest, order: &[AxisId], expressions: &[Affine]) -> Vec<MergedAxis> {
+    merge_axes(
+        order,
+        |axis| nest.axes[axis].extent,
+        |pair| expressions.iter().all(|e| pair.merge(e).is_some()),
+    )
 }
 
 /// The parallel axes in the order of threads, the last one going from thread to thread.
-pub(super) fn rows(nest: &Nest) -> Vec<Group> {
+pub(super) fn rows(nest: &Nest) -> Vec<MergedAxis> {
     let all: Vec<Affine> = nest.phases.iter().flat_map(|p| expressions(nest, p)).collect();
     let mut order = nest.parallel.clone();
     if let Some(fastest) = contiguous(nest, &order) {
@@ -99,13 +61,13 @@ pub(super) fn rows(nest: &Nest) -> Vec<Group> {
 }
 
 /// The inner axes of a phase. The last one is not merged if there are prefixes along it.
-pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<Group> {
+pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<MergedAxis> {
     let all = expressions(nest, phase);
     if phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)))
         && let Some((last, others)) = phase.axes.split_last()
     {
         let mut groups = group(nest, others, &all);
-        groups.push(Group { axes: vec![*last], extent: nest.axes[*last].extent });
+        groups.push(MergedAxis { axes: vec![*last], extent: nest.axes[*last].extent });
         return groups;
     }
     group(nest, &phase.axes, &all)
@@ -127,7 +89,7 @@ pub(super) fn affinity(nest: &Nest, axis: AxisId) -> i128 {
             let element = element(nest, access);
             // Caches do not combine stores.
             let weight = if matches!(instr, Instr::Store { .. }) { 2 } else { 1 };
-            sum += match coefficient(&element, axis) {
+            sum += match element.coefficient(axis) {
                 _ if !is_plain(&element, axis) => 0,
                 0 => 0,
                 1 | -1 => bytes * weight,

@@ -17,11 +17,12 @@
 
 use super::element::{VECTOR_BYTES, element, is_aligned};
 use super::emit::{Copy, Emit};
-use super::shape::{self, Group, coefficient, is_exact, is_plain};
+use super::shape::{self, is_exact, is_plain};
 use super::team::{Layout, Team, place};
 use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
 use wengert_core::Id;
+use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Access, Affine, AxisId, Instr, Nest, Phase, Tree};
 use wengert_core::{DType, Result};
 
@@ -46,7 +47,7 @@ pub(super) struct Spread {
     /// Iterations of a block of the trees; `count` if there is one block only.
     pub block: usize,
     /// The inner axes.
-    inner: Vec<Group>,
+    inner: Vec<MergedAxis>,
 }
 
 /// The common tree of a phase's reductions: none where they do not agree, `None` inside where any
@@ -64,7 +65,7 @@ fn common_tree(phase: &Phase, count: usize) -> Option<Option<Tree>> {
 }
 
 /// Maximum vector width of accesses along the last inner axis.
-fn alignable(nest: &Nest, phase: &Phase, inner: &[Group]) -> usize {
+fn alignable(nest: &Nest, phase: &Phase, inner: &[MergedAxis]) -> usize {
     let Some(last) = inner.last() else { return 1 };
     let axis = *last.axes.last().expect("no group is empty");
     let mut vector = 1;
@@ -74,7 +75,7 @@ fn alignable(nest: &Nest, phase: &Phase, inner: &[Group]) -> usize {
         if access.clamp && !is_plain_in(access, axis) {
             continue;
         }
-        if coefficient(&element, axis) != 1 || !is_plain(&element, axis) {
+        if element.coefficient(axis) != 1 || !is_plain(&element, axis) {
             continue;
         }
         let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(VECTOR);

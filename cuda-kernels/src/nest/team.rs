@@ -7,11 +7,11 @@
 //! an outer axis reads whole lines of memory.
 
 use super::emit::{Copy, Emit};
-use super::shape::Group;
 use crate::architecture::WARP;
 use crate::ptx::{Inst, Operand, Reg};
 use wengert_core::DType;
 use wengert_core::Id;
+use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Affine, AxisId, Nest};
 
 /// Maximum number of blocks of a launch along x.
@@ -78,7 +78,7 @@ pub(super) fn exchange_size(dtype: DType) -> usize {
 }
 
 /// Sets the axes of groups to the digits of a number, the last one fastest.
-pub(super) fn place(copy: &mut Copy, groups: &[Group], number: &Affine) {
+pub(super) fn place(copy: &mut Copy, groups: &[MergedAxis], number: &Affine) {
     let mut rest = number.clone();
     for (n, group) in groups.iter().enumerate().rev() {
         let extent = group.extent as i64;

@@ -7,12 +7,13 @@
 //! Rows of the square are padded by one word, so that a column of it lies in different banks.
 
 use super::emit::{Copy, Emit};
-use super::shape::{Group, coefficient, is_plain};
+use super::shape::is_plain;
 use super::team::MAX_GRID;
 use crate::ptx::{
     Binary, Code, Compare, Inst, Operand, Reg, Rounding, SharedArray, Space, Special, Ternary, Type,
 };
 use crate::scalar::memory_type;
+use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Access, Affine, AxisId, BufferRole, Instr, Nest, Term};
 use wengert_core::{DType, Id, Result};
 
@@ -53,16 +54,16 @@ fn is_static(access: &Access) -> bool {
 
 impl Tile {
     /// The transposed loads of a nest, if there are any.
-    pub fn new(nest: &Nest, groups: &[Group]) -> Option<Tile> {
+    pub fn new(nest: &Nest, groups: &[MergedAxis]) -> Option<Tile> {
         let [phase] = nest.phases.as_slice() else { return None };
         if !phase.axes.is_empty() || !phase.reductions.is_empty() || groups.len() < 2 {
             return None;
         }
-        let innermost = |g: &Group| *g.axes.last().expect("no group is empty");
+        let innermost = |g: &MergedAxis| *g.axes.last().expect("no group is empty");
         let (along, others) = groups.split_last()?;
         let contiguous = |access: &Access, axis: AxisId| {
             let element = super::element::element(nest, access);
-            let is = coefficient(&element, axis);
+            let is = element.coefficient(axis);
             is_plain(&element, axis).then_some(is)
         };
         let mut found: Option<Tile> = None;
@@ -113,7 +114,7 @@ fn square_bytes(dtype: DType) -> usize {
 pub(super) fn kernel(
     emit: &mut Emit<'_>,
     tile: &Tile,
-    groups: &[Group],
+    groups: &[MergedAxis],
     limit: u64,
 ) -> Result<u32> {
     let nest = emit.nest;

@@ -2,7 +2,7 @@
 
 use super::destinations::Destinations;
 use super::name::{Names, stem};
-use super::{Lowered, lower};
+use super::{LoweredNest, lower};
 use crate::cluster::{Fused, Fusion};
 use crate::kernels::control::{Control, Form};
 use crate::kernels::{Buffer, BufferId, Kernel, Kernels, Work};
@@ -126,7 +126,7 @@ impl Assembly<'_> {
                 let mut lowered = lower(self.view, &fused.memory, cluster, target, &stem)
                     .map_err(|d| d.context(format!("pass lower, kernel {stem}")))?;
                 let more = self.destinations.serve(&mut lowered);
-                let Lowered { nest, reads, writes } = lowered;
+                let LoweredNest { nest, reads, writes } = lowered;
                 let nest = self.names.name(&stem, nest);
                 let mut writes: Vec<BufferId> = writes.iter().map(|v| self.written(*v)).collect();
                 writes

@@ -1,13 +1,13 @@
 //! Merges adjacent axes that are only used together.
 //!
-//! Two adjacent axes `i: m`, `j: n` of a loop nest are one axis of `m·n` if every index
-//! expression has them as a multiple of `n·i + j`. Where an access has them in adjacent
-//! dimensions, `%x[i, j]`, the dimensions are merged as well: buffers are dense, so only their
-//! description changes. For example, an elementwise nest over `[64, 10]` becomes one loop over
-//! 640.
+//! Two axes can be merged where every expression has them as one ([`wengert_core::nest::merge`]).
+//! Where an access has them in adjacent dimensions, `%x[i, j]`, the dimensions are merged as well:
+//! buffers are dense, so only their description changes. For example, an elementwise nest over
+//! `[64, 10]` becomes one loop over 640.
 
 use std::collections::{BTreeMap, BTreeSet};
-use wengert_core::nest::{Access, Affine, AxisId, BufferId, Instr, Nest, Term};
+use wengert_core::nest::merge::AxisPair;
+use wengert_core::nest::{Access, AxisId, BufferId, Instr, Nest};
 
 /// The same nest with as few axes as its accesses permit.
 pub(super) fn collapse(nest: &Nest) -> Nest {
@@ -44,49 +44,11 @@ fn axes_mut(nest: &mut Nest, list: Option<usize>) -> &mut Vec<AxisId> {
     }
 }
 
-/// Two axes to be merged.
-#[derive(Clone, Copy)]
-struct Pair {
-    /// The axis that stands for both afterwards.
-    outer: AxisId,
-    inner: AxisId,
-    /// Extent of the inner one.
-    extent: i64,
-}
-
-impl Pair {
-    /// The expression in terms of the merged axis, if possible.
-    fn apply(self, expression: &Affine) -> Option<Affine> {
-        let coefficient = |axis: AxisId| {
-            let found = expression.terms.iter().find(|(t, _)| *t == Term::Axis(axis));
-            found.map_or(0, |(_, c)| *c)
-        };
-        let step = coefficient(self.inner);
-        if step.checked_mul(self.extent)? != coefficient(self.outer) {
-            return None;
-        }
-        let mut sum = Affine::constant(expression.constant);
-        for (term, factor) in &expression.terms {
-            let value = match term {
-                Term::Axis(axis) if *axis == self.outer => continue,
-                Term::Axis(axis) if *axis == self.inner => Affine::axis(self.outer),
-                Term::Axis(_) | Term::Reg(_) => {
-                    Affine { constant: 0, terms: vec![(term.clone(), 1)] }
-                }
-                Term::FloorDiv(inner, divisor) => self.apply(inner)?.floor_div(*divisor),
-                Term::Mod(inner, divisor) => self.apply(inner)?.modulo(*divisor),
-            };
-            sum = sum.add(&value.scale(*factor));
-        }
-        Some(sum)
-    }
-}
-
 /// For each affected buffer the dimensions that are merged with the next one, descending.
 type Merges = BTreeMap<BufferId, Vec<usize>>;
 
 fn join(old: &Nest, outer: AxisId, inner: AxisId) -> Option<Nest> {
-    let pair = Pair { outer, inner, extent: i64::try_from(old.axes[inner].extent).ok()? };
+    let pair = AxisPair { outer, inner, extent: i64::try_from(old.axes[inner].extent).ok()? };
     let merges = merges(old, pair)?;
     let mut nest = old.clone();
     nest.axes[outer].extent = old.axes[outer].extent.checked_mul(old.axes[inner].extent)?;
@@ -98,10 +60,10 @@ fn join(old: &Nest, outer: AxisId, inner: AxisId) -> Option<Nest> {
     }
     for instr in nest.phases.iter_mut().flat_map(|p| &mut p.body) {
         match instr {
-            Instr::Index { value, .. } => *value = pair.apply(value)?,
+            Instr::Index { value, .. } => *value = pair.merge(value)?,
             Instr::Test { guards, .. } => {
                 for guard in guards {
-                    guard.index = pair.apply(&guard.index)?;
+                    guard.index = pair.merge(&guard.index)?;
                 }
             }
             Instr::Load { access, .. } | Instr::Store { access, .. } => {
@@ -111,7 +73,7 @@ fn join(old: &Nest, outer: AxisId, inner: AxisId) -> Option<Nest> {
                 for index in
                     access.indices.iter_mut().chain(access.guards.iter_mut().map(|g| &mut g.index))
                 {
-                    *index = pair.apply(index)?;
+                    *index = pair.merge(index)?;
                 }
             }
             Instr::Scalar { .. } | Instr::Const { .. } | Instr::Prefix(_) => {}
@@ -121,12 +83,12 @@ fn join(old: &Nest, outer: AxisId, inner: AxisId) -> Option<Nest> {
 }
 
 /// The dimensions that have to be merged so that the pair's axes can be.
-fn merges(nest: &Nest, pair: Pair) -> Option<Merges> {
+fn merges(nest: &Nest, pair: AxisPair) -> Option<Merges> {
     let mut merges: BTreeMap<BufferId, BTreeSet<usize>> = BTreeMap::new();
     for instr in nest.phases.iter().flat_map(|p| &p.body) {
         let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
         let apart: Vec<usize> = (0..access.indices.len())
-            .filter(|d| pair.apply(&access.indices[*d]).is_none())
+            .filter(|d| pair.merge(&access.indices[*d]).is_none())
             .collect();
         if apart.is_empty() {
             continue;

@@ -8,7 +8,7 @@
 //! only calls read the incoming carry, the nest that overwrites it first copies each element to
 //! the second place.
 
-use super::Lowered;
+use super::LoweredNest;
 use crate::cluster::Fused;
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,12 +63,12 @@ impl Destinations {
 
     /// Adds a parameter to a kernel's nest for each further destination of its values. Returns
     /// the positions of these outputs, each with its value, in the order of the parameters.
-    pub fn serve(&mut self, lowered: &mut Lowered) -> Vec<(usize, ValueId)> {
+    pub fn serve(&mut self, lowered: &mut LoweredNest) -> Vec<(usize, ValueId)> {
         let mut served = Vec::new();
         if self.open.is_empty() {
             return served;
         }
-        let Lowered { nest, reads, writes } = lowered;
+        let LoweredNest { nest, reads, writes } = lowered;
         // The parameters are those that are read, then those that are written.
         for (n, value) in reads.iter().chain(&*writes).enumerate() {
             if let Some(more) = self.store(nest, BufferId::new(n), *value, &mut served) {

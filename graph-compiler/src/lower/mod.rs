@@ -52,7 +52,7 @@ fn stored_shape(extents: &[usize], space: &[usize]) -> Vec<usize> {
 }
 
 /// A nest with the values of its parameters.
-pub(crate) struct Lowered {
+pub(crate) struct LoweredNest {
     pub nest: Verified<Nest>,
     /// Values read, for the In parameters in order.
     pub reads: Vec<ValueId>,
@@ -72,7 +72,7 @@ pub(crate) fn lower(
     cluster: &Cluster,
     target: &Target,
     name: &str,
-) -> Result<Lowered> {
+) -> Result<LoweredNest> {
     let mut lowering = Lowering::new(view, memory, cluster, target, name);
     let last = cluster.members.iter().map(|m| m.stage).max().unwrap_or(0);
     // Results of the last stage's reductions are stored in a stage of their own.
@@ -84,7 +84,7 @@ pub(crate) fn lower(
     let nest = pieces::pieces(emitter.builder.finish_unverified()?);
     let nest = collapse::collapse(&hoist::hoist(&nest));
     let (nest, reads) = without_unused(nest, reads);
-    Ok(Lowered { nest: Verified::new(nest.renumber())?, reads, writes })
+    Ok(LoweredNest { nest: Verified::new(nest.renumber())?, reads, writes })
 }
 
 struct Lowering<'v, 'a> {

@@ -1,131 +1,31 @@
 //! A function compiled for a device.
 
-mod cpu;
-#[cfg(feature = "cuda")]
-mod cuda;
-#[cfg(feature = "cuda")]
-mod emulator;
 mod indices;
 mod profile;
 mod room;
 
-pub use profile::KernelTime;
+pub use profile::{KernelTime, by_kernel};
 pub use room::Need;
 
-#[cfg(feature = "cuda")]
-use crate::available_memory::Limit;
-use crate::available_memory::{Available, available};
-use crate::device::{Device, DeviceOptions};
+use crate::device::{Backend, PreparedFunction};
 use crate::outputs::Returned;
 use crate::signature::Signature;
 use crate::store::Store;
-use cpu::CpuRunner;
 use indices::IndexChecks;
 use std::collections::BTreeMap;
 use wengert_compiler::pipeline::{Bound, Options, Sources};
-use wengert_core::graph::{Function, OutputRole};
-use wengert_core::plan::{self, Plan};
-use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, Verified, interpret};
-
-/// A device that is open.
-#[derive(Clone, Debug)]
-pub enum Machine {
-    /// The CPU's threads.
-    Cpu,
-    /// The emulated GPU.
-    #[cfg(feature = "cuda")]
-    Emulator,
-    /// The interpreters.
-    Interpreter,
-    /// A GPU.
-    #[cfg(feature = "cuda")]
-    Cuda(cuda::Gpu),
-}
-
-impl Machine {
-    /// Opens a device.
-    ///
-    /// Errors: it is not there, or not built into this version.
-    pub fn open(device: Device, options: &DeviceOptions) -> Result<Machine> {
-        match device {
-            Device::Cpu => {
-                // The pool's threads take address space, so they start before the check of free
-                // memory.
-                wengert_cpu::Pool::global()?;
-                Ok(Machine::Cpu)
-            }
-            Device::Interpreter => Ok(Machine::Interpreter),
-            #[cfg(feature = "cuda")]
-            Device::Emulator => Ok(Machine::Emulator),
-            #[cfg(feature = "cuda")]
-            Device::Cuda(number) => Ok(Machine::Cuda(cuda::Gpu::open(number, options)?)),
-            #[cfg(not(feature = "cuda"))]
-            Device::Cuda(_) | Device::Emulator => {
-                Err(crate::device::not_built(&device.to_string()))
-            }
-        }
-    }
-
-    /// The target that programs are compiled for. (The interpreters run a plan of any target.)
-    ///
-    /// Errors: the GPU is too old for the kernels.
-    pub fn target(&self) -> Result<Target> {
-        match self {
-            Machine::Cpu | Machine::Interpreter => Ok(Target::cpu()),
-            #[cfg(feature = "cuda")]
-            Machine::Emulator => Ok(Target::cuda(EMULATED)),
-            #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => Ok(Target::cuda(&gpu.architecture()?.name())),
-        }
-    }
-
-    /// Free memory; `None` where it is not known.
-    ///
-    /// Error: the device has failed.
-    pub fn free_memory(&self) -> Result<Option<Available>> {
-        match self {
-            #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => {
-                let bytes = gpu.device().memory_info()?.0;
-                Ok(Some(Available { bytes, limit: Limit::Device, promised: 0 }))
-            }
-            _ => Ok(available()),
-        }
-    }
-
-    /// Waits for all runs to end.
-    ///
-    /// Error: the device has failed.
-    pub fn finish(&self) -> Result<()> {
-        match self {
-            #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => Ok(gpu.device().synchronise()?),
-            _ => Ok(()),
-        }
-    }
-
-    /// An empty store in the memory where this device keeps variables.
-    pub fn store(&self) -> Store {
-        match self {
-            #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => Store::on(gpu.device().clone()),
-            _ => Store::default(),
-        }
-    }
-}
-
-/// The architecture that programs are compiled for on the emulator.
-#[cfg(feature = "cuda")]
-const EMULATED: &str = "sm_90";
+use wengert_core::graph::Function;
+use wengert_core::plan::Plan;
+use wengert_core::{Binding, Literal, Location, Result, Verified};
 
 /// A function without dimension variables on a device.
 #[derive(Debug)]
-pub struct Executable {
+pub struct LoadedExecutable {
     signature: Signature,
-    runner: Runner,
+    prepared: Box<dyn PreparedFunction>,
     /// Source locations of the probes, by the names of their outputs.
     probes: BTreeMap<String, Location>,
-    /// Index checks. They are the last outputs of the runner and absent from the signature.
+    /// Index checks. They are the last outputs of the function and absent from the signature.
     checks: IndexChecks,
 }
 
@@ -138,96 +38,51 @@ pub struct CompileOptions {
     pub check_indices: bool,
 }
 
-/// The runner of the function.
-#[derive(Debug)]
-enum Runner {
-    /// The graph interpreter.
-    Graph(Function),
-    /// The plan interpreter, and the most operations of one run.
-    Plan(Verified<Plan>, u64),
-    /// The CPU's threads.
-    Cpu(Box<CpuRunner>),
-    /// An emulated GPU.
-    #[cfg(feature = "cuda")]
-    Emulator(Box<emulator::EmulatorRunner>),
-    /// A GPU.
-    #[cfg(feature = "cuda")]
-    Cuda(Box<cuda::CudaRunner>),
-}
-
 /// Number of steps from which on memory freed after compilation is returned to the system.
 const LARGE: usize = 64;
 
-impl Runner {
-    /// The runner of a plan made from these sources, on a machine. Memory used by compilation is
-    /// freed.
-    fn of_plan(
-        machine: &Machine,
-        plan: Verified<Plan>,
-        sources: Option<Sources>,
-        work_limit: u64,
-    ) -> Result<Runner> {
-        let is_large = plan.steps.len() >= LARGE;
-        let runner = Runner::made(machine, plan, sources, work_limit)?;
-        if is_large {
-            wengert_cpu::memory::give_back();
-        }
-        Ok(runner)
+/// Prepares a plan. Memory used by compilation is freed.
+fn prepared(
+    backend: &dyn Backend,
+    plan: Verified<Plan>,
+    sources: Option<Sources>,
+    work_limit: u64,
+) -> Result<Box<dyn PreparedFunction>> {
+    let is_large = plan.steps.len() >= LARGE;
+    let prepared = backend.prepare(plan, sources, work_limit)?;
+    if is_large {
+        wengert_cpu::memory::give_back();
     }
-
-    fn made(
-        machine: &Machine,
-        plan: Verified<Plan>,
-        sources: Option<Sources>,
-        work_limit: u64,
-    ) -> Result<Runner> {
-        // The CPU's errors name no step, so they need no sources.
-        #[cfg(not(feature = "cuda"))]
-        drop(sources);
-        Ok(match machine {
-            // It interprets the steps of any target.
-            Machine::Interpreter => Runner::Plan(plan, work_limit),
-            Machine::Cpu => Runner::Cpu(Box::new(CpuRunner::new(&plan, work_limit)?)),
-            #[cfg(feature = "cuda")]
-            Machine::Emulator => Runner::Emulator(Box::new(emulator::EmulatorRunner::new(
-                &plan, sources, work_limit,
-            )?)),
-            #[cfg(feature = "cuda")]
-            Machine::Cuda(gpu) => {
-                Runner::Cuda(Box::new(cuda::CudaRunner::new(gpu, &plan, sources, work_limit)?))
-            }
-        })
-    }
+    Ok(prepared)
 }
 
-impl Executable {
+impl LoadedExecutable {
     /// Compiles `function` for a binding, in a session with these variables.
     ///
     /// Errors: those of the compiler; there is not enough memory.
     pub fn compile(
-        machine: &Machine,
+        backend: &dyn Backend,
         function: &Function,
         binding: &Binding,
         options: CompileOptions,
         variables: &Store,
-    ) -> Result<Executable> {
+    ) -> Result<LoadedExecutable> {
         let mut bound = Bound::new(function, binding)?;
         let signature = Signature::of_function(&bound.function);
         let mut checks = IndexChecks::default();
         if options.check_indices {
             (bound.function, checks) = IndexChecks::added(bound.function)?;
         }
-        if matches!(machine, Machine::Interpreter) {
+        if let Some(prepared) = backend.prepare_graph(&bound.function) {
             room::check_graph(&bound, variables)?;
-            let Bound { function, probes, .. } = bound;
-            return Ok(Executable { signature, runner: Runner::Graph(function), probes, checks });
+            return Ok(LoadedExecutable { signature, prepared, probes: bound.probes, checks });
         }
         let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
-        let (plan, sources) = bound.compile(&machine.target()?, &planning)?;
-        room::check(machine, &plan, variables, Some(&bound))?;
+        let (plan, sources) = bound.compile(&backend.target()?, &planning)?;
+        room::check(backend, &plan, variables, Some(&bound))?;
         // It is compiled from the caller's own program, so its work has no limit.
-        let runner = Runner::of_plan(machine, plan, Some(sources), u64::MAX)?;
-        Ok(Executable { signature, runner, probes: bound.probes, checks })
+        let prepared = prepared(backend, plan, Some(sources), u64::MAX)?;
+        Ok(LoadedExecutable { signature, prepared, probes: bound.probes, checks })
     }
 
     /// Loads a verified plan, with a limit on the operations of one run, in a session with these
@@ -235,16 +90,16 @@ impl Executable {
     ///
     /// Errors: the plan is for another target; there is not enough memory.
     pub fn load(
-        machine: &Machine,
+        backend: &dyn Backend,
         plan: Verified<Plan>,
         work_limit: u64,
         variables: &Store,
-    ) -> Result<Executable> {
+    ) -> Result<LoadedExecutable> {
         let signature = Signature::of_plan(&plan);
-        room::check(machine, &plan, variables, None)?;
-        let runner = Runner::of_plan(machine, plan, None, work_limit)?;
+        room::check(backend, &plan, variables, None)?;
+        let prepared = prepared(backend, plan, None, work_limit)?;
         let (probes, checks) = (BTreeMap::new(), IndexChecks::default());
-        Ok(Executable { signature, runner, probes, checks })
+        Ok(LoadedExecutable { signature, prepared, probes, checks })
     }
 
     /// Source location of a probe, if known.
@@ -257,27 +112,9 @@ impl Executable {
         &self.signature
     }
 
-    /// Starts measuring the time of each kernel.
-    ///
-    /// Error: kernels are not timed on this device.
-    pub fn measure(&self) -> Result<()> {
-        match &self.runner {
-            Runner::Cpu(runner) => {
-                runner.measure();
-                Ok(())
-            }
-            _ => Err(Diagnostic::new("kernels are timed on the CPU only")
-                .help("open the session on `cpu`")),
-        }
-    }
-
-    /// Time of each kernel since [`measure`](Self::measure), the longest first; empty before that
-    /// call.
-    pub fn profile(&self) -> Vec<KernelTime> {
-        match &self.runner {
-            Runner::Cpu(runner) => runner.profile().unwrap_or_default(),
-            _ => vec![],
-        }
+    /// The function on its device: announcements of runs, and the time of kernels.
+    pub fn prepared(&self) -> &dyn PreparedFunction {
+        &*self.prepared
     }
 
     /// Runs the function. `given` are the inputs and keys in the signature's order, of its types.
@@ -289,11 +126,11 @@ impl Executable {
     /// variables unchanged.
     pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
         if self.checks.is_empty() {
-            return self.run_unchecked(given, variables);
+            return self.prepared.run(given, variables);
         }
         let before = indices::Before::of(&self.signature, variables)?;
         // The reports decide whether the variables are replaced, so this waits for the run.
-        let mut results = self.run_unchecked(given, variables)?.into_values()?;
+        let mut results = self.prepared.run(given, variables)?.into_values()?;
         match self.checks.fault(&results.split_off(results.len() - self.checks.len())) {
             Some(fault) => {
                 before.restore(variables)?;
@@ -301,66 +138,5 @@ impl Executable {
             }
             None => Ok(Returned::now(results)),
         }
-    }
-
-    fn run_unchecked(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
-        let values = match &self.runner {
-            Runner::Cpu(runner) => runner.run(given, variables),
-            #[cfg(feature = "cuda")]
-            Runner::Emulator(runner) => runner.run(given, variables),
-            #[cfg(feature = "cuda")]
-            Runner::Cuda(runner) => return runner.run(given, variables),
-            Runner::Graph(function) => self.run_graph(function, given, variables),
-            Runner::Plan(plan, work_limit) => {
-                let before: Vec<Option<Literal>> = plan
-                    .variables
-                    .iter()
-                    .map(|v| {
-                        v.before
-                            .and_then(|_| Some(variables.get(&v.name)?.to_literal()))
-                            .transpose()
-                    })
-                    .collect::<Result<_>>()?;
-                let run = plan::interpret_within(plan, given, &before, *work_limit)?;
-                for (variable, value) in plan.variables.iter().zip(&run.variables) {
-                    variables.set(&variable.name, value)?;
-                }
-                Ok(run.outputs)
-            }
-        };
-        values.map(Returned::now)
-    }
-
-    /// Announces that many runs follow.
-    pub fn expect_repeats(&self) {
-        #[cfg(feature = "cuda")]
-        if let Runner::Cuda(runner) = &self.runner {
-            runner.expect_repeats();
-        }
-    }
-
-    fn run_graph(
-        &self,
-        function: &Function,
-        given: &[Literal],
-        variables: &mut Store,
-    ) -> Result<Vec<Literal>> {
-        let mut given = given.iter().cloned();
-        let inputs = self.signature.inputs.iter().map(|input| match input.is_variable() {
-            true => variables
-                .get(&input.name)
-                .expect("the caller has checked that all are there")
-                .to_literal(),
-            false => Ok(given.next().expect("the caller has checked that all are there")),
-        });
-        let inputs = inputs.collect::<Result<Vec<_>>>()?;
-        let mut returned = Vec::new();
-        for (output, value) in function.outputs.iter().zip(interpret::run(function, &inputs)?) {
-            match output.role {
-                OutputRole::State => variables.set(&output.name, &value)?,
-                OutputRole::Output => returned.push(value),
-            }
-        }
-        Ok(returned)
     }
 }

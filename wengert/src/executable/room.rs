@@ -9,15 +9,12 @@
 //! memory budget that would suffice. The budget is verified: the function is compiled again
 //! within it.
 
-use super::Machine;
 use crate::available_memory::{self, Available, reserve};
+use crate::device::cpu::CpuBackend;
+use crate::device::{Backend, PlanMemory};
 use crate::store::Store;
 use wengert_compiler::pipeline::{Bound, Options};
-#[cfg(feature = "cuda")]
-use wengert_core::nest::BufferRole;
-use wengert_core::plan::{self, Account, Bytes, Plan};
-#[cfg(feature = "cuda")]
-use wengert_core::plan::{Argument, Step};
+use wengert_core::plan::{Account, Bytes, Plan};
 use wengert_core::{Diagnostic, Result, Target, Verified, interpret};
 
 /// Memory that a device will allocate for a plan.
@@ -34,29 +31,12 @@ pub struct Need {
 
 impl Need {
     /// The need of a plan in a session with these variables.
-    pub fn of(machine: &Machine, plan: &Plan, variables: &Store) -> Need {
-        let account = Account::sizes(plan);
-        let sum = |all: &[u64]| all.iter().copied().fold(0, u64::saturating_add);
+    pub fn of(backend: &dyn Backend, plan: &Plan, variables: &Store) -> Need {
         let missing = plan.variables.iter().filter(|v| variables.get(&v.name).is_none());
-        let missing = sum(&missing.map(|v| plan.values[v.after].bytes()).collect::<Vec<_>>());
-        // Outputs are copied into literals.
-        let (own, quarters) = match machine {
-            Machine::Cpu => {
-                (sum(&[account.arena, account.constants, account.outputs, account.outputs]), 4)
-            }
-            Machine::Interpreter => (plan::peak_bytes(plan), 4),
-            // Words, whether their bytes are written, and the label of each; inputs and variables
-            // are copies. An output is copied twice, after the last launch.
-            #[cfg(feature = "cuda")]
-            Machine::Emulator => {
-                let words = account.total().div_ceil(4).saturating_mul(9);
-                let while_running = most_written(plan, &plan.steps).saturating_mul(HISTORY);
-                (sum(&[words, while_running.max(account.outputs.saturating_mul(2))]), 9)
-            }
-            #[cfg(feature = "cuda")]
-            Machine::Cuda(_) => (account.total() - account.parameters - account.state, 4),
-        };
-        Need { total: account.total(), own, variables: missing, quarters }
+        let missing = missing.map(|v| plan.values[v.after].bytes()).fold(0, u64::saturating_add);
+        let PlanMemory { bytes, arena_quarters } = backend.plan_memory(plan);
+        let total = Account::sizes(plan).total();
+        Need { total, own: bytes, variables: missing, quarters: arena_quarters }
     }
 
     /// The bytes to allocate and the reserve.
@@ -75,39 +55,6 @@ impl Need {
     }
 }
 
-/// Bytes that the emulator keeps for each byte that a launch writes. It detects races by the last
-/// write and two reads of each word, of twelve bytes each.
-#[cfg(feature = "cuda")]
-const HISTORY: u64 = 9;
-
-/// Most bytes that one step writes.
-#[cfg(feature = "cuda")]
-fn most_written(plan: &Plan, steps: &[Step]) -> u64 {
-    let bytes = |arguments: &mut dyn Iterator<Item = &Argument>| {
-        arguments.map(|argument| plan.values[argument.value].bytes()).fold(0, u64::saturating_add)
-    };
-    let of = |step: &Step| match step {
-        Step::Nest { nest, arguments } => {
-            let parameters = plan.nests[*nest].parameters().zip(arguments);
-            let results = parameters.filter(|((_, buffer), _)| buffer.role != BufferRole::In);
-            bytes(&mut results.map(|(_, argument)| argument))
-        }
-        Step::Call { call, arguments, workspace } => {
-            let results = bytes(&mut arguments.iter().skip(call.operands().len()));
-            results.saturating_add(workspace.as_ref().map_or(0, |(_, bytes)| *bytes))
-        }
-        Step::Copy { .. } => 0,
-        Step::Loop(repeated) => most_written(plan, &repeated.body),
-        Step::If { then, otherwise, .. } => {
-            most_written(plan, then).max(most_written(plan, otherwise))
-        }
-        Step::Switch { arms, .. } => {
-            arms.iter().map(|arm| most_written(plan, arm)).max().unwrap_or(0)
-        }
-    };
-    steps.iter().map(of).max().unwrap_or(0)
-}
-
 /// The plan of a function within a budget.
 fn compiled(bound: &Bound, target: &Target, memory_budget: Option<u64>) -> Result<Verified<Plan>> {
     let options = Options { memory_budget, ..Options::default() };
@@ -123,18 +70,21 @@ fn least(bound: &Bound, target: &Target) -> Result<u64> {
 /// Checks that there is memory for a plan. With the function that it was made of, the error's
 /// budget is verified; without, as for a plan from a file, it is an estimate.
 pub(super) fn check(
-    machine: &Machine,
+    backend: &dyn Backend,
     plan: &Plan,
     variables: &Store,
     bound: Option<&Bound>,
 ) -> Result<()> {
-    let Some(available) = host(machine) else { return Ok(()) };
-    let need = Need::of(machine, plan, variables);
+    if !backend.is_in_host_memory() {
+        return Ok(());
+    }
+    let Some(available) = available_memory::available() else { return Ok(()) };
+    let need = Need::of(backend, plan, variables);
     if need.bytes() <= available.bytes {
         return Ok(());
     }
     let help = match bound {
-        Some(bound) => advice(machine, &need, &available, &plan.target, bound, variables, ""),
+        Some(bound) => advice(backend, &need, &available, &plan.target, bound, variables, ""),
         None => {
             let budget = rounded(need.budget(&available));
             format!(
@@ -155,12 +105,12 @@ pub(super) fn check_graph(bound: &Bound, variables: &Store) -> Result<()> {
     }
     let help = match compiled(bound, &Target::cpu(), None) {
         Ok(plan) => {
-            let need = Need::of(&Machine::Cpu, &plan, variables);
+            let need = Need::of(&CpuBackend, &plan, variables);
             if need.bytes() <= available.bytes {
                 format!("it needs only {} with `--device cpu`", Bytes(need.bytes()))
             } else {
                 advice(
-                    &Machine::Cpu,
+                    &CpuBackend,
                     &need,
                     &available,
                     &plan.target,
@@ -175,16 +125,6 @@ pub(super) fn check_graph(bound: &Bound, variables: &Store) -> Result<()> {
     Err(refused(&bound.function.name, needed, &available).help(help))
 }
 
-/// Free memory for devices that use the host's memory. On a GPU the driver reports a lack of
-/// memory.
-fn host(machine: &Machine) -> Option<Available> {
-    match machine {
-        #[cfg(feature = "cuda")]
-        Machine::Cuda(_) => None,
-        _ => available_memory::available(),
-    }
-}
-
 fn refused(function: &str, needed: u64, available: &Available) -> Diagnostic {
     Diagnostic::of_device(format!(
         "there is no memory to run @{function}: it needs {}, {available}",
@@ -194,7 +134,7 @@ fn refused(function: &str, needed: u64, available: &Available) -> Diagnostic {
 
 /// The budget that would suffice, or that none would.
 fn advice(
-    machine: &Machine,
+    backend: &dyn Backend,
     need: &Need,
     available: &Available,
     target: &Target,
@@ -206,7 +146,7 @@ fn advice(
     if let Ok(plan) = compiled(bound, target, Some(budget)) {
         // The outputs count twice in the need and once in the budget, so the plan itself is
         // checked.
-        if Need::of(machine, &plan, variables).bytes() <= available.bytes {
+        if Need::of(backend, &plan, variables).bytes() <= available.bytes {
             let budget = rounded(budget);
             return format!(
                 "a memory budget of {budget} would do: `{options}--memory-budget {budget}`"

@@ -49,7 +49,7 @@ pub fn interpret(nest: &Nest, inputs: &[Literal]) -> Result<Vec<Literal>> {
         return Err(Diagnostic::new(format!("nest @{}: more inputs than it has", nest.name)));
     }
     let program = Program::new(nest);
-    let mut machine = Machine {
+    let mut machine = NestInterpreter {
         memories,
         axes: vec![0; nest.axes.len()],
         registers: vec![0; nest.registers.len().max(1)],
@@ -59,7 +59,7 @@ pub fn interpret(nest: &Nest, inputs: &[Literal]) -> Result<Vec<Literal>> {
     machine.memories.into_iter().filter_map(|m| m.into_literal(nest)).collect()
 }
 
-struct Machine {
+struct NestInterpreter {
     memories: Vec<Memory>,
     /// Counters of the axes.
     axes: Vec<i64>,
@@ -75,7 +75,7 @@ struct Fault {
     message: String,
 }
 
-impl Machine {
+impl NestInterpreter {
     fn rows(&mut self, nest: &Nest, program: &Program) -> Result<()> {
         if program.parallel.iter().any(|(_, extent)| *extent == 0) {
             return Ok(());

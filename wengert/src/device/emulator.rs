@@ -7,60 +7,121 @@
 //! outside its buffers, reads undefined memory, or runs too early is found, with its step and
 //! source line.
 
+use super::cuda::at_source;
+use super::{Backend, PlanMemory, PreparedFunction};
+use crate::outputs::Returned;
 use crate::store::Store;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
-use wengert_core::plan::{Plan, Space};
-use wengert_core::{Diagnostic, Literal, Result, Verified};
+use wengert_core::nest::BufferRole;
+use wengert_core::plan::{
+    Access, Account, Argument, Counters, Memories, Plan, Region, Step, StepRunner,
+};
+use wengert_core::{Diagnostic, Literal, Result, Target, Verified};
 use wengert_cuda::architecture::Architecture;
-use wengert_cuda::lowered::{self, Bound, Launch, Lowered, Machine};
-use wengert_cuda::stage::Access;
-use wengert_emulator::{self as emulator, Argument, Emulator, Memory, Module};
+use wengert_cuda::lowered::{Command, Launch, LoweredPlan, StepError, no_library};
+use wengert_emulator::{self as emulator, Emulator, Memory, Module};
+
+/// The architecture that programs are compiled for.
+const EMULATED: &str = "sm_90";
+
+/// Bytes that the emulator keeps for each byte that a launch writes. It detects races by the last
+/// write and two reads of each word, of twelve bytes each.
+const HISTORY: u64 = 9;
+
+/// The emulated GPU. It runs plans for any GPU.
+#[derive(Debug)]
+pub(super) struct EmulatorBackend;
+
+impl EmulatorBackend {
+    pub(super) fn open() -> Result<EmulatorBackend> {
+        Ok(EmulatorBackend)
+    }
+}
+
+impl Backend for EmulatorBackend {
+    fn target(&self) -> Result<Target> {
+        Ok(Target::cuda(EMULATED))
+    }
+
+    /// Words, whether their bytes are written, and the label of each; inputs and variables are
+    /// copies. An output is copied twice, after the last launch.
+    fn plan_memory(&self, plan: &Plan) -> PlanMemory {
+        let account = Account::sizes(plan);
+        let words = account.total().div_ceil(4).saturating_mul(9);
+        let while_running = most_written(plan).saturating_mul(HISTORY);
+        let more = while_running.max(account.outputs.saturating_mul(2));
+        PlanMemory { bytes: words.saturating_add(more), arena_quarters: 9 }
+    }
+
+    fn prepare(
+        &self,
+        plan: Verified<Plan>,
+        sources: Option<Sources>,
+        work_limit: u64,
+    ) -> Result<Box<dyn PreparedFunction>> {
+        Ok(Box::new(EmulatedFunction::new(&plan, sources, work_limit)?))
+    }
+}
+
+/// Most bytes that one step writes.
+fn most_written(plan: &Plan) -> u64 {
+    let bytes = |arguments: &mut dyn Iterator<Item = &Argument>| {
+        arguments.map(|argument| plan.values[argument.value].bytes()).fold(0, u64::saturating_add)
+    };
+    let mut most = 0;
+    plan.visit(&mut |step| {
+        most = most.max(match step {
+            Step::Nest { nest, arguments } => {
+                let parameters = plan.nests[*nest].parameters().zip(arguments);
+                let results = parameters.filter(|((_, buffer), _)| buffer.role != BufferRole::In);
+                bytes(&mut results.map(|(_, argument)| argument))
+            }
+            Step::Call { call, arguments, workspace } => {
+                let results = bytes(&mut arguments.iter().skip(call.operands().len()));
+                results.saturating_add(workspace.as_ref().map_or(0, |(_, bytes)| *bytes))
+            }
+            _ => 0,
+        });
+    });
+    most
+}
 
 /// A plan on the emulator. Runs are exclusive: there is one memory.
-pub(super) struct EmulatorRunner(Mutex<Running>);
+struct EmulatedFunction(Mutex<Running>);
 
-impl std::fmt::Debug for EmulatorRunner {
+impl std::fmt::Debug for EmulatedFunction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("EmulatorRunner")
+        f.write_str("EmulatedFunction")
     }
 }
 
 struct Running {
-    lowered: Lowered,
+    emulated: Emulated,
     sources: Option<Sources>,
-    machine: Emulated,
     variables: BTreeMap<String, usize>,
     /// Most operations of one run.
     work_limit: u64,
 }
 
-/// The machine: kernels and memory.
+/// Kernels and their memory.
 struct Emulated {
+    /// Shared with the walk over it.
+    lowered: Arc<LoweredPlan>,
     emulator: Emulator,
     module: Module,
     memory: Memory,
-    /// Names and addresses of a plan's memory spaces.
-    arena: u64,
-    inputs: Vec<u64>,
-    outputs: Vec<u64>,
-    variables: Vec<u64>,
-    constants: Vec<u64>,
-    /// Kernels, with the nest or call of each.
-    kernels: Vec<lowered::KernelFacts>,
+    /// Addresses of the plan's memories.
+    addresses: Memories<u64>,
     instructions: u64,
 }
 
-impl EmulatorRunner {
+impl EmulatedFunction {
     /// Prepares a plan for a GPU; `work_limit` is the most operations of one run.
     ///
     /// Errors: the GPU of the plan is unknown; there is not enough memory.
-    pub(super) fn new(
-        plan: &Verified<Plan>,
-        sources: Option<Sources>,
-        work_limit: u64,
-    ) -> Result<Self> {
+    fn new(plan: &Verified<Plan>, sources: Option<Sources>, work_limit: u64) -> Result<Self> {
         let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
             let (function, target) = (&plan.function, &plan.target.name);
             Diagnostic::of_device(format!(
@@ -68,7 +129,7 @@ impl EmulatorRunner {
             ))
             .help("compile the function for a GPU, such as sm_90")
         })?;
-        let lowered = Lowered::new(plan, architecture, &mut lowered::no_library)?;
+        let lowered = LoweredPlan::new(plan, architecture, &mut no_library)?;
         let module = Module::parse(&lowered.ptx).unwrap_or_else(|error| {
             panic!(
                 "the emulator reads every module that is emitted for @{}: {error}",
@@ -94,54 +155,47 @@ impl EmulatorRunner {
         for (address, constant) in constants.iter().zip(&plan.constants) {
             memory.write(*address, &constant.literal.to_bytes()).map_err(failed)?;
         }
-        let kernels = lowered.kernels.clone();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let emulator = Emulator::new(emulator::Options { threads, ..emulator::Options::default() });
-        let machine = Emulated {
-            emulator,
-            module,
-            memory,
-            arena,
-            inputs,
-            outputs,
-            variables,
-            constants,
-            kernels,
-            instructions: 0,
-        };
+        let addresses = Memories { arena, inputs, outputs, variables, constants };
+        let lowered = Arc::new(lowered);
+        let emulated = Emulated { lowered, emulator, module, memory, addresses, instructions: 0 };
         let variables =
             plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
-        Ok(EmulatorRunner(Mutex::new(Running { lowered, sources, machine, variables, work_limit })))
+        Ok(EmulatedFunction(Mutex::new(Running { emulated, sources, variables, work_limit })))
     }
+}
 
-    /// Runs the plan on inputs in the plan's order and the session's variables, which have the
-    /// plan's types. On an error no variable has changed.
-    pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
+impl PreparedFunction for EmulatedFunction {
+    /// On an error no variable has changed.
+    fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
         // A run that panicked leaves no state that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { lowered, sources, machine, variables, work_limit } = &mut *running;
+        let Running { emulated, sources, variables, work_limit } = &mut *running;
+        let lowered = emulated.lowered.clone();
         let plan = &lowered.plan;
-        machine.begin(plan, given, store, variables)?;
-        lowered::run(lowered, machine, *work_limit).map_err(|failure| {
-            let places = sources.iter().flat_map(|s| s.of_step(failure.step));
-            places.fold(failure.error, |error, (location, what)| error.at(location, what))
-        })?;
-        tracing::debug!(function = plan.function, instructions = machine.instructions, "emulated");
+        emulated.begin(plan, given, store, variables)?;
+        lowered
+            .run(emulated, *work_limit)
+            .map_err(|failure| at_source(sources.as_ref(), failure))?;
+        tracing::debug!(function = plan.function, instructions = emulated.instructions, "emulated");
         for (path, number) in variables.iter() {
             let variable = &plan.variables[*number];
             if variable.before != Some(variable.after) {
-                let bytes = machine
-                    .read_all(machine.variables[*number], plan.values[variable.after].bytes())?;
+                let bytes = emulated.read_all(
+                    emulated.addresses.variables[*number],
+                    plan.values[variable.after].bytes(),
+                )?;
                 store.set(path, &Literal::from_bytes(variable.dtype, &variable.shape, &bytes)?)?;
             }
         }
-        let outputs = plan.outputs.iter().zip(&machine.outputs);
+        let outputs = plan.outputs.iter().zip(&emulated.addresses.outputs);
         let read = outputs.map(|(output, address)| {
             let value = &plan.values[output.value];
-            let bytes = machine.read_all(*address, value.bytes())?;
+            let bytes = emulated.read_all(*address, value.bytes())?;
             Literal::from_bytes(value.dtype, &output.shape, &bytes)
         });
-        read.collect()
+        Ok(Returned::now(read.collect::<Result<_>>()?))
     }
 }
 
@@ -155,72 +209,63 @@ impl Emulated {
         variables: &BTreeMap<String, usize>,
     ) -> Result<()> {
         self.instructions = 0;
-        self.memory.forget(self.arena, plan.arena).map_err(failed)?;
-        for (address, output) in self.outputs.iter().zip(&plan.outputs) {
+        self.memory.forget(self.addresses.arena, plan.arena).map_err(failed)?;
+        for (address, output) in self.addresses.outputs.iter().zip(&plan.outputs) {
             self.memory.forget(*address, plan.values[output.value].bytes()).map_err(failed)?;
         }
-        for (address, literal) in self.inputs.iter().zip(given) {
+        for (address, literal) in self.addresses.inputs.iter().zip(given) {
             self.memory.write(*address, &literal.to_bytes()).map_err(failed)?;
         }
         for (path, number) in variables {
             let variable = &plan.variables[*number];
-            let address = self.variables[*number];
+            let address = self.addresses.variables[*number];
             self.memory.forget(address, plan.values[variable.after].bytes()).map_err(failed)?;
             if variable.before.is_some() {
                 let stored = store.get(path).ok_or_else(|| {
                     Diagnostic::new(format!("variable `{path}` of the plan has no value"))
                 })?;
-                self.memory.write(address, stored.bytes()).map_err(failed)?;
+                self.memory.write(address, &stored.read()?).map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    fn address(&self, bound: &Bound) -> u64 {
-        let base = match bound.space {
-            Space::Arena => self.arena,
-            Space::Input(n) => self.inputs[n as usize],
-            Space::Output(n) => self.outputs[n as usize],
-            Space::Variable(n) => self.variables[n as usize],
-            Space::Constant(n) => self.constants[n as usize],
-        };
-        base + bound.offset
+    fn address(&self, region: &Region) -> u64 {
+        self.addresses[region.space] + region.offset
     }
 
     fn read_all(&self, address: u64, bytes: u64) -> Result<Vec<u8>> {
         let bytes = usize::try_from(bytes).expect("the verifier bounds the bytes of values");
         self.memory.read(address, bytes).map_err(failed)
     }
-}
 
-impl Machine for Emulated {
-    fn launch(&mut self, launch: &Launch, arguments: &[Bound]) -> Result<()> {
-        let facts = &self.kernels[launch.kernel];
+    fn launch_kernel(&mut self, launch: &Launch, arguments: &[Region]) -> Result<()> {
+        let facts = &self.lowered.kernels[launch.kernel];
         let mut given = Vec::with_capacity(arguments.len());
-        for (n, bound) in arguments.iter().enumerate() {
-            let address = self.address(bound);
-            let (reads, writes) = (bound.access != Access::Write, bound.access != Access::Read);
+        for (n, region) in arguments.iter().enumerate() {
+            let address = self.address(region);
+            let (reads, writes) = (region.access != Access::Write, region.access != Access::Read);
             // A buffer that is written whole must not be read before; but in place it holds the
             // operand.
-            let shares = |other: &Bound| {
+            let shares = |other: &Region| {
                 other.access != Access::Write
-                    && other.space == bound.space
-                    && other.offset == bound.offset
+                    && other.space == region.space
+                    && other.offset == region.offset
             };
             if !reads && !arguments.iter().any(shares) {
-                self.memory.forget(address, bound.bytes).map_err(failed)?;
+                self.memory.forget(address, region.bytes).map_err(failed)?;
             }
-            given.push(Argument::Buffer {
+            given.push(emulator::Argument::Buffer {
                 address,
-                bytes: bound.bytes,
-                name: format!("parameter {n} at {}+{}", bound.space, bound.offset),
-                access: match bound.access {
+                bytes: region.bytes,
+                name: format!("parameter {n} at {}+{}", region.space, region.offset),
+                access: match region.access {
                     Access::Read => emulator::Access::Read,
                     Access::Write => emulator::Access::Write,
                     Access::ReadWrite => emulator::Access::ReadWrite,
                 },
-                expects: bound.label.filter(|_| bound.access == Access::Read),
-                makes: bound.label.filter(|_| writes),
+                expects: region.label.filter(|_| region.access == Access::Read),
+                makes: region.label.filter(|_| writes),
             });
         }
         let launched = emulator::Launch {
@@ -237,23 +282,38 @@ impl Machine for Emulated {
         self.instructions += statistics.thread_instructions;
         Ok(())
     }
+}
 
-    fn library(&mut self, _: usize, _: &[Bound], _: Option<Bound>) -> Result<()> {
-        unreachable!("no call was left to a library")
+impl StepRunner for Emulated {
+    type Kernel = Command;
+    type Error = StepError;
+
+    fn launch(&mut self, command: &Command, counters: &Counters) -> Result<()> {
+        match command {
+            Command::Launch(launch) => {
+                let arguments = launch.arguments.iter().map(|place| counters.region(place));
+                self.launch_kernel(launch, &arguments.collect::<Vec<_>>())
+            }
+            Command::Library { .. } => unreachable!("no call was left to a library"),
+        }
     }
 
-    fn copy(&mut self, from: Bound, to: Bound) -> Result<()> {
+    fn copy(&mut self, from: Region, to: Region) -> Result<()> {
         let bytes = self.read_all(self.address(&from), from.bytes)?;
         let address = self.address(&to);
         self.memory.write(address, &bytes).map_err(failed)?;
         self.memory.label(address, to.bytes, to.label).map_err(failed)
     }
 
-    fn read(&mut self, from: Bound) -> Result<[u8; 8]> {
+    fn read(&mut self, from: Region) -> Result<[u8; 8]> {
         let bytes = self.read_all(self.address(&from), from.bytes.min(8))?;
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(&bytes);
         Ok(word)
+    }
+
+    fn located(&self, step: Option<usize>, error: Diagnostic) -> StepError {
+        self.lowered.located(step, error)
     }
 }
 

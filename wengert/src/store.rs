@@ -5,47 +5,82 @@
 //! is donated), and copies elsewhere. Literals are made only when a variable is read or a file is
 //! written.
 //!
-//! Variables are in the memory of the session's device: in GPU memory for plans on a GPU, else in
-//! host memory. On a GPU, variables created together, as by a program's `init`, share one
-//! allocation.
-
-#[cfg(feature = "cuda")]
-mod cuda;
+//! Variables are in the memory of the session's device, which an [`Allocator`] gives: in GPU
+//! memory for plans on a GPU, else in host memory.
 
 use crate::available_memory;
 use crate::data::Arrays;
 use crate::data::bytes::little_endian;
-#[cfg(feature = "cuda")]
-use cuda::OnDevice;
+use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
 use wengert_cpu::AlignedBytes;
-#[cfg(feature = "cuda")]
-use wengert_cuda::driver;
 
 /// Variables by key path.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Store {
     variables: BTreeMap<String, Stored>,
-    /// The GPU that holds them; `None` for the host.
-    #[cfg(feature = "cuda")]
-    device: Option<driver::Device>,
+    allocator: Box<dyn Allocator>,
+}
+
+/// A device's memory for variables.
+pub trait Allocator: Debug + Send {
+    /// Allocates zeroed memory of these sizes in bytes.
+    ///
+    /// Error: there is not enough.
+    fn zeros(&self, sizes: &[usize]) -> Result<Vec<Box<dyn VariableMemory>>>;
+}
+
+/// The memory of a variable's elements.
+pub trait VariableMemory: Any + Debug + Send {
+    /// The bytes, after all runs that change them.
+    ///
+    /// Error: the device has failed.
+    fn read(&self) -> Result<Cow<'_, [u8]>>;
+
+    /// Replaces the bytes by as many others.
+    ///
+    /// Error: the device has failed.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+}
+
+/// The host's memory.
+#[derive(Debug)]
+struct HostMemory;
+
+impl Allocator for HostMemory {
+    fn zeros(&self, sizes: &[usize]) -> Result<Vec<Box<dyn VariableMemory>>> {
+        let all = sizes.iter().map(|bytes| *bytes as u64).fold(0, u64::saturating_add);
+        available_memory::check(all, || "the session's variables".into())?;
+        let zeros = |bytes: &usize| -> Result<Box<dyn VariableMemory>> {
+            Ok(Box::new(AlignedBytes::new(*bytes)?))
+        };
+        sizes.iter().map(zeros).collect()
+    }
+}
+
+impl VariableMemory for AlignedBytes {
+    fn read(&self) -> Result<Cow<'_, [u8]>> {
+        Ok(Cow::Borrowed(self))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.copy_from_slice(bytes);
+        Ok(())
+    }
 }
 
 /// A variable: its type, and its elements little endian in row-major order.
 #[derive(Debug)]
 pub struct Stored {
     ty: TensorType,
-    bytes: Bytes,
+    memory: Box<dyn VariableMemory>,
 }
 
-/// The memory of the elements.
-#[derive(Debug)]
-enum Bytes {
-    Host(AlignedBytes),
-    #[cfg(feature = "cuda")]
-    Device(OnDevice),
-}
+/// Why the memory of a variable has the type that a device expects.
+const OF_THE_DEVICE: &str = "the variables of a session are in the memory of its device";
 
 impl Stored {
     /// Its type.
@@ -53,35 +88,23 @@ impl Stored {
         &self.ty
     }
 
-    /// Its elements, for devices that use the host's memory.
-    pub fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Host(bytes) => bytes,
-            #[cfg(feature = "cuda")]
-            Bytes::Device(_) => {
-                unreachable!("only plans of a GPU use the variables of a session on that GPU")
-            }
-        }
+    /// The memory of its elements, for the device that has allocated it.
+    pub fn memory<M: VariableMemory>(&self) -> &M {
+        let memory: &dyn Any = &*self.memory;
+        memory.downcast_ref().expect(OF_THE_DEVICE)
     }
 
-    /// Its elements, mutable, for devices that use the host's memory.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.bytes {
-            Bytes::Host(bytes) => bytes,
-            #[cfg(feature = "cuda")]
-            Bytes::Device(_) => {
-                unreachable!("only plans of a GPU use the variables of a session on that GPU")
-            }
-        }
+    /// [`memory`](Self::memory), mutable.
+    pub fn memory_mut<M: VariableMemory>(&mut self) -> &mut M {
+        let memory: &mut dyn Any = &mut *self.memory;
+        memory.downcast_mut().expect(OF_THE_DEVICE)
     }
 
-    /// The address of its elements in the memory of the session's GPU.
-    #[cfg(feature = "cuda")]
-    pub fn address(&self) -> driver::Address {
-        match &self.bytes {
-            Bytes::Host(_) => unreachable!("a session on a GPU keeps its variables there"),
-            Bytes::Device(bytes) => bytes.address(),
-        }
+    /// The bytes of its elements.
+    ///
+    /// Error: the device that holds them has failed.
+    pub fn read(&self) -> Result<Cow<'_, [u8]>> {
+        self.memory.read()
     }
 
     /// A copy as a literal.
@@ -89,34 +112,22 @@ impl Stored {
     /// Errors: the device that holds it has failed.
     pub fn to_literal(&self) -> Result<Literal> {
         let shape = self.ty.extents().expect("the types of variables have no dimension variables");
-        let literal = |bytes: &[u8]| {
-            Literal::from_bytes(self.ty.dtype, &shape, bytes)
-                .expect("runs write as many elements as the type has, and bools that are 0 or 1")
-        };
-        match &self.bytes {
-            Bytes::Host(bytes) => Ok(literal(bytes)),
-            #[cfg(feature = "cuda")]
-            Bytes::Device(bytes) => Ok(literal(&bytes.read()?)),
-        }
+        Ok(Literal::from_bytes(self.ty.dtype, &shape, &self.read()?)
+            .expect("runs write as many elements as the type has, and bools that are 0 or 1"))
     }
+}
 
-    fn write(&mut self, value: &Literal) -> Result<()> {
-        match &mut self.bytes {
-            Bytes::Host(bytes) => {
-                bytes.copy_from_slice(&little_endian(value));
-                Ok(())
-            }
-            #[cfg(feature = "cuda")]
-            Bytes::Device(bytes) => bytes.write(&little_endian(value)),
-        }
+impl Default for Store {
+    /// An empty store in the host's memory.
+    fn default() -> Store {
+        Store::new(Box::new(HostMemory))
     }
 }
 
 impl Store {
-    /// An empty store, whose variables will be on this GPU.
-    #[cfg(feature = "cuda")]
-    pub fn on(device: driver::Device) -> Store {
-        Store { variables: BTreeMap::new(), device: Some(device) }
+    /// An empty store, whose variables will be in memory of this allocator.
+    pub fn new(allocator: Box<dyn Allocator>) -> Store {
+        Store { variables: BTreeMap::new(), allocator }
     }
 
     /// The variable of a key path.
@@ -138,7 +149,8 @@ impl Store {
     pub fn set(&mut self, path: &str, value: &Literal) -> Result<()> {
         let shape = value.shape().to_vec();
         self.make(&[(path, value.dtype(), &shape)])?;
-        self.variables.get_mut(path).expect("it was just made").write(value)
+        let stored = self.variables.get_mut(path).expect("it was just made");
+        stored.memory.write(&little_endian(value))
     }
 
     /// Creates or replaces several variables; new ones are allocated together.
@@ -168,23 +180,12 @@ impl Store {
                 new.push((*path, ty, bytes));
             }
         }
-        let places = self.places(&new.iter().map(|(_, _, bytes)| *bytes).collect::<Vec<_>>())?;
-        for ((path, ty, _), bytes) in new.into_iter().zip(places) {
-            self.variables.insert(path.into(), Stored { ty, bytes });
+        let sizes: Vec<usize> = new.iter().map(|(_, _, bytes)| *bytes).collect();
+        let memories = self.allocator.zeros(&sizes)?;
+        for ((path, ty, _), memory) in new.into_iter().zip(memories) {
+            self.variables.insert(path.into(), Stored { ty, memory });
         }
         Ok(())
-    }
-
-    /// Allocates zeroed buffers of these sizes in bytes.
-    fn places(&self, sizes: &[usize]) -> Result<Vec<Bytes>> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &self.device {
-            let places = OnDevice::zeros(device, sizes)?;
-            return Ok(places.into_iter().map(Bytes::Device).collect());
-        }
-        let all = sizes.iter().map(|bytes| *bytes as u64).fold(0, u64::saturating_add);
-        available_memory::check(all, || "the session's variables".into())?;
-        sizes.iter().map(|bytes| Ok(Bytes::Host(AlignedBytes::new(*bytes)?))).collect()
     }
 
     /// Removes a variable, if it exists.
@@ -217,11 +218,11 @@ mod tests {
         let mut store = Store::default();
         let literal = Literal::from_vec(&[3], vec![1.0f32, -0.0, f32::NAN]).unwrap();
         store.set("w", &literal).unwrap();
-        let address = store.get("w").unwrap().bytes().as_ptr();
+        let address = store.get("w").unwrap().read().unwrap().as_ptr();
         store.make(&[("w", DType::F32, &[3])]).unwrap();
         assert_eq!(store.get("w").unwrap().to_literal().unwrap(), literal);
         store.set("w", &Literal::zeros(DType::F32, &[3])).unwrap();
-        assert_eq!(store.get("w").unwrap().bytes().as_ptr(), address);
+        assert_eq!(store.get("w").unwrap().read().unwrap().as_ptr(), address);
         store.make(&[("w", DType::Bool, &[2])]).unwrap();
         assert_eq!(
             store.to_arrays().unwrap(),

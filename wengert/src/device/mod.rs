@@ -1,10 +1,35 @@
-//! Devices that run programs.
+//! Devices that run programs: the list of them, and the boundary between them and the library.
+//!
+//! A device is one file here that implements [`Backend`] and [`PreparedFunction`], a variant of
+//! [`Device`], and an arm in each function of this file. No other file of this crate knows which
+//! devices there are, or which of them this build has.
+
+mod backend;
+pub(crate) mod cpu;
+mod interpreter;
+mod options;
+
+#[cfg(not(feature = "cuda"))]
+mod absent;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "cuda")]
+mod emulator;
+
+#[cfg(not(feature = "cuda"))]
+use absent::{cuda, emulator};
+
+pub(crate) use backend::{Backend, PlanMemory, PreparedFunction};
+pub use options::DeviceOptions;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::OnceLock;
-use wengert_core::{Diagnostic, Result};
+use std::sync::{Arc, OnceLock};
+use wengert_core::plan::Plan;
+use wengert_core::{Diagnostic, Result, Target, Verified};
+
+/// Whether this build has NVIDIA GPUs and their emulator.
+pub(crate) const HAS_CUDA: bool = cfg!(feature = "cuda");
 
 /// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -19,54 +44,6 @@ pub enum Device {
     /// The graph interpreter: the mathematical meaning of each op, rounded to its dtype. Slow;
     /// the oracle for the other devices.
     Interpreter,
-}
-
-/// Options of a device. All but the memory budget, the work limit and the check of indices are
-/// for GPUs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceOptions {
-    /// Whether the steps of a run are captured into a CUDA graph and replayed as one. The bits
-    /// are the same either way. The environment variable `WENGERT_CUDA_CAPTURE=0` changes the
-    /// default to off.
-    pub capture: bool,
-    /// A file with the fastest cuBLASLt algorithms for one GPU and library version. The same file
-    /// gives the same bits.
-    pub tuning: Option<PathBuf>,
-    /// Whether products that the tuning file lacks are measured at compile time and added to it.
-    pub autotune: bool,
-    /// Whether cuBLASLt may use its fastest algorithms: round f32 operands to tf32, and compute
-    /// whole epilogues in another order and with its own activations. Results then differ from
-    /// other devices' by more than the order of sums.
-    pub fast_products: bool,
-    /// Most bytes of all memory that a function may take: its variables, inputs, outputs,
-    /// constants and arena. Where its plan would take more, results are recomputed instead of
-    /// kept; the bits are the same. A function that cannot run within the budget is an error.
-    pub memory_budget: Option<u64>,
-    /// Most operations of one run of a plan from a file ([`wengert_core::plan::work`]); a run
-    /// that would take more is an error. A file may hold loops of any length, hence the limit.
-    /// The default is [`format::plan::WORK_LIMIT`](crate::format::plan::WORK_LIMIT). Functions
-    /// compiled in this process have no limit.
-    pub work_limit: u64,
-    /// Whether an index out of range makes the run an error ([`wengert_compiler::indices`]),
-    /// instead of the op's defined result. Other results keep their bits. A run additionally
-    /// reduces the indices of each lookup and copies the variables that it replaces.
-    pub check_indices: bool,
-}
-
-impl Default for DeviceOptions {
-    fn default() -> Self {
-        let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
-        let work_limit = crate::format::plan::WORK_LIMIT;
-        DeviceOptions {
-            capture,
-            tuning: None,
-            autotune: false,
-            fast_products: false,
-            memory_budget: None,
-            work_limit,
-            check_indices: false,
-        }
-    }
 }
 
 /// A device of this machine, or the reason why it has none of that kind.
@@ -89,7 +66,7 @@ impl Device {
     /// is an error.
     pub fn best() -> Device {
         static BEST: OnceLock<Device> = OnceLock::new();
-        *BEST.get_or_init(|| match first_gpu() {
+        *BEST.get_or_init(|| match cuda::first_gpu() {
             Ok(true) => Device::Cuda(0),
             Ok(false) => Device::Cpu,
             Err(why) => {
@@ -112,7 +89,7 @@ impl Device {
             description: description.into(),
         };
         let mut survey = vec![known(Device::Cpu, "compiled plans on CPU threads with SIMD")];
-        match gpus() {
+        match cuda::gpus() {
             Ok(names) => {
                 let devices = names.iter().enumerate();
                 survey.extend(devices.map(|(n, name)| known(Device::Cuda(n as u32), name)));
@@ -123,48 +100,41 @@ impl Device {
                 device: Err(why),
             }),
         }
-        if cfg!(feature = "cuda") {
+        if HAS_CUDA {
             survey.push(known(Device::Emulator, "PTX kernels, executed and watched on the CPU"));
         }
         survey.push(known(Device::Interpreter, "the graph interpreter, an oracle"));
         survey
     }
-}
 
-/// Whether `cuda:0` is usable; false if the machine has neither GPU nor driver.
-#[cfg(feature = "cuda")]
-fn first_gpu() -> Result<bool> {
-    Ok(wengert_cuda::driver::probe::first_gpu()?)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn first_gpu() -> Result<bool> {
-    Ok(false)
-}
-
-/// The GPUs of this machine, each with a short description, or why none is usable.
-#[cfg(feature = "cuda")]
-fn gpus() -> Result<Vec<String>> {
-    let found = wengert_cuda::driver::probe::probe();
-    let devices = found.driver?.devices?;
-    if devices.is_empty() {
-        return Err(Diagnostic::of_device("the NVIDIA driver finds no GPU")
-            .help("use the device `cpu` or `emulator`"));
+    /// Opens the device.
+    ///
+    /// Errors: it is not there, or not built into this version.
+    pub(crate) fn open(self, options: &DeviceOptions) -> Result<Arc<dyn Backend>> {
+        Ok(match self {
+            Device::Cpu => Arc::new(cpu::CpuBackend::open()?),
+            Device::Cuda(number) => Arc::new(cuda::CudaBackend::open(number, options)?),
+            Device::Emulator => Arc::new(emulator::EmulatorBackend::open()?),
+            Device::Interpreter => Arc::new(interpreter::InterpreterBackend),
+        })
     }
-    found.cublas_lt?;
-    Ok(devices.iter().map(ToString::to_string).collect())
 }
 
-#[cfg(not(feature = "cuda"))]
-fn gpus() -> Result<Vec<String>> {
-    Err(not_built("cuda"))
+/// The target of a name: `cpu`, or a GPU's architecture such as `sm_90`.
+///
+/// Errors: there is no such target in this build.
+pub(crate) fn target(name: &str) -> Result<Target> {
+    match name {
+        "cpu" => Ok(Target::cpu()),
+        _ => cuda::target(name),
+    }
 }
 
-/// The error for a device that this build leaves out.
-#[cfg(not(feature = "cuda"))]
-pub(crate) fn not_built(name: &str) -> Diagnostic {
-    Diagnostic::of_device(format!("device `{name}` is not built into this version"))
-        .help("build with the feature `cuda`, or use `cpu` or `interpreter`")
+/// The PTX module of a plan for a GPU.
+///
+/// Errors: the plan is for another target; this version is built without GPUs.
+pub(crate) fn ptx(plan: &Verified<Plan>) -> Result<String> {
+    cuda::ptx(plan)
 }
 
 impl fmt::Display for Device {

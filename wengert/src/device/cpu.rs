@@ -5,36 +5,78 @@
 //! the executable and copied out. The only allocations of tensor size in a run are the returned
 //! literals.
 
-use super::profile::{KernelTime, by_kernel};
+use super::backend::{make_variables, no_value};
+use super::{Backend, PlanMemory, PreparedFunction};
 use crate::available_memory::{self, Promise};
+use crate::executable::{KernelTime, by_kernel};
+use crate::outputs::Returned;
 use crate::store::Store;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Literal, Result, Verified, with_native};
-use wengert_cpu::{AlignedBytes, Buffer, Executable, Memory};
+use wengert_compiler::pipeline::Sources;
+use wengert_core::plan::{Account, Plan};
+use wengert_core::{Literal, Result, Target, Verified, with_native};
+use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, RunMemory};
+
+/// The CPU's threads.
+#[derive(Debug)]
+pub(crate) struct CpuBackend;
+
+impl CpuBackend {
+    /// Starts the threads. They take address space, so they start before the first check of free
+    /// memory.
+    ///
+    /// Error: a thread cannot start.
+    pub(super) fn open() -> Result<CpuBackend> {
+        wengert_cpu::Pool::global()?;
+        Ok(CpuBackend)
+    }
+}
+
+impl Backend for CpuBackend {
+    fn target(&self) -> Result<Target> {
+        Ok(Target::cpu())
+    }
+
+    fn plan_memory(&self, plan: &Plan) -> PlanMemory {
+        let account = Account::sizes(plan);
+        // Outputs are copied into literals.
+        let all = [account.arena, account.constants, account.outputs, account.outputs];
+        PlanMemory { bytes: all.into_iter().fold(0, u64::saturating_add), arena_quarters: 4 }
+    }
+
+    /// The CPU's errors name no step, so they need no sources.
+    fn prepare(
+        &self,
+        plan: Verified<Plan>,
+        _: Option<Sources>,
+        work_limit: u64,
+    ) -> Result<Box<dyn PreparedFunction>> {
+        Ok(Box::new(CpuFunction::new(&plan, work_limit)?))
+    }
+}
 
 /// A plan on the CPU. Runs are exclusive: there is one arena.
 #[derive(Debug)]
-pub(super) struct CpuRunner(Mutex<Running>);
+struct CpuFunction(Mutex<Running>);
 
 #[derive(Debug)]
 struct Running {
-    executable: Executable,
+    executable: CpuExecutable,
     /// Buffers of the outputs, reused by every run.
     outputs: Vec<AlignedBytes>,
     /// Numbers of the plan's variables by key path.
     variables: BTreeMap<String, usize>,
-    /// Memory of the arena and the outputs, promised until the first run touches it.
+    /// RunMemory of the arena and the outputs, promised until the first run touches it.
     promise: Option<Promise>,
 }
 
-impl CpuRunner {
+impl CpuFunction {
     /// Prepares a plan; `work_limit` is the most operations of one run.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
-    pub(super) fn new(plan: &Verified<Plan>, work_limit: u64) -> Result<Self> {
-        let mut executable = Executable::new(plan)?;
+    fn new(plan: &Verified<Plan>, work_limit: u64) -> Result<Self> {
+        let mut executable = CpuExecutable::new(plan)?;
         executable.limit(work_limit);
         let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);
         let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));
@@ -50,31 +92,27 @@ impl CpuRunner {
         available_memory::check_promises(|| {
             format!("@{} and the scratch memory of its threads", plan.function)
         })?;
-        Ok(CpuRunner(Mutex::new(Running { executable, outputs, variables, promise })))
+        Ok(CpuFunction(Mutex::new(Running { executable, outputs, variables, promise })))
     }
+}
 
-    /// Starts measuring the time of kernels.
-    pub(super) fn measure(&self) {
+impl PreparedFunction for CpuFunction {
+    fn measure(&self) -> Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.measure();
+        Ok(())
     }
 
-    /// Time of kernels since then.
-    pub(super) fn profile(&self) -> Option<Vec<KernelTime>> {
+    fn profile(&self) -> Vec<KernelTime> {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(by_kernel(running.executable.plan(), running.executable.profile()?))
+        let executable = &running.executable;
+        executable.profile().map_or_else(Vec::new, |spent| by_kernel(executable.plan(), spent))
     }
 
-    /// Runs the plan on inputs in the plan's order and the session's variables, which have the
-    /// plan's types.
-    pub(super) fn run(&self, given: &[Literal], store: &mut Store) -> Result<Vec<Literal>> {
+    fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
         // A run that panicked leaves no state in arena and outputs that the next one relies on.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { executable, outputs, variables, promise } = &mut *running;
-        let made = executable.plan().variables.iter().filter(|v| v.before.is_none());
-        let made: Vec<_> = made.map(|v| (v.name.as_str(), v.dtype, &v.shape[..])).collect();
-        if !made.is_empty() {
-            store.make(&made)?;
-        }
+        make_variables(executable.plan(), store)?;
         let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
         let mut written: Vec<Buffer<'_>> =
             outputs.iter_mut().map(|bytes| Buffer::writing(&mut bytes[..])).collect();
@@ -83,15 +121,14 @@ impl CpuRunner {
             if let Some(i) = variables.get(path) {
                 let declared = &executable.plan().variables[*i];
                 stored[*i] = Some(match declared.before == Some(declared.after) {
-                    true => Buffer::reading(variable.bytes()),
-                    false => Buffer::writing(variable.bytes_mut()),
+                    true => Buffer::reading(&variable.memory::<AlignedBytes>()[..]),
+                    false => Buffer::writing(&mut variable.memory_mut::<AlignedBytes>()[..]),
                 });
             }
         }
         let stored = stored.into_iter().collect::<Option<Vec<_>>>();
-        let mut stored =
-            stored.ok_or_else(|| Diagnostic::new("a variable of the plan has no value"))?;
-        executable.run(Memory {
+        let mut stored = stored.ok_or_else(no_value)?;
+        executable.run(RunMemory {
             inputs: &inputs,
             outputs: &mut written,
             variables: &mut stored,
@@ -99,9 +136,9 @@ impl CpuRunner {
         *promise = None;
         let plan = executable.plan();
         let results = plan.outputs.iter().zip(outputs);
-        results
-            .map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes))
-            .collect()
+        let results = results
+            .map(|(o, bytes)| Literal::from_bytes(plan.values[o.value].dtype, &o.shape, bytes));
+        Ok(Returned::now(results.collect::<Result<_>>()?))
     }
 }
 

@@ -1,0 +1,51 @@
+//! Options of a device.
+
+use std::path::PathBuf;
+
+/// Options of a device. All but the memory budget, the work limit and the check of indices are
+/// for GPUs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceOptions {
+    /// Whether the steps of a run are captured into a CUDA graph and replayed as one. The bits
+    /// are the same either way. The environment variable `WENGERT_CUDA_CAPTURE=0` changes the
+    /// default to off.
+    pub capture: bool,
+    /// A file with the fastest cuBLASLt algorithms for one GPU and library version. The same file
+    /// gives the same bits.
+    pub tuning: Option<PathBuf>,
+    /// Whether products that the tuning file lacks are measured at compile time and added to it.
+    pub autotune: bool,
+    /// Whether cuBLASLt may use its fastest algorithms: round f32 operands to tf32, and compute
+    /// whole epilogues in another order and with its own activations. Results then differ from
+    /// other devices' by more than the order of sums.
+    pub fast_products: bool,
+    /// Most bytes of all memory that a function may take: its variables, inputs, outputs,
+    /// constants and arena. Where its plan would take more, results are recomputed instead of
+    /// kept; the bits are the same. A function that cannot run within the budget is an error.
+    pub memory_budget: Option<u64>,
+    /// Most operations of one run of a plan from a file ([`wengert_core::plan::work`]); a run
+    /// that would take more is an error. A file may hold loops of any length, hence the limit.
+    /// The default is [`format::plan::WORK_LIMIT`](crate::format::plan::WORK_LIMIT). Functions
+    /// compiled in this process have no limit.
+    pub work_limit: u64,
+    /// Whether an index out of range makes the run an error ([`wengert_compiler::indices`]),
+    /// instead of the op's defined result. Other results keep their bits. A run additionally
+    /// reduces the indices of each lookup and copies the variables that it replaces.
+    pub check_indices: bool,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
+        let work_limit = crate::format::plan::WORK_LIMIT;
+        DeviceOptions {
+            capture,
+            tuning: None,
+            autotune: false,
+            fast_products: false,
+            memory_budget: None,
+            work_limit,
+            check_indices: false,
+        }
+    }
+}
