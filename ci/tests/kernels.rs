@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use wengert::autodiff::function::{Grad, grad};
-use wengert::core::Target;
 use wengert::core::graph::{Program, parse_program};
 use wengert::pipeline::{Options, compile};
 use wengert::{Binding, GraphFile, ptx};
 use wengert_ci::gate::{Allowed, Source, assemble};
 use wengert_ci::toolkit::target_directory;
 use wengert_cuda::architecture::Architecture;
+use wengert_cuda::target::target;
 
 /// Names of modules by their text. A text that several architectures share is assembled once for
 /// each of them.
@@ -23,7 +23,7 @@ struct Modules(BTreeMap<String, String>);
 impl Modules {
     fn add(&mut self, name: &str, program: &Program, function: &str, binding: &Binding) {
         for architecture in Architecture::ALL {
-            let target = Target::cuda(&architecture.name());
+            let target = target(&architecture.name());
             let plan = compile(program, function, binding, &target, &Options::default()).unwrap();
             let text =
                 ptx(&plan).unwrap_or_else(|e| panic!("{name} for {}: {e}\n{plan}", target.name));
@@ -100,8 +100,7 @@ fn kernels_of_a_step_of_gpt2_are_resident_often_enough() {
         })
         .unwrap();
     let plan =
-        compile(&program, "step", &Binding::new(), &Target::cuda("sm_90"), &Options::default())
-            .unwrap();
+        compile(&program, "step", &Binding::new(), &target("sm_90"), &Options::default()).unwrap();
     let mut source = Source::parse("step of GPT-2", ptx(&plan).unwrap()).unwrap();
     source.architectures = vec![Architecture::from_name("sm_90").unwrap()];
     let report = assemble(&[source], &Allowed::of_the_repository().unwrap()).unwrap();

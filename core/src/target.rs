@@ -1,6 +1,7 @@
 //! Targets: properties of a kind of device that affect results and layouts, and the calls that
 //! its back end executes. A target is a value, so plans can be made for devices that are not
-//! present.
+//! present. The numbers of a device and their reasons are in the crate of its kernels; here are
+//! those of CPUs, whose target the interpreters have too.
 
 use crate::call::{Call, CallKind};
 use crate::diagnostic::{Diagnostic, Result};
@@ -11,6 +12,7 @@ use crate::nest::verify::MAX_LANES;
 use crate::op::attribute::{Attribute, Attributes, take};
 use crate::text::is_sigil_name;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// Greatest alignment of buffers.
 const MAX_ALIGNMENT: u64 = 1 << 20;
@@ -18,7 +20,7 @@ const MAX_ALIGNMENT: u64 = 1 << 20;
 const BUSY: u32 = 64;
 
 /// A kind of device.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// `cpu`, `sm_90` and the like.
     pub name: String,
@@ -66,33 +68,46 @@ pub struct Target {
     /// Whether memory is scarcer than bandwidth. If so, a large and short function of one tensor
     /// is recomputed for consumers far behind, instead of being kept.
     pub rematerializes: bool,
-    /// Whether calls get a workspace in the arena while they run, of at most
-    /// [`Target::workspace`] bytes.
-    pub workspace: bool,
+    /// The workspace that calls get in the arena while they run.
+    pub workspace: Workspace,
+}
+
+/// Upper bound of the arena bytes that a call may use while it runs. The back end promises it
+/// before it chooses an algorithm.
+#[derive(Clone, Copy, Debug)]
+pub enum Workspace {
+    /// Calls get none.
+    None,
+    /// Bytes for a call; saturates.
+    Promised(fn(&Call) -> u64),
+    /// The target was read from a plan, which states the workspace of each call.
+    Stated,
+}
+
+impl Workspace {
+    /// Whether calls get workspace: what the text of a target says.
+    const fn is_some(self) -> bool {
+        !matches!(self, Workspace::None)
+    }
+}
+
+/// Targets are equal if their texts are.
+impl PartialEq for Workspace {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_some() == other.is_some()
+    }
+}
+
+impl Eq for Workspace {}
+
+impl Hash for Workspace {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.is_some().hash(state);
+    }
 }
 
 /// No limit.
 const ANY: u64 = i64::MAX as u64;
-/// Most bytes of workspace of a product: the amount that cuBLASLt's algorithms request on Hopper.
-const MAX_WORKSPACE: u64 = 32 << 20;
-/// Parts into which the sum of a product may be split.
-const SPLITS: u64 = 8;
-/// Most elements of a row that one thread block of a GPU sorts in its own memory.
-pub const BLOCK_SORT: usize = 4096;
-/// Greatest k for which each piece of a row passes its k greatest elements to the next round. For
-/// greater k the rows are sorted.
-pub const BLOCK_TOP: usize = BLOCK_SORT / 4;
-
-/// Workspace to sort rows that are too long for one block. Each element takes 4 bytes for part of
-/// its keys and 4 for its source index, both twice, since a pass of the sort moves elements from
-/// one buffer to the other. Counts of digits take 1 KiB for each 2048 elements.
-fn sort_workspace(elements: u64, length: usize) -> u64 {
-    match length {
-        0..=BLOCK_SORT => 0,
-        _ => elements.saturating_mul(17).saturating_add(4 << 10),
-    }
-}
-
 impl Target {
     /// CPU threads with SIMD. 16 lanes of f32 fill one AVX-512 register or two AVX2 registers.
     pub fn cpu() -> Self {
@@ -115,40 +130,7 @@ impl Target {
             joins: true,
             lays_out: true,
             rematerializes: false,
-            workspace: false,
-        }
-    }
-
-    /// An NVIDIA GPU of that architecture, `sm_90` and the like. The numbers are the same for all
-    /// architectures, and so are the bits, except those of calls.
-    ///
-    /// 1024 lanes are a block of 256 threads with 16 bytes of f32 each. The 32 lanes of a column
-    /// are the warps of a block, and the lanes of a warp are 32 adjacent columns. Row storage
-    /// fits into the shared memory of every architecture, with room for a second block.
-    pub fn cuda(architecture: &str) -> Self {
-        Target {
-            name: architecture.into(),
-            reduction_lanes: 1024,
-            least_lanes: 1,
-            column_lanes: 32,
-            reduction_block: 1 << 16,
-            busy_rows: 256,
-            busy_columns: 16384,
-            least_part: 1024,
-            alignment: 256,
-            row_storage: 44 << 10,
-            row_bytes: 1 << 20,
-            calls: CallKind::ALL.to_vec(),
-            half_attention: true,
-            // A block's four tiles of 16 such rows fit into the shared memory of every
-            // architecture.
-            attention_row: 1 << 10,
-            gemm_epilogue: true,
-            // A library computes the products.
-            joins: false,
-            lays_out: false,
-            rematerializes: true,
-            workspace: true,
+            workspace: Workspace::None,
         }
     }
 
@@ -225,7 +207,7 @@ impl Target {
         if self.rematerializes {
             attributes.insert("rematerializes", Attribute::Bool(true));
         }
-        if self.workspace {
+        if self.workspace.is_some() {
             attributes.insert("workspace", Attribute::Bool(true));
         }
         attributes
@@ -254,7 +236,10 @@ impl Target {
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
         let half_attention = take(map, "half_attention", Some(false))?;
-        let workspace = take(map, "workspace", Some(false))?;
+        let workspace = match take(map, "workspace", Some(false))? {
+            true => Workspace::Stated,
+            false => Workspace::None,
+        };
         let joins = take(map, "joins", Some(false))?;
         let lays_out = take(map, "lays_out", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
@@ -306,35 +291,16 @@ impl Target {
             }
     }
 
-    /// Upper bound of the arena bytes that a call may use while it runs, known before an
-    /// algorithm is chosen. Saturates.
+    /// Bytes of workspace that a plan has to give a call.
     ///
-    /// A product may split its sum into parts, which are then added in a fixed order. A scatter
-    /// sorts the indices of its updates. A sort of rows that are too long for one block sorts
-    /// indices too. The greatest elements of such a row are the greatest among those of its
-    /// pieces.
+    /// # Panics
+    ///
+    /// If the target was read from a plan, since that plan is already made.
     pub fn workspace(&self, call: &Call) -> u64 {
-        if !self.workspace {
-            return 0;
-        }
-        let elements =
-            |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
-        match call {
-            Call::Gemm(_) | Call::Convolution(_) => {
-                let [result] = call.results().try_into().expect("a product has one result");
-                elements(&result.extents().unwrap_or_default())
-                    .saturating_mul(4 * SPLITS)
-                    .min(MAX_WORKSPACE)
-            }
-            Call::Scatter(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
-            Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
-            Call::TopK(t) if t.k <= BLOCK_TOP && t.length > BLOCK_SORT => {
-                let candidates = elements(&[t.outer, t.length.div_ceil(BLOCK_SORT), t.k]);
-                candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
-            }
-            Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
-            // Blocks of scores are in shared memory or registers.
-            Call::Attention(_) => 0,
+        match self.workspace {
+            Workspace::None => 0,
+            Workspace::Promised(bytes) => bytes(call),
+            Workspace::Stated => panic!("a plan is made for the target of a back end"),
         }
     }
 
@@ -396,12 +362,24 @@ mod tests {
     fn text_round_trips_and_bad_numbers_are_refused() {
         let cpu = Target::cpu();
         cpu.verify().unwrap();
-        let cuda = Target::cuda("sm_90");
-        cuda.verify().unwrap();
+        let other = Target {
+            name: "sm_90".into(),
+            reduction_lanes: 1024,
+            least_lanes: 1,
+            column_lanes: 32,
+            reduction_block: 1 << 16,
+            busy_rows: 256,
+            attention_row: 1 << 10,
+            half_attention: true,
+            joins: false,
+            workspace: Workspace::Promised(|_| 8),
+            ..cpu.clone()
+        };
+        other.verify().unwrap();
         let owned =
             |t: &Target| t.attributes().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
         assert_eq!(Target::from_attributes("cpu", owned(&cpu)).unwrap(), cpu);
-        assert_eq!(Target::from_attributes("sm_90", owned(&cuda)).unwrap(), cuda);
+        assert_eq!(Target::from_attributes("sm_90", owned(&other)).unwrap(), other);
         for bad in [
             Target { alignment: 0, ..cpu.clone() },
             Target { alignment: 48, ..cpu.clone() },
@@ -410,10 +388,10 @@ mod tests {
             Target { reduction_lanes: 12, ..cpu.clone() },
             Target { reduction_block: 17, ..cpu.clone() },
             Target { least_lanes: 32, ..cpu.clone() },
-            Target { least_lanes: 3, ..cuda.clone() },
-            Target { column_lanes: 0, ..cuda.clone() },
+            Target { least_lanes: 3, ..other.clone() },
+            Target { column_lanes: 0, ..other.clone() },
             Target { name: "a b".into(), ..cpu.clone() },
-            Target { attention_row: u64::MAX, ..cuda.clone() },
+            Target { attention_row: u64::MAX, ..other.clone() },
             Target { calls: vec![CallKind::Gemm, CallKind::Gemm], ..cpu.clone() },
         ] {
             assert!(bad.verify().is_err(), "{bad:?}");
@@ -421,109 +399,5 @@ mod tests {
         let mut map: BTreeMap<String, Attribute> = owned(&cpu);
         map.insert("calls".into(), Attribute::List(vec![Attribute::Text("fft".into())]));
         assert!(Target::from_attributes("cpu", map).is_err());
-    }
-
-    #[test]
-    fn attention_is_claimed_of_what_there_are_kernels_for() {
-        let attention = |width, dtype| {
-            Call::Attention(crate::call::Attention {
-                batch: 1,
-                queries: 3,
-                keys: 4,
-                heads: 2,
-                width,
-                packed: false,
-                bias: vec![],
-                causal: true,
-                backward: false,
-                scale: crate::scalar::Scalar::of(1.0),
-                dtype,
-            })
-        };
-        let (cpu, cuda) = (Target::cpu(), Target::cuda("sm_80"));
-        for (width, dtype, claimed) in [
-            (256, DType::F32, [true, true]),
-            (257, DType::F32, [true, false]),
-            (128, DType::F64, [true, true]),
-            (129, DType::F64, [true, false]),
-            (256, DType::F16, [false, true]),
-            (257, DType::BF16, [false, false]),
-        ] {
-            let call = attention(width, dtype);
-            assert_eq!([cpu.claims(&call), cuda.claims(&call)], claimed, "{width} {dtype}");
-        }
-        let none = Target { calls: vec![], ..cpu };
-        assert!(!none.claims(&attention(1, DType::F32)));
-    }
-
-    #[test]
-    fn trees_and_parts_depend_on_shape_and_target() {
-        let (cpu, cuda) = (Target::cpu(), Target::cuda("sm_80"));
-        let tree = |target: &Target, extents: &[usize], axes: &[usize]| {
-            let tree = target.reduction_tree(DType::F32, extents, axes);
-            (tree.lanes, tree.block)
-        };
-        // A row, a short row, a column, everything.
-        assert_eq!(tree(&cpu, &[64, 768], &[1]), (16, 0));
-        assert_eq!(tree(&cuda, &[64, 768], &[1]), (1024, 0));
-        assert_eq!(tree(&cpu, &[64, 10], &[1]), (16, 0));
-        assert_eq!(tree(&cuda, &[64, 10], &[1]), (16, 0));
-        assert_eq!(tree(&cuda, &[64, 1], &[1]), (1, 0));
-        assert_eq!(tree(&cpu, &[64, 768], &[0]), (1, 0));
-        assert_eq!(tree(&cuda, &[64, 768], &[0]), (32, 0));
-        assert_eq!(tree(&cpu, &[64, 768], &[0, 1]), (16, 4096));
-        assert_eq!(tree(&cuda, &[640, 768], &[0, 1]), (1024, 65536));
-        assert_eq!(tree(&cuda, &[0, 768], &[0]), (1, 0));
-        let parts = |target: &Target, extents: &[usize], axes: &[usize], results, count| {
-            target.reduction_parts(extents, axes, results, count)
-        };
-        assert_eq!(parts(&cpu, &[1 << 24], &[0], 1, 1 << 24), 4096);
-        assert_eq!(parts(&cuda, &[1 << 24], &[0], 1, 1 << 24), 256);
-        assert_eq!(parts(&cuda, &[1 << 26], &[0], 1, 1 << 26), 1024);
-        assert_eq!(parts(&cpu, &[8192, 768], &[0], 768, 8192), 1);
-        assert_eq!(parts(&cuda, &[8192, 768], &[0], 768, 8192), 8);
-        assert_eq!(parts(&cuda, &[8192, 768], &[1], 8192, 768), 1);
-    }
-
-    #[test]
-    fn workspace_is_bounded() {
-        let gemm = |m| {
-            let matrix = |row| crate::call::Matrix { batch: 0, row, column: 1 };
-            Call::Gemm(crate::call::Gemm {
-                batch: 1,
-                m,
-                n: 16,
-                k: 8,
-                lhs: matrix(8),
-                rhs: matrix(16),
-                operand: DType::F32,
-                accumulate: DType::F32,
-                result: DType::F32,
-                epilogue: Default::default(),
-            })
-        };
-        assert_eq!(Target::cpu().workspace(&gemm(8)), 0);
-        assert_eq!(Target::cuda("sm_90").workspace(&gemm(8)), 8 * 16 * 32);
-        assert_eq!(Target::cuda("sm_90").workspace(&gemm(1 << 20)), 32 << 20);
-        let sort = |length, keys: &[DType]| {
-            let call = crate::call::Sort {
-                outer: 3,
-                length,
-                inner: 2,
-                keys: keys.to_vec(),
-                descending: false,
-            };
-            Target::cuda("sm_90").workspace(&Call::Sort(call))
-        };
-        assert_eq!(sort(4096, &[DType::F64; 3]), 0);
-        assert_eq!(sort(5000, &[DType::F32, DType::Bool]), 6 * 5000 * 17 + 4096);
-        let top = |length, k| {
-            let call = crate::call::TopK { outer: 3, length, k, dtype: DType::F32 };
-            Target::cuda("sm_90").workspace(&Call::TopK(call))
-        };
-        assert_eq!([top(4096, 10), top(4096, 4096)], [0, 0]);
-        assert_eq!(top(5000, 10), 3 * 2 * 10 * 8 + 1024);
-        assert_eq!(top(5000, 1025), 3 * 5000 * 17 + 4096);
-        assert_eq!(top(i32::MAX as usize, i32::MAX as usize), 3 * ((1 << 31) - 1) * 17 + 4096);
     }
 }

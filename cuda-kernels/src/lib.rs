@@ -19,3 +19,4 @@ pub mod nest;
 pub mod ptx;
 pub mod scalar;
 pub mod stage;
+pub mod target;

@@ -206,7 +206,7 @@ fn the_emulated_gpu_trains_like_the_cpu() {
         };
         (0..STEPS).map(run).collect()
     };
-    let for_gpus = plan(&Target::cuda("sm_90"));
+    let for_gpus = plan(&wengert::target("sm_90").unwrap());
     let emulated = losses(Device::Emulator, for_gpus.clone());
     let mut renamed = for_gpus.into_inner();
     renamed.target.name = "cpu".into();

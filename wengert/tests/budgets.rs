@@ -181,7 +181,7 @@ fn on_the_cpu() {
 
 #[test]
 fn on_the_emulator() {
-    let gpu = Target::cuda("sm_90");
+    let gpu = wengert::target("sm_90").unwrap();
     for (name, program, least) in [("gpt", gpt(), 3), ("mlp", mlp(), 1)] {
         check(name, &program, Device::Emulator, &gpu, least);
     }

@@ -33,7 +33,7 @@ fn near(a: &Literal, b: &Literal, tolerance: f64) -> bool {
 /// Runs each case twice: state left by the first run must not affect the second.
 fn check(device: Device, case: &Case, tolerance: f64) {
     let target = match device {
-        Device::Emulator => Target::cuda("sm_90"),
+        Device::Emulator => wengert::target("sm_90").unwrap(),
         _ => Session::open(device).unwrap().target().clone(),
     };
     let plan = plan(&case.function, &target);

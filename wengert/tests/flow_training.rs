@@ -128,7 +128,7 @@ fn agree(program: &Program, is_there: fn(&Step) -> bool) -> Vec<f64> {
     let begin = first.variables().unwrap();
     let plan =
         |target: &Target| compile(program, "step", &bind!(), target, &Options::default()).unwrap();
-    let for_gpus = plan(&Target::cuda("sm_90"));
+    let for_gpus = plan(&wengert::target("sm_90").unwrap());
     assert!(for_gpus.steps.iter().any(is_there), "{for_gpus}");
     let emulated = train(Device::Emulator, &for_gpus, &begin);
     let mut renamed = for_gpus.into_inner();

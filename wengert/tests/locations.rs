@@ -57,7 +57,8 @@ fn text_and_file_compile_to_one_plan() {
         let Ok(function) = random::function(seed, 3 + (seed % 23) as usize, &samples) else {
             continue;
         };
-        let target = if seed.is_multiple_of(4) { Target::cuda("sm_90") } else { Target::cpu() };
+        let target =
+            if seed.is_multiple_of(4) { wengert::target("sm_90").unwrap() } else { Target::cpu() };
         match differs(&function, &target) {
             None => passed += 1,
             Some(text) => {

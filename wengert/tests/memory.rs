@@ -87,7 +87,7 @@ fn a_resnet_in_half_of_its_memory() {
 #[test]
 fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
     let program = gpt2(32, 1024, DType::BF16, 32);
-    let target = Target::cuda("sm_90");
+    let target = wengert::target("sm_90").unwrap();
     let free = compile(&program, "step", &bind!(), &target, &Options::default()).unwrap();
     println!("arena without a budget: {:.2} GiB", free.arena as f64 / GIB as f64);
     assert!(free.arena <= 19 * GIB / 2, "{}", free.arena);

@@ -11,7 +11,7 @@ use std::path::Path;
 use wengert::Binding;
 use wengert::core::graph::Program;
 use wengert::core::plan::parse_plan;
-use wengert::core::{DType, Op, Target, Verified};
+use wengert::core::{DType, Op, Verified};
 use wengert::pipeline::{Options, compile};
 use wengert_ci::gate::{Allowed, Collection, assemble};
 use wengert_ci::tier::{is_deep, share};
@@ -47,7 +47,7 @@ fn every_op_and_sample_in_every_float_dtype() {
                 cases += 1;
                 for architecture in share(&Architecture::ALL, cases) {
                     let name = format!("{} sample {number} in {dtype}", entry.name);
-                    let target = Target::cuda(&architecture.name());
+                    let target = wengert::target(&architecture.name()).unwrap();
                     let plan =
                         compile(&program, "f", &Binding::new(), &target, &Options::default())
                             .unwrap();

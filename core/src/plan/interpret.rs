@@ -1,10 +1,12 @@
 //! The plan interpreter: executes a plan on memories of bytes.
 //!
 //! It is the oracle of executors. It executes the steps as written, with their addresses: nests
-//! by the nest interpreter, calls by their reference ([`crate::Call::reference`]). Memories start
-//! with bytes that belong to no value, so reads of bytes that were never written are visible. A
-//! nest that runs in place runs as the merged nest ([`crate::nest::alias::in_place`]), in which
-//! the interpreter detects an element that is read after it was written.
+//! by the nest interpreter, calls by their reference ([`crate::Call::reference`]). It shares the
+//! walk over loops and branches with the executors ([`super::walk`]); the oracle of the walk is
+//! the graph interpreter. Memories start with bytes that belong to no value, so reads of bytes
+//! that were never written are visible. A nest that runs in place runs as the merged nest
+//! ([`crate::nest::alias::in_place`]), in which the interpreter detects an element that is read
+//! after it was written.
 
 use super::print::StepText;
 use super::resolve::{self, Place, Prepare, Resolver};

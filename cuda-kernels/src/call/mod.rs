@@ -19,7 +19,7 @@ use crate::architecture::Architecture;
 use crate::stage::Compiled;
 use product::Product;
 use wengert_core::call::Call;
-use wengert_core::{Diagnostic, Result, Target};
+use wengert_core::{Diagnostic, Result};
 
 /// Options of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
                 "the result cannot be in the place of operand {operand}"
             )));
         }
-        let workspace = Target::cuda(&architecture.name()).workspace(call);
+        let workspace = crate::target::workspace(call);
         let compiled = match call {
             Call::Gemm(g) => {
                 let product = gemm::product(g, in_place, workspace);
@@ -78,7 +78,7 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
             Call::Sort(s) => sort::sort(s)?,
             Call::TopK(t) => sort::top_k(t)?,
             Call::Attention(a) => {
-                let target = Target::cuda(&architecture.name());
+                let target = crate::target::target(&architecture.name());
                 if !target.claims(call) {
                     return Err(Diagnostic::new(format!(
                         "heads of width {} are too wide for it",

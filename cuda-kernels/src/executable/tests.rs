@@ -123,7 +123,7 @@ plan @large {
 /// The plan of the first function of a text, for the fake device.
 fn compiled(text: &str) -> Verified<Plan> {
     let program = wengert_core::graph::parse_program(text, "test.ir").unwrap();
-    let (binding, target) = (wengert_core::Binding::new(), wengert_core::Target::cuda("sm_90"));
+    let (binding, target) = (wengert_core::Binding::new(), crate::target::target("sm_90"));
     let name = &program.functions()[0].name;
     wengert_compiler::pipeline::compile(&program, name, &binding, &target, &Default::default())
         .unwrap()
@@ -426,7 +426,7 @@ fn the_samples_of_all_ops_are_dozens_of_modules() {
     const CASE: f64 = 0.25;
     let fake = Fake::new();
     let device = fake.device();
-    let (binding, target) = (wengert_core::Binding::new(), wengert_core::Target::cuda("sm_90"));
+    let (binding, target) = (wengert_core::Binding::new(), crate::target::target("sm_90"));
     let compile = |function: &wengert_core::graph::Function| {
         let mut program = wengert_core::graph::Program::new();
         program.add(function.clone()).unwrap();

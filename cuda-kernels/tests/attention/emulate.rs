@@ -7,11 +7,12 @@
 use crate::cases::{FLOATS, Kind, attended, attention, biased};
 use proptest::prelude::*;
 use wengert_core::call::{Attention, Call};
-use wengert_core::{DType, Literal, Target, TensorType};
+use wengert_core::{DType, Literal, TensorType};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::call::{Options, compile, compile_with};
 use wengert_cuda::ptx::Module;
 use wengert_cuda::stage::{Access, Compiled, Memory, Stage};
+use wengert_cuda::target::target;
 use wengert_emulator as emulator;
 
 fn sm_90() -> Architecture {
@@ -160,7 +161,7 @@ fn widths() {
     let kind = Kind { packed: false, causal: false, backward: false };
     for (width, dtype) in [(257, DType::F32), (257, DType::BF16), (129, DType::F64)] {
         let call = Call::Attention(attention([1, 4, 4, 1, width], kind, dtype));
-        assert!(!Target::cuda("sm_90").claims(&call));
+        assert!(!target("sm_90").claims(&call));
         let error = compile(&call, sm_90(), None).unwrap_err().to_string();
         assert!(error.contains("too wide"), "{error}");
     }

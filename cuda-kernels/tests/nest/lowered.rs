@@ -7,7 +7,7 @@ use wengert_compiler::pipeline::{Options, compile};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, Program};
 use wengert_core::nest::Nest;
-use wengert_core::{Binding, DType, Op, Target, Tensor, TensorType};
+use wengert_core::{Binding, DType, Op, Tensor, TensorType};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
@@ -16,7 +16,7 @@ pub fn nests(function: Function) -> Vec<Nest> {
     let mut program = Program::new();
     let name = function.name.clone();
     program.add(function).unwrap();
-    let target = Target::cuda("sm_80");
+    let target = wengert_cuda::target::target("sm_80");
     let plan = compile(&program, &name, &Binding::new(), &target, &Options::default()).unwrap();
     plan.nests.iter().map(|(_, nest)| nest.clone()).collect()
 }

@@ -5,16 +5,17 @@
 
 use crate::cases::{Random, forms, sort, top_k};
 use wengert_core::call::Call;
-use wengert_core::{DType, Literal, Target};
+use wengert_core::{DType, Literal};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::call::compile;
 use wengert_cuda::ptx::Module;
 use wengert_cuda::stage::{Access, Compiled, Memory, Stage};
+use wengert_cuda::target::workspace;
 use wengert_emulator as emulator;
 
 fn compiled(call: &Call) -> Compiled {
     let compiled = compile(call, Architecture::from_name("sm_90").unwrap(), None).unwrap();
-    assert!(compiled.workspace <= Target::cuda("sm_90").workspace(call), "{call:?}");
+    assert!(compiled.workspace <= workspace(call), "{call:?}");
     compiled
 }
 

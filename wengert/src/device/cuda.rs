@@ -18,6 +18,7 @@ use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device, Memory, probe};
 use wengert_cuda::executable::{self, CudaExecutable, Options};
 use wengert_cuda::lowered::{LoweredPlan, StepError, no_library};
+use wengert_cuda::target;
 
 /// Whether `cuda:0` is usable; false if the machine has neither GPU nor driver.
 pub(super) fn first_gpu() -> Result<bool> {
@@ -41,7 +42,7 @@ pub(super) fn gpus() -> Result<Vec<String>> {
 /// Error: it is unknown.
 pub(super) fn target(name: &str) -> Result<Target> {
     match Architecture::from_name(name) {
-        Ok(architecture) => Ok(Target::cuda(&architecture.name())),
+        Ok(architecture) => Ok(target::target(&architecture.name())),
         Err(_) => {
             let names: Vec<String> = Architecture::ALL.iter().map(Architecture::name).collect();
             Err(Diagnostic::new(format!("unknown target `{name}`"))
@@ -96,7 +97,7 @@ impl CudaBackend {
 
 impl Backend for CudaBackend {
     fn target(&self) -> Result<Target> {
-        Ok(Target::cuda(&executable::architecture(&self.device)?.name()))
+        Ok(target::target(&executable::architecture(&self.device)?.name()))
     }
 
     fn plan_memory(&self, plan: &Plan) -> PlanMemory {

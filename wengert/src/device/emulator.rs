@@ -21,6 +21,7 @@ use wengert_core::plan::{
 use wengert_core::{Diagnostic, Literal, Result, Target, Verified};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::lowered::{Command, Launch, LoweredPlan, StepError, no_library};
+use wengert_cuda::target::target;
 use wengert_emulator::{self as emulator, Emulator, Memory, Module};
 
 /// The architecture that programs are compiled for.
@@ -42,7 +43,7 @@ impl EmulatorBackend {
 
 impl Backend for EmulatorBackend {
     fn target(&self) -> Result<Target> {
-        Ok(Target::cuda(EMULATED))
+        Ok(target(EMULATED))
     }
 
     /// Words, whether their bytes are written, and the label of each; inputs and variables are

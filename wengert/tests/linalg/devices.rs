@@ -69,5 +69,5 @@ fn on_the_cpu() {
 
 #[test]
 fn on_the_emulator() {
-    check(Device::Emulator, &Target::cuda("sm_90"));
+    check(Device::Emulator, &wengert::target("sm_90").unwrap());
 }

@@ -6,7 +6,7 @@ use wengert::check::{self, Finding};
 use wengert::core::call::{Attention, Call};
 use wengert::core::graph::OutputRole;
 use wengert::core::plan::{Plan, Step};
-use wengert::core::{KeyPath, Target, interpret};
+use wengert::core::{KeyPath, interpret};
 use wengert::models::{Gpt, GptSettings};
 use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
@@ -68,7 +68,7 @@ fn a_gpt_has_no_scores_on_gpus() {
             &program,
             "gradient",
             &Binding::new(),
-            &Target::cuda("sm_80"),
+            &wengert::target("sm_80").unwrap(),
             &Options::default(),
         )
         .unwrap();

@@ -38,7 +38,7 @@ fn has_calls(plan: &Plan) -> bool {
 fn target(device: Device) -> Target {
     match device {
         Device::Cpu | Device::Interpreter => Target::cpu(),
-        Device::Emulator => Target::cuda("sm_90"),
+        Device::Emulator => wengert::target("sm_90").unwrap(),
         Device::Cuda(_) => Session::open(device).unwrap().target().clone(),
     }
 }

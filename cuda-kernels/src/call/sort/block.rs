@@ -22,8 +22,8 @@ use super::Rows;
 use super::key::{Keys, Word};
 use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Rounding, Space, Ternary, Type, Width};
 use crate::stage::{Slot, Stage};
+use crate::target::BLOCK_SORT;
 use wengert_core::Result;
-use wengert_core::target::BLOCK_SORT;
 
 /// Maximum number of entries of a thread.
 const OWN: usize = 8;

@@ -21,11 +21,11 @@ mod long;
 
 use super::index::check_extent;
 use crate::stage::{Access, Compiled, Memory, Slot};
+use crate::target::{BLOCK_SORT, BLOCK_TOP};
 use block::{BlockSort, Candidates};
 use key::Words;
 use wengert_core::Result;
 use wengert_core::call::{Sort, TopK};
-use wengert_core::target::{BLOCK_SORT, BLOCK_TOP};
 
 /// A sort of rows: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their
 /// order are kept.

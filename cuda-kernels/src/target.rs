@@ -1,0 +1,195 @@
+//! The target of NVIDIA GPUs: the shapes of reductions and rows, and the workspace that calls get.
+
+use wengert_core::call::{Call, CallKind};
+use wengert_core::target::{Target, Workspace};
+
+/// The target of an architecture, `sm_90` and the like. The numbers are the same for all
+/// architectures, and so are the bits, except those of calls.
+///
+/// 1024 lanes are a block of 256 threads with 16 bytes of f32 each. The 32 lanes of a column
+/// are the warps of a block, and the lanes of a warp are 32 adjacent columns. Row storage
+/// fits into the shared memory of every architecture, with room for a second block.
+pub fn target(architecture: &str) -> Target {
+    Target {
+        name: architecture.into(),
+        reduction_lanes: 1024,
+        least_lanes: 1,
+        column_lanes: 32,
+        reduction_block: 1 << 16,
+        busy_rows: 256,
+        busy_columns: 16384,
+        least_part: 1024,
+        alignment: 256,
+        row_storage: 44 << 10,
+        row_bytes: 1 << 20,
+        calls: CallKind::ALL.to_vec(),
+        half_attention: true,
+        // A block's four tiles of 16 such rows fit into the shared memory of every
+        // architecture.
+        attention_row: 1 << 10,
+        gemm_epilogue: true,
+        // A library computes the products.
+        joins: false,
+        lays_out: false,
+        rematerializes: true,
+        workspace: Workspace::Promised(workspace),
+    }
+}
+
+/// Most bytes of workspace of a product: the amount that cuBLASLt's algorithms request on Hopper.
+const MAX_WORKSPACE: u64 = 32 << 20;
+/// Parts into which the sum of a product may be split.
+const SPLITS: u64 = 8;
+/// Most elements of a row that one thread block sorts in its own memory.
+pub const BLOCK_SORT: usize = 4096;
+/// Greatest k for which each piece of a row passes its k greatest elements to the next round. For
+/// greater k the rows are sorted.
+pub const BLOCK_TOP: usize = BLOCK_SORT / 4;
+
+/// Upper bound of the bytes of workspace of a call, known before an algorithm is chosen.
+/// Saturates.
+///
+/// A product may split its sum into parts, which are then added in a fixed order. A scatter sorts
+/// the indices of its updates. A sort of rows that are too long for one block sorts indices too.
+/// The greatest elements of such a row are the greatest among those of its pieces.
+pub fn workspace(call: &Call) -> u64 {
+    let elements =
+        |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
+    match call {
+        Call::Gemm(_) | Call::Convolution(_) => {
+            let [result] = call.results().try_into().expect("a product has one result");
+            elements(&result.extents().unwrap_or_default())
+                .saturating_mul(4 * SPLITS)
+                .min(MAX_WORKSPACE)
+        }
+        Call::Scatter(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
+        Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
+        Call::TopK(t) if t.k <= BLOCK_TOP && t.length > BLOCK_SORT => {
+            let candidates = elements(&[t.outer, t.length.div_ceil(BLOCK_SORT), t.k]);
+            candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
+        }
+        Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
+        // Blocks of scores are in shared memory or registers.
+        Call::Attention(_) => 0,
+    }
+}
+
+/// Workspace to sort rows that are too long for one block. Each element takes 4 bytes for part of
+/// its keys and 4 for its source index, both twice, since a pass of the sort moves elements from
+/// one buffer to the other. Counts of digits take 1 KiB for each 2048 elements.
+fn sort_workspace(elements: u64, length: usize) -> u64 {
+    match length {
+        0..=BLOCK_SORT => 0,
+        _ => elements.saturating_mul(17).saturating_add(4 << 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::DType;
+
+    #[test]
+    fn attention_is_claimed_of_what_there_are_kernels_for() {
+        let attention = |width, dtype| {
+            Call::Attention(wengert_core::call::Attention {
+                batch: 1,
+                queries: 3,
+                keys: 4,
+                heads: 2,
+                width,
+                packed: false,
+                bias: vec![],
+                causal: true,
+                backward: false,
+                scale: wengert_core::Scalar::of(1.0),
+                dtype,
+            })
+        };
+        let (cpu, cuda) = (Target::cpu(), target("sm_80"));
+        for (width, dtype, claimed) in [
+            (256, DType::F32, [true, true]),
+            (257, DType::F32, [true, false]),
+            (128, DType::F64, [true, true]),
+            (129, DType::F64, [true, false]),
+            (256, DType::F16, [false, true]),
+            (257, DType::BF16, [false, false]),
+        ] {
+            let call = attention(width, dtype);
+            assert_eq!([cpu.claims(&call), cuda.claims(&call)], claimed, "{width} {dtype}");
+        }
+        let none = Target { calls: vec![], ..cpu };
+        assert!(!none.claims(&attention(1, DType::F32)));
+    }
+
+    #[test]
+    fn trees_and_parts_depend_on_shape_and_target() {
+        let (cpu, cuda) = (Target::cpu(), target("sm_80"));
+        let tree = |target: &Target, extents: &[usize], axes: &[usize]| {
+            let tree = target.reduction_tree(DType::F32, extents, axes);
+            (tree.lanes, tree.block)
+        };
+        // A row, a short row, a column, everything.
+        assert_eq!(tree(&cpu, &[64, 768], &[1]), (16, 0));
+        assert_eq!(tree(&cuda, &[64, 768], &[1]), (1024, 0));
+        assert_eq!(tree(&cpu, &[64, 10], &[1]), (16, 0));
+        assert_eq!(tree(&cuda, &[64, 10], &[1]), (16, 0));
+        assert_eq!(tree(&cuda, &[64, 1], &[1]), (1, 0));
+        assert_eq!(tree(&cpu, &[64, 768], &[0]), (1, 0));
+        assert_eq!(tree(&cuda, &[64, 768], &[0]), (32, 0));
+        assert_eq!(tree(&cpu, &[64, 768], &[0, 1]), (16, 4096));
+        assert_eq!(tree(&cuda, &[640, 768], &[0, 1]), (1024, 65536));
+        assert_eq!(tree(&cuda, &[0, 768], &[0]), (1, 0));
+        let parts = |target: &Target, extents: &[usize], axes: &[usize], results, count| {
+            target.reduction_parts(extents, axes, results, count)
+        };
+        assert_eq!(parts(&cpu, &[1 << 24], &[0], 1, 1 << 24), 4096);
+        assert_eq!(parts(&cuda, &[1 << 24], &[0], 1, 1 << 24), 256);
+        assert_eq!(parts(&cuda, &[1 << 26], &[0], 1, 1 << 26), 1024);
+        assert_eq!(parts(&cpu, &[8192, 768], &[0], 768, 8192), 1);
+        assert_eq!(parts(&cuda, &[8192, 768], &[0], 768, 8192), 8);
+        assert_eq!(parts(&cuda, &[8192, 768], &[1], 8192, 768), 1);
+    }
+
+    #[test]
+    fn workspace_is_bounded() {
+        let gemm = |m| {
+            let matrix = |row| wengert_core::call::Matrix { batch: 0, row, column: 1 };
+            Call::Gemm(wengert_core::call::Gemm {
+                batch: 1,
+                m,
+                n: 16,
+                k: 8,
+                lhs: matrix(8),
+                rhs: matrix(16),
+                operand: DType::F32,
+                accumulate: DType::F32,
+                result: DType::F32,
+                epilogue: Default::default(),
+            })
+        };
+        assert_eq!(Target::cpu().workspace(&gemm(8)), 0);
+        assert_eq!(target("sm_90").workspace(&gemm(8)), 8 * 16 * 32);
+        assert_eq!(target("sm_90").workspace(&gemm(1 << 20)), 32 << 20);
+        let sort = |length, keys: &[DType]| {
+            let call = wengert_core::call::Sort {
+                outer: 3,
+                length,
+                inner: 2,
+                keys: keys.to_vec(),
+                descending: false,
+            };
+            target("sm_90").workspace(&Call::Sort(call))
+        };
+        assert_eq!(sort(4096, &[DType::F64; 3]), 0);
+        assert_eq!(sort(5000, &[DType::F32, DType::Bool]), 6 * 5000 * 17 + 4096);
+        let top = |length, k| {
+            let call = wengert_core::call::TopK { outer: 3, length, k, dtype: DType::F32 };
+            target("sm_90").workspace(&Call::TopK(call))
+        };
+        assert_eq!([top(4096, 10), top(4096, 4096)], [0, 0]);
+        assert_eq!(top(5000, 10), 3 * 2 * 10 * 8 + 1024);
+        assert_eq!(top(5000, 1025), 3 * 5000 * 17 + 4096);
+        assert_eq!(top(i32::MAX as usize, i32::MAX as usize), 3 * ((1 << 31) - 1) * 17 + 4096);
+    }
+}
