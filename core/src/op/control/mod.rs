@@ -17,39 +17,27 @@
 //!
 //! Passes and drivers that need the role of a region in its equation ask [`super::Op::control`].
 
+use crate::op::prelude::*;
+
 /// The facets common to all constructs, which run, differentiate and map their regions.
 macro_rules! by_regions {
     ($regions:expr) => {
-        fn compute<'a>(
-            &'a self,
-            _operands: &[TensorType],
-            _results: &[TensorType],
-            _regions: &'a [Region],
-        ) -> Compute<'a> {
+        fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
             Compute::Control
         }
 
-        fn derivative(&self) -> Derivative {
-            Derivative::Control
-        }
+        const DERIVATIVE: Derivative = Derivative::Control;
 
         fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
             self.batched(b).unwrap_or_else(|error| b.fail(error))
         }
 
-        fn traits(&self) -> Traits {
-            Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-        }
-
-        fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-            $regions
-        }
+        const REGIONS: RangeInclusive<usize> = $regions;
     };
 }
 
 mod branch;
 mod parts;
-mod samples;
 mod scan;
 mod while_loop;
 
@@ -57,11 +45,6 @@ pub use branch::{Cond, Switch};
 pub use parts::{ScanParts, WhileParts};
 pub use scan::Scan;
 pub use while_loop::While;
-
-use super::Op;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::graph::Region;
 
 /// A construct of control flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,7 @@
 //! The roles of the operands and results of a loop.
 
-use super::{Scan, While};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::graph::Body;
-use crate::interpret::{Array, Cell, Cells, Real};
-use crate::ty::TensorType;
+use crate::op::control::{Scan, While};
+use crate::op::prelude::*;
 
 /// The operands of a scan by role, or one item for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,22 +1,13 @@
 //! `scan`: a region, step after step.
 
-use super::parts::{Stack, check_step, part, part_of, stacked};
-use super::{emit, samples};
 use crate::build::Scope;
 use crate::build::inline::inline;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
 use crate::location::Location;
-use crate::op::attribute::{attributes, named};
+use crate::op::Iota;
 use crate::op::batch::{RegionOutput, moved};
-use crate::op::compute::Compute;
-use crate::op::derivative::Derivative;
-use crate::op::{Batch, Cost, Entry, Iota, Operation, Traits};
-use crate::ty::TensorType;
+use crate::op::control::emit;
+use crate::op::control::parts::{Stack, check_step, part, part_of, stacked};
+use crate::op::prelude::*;
 
 attributes! {
     /// `scan %c…, %x…, %k… {carries=1, captures=1, length=T} region (%c, %x, %k) { … }`
@@ -44,17 +35,21 @@ attributes! {
 }
 
 impl Operation for Scan {
-    named!("scan");
+    named!(
+        "scan",
+        "Runs a region for each step. The results are the carries after the last step, then the \
+         stacks of the values that each step gives."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        let parts = self.parts(operands)?;
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let parts = self.parts(t.operands)?;
         if let Some(count) = parts.count.filter(|ty| **ty != TensorType::scalar(DType::I32)) {
             return Err(
                 Diagnostic::new(format!("its count has type {count}")).help("it is an i32[]")
             );
         }
-        let [region] = regions else {
-            return Err(Diagnostic::new(format!("takes 1 region, found {}", regions.len())));
+        let [region] = t.regions else {
+            return Err(Diagnostic::new(format!("takes 1 region, found {}", t.regions.len())));
         };
         let slices =
             parts.slices.iter().map(|ty| part_of(ty, &self.length)).collect::<Result<Vec<_>>>()?;
@@ -64,26 +59,21 @@ impl Operation for Scan {
         Ok(parts.carries.iter().cloned().chain(stacks).collect())
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let parts = self.parts(operands)?;
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let parts = self.parts(e.operands)?;
         let length = self.length.as_constant().expect("the interpreter runs bound functions only");
         let count = parts.count.map_or(length, |count| count.cells[0].bits().clamp(0, length));
         let count = usize::try_from(count).expect("a length is not negative");
         let mut carries = parts.carries.to_vec();
         let mut stacks =
-            results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
+            e.results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
         for step in 0..count {
             let step = if self.reverse { count - 1 - step } else { step };
             let slices =
                 parts.slices.iter().map(|whole| part(whole, step)).collect::<Result<Vec<_>>>()?;
             let taken: Vec<Array<R>> =
                 carries.into_iter().chain(slices).chain(parts.captures.iter().cloned()).collect();
-            carries = regions.run(0, &taken)?;
+            carries = e.regions.run(0, &taken)?;
             let made = carries.split_off(self.carries);
             stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
         }
@@ -91,16 +81,6 @@ impl Operation for Scan {
     }
 
     by_regions!(1..=1);
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "scan",
-            doc: "Runs a region for each step. The results are the carries after the last step, \
-                  then the stacks of the values that each step gives.",
-            derivative: Derivative::Control.kind(),
-            samples: samples::scans(),
-        }]
-    }
 }
 
 impl Scan {

@@ -1,22 +1,13 @@
 //! `while`: a region that runs as long as a condition holds.
 
-use super::parts::{Stack, check_step, stacked};
-use super::{emit, samples};
 use crate::build::Scope;
 use crate::build::inline::inline;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::{Body, Region};
-use crate::interpret::{Array, Real, Regions};
 use crate::location::Location;
-use crate::op::attribute::{attributes, named};
 use crate::op::batch::{RegionOutput, moved};
-use crate::op::compute::Compute;
-use crate::op::derivative::Derivative;
-use crate::op::{Batch, Cost, Entry, Operation, Reduce, ReduceKind, Traits};
-use crate::ty::TensorType;
+use crate::op::control::emit;
+use crate::op::control::parts::{Stack, check_step, stacked};
+use crate::op::prelude::*;
+use crate::op::{Reduce, ReduceKind};
 
 attributes! {
     /// `while %c…, %k… {captures=1, max_steps=100} region (%c, %k) -> bool[] region (%c, %k) { … }`
@@ -51,20 +42,24 @@ impl While {
 }
 
 impl Operation for While {
-    named!("while");
+    named!(
+        "while",
+        "Runs a region on the carries until a condition fails, at most `max_steps` times. The \
+         results are the last carries, then the stacks."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        let parts = self.parts(operands)?;
-        let [condition, step] = regions else {
-            return Err(Diagnostic::new(format!("takes 2 regions, found {}", regions.len())));
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let parts = self.parts(t.operands)?;
+        let [condition, step] = t.regions else {
+            return Err(Diagnostic::new(format!("takes 2 regions, found {}", t.regions.len())));
         };
-        let predicate = check_step("the condition", condition, operands, &[])?;
+        let predicate = check_step("the condition", condition, t.operands, &[])?;
         if predicate != [TensorType::scalar(DType::Bool)] {
             let found: Vec<String> = predicate.iter().map(TensorType::to_string).collect();
             return Err(Diagnostic::new(format!("the condition gives ({})", found.join(", ")))
                 .help("it gives one bool[]"));
         }
-        let stacks = check_step("a step", step, operands, parts.carries)?;
+        let stacks = check_step("a step", step, t.operands, parts.carries)?;
         let stacks = match &self.max_steps {
             Some(length) => stacks.iter().map(|ty| stacked(ty, length)).collect(),
             None if stacks.is_empty() => vec![],
@@ -78,22 +73,17 @@ impl Operation for While {
         Ok(parts.carries.iter().cloned().chain(stacks).collect())
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let parts = self.parts(operands)?;
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let parts = self.parts(e.operands)?;
         let count = parts.carries.len();
-        let mut stacks = results[count..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
-        let mut taken = operands.to_vec();
+        let mut stacks = e.results[count..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
+        let mut taken = e.operands.to_vec();
         let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
         for step in 0..limit {
-            if !regions.run(0, &taken)?[0].cells[0].is_true() {
+            if !e.regions.run(0, &taken)?[0].cells[0].is_true() {
                 break;
             }
-            let mut carries = regions.run(1, &taken)?;
+            let mut carries = e.regions.run(1, &taken)?;
             let made = carries.split_off(count);
             stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
             taken.splice(..count, carries);
@@ -103,16 +93,6 @@ impl Operation for While {
     }
 
     by_regions!(2..=2);
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "while",
-            doc: "Runs a region on the carries until a condition fails, at most `max_steps` times. \
-                  The results are the last carries, then the stacks.",
-            derivative: Derivative::Control.kind(),
-            samples: samples::whiles(),
-        }]
-    }
 }
 
 impl While {

@@ -25,17 +25,15 @@ mod linear_solve;
 mod transposed;
 mod vjp;
 
+use crate::op::attribute::{Attribute, Field};
+use crate::op::prelude::*;
+
 pub use call::FunctionCall;
 pub use checkpoint::{Checkpoint, CheckpointName, Keep, OptimizationBarrier};
 pub use jvp::CustomJvp;
 pub use linear_solve::CustomLinearSolve;
 pub use transposed::Transposed;
 pub use vjp::CustomVjp;
-
-use super::attribute::{Attribute, Field};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::{Body, Region};
-use crate::ty::TensorType;
 
 /// The name of a function that an op runs, `@name` in text, for errors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

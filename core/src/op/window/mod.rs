@@ -21,21 +21,14 @@
 mod argument;
 mod gather;
 mod reduce;
-mod samples;
 mod scatter_add;
+
+use crate::op::prelude::*;
 
 pub use argument::WindowArgument;
 pub use gather::WindowGather;
 pub use reduce::{ReduceWindow, WindowKind};
 pub use scatter_add::WindowScatterAdd;
-
-use super::attribute::attributes;
-use super::batch::prepended;
-use super::compute::ElementContext;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::nest::{Affine, Guard};
-use crate::ty::TensorType;
 
 /// Largest number of terms that is unrolled.
 const WRITTEN_OUT: usize = 16;
@@ -250,7 +243,7 @@ fn for_each(axes: &[Axis], window: &[usize], mut f: impl FnMut(usize, &[usize]))
         if inside {
             f(number, &at);
         }
-        super::advance(&mut k, &shape);
+        advance(&mut k, &shape);
     }
 }
 
@@ -315,7 +308,7 @@ impl Terms {
                 let constants: Vec<Affine> =
                     which.iter().map(|i| Affine::constant(*i as i64)).collect();
                 let found = self.find(point, &constants);
-                super::advance(&mut which, &self.counts);
+                advance(&mut which, &self.counts);
                 found
             })
             .collect()
@@ -402,10 +395,10 @@ impl Axis {
 
 /// Checks the type of positions: one i32 for each window.
 fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
-    if positions.dtype == crate::DType::I32 && positions.shape == windows {
+    if positions.dtype == DType::I32 && positions.shape == windows {
         return Ok(());
     }
-    let wanted = TensorType { dtype: crate::DType::I32, shape: windows.to_vec() };
+    let wanted = TensorType { dtype: DType::I32, shape: windows.to_vec() };
     Err(Diagnostic::new(format!("positions of type {positions}, where {wanted} is wanted")).help(
         "give the position in its window of one element for each window, as `reduce_window_argmax` \
          does",
@@ -413,6 +406,6 @@ fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
 }
 
 /// `value` in the dtype of sums and comparisons.
-fn widened(c: &mut dyn ElementContext, value: crate::nest::Reg) -> crate::nest::Reg {
-    if c.dtype(value).is_half() { c.convert(value, crate::DType::F32) } else { value }
+fn widened(c: &mut dyn ElementContext, value: Reg) -> Reg {
+    if c.dtype(value).is_half() { c.convert(value, DType::F32) } else { value }
 }
