@@ -26,6 +26,32 @@ attributes! {
     }
 }
 
+impl Extremum {
+    /// Whether a later element takes the place of the best so far: it is greater or less, or the
+    /// first NaN.
+    pub(super) fn better<R: Real>(self, new: &Cell<R>, best: &Cell<R>, dtype: DType) -> bool {
+        let wanted = match self {
+            Extremum::Max => Ordering::Greater,
+            Extremum::Min => Ordering::Less,
+        };
+        match (new, best) {
+            (Cell::Real(n), Cell::Real(b)) => match n.compare(b) {
+                Some(order) => order == wanted,
+                None => b.compare(b).is_some(),
+            },
+            (n, b) => compare_bits(n.bits(), b.bits(), dtype) == wanted,
+        }
+    }
+
+    /// The reduction of (element, index) pairs.
+    pub(super) fn combine(self, dtype: DType, index: DType) -> Combine {
+        match self {
+            Extremum::Max => Combine::argmax(dtype, index),
+            Extremum::Min => Combine::argmin(dtype, index),
+        }
+    }
+}
+
 impl Operation for Argument {
     named!(extremum: Extremum, |_| Derivative::Zero);
 
@@ -59,17 +85,6 @@ impl Operation for Argument {
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
         let x = &e.operands[0];
-        let wanted = match self.extremum {
-            Extremum::Max => Ordering::Greater,
-            Extremum::Min => Ordering::Less,
-        };
-        let better = |new: &Cell<R>, best: &Cell<R>| match (new, best) {
-            (Cell::Real(n), Cell::Real(b)) => match n.compare(b) {
-                Some(order) => order == wanted,
-                None => b.compare(b).is_some(),
-            },
-            (n, b) => compare_bits(n.bits(), b.bits(), x.dtype) == wanted,
-        };
         e.build(|index| {
             let mut at = index.to_vec();
             at.insert(self.axis, 0);
@@ -80,7 +95,7 @@ impl Operation for Argument {
                     at[self.axis] = i;
                     x.flat(&at)
                 };
-                if better(&x.cells[element(i)], &x.cells[element(best)]) {
+                if self.extremum.better(&x.cells[element(i)], &x.cells[element(best)], x.dtype) {
                     best = i;
                 }
             }
@@ -110,10 +125,7 @@ impl Operation for Argument {
                 let x = if carried == dtype { x } else { c.convert(x, carried) };
                 vec![x, c.index(&index[self.axis], self.index)]
             }),
-            combine: match self.extremum {
-                Extremum::Max => Combine::argmax(carried, self.index),
-                Extremum::Min => Combine::argmin(carried, self.index),
-            },
+            combine: self.extremum.combine(carried, self.index),
             project: vec![1],
         }
     }

@@ -396,6 +396,41 @@ macro_rules! kinds {
 }
 pub(crate) use kinds;
 
+/// Defines an enum that is an attribute: a text, the name of the variant.
+macro_rules! texts {
+    ($(#[$meta:meta])* $texts:ident { $($(#[$doc:meta])* $variant:ident $name:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $texts { $($(#[$doc])* $variant,)* }
+
+        impl $texts {
+            /// Every variant.
+            pub const ALL: [$texts; [$($texts::$variant),*].len()] = [$($texts::$variant),*];
+
+            /// The name in text.
+            pub const fn name(self) -> &'static str {
+                match self { $($texts::$variant => $name,)* }
+            }
+        }
+
+        impl $crate::op::attribute::Field for $texts {
+            fn to_attribute(&self) -> $crate::op::attribute::Attribute {
+                $crate::op::attribute::Attribute::Text(self.name().into())
+            }
+            fn from_attribute(attribute: $crate::op::attribute::Attribute) -> $crate::Result<Self> {
+                let found = $texts::ALL.into_iter().find(|t| t.to_attribute() == attribute);
+                found.ok_or_else(|| {
+                    let names = $texts::ALL.map(|t| format!("{:?}", t.name()));
+                    let (last, others) = names.split_last().expect("an enum has variants");
+                    let expected = format!("{} or {last}", others.join(", "));
+                    $crate::Diagnostic::new(format!("expected {expected}, found {attribute:?}"))
+                })
+            }
+        }
+    };
+}
+pub(crate) use texts;
+
 /// The conversions that `attributes!` implements.
 pub trait AttributeStruct: Sized {
     /// The struct's documentation. It begins with the op in text, in backticks.

@@ -51,46 +51,47 @@ impl CumulativeKind {
         }
     }
 
+    /// The reduction that runs along the axis, if it is one.
+    const fn reduce(self) -> Option<ReduceKind> {
+        match self {
+            CumulativeKind::Sum => Some(ReduceKind::Sum),
+            CumulativeKind::Prod => Some(ReduceKind::Prod),
+            CumulativeKind::Max => Some(ReduceKind::Max),
+            CumulativeKind::Min => Some(ReduceKind::Min),
+            CumulativeKind::LogSumExp => None,
+        }
+    }
+
     /// Combines two neighbours.
     fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
-        let kind = match self {
-            CumulativeKind::Sum => ReduceKind::Sum,
-            CumulativeKind::Prod => ReduceKind::Prod,
-            CumulativeKind::Max => ReduceKind::Max,
-            CumulativeKind::Min => ReduceKind::Min,
-            CumulativeKind::LogSumExp => {
-                return Ok(Cell::Real(a.real().apply2(b.real(), "cumlogsumexp", log_add_exp)?));
-            }
-        };
-        Ok(kind.combine(a, b, dtype))
+        match self.reduce() {
+            Some(kind) => Ok(kind.combine(a, b, dtype)),
+            None => a.real().apply2(b.real(), "cumlogsumexp", log_add_exp).map(Cell::Real),
+        }
     }
 
     /// The same as a combine program of a nest.
     fn program(self, dtype: DType) -> Combine {
-        match self {
-            CumulativeKind::Sum => Combine::sum(dtype),
-            CumulativeKind::Prod => Combine::prod(dtype),
-            CumulativeKind::Max => Combine::max(dtype),
-            CumulativeKind::Min => Combine::min(dtype),
-            CumulativeKind::LogSumExp => {
-                use ScalarOp::*;
-                let mut p = CombineBuilder::new(&[Scalar::lowest(dtype)]);
-                let (a, b) = (p.left(0), p.right(0));
-                let distance = p.emit(Sub, &[a, b]);
-                let distance = p.emit(Abs, &[distance]);
-                let less = p.emit(Neg, &[distance]);
-                let ratio = p.emit(Exp, &[less]);
-                let more = p.emit(Log1p, &[ratio]);
-                let greater = p.emit(Max, &[a, b]);
-                let sum = p.emit(Add, &[greater, more]);
-                // The distance of equal infinities is NaN.
-                let ln2 = p.constant(Scalar::from_f64(dtype, std::f64::consts::LN_2));
-                let double = p.emit(Add, &[a, ln2]);
-                let equal = p.emit(Eq, &[a, b]);
-                let result = p.emit(Select, &[equal, double, sum]);
-                p.finish(&[result])
-            }
+        if let Some(kind) = self.reduce() {
+            return kind.program(dtype);
         }
+        let dtype = if dtype.is_half() { DType::F32 } else { dtype };
+        use ScalarOp::*;
+        let mut p = CombineBuilder::new(&[Scalar::lowest(dtype)]);
+        let (a, b) = (p.left(0), p.right(0));
+        let distance = p.emit(Sub, &[a, b]);
+        let distance = p.emit(Abs, &[distance]);
+        let less = p.emit(Neg, &[distance]);
+        let ratio = p.emit(Exp, &[less]);
+        let more = p.emit(Log1p, &[ratio]);
+        let greater = p.emit(Max, &[a, b]);
+        let sum = p.emit(Add, &[greater, more]);
+        // The distance of equal infinities is NaN.
+        let ln2 = p.constant(Scalar::from_f64(dtype, std::f64::consts::LN_2));
+        let double = p.emit(Add, &[a, ln2]);
+        let equal = p.emit(Eq, &[a, b]);
+        let result = p.emit(Select, &[equal, double, sum]);
+        p.finish(&[result])
     }
 }
 
@@ -209,12 +210,10 @@ impl Operation for Cumulative {
     }
 
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-        let dtype = l.operands[0].dtype;
-        let carried = if dtype.is_half() { DType::F32 } else { dtype };
         Compute::Prefix {
             axis: self.axis,
             reverse: self.reverse,
-            combine: self.kind.program(carried),
+            combine: self.kind.program(l.operands[0].dtype),
         }
     }
 

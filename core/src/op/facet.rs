@@ -53,12 +53,21 @@ pub struct Typing<'a> {
 impl<'a> Typing<'a> {
     /// The operands, of which there must be `N`.
     pub fn exactly<const N: usize>(&self) -> Result<[&'a TensorType; N]> {
-        if self.operands.len() == N {
-            return Ok(std::array::from_fn(|i| &self.operands[i]));
-        }
-        let (s, found) = (if N == 1 { "" } else { "s" }, self.operands.len());
-        Err(Diagnostic::new(format!("takes {N} operand{s}, found {found}")))
+        all("operand", self.operands)
     }
+
+    /// The regions, of which there must be `N`.
+    pub fn exactly_regions<const N: usize>(&self) -> Result<[&'a Region; N]> {
+        all("region", self.regions)
+    }
+}
+
+fn all<'a, T, const N: usize>(what: &str, found: &'a [T]) -> Result<[&'a T; N]> {
+    if found.len() == N {
+        return Ok(std::array::from_fn(|i| &found[i]));
+    }
+    let (s, found) = (if N == 1 { "" } else { "s" }, found.len());
+    Err(Diagnostic::new(format!("takes {N} {what}{s}, found {found}")))
 }
 
 /// The context of `evaluate`. Operands and attributes have passed `infer` and hold no dimension

@@ -16,6 +16,6 @@ pub(super) use crate::interpret::{Array, Cell, Cells, Real, reserved};
 pub(super) use crate::literal::Literal;
 pub(super) use crate::nest::{Affine, Combine, Guard, Reg, ScalarOp};
 pub(super) use crate::scalar::Scalar;
-pub(super) use crate::ty::TensorType;
+pub(super) use crate::ty::{TensorType, listed};
 pub(super) use std::cmp::Ordering;
 pub(super) use std::ops::RangeInclusive;

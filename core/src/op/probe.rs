@@ -1,42 +1,15 @@
 //! `probe`: an identity that reports its operand.
 
-use crate::op::attribute::{Attribute, Field};
+use crate::op::attribute::texts;
 use crate::op::prelude::*;
 
-/// The report of a probe.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ProbeKind {
-    /// The value.
-    Print,
-    /// Whether the value holds a NaN or an infinity.
-    Finite,
-}
-
-impl ProbeKind {
-    /// The name in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ProbeKind::Print => "print",
-            ProbeKind::Finite => "finite",
-        }
-    }
-
-    /// Every kind.
-    pub const ALL: [ProbeKind; 2] = [ProbeKind::Print, ProbeKind::Finite];
-}
-
-impl Field for ProbeKind {
-    fn to_attribute(&self) -> Attribute {
-        Attribute::Text(self.name().into())
-    }
-    fn from_attribute(attribute: Attribute) -> Result<Self> {
-        let found = match &attribute {
-            Attribute::Text(text) => ProbeKind::ALL.into_iter().find(|kind| kind.name() == text),
-            _ => None,
-        };
-        found.ok_or_else(|| {
-            Diagnostic::new(format!("expected \"print\" or \"finite\", found {attribute:?}"))
-        })
+texts! {
+    /// The report of a probe.
+    ProbeKind {
+        /// The value.
+        Print "print",
+        /// Whether the value holds a NaN or an infinity.
+        Finite "finite",
     }
 }
 

@@ -43,7 +43,7 @@ impl ReduceKind {
         }
     }
 
-    const fn instruction(self) -> ScalarOp {
+    pub(super) const fn instruction(self) -> ScalarOp {
         match self {
             ReduceKind::Sum => ScalarOp::Add,
             ReduceKind::Prod => ScalarOp::Mul,
@@ -76,6 +76,12 @@ impl ReduceKind {
             ReduceKind::Max | ReduceKind::Min => Derivative::Nonlinear(jvp_extremum),
             ReduceKind::And | ReduceKind::Or | ReduceKind::Xor => Derivative::Zero,
         }
+    }
+
+    /// The combine program for elements of a dtype. Halves are carried in f32.
+    pub(super) fn program(self, dtype: DType) -> Combine {
+        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        Combine::binary(self.instruction(), self.identity(carried))
     }
 
     /// Combines two partial results.
@@ -264,10 +270,6 @@ impl Operation for Reduce {
         let dtype = l.operands[0].dtype;
         // Sums and products of halves are carried in f32.
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
-        let identity = match self.kind.identity(dtype) {
-            i if dtype.is_half() => Scalar::from_f64(DType::F32, i.to_f64()),
-            i => i,
-        };
         Compute::Reduce {
             extents: l.extents(0),
             axes: self.axes.clone(),
@@ -275,7 +277,7 @@ impl Operation for Reduce {
                 let x = c.operand(0, index);
                 vec![if carried == dtype { x } else { c.convert(x, carried) }]
             }),
-            combine: Combine::binary(self.kind.instruction(), identity),
+            combine: self.kind.program(dtype),
             project: vec![0],
         }
     }

@@ -45,18 +45,15 @@ impl ReduceWith {
         let twice: Vec<TensorType> = wanted.iter().chain(&wanted).cloned().collect();
         let (inputs, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
         if inputs != twice || outputs != wanted {
-            let list = |types: &[TensorType]| {
-                types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-            };
             return Err(Diagnostic::new(format!(
                 "the combiner takes ({}) and gives ({})",
-                list(&inputs),
-                list(&outputs)
+                listed(&inputs),
+                listed(&outputs)
             ))
             .help(format!(
                 "it takes ({}), a tuple and another, and gives ({})",
-                list(&twice),
-                list(&wanted)
+                listed(&twice),
+                listed(&wanted)
             )));
         }
         for equation in &region.equations {

@@ -12,7 +12,7 @@ mod lower;
 mod methods;
 mod random;
 mod special;
-use wengert_core::{DType, Literal, Op};
+use wengert_core::{DType, Literal};
 use wengert_testing::samples::{self, Entry, Sample};
 
 /// The dtypes in which float samples are tested.

@@ -24,9 +24,6 @@ attributes! {
 
 /// Checks the regions and returns the types of the results.
 fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-    let list = |types: &[TensorType]| {
-        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-    };
     let Some((chooses, taken)) = operands.split_first() else {
         return Err(Diagnostic::new("takes what chooses the region as its first operand"));
     };
@@ -41,15 +38,15 @@ fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result
         if inputs != taken {
             return Err(Diagnostic::new(format!(
                 "region {n} takes ({}), not ({})",
-                list(&inputs),
-                list(taken)
+                listed(&inputs),
+                listed(taken)
             )));
         }
         if outputs != results {
             return Err(Diagnostic::new(format!(
                 "region {n} gives ({}), region 0 gives ({})",
-                list(&outputs),
-                list(&results)
+                listed(&outputs),
+                listed(&results)
             ))
             .help("all regions give values of the same dtypes and shapes"));
         }
@@ -106,9 +103,7 @@ impl Operation for Cond {
     );
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
-        if t.regions.len() != 2 {
-            return Err(Diagnostic::new(format!("takes 2 regions, found {}", t.regions.len())));
-        }
+        let [_, _] = t.exactly_regions()?;
         infer(DType::Bool, t.operands, t.regions)
     }
 

@@ -86,23 +86,20 @@ pub(super) fn check_step(
     inputs: &[TensorType],
     carries: &[TensorType],
 ) -> Result<Vec<TensorType>> {
-    let list = |types: &[TensorType]| {
-        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-    };
     let (found, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
     if found != inputs {
         return Err(Diagnostic::new(format!(
             "{what} takes ({}), not ({})",
-            list(&found),
-            list(inputs)
+            listed(&found),
+            listed(inputs)
         )));
     }
     match outputs.get(..carries.len()) {
         Some(given) if given == carries => Ok(outputs[carries.len()..].to_vec()),
         given => Err(Diagnostic::new(format!(
             "{what} gives ({}) where the carries have types ({})",
-            list(given.unwrap_or(&outputs)),
-            list(carries)
+            listed(given.unwrap_or(&outputs)),
+            listed(carries)
         ))
         .help("a carry has the same dtype and shape before and after a step")),
     }

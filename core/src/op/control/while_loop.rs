@@ -1,11 +1,9 @@
 //! `while`: a region that runs as long as a condition holds.
 
-use crate::build::Scope;
 use crate::build::inline::inline;
-use crate::location::Location;
-use crate::op::batch::{RegionOutput, moved};
-use crate::op::control::emit;
+use crate::op::batch::RegionOutput;
 use crate::op::control::parts::{Stack, check_step, stacked};
+use crate::op::control::{emit, masked, region, stacked_results, wanted};
 use crate::op::prelude::*;
 use crate::op::{Reduce, ReduceKind};
 
@@ -50,13 +48,11 @@ impl Operation for While {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let parts = self.parts(t.operands)?;
-        let [condition, step] = t.regions else {
-            return Err(Diagnostic::new(format!("takes 2 regions, found {}", t.regions.len())));
-        };
+        let [condition, step] = t.exactly_regions()?;
         let predicate = check_step("the condition", condition, t.operands, &[])?;
         if predicate != [TensorType::scalar(DType::Bool)] {
-            let found: Vec<String> = predicate.iter().map(TensorType::to_string).collect();
-            return Err(Diagnostic::new(format!("the condition gives ({})", found.join(", ")))
+            let found = listed(&predicate);
+            return Err(Diagnostic::new(format!("the condition gives ({found})"))
                 .help("it gives one bool[]"));
         }
         let stacks = check_step("a step", step, t.operands, parts.carries)?;
@@ -108,11 +104,7 @@ impl While {
             if differs[0] {
                 return self.batched_condition(b);
             }
-            let wanted = carried
-                .iter()
-                .map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
-            let wanted: Vec<RegionOutput> =
-                wanted.chain(std::iter::repeat_n(RegionOutput::AsItIs, stacks)).collect();
+            let wanted = wanted(&carried, stacks);
             let (step, made) = (b.map_region)(&b.regions[1], &taken, &wanted)?;
             if made[..count] == carried {
                 break (condition, step, made);
@@ -123,7 +115,7 @@ impl While {
             |i: usize| if i < count && carried[i] { b.operand(i) } else { b.operands[i].clone() };
         let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
         let results = emit(self.clone(), &operands, vec![condition, step])?;
-        Ok(self.results(b, count, &results, &made))
+        Ok(stacked_results(b, count, &results, &made))
     }
 
     /// If examples stop at different steps, the loop runs until the last one stops, and a step
@@ -142,46 +134,11 @@ impl While {
         })?;
         let masked = region(&types, |inputs| {
             let goes_on = inline(&condition, inputs)?.swap_remove(0);
-            let given = inline(&step, inputs)?;
-            let keep = |(i, new): (usize, &Tensor)| {
-                let along = goes_on.broadcast_in_dim(new.shape().to_vec(), &[0]);
-                let old = if i < count { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
-                along.select(new, &old)
-            };
-            Ok(given.iter().enumerate().map(keep).collect())
+            Ok(masked(&goes_on, inputs, &inline(&step, inputs)?, count))
         })?;
         let operand = |i: usize| if i < count { b.operand(i) } else { b.operands[i].clone() };
         let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
         let results = emit(self.clone(), &operands, vec![any.into(), masked.into()])?;
-        Ok(self.results(b, count, &results, &vec![true; b.results.len()]))
-    }
-
-    fn results(
-        &self,
-        b: &Batch<'_>,
-        carries: usize,
-        results: &[Tensor],
-        made: &[bool],
-    ) -> Vec<Tensor> {
-        let result = |(i, t): (usize, &Tensor)| match (made[i], i < carries) {
-            (false, _) => b.repeat(t),
-            (true, true) => t.clone(),
-            (true, false) => moved(t, 1, 0),
-        };
-        results.iter().enumerate().map(result).collect()
-    }
-}
-
-/// A region of the function that is being built.
-fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
-    let Some(scope) = Scope::current().map(|scope| scope.region()) else {
-        return Err(Diagnostic::new("there is no function to map a loop in"));
-    };
-    let inputs: Vec<Tensor> =
-        types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
-    let outputs = scope.enter(|| f(&inputs))?;
-    match outputs.iter().find_map(Tensor::error) {
-        Some(error) => Err(error.clone()),
-        None => Ok(scope.close(&outputs)?.body),
+        Ok(stacked_results(b, count, &results, &vec![true; b.results.len()]))
     }
 }

@@ -14,6 +14,7 @@ mod transpose;
 use crate::call::{self, Call, Direction, Window};
 use crate::op::dot_general::{check_result, factor};
 use crate::op::prelude::*;
+use crate::op::window::dilated;
 
 attributes! {
     /// `conv_general_dilated %x, %w {padding=[[1,1]], stride=[2]}`:
@@ -75,15 +76,6 @@ impl Specs {
         let swapped = |spec: Vec<usize>| transpose::swapped(&spec);
         Specs { lhs: swapped(lhs), rhs: swapped(out), out: swapped(rhs) }
     }
-}
-
-/// Extent with `dilation − 1` holes between neighbours; `None` on overflow.
-fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
-    if extent.as_constant() == Some(0) {
-        return Some(Dim::constant(0));
-    }
-    let dilation = i64::try_from(dilation).ok()?;
-    extent.checked_scale(dilation)?.checked_add(&Dim::constant(1 - dilation))
 }
 
 /// `dim / groups`; `None` if it is not exact.

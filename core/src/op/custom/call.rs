@@ -1,8 +1,7 @@
 //! `call`: runs a function.
 
-use crate::build::inline::inline_or_poison;
 use crate::op::batch::RegionOutput;
-use crate::op::custom::{FunctionName, inputs, outputs, region_count};
+use crate::op::custom::{FunctionName, inputs, outputs};
 use crate::op::prelude::*;
 
 attributes! {
@@ -22,29 +21,20 @@ impl Operation for FunctionCall {
     named!("call", "The results of a function. An opaque function cannot be differentiated.");
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
-        region_count(t.regions, 1)?;
-        let types = |types: &[TensorType]| {
-            types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-        };
-        let taken = inputs(&t.regions[0]);
+        let [region] = t.exactly_regions()?;
+        let taken = inputs(region);
         if taken != t.operands {
             let name = &self.function.0;
             return Err(Diagnostic::new(format!(
                 "`@{name}` takes ({}), and is given ({})",
-                types(&taken),
-                types(t.operands)
+                listed(&taken),
+                listed(t.operands)
             )));
         }
-        Ok(outputs(&t.regions[0]))
+        Ok(outputs(region))
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        e.regions.run(0, e.operands)
-    }
-
-    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-        Compute::Decompose(Box::new(|operands| inline_or_poison(&l.regions[0], operands)))
-    }
+    by_first_region!(1);
 
     fn derivative(&self) -> Derivative {
         if self.opaque { Derivative::Opaque } else { Derivative::Function }
@@ -54,8 +44,6 @@ impl Operation for FunctionCall {
         let function = FunctionName(format!("{}.vmap", self.function.0));
         batch_region(FunctionCall { function, ..self.clone() }, b)
     }
-
-    const REGIONS: RangeInclusive<usize> = 1..=1;
 }
 
 /// The batching rule of an op that runs its region on its operands.

@@ -1,56 +1,23 @@
 //! `checkpoint`: a function whose values reverse mode mostly recomputes; and the two ops that
 //! belong to it.
 
-use crate::build::inline::inline_or_poison;
 use crate::graph::{Equation, ValueId};
-use crate::op::attribute::{Attribute, Field};
+use crate::op::attribute::texts;
 use crate::op::custom::call::batch_region;
-use crate::op::custom::{FunctionName, inputs, outputs, region_count, same_types};
+use crate::op::custom::{FunctionName, inputs, outputs, same_types};
 use crate::op::prelude::*;
 
-/// The values of a checkpointed function that reverse mode keeps.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Keep {
-    /// Nothing: all values are recomputed from the function's arguments.
-    Nothing,
-    /// Results of matrix products and convolutions, which cost most to compute.
-    Dots,
-    /// Values with one of the given names ([`CheckpointName`]).
-    Names,
-    /// All needed values except those with one of the given names.
-    AllButNames,
-}
-
-impl Keep {
-    /// Every policy.
-    pub const ALL: [Keep; 4] = [Keep::Nothing, Keep::Dots, Keep::Names, Keep::AllButNames];
-
-    /// The name in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Keep::Nothing => "nothing",
-            Keep::Dots => "dots",
-            Keep::Names => "names",
-            Keep::AllButNames => "all_but_names",
-        }
-    }
-}
-
-impl Field for Keep {
-    fn to_attribute(&self) -> Attribute {
-        Attribute::Text(self.name().into())
-    }
-    fn from_attribute(attribute: Attribute) -> Result<Self> {
-        let found = match &attribute {
-            Attribute::Text(text) => Keep::ALL.into_iter().find(|keep| keep.name() == text),
-            _ => None,
-        };
-        found.ok_or_else(|| {
-            Diagnostic::new(format!(
-                "expected \"nothing\", \"dots\", \"names\" or \"all_but_names\", found \
-                 {attribute:?}"
-            ))
-        })
+texts! {
+    /// The values of a checkpointed function that reverse mode keeps.
+    Keep {
+        /// Nothing: all values are recomputed from the function's arguments.
+        Nothing "nothing",
+        /// Results of matrix products and convolutions, which cost most to compute.
+        Dots "dots",
+        /// Values with one of the given names ([`CheckpointName`]).
+        Names "names",
+        /// All needed values except those with one of the given names.
+        AllButNames "all_but_names",
     }
 }
 
@@ -133,8 +100,8 @@ impl Operation for Checkpoint {
     );
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
-        region_count(t.regions, 1)?;
-        same_types("the region's inputs", &inputs(&t.regions[0]), t.operands)?;
+        let [region] = t.exactly_regions()?;
+        same_types("the region's inputs", &inputs(region), t.operands)?;
         if !self.names.is_empty() && !matches!(self.keep, Keep::Names | Keep::AllButNames) {
             return Err(Diagnostic::new(format!(
                 "names are given, but it keeps \"{}\"",
@@ -142,24 +109,16 @@ impl Operation for Checkpoint {
             ))
             .help("keep \"names\" or \"all_but_names\""));
         }
-        Ok(outputs(&t.regions[0]))
+        Ok(outputs(region))
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        e.regions.run(0, e.operands)
-    }
-
-    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-        Compute::Decompose(Box::new(|operands| inline_or_poison(&l.regions[0], operands)))
-    }
+    by_first_region!(1);
 
     const DERIVATIVE: Derivative = Derivative::Checkpoint;
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         batch_region(self.clone(), b)
     }
-
-    const REGIONS: RangeInclusive<usize> = 1..=1;
 }
 
 attributes! {

@@ -1,9 +1,8 @@
 //! `custom_jvp`: a function with a tangent rule of its own.
 
-use crate::build::inline::inline_or_poison;
 use crate::op::batch::RegionOutput;
 use crate::op::custom::{
-    FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types,
+    FunctionName, arguments, floats as float_types, inputs, outputs, same_types,
 };
 use crate::op::derivative::Custom;
 use crate::op::prelude::*;
@@ -27,26 +26,20 @@ impl Operation for CustomJvp {
     named!("custom_jvp", "The results of a function with a user-defined jvp rule.");
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
-        region_count(t.regions, 2)?;
+        let [function, rule] = t.exactly_regions()?;
         let arguments = arguments(t.operands, self.captures)?;
-        same_types("the function's inputs", &inputs(&t.regions[0]), t.operands)?;
-        let results = outputs(&t.regions[0]);
+        same_types("the function's inputs", &inputs(function), t.operands)?;
+        let results = outputs(function);
         let mut taken = t.operands.to_vec();
         taken.extend(results.iter().cloned());
         taken.extend(float_types(arguments));
-        same_types("the rule's inputs", &inputs(&t.regions[1]), &taken)?;
+        same_types("the rule's inputs", &inputs(rule), &taken)?;
         let given: Vec<TensorType> = float_types(&results).collect();
-        same_types("the rule's outputs", &outputs(&t.regions[1]), &given)?;
+        same_types("the rule's outputs", &outputs(rule), &given)?;
         Ok(results)
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        e.regions.run(0, e.operands)
-    }
-
-    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-        Compute::Decompose(Box::new(|operands| inline_or_poison(&l.regions[0], operands)))
-    }
+    by_first_region!(2);
 
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Jvp { captures: self.captures })
@@ -70,6 +63,4 @@ impl Operation for CustomJvp {
             function.and_then(|f| Ok(vec![f, map(&b.regions[1], &taken)?])),
         )
     }
-
-    const REGIONS: RangeInclusive<usize> = 2..=2;
 }

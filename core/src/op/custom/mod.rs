@@ -18,15 +18,37 @@
 //! differentiation; the drivers reject them otherwise. (Systems are differentiated in their
 //! captures, which are the coefficients.)
 
+use crate::op::attribute::{Attribute, Field};
+use crate::op::prelude::*;
+
+/// The facets of an op whose results are the first outputs of its first region.
+macro_rules! by_first_region {
+    ($regions:literal) => {
+        fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+            let mut outputs = e.regions.run(0, e.operands)?;
+            outputs.truncate(e.results.len());
+            Ok(outputs)
+        }
+
+        fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+            let (region, count) = (&l.regions[0], l.results.len());
+            Compute::Decompose(Box::new(move |operands| {
+                let mut outputs = crate::build::inline::inline_or_poison(region, operands);
+                outputs.truncate(count);
+                outputs
+            }))
+        }
+
+        const REGIONS: RangeInclusive<usize> = $regions..=$regions;
+    };
+}
+
 mod call;
 mod checkpoint;
 mod jvp;
 mod linear_solve;
 mod transposed;
 mod vjp;
-
-use crate::op::attribute::{Attribute, Field};
-use crate::op::prelude::*;
 
 pub use call::FunctionCall;
 pub use checkpoint::{Checkpoint, CheckpointName, Keep, OptimizationBarrier};
@@ -53,24 +75,13 @@ impl Field for FunctionName {
     }
 }
 
-/// Checks the number of regions.
-fn region_count(regions: &[Region], wanted: usize) -> Result<()> {
-    if regions.len() == wanted {
-        return Ok(());
-    }
-    let s = if wanted == 1 { "" } else { "s" };
-    Err(Diagnostic::new(format!("takes {wanted} region{s}, found {}", regions.len())))
-}
-
 /// Checks the types of a region's inputs or outputs.
 fn same_types(what: &str, found: &[TensorType], wanted: &[TensorType]) -> Result<()> {
-    let list = |types: &[TensorType]| {
-        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-    };
     if found == wanted {
         return Ok(());
     }
-    Err(Diagnostic::new(format!("{what} have types ({}), not ({})", list(found), list(wanted))))
+    let (found, wanted) = (listed(found), listed(wanted));
+    Err(Diagnostic::new(format!("{what} have types ({found}), not ({wanted})")))
 }
 
 /// The arguments among the operands: all except the last `captures`.

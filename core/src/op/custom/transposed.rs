@@ -2,7 +2,7 @@
 
 use crate::op::attribute::Attribute;
 use crate::op::batch::RegionOutput;
-use crate::op::custom::{inputs, outputs, region_count, same_types};
+use crate::op::custom::{inputs, outputs, same_types};
 use crate::op::derivative::Custom;
 use crate::op::prelude::*;
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ impl Operation for Transposed {
     named!(struct);
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
-        region_count(t.regions, 1)?;
-        let (taken, given) = (inputs(&t.regions[0]), outputs(&t.regions[0]));
+        let [region] = t.exactly_regions()?;
+        let (taken, given) = (inputs(region), outputs(region));
         let residuals = t.operands.len().checked_sub(self.tangents).filter(|r| *r <= taken.len());
         let Some(residuals) = residuals else {
             return Err(Diagnostic::new(

@@ -1,9 +1,8 @@
 //! `custom_vjp`: a function with a forward and a backward half of its own.
 
-use crate::build::inline::inline_or_poison;
 use crate::op::batch::RegionOutput;
 use crate::op::custom::{
-    FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types,
+    FunctionName, arguments, floats as float_types, inputs, outputs, same_types,
 };
 use crate::op::derivative::Custom;
 use crate::op::prelude::*;
@@ -33,10 +32,10 @@ impl Operation for CustomVjp {
     );
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
-        region_count(t.regions, 2)?;
+        let [forward, backward] = t.exactly_regions()?;
         let arguments = arguments(t.operands, self.captures)?;
-        same_types("the forward half's inputs", &inputs(&t.regions[0]), t.operands)?;
-        let mut results = outputs(&t.regions[0]);
+        same_types("the forward half's inputs", &inputs(forward), t.operands)?;
+        let mut results = outputs(forward);
         let count = results.len().checked_sub(self.residuals).ok_or_else(|| {
             Diagnostic::new(format!(
                 "keeps {} residuals of {} outputs",
@@ -46,26 +45,13 @@ impl Operation for CustomVjp {
         })?;
         let mut taken = results.split_off(count);
         taken.extend(float_types(&results));
-        same_types("the backward half's inputs", &inputs(&t.regions[1]), &taken)?;
+        same_types("the backward half's inputs", &inputs(backward), &taken)?;
         let given: Vec<TensorType> = float_types(arguments).collect();
-        same_types("the backward half's outputs", &outputs(&t.regions[1]), &given)?;
+        same_types("the backward half's outputs", &outputs(backward), &given)?;
         Ok(results)
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        let mut outputs = e.regions.run(0, e.operands)?;
-        outputs.truncate(e.results.len());
-        Ok(outputs)
-    }
-
-    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-        let (region, count) = (&l.regions[0], l.results.len());
-        Compute::Decompose(Box::new(move |operands| {
-            let mut outputs = inline_or_poison(region, operands);
-            outputs.truncate(count);
-            outputs
-        }))
-    }
+    by_first_region!(2);
 
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Vjp { captures: self.captures })
@@ -93,6 +79,4 @@ impl Operation for CustomVjp {
             });
         b.with_regions(self.clone(), regions)
     }
-
-    const REGIONS: RangeInclusive<usize> = 2..=2;
 }

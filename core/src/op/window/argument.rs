@@ -59,22 +59,11 @@ impl Operation for WindowArgument {
         let x = &e.operands[0];
         let shape = e.extents();
         let axes = self.windows.axes(&x.shape, &shape);
-        let wanted = match self.extremum {
-            Extremum::Max => Ordering::Greater,
-            Extremum::Min => Ordering::Less,
-        };
-        let better = |new: &Cell<R>, best: &Cell<R>| match (new, best) {
-            (Cell::Real(n), Cell::Real(b)) => match n.compare(b) {
-                Some(order) => order == wanted,
-                None => b.compare(b).is_some(),
-            },
-            (n, b) => compare_bits(n.bits(), b.bits(), x.dtype) == wanted,
-        };
         e.build(|window| {
             let mut best: Option<(usize, &Cell<R>)> = None;
             for_each(&axes, window, |number, at| {
                 let cell = x.at(at);
-                if best.is_none_or(|(_, b)| better(cell, b)) {
+                if best.is_none_or(|(_, b)| self.extremum.better(cell, b, x.dtype)) {
                     best = Some((number, cell));
                 }
             });
@@ -130,10 +119,7 @@ impl Operation for WindowArgument {
                 let element = c.guarded(0, &term.index, term.guards, fill);
                 vec![widened(c, element), c.scalar(Select, &[counts, number, none])]
             }),
-            combine: match self.extremum {
-                Extremum::Max => Combine::argmax(carried, DType::I32),
-                Extremum::Min => Combine::argmin(carried, DType::I32),
-            },
+            combine: self.extremum.combine(carried, DType::I32),
             project: vec![1],
         }
     }

@@ -23,6 +23,7 @@ mod gather;
 mod reduce;
 mod scatter_add;
 
+use crate::op::ReduceKind;
 use crate::op::prelude::*;
 
 pub use argument::WindowArgument;
@@ -65,8 +66,8 @@ struct Axis {
     windows: i64,
 }
 
-/// Extent with `dilation − 1` holes between neighbours.
-fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
+/// Extent with `dilation − 1` holes between neighbours; `None` on overflow.
+pub(super) fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
     if extent.as_constant() == Some(0) {
         return Some(Dim::constant(0));
     }
@@ -327,6 +328,41 @@ impl Terms {
             found.guards.extend(term.guards);
         }
         found
+    }
+
+    /// The reduction of the terms of each point of the result; few terms are unrolled. `element`
+    /// emits a term in the dtype of the computation.
+    fn reduced<'a>(
+        self,
+        l: &Lowering<'_, 'a>,
+        kind: ReduceKind,
+        element: impl Fn(&mut dyn ElementContext, Found) -> Reg + 'a,
+    ) -> Compute<'a> {
+        let (dtype, shape) = (l.results[0].dtype, l.result_extents());
+        if self.is_written_out() {
+            return Compute::element(move |c, index| {
+                let mut total = None;
+                for term in self.written_out(index) {
+                    let element = element(c, term);
+                    total = Some(match total {
+                        None => element,
+                        Some(total) => c.scalar(kind.instruction(), &[total, element]),
+                    });
+                }
+                let total = total.expect("a point has at least one term");
+                if c.dtype(total) == dtype { total } else { c.convert(total, dtype) }
+            });
+        }
+        let rank = shape.len();
+        Compute::Reduce {
+            extents: shape.iter().chain(&self.counts).copied().collect(),
+            axes: (rank..2 * rank).collect(),
+            values: Box::new(move |c, index| {
+                vec![element(c, self.find(&index[..rank], &index[rank..]))]
+            }),
+            combine: kind.program(dtype),
+            project: vec![0],
+        }
     }
 }
 

@@ -41,26 +41,10 @@ impl WindowKind {
         }
     }
 
-    const fn instruction(self) -> ScalarOp {
-        match self {
-            WindowKind::Sum => ScalarOp::Add,
-            WindowKind::Max => ScalarOp::Max,
-            WindowKind::Min => ScalarOp::Min,
-        }
-    }
-
     const fn rule(self) -> Derivative {
         match self {
             WindowKind::Sum => Derivative::Linear(transpose),
             WindowKind::Max | WindowKind::Min => Derivative::Nonlinear(jvp),
-        }
-    }
-
-    /// The identity in the dtype of the computation.
-    fn identity(self, dtype: DType) -> Scalar {
-        match self.reduce().identity(dtype) {
-            i if dtype.is_half() => Scalar::from_f64(DType::F32, i.to_f64()),
-            i => i,
         }
     }
 }
@@ -159,38 +143,13 @@ impl Operation for ReduceWindow {
     }
 
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-        let (dtype, shape) = (l.operands[0].dtype, l.result_extents());
-        let terms = Terms::of_windows(self.windows.axes(&l.extents(0), &shape));
-        let (fill, identity) = (self.kind.reduce().identity(dtype), self.kind.identity(dtype));
-        if terms.is_written_out() {
-            return Compute::element(move |c, index| {
-                let fill = c.constant(fill);
-                let mut total = None;
-                for term in terms.written_out(index) {
-                    let element = c.guarded(0, &term.index, term.guards, fill);
-                    let element = widened(c, element);
-                    total = Some(match total {
-                        None => element,
-                        Some(total) => c.scalar(self.kind.instruction(), &[total, element]),
-                    });
-                }
-                let total = total.expect("a window has at least one element");
-                if c.dtype(total) == dtype { total } else { c.convert(total, dtype) }
-            });
-        }
-        let rank = shape.len();
-        Compute::Reduce {
-            extents: shape.iter().chain(&terms.counts).copied().collect(),
-            axes: (rank..2 * rank).collect(),
-            values: Box::new(move |c, index| {
-                let fill = c.constant(fill);
-                let term = terms.find(&index[..rank], &index[rank..]);
-                let element = c.guarded(0, &term.index, term.guards, fill);
-                vec![widened(c, element)]
-            }),
-            combine: Combine::binary(self.kind.instruction(), identity),
-            project: vec![0],
-        }
+        let fill = self.kind.reduce().identity(l.operands[0].dtype);
+        let terms = Terms::of_windows(self.windows.axes(&l.extents(0), &l.result_extents()));
+        terms.reduced(l, self.kind.reduce(), move |c, term| {
+            let fill = c.constant(fill);
+            let element = c.guarded(0, &term.index, term.guards, fill);
+            widened(c, element)
+        })
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {

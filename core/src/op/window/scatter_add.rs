@@ -1,5 +1,6 @@
 //! `window_scatter_add`: one value for each window, added to the element at its position.
 
+use crate::op::ReduceKind;
 use crate::op::prelude::*;
 use crate::op::window::{Terms, WindowGather, Windows, check_positions, for_each, widened};
 
@@ -76,11 +77,9 @@ impl Operation for WindowScatterAdd {
     }
 
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-        let (dtype, shape) = (l.operands[0].dtype, l.result_extents());
-        let terms = Terms::of_elements(self.windows.axes(&shape, &l.extents(0)));
-        let carried = if dtype.is_half() { DType::F32 } else { dtype };
-        let (zero, none) = (Scalar::zero(dtype), Scalar::of(i32::MAX));
-        let term = move |c: &mut dyn ElementContext, term: super::Found| {
+        let (zero, none) = (Scalar::zero(l.operands[0].dtype), Scalar::of(i32::MAX));
+        let terms = Terms::of_elements(self.windows.axes(&l.result_extents(), &l.extents(0)));
+        terms.reduced(l, ReduceKind::Sum, move |c, term| {
             let (zero, none) = (c.constant(zero), c.constant(none));
             let number = c.index(&term.number, DType::I32);
             let position = c.guarded(1, &term.index, term.guards.clone(), none);
@@ -88,31 +87,7 @@ impl Operation for WindowScatterAdd {
             let chosen = c.scalar(ScalarOp::Eq, &[position, number]);
             let element = c.scalar(ScalarOp::Select, &[chosen, element, zero]);
             widened(c, element)
-        };
-        if terms.is_written_out() {
-            return Compute::element(move |c, index| {
-                let mut total = None;
-                for found in terms.written_out(index) {
-                    let element = term(c, found);
-                    total = Some(match total {
-                        None => element,
-                        Some(total) => c.scalar(ScalarOp::Add, &[total, element]),
-                    });
-                }
-                let total = total.expect("an element has at least one term");
-                if c.dtype(total) == dtype { total } else { c.convert(total, dtype) }
-            });
-        }
-        let rank = shape.len();
-        Compute::Reduce {
-            extents: shape.iter().chain(&terms.counts).copied().collect(),
-            axes: (rank..2 * rank).collect(),
-            values: Box::new(move |c, index| {
-                vec![term(c, terms.find(&index[..rank], &index[rank..]))]
-            }),
-            combine: Combine::sum(carried),
-            project: vec![0],
-        }
+        })
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
