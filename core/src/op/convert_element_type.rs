@@ -70,14 +70,13 @@ impl Operation for ConvertElementType {
         })
     }
 
+    // An integer operand has no tangent, so the rule applies between floats only.
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))]
+    });
+
     fn derivative(&self) -> Derivative {
-        if !self.dtype.is_float() {
-            return Derivative::Zero;
-        }
-        // An integer operand has no tangent, so the rule applies between floats only.
-        Derivative::Linear(|t| {
-            vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))]
-        })
+        if self.dtype.is_float() { Self::DERIVATIVE } else { Derivative::Zero }
     }
 
     const TRAITS: Traits = Traits::elementwise(Cost::Cheap);

@@ -138,7 +138,8 @@ impl Lowering<'_, '_> {
 
 /// The interface of an op: its facets.
 pub trait Operation: Clone + Into<Op> {
-    /// The derivative rule, if it does not depend on attributes.
+    /// The derivative rule, for the catalogue too. An op whose rule depends on its attributes
+    /// has its usual one here, and overrides [`derivative`](Operation::derivative).
     const DERIVATIVE: Derivative = Derivative::Opaque;
 
     /// The traits, if they do not depend on attributes.

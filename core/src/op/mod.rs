@@ -187,7 +187,7 @@ macro_rules! ops {
             ) -> Result<Vec<TensorType>> {
                 // Types too large for any memory are errors, whatever the op and its attributes.
                 let well_formed = |types: &[TensorType]| {
-                    types.iter().try_for_each(crate::graph::verify::well_formed)
+                    types.iter().try_for_each(crate::graph::verify::types::well_formed)
                 };
                 well_formed(operands)
                     .and_then(|()| match self {

@@ -66,7 +66,7 @@ impl Operation for Reshape {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
         let result = x.with_shape(self.shape.clone());
-        crate::graph::verify::well_formed(&result)?;
+        crate::graph::verify::types::well_formed(&result)?;
         if !same_elements(&x.shape, &self.shape) {
             return Err(match (x.elements(), result.elements()) {
                 (Some(from), Some(to)) => {

@@ -194,6 +194,11 @@ fn substitution(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
     })
 }
 
+fn own(op: &Op) -> &TriangularSolve {
+    let Op::TriangularSolve(op) = op else { unreachable!("the rule of triangular_solve") };
+    op
+}
+
 impl Operation for TriangularSolve {
     named!(
         "triangular_solve",
@@ -265,13 +270,8 @@ impl Operation for TriangularSolve {
         Compute::Decompose(Box::new(|tensors| vec![self.decompose(&tensors[0], &tensors[1])]))
     }
 
-    fn derivative(&self) -> Derivative {
-        fn op(op: &Op) -> &TriangularSolve {
-            let Op::TriangularSolve(op) = op else { unreachable!("the rule of triangular_solve") };
-            op
-        }
-        Derivative::LinearIn(&[1], |j| vec![op(j.op).jvp(j)], |t| op(t.op).transpose(t))
-    }
+    const DERIVATIVE: Derivative =
+        Derivative::LinearIn(&[1], |j| vec![own(j.op).jvp(j)], |t| own(t.op).transpose(t));
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let rank = b.rank(0);

@@ -11,10 +11,10 @@ use super::work::STEP;
 use super::{
     Address, Allowance, Argument, Loop, Plan, Space, Step, Trip, Value, ValueId, Work, verify,
 };
+use crate::allocation::reserved;
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::id::Id;
-use crate::interpret::reserved;
 use crate::literal::Literal;
 use crate::nest::{self, BufferRole, Nest};
 use crate::ty::TensorType;

@@ -36,8 +36,10 @@ impl Operation for FunctionCall {
 
     by_first_region!(1);
 
+    const DERIVATIVE: Derivative = Derivative::Function;
+
     fn derivative(&self) -> Derivative {
-        if self.opaque { Derivative::Opaque } else { Derivative::Function }
+        if self.opaque { Derivative::Opaque } else { Self::DERIVATIVE }
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {

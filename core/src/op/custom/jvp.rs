@@ -41,6 +41,8 @@ impl Operation for CustomJvp {
 
     by_first_region!(2);
 
+    const DERIVATIVE: Derivative = Derivative::Custom(Custom::Jvp { captures: 0 });
+
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Jvp { captures: self.captures })
     }

@@ -79,6 +79,8 @@ impl Operation for CustomLinearSolve {
         Compute::Decompose(Box::new(|operands| inline_or_poison(&l.regions[1], operands)))
     }
 
+    const DERIVATIVE: Derivative = Derivative::Custom(Custom::LinearSolve { captures: 0 });
+
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::LinearSolve { captures: self.captures })
     }

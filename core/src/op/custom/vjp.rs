@@ -53,6 +53,8 @@ impl Operation for CustomVjp {
 
     by_first_region!(2);
 
+    const DERIVATIVE: Derivative = Derivative::Custom(Custom::Vjp { captures: 0 });
+
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Vjp { captures: self.captures })
     }

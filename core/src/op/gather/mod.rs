@@ -244,11 +244,13 @@ impl Operation for Gather {
         })
     }
 
+    const DERIVATIVE: Derivative = Derivative::Linear(transpose);
+
     fn derivative(&self) -> Derivative {
         match self.fill {
             // With a fill other than 0 it is affine, not linear.
             Some(fill) if fill != Scalar::zero(fill.dtype()) => Derivative::Nonlinear(jvp),
-            _ => Derivative::Linear(transpose),
+            _ => Self::DERIVATIVE,
         }
     }
 

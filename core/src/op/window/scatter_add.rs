@@ -39,7 +39,7 @@ impl Operation for WindowScatterAdd {
             return Err(Diagnostic::new(format!("a result of extent {extent}")));
         }
         let result = x.with_shape(self.shape.clone());
-        crate::graph::verify::well_formed(&result)?;
+        crate::graph::verify::types::well_formed(&result)?;
         let windows = self.windows.infer(&self.shape)?;
         if x.shape != windows {
             return Err(Diagnostic::new(format!(
