@@ -2,6 +2,7 @@
 //! text, verifiers and interpreters. No I/O, no `unsafe`, no policy.
 #![forbid(unsafe_code)]
 
+mod allocation;
 pub mod build;
 pub mod call;
 pub mod diagnostic;

@@ -1,8 +1,8 @@
 //! Concrete tensors: the constants of a graph, and the inputs and outputs of a run.
 
+use crate::allocation::reserved;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
-use crate::interpret::reserved;
 use crate::scalar::{Native, Scalar};
 use crate::ty::TensorType;
 use half::{bf16, f16};

@@ -84,6 +84,11 @@ impl TensorType {
     }
 }
 
+/// Types as a list for messages.
+pub(crate) fn listed(types: &[TensorType]) -> String {
+    types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[", self.dtype)?;

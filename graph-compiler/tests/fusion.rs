@@ -18,8 +18,8 @@ use programs::Random;
 use wengert_compiler::kernels::{Kernels, interpret};
 use wengert_compiler::pipeline::{Options, compile_kernels};
 use wengert_core::graph::{Function, InputRole, Output, OutputRole, verify};
-use wengert_core::op::SampleOperand;
 use wengert_core::{Binding, DType, Literal, LocationTable, Op, Scalar, Target, TensorType};
+use wengert_testing::samples::{self, SampleOperand};
 
 /// The kernels of a function, with or without fusion.
 fn compiled(function: &Function, fuse: bool) -> Kernels {
@@ -109,7 +109,7 @@ fn one_equation(op: &Op, operands: &[TensorType]) -> Function {
 
 #[test]
 fn every_sample_of_every_op() {
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for (n, sample) in
             entry.samples.iter().enumerate().filter(|(_, s)| *s.op.region_count().end() == 0)
         {

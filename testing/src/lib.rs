@@ -1,5 +1,8 @@
-//! What the tests of several crates share. Only tests depend on this crate.
+//! What the tests of several crates share: reports of skipped tests, and [`samples`] of ops. Only
+//! tests depend on this crate.
 #![forbid(unsafe_code)]
+
+pub mod samples;
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -9,9 +9,10 @@ use nested::Case;
 use wengert::core::Verified;
 use wengert::core::graph::{Function, Program};
 use wengert::core::plan::{Plan, Step, interpret};
-use wengert::core::{DType, Literal, Op, Target};
+use wengert::core::{DType, Literal, Target};
 use wengert::pipeline::{Options, compile};
 use wengert::{Binding, Device, Session};
+use wengert_testing::samples;
 
 fn plan(function: &Function, target: &Target) -> Verified<Plan> {
     let program = Program::from_functions(vec![function.clone()]).unwrap();
@@ -58,7 +59,7 @@ fn check(device: Device, case: &Case, tolerance: f64) {
 
 fn samples() -> Vec<Case> {
     let mut cases = Vec::new();
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for (number, sample) in
             entry.samples.iter().enumerate().filter(|(_, s)| s.op.control().is_some())
         {

@@ -11,12 +11,13 @@ use std::path::Path;
 use wengert::Binding;
 use wengert::core::graph::Program;
 use wengert::core::plan::parse_plan;
-use wengert::core::{DType, Op, Verified};
+use wengert::core::{DType, Verified};
 use wengert::pipeline::{Options, compile};
 use wengert_ci::gate::{Allowed, Collection, assemble};
 use wengert_ci::tier::{is_deep, share};
 use wengert_ci::toolkit::target_directory;
 use wengert_cuda::architecture::Architecture;
+use wengert_testing::samples;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
@@ -37,7 +38,7 @@ fn gate(collection: Collection, name: &str, least: usize) {
 fn every_op_and_sample_in_every_float_dtype() {
     let mut collection = Collection::default();
     let mut cases = 0;
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for (number, sample) in entry.samples.iter().enumerate() {
             for dtype in FLOATS {
                 let operands = sample.literals(dtype, number as u64 + 1);

@@ -5,7 +5,7 @@ use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::differentiable::{Differentiable, KeyPath};
 use crate::dtype::DType;
-use crate::graph::verify::well_formed;
+use crate::graph::verify::types::well_formed;
 use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::location::{Location, LocationTable};
 use crate::nearest::nearest;

@@ -19,7 +19,7 @@ use super::Scope;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::verify::MAX_RANK;
+use crate::graph::verify::types::MAX_RANK;
 use crate::graph::{Region, ValueId};
 use crate::literal::Literal;
 use crate::location::Location;

@@ -211,7 +211,7 @@ impl Call {
         match self {
             Call::Gemm(g) => g.to_attributes(),
             Call::Convolution(c) => c.to_attributes(),
-            Call::Scatter(s) => s.attributes_but_kind(),
+            Call::Scatter(s) => s.to_attributes(),
             Call::Sort(s) => s.to_attributes(),
             Call::TopK(t) => t.to_attributes(),
             Call::Attention(a) => a.to_attributes(),
@@ -231,12 +231,12 @@ impl Call {
         };
         let map = &mut attributes;
         let call = match kind {
-            CallKind::Gemm => Call::Gemm(Gemm::from_attributes(map)?),
-            CallKind::Convolution => Call::Convolution(Convolution::from_attributes(map)?),
-            CallKind::Scatter(kind) => Call::Scatter(Scatter::of_kind(kind, map)?),
-            CallKind::Sort => Call::Sort(Sort::from_attributes(map)?),
-            CallKind::TopK => Call::TopK(TopK::from_attributes(map)?),
-            CallKind::Attention => Call::Attention(Attention::from_attributes(map)?),
+            CallKind::Gemm => Call::Gemm(Gemm::from_attributes((), map)?),
+            CallKind::Convolution => Call::Convolution(Convolution::from_attributes((), map)?),
+            CallKind::Scatter(kind) => Call::Scatter(Scatter::from_attributes((kind,), map)?),
+            CallKind::Sort => Call::Sort(Sort::from_attributes((), map)?),
+            CallKind::TopK => Call::TopK(TopK::from_attributes((), map)?),
+            CallKind::Attention => Call::Attention(Attention::from_attributes((), map)?),
         };
         match attributes.into_keys().next() {
             Some(extra) => Err(Diagnostic::new(format!("`{name}` has no attribute `{extra}`"))),

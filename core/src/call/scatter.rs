@@ -13,10 +13,9 @@ use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::nest::ScalarOp;
 use crate::nest::evaluate::evaluate;
-use crate::op::attribute::{Attribute, AttributeStruct, Attributes, Field, attributes};
+use crate::op::attribute::attributes;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
-use std::collections::BTreeMap;
 
 /// The operation of a scatter on an element x and an update u.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -90,24 +89,6 @@ impl ScatterKind {
     }
 }
 
-/// In text a kind is part of the name of an op or a call. As an attribute it is that name.
-impl Field for ScatterKind {
-    fn to_attribute(&self) -> Attribute {
-        Attribute::Text(self.name().into())
-    }
-
-    fn from_attribute(attribute: Attribute) -> Result<Self> {
-        let name = match &attribute {
-            Attribute::Text(name) => name.as_str(),
-            _ => "",
-        };
-        ScatterKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| Diagnostic::new(format!("`{name}` is no kind of scatter")))
-    }
-}
-
 attributes! {
     /// `out = operand`, then `out[start(s) + w] = combine(out[start(s) + w], updates[s, w])` for
     /// each scatter position s in row-major order and each window position w. Updates of one
@@ -116,9 +97,7 @@ attributes! {
     /// Arguments: operand, indices, updates, out. Out may be the operand's buffer. Dimension
     /// numbers are those of `jax.lax.scatter_add`; batching dimensions are components of the
     /// index vector here.
-    Scatter {
-        /// The operation on an element and an update. In text it is the call's name.
-        kind: ScatterKind = ScatterKind::Add,
+    Scatter by kind: ScatterKind {
         /// Shape of operand and out.
         operand: Vec<usize>,
         /// Shape of the indices; its last axis is the index vector.
@@ -140,26 +119,6 @@ attributes! {
 }
 
 impl Scatter {
-    /// Attributes that are not part of the name.
-    pub(super) fn attributes_but_kind(&self) -> Attributes {
-        let mut attributes = self.to_attributes();
-        attributes.remove("kind");
-        attributes
-    }
-
-    /// The scatter of a kind with these attributes, which are removed from the map.
-    pub(super) fn of_kind(
-        kind: ScatterKind,
-        map: &mut BTreeMap<String, Attribute>,
-    ) -> Result<Self> {
-        let given = map.remove("kind");
-        let scatter = Scatter { kind, ..Scatter::from_attributes(map)? };
-        // The name gives the kind: a `kind` attribute stays in the map and is reported as
-        // unknown.
-        given.into_iter().for_each(|kind| drop(map.insert("kind".into(), kind)));
-        Ok(scatter)
-    }
-
     pub(super) fn operands(&self) -> Vec<TensorType> {
         vec![
             self.result_type(),

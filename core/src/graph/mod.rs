@@ -329,7 +329,7 @@ impl Binder<'_> {
         let mut body = body.clone();
         for (_, ty) in body.values.iter_mut() {
             *ty = ty.bind(self.binding)?;
-            verify::well_formed(ty)?;
+            verify::types::well_formed(ty)?;
         }
         for equation in &mut body.equations {
             let (name, location) = (equation.op.name(), equation.location);

@@ -1,7 +1,8 @@
 //! Arrays of the graph interpreter.
 
 use super::Real;
-use super::cells::{Cells, reserved};
+use super::cells::Cells;
+use crate::allocation::reserved;
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::literal::Literal;

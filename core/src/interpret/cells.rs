@@ -5,7 +5,8 @@
 //! [`Array`](super::Array), and each of its constructors returns an error instead.
 
 use super::{Cell, Real};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::allocation::reserved;
+use crate::diagnostic::Result;
 use std::ops::{Deref, DerefMut};
 
 /// Elements in row-major order.
@@ -65,19 +66,6 @@ impl<R> DerefMut for Cells<R> {
     fn deref_mut(&mut self) -> &mut [Cell<R>] {
         &mut self.0
     }
-}
-
-/// An empty vector with a capacity of `count` elements.
-///
-/// Error, of kind device: out of memory.
-pub(crate) fn reserved<T>(count: usize) -> Result<Vec<T>> {
-    let mut vector = Vec::new();
-    vector.try_reserve_exact(count).map_err(|_| {
-        let bytes = (count as u128) * (size_of::<T>() as u128);
-        Diagnostic::of_device(format!("there is no memory for {bytes} bytes"))
-            .help("bind smaller dimensions")
-    })?;
-    Ok(vector)
 }
 
 #[cfg(test)]

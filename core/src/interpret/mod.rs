@@ -19,7 +19,6 @@ mod unrounded;
 
 pub use array::{Array, Cell};
 pub use cells::Cells;
-pub(crate) use cells::reserved;
 pub use peak::peak_bytes;
 pub use real::Real;
 pub use regions::Regions;

@@ -1,20 +1,7 @@
 //! `argsort`: the permutation that sorts, computed by a call.
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::elementwise::compare_bits;
-use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, Traits};
-use crate::build::tensor::Tensor;
 use crate::call::{self, Call};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::op::batch::Batch;
-use crate::ty::TensorType;
-use std::cmp::Ordering;
+use crate::op::prelude::*;
 
 /// Maximal number of keys, that of [`call::Sort`].
 const MAX_KEYS: usize = 64;
@@ -73,17 +60,22 @@ pub(super) fn rows(shape: &[usize], axis: usize) -> impl Iterator<Item = Vec<usi
 }
 
 impl Operation for Argsort {
-    named!("argsort");
+    named!(
+        "argsort",
+        "The permutation that sorts the keys along `axis`. Keys are compared in order. The sort is \
+         stable, and ascending unless `descending` is set. −0 equals +0, and NaN is greater than \
+         every number."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        if !(1..=MAX_KEYS).contains(&operands.len()) {
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        if !(1..=MAX_KEYS).contains(&t.operands.len()) {
             return Err(Diagnostic::new(format!(
                 "takes 1 to {MAX_KEYS} keys, found {}",
-                operands.len()
+                t.operands.len()
             )));
         }
-        let first = &operands[0];
-        if let Some(other) = operands.iter().find(|o| o.shape != first.shape) {
+        let first = &t.operands[0];
+        if let Some(other) = t.operands.iter().find(|o| o.shape != first.shape) {
             return Err(Diagnostic::new(format!("keys have types {first} and {other}"))
                 .help("all keys have one shape"));
         }
@@ -91,21 +83,16 @@ impl Operation for Argsort {
         Ok(vec![first.with_dtype(DType::I32)])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        let mut cells = Cells::filled(Cell::Bits(0), operands[0].cells.len())?;
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let shape = e.extents();
+        let mut cells = Cells::filled(Cell::Bits(0), e.operands[0].cells.len())?;
         for row in rows(&shape, self.axis) {
             let mut positions: Vec<usize> = (0..row.len()).collect();
             positions.sort_by(|a, b| {
                 let by_key =
                     |key: &Array<R>| order(&key.cells[row[*a]], &key.cells[row[*b]], key.dtype);
                 let order =
-                    operands.iter().map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
+                    e.operands.iter().map(by_key).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
                 if self.descending { order.reverse() } else { order }
             });
             for (rank, position) in positions.into_iter().enumerate() {
@@ -115,71 +102,20 @@ impl Operation for Argsort {
         Ok(vec![Array::new(DType::I32, shape, cells)])
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let extents = operands[0].extents().expect("compute is asked for bound types only");
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let extents = l.extents(0);
         Compute::Call(Call::Sort(call::Sort {
             outer: extents[..self.axis].iter().product(),
             length: extents[self.axis],
             inner: extents[self.axis + 1..].iter().product(),
-            keys: operands.iter().map(|o| o.dtype).collect(),
+            keys: l.operands.iter().map(|o| o.dtype).collect(),
             descending: self.descending,
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Zero
-    }
+    const DERIVATIVE: Derivative = Derivative::Zero;
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.all(Argsort { axis: self.axis + 1, ..self.clone() })
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let sample =
-            |axis, descending, operands| Sample::new(Argsort { axis, descending }, operands);
-        let nan = f32::NAN;
-        vec![Entry {
-            name: "argsort",
-            doc: "The permutation that sorts the keys along `axis`. Keys are compared in order. \
-                  The sort is stable, and ascending unless `descending` is set. −0 equals +0, and \
-                  NaN is greater than every number.",
-            derivative: Derivative::Zero.kind(),
-            samples: vec![
-                sample(0, false, vec![floats(&[7], -2.0, 2.0)]),
-                sample(1, false, vec![floats(&[2, 5, 3], -2.0, 2.0)]),
-                sample(0, true, vec![floats(&[5, 2], -2.0, 2.0)]),
-                sample(
-                    0,
-                    false,
-                    vec![values(&[7], [0.0f32, nan, -0.0, f32::INFINITY, -nan, -1.0, 0.0])],
-                ),
-                sample(0, true, vec![values(&[5], [3i32, -7, 3, i32::MIN, 9])]),
-                sample(
-                    0,
-                    false,
-                    vec![values(&[4], [true, false, true, false]), floats(&[4], -1.0, 1.0)],
-                ),
-                sample(
-                    1,
-                    false,
-                    vec![
-                        values(&[1, 6], [1i64, 0, 1, 0, 1, 0]),
-                        values(&[1, 6], [2u8, 2, 1, 255, 2, 2]),
-                        values(&[1, 6], [u64::MAX, 5, 1, 0, 3, 4]),
-                    ],
-                ),
-                sample(1, false, vec![floats(&[3, 0], -1.0, 1.0)]),
-                sample(0, false, vec![floats(&[1], -1.0, 1.0)]),
-            ],
-        }]
     }
 }

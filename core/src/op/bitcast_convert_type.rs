@@ -9,19 +9,7 @@
 //! payload no operation keeps. Where the size changes, a half that is NaN becomes the canonical
 //! one (`0x7e00`, bf16 `0x7fc0`).
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::sample::{Sample, values};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 
 attributes! {
     /// `bitcast_convert_type %x {dtype=u32}`: the bits of x, read as another dtype. To a dtype of
@@ -35,11 +23,15 @@ attributes! {
 }
 
 impl Operation for BitcastConvertType {
-    named!("bitcast_convert_type");
+    named!(
+        "bitcast_convert_type",
+        "The bits of x as another dtype. A dtype of 1/k of the size adds a last axis of extent k, \
+         the lowest bits first (little-endian). A dtype of k times the size removes a last axis of \
+         extent k. A NaN half becomes the canonical NaN if the size changes."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         if (x.dtype == DType::Bool) != (self.dtype == DType::Bool) {
             return Err(Diagnostic::new(format!(
                 "the bits of {} are not those of {}",
@@ -61,13 +53,8 @@ impl Operation for BitcastConvertType {
         Ok(vec![TensorType { dtype: self.dtype, shape }])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
         if !R::ROUNDS && (x.dtype.is_float() || self.dtype.is_float()) && x.dtype != self.dtype {
             return Err(Diagnostic::new("exact numbers have no bits"));
         }
@@ -94,25 +81,16 @@ impl Operation for BitcastConvertType {
             };
             Cells::collect(x.cells.chunks(to / from).map(whole))?
         };
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        Ok(vec![Array::new(self.dtype, shape, cells)])
+        e.result(cells)
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let (from, to) = (operands[0].dtype.size(), self.dtype.size());
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (from, to) = (l.operands[0].dtype.size(), self.dtype.size());
         if from == to {
-            return Compute::Element {
-                rule: Box::new(|c, index| {
-                    let x = c.operand(0, index);
-                    c.bitcast(x, self.dtype)
-                }),
-                indirect: vec![],
-            };
+            return Compute::element(|c, index| {
+                let x = c.operand(0, index);
+                c.bitcast(x, self.dtype)
+            });
         }
         Compute::Decompose(Box::new(move |tensors| {
             let (x, dtype) = (&tensors[0], self.dtype);
@@ -120,30 +98,14 @@ impl Operation for BitcastConvertType {
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Zero
-    }
+    const DERIVATIVE: Derivative = Derivative::Zero;
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         // The axis of the parts is the last one, with and without a batch axis.
         b.unary(self.clone())
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "bitcast_convert_type",
-            doc: "The bits of x as another dtype. A dtype of 1/k of the size adds a last axis of \
-                  extent k, the lowest bits first (little-endian). A dtype of k times the size \
-                  removes a last axis of extent k. A NaN half becomes the canonical NaN if the \
-                  size changes.",
-            derivative: Derivative::Zero.kind(),
-            samples: samples(),
-        }]
-    }
+    const TRAITS: Traits = Traits::elementwise(Cost::Cheap);
 }
 
 /// The NaN that replaces every NaN of a half.
@@ -230,70 +192,4 @@ fn from_bits(bits: &Tensor, dtype: DType) -> Tensor {
     };
     let nan = size.splat(Scalar::from_i64(DType::U32, 0x7fc0_0000));
     size.gt(infinity).select(&nan, &number).bitcast(DType::F32).convert(dtype)
-}
-
-fn samples() -> Vec<Sample> {
-    let sample = |dtype, operand| Sample::new(BitcastConvertType { dtype }, vec![operand]);
-    // Zeros, a subnormal number, the least and the greatest normal ones, an infinity, and NaNs
-    // with a sign and a payload.
-    let f16s = || {
-        [
-            0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c01, 0xfbff, 0x7c00, 0xfc00, 0x7e01, 0xfd00,
-            0x4248,
-        ]
-    };
-    let bf16s = || {
-        [
-            0x0000, 0x8000, 0x0001, 0x807f, 0x0080, 0x3f81, 0xff7f, 0x7f80, 0xff80, 0x7fc1, 0xffa0,
-            0x4049,
-        ]
-    };
-    let f16 = |shape: &[usize]| values(shape, f16s().map(half::f16::from_bits));
-    let bf16 = |shape: &[usize]| values(shape, bf16s().map(half::bf16::from_bits));
-    let bytes: [u8; 16] =
-        [0, 1, 0x7f, 0xff, 0x18, 0x2d, 0x44, 0x54, 0xfb, 0x21, 0x09, 0x40, 0xdb, 0x0f, 0x49, 0xc0];
-    vec![
-        sample(DType::U32, values(&[3], [1.5f32, -0.0, f32::INFINITY])),
-        sample(DType::F32, values(&[3], [0x3f80_0000u32, 0x8000_0000, 3])),
-        sample(DType::I64, values(&[2], [1.5f64, -2.25])),
-        sample(DType::F64, values(&[2], [0x3ff0_0000_0000_0000i64, 0])),
-        sample(DType::I8, values(&[3], [255u8, 0, 7])),
-        sample(DType::U8, values(&[3], [-1i8, 0, 7])),
-        sample(DType::I32, values(&[2], [u32::MAX, 5])),
-        sample(DType::U64, values(&[2], [-1i64, 5])),
-        sample(
-            DType::BF16,
-            values(&[2], [half::f16::from_bits(0x3c00), half::f16::from_bits(0x4200)]),
-        ),
-        // Parts of an element: of 4, 8 and 2 bytes; of scalars, several axes and no elements.
-        sample(DType::U8, values(&[3], [1.5f32, -0.0, f32::NEG_INFINITY])),
-        sample(DType::I8, values(&[], [0x80ff_7f01u32])),
-        sample(
-            DType::U8,
-            values(&[2, 3], [1.5f64, -0.0, 5e-324, f64::MAX, -std::f64::consts::PI, 0.1]),
-        ),
-        sample(DType::I32, values(&[2], [i64::MIN + 7, 0x0123_4567_89ab_cdef])),
-        sample(DType::F32, values(&[3], [1.5f64, -2.25, 1e300])),
-        sample(DType::F16, values(&[3], [0x7c00_3c00u32, 0x8001_fbff, 0x0400_83ff])),
-        sample(DType::BF16, values(&[3], [0x7f80_3f80i32, 0x0001_ff7f, 0x0080_807f])),
-        sample(DType::F16, values(&[2], [1.5f32, -0.1])),
-        sample(DType::BF16, values(&[1, 2], [0x4000_3c00_8001_0400u64, 0x7c00_fc00_7e01_fd00])),
-        sample(DType::U8, f16(&[12])),
-        sample(DType::I8, bf16(&[3, 4])),
-        sample(DType::U8, values(&[0, 3], [0.0f32; 0])),
-        // Elements from parts.
-        sample(DType::F32, values(&[4, 4], bytes)),
-        sample(DType::I64, values(&[2, 8], bytes)),
-        sample(DType::F64, values(&[2, 1, 8], bytes)),
-        sample(DType::U32, values(&[4], [-1i8, 0, 127, -128])),
-        sample(DType::F16, values(&[8, 2], bytes)),
-        sample(DType::BF16, values(&[8, 2], bytes)),
-        sample(DType::U32, f16(&[6, 2])),
-        sample(DType::U64, bf16(&[3, 4])),
-        sample(DType::F32, bf16(&[2, 3, 2])),
-        sample(DType::F64, f16(&[3, 4])),
-        sample(DType::F64, values(&[2, 2], [0u32, 0x3ff8_0000, 7, 0])),
-        sample(DType::I64, values(&[2], [-1i32, 5])),
-        sample(DType::U32, values(&[0, 4], [0u8; 0])),
-    ]
 }

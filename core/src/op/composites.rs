@@ -7,11 +7,8 @@
 //! device.
 
 use crate::build::FunctionBuilder;
-use crate::build::tensor::Tensor;
-use crate::dtype::DType;
 use crate::graph::Function;
-use crate::literal::Literal;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 use std::collections::BTreeSet;
 
 /// A name for a composition of several ops.

@@ -58,6 +58,23 @@ pub enum Compute<'a> {
     Decompose(DecomposeRule<'a>),
 }
 
+impl<'a> Compute<'a> {
+    /// Each element by a rule that needs no operand in memory.
+    pub(super) fn element(
+        rule: impl Fn(&mut dyn ElementContext, &[Affine]) -> Reg + 'a,
+    ) -> Compute<'a> {
+        Compute::indirect(vec![], rule)
+    }
+
+    /// Each element by a rule that accesses the operands `indirect` at indices from data.
+    pub(super) fn indirect(
+        indirect: Vec<usize>,
+        rule: impl Fn(&mut dyn ElementContext, &[Affine]) -> Reg + 'a,
+    ) -> Compute<'a> {
+        Compute::Element { rule: Box::new(rule), indirect }
+    }
+}
+
 /// Emits the element of the result at an index.
 pub type ElementRule<'a> = Box<dyn Fn(&mut dyn ElementContext, &[Affine]) -> Reg + 'a>;
 /// Emits the tuple at an index into the reduced space.

@@ -1,17 +1,6 @@
 //! `convert_element_type`: the same numbers in another dtype.
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 
 attributes! {
     /// `convert_element_type %x {dtype=f16}`: to nearest even between floats and from integers;
@@ -39,20 +28,20 @@ fn rounded(value: i128, dtype: DType) -> f64 {
 }
 
 impl Operation for ConvertElementType {
-    named!("convert_element_type");
+    named!(
+        "convert_element_type",
+        "x converted to another dtype. Floats are rounded to nearest even. A conversion to \
+         integers truncates and saturates, and maps NaN to 0. A conversion between integers drops \
+         or extends bits. A conversion to bool is x ≠ 0."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        Ok(vec![operands[0].with_dtype(self.dtype)])
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
+        Ok(vec![x.with_dtype(self.dtype)])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
         let convert = |cell: &Cell<R>| match cell {
             Cell::Real(r) if self.dtype.is_float() => Cell::Real(r.clone()),
             Cell::Real(r) => Cell::from_scalar(Scalar::from_f64(self.dtype, r.to_f64())),
@@ -71,74 +60,24 @@ impl Operation for ConvertElementType {
             }),
             Cell::Bits(b) => Cell::from_scalar(Scalar::from_i64(self.dtype, *b)),
         };
-        Ok(vec![Array::new(
-            self.dtype,
-            x.shape.clone(),
-            Cells::collect(x.cells.iter().map(convert))?,
-        )])
+        e.map(|x| Ok(convert(x)))
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        Compute::Element {
-            rule: Box::new(|c, index| {
-                let x = c.operand(0, index);
-                c.convert(x, self.dtype)
-            }),
-            indirect: vec![],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        if !self.dtype.is_float() {
-            return Derivative::Zero;
-        }
-        // An integer operand has no tangent, so the rule applies between floats only.
-        Derivative::Linear(|t| {
-            vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))]
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
+        Compute::element(|c, index| {
+            let x = c.operand(0, index);
+            c.convert(x, self.dtype)
         })
     }
 
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.elementwise(self.clone())
+    // An integer operand has no tangent, so the rule applies between floats only.
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        vec![t.cotangents[0].as_ref().map(|ct| ct.convert(t.operands[0].ty().dtype))]
+    });
+
+    fn derivative(&self) -> Derivative {
+        if self.dtype.is_float() { Self::DERIVATIVE } else { Derivative::Zero }
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let samples = DType::ALL
-            .into_iter()
-            .flat_map(|dtype| {
-                let sample = |operand| Sample::new(ConvertElementType { dtype }, vec![operand]);
-                let inf = f64::INFINITY;
-                [
-                    sample(floats(&[3, 5], -3.0, 3.0)),
-                    // Saturating, NaN to 0, truncated towards 0; halves and singles overflow and
-                    // round to nearest even.
-                    sample(values(
-                        &[9],
-                        [f64::NAN, inf, -inf, -0.0, -0.9, 300.5, -1e10, 1e20, 65520.0],
-                    )),
-                    sample(values(&[5], [i64::MIN, -1, 255, (1 << 24) + 1, i64::MAX])),
-                    sample(values(&[3], [u64::MAX, (1 << 53) + 1, 2])),
-                    sample(values(&[2], [true, false])),
-                    sample(values(&[0], [0.0f32; 0])),
-                ]
-            })
-            .collect();
-        vec![Entry {
-            name: "convert_element_type",
-            doc: "x converted to another dtype. Floats are rounded to nearest even. A conversion \
-                  to integers truncates and saturates, and maps NaN to 0. A conversion between \
-                  integers drops or extends bits. A conversion to bool is x ≠ 0.",
-            derivative: "linear",
-            samples,
-        }]
-    }
+    const TRAITS: Traits = Traits::elementwise(Cost::Cheap);
 }

@@ -1,82 +1,36 @@
 //! `cumsum`, `cumprod`, `cummax`, `cummin`, `cumlogsumexp`: running reductions along an axis.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
-use super::compute::Compute;
-use super::derivative::{Derivative, Jvp};
-use super::elementwise::Domain;
-use super::reduce::ReduceKind;
-use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::nest::{Combine, CombineBuilder, ScalarOp};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-use std::collections::BTreeMap;
+use crate::nest::CombineBuilder;
+use crate::op::prelude::*;
+use crate::op::reduce::ReduceKind;
 
-/// The operation that runs along the axis.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum CumulativeKind {
-    /// Sum.
-    Sum,
-    /// Product.
-    Prod,
-    /// Greatest element so far; NaN from the first NaN on.
-    Max,
-    /// Least element so far; NaN from the first NaN on.
-    Min,
-    /// Logarithm of the sum of exponentials.
-    LogSumExp,
+kinds! {
+    /// The operation that runs along the axis.
+    CumulativeKind {
+        /// Sum.
+        Sum "cumsum"
+            "result[i] = Σ x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are added \
+             in f32.",
+        /// Product.
+        Prod "cumprod"
+            "result[i] = Π x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are \
+             multiplied in f32.",
+        /// Greatest element so far; NaN from the first NaN on.
+        Max "cummax"
+            "result[i] = max x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient \
+             goes to the first of equal elements.",
+        /// Least element so far; NaN from the first NaN on.
+        Min "cummin"
+            "result[i] = min x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient \
+             goes to the first of equal elements.",
+        /// Logarithm of the sum of exponentials.
+        LogSumExp "cumlogsumexp"
+            "result[i] = log Σ exp x[j] over j ≤ i along `axis` (j ≥ i with `reverse`), without \
+             overflow. Halves are computed in f32.",
+    }
 }
 
 impl CumulativeKind {
-    /// Every kind.
-    pub const ALL: [CumulativeKind; 5] = [
-        CumulativeKind::Sum,
-        CumulativeKind::Prod,
-        CumulativeKind::Max,
-        CumulativeKind::Min,
-        CumulativeKind::LogSumExp,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            CumulativeKind::Sum => "cumsum",
-            CumulativeKind::Prod => "cumprod",
-            CumulativeKind::Max => "cummax",
-            CumulativeKind::Min => "cummin",
-            CumulativeKind::LogSumExp => "cumlogsumexp",
-        }
-    }
-
-    const fn doc(self) -> &'static str {
-        match self {
-            CumulativeKind::Sum => {
-                "result[i] = Σ x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are \
-                 added in f32."
-            }
-            CumulativeKind::Prod => {
-                "result[i] = Π x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). Halves are \
-                 multiplied in f32."
-            }
-            CumulativeKind::Max => {
-                "result[i] = max x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient \
-                 goes to the first of equal elements."
-            }
-            CumulativeKind::Min => {
-                "result[i] = min x[j] over j ≤ i along `axis` (j ≥ i with `reverse`). The gradient \
-                 goes to the first of equal elements."
-            }
-            CumulativeKind::LogSumExp => {
-                "result[i] = log Σ exp x[j] over j ≤ i along `axis` (j ≥ i with `reverse`), \
-                 without overflow. Halves are computed in f32."
-            }
-        }
-    }
-
     const fn domain(self) -> Domain {
         match self {
             CumulativeKind::LogSumExp => Domain::Float,
@@ -84,72 +38,71 @@ impl CumulativeKind {
         }
     }
 
+    fn rule(self) -> Derivative {
+        match self {
+            CumulativeKind::Sum => Derivative::Linear(|t| {
+                let Op::Cumulative(op) = t.op else {
+                    unreachable!("the rule of the running reductions")
+                };
+                let op = Cumulative { reverse: !op.reverse, ..op.clone() };
+                vec![t.cotangents[0].as_ref().map(|ct| Tensor::apply(op, &[ct]))]
+            }),
+            _ => Derivative::Nonlinear(jvp),
+        }
+    }
+
+    /// The reduction that runs along the axis, if it is one.
+    const fn reduce(self) -> Option<ReduceKind> {
+        match self {
+            CumulativeKind::Sum => Some(ReduceKind::Sum),
+            CumulativeKind::Prod => Some(ReduceKind::Prod),
+            CumulativeKind::Max => Some(ReduceKind::Max),
+            CumulativeKind::Min => Some(ReduceKind::Min),
+            CumulativeKind::LogSumExp => None,
+        }
+    }
+
     /// Combines two neighbours.
     fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
-        let kind = match self {
-            CumulativeKind::Sum => ReduceKind::Sum,
-            CumulativeKind::Prod => ReduceKind::Prod,
-            CumulativeKind::Max => ReduceKind::Max,
-            CumulativeKind::Min => ReduceKind::Min,
-            CumulativeKind::LogSumExp => {
-                return Ok(Cell::Real(a.real().apply2(b.real(), "cumlogsumexp", log_add_exp)?));
-            }
-        };
-        Ok(kind.combine(a, b, dtype))
+        match self.reduce() {
+            Some(kind) => Ok(kind.combine(a, b, dtype)),
+            None => a.real().apply2(b.real(), "cumlogsumexp", log_add_exp).map(Cell::Real),
+        }
     }
 
     /// The same as a combine program of a nest.
     fn program(self, dtype: DType) -> Combine {
-        match self {
-            CumulativeKind::Sum => Combine::sum(dtype),
-            CumulativeKind::Prod => Combine::prod(dtype),
-            CumulativeKind::Max => Combine::max(dtype),
-            CumulativeKind::Min => Combine::min(dtype),
-            CumulativeKind::LogSumExp => {
-                use ScalarOp::*;
-                let mut p = CombineBuilder::new(&[Scalar::lowest(dtype)]);
-                let (a, b) = (p.left(0), p.right(0));
-                let distance = p.emit(Sub, &[a, b]);
-                let distance = p.emit(Abs, &[distance]);
-                let less = p.emit(Neg, &[distance]);
-                let ratio = p.emit(Exp, &[less]);
-                let more = p.emit(Log1p, &[ratio]);
-                let greater = p.emit(Max, &[a, b]);
-                let sum = p.emit(Add, &[greater, more]);
-                // The distance of equal infinities is NaN.
-                let ln2 = p.constant(Scalar::from_f64(dtype, std::f64::consts::LN_2));
-                let double = p.emit(Add, &[a, ln2]);
-                let equal = p.emit(Eq, &[a, b]);
-                let result = p.emit(Select, &[equal, double, sum]);
-                p.finish(&[result])
-            }
+        if let Some(kind) = self.reduce() {
+            return kind.program(dtype);
         }
+        let dtype = if dtype.is_half() { DType::F32 } else { dtype };
+        use ScalarOp::*;
+        let mut p = CombineBuilder::new(&[Scalar::lowest(dtype)]);
+        let (a, b) = (p.left(0), p.right(0));
+        let distance = p.emit(Sub, &[a, b]);
+        let distance = p.emit(Abs, &[distance]);
+        let less = p.emit(Neg, &[distance]);
+        let ratio = p.emit(Exp, &[less]);
+        let more = p.emit(Log1p, &[ratio]);
+        let greater = p.emit(Max, &[a, b]);
+        let sum = p.emit(Add, &[greater, more]);
+        // The distance of equal infinities is NaN.
+        let ln2 = p.constant(Scalar::from_f64(dtype, std::f64::consts::LN_2));
+        let double = p.emit(Add, &[a, ln2]);
+        let equal = p.emit(Eq, &[a, b]);
+        let result = p.emit(Select, &[equal, double, sum]);
+        p.finish(&[result])
     }
 }
 
-mod attribute_struct {
-    use super::*;
-    attributes! {
-        /// Attributes of the running reductions.
-        Along {
-            /// The axis of the scan.
-            axis: usize,
-            /// Scans from the last element to the first.
-            reverse: bool = false,
-        }
+attributes! {
+    /// `cumsum %x {axis=0, reverse=true}`: inclusive running reduction along `axis`.
+    Cumulative by kind: CumulativeKind {
+        /// The axis of the scan.
+        axis: usize,
+        /// Scans from the last element to the first.
+        reverse: bool = false,
     }
-}
-use attribute_struct::Along;
-
-/// `cumsum %x {axis=0, reverse=true}`: inclusive running reduction along `axis`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Cumulative {
-    /// The operation.
-    pub kind: CumulativeKind,
-    /// The axis of the scan.
-    pub axis: usize,
-    /// Scans from the last element to the first.
-    pub reverse: bool,
 }
 
 /// log(eᵃ + eᵇ)
@@ -230,25 +183,17 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for Cumulative {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
+    named!(kind: CumulativeKind, CumulativeKind::rule);
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         self.kind.domain().check(x.dtype)?;
         has_axis(x, self.axis)?;
         Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
         let extent = x.shape[self.axis];
         let stride: usize = x.shape[self.axis + 1..].iter().product();
         let mut cells = Cells::copied(&x.cells)?;
@@ -261,78 +206,18 @@ impl Operation for Cumulative {
                 cells[flat] = self.kind.combine(&cells[before], &cells[flat], x.dtype)?;
             }
         }
-        Ok(vec![Array::new(results[0].dtype, x.shape.clone(), cells)])
+        e.result(cells)
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let dtype = operands[0].dtype;
-        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Prefix {
             axis: self.axis,
             reverse: self.reverse,
-            combine: self.kind.program(carried),
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        match self.kind {
-            CumulativeKind::Sum => Derivative::Linear(|t| {
-                let Op::Cumulative(op) = t.op else {
-                    unreachable!("the rule of the running reductions")
-                };
-                let op = Cumulative { reverse: !op.reverse, ..op.clone() };
-                vec![t.cotangents[0].as_ref().map(|ct| Tensor::apply(op, &[ct]))]
-            }),
-            _ => Derivative::Nonlinear(jvp),
+            combine: self.kind.program(l.operands[0].dtype),
         }
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(Cumulative { axis: self.axis + 1, ..self.clone() })
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        Along { axis: self.axis, reverse: self.reverse }.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        let kind = CumulativeKind::ALL.into_iter().find(|k| k.name() == name)?;
-        let along = Along::from_attributes(attributes);
-        Some(along.map(|a| Cumulative { kind, axis: a.axis, reverse: a.reverse }))
-    }
-
-    fn entries() -> Vec<Entry> {
-        let entry = |kind: CumulativeKind| {
-            let sample = |axis, reverse, operand| {
-                Sample::new(Cumulative { kind, axis, reverse }, vec![operand])
-            };
-            Entry {
-                name: kind.name(),
-                doc: kind.doc(),
-                derivative: Cumulative { kind, axis: 0, reverse: false }.derivative().kind(),
-                samples: [
-                    sample(1, false, floats(&[3, 5], 0.5, 2.0)),
-                    sample(0, false, floats(&[7, 2], -2.0, 2.0)),
-                    sample(1, true, floats(&[2, 6, 2], -1.5, 1.5)),
-                    sample(0, false, floats(&[1], 0.5, 2.0)),
-                    sample(0, true, values(&[5], [3i32, -7, 1 << 30, 9, -2])),
-                    sample(0, false, values(&[3], [3u64, u64::MAX, 5])),
-                    sample(0, false, values(&[6], [-1e30f32, -200.0, 1.5, 90.0, 300.0, 1.0])),
-                ]
-                .into_iter()
-                .filter(|s| kind.domain().contains(s.operands[0].literal(DType::F32, 0).dtype()))
-                .collect(),
-            }
-        };
-        CumulativeKind::ALL.into_iter().map(entry).collect()
     }
 }

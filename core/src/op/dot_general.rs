@@ -1,20 +1,10 @@
 //! `dot_general`: sums of products over any axes, batched over any axes.
 
-use super::attribute::{attributes, named};
-use super::batch::{in_front, shifted, to_front};
-use super::compute::Compute;
-use super::derivative::{Derivative, Transpose};
-use super::sample::{Sample, SampleOperand, floats, values};
-use super::{
-    Batch, ConvertElementType, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count,
-};
-use crate::build::tensor::Tensor;
 use crate::call::{Call, Epilogue, Gemm, Matrix};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Real, Regions};
-use crate::ty::TensorType;
+use crate::interpret::Regions;
+use crate::op::ConvertElementType;
+use crate::op::batch::to_front;
+use crate::op::prelude::*;
 
 attributes! {
     /// `dot_general %a, %b {batch=[[…],[…]], contract=[[…],[…]]}`: the result has the batch axes,
@@ -88,11 +78,9 @@ pub(super) fn factor<R: Real>(x: &Array<R>, result: DType) -> Result<Array<R>> {
         return Ok(x.clone());
     }
     let ty = x.ty().with_dtype(result);
-    let converted = ConvertElementType { dtype: result }.evaluate(
-        std::slice::from_ref(x),
-        std::slice::from_ref(&ty),
-        &Regions::of(&[]),
-    )?;
+    let (operands, results) = (std::slice::from_ref(x), std::slice::from_ref(&ty));
+    let e = Evaluation { operands, results, regions: Regions::of(&[]) };
+    let converted = ConvertElementType { dtype: result }.evaluate(&e)?;
     Ok(converted.into_iter().next().expect("a conversion has one result"))
 }
 
@@ -147,11 +135,15 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for DotGeneral {
-    named!("dot_general");
+    named!(
+        "dot_general",
+        "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32. With \
+         `result`, operands are converted to it first; integers and bools too, to wider integers \
+         or floats. A product of bools with a bool result is ∨ₖ a ∧ b."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        let (a, b) = (&operands[0], &operands[1]);
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [a, b] = t.exactly()?;
         if a.dtype != b.dtype {
             return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
                 .help("convert one of them with `convert_element_type`"));
@@ -200,20 +192,15 @@ impl Operation for DotGeneral {
         Ok(vec![TensorType { dtype: result, shape }])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let dtype = results[0].dtype;
-        let (a, b) = (factor(&operands[0], dtype)?, factor(&operands[1], dtype)?);
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let dtype = e.results[0].dtype;
+        let (a, b) = (factor(&e.operands[0], dtype)?, factor(&e.operands[1], dtype)?);
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.shape.len());
         let free_b = Self::free(&self.contract.1, &self.batch.1, b.shape.len());
         let extents: Vec<usize> = self.contract.0.iter().map(|i| a.shape[*i]).collect();
         let count: usize = extents.iter().product();
         let (mut at_a, mut at_b) = (vec![0; a.shape.len()], vec![0; b.shape.len()]);
-        Ok(vec![Array::from_fn(&results[0], |index| {
+        e.build(|index| {
             let mut rest = index.iter().copied();
             for (i, j) in self.batch.0.iter().zip(&self.batch.1) {
                 let value = rest.next().expect("the result has the batch axes");
@@ -238,21 +225,12 @@ impl Operation for DotGeneral {
                     (x, y) => bits = bits.wrapping_add(x.bits().wrapping_mul(y.bits())),
                 }
             }
-            if dtype.is_float() {
-                Cell::Real(real)
-            } else {
-                Cell::Bits(super::elementwise::wrap(bits, dtype))
-            }
-        })?])
+            if dtype.is_float() { Cell::Real(real) } else { Cell::Bits(wrap(bits, dtype)) }
+        })
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let (operand, result) = (operands[0].dtype, results[0].dtype);
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (operand, result) = (l.operands[0].dtype, l.results[0].dtype);
         if result == DType::Bool {
             // Whether both elements of any pair are true: count such pairs.
             return Compute::Decompose(Box::new(move |tensors| {
@@ -270,9 +248,7 @@ impl Operation for DotGeneral {
                 ]
             }));
         }
-        let extents =
-            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
-        let (a, b) = (extents(&operands[0]), extents(&operands[1]));
+        let (a, b) = (l.extents(0), l.extents(1));
         let free_a = Self::free(&self.contract.0, &self.batch.0, a.len());
         let free_b = Self::free(&self.contract.1, &self.batch.1, b.len());
         let matrix = |extents: &[usize], batch: &[usize], row: &[usize], column: &[usize]| {
@@ -322,9 +298,7 @@ impl Operation for DotGeneral {
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Multilinear(transpose)
-    }
+    const DERIVATIVE: Derivative = Derivative::Multilinear(transpose);
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let (contract, batch) = (&self.contract, &self.batch);
@@ -344,125 +318,5 @@ impl Operation for DotGeneral {
         // one product.
         let axis = if b.batched[0] { batch.0.len() } else { b.rank(0) - contract.0.len() };
         vec![to_front(&Tensor::apply(op, &operands), axis)]
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        type Axes<'a> = (&'a [usize], &'a [usize]);
-        let sample = |contract: Axes<'_>, batch: Axes<'_>, a: &[usize], b: &[usize]| {
-            let op = DotGeneral {
-                contract: (contract.0.to_vec(), contract.1.to_vec()),
-                batch: (batch.0.to_vec(), batch.1.to_vec()),
-                result: None,
-            };
-            Sample::new(op, vec![floats(a, -1.0, 1.0), floats(b, -1.0, 1.0)])
-        };
-        // Results of a dtype other than the operands'.
-        let to = |result, operands: [SampleOperand; 2]| {
-            Sample::new(
-                DotGeneral { result: Some(result), ..DotGeneral::matmul(2) },
-                operands.to_vec(),
-            )
-        };
-        let of = |dtype: DType| {
-            [&[2usize, 3][..], &[3, 4]]
-                .map(|s| SampleOperand::Values(floats(s, -1.0, 1.0).literal(dtype, 11)))
-        };
-        vec![Entry {
-            name: "dot_general",
-            doc: "result[b…, m…, n…] = Σₖ a[b, m, k] · b[b, k, n]. Halves are accumulated in f32. \
-                  With `result`, operands are converted to it first; integers and bools too, to \
-                  wider integers or floats. A product of bools with a bool result is ∨ₖ a ∧ b.",
-            derivative: "multilinear",
-            samples: vec![
-                sample((&[1], &[0]), (&[], &[]), &[3, 5], &[5, 4]),
-                sample((&[0], &[1]), (&[], &[]), &[5, 3], &[4, 5]),
-                sample((&[2], &[1]), (&[0], &[0]), &[2, 3, 5], &[2, 5, 4]),
-                sample((&[1], &[3]), (&[0, 2], &[0, 1]), &[2, 5, 3, 4], &[2, 3, 6, 5]),
-                sample((&[0, 1], &[1, 0]), (&[], &[]), &[2, 3, 4], &[3, 2]),
-                sample((&[0], &[0]), (&[], &[]), &[7], &[7]),
-                // Free axes on both sides of the others, batch and contracting axes in other
-                // orders.
-                sample((&[3, 0], &[1, 2]), (&[2, 4], &[3, 0]), &[2, 3, 2, 3, 1], &[1, 3, 2, 2, 4]),
-                // Nothing is contracted; empty sums; an empty result.
-                sample((&[], &[]), (&[], &[]), &[2], &[3]),
-                sample((&[], &[]), (&[0], &[0]), &[3, 2], &[3]),
-                sample((&[1], &[0]), (&[], &[]), &[2, 0], &[0, 3]),
-                sample((&[1], &[0]), (&[], &[]), &[0, 2], &[2, 3]),
-                to(DType::F32, of(DType::BF16)),
-                to(DType::F32, of(DType::F16)),
-                to(DType::F16, of(DType::BF16)),
-                to(DType::F64, of(DType::F16)),
-                to(DType::F64, of(DType::F32)),
-                to(
-                    DType::I32,
-                    [values(&[1, 3], [127i8, -128, 5]), values(&[3, 1], [127i8, -128, 1])],
-                ),
-                to(DType::I64, [values(&[1, 2], [i32::MAX, -7]), values(&[2, 1], [i32::MAX, 9])]),
-                to(DType::I32, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [255u8, 9])]),
-                // A result of another sign; products that wrap in the wider integer.
-                to(DType::I8, [values(&[1, 2], [255u8, 7]), values(&[2, 1], [2u8, 9])]),
-                to(DType::U32, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [3u32, 9])]),
-                to(DType::U64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
-                // Integers as floats: exact, rounded, and beyond the range of f16.
-                to(
-                    DType::F32,
-                    [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 2], [127i8, -128, 1, 0])],
-                ),
-                to(DType::BF16, [values(&[1, 3], [255u8, 7, 129]), values(&[3, 1], [255u8, 9, 3])]),
-                to(
-                    DType::F16,
-                    [values(&[2, 2], [127i8, -128, 5, 3]), values(&[2, 1], [127i8, -128])],
-                ),
-                to(DType::F16, [values(&[1, 2], [255u8, 255]), values(&[2, 1], [255u8, 255])]),
-                to(
-                    DType::F32,
-                    [values(&[1, 2], [i32::MAX, 16_777_217]), values(&[2, 1], [3i32, 1])],
-                ),
-                to(DType::F64, [values(&[1, 2], [u32::MAX, 7]), values(&[2, 1], [u32::MAX, 9])]),
-                to(
-                    DType::F64,
-                    [values(&[1, 2], [i64::MAX, (1 << 53) + 1]), values(&[2, 1], [3i64, 1])],
-                ),
-                to(DType::F64, [values(&[1, 2], [u64::MAX, 5]), values(&[2, 1], [3u64, 1])]),
-                // Bools as numbers: the number of true pairs.
-                to(
-                    DType::I32,
-                    [values(&[1, 3], [true, true, false]), values(&[3, 1], [true, true, true])],
-                ),
-                to(
-                    DType::U8,
-                    [values(&[1, 2], [true, true]), values(&[2, 2], [true, true, false, true])],
-                ),
-                to(DType::F16, [values(&[1, 2], [true, true]), values(&[2, 1], [true, true])]),
-                to(DType::F64, [values(&[1, 0], [true; 0]), values(&[0, 2], [true; 0])]),
-                // Batched, and with axes in another order.
-                Sample::new(
-                    DotGeneral {
-                        contract: (vec![1], vec![2]),
-                        batch: (vec![0], vec![0]),
-                        result: Some(DType::F32),
-                    },
-                    vec![
-                        values(&[2, 2, 2], [1i8, -2, 3, 4, -5, 6, 7, 8]),
-                        values(&[2, 3, 2], [1i8, 0, 2, -1, 3, 5, -7, 9, 4, 6, 8, -3]),
-                    ],
-                ),
-                Sample::new(
-                    DotGeneral::matmul(2),
-                    vec![values(&[1, 2], [255u8, 7]), values(&[2, 2], [255u8, 9, 1, 2])],
-                ),
-                Sample::new(
-                    DotGeneral::matmul(2),
-                    vec![
-                        values(&[2, 2], [true, false, false, true]),
-                        values(&[2, 2], [true, false, true, false]),
-                    ],
-                ),
-            ],
-        }]
     }
 }

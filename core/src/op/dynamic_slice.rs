@@ -1,21 +1,7 @@
 //! `dynamic_slice`: a box of a tensor, with starts from data.
 
-use super::attribute::{attributes, named};
-use super::batch::{prepended, shifted};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::sample::{Sample, SampleOperand, floats, values};
-use super::starts;
-use super::{Batch, DynamicUpdateSlice, Entry, Gather, Operation, Traits};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::literal::Literal;
-use crate::nest::Affine;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
+use crate::op::{DynamicUpdateSlice, Gather, starts};
 
 attributes! {
     /// `dynamic_slice %x, %i, %j, … {slice_sizes=[…]}`: the elements `i, i + 1, …` of each axis,
@@ -71,10 +57,13 @@ pub(super) fn start_vectors(b: &Batch<'_>, first: usize) -> Tensor {
 }
 
 impl Operation for DynamicSlice {
-    named!("dynamic_slice");
+    named!(
+        "dynamic_slice",
+        "result[i…] = x[start + i …]. Each start is clamped so that the slice lies within x."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        let Some((x, starts)) = operands.split_first() else {
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let Some((x, starts)) = t.operands.split_first() else {
             return Err(Diagnostic::new("takes a tensor and a start for each of its axes"));
         };
         check_starts(x, starts)?;
@@ -95,61 +84,44 @@ impl Operation for DynamicSlice {
         Ok(vec![x.with_shape(self.slice_sizes.clone())])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let sizes = results[0].extents().expect("the interpreter runs bound functions only");
-        let start = starts_of(&operands[0], &sizes, &operands[1..]);
-        Ok(vec![Array::from_fn(&results[0], |index| {
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let sizes = e.extents();
+        let start = starts_of(&e.operands[0], &sizes, &e.operands[1..]);
+        e.build(|index| {
             let at: Vec<usize> = index.iter().zip(&start).map(|(i, s)| i + s).collect();
-            operands[0].at(&at).clone()
-        })?])
-    }
-
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let extents =
-            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
-        let (x, sizes) = (extents(&operands[0]), extents(&results[0]));
-        let zero = crate::Scalar::zero(operands[0].dtype);
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                if x.contains(&0) {
-                    // The operand has no element to load.
-                    return c.constant(zero);
-                }
-                let mut at = index.to_vec();
-                // If the slice covers an axis, its start is 0 for every operand.
-                for axis in (0..x.len()).filter(|a| sizes[*a] < x[*a]) {
-                    let start = c.operand(1 + axis, &[]);
-                    let start = starts::clamped(c, start, (x[axis] - sizes[axis]) as i64);
-                    at[axis] = at[axis].add(&Affine::reg(start));
-                }
-                c.clamped(0, &at)
-            }),
-            indirect: vec![0],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Linear(|t| {
-            let mut cotangents = vec![None; t.operands.len()];
-            if let Some(ct) = &t.cotangents[0] {
-                let zeros = Tensor::zeros(t.operands[0].ty());
-                let starts = t.operands[1..].iter().map(|o| o.known());
-                let operands: Vec<&Tensor> = [&zeros, ct].into_iter().chain(starts).collect();
-                cotangents[0] = Some(Tensor::apply(DynamicUpdateSlice {}, &operands));
-            }
-            cotangents
+            e.operands[0].at(&at).clone()
         })
     }
+
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (x, sizes) = (l.extents(0), l.result_extents());
+        let zero = Scalar::zero(l.operands[0].dtype);
+        Compute::indirect(vec![0], move |c, index| {
+            if x.contains(&0) {
+                // The operand has no element to load.
+                return c.constant(zero);
+            }
+            let mut at = index.to_vec();
+            // If the slice covers an axis, its start is 0 for every operand.
+            for axis in (0..x.len()).filter(|a| sizes[*a] < x[*a]) {
+                let start = c.operand(1 + axis, &[]);
+                let start = starts::clamped(c, start, (x[axis] - sizes[axis]) as i64);
+                at[axis] = at[axis].add(&Affine::reg(start));
+            }
+            c.clamped(0, &at)
+        })
+    }
+
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        let mut cotangents = vec![None; t.operands.len()];
+        if let Some(ct) = &t.cotangents[0] {
+            let zeros = Tensor::zeros(t.operands[0].ty());
+            let starts = t.operands[1..].iter().map(|o| o.known());
+            let operands: Vec<&Tensor> = [&zeros, ct].into_iter().chain(starts).collect();
+            cotangents[0] = Some(Tensor::apply(DynamicUpdateSlice {}, &operands));
+        }
+        cotangents
+    });
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let rank = self.slice_sizes.len();
@@ -185,52 +157,5 @@ impl Operation for DynamicSlice {
         vec![Tensor::apply(gather, &[&b.operands[0], &start_vectors(b, 1)])]
     }
 
-    fn traits(&self) -> Traits {
-        starts::LOOKUP
-    }
-
-    fn entries() -> Vec<Entry> {
-        let sample = |sizes: &[usize], operands: Vec<SampleOperand>| {
-            Sample::new(
-                DynamicSlice { slice_sizes: sizes.iter().map(|s| Dim::from(*s)).collect() },
-                operands,
-            )
-        };
-        let x = || floats(&[5, 7], -2.0, 2.0);
-        vec![Entry {
-            name: "dynamic_slice",
-            doc: "result[i…] = x[start + i …]. Each start is clamped so that the slice lies within \
-                  x.",
-            derivative: "linear",
-            samples: vec![
-                sample(&[2, 3], vec![x(), values(&[], [1i32]), values(&[], [4i32])]),
-                sample(&[2, 3], vec![x(), values(&[], [-1i64]), values(&[], [5i64])]),
-                sample(&[5, 1], vec![x(), values(&[], [3i32]), values(&[], [i32::MAX])]),
-                sample(&[1, 7], vec![x(), values(&[], [u64::MAX]), values(&[], [0u8])]),
-                sample(&[1, 2], vec![x(), values(&[], [i8::MIN]), values(&[], [3u32])]),
-                sample(&[0, 2], vec![x(), values(&[], [9i32]), values(&[], [3i32])]),
-                sample(
-                    &[0, 2],
-                    vec![floats(&[0, 3], -2.0, 2.0), values(&[], [1i32]), values(&[], [1i32])],
-                ),
-                sample(&[], vec![floats(&[], -2.0, 2.0)]),
-                sample(&[2], vec![values(&[4], [3i8, -5, 9, 1]), values(&[], [2i32])]),
-                sample(
-                    &[2],
-                    vec![values(&[4], [true, false, true, true]), values(&[], [i64::MIN])],
-                ),
-                // An extent larger than the index dtype can count.
-                sample(
-                    &[3],
-                    vec![
-                        SampleOperand::Values(Literal::full(
-                            &[300],
-                            crate::Scalar::one(DType::I32),
-                        )),
-                        values(&[], [255u8]),
-                    ],
-                ),
-            ],
-        }]
-    }
+    const TRAITS: Traits = Traits::of(Cost::Cheap);
 }

@@ -1,11 +1,6 @@
 //! The common part of elementwise ops: their dtypes, and the arithmetic of halves.
 
-use super::compute::ElementContext;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::nest::Reg;
-use crate::scalar::Scalar;
-use std::cmp::Ordering;
+use crate::op::prelude::*;
 
 /// Dtypes that an elementwise op takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,24 +1,23 @@
-//! The closed set of ops. One op, or one family of similar ops, is one file with seven facets, in
-//! this order:
+//! The closed set of ops. One op, or one family of similar ops, is one file, in this order:
 //!
 //! 1. **documentation and attributes**: the formula, the results of ties and edge cases, the
-//!    attribute struct;
+//!    attribute struct ([`attribute`]);
 //! 2. **infer**: the shape and dtype rule, shared by builder, parser and verifier;
 //! 3. **evaluate**: the meaning, over elements of any [`Real`] type (the graph interpreter);
 //! 4. **compute**: the lowering to loops over scalar instructions, or to a [`crate::call::Call`]
 //!    ([`compute`]);
 //! 5. **derivative**: its one rule ([`derivative`]);
-//! 6. **batch**: the op mapped over one more axis ([`batch`]);
-//! 7. **samples**: operands to test all of the above with ([`sample`]).
+//! 6. **batch**: the op mapped over one more axis ([`batch`]); elementwise ops share one rule.
 //!
-//! [`Operation`] is the interface of an op, [`Op`] the enum of all. Back ends and most passes
-//! never match on `Op`: they ask for facets and [`Traits`].
+//! [`Operation`] is the interface of an op ([`facet`] has the defaults), [`Op`] the enum of all.
+//! Back ends and most passes never match on `Op`: they ask for facets and [`Traits`]. Operands to
+//! test every facet with are in `wengert_testing::samples`.
 
 pub mod attribute;
 pub mod batch;
 pub mod compute;
 pub mod derivative;
-pub mod sample;
+pub mod facet;
 
 mod argsort;
 mod argument;
@@ -51,6 +50,7 @@ mod normalize;
 mod pad;
 mod permute;
 mod polygamma;
+mod prelude;
 mod probe;
 mod random_bits;
 mod reduce;
@@ -80,7 +80,7 @@ pub use batch::Batch;
 pub use binary::Binary;
 pub use bitcast_convert_type::BitcastConvertType;
 pub use broadcast_in_dim::BroadcastInDim;
-pub use catalogue::markdown;
+pub use catalogue::Entry;
 pub use compare::Compare;
 pub use composites::{COMPOSITES, Composite};
 pub use compute::{Compute, ElementContext};
@@ -99,6 +99,7 @@ pub use dim_as_value::DimAsValue;
 pub use dot_general::DotGeneral;
 pub use dynamic_slice::DynamicSlice;
 pub use dynamic_update_slice::DynamicUpdateSlice;
+pub use facet::{Evaluation, Lowering, Operation, Traits, Typing};
 pub use gather::Gather;
 pub use integer_pow::IntegerPow;
 pub use iota::Iota;
@@ -116,7 +117,6 @@ pub use reduce_precision::ReducePrecision;
 pub use reduce_with::ReduceWith;
 pub use reshape::Reshape;
 pub use reverse::Reverse;
-pub use sample::{Sample, SampleOperand};
 pub use scatter::Scatter;
 pub use select::{Clamp, Select};
 pub use select_n::SelectN;
@@ -140,19 +140,6 @@ use crate::interpret::{Array, Real, Regions};
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// Properties of an op that passes may query, so that they need not match on it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Traits {
-    /// Cost of one element of the result, without the cost of its operands' elements.
-    pub cost: Cost,
-    /// Every operand is accessed at the index of the result's element and has the result's shape,
-    /// or is a scalar (`select`, `clamp`). For `bitcast_convert_type` this holds only between
-    /// dtypes of one size; passes see the other case by the differing shapes.
-    pub elementwise: bool,
-    /// Swapping the operands of a binary op changes no bit of the result.
-    pub commutative: bool,
-}
-
 /// Cost of an element.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cost {
@@ -165,83 +152,6 @@ pub enum Cost {
     Expensive,
     /// Loops over its operands: reductions, products, calls.
     Loop,
-}
-
-/// An entry of the catalogue of ops.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Name in text.
-    pub name: &'static str,
-    /// Documentation: the first line is the formula.
-    pub doc: &'static str,
-    /// Kind of the derivative rule.
-    pub derivative: &'static str,
-    /// Test operands.
-    pub samples: Vec<Sample>,
-}
-
-/// The interface of an op: its facets.
-pub trait Operation: Sized {
-    /// Name in text and files.
-    fn name(&self) -> &'static str;
-
-    /// The types of the results. Errors: the operands do not fit the op.
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>>;
-
-    /// The results' elements. Operands and attributes have passed `infer` and hold no dimension
-    /// variables; `results` are the result types.
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>>;
-
-    /// The lowering, for operand and result types without dimension variables.
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        results: &[TensorType],
-        regions: &'a [Region],
-    ) -> Compute<'a>;
-
-    /// The derivative rule.
-    fn derivative(&self) -> Derivative;
-
-    /// The op on a batch of examples: results with the batch axis in front.
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor>;
-
-    /// See [`Traits`].
-    fn traits(&self) -> Traits;
-
-    /// The operands that hold indices, if an index out of range is a mistake of the user's: see
-    /// [`Lookup`].
-    fn lookup(&self, _operands: &[TensorType]) -> Option<Lookup> {
-        None
-    }
-
-    /// The attributes; those equal to their default are omitted.
-    fn attributes(&self) -> Attributes;
-
-    /// The op of that name. Its attributes are taken out of the map. `None` if the name is not
-    /// one of this family.
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>>;
-
-    /// Number of regions.
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        0..=0
-    }
-
-    /// Visits every dimension in the attributes.
-    fn visit_dims(&self, _visit: &mut dyn FnMut(&Dim)) {}
-
-    /// Replaces every dimension in the attributes by its image.
-    fn map_dims(&mut self, _map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
-        Ok(())
-    }
-
-    /// The catalogue entries of this family.
-    fn entries() -> Vec<Entry>;
 }
 
 macro_rules! ops {
@@ -277,11 +187,11 @@ macro_rules! ops {
             ) -> Result<Vec<TensorType>> {
                 // Types too large for any memory are errors, whatever the op and its attributes.
                 let well_formed = |types: &[TensorType]| {
-                    types.iter().try_for_each(crate::graph::verify::well_formed)
+                    types.iter().try_for_each(crate::graph::verify::types::well_formed)
                 };
                 well_formed(operands)
                     .and_then(|()| match self {
-                        $(Op::$variant(op) => op.infer(operands, regions),)*
+                        $(Op::$variant(op) => op.infer(&Typing { operands, regions }),)*
                     })
                     .and_then(|results| well_formed(&results).map(|()| results))
                     .map_err(|d| d.context(self.name()))
@@ -294,7 +204,8 @@ macro_rules! ops {
                 results: &[TensorType],
                 regions: &Regions<'_>,
             ) -> Result<Vec<Array<R>>> {
-                match self { $(Op::$variant(op) => op.evaluate(operands, results, regions),)* }
+                let e = Evaluation { operands, results, regions: *regions };
+                match self { $(Op::$variant(op) => op.evaluate(&e),)* }
             }
 
             /// See [`Operation::compute`].
@@ -304,7 +215,8 @@ macro_rules! ops {
                 results: &[TensorType],
                 regions: &'a [Region],
             ) -> Compute<'a> {
-                match self { $(Op::$variant(op) => op.compute(operands, results, regions),)* }
+                let l = Lowering { operands, results, regions };
+                match self { $(Op::$variant(op) => op.compute(&l),)* }
             }
 
             /// See [`Operation::derivative`].
@@ -334,7 +246,7 @@ macro_rules! ops {
 
             /// Number of regions.
             pub fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-                match self { $(Op::$variant(op) => op.region_count(),)* }
+                match self { $(Op::$variant(_) => <$t>::REGIONS,)* }
             }
 
             /// Visits every dimension in the attributes.
@@ -448,18 +360,6 @@ fn unknown(name: &str) -> Diagnostic {
     names.truncate(3);
     Diagnostic::new(format!("unknown op `{name}`"))
         .help(format!("did you mean {}? `graphrun ops` lists all", names.join(", ")))
-}
-
-/// Checks the number of operands.
-pub(crate) fn operand_count(operands: &[TensorType], count: usize) -> Result<()> {
-    if operands.len() == count {
-        return Ok(());
-    }
-    Err(Diagnostic::new(format!(
-        "takes {count} operand{}, found {}",
-        if count == 1 { "" } else { "s" },
-        operands.len()
-    )))
 }
 
 /// Checks that a type has an axis.

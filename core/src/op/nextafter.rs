@@ -1,20 +1,6 @@
 //! `nextafter`: the neighbour of a float.
 
-use super::attribute::{attributes, named};
-use super::compute::{Compute, ElementContext};
-use super::derivative::Derivative;
-use super::elementwise::Domain;
-use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::nest::{Reg, ScalarOp};
-use crate::op::batch::Batch;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 
 attributes! {
     /// `nextafter %x, %y`: the float of the dtype that comes next to x in the direction of y,
@@ -124,135 +110,41 @@ fn emit(c: &mut dyn ElementContext, dtype: DType, x: Reg, y: Reg) -> Reg {
 }
 
 impl Operation for NextAfter {
-    named!("nextafter");
+    named!(
+        "nextafter",
+        "The float next to x in the direction of y; y if both are equal. The derivative with \
+         respect to x is 1."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        if operands[0] != operands[1] {
-            return Err(Diagnostic::new(format!(
-                "operands have types {} and {}",
-                operands[0], operands[1]
-            ))
-            .help("give them one dtype and one shape"));
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x, y] = t.exactly()?;
+        if x != y {
+            return Err(Diagnostic::new(format!("operands have types {x} and {y}"))
+                .help("give them one dtype and one shape"));
         }
-        Domain::Float.check(operands[0].dtype)?;
-        Ok(vec![operands[0].clone()])
+        Domain::Float.check(x.dtype)?;
+        Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (x, y) = (&operands[0], &operands[1]);
-        let next = |(x_cell, y_cell): (&Cell<R>, &Cell<R>)| {
-            let next =
-                x_cell.real().apply2(y_cell.real(), "nextafter", |a, b| neighbour(x.dtype, a, b));
-            next.map(Cell::Real)
-        };
-        let cells = Cells::try_collect(x.cells.iter().zip(y.cells.iter()).map(next))?;
-        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let next = |x, y| neighbour(e.results[0].dtype, x, y);
+        e.zip(|x, y| x.real().apply2(y.real(), "nextafter", next).map(Cell::Real))
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let dtype = operands[0].dtype;
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                let (x, y) = (c.operand(0, index), c.operand(1, index));
-                if !dtype.is_half() {
-                    return emit(c, dtype, x, y);
-                }
-                let (x, y) = (c.convert(x, DType::F32), c.convert(y, DType::F32));
-                let next = emit(c, dtype, x, y);
-                c.convert(next, dtype)
-            }),
-            indirect: vec![],
-        }
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let dtype = l.operands[0].dtype;
+        Compute::element(move |c, index| {
+            let (x, y) = (c.operand(0, index), c.operand(1, index));
+            if !dtype.is_half() {
+                return emit(c, dtype, x, y);
+            }
+            let (x, y) = (c.convert(x, DType::F32), c.convert(y, DType::F32));
+            let next = emit(c, dtype, x, y);
+            c.convert(next, dtype)
+        })
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Nonlinear(|j| vec![j.tangents[0].clone()])
-    }
+    const DERIVATIVE: Derivative = Derivative::Nonlinear(|j| vec![j.tangents[0].clone()]);
 
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.elementwise(self.clone())
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        use half::{bf16, f16};
-        let (infinity, nan) = (f32::INFINITY, f32::NAN);
-        let ends: [f32; 12] = [
-            0.0,
-            -0.0,
-            0.0,
-            1.0,
-            1.0,
-            -1.0,
-            f32::MAX,
-            infinity,
-            -infinity,
-            nan,
-            1.0,
-            f32::MIN_POSITIVE,
-        ];
-        let towards: [f32; 12] =
-            [1.0, -1.0, -0.0, 2.0, 0.0, 0.0, infinity, 0.0, infinity, 1.0, nan, 0.0];
-        // For halves, the values where the spacing changes: 2⁻¹⁴, the greatest number, infinity.
-        let halves: [f64; 12] = [
-            0.0,
-            2f64.powi(-24),
-            -(2f64.powi(-24)),
-            2f64.powi(-14),
-            -(2f64.powi(-14)),
-            2f64.powi(-14),
-            65504.0,
-            f64::INFINITY,
-            -65504.0,
-            3.0 * 2f64.powi(-20),
-            1.0,
-            2f64.powi(-14) - 2f64.powi(-24),
-        ];
-        let others: [f64; 12] = [-1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1e9, 0.0, -1e9, -1.0, 0.0, 1.0];
-        vec![Entry {
-            name: "nextafter",
-            doc: "The float next to x in the direction of y; y if both are equal. The derivative \
-                  with respect to x is 1.",
-            derivative: "nonlinear",
-            samples: vec![
-                Sample::new(
-                    NextAfter {},
-                    vec![floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)],
-                ),
-                Sample::new(NextAfter {}, vec![values(&[12], ends), values(&[12], towards)]),
-                Sample::new(
-                    NextAfter {},
-                    vec![values(&[12], ends.map(f64::from)), values(&[12], towards.map(f64::from))],
-                ),
-                Sample::new(
-                    NextAfter {},
-                    vec![
-                        values(&[12], halves.map(f16::from_f64)),
-                        values(&[12], others.map(f16::from_f64)),
-                    ],
-                ),
-                Sample::new(
-                    NextAfter {},
-                    vec![
-                        values(&[12], ends.map(bf16::from_f32)),
-                        values(&[12], towards.map(bf16::from_f32)),
-                    ],
-                ),
-            ],
-        }]
-    }
+    const TRAITS: Traits = Traits::elementwise(Cost::Cheap);
 }

@@ -15,78 +15,30 @@
 //! and keeps only y and r. J is symmetric, so forward and reverse mode are the same few
 //! equations. Halves are computed in f32 and rounded once at the end.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
-use super::compute::Compute;
-use super::derivative::{Derivative, Jvp};
-use super::elementwise::Domain;
-use super::sample::{Sample, floats, values};
-use super::softmax::{restore, wide};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-use std::collections::BTreeMap;
+use crate::op::prelude::*;
+use crate::op::softmax::{restore, wide};
 
-/// The kind of composite.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum NormalizeKind {
-    /// Mean 0, mean square 1.
-    Standardize,
-    /// Mean square 1.
-    Rms,
-}
-
-impl NormalizeKind {
-    /// Every kind.
-    pub const ALL: [NormalizeKind; 2] = [NormalizeKind::Standardize, NormalizeKind::Rms];
-
-    const fn name(self) -> &'static str {
-        match self {
-            NormalizeKind::Standardize => "standardize",
-            NormalizeKind::Rms => "rms_normalize",
-        }
-    }
-
-    const fn doc(self) -> &'static str {
-        match self {
-            NormalizeKind::Standardize => {
-                "(x − mean x) / √(mean (x − mean x)² + ε) along `axis`; `epsilon` is a finite f64 \
-                 of at least 0."
-            }
-            NormalizeKind::Rms => {
-                "x / √(mean x² + ε) along `axis`; `epsilon` is a finite f64 of at least 0."
-            }
-        }
-    }
-}
-
-mod attribute_struct {
-    use super::*;
-    attributes! {
-        /// Attributes of the composites.
-        Along {
-            /// The axis of normalisation.
-            axis: usize,
-            /// ε, an f64.
-            epsilon: Scalar,
-        }
-    }
-}
-use attribute_struct::Along;
-
-/// `standardize %x {axis=1, epsilon=f64(1e-05)}` and its like.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Normalize {
+kinds! {
     /// The kind of composite.
-    pub kind: NormalizeKind,
-    /// The axis of normalisation.
-    pub axis: usize,
-    /// ε, added to the mean square: a finite f64 of at least 0.
-    pub epsilon: Scalar,
+    NormalizeKind {
+        /// Mean 0, mean square 1.
+        Standardize "standardize"
+            "(x − mean x) / √(mean (x − mean x)² + ε) along `axis`; `epsilon` is a finite f64 of \
+             at least 0.",
+        /// Mean square 1.
+        Rms "rms_normalize"
+            "x / √(mean x² + ε) along `axis`; `epsilon` is a finite f64 of at least 0.",
+    }
+}
+
+attributes! {
+    /// `standardize %x {axis=1, epsilon=f64(1e-05)}` and its like.
+    Normalize by kind: NormalizeKind {
+        /// The axis of normalisation.
+        axis: usize,
+        /// ε, added to the mean square: a finite f64 of at least 0.
+        epsilon: Scalar,
+    }
 }
 
 /// The intermediate values for `x` of a wide dtype.
@@ -128,13 +80,10 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for Normalize {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
+    named!(kind: NormalizeKind, |_| Derivative::Nonlinear(jvp));
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         Domain::Float.check(x.dtype)?;
         has_axis(x, self.axis)?;
         let epsilon = self.epsilon.to_f64();
@@ -145,13 +94,8 @@ impl Operation for Normalize {
         Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
         let extent = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
         let mut cells = Cells::copied(&x.cells)?;
@@ -171,62 +115,17 @@ impl Operation for Normalize {
                 cells[at(i)] = Cell::Real(value.mul(&inverse));
             }
         }
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        Ok(vec![Array::new(x.dtype, shape, cells)])
+        e.result(cells)
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Decompose(Box::new(|tensors| {
             let steps = self.steps(&tensors[0].convert(wide(tensors[0].dtype())));
             vec![(steps.centred * steps.inverse).convert(tensors[0].dtype())]
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Nonlinear(jvp)
-    }
-
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(Normalize { axis: self.axis + 1, ..self.clone() })
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        Along { axis: self.axis, epsilon: self.epsilon }.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        let kind = NormalizeKind::ALL.into_iter().find(|k| k.name() == name)?;
-        let with = |a: Along| Normalize { kind, axis: a.axis, epsilon: a.epsilon };
-        Some(Along::from_attributes(attributes).map(with))
-    }
-
-    fn entries() -> Vec<Entry> {
-        let entry = |kind: NormalizeKind| {
-            let sample = |axis, epsilon: f64, operand| {
-                Sample::new(Normalize { kind, axis, epsilon: Scalar::of(epsilon) }, vec![operand])
-            };
-            Entry {
-                name: kind.name(),
-                doc: kind.doc(),
-                derivative: "nonlinear",
-                samples: vec![
-                    sample(1, 1e-5, floats(&[3, 5], -2.0, 2.0)),
-                    sample(0, 0.0, floats(&[4, 3], 1.0, 5.0)),
-                    sample(1, 0.5, floats(&[2, 7, 2], -1.0, 1.0)),
-                    sample(0, 1e-3, values(&[4], [1000.0f32, -1000.0, 0.0, 999.0])),
-                    sample(1, 1e-3, values(&[2, 3], [0.0f32, 0.0, 0.0, 2.0, 2.0, 2.0])),
-                ],
-            }
-        };
-        NormalizeKind::ALL.into_iter().map(entry).collect()
     }
 }

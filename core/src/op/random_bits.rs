@@ -6,20 +6,7 @@
 //! has word 0 in its lower half and word 1 in its upper, a u8 is the lowest byte of word 0. So
 //! results do not depend on how the work is divided or ordered.
 
-use super::attribute::{attributes, named};
-use super::compute::{Compute, ElementContext};
-use super::derivative::Derivative;
-use super::sample::{Sample, values};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Real, Regions};
-use crate::nest::{Affine, Reg, ScalarOp};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 
 attributes! {
     /// `random_bits %key {dtype=u32, shape=[…]}`: uniform bits from a key `u32[2]`; from keys
@@ -88,11 +75,15 @@ fn emit(c: &mut dyn ElementContext, low: Reg, high: Reg, key: [Reg; 2]) -> [Reg;
 }
 
 impl Operation for RandomBits {
-    named!("random_bits");
+    named!(
+        "random_bits",
+        "Uniform bits: Philox 4x32-10 of the key and the element's row-major index. Several keys \
+         give bits for each key."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let (key, two) = (&operands[0], Dim::constant(2));
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
+        let (key, two) = (x, Dim::constant(2));
         let Some(keys) =
             key.shape.split_last().filter(|(n, _)| key.dtype == DType::U32 && **n == two)
         else {
@@ -109,103 +100,59 @@ impl Operation for RandomBits {
         Ok(vec![TensorType { dtype: self.dtype, shape }])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        let count: usize = shape[operands[0].shape.len() - 1..].iter().product();
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let shape = e.extents();
+        let count: usize = shape[e.operands[0].shape.len() - 1..].iter().product();
         let mut position = 0;
-        Ok(vec![Array::from_fn(&results[0], |_| {
+        e.build(|_| {
             let (number, flat) = (position / count, (position % count) as u64);
-            let key = [0, 1].map(|i| operands[0].cells[2 * number + i].bits() as u32);
+            let key = [0, 1].map(|i| e.operands[0].cells[2 * number + i].bits() as u32);
             let block = philox([flat as u32, (flat >> 32) as u32, 0, 0], key);
             position += 1;
             let bits = u64::from(block[0]) | u64::from(block[1]) << 32;
             Cell::from_scalar(Scalar::from_bits(self.dtype, bits))
-        })?])
+        })
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let keys = operands[0].rank() - 1;
-        let extents =
-            results[0].extents().expect("compute is asked for bound types only")[keys..].to_vec();
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let keys = l.operands[0].rank() - 1;
+        let extents = l.result_extents()[keys..].to_vec();
         let large = extents.iter().product::<usize>() > u32::MAX as usize;
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                let (key, index) = index.split_at(keys);
-                let flat =
-                    index.iter().zip(&extents).fold(Affine::constant(0), |flat, (i, extent)| {
-                        flat.scale(*extent as i64).add(i)
-                    });
-                let low = c.index(&flat, DType::U32);
-                let high = if large {
-                    c.index(&flat.floor_div(1 << 32), DType::U32)
-                } else {
-                    c.constant(Scalar::of(0u32))
-                };
-                let key = [0, 1].map(|i| c.operand(0, &[key, &[Affine::constant(i)]].concat()));
-                let words = emit(c, low, high, key);
-                match self.dtype {
-                    DType::U64 => {
-                        let [low, high] = words.map(|w| c.convert(w, DType::U64));
-                        let by = c.constant(Scalar::of(32u64));
-                        let high = c.scalar(ScalarOp::ShiftLeft, &[high, by]);
-                        c.scalar(ScalarOp::Or, &[low, high])
-                    }
-                    DType::U32 => words[0],
-                    other => c.convert(words[0], other),
+        Compute::element(move |c, index| {
+            let (key, index) = index.split_at(keys);
+            let flat = index
+                .iter()
+                .zip(&extents)
+                .fold(Affine::constant(0), |flat, (i, extent)| flat.scale(*extent as i64).add(i));
+            let low = c.index(&flat, DType::U32);
+            let high = if large {
+                c.index(&flat.floor_div(1 << 32), DType::U32)
+            } else {
+                c.constant(Scalar::of(0u32))
+            };
+            let key = [0, 1].map(|i| c.operand(0, &[key, &[Affine::constant(i)]].concat()));
+            let words = emit(c, low, high, key);
+            match self.dtype {
+                DType::U64 => {
+                    let [low, high] = words.map(|w| c.convert(w, DType::U64));
+                    let by = c.constant(Scalar::of(32u64));
+                    let high = c.scalar(ScalarOp::ShiftLeft, &[high, by]);
+                    c.scalar(ScalarOp::Or, &[low, high])
                 }
-            }),
-            indirect: vec![],
-        }
+                DType::U32 => words[0],
+                other => c.convert(words[0], other),
+            }
+        })
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Zero
-    }
+    const DERIVATIVE: Derivative = Derivative::Zero;
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         // Each example has its own key, and counts its own elements.
         b.unary(self.clone())
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Expensive, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let sample = |dtype, shape: &[usize], key| {
-            let shape = shape.iter().map(|e| Dim::from(*e)).collect();
-            Sample::new(RandomBits { dtype, shape }, vec![values(&[2], key)])
-        };
-        vec![Entry {
-            name: "random_bits",
-            doc: "Uniform bits: Philox 4x32-10 of the key and the element's row-major index. \
-                  Several keys give bits for each key.",
-            derivative: Derivative::Zero.kind(),
-            samples: vec![
-                sample(DType::U32, &[3, 5], [0u32, 0]),
-                sample(DType::U64, &[7], [0xa409_3822, 0x299f_31d0]),
-                sample(DType::U8, &[2, 2, 2], [u32::MAX, u32::MAX]),
-                sample(DType::U32, &[], [1, 2]),
-                Sample::new(
-                    RandomBits {
-                        dtype: DType::U64,
-                        shape: vec![Dim::from(2usize), Dim::from(3usize)],
-                    },
-                    vec![values(&[2, 1, 2], [7u32, 8, 9, u32::MAX])],
-                ),
-            ],
-        }]
-    }
+    const TRAITS: Traits = Traits::of(Cost::Expensive);
 }
 
 #[cfg(test)]

@@ -1,102 +1,41 @@
 //! `reduce_sum`, `reduce_prod`, `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`,
 //! `reduce_xor`: reductions of one operand.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
-use super::batch::shifted;
-use super::compute::Compute;
-use super::derivative::{Derivative, Jvp, Transpose};
-use super::elementwise::{Domain, wrap};
-use super::sample::{Sample, floats};
-use super::{Batch, BroadcastInDim, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
-use crate::nest::{Combine, ScalarOp};
-use crate::op::Op;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use crate::op::BroadcastInDim;
+use crate::op::prelude::*;
 
-/// The kind of a reduction.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum ReduceKind {
-    /// Sum; halves are added in f32 and rounded once. It begins with +0, which is the empty sum.
-    Sum,
-    /// Product; halves are multiplied in f32 and rounded once. An empty product is 1.
-    Prod,
-    /// Greatest element; NaN if one is NaN; −∞ or the least integer for no elements. All elements
-    /// that equal the maximum share the gradient in equal parts.
-    Max,
-    /// Least element; NaN if one is NaN; +∞ or the greatest integer for no elements. All elements
-    /// that equal the minimum share the gradient in equal parts.
-    Min,
-    /// Conjunction of bools, or of the bits of integers.
-    And,
-    /// Disjunction of bools, or of the bits of integers.
-    Or,
-    /// Exclusive disjunction (parity) of bools, or of the bits of integers.
-    Xor,
-}
-
-mod attribute_struct {
-    use super::*;
-    attributes! {
-        /// Attributes of every reduction.
-        Axes {
-            /// Axes that are reduced, ascending.
-            axes: Vec<usize>,
-        }
+kinds! {
+    /// The kind of a reduction.
+    ReduceKind {
+        /// Sum; halves are added in f32 and rounded once. It begins with +0, which is the empty
+        /// sum.
+        Sum "reduce_sum" "Σ x over `axes`. Halves are added in f32 and rounded once.",
+        /// Product; halves are multiplied in f32 and rounded once. An empty product is 1.
+        Prod "reduce_prod" "Π x over `axes`. Halves are multiplied in f32 and rounded once.",
+        /// Greatest element; NaN if one is NaN; −∞ or the least integer for no elements. All
+        /// elements that equal the maximum share the gradient in equal parts.
+        Max "reduce_max" "max x over `axes`. Ties share the gradient in equal parts.",
+        /// Least element; NaN if one is NaN; +∞ or the greatest integer for no elements. All
+        /// elements that equal the minimum share the gradient in equal parts.
+        Min "reduce_min" "min x over `axes`. Ties share the gradient in equal parts.",
+        /// Conjunction of bools, or of the bits of integers.
+        And "reduce_and" "Bitwise ∧ x over `axes`.",
+        /// Disjunction of bools, or of the bits of integers.
+        Or "reduce_or" "Bitwise ∨ x over `axes`.",
+        /// Exclusive disjunction (parity) of bools, or of the bits of integers.
+        Xor "reduce_xor" "Bitwise ⊕ x over `axes`: the parity.",
     }
 }
 
-/// `reduce_… %x {axes=[…]}`: combines all elements along `axes`, which vanish.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Reduce {
-    /// The kind of reduction.
-    pub kind: ReduceKind,
-    /// Axes that are reduced, ascending.
-    pub axes: Vec<usize>,
+attributes! {
+    /// `reduce_… %x {axes=[…]}`: combines all elements along `axes`, which vanish.
+    Reduce by kind: ReduceKind {
+        /// Axes that are reduced, ascending.
+        axes: Vec<usize>,
+    }
 }
 
 impl ReduceKind {
-    /// Every kind.
-    pub const ALL: [ReduceKind; 7] = [
-        ReduceKind::Sum,
-        ReduceKind::Prod,
-        ReduceKind::Max,
-        ReduceKind::Min,
-        ReduceKind::And,
-        ReduceKind::Or,
-        ReduceKind::Xor,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            ReduceKind::Sum => "reduce_sum",
-            ReduceKind::Prod => "reduce_prod",
-            ReduceKind::Max => "reduce_max",
-            ReduceKind::Min => "reduce_min",
-            ReduceKind::And => "reduce_and",
-            ReduceKind::Or => "reduce_or",
-            ReduceKind::Xor => "reduce_xor",
-        }
-    }
-
-    const fn doc(self) -> &'static str {
-        match self {
-            ReduceKind::Sum => "Σ x over `axes`. Halves are added in f32 and rounded once.",
-            ReduceKind::Prod => "Π x over `axes`. Halves are multiplied in f32 and rounded once.",
-            ReduceKind::Max => "max x over `axes`. Ties share the gradient in equal parts.",
-            ReduceKind::Min => "min x over `axes`. Ties share the gradient in equal parts.",
-            ReduceKind::And => "Bitwise ∧ x over `axes`.",
-            ReduceKind::Or => "Bitwise ∨ x over `axes`.",
-            ReduceKind::Xor => "Bitwise ⊕ x over `axes`: the parity.",
-        }
-    }
-
     const fn domain(self) -> Domain {
         match self {
             ReduceKind::And | ReduceKind::Or | ReduceKind::Xor => Domain::Bits,
@@ -104,7 +43,7 @@ impl ReduceKind {
         }
     }
 
-    const fn instruction(self) -> ScalarOp {
+    pub(super) const fn instruction(self) -> ScalarOp {
         match self {
             ReduceKind::Sum => ScalarOp::Add,
             ReduceKind::Prod => ScalarOp::Mul,
@@ -128,6 +67,21 @@ impl ReduceKind {
                 _ => Scalar::from_i64(dtype, -1),
             },
         }
+    }
+
+    const fn rule(self) -> Derivative {
+        match self {
+            ReduceKind::Sum => Derivative::Linear(transpose_sum),
+            ReduceKind::Prod => Derivative::Nonlinear(jvp_product),
+            ReduceKind::Max | ReduceKind::Min => Derivative::Nonlinear(jvp_extremum),
+            ReduceKind::And | ReduceKind::Or | ReduceKind::Xor => Derivative::Zero,
+        }
+    }
+
+    /// The combine program for elements of a dtype. Halves are carried in f32.
+    pub(super) fn program(self, dtype: DType) -> Combine {
+        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        Combine::binary(self.instruction(), self.identity(carried))
     }
 
     /// Combines two partial results.
@@ -230,12 +184,11 @@ fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     // Bring the reduced axes to the front as one axis.
     let kept = op.kept(x.rank());
     let order: Vec<usize> = op.axes.iter().chain(&kept).copied().collect();
-    let count =
-        op.axes.iter().try_fold(crate::Dim::constant(1), |n, a| n.checked_mul(&x.shape()[*a]));
-    let Some(n) = count.as_ref().and_then(crate::Dim::as_extent) else {
+    let count = op.axes.iter().try_fold(Dim::constant(1), |n, a| n.checked_mul(&x.shape()[*a]));
+    let Some(n) = count.as_ref().and_then(Dim::as_extent) else {
         return vec![Some(
             x.fail(
-                crate::Diagnostic::new(format!(
+                Diagnostic::new(format!(
                     "the derivative of reduce_prod over {} needs the extents of {:?}",
                     x.ty(),
                     op.axes
@@ -244,9 +197,8 @@ fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
             ),
         )];
     };
-    let shape: Vec<crate::Dim> = std::iter::once(crate::Dim::from(n))
-        .chain(kept.iter().map(|a| x.shape()[*a].clone()))
-        .collect();
+    let shape: Vec<Dim> =
+        std::iter::once(Dim::from(n)).chain(kept.iter().map(|a| x.shape()[*a].clone())).collect();
     let mut p = x.permute(&order).reshape(shape.clone());
     let mut t = tangent.permute(&order).reshape(shape);
     let mut length = n;
@@ -270,32 +222,24 @@ fn jvp_product(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for Reduce {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
+    named!(kind: ReduceKind, ReduceKind::rule);
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         self.kind.domain().check(x.dtype)?;
         distinct_axes("axes", &self.axes, x.rank())?;
         if !self.axes.is_sorted() {
-            return Err(crate::Diagnostic::new("axes must ascend"));
+            return Err(Diagnostic::new("axes must ascend"));
         }
         Ok(vec![
             x.with_shape(self.kept(x.rank()).into_iter().map(|a| x.shape[a].clone()).collect()),
         ])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
         let kept = self.kept(x.shape.len());
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let shape = e.extents();
         let count = shape.iter().product();
         // Whether each result has a term yet.
         let mut begun: Vec<bool> = reserved(count)?;
@@ -313,100 +257,32 @@ impl Operation for Reduce {
                 }
                 (false, _) => cell.clone(),
             };
-            super::advance(&mut index, &x.shape);
+            advance(&mut index, &x.shape);
         }
         // The number system may lack the identity: −∞ is not a rational.
         for (cell, _) in cells.iter_mut().zip(&begun).filter(|(_, begun)| !**begun) {
             *cell = Cell::from_scalar(self.kind.identity(x.dtype));
         }
-        Ok(vec![Array::new(x.dtype, shape, cells)])
+        e.result(cells)
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let dtype = operands[0].dtype;
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let dtype = l.operands[0].dtype;
         // Sums and products of halves are carried in f32.
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
-        let identity = match self.kind.identity(dtype) {
-            i if dtype.is_half() => Scalar::from_f64(DType::F32, i.to_f64()),
-            i => i,
-        };
         Compute::Reduce {
-            extents: operands[0].extents().expect("compute is asked for bound types only"),
+            extents: l.extents(0),
             axes: self.axes.clone(),
             values: Box::new(move |c, index| {
                 let x = c.operand(0, index);
                 vec![if carried == dtype { x } else { c.convert(x, carried) }]
             }),
-            combine: Combine::binary(self.kind.instruction(), identity),
+            combine: self.kind.program(dtype),
             project: vec![0],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        match self.kind {
-            ReduceKind::Sum => Derivative::Linear(transpose_sum),
-            ReduceKind::Prod => Derivative::Nonlinear(jvp_product),
-            ReduceKind::Max | ReduceKind::Min => Derivative::Nonlinear(jvp_extremum),
-            ReduceKind::And | ReduceKind::Or | ReduceKind::Xor => Derivative::Zero,
         }
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(Reduce { kind: self.kind, axes: shifted(&self.axes) })
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        attribute_struct::Axes { axes: self.axes.clone() }.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        let kind = ReduceKind::ALL.into_iter().find(|k| k.name() == name)?;
-        Some(
-            attribute_struct::Axes::from_attributes(attributes)
-                .map(|a| Reduce { kind, axes: a.axes }),
-        )
-    }
-
-    fn entries() -> Vec<Entry> {
-        ReduceKind::ALL
-            .into_iter()
-            .map(|kind| {
-                let operand = |shape: &[usize]| match kind.domain() {
-                    Domain::Bits => super::SampleOperand::Values(
-                        crate::Literal::from_vec(
-                            shape,
-                            (0..shape.iter().product::<usize>() as i32)
-                                .map(|i| (i * 7) ^ 5)
-                                .collect(),
-                        )
-                        .expect("as many elements as the shape says"),
-                    ),
-                    _ => floats(shape, 0.5, 2.0),
-                };
-                let sample = |axes: &[usize], shape: &[usize]| {
-                    Sample::new(Reduce { kind, axes: axes.to_vec() }, vec![operand(shape)])
-                };
-                Entry {
-                    name: kind.name(),
-                    doc: kind.doc(),
-                    derivative: Reduce { kind, axes: vec![] }.derivative().kind(),
-                    samples: vec![
-                        sample(&[1], &[3, 5]),
-                        sample(&[0], &[3, 5]),
-                        sample(&[0, 2], &[2, 3, 4]),
-                        sample(&[0, 1], &[5, 37]),
-                    ],
-                }
-            })
-            .collect()
     }
 }

@@ -1,20 +1,6 @@
 //! `reduce_precision`: rounding to a float format of fewer bits, stored in the dtype.
 
-use super::attribute::{attributes, named};
-use super::compute::{Compute, ElementContext};
-use super::derivative::Derivative;
-use super::elementwise::Domain;
-use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Op, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::nest::{Reg, ScalarOp};
-use crate::op::batch::Batch;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 
 attributes! {
     /// `reduce_precision %x {exponent_bits=5, mantissa_bits=10}`: x rounded to a format with so
@@ -131,129 +117,47 @@ impl ReducePrecision {
 }
 
 impl Operation for ReducePrecision {
-    named!("reduce_precision");
+    named!(
+        "reduce_precision",
+        "x rounded to `exponent_bits` and `mantissa_bits`. An exponent narrower than the dtype's \
+         has no subnormal numbers. The derivative is the op itself."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        Domain::Float.check(operands[0].dtype)?;
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
+        Domain::Float.check(x.dtype)?;
         if self.exponent_bits == 0 {
             return Err(
                 Diagnostic::new("a format without exponent").help("`exponent_bits` is at least 1")
             );
         }
-        Ok(vec![operands[0].clone()])
+        Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
-        let reduced = |cell: &Cell<R>| {
-            let rounded = |v: f64| self.reduced(x.dtype, Scalar::from_f64(x.dtype, v)).to_f64();
-            cell.real().apply("reduce_precision", rounded).map(Cell::Real)
-        };
-        let cells = Cells::try_collect(x.cells.iter().map(reduced))?;
-        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let dtype = e.results[0].dtype;
+        let rounded = |v: f64| self.reduced(dtype, Scalar::from_f64(dtype, v)).to_f64();
+        e.map(|x| x.real().apply("reduce_precision", rounded).map(Cell::Real))
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let dtype = operands[0].dtype;
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                let x = c.operand(0, index);
-                if !dtype.is_half() {
-                    return self.emit(c, dtype, x);
-                }
-                let x = c.convert(x, DType::F32);
-                let result = self.emit(c, dtype, x);
-                c.convert(result, dtype)
-            }),
-            indirect: vec![],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Linear(|t| {
-            let Op::ReducePrecision(op) = t.op else { unreachable!("this op's own rule") };
-            let reduced = |ct: &_| Tensor::apply(op.clone(), &[ct]);
-            vec![t.cotangents[0].as_ref().map(reduced)]
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let dtype = l.operands[0].dtype;
+        Compute::element(move |c, index| {
+            let x = c.operand(0, index);
+            if !dtype.is_half() {
+                return self.emit(c, dtype, x);
+            }
+            let x = c.convert(x, DType::F32);
+            let result = self.emit(c, dtype, x);
+            c.convert(result, dtype)
         })
     }
 
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.elementwise(self.clone())
-    }
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        let Op::ReducePrecision(op) = t.op else { unreachable!("this op's own rule") };
+        let reduced = |ct: &_| Tensor::apply(op.clone(), &[ct]);
+        vec![t.cotangents[0].as_ref().map(reduced)]
+    });
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        use half::{bf16, f16};
-        let sample = |exponent_bits, mantissa_bits, operand| {
-            Sample::new(ReducePrecision { exponent_bits, mantissa_bits }, vec![operand])
-        };
-        let formats = [
-            (5, 10),
-            (8, 7),
-            (4, 3),
-            (5, 2),
-            (1, 0),
-            (8, 23),
-            (11, 52),
-            (20, 60),
-            (11, 5),
-            (3, 40),
-        ];
-        // Ties, both sides of the limits of small formats, subnormal numbers, infinities and NaN.
-        let edges: [f64; 16] = [
-            0.0,
-            -0.0,
-            1.0625,
-            1.1875,
-            -65504.0,
-            65519.0,
-            65520.0,
-            247.9,
-            248.0,
-            2f64.powi(-14),
-            -(2f64.powi(-15)),
-            3.7 * 2f64.powi(-20),
-            2f64.powi(-133) * 1.25,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::NAN,
-        ];
-        let halves =
-            [0x0180, 0x8181, 0x0001, 0x03ff, 0x0400, 0x7bff, 0x7c00, 0xfbf0].map(f16::from_bits);
-        let mut samples: Vec<Sample> =
-            formats.iter().map(|(e, m)| sample(*e, *m, floats(&[3, 5], -3.0, 3.0))).collect();
-        samples.extend([
-            sample(5, 10, values(&[16], edges)),
-            sample(8, 7, values(&[16], edges)),
-            sample(4, 3, values(&[16], edges.map(|v| v as f32))),
-            sample(8, 5, values(&[16], edges.map(|v| v as f32))),
-            sample(5, 3, values(&[16], edges.map(f16::from_f64))),
-            sample(4, 3, values(&[16], edges.map(f16::from_f64))),
-            sample(5, 2, values(&[16], edges.map(bf16::from_f64))),
-            sample(8, 3, values(&[16], edges.map(bf16::from_f64))),
-            sample(5, 2, values(&[8], halves)),
-            sample(11, 0, values(&[8], halves)),
-        ]);
-        vec![Entry {
-            name: "reduce_precision",
-            doc: "x rounded to `exponent_bits` and `mantissa_bits`. An exponent narrower than the \
-                  dtype's has no subnormal numbers. The derivative is the op itself.",
-            derivative: "linear",
-            samples,
-        }]
-    }
+    const TRAITS: Traits = Traits::elementwise(Cost::Cheap);
 }

@@ -9,23 +9,10 @@
 //! right for any combiner, without a division. The cost is log₂ n steps, whose values together
 //! are as large as the operands.
 
-use super::attribute::{attributes, named};
-use super::batch::shifted;
-use super::compute::{Compute, ElementContext};
-use super::derivative::Derivative;
-use super::sample::{RegionRule, Sample, SampleOperand, floats, region, values};
-use super::{Batch, Cost, Entry, Op, Operation, Traits, distinct_axes};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::{Body, Region};
 use crate::id::Id;
-use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
-use crate::literal::Literal;
-use crate::nest::{Affine, Combine, CombineBuilder, Guard, Reg, ScalarOp};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::interpret::Regions;
+use crate::nest::CombineBuilder;
+use crate::op::prelude::*;
 
 attributes! {
     /// `reduce %x, %y {axes=[1], init=[f32(0.0), f32(1.0)]} region (%a: f32[], %b: f32[], %c:
@@ -58,18 +45,15 @@ impl ReduceWith {
         let twice: Vec<TensorType> = wanted.iter().chain(&wanted).cloned().collect();
         let (inputs, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
         if inputs != twice || outputs != wanted {
-            let list = |types: &[TensorType]| {
-                types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-            };
             return Err(Diagnostic::new(format!(
                 "the combiner takes ({}) and gives ({})",
-                list(&inputs),
-                list(&outputs)
+                listed(&inputs),
+                listed(&outputs)
             ))
             .help(format!(
                 "it takes ({}), a tuple and another, and gives ({})",
-                list(&twice),
-                list(&wanted)
+                listed(&twice),
+                listed(&wanted)
             )));
         }
         for equation in &region.equations {
@@ -283,13 +267,18 @@ fn decompose(op: &Op, regions: &[Region], operands: &[Tensor]) -> Vec<Tensor> {
 }
 
 impl Operation for ReduceWith {
-    named!("reduce");
+    named!(
+        "reduce",
+        "Reduces tuples of elements along `axes` by a region over scalars. The region must be \
+         associative and commutative with the identity `init`. The derivative is the derivative of \
+         a tree of the region's ops."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        let Some(first) = operands.first() else {
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let Some(first) = t.operands.first() else {
             return Err(Diagnostic::new("takes at least one operand"));
         };
-        if let Some(other) = operands.iter().find(|o| o.shape != first.shape) {
+        if let Some(other) = t.operands.iter().find(|o| o.shape != first.shape) {
             return Err(Diagnostic::new(format!("operands have types {first} and {other}"))
                 .help("all operands have one shape"));
         }
@@ -297,7 +286,7 @@ impl Operation for ReduceWith {
         if !self.axes.is_sorted() {
             return Err(Diagnostic::new("axes must ascend"));
         }
-        let dtypes: Vec<DType> = operands.iter().map(|o| o.dtype).collect();
+        let dtypes: Vec<DType> = t.operands.iter().map(|o| o.dtype).collect();
         let given: Vec<DType> = self.init.iter().map(|s| s.dtype()).collect();
         if given != dtypes {
             return Err(Diagnostic::new(format!(
@@ -306,28 +295,23 @@ impl Operation for ReduceWith {
             ))
             .help("give the identity of the combiner, an element of its dtype for each operand"));
         }
-        let [region] = regions else {
+        let [region] = t.regions else {
             return Err(Diagnostic::new(format!(
                 "takes one region, the combiner, found {}",
-                regions.len()
+                t.regions.len()
             )));
         };
         self.check_region(region, &dtypes)?;
         self.check_identity(region)?;
         let shape: Vec<Dim> =
             self.kept(first.rank()).iter().map(|a| first.shape[*a].clone()).collect();
-        Ok(operands.iter().map(|o| o.with_shape(shape.clone())).collect())
+        Ok(t.operands.iter().map(|o| o.with_shape(shape.clone())).collect())
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
         let kept = self.kept(x.shape.len());
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+        let shape = e.extents();
         let scalar =
             |dtype, cell: &Cell<R>| Ok(Array::new(dtype, vec![], Cells::filled(cell.clone(), 1)?));
         let identity = self.init.iter().map(|s| scalar(s.dtype(), &Cell::try_from_scalar(*s)?));
@@ -339,29 +323,24 @@ impl Operation for ReduceWith {
         for n in 0..x.cells.len() {
             let flat = kept.iter().fold(0, |flat, a| flat * x.shape[*a] + index[*a]);
             let mut both = totals[flat].clone();
-            for operand in operands {
+            for operand in e.operands {
                 both.push(scalar(operand.dtype, &operand.cells[n])?);
             }
-            totals[flat] = regions.run(0, &both)?;
-            super::advance(&mut index, &x.shape);
+            totals[flat] = e.regions.run(0, &both)?;
+            advance(&mut index, &x.shape);
         }
         let result = |(k, o): (usize, &Array<R>)| {
             let cells = Cells::collect(totals.iter().map(|t| t[k].cells[0].clone()))?;
             Ok(Array::new(o.dtype, shape.clone(), cells))
         };
-        operands.iter().enumerate().map(result).collect()
+        e.operands.iter().enumerate().map(result).collect()
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        regions: &'a [Region],
-    ) -> Compute<'a> {
-        let combine = self.combine(&regions[0]);
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let combine = self.combine(&l.regions[0]);
         let carried = combine.dtypes();
         Compute::Reduce {
-            extents: operands[0].extents().expect("compute is asked for bound types only"),
+            extents: l.extents(0),
             axes: self.axes.clone(),
             project: (0..carried.len()).collect(),
             values: Box::new(move |c, index| {
@@ -375,9 +354,7 @@ impl Operation for ReduceWith {
         }
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Decomposed(decompose)
-    }
+    const DERIVATIVE: Derivative = Derivative::Decomposed(decompose);
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let operands: Vec<Tensor> = (0..b.operands.len()).map(|i| b.operand(i)).collect();
@@ -386,92 +363,5 @@ impl Operation for ReduceWith {
         Tensor::apply_with(op, &operands.iter().collect::<Vec<_>>(), b.regions.to_vec())
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        1..=1
-    }
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "reduce",
-            doc: "Reduces tuples of elements along `axes` by a region over scalars. The region \
-                  must be associative and commutative with the identity `init`. The derivative is \
-                  the derivative of a tree of the region's ops.",
-            derivative: "by decomposition",
-            samples: samples(),
-        }]
-    }
-}
-
-fn samples() -> Vec<Sample> {
-    let op = |axes: &[usize], init: Vec<Scalar>| ReduceWith { axes: axes.to_vec(), init };
-    // a + b + a·b = (1 + a)(1 + b) − 1
-    let compound: RegionRule =
-        |types| vec![region(&twice(types), |x| vec![&x[0] + &x[1] + &x[0] * &x[1]])];
-    // Products of numbers a + b·ε with ε² = −1/2: scaled complex numbers.
-    let complex: RegionRule = |types| {
-        vec![region(&twice(types), |x| {
-            let (a, b, c, d) = (&x[0], &x[1], &x[2], &x[3]);
-            vec![a * c - (b * d) * 0.5, a * d + b * c]
-        })]
-    };
-    // The pair with the greater first component; of equals the lower label.
-    let labelled: RegionRule = |types| {
-        vec![region(&twice(types), |x| {
-            let (a, i, b, j) = (&x[0], &x[1], &x[2], &x[3]);
-            let wins = a.gt(b).or(a.eq(b).and(i.lt(j)));
-            vec![wins.select(a, b), wins.select(i, j)]
-        })]
-    };
-    let bits: RegionRule = |types| vec![region(&twice(types), |x| vec![x[0].xor(&x[1])])];
-    let mut samples = Vec::new();
-    for d in DType::ALL.into_iter().filter(|d| d.is_float()) {
-        let given = |shape: &[usize], seed| {
-            SampleOperand::Values(floats(shape, 0.25, 1.0).literal(d, seed))
-        };
-        let number = |v| Scalar::from_f64(d, v);
-        let add = |axes: &[usize], shape: &[usize]| {
-            Sample::with_regions(op(axes, vec![number(0.0)]), vec![given(shape, 1)], compound)
-        };
-        samples.push(add(&[1], &[3, 5]));
-        samples.push(add(&[0, 2], &[2, 3, 3]));
-        samples.push(add(&[0], &[1, 2]));
-        let pair = |axes: &[usize], shape: &[usize]| {
-            Sample::with_regions(
-                op(axes, vec![number(1.0), number(0.0)]),
-                vec![given(shape, 2), given(shape, 3)],
-                complex,
-            )
-        };
-        samples.push(pair(&[0], &[5]));
-        if !d.is_half() {
-            samples.push(pair(&[1], &[2, 18]));
-        }
-        let labels =
-            Literal::from_vec(&[2, 4], vec![3i32, 1, 0, 2, 5, 6, 7, 4]).expect("eight labels");
-        samples.push(Sample::with_regions(
-            op(&[1], vec![number(f64::NEG_INFINITY), Scalar::of(i32::MAX)]),
-            vec![given(&[2, 4], 4), SampleOperand::Values(labels)],
-            labelled,
-        ));
-    }
-    samples.push(Sample::with_regions(
-        op(&[0], vec![Scalar::of(0u32)]),
-        vec![values(&[5, 2], [3u32, 5, 1 << 31, 7, 9, 9, 1, 0, 77, u32::MAX])],
-        bits,
-    ));
-    samples.push(Sample::with_regions(
-        op(&[0], vec![Scalar::of(0i64)]),
-        vec![values::<i64, 0>(&[0, 2], [])],
-        bits,
-    ));
-    samples
-}
-
-/// The inputs of a combiner for operands of these types.
-fn twice(operands: &[TensorType]) -> Vec<TensorType> {
-    operands.iter().chain(operands).map(|t| TensorType::scalar(t.dtype)).collect()
+    const REGIONS: RangeInclusive<usize> = 1..=1;
 }

@@ -1,17 +1,6 @@
 //! `reshape`: the same elements in row-major order under another shape.
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::nest::Affine;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 
 attributes! {
     /// `reshape %x {shape=[…]}`: the elements in row-major order (the last axis runs fastest), in
@@ -72,13 +61,12 @@ fn groups(a: &[usize], b: &[usize]) -> Vec<(std::ops::Range<usize>, std::ops::Ra
 }
 
 impl Operation for Reshape {
-    named!("reshape");
+    named!("reshape", "The elements of x in row-major order, in another shape.");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         let result = x.with_shape(self.shape.clone());
-        crate::graph::verify::well_formed(&result)?;
+        crate::graph::verify::types::well_formed(&result)?;
         if !same_elements(&x.shape, &self.shape) {
             return Err(match (x.elements(), result.elements()) {
                 (Some(from), Some(to)) => {
@@ -98,93 +86,46 @@ impl Operation for Reshape {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        Ok(vec![Array { dtype: operands[0].dtype, shape, cells: operands[0].cells.clone() }])
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let shape = e.extents();
+        Ok(vec![Array { dtype: e.operands[0].dtype, shape, cells: e.operands[0].cells.clone() }])
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let from = operands[0].extents().expect("compute is asked for bound types only");
-        let to = results[0].extents().expect("compute is asked for bound types only");
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let from = l.extents(0);
+        let to = l.result_extents();
         let empty = from.contains(&0);
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                if empty {
-                    // The operand has no elements; any index of the right rank is valid.
-                    return c.operand(0, &vec![Affine::constant(0); from.len()]);
+        Compute::element(move |c, index| {
+            if empty {
+                // The operand has no elements; any index of the right rank is valid.
+                return c.operand(0, &vec![Affine::constant(0); from.len()]);
+            }
+            let mut at = vec![Affine::constant(0); from.len()];
+            for (source, target) in groups(&from, &to) {
+                let flat = target.clone().fold(Affine::constant(0), |flat, axis| {
+                    if to[axis] == 1 { flat } else { flat.scale(to[axis] as i64).add(&index[axis]) }
+                });
+                let mut stride = 1i64;
+                let wide: Vec<usize> = source.filter(|axis| from[*axis] != 1).collect();
+                for (i, axis) in wide.iter().enumerate().rev() {
+                    let quotient = flat.floor_div(stride);
+                    // The outermost axis of a group needs no remainder: the quotient is
+                    // within its extent.
+                    at[*axis] = if i == 0 { quotient } else { quotient.modulo(from[*axis] as i64) };
+                    stride *= from[*axis] as i64;
                 }
-                let mut at = vec![Affine::constant(0); from.len()];
-                for (source, target) in groups(&from, &to) {
-                    let flat = target.clone().fold(Affine::constant(0), |flat, axis| {
-                        if to[axis] == 1 {
-                            flat
-                        } else {
-                            flat.scale(to[axis] as i64).add(&index[axis])
-                        }
-                    });
-                    let mut stride = 1i64;
-                    let wide: Vec<usize> = source.filter(|axis| from[*axis] != 1).collect();
-                    for (i, axis) in wide.iter().enumerate().rev() {
-                        let quotient = flat.floor_div(stride);
-                        // The outermost axis of a group needs no remainder: the quotient is
-                        // within its extent.
-                        at[*axis] =
-                            if i == 0 { quotient } else { quotient.modulo(from[*axis] as i64) };
-                        stride *= from[*axis] as i64;
-                    }
-                }
-                c.operand(0, &at)
-            }),
-            indirect: vec![],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Linear(|t| {
-            vec![t.cotangents[0].as_ref().map(|ct| ct.reshape(t.operands[0].ty().shape.clone()))]
+            }
+            c.operand(0, &at)
         })
     }
+
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        vec![t.cotangents[0].as_ref().map(|ct| ct.reshape(t.operands[0].ty().shape.clone()))]
+    });
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(Reshape { shape: b.shape(&self.shape) })
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let sample = |from: &[usize], to: &[i64]| {
-            let shape = to.iter().map(|e| Dim::constant(*e)).collect();
-            Sample::new(Reshape { shape }, vec![floats(from, -2.0, 2.0)])
-        };
-        vec![Entry {
-            name: "reshape",
-            doc: "The elements of x in row-major order, in another shape.",
-            derivative: "linear",
-            samples: vec![
-                sample(&[6, 4], &[24]),
-                sample(&[24], &[2, 3, 4]),
-                sample(&[6, 4], &[4, 6]),
-                sample(&[1, 6], &[2, 1, 3]),
-                sample(&[0, 5], &[7, 0, 2]),
-                sample(&[], &[1, 1]),
-                sample(&[1], &[]),
-                Sample::new(
-                    Reshape { shape: vec![Dim::constant(4)] },
-                    vec![values(&[2, 2], [true, false, false, true])],
-                ),
-            ],
-        }]
-    }
+    const TRAITS: Traits = Traits::of(Cost::Free);
 }

@@ -1,19 +1,6 @@
 //! `select_n`: one of several cases, element by element.
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, Traits};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::nest::ScalarOp;
-use crate::op::batch::Batch;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
 
 attributes! {
     /// `select_n %which, %case_0, %case_1, …`: element by element, that of the case with number
@@ -36,10 +23,14 @@ fn taken(which: &Tensor, case: usize, count: usize) -> Tensor {
 }
 
 impl Operation for SelectN {
-    named!("select_n");
+    named!(
+        "select_n",
+        "The element of the case with number `which`, a bool or i32. A number out of range is \
+         clamped."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        let [which, cases @ ..] = operands else { return Err(no_case()) };
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [which, cases @ ..] = t.operands else { return Err(no_case()) };
         let Some(first) = cases.first() else { return Err(no_case()) };
         if let Some(other) = cases.iter().find(|c| *c != first) {
             return Err(Diagnostic::new(format!("cases have types {first} and {other}"))
@@ -61,116 +52,53 @@ impl Operation for SelectN {
         Ok(vec![first.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (which, cases) = (&operands[0], &operands[1..]);
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let (which, cases) = (&e.operands[0], &e.operands[1..]);
         let cell = |i: usize| -> Cell<R> {
             let number = which.cells[if which.shape.is_empty() { 0 } else { i }].bits();
             cases[number.clamp(0, cases.len() as i64 - 1) as usize].cells[i].clone()
         };
         let first = &cases[0];
         let cells = Cells::collect((0..first.cells.len()).map(cell))?;
-        Ok(vec![Array::new(first.dtype, first.shape.clone(), cells)])
+        e.result(cells)
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let (scalar, dtype, count) =
-            (operands[0].rank() == 0, operands[0].dtype, operands.len() - 1);
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                let mut result = c.operand(1, index);
-                if count == 1 {
-                    return result;
-                }
-                let which = c.operand(0, if scalar { &[] } else { index });
-                for case in 1..count {
-                    let reached = if dtype == DType::Bool {
-                        which
-                    } else {
-                        let number = c.constant(Scalar::from_i64(dtype, case as i64));
-                        c.scalar(ScalarOp::Le, &[number, which])
-                    };
-                    let value = c.operand(1 + case, index);
-                    result = c.scalar(ScalarOp::Select, &[reached, value, result]);
-                }
-                result
-            }),
-            indirect: vec![],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Linear(|t| {
-            let Some(ct) = &t.cotangents[0] else { return vec![None; t.operands.len()] };
-            let (which, count) = (t.operands[0].known(), t.operands.len() - 1);
-            let case = |case: usize| match count {
-                1 => ct.clone(),
-                _ => taken(which, case, count).select(ct, &ct.zeros_like()),
-            };
-            let cases = t.operands[1..].iter().enumerate();
-            let cotangents = cases.map(|(i, operand)| operand.is_linear().then(|| case(i)));
-            std::iter::once(None).chain(cotangents).collect()
+            (l.operands[0].rank() == 0, l.operands[0].dtype, l.operands.len() - 1);
+        Compute::element(move |c, index| {
+            let mut result = c.operand(1, index);
+            if count == 1 {
+                return result;
+            }
+            let which = c.operand(0, if scalar { &[] } else { index });
+            for case in 1..count {
+                let reached = if dtype == DType::Bool {
+                    which
+                } else {
+                    let number = c.constant(Scalar::from_i64(dtype, case as i64));
+                    c.scalar(ScalarOp::Le, &[number, which])
+                };
+                let value = c.operand(1 + case, index);
+                result = c.scalar(ScalarOp::Select, &[reached, value, result]);
+            }
+            result
         })
     }
 
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.elementwise(self.clone())
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Cheap, elementwise: true, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let case = || floats(&[2, 3], -2.0, 2.0);
-        let sample = |which, count| {
-            let cases = (0..count).map(|_| case());
-            Sample::new(SelectN {}, std::iter::once(which).chain(cases).collect())
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        let Some(ct) = &t.cotangents[0] else { return vec![None; t.operands.len()] };
+        let (which, count) = (t.operands[0].known(), t.operands.len() - 1);
+        let case = |case: usize| match count {
+            1 => ct.clone(),
+            _ => taken(which, case, count).select(ct, &ct.zeros_like()),
         };
-        vec![Entry {
-            name: "select_n",
-            doc: "The element of the case with number `which`, a bool or i32. A number out of \
-                  range is clamped.",
-            derivative: "linear",
-            samples: vec![
-                sample(values(&[2, 3], [true, false, false, true, true, false]), 2),
-                sample(values(&[], [true]), 2),
-                sample(values(&[], [false]), 2),
-                sample(values(&[], [true]), 1),
-                sample(values(&[2, 3], [0i32, 1, 2, 2, 1, 0]), 3),
-                sample(values(&[2, 3], [-1i32, 4, i32::MIN, i32::MAX, 3, 1]), 4),
-                sample(values(&[], [1i32]), 3),
-                sample(values(&[], [7i32]), 3),
-                sample(values(&[2, 3], [0i32, 1, 2, -9, 9, 0]), 1),
-                Sample::new(
-                    SelectN {},
-                    vec![
-                        values(&[3], [2i32, 0, 1]),
-                        values(&[3], [3i8, 4, 5]),
-                        values(&[3], [5i8, 6, 7]),
-                        values(&[3], [7i8, 8, 9]),
-                    ],
-                ),
-                Sample::new(
-                    SelectN {},
-                    vec![
-                        values(&[2], [true, false]),
-                        values(&[2], [true, false]),
-                        values(&[2], [false, true]),
-                    ],
-                ),
-            ],
-        }]
-    }
+        let cases = t.operands[1..].iter().enumerate();
+        let cotangents = cases.map(|(i, operand)| operand.is_linear().then(|| case(i)));
+        std::iter::once(None).chain(cotangents).collect()
+    });
+
+    const TRAITS: Traits = Traits::elementwise(Cost::Cheap);
 }
 
 fn no_case() -> Diagnostic {

@@ -1,19 +1,7 @@
 //! `slice`: a box of a tensor, with steps.
 
-use super::attribute::{attributes, named};
-use super::batch::prepended;
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::sample::{Sample, floats, values};
-use super::{Batch, Cost, Entry, Op, Operation, Pad, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::nest::Affine;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::Pad;
+use crate::op::prelude::*;
 
 attributes! {
     /// `slice %x {limit=[…], start=[…], stride=[…]}`: elements `start, start + stride, … < limit`
@@ -46,11 +34,10 @@ impl Op {
 }
 
 impl Operation for Slice {
-    named!("slice");
+    named!("slice", "result[i…] = x[start + i · stride …].");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         if self.start.len() != x.rank()
             || self.limit.len() != x.rank()
             || ![0, x.rank()].contains(&self.stride.len())
@@ -96,79 +83,63 @@ impl Operation for Slice {
         Ok(vec![x.with_shape(shape)])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
         let start: Vec<usize> = self.start.iter().map(|d| d.as_extent().expect("bound")).collect();
-        Ok(vec![Array::from_fn(&results[0], |index| {
+        e.build(|index| {
             let at: Vec<usize> = index
                 .iter()
                 .enumerate()
                 .map(|(a, i)| start[a] + i * self.step(a) as usize)
                 .collect();
-            operands[0].at(&at).clone()
-        })?])
-    }
-
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        Compute::Element {
-            rule: Box::new(|c, index| {
-                let at: Vec<Affine> = index
-                    .iter()
-                    .enumerate()
-                    .map(|(a, i)| {
-                        let start = self.start[a]
-                            .as_constant()
-                            .expect("compute is asked for bound types only");
-                        i.scale(self.step(a)).offset(start)
-                    })
-                    .collect();
-                c.operand(0, &at)
-            }),
-            indirect: vec![],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Linear(|t| {
-            let Op::Slice(op) = t.op else { unreachable!("the rule of slice") };
-            let operand = t.operands[0].ty();
-            let Some(ct) = &t.cotangents[0] else { return vec![None] };
-            // low = start; high = extent − start − ((n − 1)·stride + 1), all linear in the
-            // variables.
-            let high: Option<Vec<Dim>> = (0..operand.rank())
-                .map(|a| {
-                    let span =
-                        ct.shape()[a].checked_add(&Dim::constant(-1))?.checked_scale(op.step(a))?;
-                    operand.shape[a]
-                        .checked_sub(&op.start[a])?
-                        .checked_sub(&span)?
-                        .checked_sub(&Dim::constant(1))
-                })
-                .collect();
-            let Some(high) = high else {
-                return vec![Some(Tensor::poisoned(Diagnostic::new(
-                    "the extents of a slice overflow",
-                )))];
-            };
-            let interior = (0..operand.rank()).map(|a| op.step(a) - 1).collect();
-            let zero = Tensor::constant(crate::Literal::full(&[], Scalar::zero(operand.dtype)));
-            let pad = Pad { low: op.start.clone(), high, interior };
-            // `high` counts from the last element, which an empty slice lacks.
-            if ct.shape().iter().any(|d| d.as_constant() == Some(0)) {
-                return vec![None];
-            }
-            vec![Some(Tensor::apply(pad, &[ct, &zero]))]
+            e.operands[0].at(&at).clone()
         })
     }
+
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
+        Compute::element(|c, index| {
+            let at: Vec<Affine> = index
+                .iter()
+                .enumerate()
+                .map(|(a, i)| {
+                    let start =
+                        self.start[a].as_constant().expect("compute is asked for bound types only");
+                    i.scale(self.step(a)).offset(start)
+                })
+                .collect();
+            c.operand(0, &at)
+        })
+    }
+
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        let Op::Slice(op) = t.op else { unreachable!("the rule of slice") };
+        let operand = t.operands[0].ty();
+        let Some(ct) = &t.cotangents[0] else { return vec![None] };
+        // low = start; high = extent − start − ((n − 1)·stride + 1), all linear in the
+        // variables.
+        let high: Option<Vec<Dim>> = (0..operand.rank())
+            .map(|a| {
+                let span =
+                    ct.shape()[a].checked_add(&Dim::constant(-1))?.checked_scale(op.step(a))?;
+                operand.shape[a]
+                    .checked_sub(&op.start[a])?
+                    .checked_sub(&span)?
+                    .checked_sub(&Dim::constant(1))
+            })
+            .collect();
+        let Some(high) = high else {
+            return vec![Some(Tensor::poisoned(Diagnostic::new(
+                "the extents of a slice overflow",
+            )))];
+        };
+        let interior = (0..operand.rank()).map(|a| op.step(a) - 1).collect();
+        let zero = Tensor::constant(Literal::full(&[], Scalar::zero(operand.dtype)));
+        let pad = Pad { low: op.start.clone(), high, interior };
+        // `high` counts from the last element, which an empty slice lacks.
+        if ct.shape().iter().any(|d| d.as_constant() == Some(0)) {
+            return vec![None];
+        }
+        vec![Some(Tensor::apply(pad, &[ct, &zero]))]
+    });
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(Slice {
@@ -178,36 +149,5 @@ impl Operation for Slice {
         })
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Free, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let dims = |v: &[i64]| v.iter().map(|e| Dim::constant(*e)).collect();
-        let sample = |start: &[i64], limit: &[i64], stride: &[i64]| {
-            let op = Slice { start: dims(start), limit: dims(limit), stride: stride.to_vec() };
-            Sample::new(op, vec![floats(&[5, 7], -2.0, 2.0)])
-        };
-        vec![Entry {
-            name: "slice",
-            doc: "result[i…] = x[start + i · stride …].",
-            derivative: "linear",
-            samples: vec![
-                sample(&[1, 0], &[4, 7], &[]),
-                sample(&[0, 1], &[5, 7], &[2, 3]),
-                // The last step falls short of the limit; a step beyond it; an empty result.
-                sample(&[1, 0], &[5, 6], &[3, 9]),
-                sample(&[2, 3], &[2, 7], &[1, 2]),
-                sample(&[5, 7], &[5, 7], &[]),
-                Sample::new(
-                    Slice { start: vec![], limit: vec![], stride: vec![] },
-                    vec![floats(&[], -2.0, 2.0)],
-                ),
-                Sample::new(
-                    Slice { start: dims(&[1]), limit: dims(&[4]), stride: vec![2] },
-                    vec![values(&[4], [true, false, true, true])],
-                ),
-            ],
-        }]
-    }
+    const TRAITS: Traits = Traits::of(Cost::Free);
 }

@@ -8,77 +8,29 @@
 //! Halves are computed in f32 and rounded once at the end. A maximum that is infinite is replaced
 //! by 0, so that the logarithm of a row of −∞ is −∞; its softmax is 0/0, NaN.
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
-use super::binary::extremum;
-use super::compute::Compute;
-use super::derivative::{Derivative, Jvp};
-use super::elementwise::Domain;
-use super::sample::{Sample, floats, values};
-use super::{Batch, BroadcastInDim, Cost, Entry, Op, Operation, Traits, has_axis, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::ty::TensorType;
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use crate::op::BroadcastInDim;
+use crate::op::binary::extremum;
+use crate::op::prelude::*;
 
-/// The kind of composite.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum SoftmaxKind {
-    /// exp(x) / Σ exp(x).
-    Softmax,
-    /// x − ln Σ exp(x).
-    LogSoftmax,
-    /// ln Σ exp(x); the axis is reduced.
-    LogSumExp,
-}
-
-impl SoftmaxKind {
-    /// Every kind.
-    pub const ALL: [SoftmaxKind; 3] =
-        [SoftmaxKind::Softmax, SoftmaxKind::LogSoftmax, SoftmaxKind::LogSumExp];
-
-    const fn name(self) -> &'static str {
-        match self {
-            SoftmaxKind::Softmax => "softmax",
-            SoftmaxKind::LogSoftmax => "log_softmax",
-            SoftmaxKind::LogSumExp => "logsumexp",
-        }
-    }
-
-    const fn doc(self) -> &'static str {
-        match self {
-            SoftmaxKind::Softmax => "exp(x) / Σ exp(x) along `axis`.",
-            SoftmaxKind::LogSoftmax => "x − ln Σ exp(x) along `axis`.",
-            SoftmaxKind::LogSumExp => {
-                "ln Σ exp(x) along `axis`, which is removed; −∞ for a row of −∞ and for an empty \
-                 row."
-            }
-        }
-    }
-}
-
-mod attribute_struct {
-    use super::*;
-    attributes! {
-        /// Attributes of the composites over one axis.
-        Along {
-            /// The axis of the reduction.
-            axis: usize,
-        }
-    }
-}
-use attribute_struct::Along;
-
-/// `softmax %x {axis=1}` and its like.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Softmax {
+kinds! {
     /// The kind of composite.
-    pub kind: SoftmaxKind,
-    /// The axis of the reduction.
-    pub axis: usize,
+    SoftmaxKind {
+        /// exp(x) / Σ exp(x).
+        Softmax "softmax" "exp(x) / Σ exp(x) along `axis`.",
+        /// x − ln Σ exp(x).
+        LogSoftmax "log_softmax" "x − ln Σ exp(x) along `axis`.",
+        /// ln Σ exp(x); the axis is reduced.
+        LogSumExp "logsumexp"
+            "ln Σ exp(x) along `axis`, which is removed; −∞ for a row of −∞ and for an empty row.",
+    }
+}
+
+attributes! {
+    /// `softmax %x {axis=1}` and its like.
+    Softmax by kind: SoftmaxKind {
+        /// The axis of the reduction.
+        axis: usize,
+    }
 }
 
 /// The dtype of a composite's computation.
@@ -87,7 +39,7 @@ pub(super) const fn wide(dtype: DType) -> DType {
 }
 
 /// `reduced`, which lacks `axis`, broadcast along it to `shape`.
-pub(super) fn restore(reduced: &Tensor, shape: &[crate::Dim], axis: usize) -> Tensor {
+pub(super) fn restore(reduced: &Tensor, shape: &[Dim], axis: usize) -> Tensor {
     let dims = (0..shape.len()).filter(|a| *a != axis).collect();
     Tensor::apply(BroadcastInDim { shape: shape.to_vec(), dims }, &[reduced])
 }
@@ -154,13 +106,10 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for Softmax {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
+    named!(kind: SoftmaxKind, |_| Derivative::Nonlinear(jvp));
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         Domain::Float.check(x.dtype)?;
         has_axis(x, self.axis)?;
         let mut result = x.clone();
@@ -170,13 +119,8 @@ impl Operation for Softmax {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
         let extent = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
         let outer: usize = x.shape[..self.axis].iter().product();
@@ -199,16 +143,10 @@ impl Operation for Softmax {
                 });
             }
         }
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
-        Ok(vec![Array::new(x.dtype, shape, cells)])
+        e.result(cells)
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Decompose(Box::new(|tensors| {
             let x = tensors[0].convert(wide(tensors[0].dtype()));
             let steps = Shifted::new(&x, self.axis);
@@ -222,42 +160,7 @@ impl Operation for Softmax {
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Nonlinear(jvp)
-    }
-
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(Softmax { axis: self.axis + 1, ..self.clone() })
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        Along { axis: self.axis }.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        let kind = SoftmaxKind::ALL.into_iter().find(|k| k.name() == name)?;
-        Some(Along::from_attributes(attributes).map(|a| Softmax { kind, axis: a.axis }))
-    }
-
-    fn entries() -> Vec<Entry> {
-        let entry = |kind: SoftmaxKind| {
-            let sample = |axis, operand| Sample::new(Softmax { kind, axis }, vec![operand]);
-            Entry {
-                name: kind.name(),
-                doc: kind.doc(),
-                derivative: Softmax { kind, axis: 0 }.derivative().kind(),
-                samples: vec![
-                    sample(1, floats(&[3, 5], -2.0, 2.0)),
-                    sample(0, floats(&[4, 3], -40.0, 40.0)),
-                    sample(1, floats(&[2, 5, 2], -1.0, 1.0)),
-                    sample(0, values(&[4], [1000.0f32, -1000.0, f32::NEG_INFINITY, 999.0])),
-                ],
-            }
-        };
-        SoftmaxKind::ALL.into_iter().map(entry).collect()
     }
 }

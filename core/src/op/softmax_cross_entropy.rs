@@ -1,18 +1,8 @@
 //! `softmax_cross_entropy`: the loss of a classifier, a composite (see [`super::softmax`]).
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::{Derivative, Jvp};
-use super::elementwise::Domain;
-use super::sample::{Sample, floats, values};
-use super::softmax::{Shifted, restore, shifted_row, wide};
-use super::{Batch, Cost, Entry, Lookup, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::ty::TensorType;
+use crate::op::Lookup;
+use crate::op::prelude::*;
+use crate::op::softmax::{Shifted, restore, shifted_row, wide};
 
 attributes! {
     /// `softmax_cross_entropy %logits, %labels`: −ln softmax(logits) at the label, along the last
@@ -47,11 +37,14 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for SoftmaxCrossEntropy {
-    named!("softmax_cross_entropy");
+    named!(
+        "softmax_cross_entropy",
+        "−ln softmax(logits)[label] along the last axis. The result is f32 for halves, and NaN for \
+         a label out of range. The gradient is softmax − onehot."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        let (logits, labels) = (&operands[0], &operands[1]);
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [logits, labels] = t.exactly()?;
         Domain::Float.check(logits.dtype)?;
         if !labels.dtype.is_integer() {
             return Err(Diagnostic::new(format!("labels of dtype {}", labels.dtype))
@@ -67,13 +60,8 @@ impl Operation for SoftmaxCrossEntropy {
         }
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (logits, labels) = (&operands[0], &operands[1]);
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let (logits, labels) = (&e.operands[0], &e.operands[1]);
         let classes = logits.shape[logits.shape.len() - 1];
         let loss = |(row, label): (usize, &Cell<R>)| {
             let row = &logits.cells[row * classes..(row + 1) * classes];
@@ -85,16 +73,11 @@ impl Operation for SoftmaxCrossEntropy {
             Ok(Cell::Real(sum.apply("log", libm::log)?.sub(&picked.sub(&max))))
         };
         let cells = Cells::try_collect(labels.cells.iter().enumerate().map(loss))?;
-        Ok(vec![Array::new(results[0].dtype, labels.shape.clone(), cells)])
+        Ok(vec![Array::new(e.results[0].dtype, labels.shape.clone(), cells)])
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let classes = operands[0].shape.last().and_then(crate::Dim::as_constant);
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let classes = l.operands[0].shape.last().and_then(Dim::as_constant);
         let classes = classes.expect("compute is asked for bound types only");
         Compute::Decompose(Box::new(move |tensors| {
             let logits = tensors[0].convert(wide(tensors[0].dtype()));
@@ -108,43 +91,13 @@ impl Operation for SoftmaxCrossEntropy {
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Nonlinear(jvp)
-    }
+    const DERIVATIVE: Derivative = Derivative::Nonlinear(jvp);
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.all(self.clone())
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
     fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
         operands[0].shape.last().map(|classes| Lookup::elements(1, classes))
-    }
-
-    fn entries() -> Vec<Entry> {
-        let sample = |logits: &[usize], labels| {
-            Sample::new(SoftmaxCrossEntropy {}, vec![floats(logits, -3.0, 3.0), labels])
-        };
-        vec![Entry {
-            name: "softmax_cross_entropy",
-            doc: "−ln softmax(logits)[label] along the last axis. The result is f32 for halves, \
-                  and NaN for a label out of range. The gradient is softmax − onehot.",
-            derivative: "nonlinear",
-            samples: vec![
-                sample(&[4, 5], values(&[4], [0i32, 4, 2, 2])),
-                sample(&[2, 3, 4], values(&[2, 3], [0i64, 1, 2, 3, 0, 3])),
-                sample(&[7], values(&[], [6u8])),
-                Sample::new(
-                    SoftmaxCrossEntropy {},
-                    vec![
-                        values(&[2, 3], [500.0f32, -500.0, 0.0, f32::NEG_INFINITY, 1.0, 2.0]),
-                        values(&[2], [1u32, 2]),
-                    ],
-                ),
-            ],
-        }]
     }
 }

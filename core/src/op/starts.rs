@@ -3,19 +3,7 @@
 //! An index may be of any integer dtype. Loops take i32 and i64, so other dtypes are converted
 //! first. A u64 above the greatest i64 becomes that i64, which is out of bounds as well.
 
-use super::compute::ElementContext;
-use super::{Cost, Traits, distinct_axes};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::nest::{Reg, ScalarOp};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-
-/// Traits of ops that read elements at indices from data.
-pub(super) const LOOKUP: Traits =
-    Traits { cost: Cost::Cheap, elementwise: false, commutative: false };
+use crate::op::prelude::*;
 
 /// Checks that axes ascend and exist.
 pub(super) fn ascending_axes(what: &str, axes: &[usize], rank: usize) -> Result<()> {

@@ -4,20 +4,9 @@
 //! positions. The name is `jax.numpy`'s; `jax.lax` expresses it as a `gather` whose index vectors
 //! have a component for every axis.
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::{Derivative, Transpose};
-use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Lookup, Op, Operation, Scatter, Traits, has_axis, operand_count, starts};
-use crate::build::tensor::Tensor;
 use crate::call::ScatterKind;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::nest::Affine;
-use crate::op::batch::Batch;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
+use crate::op::{Lookup, Scatter, starts};
 
 attributes! {
     /// `take_along_axis %x, %indices {axis=1}`: `result[…, i, …] = x[…, indices[…, i, …], …]`.
@@ -64,11 +53,14 @@ impl TakeAlongAxis {
 }
 
 impl Operation for TakeAlongAxis {
-    named!("take_along_axis");
+    named!(
+        "take_along_axis",
+        "result[…, i, …] = x[…, indices[…, i, …], …] along `axis`. An index out of bounds is \
+         clamped. `permutation` promises that the indices are a permutation."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        let (x, indices) = (&operands[0], &operands[1]);
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x, indices] = t.exactly()?;
         has_axis(x, self.axis)?;
         starts::check_dtype(indices)?;
         let fits = indices.rank() == x.rank()
@@ -95,112 +87,44 @@ impl Operation for TakeAlongAxis {
         Ok(vec![x.with_shape(indices.shape.clone())])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (x, indices) = (&operands[0], &operands[1]);
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let (x, indices) = (&e.operands[0], &e.operands[1]);
         let last = x.shape[self.axis] as i64 - 1;
-        Ok(vec![Array::from_fn(&results[0], |index| {
+        e.build(|index| {
             let mut at = index.to_vec();
             at[self.axis] =
                 starts::number(indices.at(index).bits(), indices.dtype).clamp(0, last) as usize;
             x.at(&at).clone()
-        })?])
-    }
-
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let (dtype, empty) = (operands[0].dtype, operands[0].elements() == Some(0));
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                if empty {
-                    // The operand is empty, and so is the result.
-                    return c.constant(Scalar::zero(dtype));
-                }
-                let mut at: Vec<Affine> = index.to_vec();
-                let start = c.operand(1, index);
-                at[self.axis] = Affine::reg(starts::signed(c, start));
-                c.clamped(0, &at)
-            }),
-            indirect: vec![0],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Linear(|t| {
-            let Op::TakeAlongAxis(op) = t.op else { unreachable!("the rule of take_along_axis") };
-            op.transpose(t)
         })
     }
+
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (dtype, empty) = (l.operands[0].dtype, l.operands[0].elements() == Some(0));
+        Compute::indirect(vec![0], move |c, index| {
+            if empty {
+                // The operand is empty, and so is the result.
+                return c.constant(Scalar::zero(dtype));
+            }
+            let mut at: Vec<Affine> = index.to_vec();
+            let start = c.operand(1, index);
+            at[self.axis] = Affine::reg(starts::signed(c, start));
+            c.clamped(0, &at)
+        })
+    }
+
+    const DERIVATIVE: Derivative = Derivative::Linear(|t| {
+        let Op::TakeAlongAxis(op) = t.op else { unreachable!("the rule of take_along_axis") };
+        op.transpose(t)
+    });
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.all(TakeAlongAxis { axis: self.axis + 1, ..self.clone() })
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Cheap, elementwise: false, commutative: false }
-    }
+    const TRAITS: Traits = Traits::of(Cost::Cheap);
 
     /// Permutations come from the op itself or from a sort, so their indices are in range.
     fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
         (!self.permutation).then(|| Lookup::elements(1, &operands[0].shape[self.axis]))
-    }
-
-    fn entries() -> Vec<Entry> {
-        let take = |axis| TakeAlongAxis { axis, permutation: false };
-        let permute = |axis| TakeAlongAxis { axis, permutation: true };
-        vec![Entry {
-            name: "take_along_axis",
-            doc: "result[…, i, …] = x[…, indices[…, i, …], …] along `axis`. An index out of bounds \
-                  is clamped. `permutation` promises that the indices are a permutation.",
-            derivative: "linear",
-            samples: vec![
-                Sample::new(
-                    take(1),
-                    vec![
-                        floats(&[2, 3, 2], -2.0, 2.0),
-                        values(&[2, 4, 2], [0i32, 2, 1, 1, 2, 0, 0, 0, 2, 2, 2, 2, -1, 9, 1, 0]),
-                    ],
-                ),
-                Sample::new(take(0), vec![floats(&[5], -2.0, 2.0), values(&[3], [4i64, 1, 1])]),
-                Sample::new(
-                    take(0),
-                    vec![floats(&[5], -2.0, 2.0), values(&[4], [u32::MAX, 4, 0, 1])],
-                ),
-                Sample::new(
-                    take(0),
-                    vec![floats(&[5], -2.0, 2.0), values(&[4], [u64::MAX, 1 << 63, 0, 3])],
-                ),
-                Sample::new(
-                    take(0),
-                    vec![floats(&[200], -2.0, 2.0), values(&[3], [u8::MAX, 199, 128])],
-                ),
-                Sample::new(
-                    take(0),
-                    vec![floats(&[3], -2.0, 2.0), values(&[3], [i8::MIN, 1, i8::MAX])],
-                ),
-                Sample::new(
-                    take(0),
-                    vec![floats(&[3, 2], -2.0, 2.0), values::<i32, 0>(&[0, 2], [])],
-                ),
-                Sample::new(
-                    take(0),
-                    vec![values(&[3], [true, false, true]), values(&[2], [2i32, 1])],
-                ),
-                Sample::new(
-                    permute(0),
-                    vec![floats(&[3, 2], -2.0, 2.0), values(&[3, 2], [1i32, 0, 2, 2, 0, 1])],
-                ),
-                Sample::new(permute(0), vec![floats(&[3], -2.0, 2.0), values(&[3], [2u32, 0, 1])]),
-                Sample::new(permute(0), vec![floats(&[0], -2.0, 2.0), values::<i64, 0>(&[0], [])]),
-            ],
-        }]
     }
 }

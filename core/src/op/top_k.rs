@@ -1,20 +1,9 @@
 //! `top_k`: the greatest elements and their positions; and the call behind it, `top_k_indices`.
 
-use super::argsort::{check_axis, order, rows};
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::sample::{Sample, floats, values};
-use super::{Cost, Entry, Operation, TakeAlongAxis, Traits, operand_count};
-use crate::build::tensor::Tensor;
 use crate::call::{self, Call};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
-use crate::op::batch::Batch;
-use crate::ty::TensorType;
+use crate::op::TakeAlongAxis;
+use crate::op::argsort::{check_axis, order, rows};
+use crate::op::prelude::*;
 
 attributes! {
     /// `top_k %x {axis=1, k=3}`: along `axis`, the k greatest elements, the greatest first, and
@@ -69,94 +58,63 @@ fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Result<Vec<(usize, 
 }
 
 impl Operation for TopKIndices {
-    named!("top_k_indices");
+    named!(
+        "top_k_indices",
+        "The positions of the `k` greatest elements along the last axis, in descending order of \
+         the elements. Of equal elements, the lower position comes first. NaN is greater than \
+         every number."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         Ok(vec![infer(x, x.rank().saturating_sub(1), self.k)?.with_dtype(DType::I32)])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
+        let shape = e.extents();
         let top = greatest(x, x.shape.len() - 1, self.k)?;
         let cells =
             Cells::collect(top.into_iter().map(|(_, position)| Cell::Bits(position as i64)))?;
         Ok(vec![Array::new(DType::I32, shape, cells)])
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let extents = operands[0].extents().expect("compute is asked for bound types only");
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let extents = l.extents(0);
         let (length, outer) = extents.split_last().expect("infer wants an axis");
         Compute::Call(Call::TopK(call::TopK {
             outer: outer.iter().product(),
             length: *length,
             k: self.k,
-            dtype: operands[0].dtype,
+            dtype: l.operands[0].dtype,
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Zero
-    }
+    const DERIVATIVE: Derivative = Derivative::Zero;
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(self.clone())
     }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let sample = |k, operand| Sample::new(TopKIndices { k }, vec![operand]);
-        vec![Entry {
-            name: "top_k_indices",
-            doc: "The positions of the `k` greatest elements along the last axis, in descending \
-                  order of the elements. Of equal elements, the lower position comes first. NaN is \
-                  greater than every number.",
-            derivative: Derivative::Zero.kind(),
-            samples: vec![
-                sample(3, floats(&[7], -2.0, 2.0)),
-                sample(2, floats(&[3, 2, 5], -2.0, 2.0)),
-                sample(4, values(&[6], [0.0f32, f32::NAN, -0.0, f32::INFINITY, -f32::NAN, 0.0])),
-                sample(5, values(&[5], [3i32, -7, 3, i32::MIN, 9])),
-                sample(2, values(&[2, 3], [true, false, true, false, false, true])),
-                sample(0, floats(&[2, 3], -1.0, 1.0)),
-            ],
-        }]
-    }
 }
 
 impl Operation for TopK {
-    named!("top_k");
+    named!(
+        "top_k",
+        "The `k` greatest elements along `axis` in descending order, and their positions as i32. \
+         Of equal elements, the lower position comes first. NaN is greater than every number. The \
+         gradient goes to the selected elements."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let values = infer(&operands[0], self.axis, self.k)?;
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
+        let values = infer(x, self.axis, self.k)?;
         let indices = values.with_dtype(DType::I32);
         Ok(vec![values, indices])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
+        let shape = e.extents();
         let count = shape.iter().product();
         let (mut found, mut indices) =
             (Cells::filled(Cell::Bits(0), count)?, Cells::filled(Cell::Bits(0), count)?);
@@ -168,12 +126,7 @@ impl Operation for TopK {
         Ok(vec![Array::new(x.dtype, shape.clone(), found), Array::new(DType::I32, shape, indices)])
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Decompose(Box::new(move |tensors| {
             let x = &tensors[0];
             // The call takes the last axis.
@@ -188,33 +141,9 @@ impl Operation for TopK {
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Composite
-    }
+    const DERIVATIVE: Derivative = Derivative::Composite;
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(TopK { axis: self.axis + 1, ..self.clone() })
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let sample = |axis, k, operand| Sample::new(TopK { axis, k }, vec![operand]);
-        vec![Entry {
-            name: "top_k",
-            doc: "The `k` greatest elements along `axis` in descending order, and their positions \
-                  as i32. Of equal elements, the lower position comes first. NaN is greater than \
-                  every number. The gradient goes to the selected elements.",
-            derivative: Derivative::Composite.kind(),
-            samples: vec![
-                sample(0, 3, floats(&[7], -2.0, 2.0)),
-                sample(1, 2, floats(&[2, 5, 3], -2.0, 2.0)),
-                sample(2, 5, floats(&[2, 1, 5], -2.0, 2.0)),
-                sample(0, 3, values(&[6], [0.0f32, f32::NAN, -0.0, 1.0, 1.0, f32::NEG_INFINITY])),
-                sample(0, 1, values(&[3, 2], [3u8, 255, 3, 7, 1, 255])),
-            ],
-        }]
     }
 }

@@ -6,22 +6,11 @@
 //! the left by moving elements. A loop solves row after row. In a large matrix, one product with
 //! all solved rows prepares each block of rows.
 
-use super::attribute::{attributes, named};
-use super::batch::moved;
-use super::compute::Compute;
-use super::derivative::{Derivative, Jvp, Transpose};
-use super::elementwise::Domain;
-use super::sample::{Sample, floats, values};
-use super::softmax::wide;
-use super::{Batch, Cost, DotGeneral, Entry, Op, Operation, Traits, operand_count};
 use crate::build::control::fori;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions, reserved};
-use crate::ty::TensorType;
+use crate::op::DotGeneral;
+use crate::op::batch::moved;
+use crate::op::prelude::*;
+use crate::op::softmax::wide;
 
 attributes! {
     /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true,
@@ -205,12 +194,21 @@ fn substitution(l: &Tensor, d: Option<&Tensor>, b: &Tensor) -> Tensor {
     })
 }
 
-impl Operation for TriangularSolve {
-    named!("triangular_solve");
+fn own(op: &Op) -> &TriangularSolve {
+    let Op::TriangularSolve(op) = op else { unreachable!("the rule of triangular_solve") };
+    op
+}
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        let (a, b) = (&operands[0], &operands[1]);
+impl Operation for TriangularSolve {
+    named!(
+        "triangular_solve",
+        "The solution x of op(a)·x = b (`left_side`) or x·op(a) = b. op(a) is the upper or `lower` \
+         triangle of a, or its transpose (`transpose_a`). `unit_diagonal` sets its diagonal to \
+         ones. Leading axes are a batch."
+    );
+
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [a, b] = t.exactly()?;
         Domain::Float.check(a.dtype)?;
         if a.dtype != b.dtype {
             return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
@@ -234,13 +232,8 @@ impl Operation for TriangularSolve {
         Ok(vec![b.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (a, b) = (&operands[0], &operands[1]);
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let (a, b) = (&e.operands[0], &e.operands[1]);
         let rank = a.shape.len();
         let (rows, columns) = (b.shape[rank - 2], b.shape[rank - 1]);
         let n = a.shape[rank - 1];
@@ -270,25 +263,15 @@ impl Operation for TriangularSolve {
             }
         }
         let cells = Cells::collect(x.into_iter().map(Cell::Real))?;
-        Ok(vec![Array::new(results[0].dtype, b.shape.clone(), cells)])
+        Ok(vec![Array::new(e.results[0].dtype, b.shape.clone(), cells)])
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Decompose(Box::new(|tensors| vec![self.decompose(&tensors[0], &tensors[1])]))
     }
 
-    fn derivative(&self) -> Derivative {
-        fn op(op: &Op) -> &TriangularSolve {
-            let Op::TriangularSolve(op) = op else { unreachable!("the rule of triangular_solve") };
-            op
-        }
-        Derivative::LinearIn(&[1], |j| vec![op(j.op).jvp(j)], |t| op(t.op).transpose(t))
-    }
+    const DERIVATIVE: Derivative =
+        Derivative::LinearIn(&[1], |j| vec![own(j.op).jvp(j)], |t| own(t.op).transpose(t));
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let rank = b.rank(0);
@@ -304,51 +287,5 @@ impl Operation for TriangularSolve {
             return vec![moved(&x.reshape(apart), other, 0)];
         }
         b.all(*self)
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        let mut samples = Vec::new();
-        for bits in 0..16 {
-            let op = TriangularSolve {
-                left_side: bits & 1 != 0,
-                lower: bits & 2 != 0,
-                transpose_a: bits & 4 != 0,
-                unit_diagonal: bits & 8 != 0,
-            };
-            let b: &[usize] = if op.left_side { &[3, 2] } else { &[2, 3] };
-            samples.push(Sample::new(op, vec![floats(&[3, 3], 0.5, 1.5), floats(b, -1.0, 1.0)]));
-        }
-        let left = TriangularSolve { left_side: true, lower: true, ..Default::default() };
-        let right = TriangularSolve { transpose_a: true, ..Default::default() };
-        samples.extend([
-            Sample::new(left, vec![floats(&[2, 3, 3], 0.5, 1.5), floats(&[2, 3, 1], -1.0, 1.0)]),
-            Sample::new(
-                right,
-                vec![floats(&[2, 1, 2, 2], 0.5, 1.5), floats(&[2, 1, 3, 2], -1.0, 1.0)],
-            ),
-            Sample::new(left, vec![floats(&[1, 1], 0.5, 1.5), floats(&[1, 1], -1.0, 1.0)]),
-            Sample::new(left, vec![floats(&[0, 0], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),
-            Sample::new(right, vec![floats(&[2, 2], 0.5, 1.5), floats(&[0, 2], -1.0, 1.0)]),
-            // Elements outside the triangle may have any value.
-            Sample::new(
-                TriangularSolve { unit_diagonal: true, ..left },
-                vec![
-                    values(&[2, 2], [f32::NAN, f32::INFINITY, 2.0, f32::NAN]),
-                    values(&[2, 1], [3.0f32, 1.0]),
-                ],
-            ),
-        ]);
-        vec![Entry {
-            name: "triangular_solve",
-            doc: "The solution x of op(a)·x = b (`left_side`) or x·op(a) = b. op(a) is the upper \
-                  or `lower` triangle of a, or its transpose (`transpose_a`). `unit_diagonal` sets \
-                  its diagonal to ones. Leading axes are a batch.",
-            derivative: "linear in one",
-            samples,
-        }]
     }
 }

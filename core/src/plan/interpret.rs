@@ -12,11 +12,11 @@ use super::print::StepText;
 use super::resolve::{self, Place, Prepare, Resolver};
 use super::walk::{Counters, Memories, Region, StepRunner};
 use super::{Argument, Plan, Step, Value, verify};
+use crate::allocation::reserved;
 use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::id::Id;
-use crate::interpret::reserved;
 use crate::literal::Literal;
 use crate::nest::{self, BufferId, BufferRole, Nest};
 

@@ -15,8 +15,9 @@ use super::lower::{Lowered, error_bound, execute, lower, ulp};
 use wengert_core::graph::{Body, Region};
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
-use wengert_core::op::{Op, Sample};
+use wengert_core::op::Op;
 use wengert_core::{DType, Literal, TensorType};
+use wengert_testing::samples::Sample;
 
 /// The result of `evaluate`, in f64 and not rounded to the result's dtype.
 fn meaning(op: &Op, regions: &[Region], operands: &[Literal]) -> Vec<Array<f64>> {

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use wengert_core::Op;
-use wengert_core::op::{COMPOSITES, markdown};
+use wengert_core::op::COMPOSITES;
+use wengert_testing::samples::markdown;
 
 #[test]
 fn the_table_of_ops_is_up_to_date() {

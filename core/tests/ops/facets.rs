@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::op::Attribute;
 use wengert_core::{Literal, Op, TensorType};
+use wengert_testing::samples;
 
 fn types(literals: &[Literal]) -> Vec<TensorType> {
     literals.iter().map(Literal::ty).collect()
@@ -13,7 +14,7 @@ fn types(literals: &[Literal]) -> Vec<TensorType> {
 #[test]
 fn names_are_unique_and_documented_and_every_op_has_samples() {
     let mut names = BTreeSet::new();
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         assert!(names.insert(entry.name), "{} occurs twice", entry.name);
         assert!(!entry.doc.trim().is_empty(), "{} has no documentation", entry.name);
         assert!(!entry.samples.is_empty(), "{} has no samples", entry.name);

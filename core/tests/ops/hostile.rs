@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
-use wengert_core::op::{Attribute, Sample};
+use wengert_core::op::Attribute;
 use wengert_core::{DType, Dim, Literal, Op, Scalar, TensorType};
+use wengert_testing::samples::{self, Sample};
 
 /// SplitMix64.
 struct Random(u64);
@@ -142,7 +143,7 @@ fn random_literal(random: &mut Random, ty: &TensorType) -> Literal {
 
 #[test]
 fn infer_never_panics_and_what_it_accepts_runs() {
-    let samples: Vec<Sample> = Op::catalogue().into_iter().flat_map(|e| e.samples).collect();
+    let samples: Vec<Sample> = samples::catalogue().into_iter().flat_map(|e| e.samples).collect();
     let mut random = Random(7);
     let (mut accepted, mut run) = (0, 0);
     for _ in 0..30_000 {
@@ -195,7 +196,7 @@ fn infer_never_panics_and_what_it_accepts_runs() {
 
 #[test]
 fn wrong_operands_are_refused_with_the_ops_name() {
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for sample in &entry.samples {
             let types: Vec<TensorType> =
                 sample.literals(DType::F32, 1).iter().map(Literal::ty).collect();
@@ -247,7 +248,7 @@ proptest! {
 
     #[test]
     fn infer_of_any_types_does_not_panic(seed: u64) {
-        let samples: Vec<Sample> = Op::catalogue().into_iter().flat_map(|e| e.samples).collect();
+        let samples: Vec<Sample> = samples::catalogue().into_iter().flat_map(|e| e.samples).collect();
         let mut random = Random(seed);
         let op = &samples[random.below(samples.len())].op;
         let types: Vec<TensorType> = (0..random.below(4))

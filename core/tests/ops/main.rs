@@ -2,6 +2,7 @@
 // Clippy exempts tests, but not their helper functions.
 #![allow(clippy::unwrap_used)]
 
+mod calls;
 mod compute;
 mod docs;
 mod exact;
@@ -11,16 +12,15 @@ mod lower;
 mod methods;
 mod random;
 mod special;
-
-use wengert_core::op::{Entry, Sample};
-use wengert_core::{DType, Literal, Op};
+use wengert_core::{DType, Literal};
+use wengert_testing::samples::{self, Entry, Sample};
 
 /// The dtypes in which float samples are tested.
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 
 /// Every op × sample × float dtype, with the operands. A sample without random floats appears once.
 fn cases() -> impl Iterator<Item = (Entry, Sample, Vec<Literal>)> {
-    Op::catalogue().into_iter().flat_map(|entry| {
+    samples::catalogue().into_iter().flat_map(|entry| {
         let samples = entry.samples.clone().into_iter();
         samples.flat_map(move |sample| {
             let entry = entry.clone();

@@ -256,8 +256,8 @@ fn normalizing_rows_without_size() {
     // ε must be a finite, non-negative f64.
     let x = [TensorType::new(DType::F32, [2usize])];
     for epsilon in [Scalar::of(-1e-5), Scalar::of(f64::NAN), Scalar::of(1e-5f32)] {
-        let error =
-            Normalize { kind: rms, axis: 0, epsilon }.infer(&x, &[]).unwrap_err().to_string();
+        let op = Op::from(Normalize { kind: rms, axis: 0, epsilon });
+        let error = op.infer(&x, &[]).unwrap_err().to_string();
         assert!(error.contains("a finite f64 of at least 0"), "{error}");
     }
 }

@@ -10,8 +10,8 @@ use wengert_core::graph::{
     Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId,
     verify_program,
 };
-use wengert_core::op::Sample;
 use wengert_core::{DType, Dim, Id, Literal, Location, LocationId, LocationTable, Op, TensorType};
+use wengert_testing::samples::{self, Sample};
 
 /// SplitMix64.
 pub struct Random(pub u64);
@@ -40,7 +40,7 @@ impl Random {
 /// A valid program of one to three functions with about `size` equations each.
 pub fn random_program(seed: u64, size: usize) -> Program {
     let mut random = Random(seed);
-    let samples: Vec<Sample> = Op::catalogue().into_iter().flat_map(|e| e.samples).collect();
+    let samples: Vec<Sample> = samples::catalogue().into_iter().flat_map(|e| e.samples).collect();
     let functions =
         (0..1 + random.below(3)).map(|i| function(&mut random, i, size, &samples)).collect();
     let program = Program::from_functions(functions).expect("names differ");

@@ -419,7 +419,7 @@ fn what_fails_says_so_and_leaves_nothing() {
 /// step.
 #[test]
 fn the_samples_of_all_ops_are_dozens_of_modules() {
-    use wengert_core::op::sample::batches;
+    use wengert_testing::samples::batches;
     /// As in `wengert/tests/on_devices/ops.rs`.
     const MOST: usize = 96;
     /// Seconds to open a session, run a function, and compare its outputs with two interpreters.

@@ -7,7 +7,8 @@ use wengert_compiler::pipeline::{Options, compile};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, Program};
 use wengert_core::nest::Nest;
-use wengert_core::{Binding, DType, Op, Tensor, TensorType};
+use wengert_core::{Binding, DType, Tensor, TensorType};
+use wengert_testing::samples;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
@@ -25,7 +26,7 @@ pub fn nests(function: Function) -> Vec<Nest> {
 pub fn ops_and_samples() -> Vec<Nest> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for (number, sample) in entry.samples.iter().enumerate() {
             for dtype in FLOATS {
                 let operands = sample.literals(dtype, number as u64 + 1);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use wengert_core::DType;
     use wengert_core::nest::{interpret, parse_nests, verify};
-    use wengert_core::op::SampleOperand;
+    use wengert_testing::samples::SampleOperand;
 
     fn check(text: &str, wanted: &str) {
         let nest = parse_nests("test", text).unwrap().remove(0).0;

@@ -7,8 +7,8 @@
 use super::support::*;
 use wengert_compiler::autodiff::operators::{jvp, vjp};
 use wengert_core::graph::Function;
-use wengert_core::op::Sample;
-use wengert_core::{DType, Literal, Op, Tensor, TensorType};
+use wengert_core::{DType, Literal, Tensor, TensorType};
+use wengert_testing::samples::{self, Sample};
 
 fn floats<'a>(types: &'a [TensorType]) -> impl Iterator<Item = TensorType> + 'a {
     types.iter().filter(|t| t.dtype.is_float()).cloned()
@@ -150,7 +150,7 @@ fn seeded(name: &str, seed: u64) -> Random {
 
 #[test]
 fn every_op_has_the_derivative_that_finite_differences_have() {
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         let mut random = seeded(entry.name, 0x5eed);
         let mut compared = 0;
         for sample in &entry.samples {
@@ -171,7 +171,7 @@ fn every_op_has_the_derivative_that_finite_differences_have() {
 #[test]
 fn every_op_has_derivatives_in_every_float_dtype() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
-        for entry in Op::catalogue() {
+        for entry in samples::catalogue() {
             let mut random = seeded(entry.name, 0xd7);
             for sample in &entry.samples {
                 check(entry.name, sample, dtype, &mut random);

@@ -11,8 +11,9 @@ use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_compiler::autodiff::rules::{call, checkpoint};
 use wengert_core::build::control;
 use wengert_core::graph::Function;
-use wengert_core::op::{Attention, AttentionKind, Checkpoint, Sample, Unary};
-use wengert_core::{DType, Literal, Op, Scalar, Tensor, TensorType};
+use wengert_core::op::{Attention, AttentionKind, Checkpoint, Unary};
+use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
+use wengert_testing::samples::{self, Sample};
 
 type Values = Vec<Tensor>;
 
@@ -240,7 +241,7 @@ fn check(name: &str, sample: &Sample, places: &[Place], random: &mut Random) {
 
 #[test]
 fn every_op_has_its_second_derivatives_in_every_region() {
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         let mut random = Random(
             entry.name.bytes().fold(1, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
                 | 1,

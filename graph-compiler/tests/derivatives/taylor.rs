@@ -8,7 +8,8 @@ use num_rational::BigRational;
 use wengert_compiler::autodiff::operators::{grad, jet, jvp, nth_derivative};
 use wengert_core::graph::Function;
 use wengert_core::interpret::{Array, Cell, Cells, Real};
-use wengert_core::{DType, Literal, Op, Tensor, TensorType};
+use wengert_core::{DType, Literal, Tensor, TensorType};
+use wengert_testing::samples;
 
 /// The derivatives of orders 1 to `n` of `f` at `x`.
 fn derivatives(n: usize, x: f64, f: impl Fn(&Tensor) -> Tensor) -> Vec<f64> {
@@ -119,7 +120,7 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
     const ORDER: usize = 4;
     let mut random = Random(0x7a71);
     let mut compared = 0;
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for sample in &entry.samples {
             let x = sample.literals(DType::F64, random.next());
             let types: Vec<TensorType> = x.iter().map(Literal::ty).collect();

@@ -1,12 +1,13 @@
 //! Every sample of every construct.
 
 use super::check;
-use wengert_core::{DType, Op};
+use wengert_core::DType;
+use wengert_testing::samples;
 
 #[test]
 fn every_sample_of_every_construct() {
     let mut count = 0;
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for (number, sample) in
             entry.samples.iter().enumerate().filter(|(_, s)| s.op.control().is_some())
         {

@@ -5,8 +5,8 @@ use super::examples::*;
 use super::support::*;
 use wengert_compiler::autodiff::operators::{jvp, vjp};
 use wengert_compiler::vmap::operators::vmap_axes;
-use wengert_core::op::Sample;
-use wengert_core::{DType, Literal, Op, Tensor, TensorType};
+use wengert_core::{DType, Literal, Tensor, TensorType};
+use wengert_testing::samples::{self, Sample};
 
 /// A function of the operands of a sample and of further tensors.
 type Program<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
@@ -120,7 +120,7 @@ fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> usiz
 fn every_op_is_its_loop() {
     let mut random = Random(0xba7c4);
     let mut samples = 0;
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for sample in &entry.samples {
             samples += check(entry.name, sample, DType::F64, &mut random);
         }
@@ -133,7 +133,7 @@ fn every_op_is_its_loop() {
 fn every_op_is_its_loop_in_every_float_dtype() {
     let mut random = Random(0xf10a7);
     for dtype in [DType::F16, DType::BF16, DType::F32] {
-        for entry in Op::catalogue() {
+        for entry in samples::catalogue() {
             for sample in &entry.samples {
                 let single = sample.literals(dtype, 1);
                 if sample.infer(&types(&single)).is_err() {
@@ -155,7 +155,7 @@ fn every_op_is_its_loop_in_every_float_dtype() {
 #[test]
 fn every_op_is_its_loop_in_a_map_of_maps() {
     let mut random = Random(0x2ba7c4);
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         for sample in &entry.samples {
             let single = sample.literals(DType::F64, 1);
             if sample.infer(&types(&single)).is_err() {

@@ -3,11 +3,9 @@
 use crate::cli::OpsArgs;
 use crate::console::{Console, Outcome, Status};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use wengert::Diagnostic;
 use wengert::core::Op;
-use wengert::core::graph::print::print_attribute;
-use wengert::core::op::{COMPOSITES, Composite, Entry, Sample};
+use wengert::core::op::{COMPOSITES, Composite, Entry};
 
 /// Lists all ops, or explains one.
 pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
@@ -42,22 +40,15 @@ pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
     } else {
         let names = entries.iter().map(|e| e.name).chain(composites.iter().map(|c| c.name));
         let width = names.map(str::len).max().unwrap_or(0);
-        let mut line = |name: &str, derivative: &str, samples: usize, formula: &str| {
-            console.line(format_args!(
-                "{name:<width$}  {derivative:<16}  {samples:>2} samples  {formula}"
-            ))
+        let mut line = |name: &str, derivative: &str, formula: &str| {
+            console.line(format_args!("{name:<width$}  {derivative:<16}  {formula}"))
         };
         for entry in &entries {
-            line(entry.name, entry.derivative, entry.samples.len(), &formula(entry))?;
+            line(entry.name, entry.derivative, &formula(entry))?;
         }
         for composite in composites {
-            // Its example, which tests run on every device.
-            line(
-                composite.name,
-                COMPOSITE,
-                1,
-                &format!("{}: {}", method(composite), composite.doc),
-            )?;
+            let formula = format!("{}: {}", method(composite), composite.doc);
+            line(composite.name, COMPOSITE, &formula)?;
         }
     }
     Ok(Status::Good)
@@ -80,28 +71,18 @@ fn to_json(entry: &Entry) -> Value {
         "name": entry.name,
         "doc": doc(entry),
         "derivative": entry.derivative,
-        "samples": entry.samples.len(),
-        "attributes": attributes(entry),
-        "examples": entry.samples.iter().filter_map(example).collect::<Vec<_>>(),
+        "attributes": entry.attributes,
+        "form": entry.form,
     })
 }
 
 fn explain(entry: &Entry, console: &mut Console<'_>) -> Outcome<()> {
     console.line(format_args!("{}: {}", entry.name, doc(entry)))?;
-    console.line(format_args!(
-        "derivative: {}, {} samples",
-        entry.derivative,
-        entry.samples.len()
-    ))?;
-    let attributes = attributes(entry);
-    if !attributes.is_empty() {
-        console.line(format_args!(
-            "attributes: {}",
-            attributes.into_iter().collect::<Vec<_>>().join(", ")
-        ))?;
+    console.line(format_args!("derivative: {}", entry.derivative))?;
+    if !entry.attributes.is_empty() {
+        console.line(format_args!("attributes: {}", entry.attributes.join(", ")))?;
     }
-    console.line("examples:")?;
-    entry.samples.iter().filter_map(example).try_for_each(|e| console.line(format_args!("  {e}")))
+    console.line(format_args!("in text: %result = {}", entry.form))
 }
 
 /// The kind of derivative of composites of ops.
@@ -117,7 +98,6 @@ fn composite_to_json(composite: &Composite) -> Value {
         "name": composite.name,
         "doc": composite.doc,
         "derivative": COMPOSITE,
-        "samples": 1,
         "method": method(composite),
         "made_of": composite.ops(),
     })
@@ -131,38 +111,4 @@ fn explain_composite(composite: &Composite, console: &mut Console<'_>) -> Outcom
         "made of: {}",
         composite.ops().into_iter().collect::<Vec<_>>().join(", ")
     ))
-}
-
-/// Names of the attributes in the samples.
-fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
-    entry.samples.iter().flat_map(|s| s.op.attributes().into_keys()).collect()
-}
-
-/// A sample as an equation in text form.
-fn example(sample: &Sample) -> Option<String> {
-    let types: Vec<_> = sample.literals(wengert::DType::F32, 0).iter().map(|l| l.ty()).collect();
-    let results = sample.infer(&types).ok()?;
-    let mut text = String::new();
-    for (i, ty) in results.iter().enumerate() {
-        text += &format!("{}%{i}: {ty}", if i > 0 { ", " } else { "" });
-    }
-    text += &format!(" = {}", sample.op.name());
-    for (i, ty) in types.iter().enumerate() {
-        text += &format!(
-            "{} %{}: {ty}",
-            if i > 0 { "," } else { "" },
-            ["a", "b", "c", "d", "e"].get(i)?
-        );
-    }
-    let attributes = sample.op.attributes();
-    for (i, (name, attribute)) in attributes.iter().enumerate() {
-        text += if i > 0 { ", " } else { " {" };
-        text += name;
-        text += "=";
-        print_attribute(&mut text, attribute);
-    }
-    if !attributes.is_empty() {
-        text += "}";
-    }
-    Some(text)
 }

@@ -13,11 +13,11 @@ use wengert::check;
 use wengert::core::Verified;
 use wengert::core::graph::{Function, Program};
 use wengert::core::op::COMPOSITES;
-use wengert::core::op::sample::{Batch, batches};
 use wengert::core::plan::{Plan, Step};
 use wengert::core::{DType, Literal, Scalar, Target, interpret, plan};
 use wengert::pipeline::{Options, compile};
 use wengert::{Binding, Device, Session};
+use wengert_testing::samples::{Batch, batches};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 

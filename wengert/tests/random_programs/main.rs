@@ -14,8 +14,8 @@ mod nested;
 
 use wengert::Outputs;
 use wengert::core::graph::{self, Function};
-use wengert::core::op::{Op, Sample, SampleOperand};
 use wengert::prelude::*;
+use wengert_testing::samples::{self, Sample, SampleOperand};
 
 /// SplitMix64.
 struct Random(u64);
@@ -42,7 +42,7 @@ impl Random {
 
 /// The samples for programs: those that accept f64 and are not long.
 fn samples() -> Vec<Sample> {
-    let all = Op::catalogue().into_iter().flat_map(|e| e.samples);
+    let all = samples::catalogue().into_iter().flat_map(|e| e.samples);
     let fits = |s: &Sample| {
         let operands: Vec<Literal> = (0..s.operands.len()).map(|i| operand(s, i)).collect();
         let types: Vec<TensorType> = operands.iter().map(Literal::ty).collect();

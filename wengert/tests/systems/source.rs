@@ -2,9 +2,9 @@
 
 use super::{at, build};
 use wengert::core::interpret;
-use wengert::core::op::Op;
 use wengert::operators::call;
 use wengert::prelude::*;
+use wengert_testing::samples;
 
 /// Each call is replaced by its value and its pullback. The pullback's residuals are stored and
 /// have types.
@@ -33,7 +33,7 @@ fn e2_several_gradients_of_one_value_are_added() {
 /// with a rule.
 #[test]
 fn e3_primitives_are_added_by_one_definition_where_recursion_stops() {
-    for entry in Op::catalogue() {
+    for entry in samples::catalogue() {
         assert!(!entry.derivative.is_empty() && !entry.samples.is_empty(), "{}", entry.name);
     }
     // A custom primitive: its value comes from a loop with a poor derivative of its own, its

@@ -31,29 +31,19 @@
 //!   refers to an earlier entry, so every chain of derivations ends.
 
 mod signature;
+pub(crate) mod types;
+
+pub use types::{MAX_BYTES, MAX_RANK, MAX_TERMS, is_variable};
 
 use super::callees::check_extent;
 use super::{Body, Equation, Function, MAX_EQUATIONS, Program, Region, ValueId};
 use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
 use crate::id::Id;
 use crate::location::{Location, LocationId};
 use crate::text::cursor::MAX_DEPTH;
 use crate::text::is_name;
-use crate::ty::TensorType;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Most axes of a type: enough for every use, and few enough that a quadratic rule over axes is
-/// harmless.
-pub const MAX_RANK: usize = 32;
-
-/// Most variables of one dimension.
-pub const MAX_TERMS: usize = 16;
-
-/// Most bytes of one value, if its extents are numbers: larger than any memory, and far below the
-/// overflow of 64 bits.
-pub const MAX_BYTES: u64 = 1 << 48;
+use types::{well_formed, well_formed_dim};
 
 /// The part of a function that violates an invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,14 +113,6 @@ pub fn verify_program(program: &Program) -> Result<()> {
         verify(function)?;
     }
     Ok(())
-}
-
-/// True if `name` may be a dimension variable: a name that is neither a dtype nor a word of
-/// attributes.
-pub fn is_variable(name: &str) -> bool {
-    is_name(name)
-        && !["true", "false", "inf", "nan"].contains(&name)
-        && DType::ALL.iter().all(|dtype| dtype.name() != name)
 }
 
 /// [`verify`] with the place in a form that the parser maps to its text.
@@ -417,60 +399,4 @@ fn defines(body: &Body, value: ValueId, next: usize) -> Result<()> {
         value.index(),
         body.values.len()
     )))
-}
-
-/// G6 for a type.
-pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
-    if ty.rank() > MAX_RANK {
-        return Err(Diagnostic::new(format!(
-            "G6: {} axes; a type has at most {MAX_RANK}",
-            ty.rank()
-        )));
-    }
-    let mut bytes = ty.dtype.size() as u64;
-    for (axis, dim) in ty.shape.iter().enumerate() {
-        well_formed_dim(dim)?;
-        match dim.as_constant() {
-            Some(c) if c < 0 => {
-                return Err(Diagnostic::new(format!(
-                    "G6: axis {axis} of {ty} has extent {c}, which is negative"
-                ))
-                .help("an extent is 0 or more"));
-            }
-            // The nonzero extents of an empty tensor must satisfy the bound too, since strides
-            // are computed from them.
-            Some(c) if c > 0 => {
-                bytes = bytes
-                    .checked_mul(c.unsigned_abs())
-                    .filter(|b| *b <= MAX_BYTES)
-                    .ok_or_else(|| {
-                        Diagnostic::new(format!("G6: {ty} is larger than any memory"))
-                            .help(format!("a value has at most {MAX_BYTES} bytes"))
-                    })?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// G6 for a dimension.
-fn well_formed_dim(dim: &Dim) -> Result<()> {
-    if dim.terms().len() > MAX_TERMS {
-        return Err(Diagnostic::new(format!(
-            "G6: a dimension of {} variables; it may have {MAX_TERMS}",
-            dim.terms().len()
-        )));
-    }
-    match dim.terms().iter().find(|(name, _)| !is_variable(name)) {
-        Some((name, _)) => Err(Diagnostic::new(format!(
-            "G6: `{}` is no name for a dimension variable",
-            name.escape_debug()
-        ))
-        .help(
-            "use letters, digits and `_`; names of dtypes, `true`, `false`, `inf` and `nan` are \
-             taken",
-        )),
-        None => Ok(()),
-    }
 }

@@ -1,8 +1,8 @@
 //! Buffers with a record of the accesses to each element.
 
 use super::resolve::Place;
+use crate::allocation::reserved;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::interpret::reserved;
 use crate::literal::Literal;
 use crate::nest::{Buffer, BufferRole, Nest};
 use crate::scalar::Scalar;

@@ -3,12 +3,10 @@
 //! Everything is computed in f32 if operands are halves, and results are rounded once. Products
 //! of halves accumulate in f32; weights are rounded to halves before they multiply halves.
 
-use super::super::softmax::{Shifted, restore, wide};
-use super::super::{Concatenate, DotGeneral};
-use super::{Attention, AttentionKind};
-use crate::build::tensor::Tensor;
-use crate::dim::Dim;
-use crate::dtype::DType;
+use crate::op::attention::{Attention, AttentionKind};
+use crate::op::prelude::*;
+use crate::op::softmax::{Shifted, restore, wide};
+use crate::op::{Concatenate, DotGeneral};
 
 /// The axis of keys in scores, `[B, N, T, S]`.
 const KEYS: usize = 3;

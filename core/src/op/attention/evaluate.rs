@@ -1,10 +1,8 @@
 //! The interpreter's evaluation of attention and its derivatives, one query at a time.
 
-use super::super::softmax::shifted_row;
-use super::{Attention, AttentionKind};
-use crate::diagnostic::Result;
-use crate::interpret::{Array, Cell, Cells, Real, reserved};
-use crate::ty::TensorType;
+use crate::op::attention::{Attention, AttentionKind};
+use crate::op::prelude::*;
+use crate::op::softmax::shifted_row;
 
 /// Queries, keys or values: `[B, T, N, H]`, or a part of `[B, T, 3, N, H]`.
 struct Heads<'a, R> {

@@ -39,104 +39,53 @@
 mod decompose;
 mod evaluate;
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
-use super::compute::{Compute, DecomposeRule};
-use super::derivative::{Derivative, Jvp, TangentRule, Transpose};
-use super::elementwise::Domain;
-use super::sample::{Sample, SampleOperand, floats, wide_floats};
-use super::softmax::wide;
-use super::{Batch, Cost, Entry, Op, Operation, Traits};
-use crate::build::tensor::Tensor;
 use crate::call::{self, Call};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-use std::collections::BTreeMap;
+use crate::op::compute::DecomposeRule;
+use crate::op::derivative::TangentRule;
+use crate::op::prelude::*;
+use crate::op::softmax::wide;
 
-/// The members of the family.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum AttentionKind {
-    /// `out` and `l` from queries, keys and values.
-    Value,
-    /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the
-    /// tangents of the first three.
-    Jvp,
-    /// The cotangents of queries, keys and values, from these, `l`, the cotangent of `out`, and m.
-    Vjp,
-}
-
-impl AttentionKind {
-    /// Every kind.
-    pub const ALL: [AttentionKind; 3] =
-        [AttentionKind::Value, AttentionKind::Jvp, AttentionKind::Vjp];
-
-    const fn name(self) -> &'static str {
-        match self {
-            AttentionKind::Value => "dot_product_attention",
-            AttentionKind::Jvp => "dot_product_attention_jvp",
-            AttentionKind::Vjp => "dot_product_attention_vjp",
-        }
-    }
-
-    const fn doc(self) -> &'static str {
-        match self {
-            AttentionKind::Value => {
-                "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: \
-                 out = softmax(scale·q·kᵀ + bias)·v for each example and head; l is the logarithm \
-                 of the softmax denominator. q and out are `[B, T, N, H]` (examples, positions, \
-                 heads, width), k and v `[B, S, N, H]`, l is `[B, N, T]`, f32 for halves. One \
-                 operand `[B, T, 3, N, H]` may hold q, k and v. With `causal`, position t attends \
-                 to positions up to t. With `bias=true`, a further operand is added to the scores. \
-                 It is `[B, N, T, S]`, or 1 along repeated axes, of the dtype of l."
-            }
-            AttentionKind::Jvp => {
-                "The tangents of the results of `dot_product_attention`: `%dout, %dl = \
-                 dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`. It is jointly \
-                 linear in the last three operands. A bias follows %v, and its tangent dbias \
-                 follows %dv. With p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, dl = Σ \
-                 p∘ds and dout = (p∘ds)·v − dl∘out + p·dv."
-            }
-            AttentionKind::Vjp => {
-                "The cotangents of the operands of `dot_product_attention`: `%q, %k, %v = \
-                 dot_product_attention_vjp %q, %k, %v, %l, %c, %m`. c is the cotangent of out. m \
-                 is Σ c∘out minus the cotangent of l, `[B, N, T]`. A bias follows %v. With p = \
-                 exp(s − l) and s̄ = scale·p∘(c·vᵀ − m), the cotangents are s̄·k, s̄ᵀ·q and pᵀ·c."
-            }
-        }
+kinds! {
+    /// The members of the family.
+    AttentionKind {
+        /// `out` and `l` from queries, keys and values.
+        Value "dot_product_attention"
+            "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: out = \
+             softmax(scale·q·kᵀ + bias)·v for each example and head; l is the logarithm of the \
+             softmax denominator. q and out are `[B, T, N, H]` (examples, positions, heads, \
+             width), k and v `[B, S, N, H]`, l is `[B, N, T]`, f32 for halves. One operand `[B, T, \
+             3, N, H]` may hold q, k and v. With `causal`, position t attends to positions up to \
+             t. With `bias=true`, a further operand is added to the scores. It is `[B, N, T, S]`, \
+             or 1 along repeated axes, of the dtype of l.",
+        /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the
+        /// tangents of the first three.
+        Jvp "dot_product_attention_jvp"
+            "The tangents of the results of `dot_product_attention`: `%dout, %dl = \
+             dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`. It is jointly linear \
+             in the last three operands. A bias follows %v, and its tangent dbias follows %dv. \
+             With p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, dl = Σ p∘ds and dout = \
+             (p∘ds)·v − dl∘out + p·dv.",
+        /// The cotangents of queries, keys and values, from these, `l`, the cotangent of `out`, and
+        /// m.
+        Vjp "dot_product_attention_vjp"
+            "The cotangents of the operands of `dot_product_attention`: `%q, %k, %v = \
+             dot_product_attention_vjp %q, %k, %v, %l, %c, %m`. c is the cotangent of out. m is Σ \
+             c∘out minus the cotangent of l, `[B, N, T]`. A bias follows %v. With p = exp(s − l) \
+             and s̄ = scale·p∘(c·vᵀ − m), the cotangents are s̄·k, s̄ᵀ·q and pᵀ·c.",
     }
 }
 
-mod attribute_struct {
-    use super::*;
-    attributes! {
-        /// Attributes of the family.
-        Scores {
-            /// Whether a position sees only earlier positions and itself.
-            causal: bool = false,
-            /// Whether there is a bias.
-            bias: bool = false,
-            /// The factor of the scores, a finite f64.
-            scale: Scalar,
-        }
+attributes! {
+    /// `dot_product_attention %q, %k, %v {scale=f64(0.125)}` and its derivatives.
+    #[derive(Copy)]
+    Attention by kind: AttentionKind {
+        /// Whether a position sees only earlier positions and itself.
+        causal: bool = false,
+        /// Whether the operand after queries, keys and values is added to the scores.
+        bias: bool = false,
+        /// The factor of the scores, a finite f64.
+        scale: Scalar,
     }
-}
-use attribute_struct::Scores;
-
-/// `dot_product_attention` and its derivatives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Attention {
-    /// The member of the family.
-    pub kind: AttentionKind,
-    /// Whether a position sees only earlier positions and itself.
-    pub causal: bool,
-    /// Whether the operand after queries, keys and values is added to the scores.
-    pub bias: bool,
-    /// The factor of the scores, a finite f64.
-    pub scale: Scalar,
 }
 
 /// Extents of an attention.
@@ -303,43 +252,55 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     vec![None; primals + 2].into_iter().chain(wanted).collect()
 }
 
-impl Operation for Attention {
-    fn name(&self) -> &'static str {
-        self.kind.name()
+fn rule(kind: AttentionKind) -> Derivative {
+    match kind {
+        AttentionKind::Value => Derivative::Nonlinear(jvp),
+        AttentionKind::Jvp => Derivative::Tangent(TangentRule {
+            linear: |operands| (operands - 2) / 2,
+            decomposition: |o, _, tensors| decompose::decompose(&op(o), tensors),
+            transpose,
+        }),
+        AttentionKind::Vjp => {
+            Derivative::Decomposed(|o, _, tensors| decompose::decompose(&op(o), tensors))
+        }
     }
+}
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        let sizes = Sizes::of(operands)?;
+impl Operation for Attention {
+    named!(kind: AttentionKind, rule);
+
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let sizes = Sizes::of(t.operands)?;
         if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
             return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
                 .help("the scale is a finite f64"));
         }
-        let (three, primals) = (primals(operands), self.primals(operands));
+        let (three, primals) = (primals(t.operands), self.primals(t.operands));
         if self.bias {
-            let Some(bias) = operands.get(three) else {
+            let Some(bias) = t.operands.get(three) else {
                 return Err(Diagnostic::new(format!(
                     "{} operands, and none is the bias",
-                    operands.len()
+                    t.operands.len()
                 ))
                 .help("the bias follows queries, keys and values"));
             };
             sizes.check_bias(bias)?;
         }
         let (given, results) =
-            ([sizes.out(), sizes.logarithm()], &operands[..primals.min(operands.len())]);
+            ([sizes.out(), sizes.logarithm()], &t.operands[..primals.min(t.operands.len())]);
         let rest: Vec<&TensorType> = match self.kind {
             AttentionKind::Value => vec![],
             AttentionKind::Jvp => given.iter().chain(results).collect(),
             AttentionKind::Vjp => vec![&given[1], &given[0], &given[1]],
         };
-        if operands.len() != primals + rest.len() {
+        if t.operands.len() != primals + rest.len() {
             return Err(Diagnostic::new(format!(
                 "takes {} operands, found {}",
                 primals + rest.len(),
-                operands.len()
+                t.operands.len()
             )));
         }
-        for (n, (found, wanted)) in operands[primals..].iter().zip(rest).enumerate() {
+        for (n, (found, wanted)) in t.operands[primals..].iter().zip(rest).enumerate() {
             if found != wanted {
                 return Err(Diagnostic::new(format!(
                     "operand {} has type {found}, not {wanted}",
@@ -349,43 +310,19 @@ impl Operation for Attention {
         }
         Ok(match self.kind {
             AttentionKind::Value | AttentionKind::Jvp => given.to_vec(),
-            AttentionKind::Vjp => operands[..three].to_vec(),
+            AttentionKind::Vjp => t.operands[..three].to_vec(),
         })
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        evaluate::evaluate(self, operands, results)
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        evaluate::evaluate(self, e.operands, e.results)
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let rule: DecomposeRule<'a> = Box::new(|tensors| decompose::decompose(self, tensors));
-        match self.call(operands) {
+        match self.call(l.operands) {
             Some(call) => Compute::CallOrDecompose(call, rule),
             None => Compute::Decompose(rule),
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        match self.kind {
-            AttentionKind::Value => Derivative::Nonlinear(jvp),
-            AttentionKind::Jvp => Derivative::Tangent(TangentRule {
-                linear: |operands| (operands - 2) / 2,
-                decomposition: |o, _, tensors| decompose::decompose(&op(o), tensors),
-                transpose,
-            }),
-            AttentionKind::Vjp => {
-                Derivative::Decomposed(|o, _, tensors| decompose::decompose(&op(o), tensors))
-            }
         }
     }
 
@@ -424,76 +361,5 @@ impl Operation for Attention {
         let operands: Vec<Tensor> = (0..b.operands.len()).map(together).collect();
         let results = self.apply(&operands.iter().collect::<Vec<_>>());
         results.iter().zip(b.results).map(|(x, ty)| x.reshape(b.shape(&ty.shape))).collect()
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        Scores { causal: self.causal, bias: self.bias, scale: self.scale }.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        let kind = AttentionKind::ALL.into_iter().find(|k| k.name() == name)?;
-        let attention =
-            |s: Scores| Attention { kind, causal: s.causal, bias: s.bias, scale: s.scale };
-        Some(Scores::from_attributes(attributes).map(attention))
-    }
-
-    fn entries() -> Vec<Entry> {
-        AttentionKind::ALL.into_iter().map(entry).collect()
-    }
-}
-
-fn entry(kind: AttentionKind) -> Entry {
-    let attention =
-        |causal, scale: f64| Attention { kind, causal, bias: false, scale: Scalar::of(scale) };
-    let some = |shape: &[usize]| floats(shape, -1.0, 1.0);
-    let rest = |out: &[usize], logarithm: &[usize], tangents: Vec<SampleOperand>| match kind {
-        AttentionKind::Value => vec![],
-        AttentionKind::Jvp => {
-            [vec![some(out), wide_floats(logarithm, 0.5, 1.5)], tangents].concat()
-        }
-        AttentionKind::Vjp => {
-            vec![wide_floats(logarithm, 0.5, 1.5), some(out), wide_floats(logarithm, -1.0, 1.0)]
-        }
-    };
-    let apart = |causal, scale, [b, t, s, n, h]: [usize; 5]| {
-        let (q, k) = ([b, t, n, h], [b, s, n, h]);
-        let three = vec![some(&q), some(&k), some(&k)];
-        let rest = rest(&q, &[b, n, t], three.clone());
-        Sample::new(attention(causal, scale), [three, rest].concat())
-    };
-    let packed = |causal, scale, [b, t, n, h]: [usize; 4]| {
-        let one = vec![some(&[b, t, 3, n, h])];
-        let rest = rest(&[b, t, n, h], &[b, n, t], one.clone());
-        Sample::new(attention(causal, scale), [one, rest].concat())
-    };
-    let biased = |op: Sample, at: usize, shape: [usize; 4]| {
-        let bias = || wide_floats(&shape, -1.0, 1.0);
-        let mut operands = op.operands;
-        operands.insert(at, bias());
-        if kind == AttentionKind::Jvp {
-            operands.push(bias());
-        }
-        let attention = |causal| Attention { bias: true, ..attention(causal, 0.8) };
-        Sample::new(attention(at == 1), operands)
-    };
-    Entry {
-        name: kind.name(),
-        doc: kind.doc(),
-        derivative: attention(false, 1.0).derivative().kind(),
-        samples: vec![
-            apart(false, 0.5, [2, 3, 4, 2, 3]),
-            apart(true, 1.5, [1, 4, 4, 1, 2]),
-            apart(true, -0.5, [1, 2, 3, 2, 1]),
-            packed(true, 0.7, [2, 3, 2, 2]),
-            packed(false, 1.0, [1, 2, 1, 3]),
-            biased(apart(false, 0.8, [2, 3, 2, 2, 2]), 3, [2, 1, 1, 2]),
-            biased(apart(false, 0.8, [1, 2, 3, 2, 2]), 3, [1, 2, 2, 3]),
-            biased(packed(true, 0.8, [2, 2, 2, 2]), 1, [1, 2, 2, 2]),
-            biased(apart(false, 0.8, [2, 2, 2, 1, 2]), 3, [2, 1, 2, 1]),
-        ],
     }
 }

@@ -3,21 +3,8 @@
 
 mod table;
 
-use super::attribute::{Attribute, Attributes};
-use super::compute::{Compute, ElementContext};
-use super::derivative::{Derivative, Jvp, Transpose};
-use super::elementwise::widened;
-use super::{Batch, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cells, Real, Regions};
-use crate::nest::{Reg, ScalarOp};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use crate::op::prelude::*;
+
 pub use table::Binary;
 
 /// Makes the enum, its facets and the tensor methods from the table.
@@ -28,7 +15,6 @@ macro_rules! binary {
         bits: $bits:expr,
         compute: $compute:expr,
         derivative: $derivative:expr,
-        samples: [$(($a:expr, $b:expr)),*],
     })*) => {
         /// An elementwise op of two operands of one type.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -95,10 +81,6 @@ macro_rules! binary {
             pub(super) fn doc(self) -> &'static str {
                 match self { $(Binary::$variant => concat!($($doc, "\n"),+),)* }
             }
-
-            pub(super) fn samples(self) -> Vec<Sample> {
-                match self { $(Binary::$variant => vec![$(Sample::new(self, vec![$a, $b])),*],)* }
-            }
         }
 
         impl Tensor {
@@ -112,6 +94,7 @@ macro_rules! binary {
         }
     };
 }
+
 use binary;
 
 fn instruction(op: ScalarOp) -> impl Fn(&mut dyn ElementContext, Reg, Reg) -> Reg {
@@ -184,13 +167,10 @@ fn scaled(
 }
 
 impl Operation for Binary {
-    fn name(&self) -> &'static str {
-        self.named()
-    }
+    named!(enum "%x, %y");
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        let (a, b) = (&operands[0], &operands[1]);
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [a, b] = t.exactly()?;
         if a.dtype != b.dtype {
             return Err(Diagnostic::new(format!(
                 "operands have dtypes {} and {}",
@@ -207,62 +187,18 @@ impl Operation for Binary {
         Ok(vec![a.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (x, y) = (&operands[0], &operands[1]);
-        let pairs = x.cells.iter().zip(y.cells.iter());
-        let cells = Cells::try_collect(pairs.map(|(a, b)| self.cell(a, b, x.dtype)))?;
-        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        e.zip(|x, y| self.cell(x, y, e.results[0].dtype))
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        Compute::Element {
-            rule: Box::new(|c, index| {
-                let operands = [c.operand(0, index), c.operand(1, index)];
-                widened(c, &operands, |c, o| self.emit(c, o[0], o[1]))
-            }),
-            indirect: vec![],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        self.rule()
-    }
-
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.elementwise(*self)
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
+        Compute::element(|c, index| {
+            let operands = [c.operand(0, index), c.operand(1, index)];
+            widened(c, &operands, |c, o| self.emit(c, o[0], o[1]))
+        })
     }
 
     fn traits(&self) -> Traits {
         Traits { cost: self.cost(), elementwise: true, commutative: self.commutes() }
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::new()
-    }
-
-    fn parse(name: &str, _attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        Binary::ALL.iter().copied().find(|b| b.named() == name).map(Ok)
-    }
-
-    fn entries() -> Vec<Entry> {
-        Binary::ALL
-            .iter()
-            .map(|b| Entry {
-                name: b.named(),
-                doc: b.doc(),
-                derivative: b.rule().kind(),
-                samples: b.samples(),
-            })
-            .collect()
     }
 }

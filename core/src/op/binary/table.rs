@@ -1,23 +1,13 @@
 //! The table of elementwise ops of two operands.
 
-use super::{
+use crate::build::operators::Operand;
+use crate::nest::scalar::{integer_div, integer_rem};
+use crate::op::binary::{
     binary, bits_only, each, extremum, floats_only, instruction, picked, scaled, shift, sum,
     zero_extended,
 };
-use crate::build::operators::Operand;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::dtype::DType;
-use crate::interpret::{Cell, Real};
-use crate::nest::scalar::{integer_div, integer_rem};
-use crate::nest::{Reg, ScalarOp};
-use crate::op::Cost;
-use crate::op::compute::ElementContext;
-use crate::op::derivative::{Derivative, Sign};
-use crate::op::elementwise::{Domain, compare_bits, wrap};
-use crate::op::sample::{Sample, floats, values};
-use crate::scalar::Scalar;
-use std::cmp::Ordering;
+use crate::op::derivative::Sign;
+use crate::op::prelude::*;
 
 binary! {
     /// x + y. Integers wrap.
@@ -26,7 +16,6 @@ binary! {
         bits: |x, y, _| x.wrapping_add(y),
         compute: instruction(ScalarOp::Add),
         derivative: Derivative::SignedSum(&[Sign::Plus, Sign::Plus]),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
     /// x − y. Integers wrap.
     Sub sub Number Cheap false {
@@ -34,7 +23,6 @@ binary! {
         bits: |x, y, _| x.wrapping_sub(y),
         compute: instruction(ScalarOp::Sub),
         derivative: Derivative::SignedSum(&[Sign::Plus, Sign::Minus]),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
     /// x · y. Integers wrap.
     Mul mul Number Cheap true {
@@ -46,7 +34,6 @@ binary! {
             |j| scaled(j, |_, y, _| y.clone(), |x, _, _| x.clone()),
             |t| each(t, |i, ct| ct.scaled_by(t.operands[1 - i].known())),
         ),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
     /// x / y. Integers truncate; x / 0 is −1 (all bits set), and the least integer / −1 wraps.
     Div div Number Expensive false {
@@ -58,7 +45,6 @@ binary! {
             |j| scaled(j, |_, y, _| y.reciprocal(), |_, y, z| -(z / y)),
             |t| each(t, |_, ct| ct.scaled_by(&t.operands[1].known().reciprocal())),
         ),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], 0.5, 2.0))],
     }
     /// The remainder of truncating division, with the sign of x. For integers, x rem 0 is x.
     Rem rem Number Expensive false {
@@ -84,7 +70,6 @@ binary! {
             // x = q · y + z with an integer q.
             |x, y, z| -((x - z) / y).round(),
         )),
-        samples: [(floats(&[3, 5], 3.1, 3.9), floats(&[3, 5], 0.81, 0.99))],
     }
     /// The strong product: coefficient · tangent, but +0 where the tangent (the second operand) is
     /// 0, even for an infinite or NaN coefficient. All jvp rules of elementwise ops scale tangents
@@ -113,7 +98,6 @@ binary! {
                 _ => ct.scaled_by(t.operands[0].known()),
             }),
         ),
-        samples: [(floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0))],
     }
     /// The greater operand. NaN if one is NaN; −0 is below +0. Equal operands receive half of the
     /// gradient each.
@@ -126,11 +110,6 @@ binary! {
             let first = picked(j.tangents[0].as_ref(), x.lt(y), &ties);
             vec![sum(first, picked(j.tangents[1].as_ref(), y.lt(x), &ties))]
         }),
-        samples: [
-            (floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)),
-            (values(&[3], [-7i32, 3, 5]), values(&[3], [2i32, 3, -5])),
-            (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
-        ],
     }
     /// The smaller operand. NaN if one is NaN; −0 is below +0. Equal operands receive half of the
     /// gradient each.
@@ -143,11 +122,6 @@ binary! {
             let first = picked(j.tangents[0].as_ref(), x.gt(y), &ties);
             vec![sum(first, picked(j.tangents[1].as_ref(), y.gt(x), &ties))]
         }),
-        samples: [
-            (floats(&[3, 5], -2.0, 2.0), floats(&[3, 5], -2.0, 2.0)),
-            (values(&[3], [-7i32, 3, 5]), values(&[3], [2i32, 3, -5])),
-            (values(&[2], [u64::MAX, 3]), values(&[2], [1u64, 4]))
-        ],
     }
     /// xʸ. The derivative with respect to x is 0 where y = 0. The derivative with respect to y is 0
     /// where x = 0, including 0⁰ = 1.
@@ -160,7 +134,6 @@ binary! {
             |x, y, _| y.eq(0.0).select(&y.zeros_like(), &(y * &x.pow(y - 1.0))),
             |x, _, z| x.eq(0.0).select(&x.zeros_like(), &(z * &x.log())),
         )),
-        samples: [(floats(&[3, 5], 0.2, 3.0), floats(&[3, 5], -2.0, 2.0))],
     }
     /// The angle of the point with ordinate x (the first operand) and abscissa y, in −π..=π.
     Atan2 atan2 Float Expensive false {
@@ -172,10 +145,6 @@ binary! {
             |x, y, _| y / (x.square() + y.square()),
             |x, y, _| -x / (x.square() + y.square()),
         )),
-        samples: [
-            (floats(&[3, 5], 0.2, 2.0), floats(&[3, 5], -2.0, 2.0)),
-            (floats(&[3, 5], -2.0, -0.2), floats(&[3, 5], -2.0, 2.0))
-        ],
     }
     /// Conjunction of bools; bitwise conjunction of integers.
     And and Bits Cheap true {
@@ -183,10 +152,6 @@ binary! {
         bits: |x, y, _| x & y,
         compute: instruction(ScalarOp::And),
         derivative: Derivative::Zero,
-        samples: [
-            (values(&[4], [true, true, false, false]), values(&[4], [true, false, true, false])),
-            (values(&[3], [12i32, -1, 7]), values(&[3], [10i32, 99, -8]))
-        ],
     }
     /// Disjunction of bools; bitwise disjunction of integers.
     Or or Bits Cheap true {
@@ -194,10 +159,6 @@ binary! {
         bits: |x, y, _| x | y,
         compute: instruction(ScalarOp::Or),
         derivative: Derivative::Zero,
-        samples: [
-            (values(&[4], [true, true, false, false]), values(&[4], [true, false, true, false])),
-            (values(&[3], [12i32, -1, 7]), values(&[3], [10i32, 99, -8]))
-        ],
     }
     /// Exclusive disjunction of bools; bitwise exclusive disjunction of integers.
     Xor xor Bits Cheap true {
@@ -205,10 +166,6 @@ binary! {
         bits: |x, y, _| x ^ y,
         compute: instruction(ScalarOp::Xor),
         derivative: Derivative::Zero,
-        samples: [
-            (values(&[4], [true, true, false, false]), values(&[4], [true, false, true, false])),
-            (values(&[3], [12u8, 255, 7]), values(&[3], [10u8, 99, 8]))
-        ],
     }
     /// x shifted left by y bits; 0 where y is not in 0..bits.
     ShiftLeft shift_left Integer Cheap false {
@@ -216,11 +173,6 @@ binary! {
         bits: |x, y, d| shift(y, d, |y| x << y, 0),
         compute: instruction(ScalarOp::ShiftLeft),
         derivative: Derivative::Zero,
-        samples: [
-            (values(&[5], [1u32, 3, 5, 7, 9]), values(&[5], [0u32, 31, 32, 4, u32::MAX])),
-            (values(&[4], [-1i64, 3, 5, 7]), values(&[4], [63i64, 64, -1, 4])),
-            (values(&[4], [-1i8, 3, 5, 7]), values(&[4], [7i8, 8, -1, 4]))
-        ],
     }
     /// x shifted right by y bits, filled with zeros; 0 where y is not in 0..bits.
     ShiftRightLogical shift_right_logical Integer Cheap false {
@@ -228,11 +180,6 @@ binary! {
         bits: |x, y, d| shift(y, d, |y| (zero_extended(x, d) >> y) as i64, 0),
         compute: instruction(ScalarOp::ShiftRightLogical),
         derivative: Derivative::Zero,
-        samples: [
-            (values(&[5], [u32::MAX, 3, 5, 7, 9]), values(&[5], [3u32, 31, 32, 1, u32::MAX])),
-            (values(&[4], [-1i64, -3, 5, 7]), values(&[4], [63i64, 64, -1, 0])),
-            (values(&[4], [-1i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1]))
-        ],
     }
     /// x shifted right by y bits, filled with its highest bit, for unsigned dtypes too. Where y is
     /// not in 0..bits, every bit of the result is that bit.
@@ -245,10 +192,5 @@ binary! {
         },
         compute: instruction(ScalarOp::ShiftRightArithmetic),
         derivative: Derivative::Zero,
-        samples: [
-            (values(&[4], [-1i64, i64::MIN, 5, -7]), values(&[4], [63i64, 64, -1, 1])),
-            (values(&[4], [-128i8, -3, 5, -7]), values(&[4], [7i8, 8, -1, 1])),
-            (values(&[4], [u32::MAX - 1, 1 << 31, 5, 7]), values(&[4], [1u32, 32, 1, 0]))
-        ],
     }
 }

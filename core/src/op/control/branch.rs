@@ -1,19 +1,10 @@
 //! `cond` and `switch`: run one of several regions.
 
-use super::{emit, samples};
 use crate::build::inline::inline;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::op::attribute::{attributes, named};
+use crate::op::SelectN;
 use crate::op::batch::RegionOutput;
-use crate::op::compute::Compute;
-use crate::op::derivative::Derivative;
-use crate::op::{Batch, Cost, Entry, Op, Operation, SelectN, Traits};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::control::emit;
+use crate::op::prelude::*;
 
 attributes! {
     /// `cond %p, %k… region (%k) { … } region (%k) { … }`: the results of the first region for
@@ -33,9 +24,6 @@ attributes! {
 
 /// Checks the regions and returns the types of the results.
 fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-    let list = |types: &[TensorType]| {
-        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-    };
     let Some((chooses, taken)) = operands.split_first() else {
         return Err(Diagnostic::new("takes what chooses the region as its first operand"));
     };
@@ -50,15 +38,15 @@ fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result
         if inputs != taken {
             return Err(Diagnostic::new(format!(
                 "region {n} takes ({}), not ({})",
-                list(&inputs),
-                list(taken)
+                listed(&inputs),
+                listed(taken)
             )));
         }
         if outputs != results {
             return Err(Diagnostic::new(format!(
                 "region {n} gives ({}), region 0 gives ({})",
-                list(&outputs),
-                list(&results)
+                listed(&outputs),
+                listed(&results)
             ))
             .help("all regions give values of the same dtypes and shapes"));
         }
@@ -109,64 +97,37 @@ impl Switch {
 }
 
 impl Operation for Cond {
-    named!("cond");
+    named!(
+        "cond",
+        "The results of the first region if a bool is true, else the results of the second."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        if regions.len() != 2 {
-            return Err(Diagnostic::new(format!("takes 2 regions, found {}", regions.len())));
-        }
-        infer(DType::Bool, operands, regions)
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [_, _] = t.exactly_regions()?;
+        infer(DType::Bool, t.operands, t.regions)
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let chosen = usize::from(!operands[0].cells[0].is_true());
-        regions.run(chosen, &operands[1..])
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let chosen = usize::from(!e.operands[0].cells[0].is_true());
+        e.regions.run(chosen, &e.operands[1..])
     }
 
     by_regions!(2..=2);
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "cond",
-            doc: "The results of the first region if a bool is true, else the results of the \
-                  second.",
-            derivative: Derivative::Control.kind(),
-            samples: samples::conds(),
-        }]
-    }
 }
 
 impl Operation for Switch {
-    named!("switch");
+    named!("switch", "The results of the region with the given number, which is clamped.");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        infer(DType::I32, operands, regions)
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        infer(DType::I32, t.operands, t.regions)
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let last = regions.bodies.len() - 1;
-        let chosen = usize::try_from(operands[0].cells[0].bits().max(0)).unwrap_or(last).min(last);
-        regions.run(chosen, &operands[1..])
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let last = e.regions.bodies.len() - 1;
+        let chosen =
+            usize::try_from(e.operands[0].cells[0].bits().max(0)).unwrap_or(last).min(last);
+        e.regions.run(chosen, &e.operands[1..])
     }
 
     by_regions!(1..=usize::MAX);
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "switch",
-            doc: "The results of the region with the given number, which is clamped.",
-            derivative: Derivative::Control.kind(),
-            samples: samples::switches(),
-        }]
-    }
 }

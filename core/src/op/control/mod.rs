@@ -17,39 +17,30 @@
 //!
 //! Passes and drivers that need the role of a region in its equation ask [`super::Op::control`].
 
+use crate::build::Scope;
+use crate::location::Location;
+use crate::op::batch::{RegionOutput, moved};
+use crate::op::prelude::*;
+
 /// The facets common to all constructs, which run, differentiate and map their regions.
 macro_rules! by_regions {
     ($regions:expr) => {
-        fn compute<'a>(
-            &'a self,
-            _operands: &[TensorType],
-            _results: &[TensorType],
-            _regions: &'a [Region],
-        ) -> Compute<'a> {
+        fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
             Compute::Control
         }
 
-        fn derivative(&self) -> Derivative {
-            Derivative::Control
-        }
+        const DERIVATIVE: Derivative = Derivative::Control;
 
         fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
             self.batched(b).unwrap_or_else(|error| b.fail(error))
         }
 
-        fn traits(&self) -> Traits {
-            Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-        }
-
-        fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-            $regions
-        }
+        const REGIONS: RangeInclusive<usize> = $regions;
     };
 }
 
 mod branch;
 mod parts;
-mod samples;
 mod scan;
 mod while_loop;
 
@@ -57,11 +48,6 @@ pub use branch::{Cond, Switch};
 pub use parts::{ScanParts, WhileParts};
 pub use scan::Scan;
 pub use while_loop::While;
-
-use super::Op;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::graph::Region;
 
 /// A construct of control flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,5 +123,53 @@ fn emit(op: impl Into<Op>, operands: &[Tensor], regions: Vec<Region>) -> Result<
     match results.iter().find_map(Tensor::error) {
         Some(error) => Err(error.clone()),
         None => Ok(results),
+    }
+}
+
+/// The form of a step's outputs on a batch: carries as given, stacks as they are.
+fn wanted(carried: &[bool], stacks: usize) -> Vec<RegionOutput> {
+    let carry = |c: &bool| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs };
+    let stacks = std::iter::repeat_n(RegionOutput::AsItIs, stacks);
+    carried.iter().map(carry).chain(stacks).collect()
+}
+
+/// The outputs of a step for the examples that are `running`. The others keep their carries, and
+/// their parts of stacks are 0.
+fn masked(running: &Tensor, inputs: &[Tensor], outputs: &[Tensor], carries: usize) -> Vec<Tensor> {
+    let keep = |(i, new): (usize, &Tensor)| {
+        let along = running.broadcast_in_dim(new.shape().to_vec(), &[0]);
+        let old = if i < carries { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
+        along.select(new, &old)
+    };
+    outputs.iter().enumerate().map(keep).collect()
+}
+
+/// The results of a loop over a batch, of which those in `made` are batched: the batch axis of a
+/// stack moves before that of the steps.
+fn stacked_results(
+    b: &Batch<'_>,
+    carries: usize,
+    results: &[Tensor],
+    made: &[bool],
+) -> Vec<Tensor> {
+    let result = |(i, t): (usize, &Tensor)| match (made[i], i < carries) {
+        (false, _) => b.repeat(t),
+        (true, true) => t.clone(),
+        (true, false) => moved(t, 1, 0),
+    };
+    results.iter().enumerate().map(result).collect()
+}
+
+/// A region of the function that is being built.
+fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
+    let Some(scope) = Scope::current().map(|scope| scope.region()) else {
+        return Err(Diagnostic::new("there is no function to map a loop in"));
+    };
+    let inputs: Vec<Tensor> =
+        types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
+    let outputs = scope.enter(|| f(&inputs))?;
+    match outputs.iter().find_map(Tensor::error) {
+        Some(error) => Err(error.clone()),
+        None => Ok(scope.close(&outputs)?.body),
     }
 }

@@ -1,11 +1,7 @@
 //! The roles of the operands and results of a loop.
 
-use super::{Scan, While};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::graph::Body;
-use crate::interpret::{Array, Cell, Cells, Real};
-use crate::ty::TensorType;
+use crate::op::control::{Scan, While};
+use crate::op::prelude::*;
 
 /// The operands of a scan by role, or one item for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,23 +86,20 @@ pub(super) fn check_step(
     inputs: &[TensorType],
     carries: &[TensorType],
 ) -> Result<Vec<TensorType>> {
-    let list = |types: &[TensorType]| {
-        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-    };
     let (found, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
     if found != inputs {
         return Err(Diagnostic::new(format!(
             "{what} takes ({}), not ({})",
-            list(&found),
-            list(inputs)
+            listed(&found),
+            listed(inputs)
         )));
     }
     match outputs.get(..carries.len()) {
         Some(given) if given == carries => Ok(outputs[carries.len()..].to_vec()),
         given => Err(Diagnostic::new(format!(
             "{what} gives ({}) where the carries have types ({})",
-            list(given.unwrap_or(&outputs)),
-            list(carries)
+            listed(given.unwrap_or(&outputs)),
+            listed(carries)
         ))
         .help("a carry has the same dtype and shape before and after a step")),
     }

@@ -1,22 +1,11 @@
 //! `scan`: a region, step after step.
 
-use super::parts::{Stack, check_step, part, part_of, stacked};
-use super::{emit, samples};
-use crate::build::Scope;
 use crate::build::inline::inline;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::location::Location;
-use crate::op::attribute::{attributes, named};
+use crate::op::Iota;
 use crate::op::batch::{RegionOutput, moved};
-use crate::op::compute::Compute;
-use crate::op::derivative::Derivative;
-use crate::op::{Batch, Cost, Entry, Iota, Operation, Traits};
-use crate::ty::TensorType;
+use crate::op::control::parts::{Stack, check_step, part, part_of, stacked};
+use crate::op::control::{emit, masked, region, stacked_results, wanted};
+use crate::op::prelude::*;
 
 attributes! {
     /// `scan %c…, %x…, %k… {carries=1, captures=1, length=T} region (%c, %x, %k) { … }`
@@ -44,18 +33,20 @@ attributes! {
 }
 
 impl Operation for Scan {
-    named!("scan");
+    named!(
+        "scan",
+        "Runs a region for each step. The results are the carries after the last step, then the \
+         stacks of the values that each step gives."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        let parts = self.parts(operands)?;
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let parts = self.parts(t.operands)?;
         if let Some(count) = parts.count.filter(|ty| **ty != TensorType::scalar(DType::I32)) {
             return Err(
                 Diagnostic::new(format!("its count has type {count}")).help("it is an i32[]")
             );
         }
-        let [region] = regions else {
-            return Err(Diagnostic::new(format!("takes 1 region, found {}", regions.len())));
-        };
+        let [region] = t.exactly_regions()?;
         let slices =
             parts.slices.iter().map(|ty| part_of(ty, &self.length)).collect::<Result<Vec<_>>>()?;
         let inputs = [parts.carries, &slices, parts.captures].concat();
@@ -64,26 +55,21 @@ impl Operation for Scan {
         Ok(parts.carries.iter().cloned().chain(stacks).collect())
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let parts = self.parts(operands)?;
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let parts = self.parts(e.operands)?;
         let length = self.length.as_constant().expect("the interpreter runs bound functions only");
         let count = parts.count.map_or(length, |count| count.cells[0].bits().clamp(0, length));
         let count = usize::try_from(count).expect("a length is not negative");
         let mut carries = parts.carries.to_vec();
         let mut stacks =
-            results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
+            e.results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
         for step in 0..count {
             let step = if self.reverse { count - 1 - step } else { step };
             let slices =
                 parts.slices.iter().map(|whole| part(whole, step)).collect::<Result<Vec<_>>>()?;
             let taken: Vec<Array<R>> =
                 carries.into_iter().chain(slices).chain(parts.captures.iter().cloned()).collect();
-            carries = regions.run(0, &taken)?;
+            carries = e.regions.run(0, &taken)?;
             let made = carries.split_off(self.carries);
             stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
         }
@@ -91,16 +77,6 @@ impl Operation for Scan {
     }
 
     by_regions!(1..=1);
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "scan",
-            doc: "Runs a region for each step. The results are the carries after the last step, \
-                  then the stacks of the values that each step gives.",
-            derivative: Derivative::Control.kind(),
-            samples: samples::scans(),
-        }]
-    }
 }
 
 impl Scan {
@@ -114,12 +90,7 @@ impl Scan {
         let mut carried = flags.carries.to_vec();
         let (region, made) = loop {
             let taken = [carried.as_slice(), flags.slices, flags.captures].concat();
-            let wanted = carried
-                .iter()
-                .map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
-            let stacks = b.results.len() - self.carries;
-            let wanted: Vec<RegionOutput> =
-                wanted.chain(std::iter::repeat_n(RegionOutput::AsItIs, stacks)).collect();
+            let wanted = wanted(&carried, b.results.len() - self.carries);
             let (region, made) = (b.map_region)(&b.regions[0], &taken, &wanted)?;
             if made[..self.carries] == carried {
                 break (region, made);
@@ -138,56 +109,30 @@ impl Scan {
         };
         let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
         let results = emit(self.clone(), &operands, vec![region])?;
-        let result = |(i, t): (usize, &Tensor)| match (made[i], i < self.carries) {
-            (false, _) => b.repeat(t),
-            (true, true) => t.clone(),
-            (true, false) => moved(t, 1, 0),
-        };
-        Ok(results.iter().enumerate().map(result).collect())
+        Ok(stacked_results(b, self.carries, &results, &made))
     }
 
     /// If the number of steps differs between examples, all steps run, and the excess ones change
     /// nothing.
     fn batched_count(&self, b: &Batch<'_>, count: &Tensor) -> Result<Vec<Tensor>> {
-        let parts = self.parts(b.operands)?;
-        let Some(scope) = Scope::current() else {
-            return Err(Diagnostic::new("there is no function to map a loop in"));
-        };
-        let flags = [vec![true; self.carries], self.parts(b.batched)?.slices.to_vec()].concat();
-        let flags = [flags, self.parts(b.batched)?.captures.to_vec()].concat();
+        let (parts, flags) = (self.parts(b.operands)?, self.parts(b.batched)?);
+        let flags = [&vec![true; self.carries], flags.slices, flags.captures].concat();
+        let all = vec![true; b.results.len()];
         let (mapped, _) =
-            (b.map_region)(&b.regions[0], &flags, &vec![RegionOutput::Batched; b.results.len()])?;
+            (b.map_region)(&b.regions[0], &flags, &vec![RegionOutput::Batched; all.len()])?;
         let steps = TensorType::new(DType::I32, [self.length.clone()]);
         let numbers = Tensor::apply(Iota { dtype: DType::I32, shape: steps.shape, axis: 0 }, &[]);
         // The region takes carries, slices, the number of the step, captures, the counts.
-        let region = scope.region();
-        let at = || Location::Unknown;
-        let inputs: Vec<Tensor> =
-            mapped.inputs.iter().map(|v| region.input_at(mapped.ty(*v).clone(), at())).collect();
-        let number = region.input_at(TensorType::scalar(DType::I32), at());
-        let counts = region.input_at(count.ty().clone(), at());
-        let outputs = region.enter(|| -> Result<Vec<Tensor>> {
-            let given = inline(&mapped, &inputs)?;
-            let taken = number.broadcast_in_dim(counts.shape().to_vec(), &[]).lt(&counts);
-            let keep = |(i, new): (usize, &Tensor)| {
-                let along = taken.broadcast_in_dim(new.shape().to_vec(), &[0]);
-                let old =
-                    if i < self.carries { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
-                along.select(new, &old)
-            };
-            Ok(given.iter().enumerate().map(keep).collect())
+        let mut types = mapped.types(&mapped.inputs);
+        let (at, last) = (types.len() - parts.captures.len(), types.len() + 1);
+        types.insert(at, TensorType::scalar(DType::I32));
+        types.push(count.ty().clone());
+        let body = region(&types, |inputs| {
+            let (number, counts) = (&inputs[at], &inputs[last]);
+            let running = number.broadcast_in_dim(counts.shape().to_vec(), &[]).lt(counts);
+            let inputs = [&inputs[..at], &inputs[at + 1..last]].concat();
+            Ok(masked(&running, &inputs, &inline(&mapped, &inputs)?, self.carries))
         })?;
-        if let Some(error) = outputs.iter().find_map(Tensor::error) {
-            return Err(error.clone());
-        }
-        let mut body = region.close(&outputs)?.body;
-        // The region has no implicit inputs. The number of the step moves in front of the
-        // captures.
-        let captures = parts.captures.len();
-        let (number, counts) = (body.inputs[flags.len()], body.inputs[flags.len() + 1]);
-        body.inputs.truncate(flags.len());
-        body.inputs.insert(flags.len() - captures, number);
-        body.inputs.push(counts);
         let op = Scan { counted: false, captures: self.captures + 1, ..self.clone() };
         let slice = |i: usize| {
             if b.batched[i] { moved(&b.operands[i], 0, 1) } else { b.operands[i].clone() }
@@ -197,9 +142,7 @@ impl Scan {
         operands.push(numbers);
         operands.extend(parts.captures.iter().cloned());
         operands.push(count.clone());
-        let results = emit(op, &operands, vec![body.renumber().into()])?;
-        let stack =
-            |(i, t): (usize, &Tensor)| if i < self.carries { t.clone() } else { moved(t, 1, 0) };
-        Ok(results.iter().enumerate().map(stack).collect())
+        let results = emit(op, &operands, vec![body.into()])?;
+        Ok(stacked_results(b, self.carries, &results, &all))
     }
 }

@@ -1,22 +1,11 @@
 //! `while`: a region that runs as long as a condition holds.
 
-use super::parts::{Stack, check_step, stacked};
-use super::{emit, samples};
-use crate::build::Scope;
 use crate::build::inline::inline;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::{Body, Region};
-use crate::interpret::{Array, Real, Regions};
-use crate::location::Location;
-use crate::op::attribute::{attributes, named};
-use crate::op::batch::{RegionOutput, moved};
-use crate::op::compute::Compute;
-use crate::op::derivative::Derivative;
-use crate::op::{Batch, Cost, Entry, Operation, Reduce, ReduceKind, Traits};
-use crate::ty::TensorType;
+use crate::op::batch::RegionOutput;
+use crate::op::control::parts::{Stack, check_step, stacked};
+use crate::op::control::{emit, masked, region, stacked_results, wanted};
+use crate::op::prelude::*;
+use crate::op::{Reduce, ReduceKind};
 
 attributes! {
     /// `while %c…, %k… {captures=1, max_steps=100} region (%c, %k) -> bool[] region (%c, %k) { … }`
@@ -51,20 +40,22 @@ impl While {
 }
 
 impl Operation for While {
-    named!("while");
+    named!(
+        "while",
+        "Runs a region on the carries until a condition fails, at most `max_steps` times. The \
+         results are the last carries, then the stacks."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        let parts = self.parts(operands)?;
-        let [condition, step] = regions else {
-            return Err(Diagnostic::new(format!("takes 2 regions, found {}", regions.len())));
-        };
-        let predicate = check_step("the condition", condition, operands, &[])?;
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let parts = self.parts(t.operands)?;
+        let [condition, step] = t.exactly_regions()?;
+        let predicate = check_step("the condition", condition, t.operands, &[])?;
         if predicate != [TensorType::scalar(DType::Bool)] {
-            let found: Vec<String> = predicate.iter().map(TensorType::to_string).collect();
-            return Err(Diagnostic::new(format!("the condition gives ({})", found.join(", ")))
+            let found = listed(&predicate);
+            return Err(Diagnostic::new(format!("the condition gives ({found})"))
                 .help("it gives one bool[]"));
         }
-        let stacks = check_step("a step", step, operands, parts.carries)?;
+        let stacks = check_step("a step", step, t.operands, parts.carries)?;
         let stacks = match &self.max_steps {
             Some(length) => stacks.iter().map(|ty| stacked(ty, length)).collect(),
             None if stacks.is_empty() => vec![],
@@ -78,22 +69,17 @@ impl Operation for While {
         Ok(parts.carries.iter().cloned().chain(stacks).collect())
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let parts = self.parts(operands)?;
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let parts = self.parts(e.operands)?;
         let count = parts.carries.len();
-        let mut stacks = results[count..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
-        let mut taken = operands.to_vec();
+        let mut stacks = e.results[count..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
+        let mut taken = e.operands.to_vec();
         let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
         for step in 0..limit {
-            if !regions.run(0, &taken)?[0].cells[0].is_true() {
+            if !e.regions.run(0, &taken)?[0].cells[0].is_true() {
                 break;
             }
-            let mut carries = regions.run(1, &taken)?;
+            let mut carries = e.regions.run(1, &taken)?;
             let made = carries.split_off(count);
             stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
             taken.splice(..count, carries);
@@ -103,16 +89,6 @@ impl Operation for While {
     }
 
     by_regions!(2..=2);
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "while",
-            doc: "Runs a region on the carries until a condition fails, at most `max_steps` times. \
-                  The results are the last carries, then the stacks.",
-            derivative: Derivative::Control.kind(),
-            samples: samples::whiles(),
-        }]
-    }
 }
 
 impl While {
@@ -128,11 +104,7 @@ impl While {
             if differs[0] {
                 return self.batched_condition(b);
             }
-            let wanted = carried
-                .iter()
-                .map(|c| if *c { RegionOutput::Batched } else { RegionOutput::AsItIs });
-            let wanted: Vec<RegionOutput> =
-                wanted.chain(std::iter::repeat_n(RegionOutput::AsItIs, stacks)).collect();
+            let wanted = wanted(&carried, stacks);
             let (step, made) = (b.map_region)(&b.regions[1], &taken, &wanted)?;
             if made[..count] == carried {
                 break (condition, step, made);
@@ -143,7 +115,7 @@ impl While {
             |i: usize| if i < count && carried[i] { b.operand(i) } else { b.operands[i].clone() };
         let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
         let results = emit(self.clone(), &operands, vec![condition, step])?;
-        Ok(self.results(b, count, &results, &made))
+        Ok(stacked_results(b, count, &results, &made))
     }
 
     /// If examples stop at different steps, the loop runs until the last one stops, and a step
@@ -162,46 +134,11 @@ impl While {
         })?;
         let masked = region(&types, |inputs| {
             let goes_on = inline(&condition, inputs)?.swap_remove(0);
-            let given = inline(&step, inputs)?;
-            let keep = |(i, new): (usize, &Tensor)| {
-                let along = goes_on.broadcast_in_dim(new.shape().to_vec(), &[0]);
-                let old = if i < count { inputs[i].clone() } else { Tensor::zeros(new.ty()) };
-                along.select(new, &old)
-            };
-            Ok(given.iter().enumerate().map(keep).collect())
+            Ok(masked(&goes_on, inputs, &inline(&step, inputs)?, count))
         })?;
         let operand = |i: usize| if i < count { b.operand(i) } else { b.operands[i].clone() };
         let operands: Vec<Tensor> = (0..b.operands.len()).map(operand).collect();
         let results = emit(self.clone(), &operands, vec![any.into(), masked.into()])?;
-        Ok(self.results(b, count, &results, &vec![true; b.results.len()]))
-    }
-
-    fn results(
-        &self,
-        b: &Batch<'_>,
-        carries: usize,
-        results: &[Tensor],
-        made: &[bool],
-    ) -> Vec<Tensor> {
-        let result = |(i, t): (usize, &Tensor)| match (made[i], i < carries) {
-            (false, _) => b.repeat(t),
-            (true, true) => t.clone(),
-            (true, false) => moved(t, 1, 0),
-        };
-        results.iter().enumerate().map(result).collect()
-    }
-}
-
-/// A region of the function that is being built.
-fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
-    let Some(scope) = Scope::current().map(|scope| scope.region()) else {
-        return Err(Diagnostic::new("there is no function to map a loop in"));
-    };
-    let inputs: Vec<Tensor> =
-        types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
-    let outputs = scope.enter(|| f(&inputs))?;
-    match outputs.iter().find_map(Tensor::error) {
-        Some(error) => Err(error.clone()),
-        None => Ok(scope.close(&outputs)?.body),
+        Ok(stacked_results(b, count, &results, &vec![true; b.results.len()]))
     }
 }

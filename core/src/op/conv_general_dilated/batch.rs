@@ -8,11 +8,9 @@
 //! the examples are merged within each group, since group g of one operand meets group g of the
 //! other.
 
-use super::{ConvGeneralDilated, group_of};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Diagnostic;
-use crate::dim::Dim;
-use crate::op::batch::{Batch, moved, to_front};
+use crate::op::batch::{moved, to_front};
+use crate::op::conv_general_dilated::{ConvGeneralDilated, group_of};
+use crate::op::prelude::*;
 
 /// Merges the batch axis of `x`, which is in front, with axis `axis` of an example, within each
 /// of the `groups` of that axis.

@@ -9,23 +9,12 @@
 //! permuted.
 
 mod batch;
-mod samples;
 mod transpose;
 
-use super::attribute::{attributes, named};
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::dot_general::{check_result, factor};
-use super::elementwise::{Domain, wrap};
-use super::{Batch, Cost, Entry, Operation, Traits, distinct_axes, operand_count};
-use crate::build::tensor::Tensor;
 use crate::call::{self, Call, Direction, Window};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Real, Regions};
-use crate::ty::TensorType;
+use crate::op::dot_general::{check_result, factor};
+use crate::op::prelude::*;
+use crate::op::window::dilated;
 
 attributes! {
     /// `conv_general_dilated %x, %w {padding=[[1,1]], stride=[2]}`:
@@ -87,15 +76,6 @@ impl Specs {
         let swapped = |spec: Vec<usize>| transpose::swapped(&spec);
         Specs { lhs: swapped(lhs), rhs: swapped(out), out: swapped(rhs) }
     }
-}
-
-/// Extent with `dilation − 1` holes between neighbours; `None` on overflow.
-fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
-    if extent.as_constant() == Some(0) {
-        return Some(Dim::constant(0));
-    }
-    let dilation = i64::try_from(dilation).ok()?;
-    extent.checked_scale(dilation)?.checked_add(&Dim::constant(1 - dilation))
 }
 
 /// `dim / groups`; `None` if it is not exact.
@@ -243,11 +223,16 @@ impl ConvGeneralDilated {
 }
 
 impl Operation for ConvGeneralDilated {
-    named!("conv_general_dilated");
+    named!(
+        "conv_general_dilated",
+        "result[b, o, c] = Σ x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · w[k, i, \
+         c] over k and i, with groups and any layout. Halves are accumulated in f32. With \
+         `result`, operands are converted to it first; integers and bools too, to wider integers \
+         or floats."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        let (x, w) = (&operands[0], &operands[1]);
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x, w] = t.exactly()?;
         if x.dtype != w.dtype || x.rank() != w.rank() {
             return Err(Diagnostic::new(format!("operands have types {x} and {w}"))
                 .help("both have one dtype and one rank"));
@@ -296,14 +281,9 @@ impl Operation for ConvGeneralDilated {
         Ok(vec![result])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let dtype = results[0].dtype;
-        let (x, w) = (factor(&operands[0], dtype)?, factor(&operands[1], dtype)?);
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let dtype = e.results[0].dtype;
+        let (x, w) = (factor(&e.operands[0], dtype)?, factor(&e.operands[1], dtype)?);
         let (specs, n, float) = (self.specs(), self.spatial(), dtype.is_float());
         let low: Vec<i64> = self
             .padding
@@ -320,7 +300,7 @@ impl Operation for ConvGeneralDilated {
             (count(&self.feature_group_count), count(&self.batch_group_count));
         let batch = x.shape[specs.lhs[0]] / batch_groups;
         let (mut at_x, mut at_w) = (vec![0; n + 2], vec![0; n + 2]);
-        Ok(vec![Array::from_fn(&results[0], |index| {
+        e.build(|index| {
             let (b, c) = (index[specs.out[0]], index[specs.out[1]]);
             let group = |count: usize| c / (outputs / count);
             at_x[specs.lhs[0]] = group(batch_groups) * batch + b;
@@ -345,20 +325,15 @@ impl Operation for ConvGeneralDilated {
                         (p, q) => bits = bits.wrapping_add(p.bits().wrapping_mul(q.bits())),
                     }
                 }
-                super::advance(&mut k, &kernel);
+                advance(&mut k, &kernel);
             }
             if float { Cell::Real(real) } else { Cell::Bits(wrap(bits, dtype)) }
-        })?])
+        })
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let (specs, n) = (self.specs(), self.spatial());
-        let (operand, result) = (operands[0].dtype, results[0].dtype);
+        let (operand, result) = (l.operands[0].dtype, l.results[0].dtype);
         if result != operand {
             let wide = if result.is_half() { DType::F32 } else { result };
             return Compute::Decompose(Box::new(move |tensors| {
@@ -368,13 +343,14 @@ impl Operation for ConvGeneralDilated {
             }));
         }
         if self.batch_group_count == Dim::constant(1) && specs == Specs::canonical(n) {
-            let call = self.call(&operands[0], &operands[1], &results[0]);
+            let call = self.call(&l.operands[0], &l.operands[1], &l.results[0]);
             return Compute::Call(Call::Convolution(
                 call.expect("compute is asked for bound types only"),
             ));
         }
         if self.feature_group_count == Dim::constant(1) && specs == Specs::of_filter_gradient(n) {
-            let call = self.call(&operands[0], &operands[1], &results[0]).map(of_filter_gradient);
+            let call =
+                self.call(&l.operands[0], &l.operands[1], &l.results[0]).map(of_filter_gradient);
             return Compute::Call(Call::Convolution(
                 call.expect("compute is asked for bound types only"),
             ));
@@ -408,28 +384,10 @@ impl Operation for ConvGeneralDilated {
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        Derivative::Multilinear(transpose::transpose)
-    }
+    const DERIVATIVE: Derivative = Derivative::Multilinear(transpose::transpose);
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         batch::batch(self, b)
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "conv_general_dilated",
-            doc: "result[b, o, c] = Σ x[b, (o·stride + k·rhs_dilation − low) / lhs_dilation, i] · \
-                  w[k, i, c] over k and i, with groups and any layout. Halves are accumulated in \
-                  f32. With `result`, operands are converted to it first; integers and bools too, \
-                  to wider integers or floats.",
-            derivative: "multilinear",
-            samples: samples::samples(),
-        }]
     }
 }
 

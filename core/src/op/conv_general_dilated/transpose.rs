@@ -13,12 +13,8 @@
 //! batch in the filter's. Groups of the batch are groups of features in both; x's features are
 //! then split into the batch.
 
-use super::{ConvGeneralDilated, dilated, regroup};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Diagnostic;
-use crate::dim::Dim;
-use crate::op::Op;
-use crate::op::derivative::Transpose;
+use crate::op::conv_general_dilated::{ConvGeneralDilated, dilated, regroup};
+use crate::op::prelude::*;
 
 /// The layout with batch and feature swapped.
 pub(super) fn swapped(spec: &[usize]) -> Vec<usize> {

@@ -1,18 +1,8 @@
 //! `call`: runs a function.
 
-use super::{FunctionName, inputs, outputs, region_count};
-use crate::build::inline::inline_or_poison;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::op::attribute::{attributes, named};
 use crate::op::batch::RegionOutput;
-use crate::op::compute::Compute;
-use crate::op::derivative::Derivative;
-use crate::op::sample::{Sample, floats, region};
-use crate::op::{Batch, Cost, Entry, Op, Operation, Traits};
-use crate::ty::TensorType;
+use crate::op::custom::{FunctionName, inputs, outputs};
+use crate::op::prelude::*;
 
 attributes! {
     /// `call %x… {function=@f} region`: the results of the region for the operands.
@@ -28,71 +18,33 @@ attributes! {
 }
 
 impl Operation for FunctionCall {
-    named!("call");
+    named!("call", "The results of a function. An opaque function cannot be differentiated.");
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        region_count(regions, 1)?;
-        let types = |types: &[TensorType]| {
-            types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-        };
-        let taken = inputs(&regions[0]);
-        if taken != operands {
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [region] = t.exactly_regions()?;
+        let taken = inputs(region);
+        if taken != t.operands {
             let name = &self.function.0;
             return Err(Diagnostic::new(format!(
                 "`@{name}` takes ({}), and is given ({})",
-                types(&taken),
-                types(operands)
+                listed(&taken),
+                listed(t.operands)
             )));
         }
-        Ok(outputs(&regions[0]))
+        Ok(outputs(region))
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        regions.run(0, operands)
-    }
+    by_first_region!(1);
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        regions: &'a [Region],
-    ) -> Compute<'a> {
-        Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[0], operands)))
-    }
+    const DERIVATIVE: Derivative = Derivative::Function;
 
     fn derivative(&self) -> Derivative {
-        if self.opaque { Derivative::Opaque } else { Derivative::Function }
+        if self.opaque { Derivative::Opaque } else { Self::DERIVATIVE }
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let function = FunctionName(format!("{}.vmap", self.function.0));
         batch_region(FunctionCall { function, ..self.clone() }, b)
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        1..=1
-    }
-
-    fn entries() -> Vec<Entry> {
-        let call = FunctionCall { function: FunctionName("f".into()), opaque: false };
-        let operands = vec![floats(&[3], 0.5, 2.0), floats(&[3], -2.0, 2.0)];
-        let regions =
-            |types: &[TensorType]| vec![region(types, |x| vec![&x[0] * &x[1], x[0].log()])];
-        vec![Entry {
-            name: "call",
-            doc: "The results of a function. An opaque function cannot be differentiated.",
-            derivative: Derivative::Function.kind(),
-            samples: vec![Sample::with_regions(call, operands, regions)],
-        }]
     }
 }
 

@@ -1,63 +1,23 @@
 //! `checkpoint`: a function whose values reverse mode mostly recomputes; and the two ops that
 //! belong to it.
 
-use super::call::batch_region;
-use super::{FunctionName, inputs, outputs, region_count, same_types};
-use crate::build::inline::inline_or_poison;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::{Body, Equation, Region, ValueId};
-use crate::interpret::{Array, Real, Regions};
-use crate::op::attribute::{Attribute, Field, attributes, named};
-use crate::op::compute::Compute;
-use crate::op::derivative::Derivative;
-use crate::op::sample::{Sample, floats, region, values};
-use crate::op::{Batch, Cost, Entry, Op, Operation, Traits, operand_count};
-use crate::ty::TensorType;
+use crate::graph::{Equation, ValueId};
+use crate::op::attribute::texts;
+use crate::op::custom::call::batch_region;
+use crate::op::custom::{FunctionName, inputs, outputs, same_types};
+use crate::op::prelude::*;
 
-/// The values of a checkpointed function that reverse mode keeps.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Keep {
-    /// Nothing: all values are recomputed from the function's arguments.
-    Nothing,
-    /// Results of matrix products and convolutions, which cost most to compute.
-    Dots,
-    /// Values with one of the given names ([`CheckpointName`]).
-    Names,
-    /// All needed values except those with one of the given names.
-    AllButNames,
-}
-
-impl Keep {
-    /// Every policy.
-    pub const ALL: [Keep; 4] = [Keep::Nothing, Keep::Dots, Keep::Names, Keep::AllButNames];
-
-    /// The name in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Keep::Nothing => "nothing",
-            Keep::Dots => "dots",
-            Keep::Names => "names",
-            Keep::AllButNames => "all_but_names",
-        }
-    }
-}
-
-impl Field for Keep {
-    fn to_attribute(&self) -> Attribute {
-        Attribute::Text(self.name().into())
-    }
-    fn from_attribute(attribute: Attribute) -> Result<Self> {
-        let found = match &attribute {
-            Attribute::Text(text) => Keep::ALL.into_iter().find(|keep| keep.name() == text),
-            _ => None,
-        };
-        found.ok_or_else(|| {
-            Diagnostic::new(format!(
-                "expected \"nothing\", \"dots\", \"names\" or \"all_but_names\", found \
-                 {attribute:?}"
-            ))
-        })
+texts! {
+    /// The values of a checkpointed function that reverse mode keeps.
+    Keep {
+        /// Nothing: all values are recomputed from the function's arguments.
+        Nothing "nothing",
+        /// Results of matrix products and convolutions, which cost most to compute.
+        Dots "dots",
+        /// Values with one of the given names ([`CheckpointName`]).
+        Names "names",
+        /// All needed values except those with one of the given names.
+        AllButNames "all_but_names",
     }
 }
 
@@ -133,11 +93,15 @@ impl Checkpoint {
 }
 
 impl Operation for Checkpoint {
-    named!("checkpoint");
+    named!(
+        "checkpoint",
+        "The results of a function; reverse mode keeps the values that `keep` selects and \
+         recomputes the rest."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        region_count(regions, 1)?;
-        same_types("the region's inputs", &inputs(&regions[0]), operands)?;
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [region] = t.exactly_regions()?;
+        same_types("the region's inputs", &inputs(region), t.operands)?;
         if !self.names.is_empty() && !matches!(self.keep, Keep::Names | Keep::AllButNames) {
             return Err(Diagnostic::new(format!(
                 "names are given, but it keeps \"{}\"",
@@ -145,65 +109,15 @@ impl Operation for Checkpoint {
             ))
             .help("keep \"names\" or \"all_but_names\""));
         }
-        Ok(outputs(&regions[0]))
+        Ok(outputs(region))
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        regions.run(0, operands)
-    }
+    by_first_region!(1);
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        regions: &'a [Region],
-    ) -> Compute<'a> {
-        Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[0], operands)))
-    }
-
-    fn derivative(&self) -> Derivative {
-        Derivative::Checkpoint
-    }
+    const DERIVATIVE: Derivative = Derivative::Checkpoint;
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         batch_region(self.clone(), b)
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        1..=1
-    }
-
-    fn entries() -> Vec<Entry> {
-        let regions = |types: &[TensorType]| {
-            let named = |x: Tensor| Tensor::apply(CheckpointName { name: "h".into() }, &[&x]);
-            vec![region(types, |x| {
-                let hidden = named(x[0].dot(&x[1]).tanh());
-                vec![hidden.sin() * &hidden, hidden.exp().sum()]
-            })]
-        };
-        let operands = || vec![floats(&[2, 3], -1.0, 1.0), floats(&[3, 2], -1.0, 1.0)];
-        let sample = |op| Sample::with_regions(op, operands(), regions);
-        vec![Entry {
-            name: "checkpoint",
-            doc: "The results of a function; reverse mode keeps the values that `keep` selects and \
-                  recomputes the rest.",
-            derivative: Derivative::Checkpoint.kind(),
-            samples: vec![
-                sample(Checkpoint::nothing()),
-                sample(Checkpoint::dots()),
-                sample(Checkpoint::names(&["h"])),
-                sample(Checkpoint::all_but_names(&["h"])),
-            ],
-        }]
     }
 }
 
@@ -224,63 +138,26 @@ attributes! {
 }
 
 macro_rules! identity {
-    ($t:ident, $name:literal, $doc:literal, $derivative:literal, $rule:expr, $op:expr) => {
+    ($t:ident, $name:literal, $doc:literal, $rule:expr) => {
         impl Operation for $t {
-            named!($name);
+            named!($name, $doc);
 
-            fn infer(
-                &self,
-                operands: &[TensorType],
-                _regions: &[Region],
-            ) -> Result<Vec<TensorType>> {
-                operand_count(operands, 1)?;
-                Ok(vec![operands[0].clone()])
+            fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+                let [x] = t.exactly()?;
+                Ok(vec![x.clone()])
             }
 
-            fn evaluate<R: Real>(
-                &self,
-                operands: &[Array<R>],
-                _results: &[TensorType],
-                _regions: &Regions<'_>,
-            ) -> Result<Vec<Array<R>>> {
-                Ok(operands.to_vec())
+            fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+                Ok(e.operands.to_vec())
             }
 
-            fn compute<'a>(
-                &'a self,
-                _operands: &[TensorType],
-                _results: &[TensorType],
-                _regions: &'a [Region],
-            ) -> Compute<'a> {
-                Compute::Element {
-                    rule: Box::new(|c, index| c.operand(0, index)),
-                    indirect: vec![],
-                }
+            fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
+                Compute::element(|c, index| c.operand(0, index))
             }
 
-            fn derivative(&self) -> Derivative {
-                $rule
-            }
+            const DERIVATIVE: Derivative = $rule;
 
-            fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-                b.elementwise(self.clone())
-            }
-
-            fn traits(&self) -> Traits {
-                Traits { cost: Cost::Free, elementwise: true, commutative: false }
-            }
-
-            fn entries() -> Vec<Entry> {
-                vec![Entry {
-                    name: $name,
-                    doc: $doc,
-                    derivative: $derivative,
-                    samples: vec![
-                        Sample::new($op, vec![floats(&[2, 3], -2.0, 2.0)]),
-                        Sample::new($op, vec![values(&[2], [1i32, -2])]),
-                    ],
-                }]
-            }
+            const TRAITS: Traits = Traits::elementwise(Cost::Free);
         }
     };
 }
@@ -289,15 +166,11 @@ identity!(
     CheckpointName,
     "checkpoint_name",
     "x, under a name that an enclosing `checkpoint` may use.",
-    "nonlinear",
-    Derivative::Nonlinear(|j| vec![j.tangents[0].clone()]),
-    CheckpointName { name: "h".into() }
+    Derivative::Nonlinear(|j| vec![j.tangents[0].clone()])
 );
 identity!(
     OptimizationBarrier,
     "optimization_barrier",
     "x, but no pass treats it as equal to x.",
-    "linear",
-    Derivative::Linear(|t| vec![t.cotangents[0].clone()]),
-    OptimizationBarrier {}
+    Derivative::Linear(|t| vec![t.cotangents[0].clone()])
 );

@@ -6,20 +6,11 @@
 //! transpose. So a solver may be a loop of any number of steps and may stop by its residuals, and
 //! reverse mode keeps none of its values: it keeps only x.
 
-use super::{arguments, inputs, outputs, same_types};
-use crate::build::control::{fori, scan, scan_reverse, while_loop};
 use crate::build::inline::inline_or_poison;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::op::attribute::{attributes, named};
 use crate::op::batch::RegionOutput;
-use crate::op::compute::Compute;
-use crate::op::derivative::{Custom, Derivative};
-use crate::op::sample::{Sample, floats, region, values};
-use crate::op::{Batch, Cost, Entry, Operation, Traits};
-use crate::ty::TensorType;
+use crate::op::custom::{arguments, inputs, outputs, same_types};
+use crate::op::derivative::Custom;
+use crate::op::prelude::*;
 
 attributes! {
     /// `custom_linear_solve %b…, %k… {captures=1, symmetric=true} region region [region region]`:
@@ -51,10 +42,14 @@ impl CustomLinearSolve {
 }
 
 impl Operation for CustomLinearSolve {
-    named!("custom_linear_solve");
+    named!(
+        "custom_linear_solve",
+        "The solution of a linear system by a user-defined solver. The derivative is that of the \
+         system, not of the solver."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        let b = arguments(operands, self.captures)?;
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let b = arguments(t.operands, self.captures)?;
         if b.is_empty() {
             return Err(Diagnostic::new("has no right-hand side"));
         }
@@ -63,36 +58,28 @@ impl Operation for CustomLinearSolve {
                 .help("solutions are floats"));
         }
         let wanted: &[usize] = if self.symmetric { &[2] } else { &[2, 4] };
-        if !wanted.contains(&regions.len()) {
+        if !wanted.contains(&t.regions.len()) {
             let wanted = if self.symmetric { "2 regions" } else { "2 or 4 regions" };
-            return Err(Diagnostic::new(format!("takes {wanted}, found {}", regions.len())).help(
+            return Err(Diagnostic::new(format!("takes {wanted}, found {}", t.regions.len())).help(
                 "a map and its solver, then the transposed map and its solver; or `symmetric=true`",
             ));
         }
-        for (region, what) in regions.iter().zip(REGIONS) {
-            same_types(&format!("the inputs of the {what}"), &inputs(region), operands)?;
+        for (region, what) in t.regions.iter().zip(REGIONS) {
+            same_types(&format!("the inputs of the {what}"), &inputs(region), t.operands)?;
             same_types(&format!("the outputs of the {what}"), &outputs(region), b)?;
         }
         Ok(b.to_vec())
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        regions.run(1, operands)
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        e.regions.run(1, e.operands)
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        regions: &'a [Region],
-    ) -> Compute<'a> {
-        Compute::Decompose(Box::new(|operands| inline_or_poison(&regions[1], operands)))
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        Compute::Decompose(Box::new(|operands| inline_or_poison(&l.regions[1], operands)))
     }
+
+    const DERIVATIVE: Derivative = Derivative::Custom(Custom::LinearSolve { captures: 0 });
 
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::LinearSolve { captures: self.captures })
@@ -116,105 +103,8 @@ impl Operation for CustomLinearSolve {
         }
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        2..=4
-    }
-
-    fn entries() -> Vec<Entry> {
-        let op = |captures, symmetric| CustomLinearSolve { captures, symmetric };
-        let near = |shape: &[usize]| floats(shape, -1.0, 1.0);
-        vec![Entry {
-            name: "custom_linear_solve",
-            doc: "The solution of a linear system by a user-defined solver. The derivative is that \
-                  of the system, not of the solver.",
-            derivative: "custom",
-            samples: vec![
-                Sample::with_regions(
-                    op(2, true),
-                    vec![near(&[2, 3]), floats(&[3], 1.0, 2.0), values(&[], [2i32])],
-                    diagonal,
-                ),
-                Sample::with_regions(
-                    op(2, false),
-                    vec![near(&[4]), floats(&[4], 1.0, 2.0), floats(&[4], -0.5, 0.5)],
-                    bidiagonal,
-                ),
-                Sample::with_regions(
-                    op(3, false),
-                    vec![near(&[2]), near(&[2]), near(&[2]), near(&[2]), near(&[2])],
-                    coupled,
-                ),
-                Sample::with_regions(op(0, true), vec![near(&[0])], |types| {
-                    vec![region(types, |v| vec![&v[0] * 2.0]), region(types, |v| vec![&v[0] * 0.5])]
-                }),
-            ],
-        }]
-    }
+    const REGIONS: RangeInclusive<usize> = 2..=4;
 }
 
 /// The names of the regions in errors.
 const REGIONS: [&str; 4] = ["map", "solver", "transposed map", "transposed solver"];
-
-/// A diagonal matrix times an integer, on each row.
-fn diagonal(types: &[TensorType]) -> Vec<Region> {
-    let [b, ..] = types else { return vec![] };
-    let scale = |v: &[Tensor]| {
-        let n = v[2].convert(v[1].dtype()).broadcast_in_dim(v[1].shape().to_vec(), &[]);
-        (&v[1] * n).broadcast_in_dim(b.shape.clone(), &[1])
-    };
-    vec![region(types, |v| vec![&v[0] * scale(v)]), region(types, |v| vec![&v[0] / scale(v)])]
-}
-
-/// dᵢ·xᵢ + lᵢ·xᵢ₋₁, solved by substitution: a scan, and a reverse scan for the transpose.
-fn bidiagonal(types: &[TensorType]) -> Vec<Region> {
-    let before = |x: &Tensor| x.pad(&[(1, -1)], 0.0);
-    let behind = |x: &Tensor| x.pad(&[(-1, 1)], 0.0);
-    let step = |last: &Tensor, (b, d, l): &(Tensor, Tensor, Tensor)| {
-        let x = (b - l * last) / d;
-        (x.clone(), x)
-    };
-    let zero = |v: &[Tensor]| Tensor::zeros(&TensorType::scalar(v[0].dtype()));
-    vec![
-        region(types, |v| vec![&v[1] * &v[0] + &v[2] * before(&v[0])]),
-        region(types, |v| {
-            vec![scan(&zero(v), &(v[0].clone(), v[1].clone(), v[2].clone()), step).1]
-        }),
-        region(types, |v| vec![&v[1] * &v[0] + behind(&(&v[2] * &v[0]))]),
-        region(types, |v| {
-            vec![scan_reverse(&zero(v), &(v[0].clone(), v[1].clone(), behind(&v[2])), step).1]
-        }),
-    ]
-}
-
-/// (4u + e·v, f·u + 4v), iterated from a guess by a `while`, and for the transpose by a counted
-/// loop.
-fn coupled(types: &[TensorType]) -> Vec<Region> {
-    const STEPS: i32 = 28;
-    let next = |u: &Tensor, v: &Tensor, b: &[Tensor], e: &Tensor, f: &Tensor| {
-        ((&b[0] - e * v) * 0.25, (&b[1] - f * u) * 0.25)
-    };
-    let map =
-        |u: &Tensor, v: &Tensor, e: &Tensor, f: &Tensor| vec![u * 4.0 + e * v, f * u + v * 4.0];
-    vec![
-        region(types, |v| map(&v[0], &v[1], &v[2], &v[3])),
-        region(types, |b| {
-            let init = (Tensor::constant(0i32), (b[4].clone(), b[4].clone()));
-            let (_, (u, v)) = while_loop(
-                &init,
-                |(i, _)| i.lt(Tensor::constant(STEPS)),
-                |(i, (u, v))| (i + 1i32, next(u, v, b, &b[2], &b[3])),
-            );
-            vec![u, v]
-        }),
-        region(types, |v| map(&v[0], &v[1], &v[3], &v[2])),
-        region(types, |b| {
-            let init = (b[4].clone(), b[4].clone());
-            let (u, v) = fori(STEPS as usize, &init, |_, (u, v)| next(u, v, b, &b[3], &b[2]));
-            vec![u, v]
-        }),
-    ]
-}

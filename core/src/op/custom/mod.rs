@@ -18,6 +18,31 @@
 //! differentiation; the drivers reject them otherwise. (Systems are differentiated in their
 //! captures, which are the coefficients.)
 
+use crate::op::attribute::{Attribute, Field};
+use crate::op::prelude::*;
+
+/// The facets of an op whose results are the first outputs of its first region.
+macro_rules! by_first_region {
+    ($regions:literal) => {
+        fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+            let mut outputs = e.regions.run(0, e.operands)?;
+            outputs.truncate(e.results.len());
+            Ok(outputs)
+        }
+
+        fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+            let (region, count) = (&l.regions[0], l.results.len());
+            Compute::Decompose(Box::new(move |operands| {
+                let mut outputs = crate::build::inline::inline_or_poison(region, operands);
+                outputs.truncate(count);
+                outputs
+            }))
+        }
+
+        const REGIONS: RangeInclusive<usize> = $regions..=$regions;
+    };
+}
+
 mod call;
 mod checkpoint;
 mod jvp;
@@ -31,11 +56,6 @@ pub use jvp::CustomJvp;
 pub use linear_solve::CustomLinearSolve;
 pub use transposed::Transposed;
 pub use vjp::CustomVjp;
-
-use super::attribute::{Attribute, Field};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::{Body, Region};
-use crate::ty::TensorType;
 
 /// The name of a function that an op runs, `@name` in text, for errors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -55,24 +75,13 @@ impl Field for FunctionName {
     }
 }
 
-/// Checks the number of regions.
-fn region_count(regions: &[Region], wanted: usize) -> Result<()> {
-    if regions.len() == wanted {
-        return Ok(());
-    }
-    let s = if wanted == 1 { "" } else { "s" };
-    Err(Diagnostic::new(format!("takes {wanted} region{s}, found {}", regions.len())))
-}
-
 /// Checks the types of a region's inputs or outputs.
 fn same_types(what: &str, found: &[TensorType], wanted: &[TensorType]) -> Result<()> {
-    let list = |types: &[TensorType]| {
-        types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
-    };
     if found == wanted {
         return Ok(());
     }
-    Err(Diagnostic::new(format!("{what} have types ({}), not ({})", list(found), list(wanted))))
+    let (found, wanted) = (listed(found), listed(wanted));
+    Err(Diagnostic::new(format!("{what} have types ({found}), not ({wanted})")))
 }
 
 /// The arguments among the operands: all except the last `captures`.

@@ -1,16 +1,10 @@
 //! `transposed`: the linear map whose transpose is given as a region.
 
-use super::{inputs, outputs, region_count, same_types};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::op::attribute::{Attribute, AttributeStruct, Attributes, attributes};
+use crate::op::attribute::Attribute;
 use crate::op::batch::RegionOutput;
-use crate::op::compute::Compute;
-use crate::op::derivative::{Custom, Derivative};
-use crate::op::{Batch, Cost, Entry, Operation, Traits};
-use crate::ty::TensorType;
+use crate::op::custom::{inputs, outputs, same_types};
+use crate::op::derivative::Custom;
+use crate::op::prelude::*;
 use std::collections::BTreeMap;
 
 attributes! {
@@ -33,36 +27,28 @@ impl Operation for Transposed {
         "transposed"
     }
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        region_count(regions, 1)?;
-        let (taken, given) = (inputs(&regions[0]), outputs(&regions[0]));
-        let residuals = operands.len().checked_sub(self.tangents).filter(|r| *r <= taken.len());
+    named!(struct);
+
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [region] = t.exactly_regions()?;
+        let (taken, given) = (inputs(region), outputs(region));
+        let residuals = t.operands.len().checked_sub(self.tangents).filter(|r| *r <= taken.len());
         let Some(residuals) = residuals else {
             return Err(Diagnostic::new(
                 "has fewer operands than tangents, or a region with fewer inputs than residuals",
             ));
         };
-        same_types("the residuals", &operands[..residuals], &taken[..residuals])?;
-        same_types("the tangents", &operands[residuals..], &given)?;
+        same_types("the residuals", &t.operands[..residuals], &taken[..residuals])?;
+        same_types("the tangents", &t.operands[residuals..], &given)?;
         Ok(taken[residuals..].to_vec())
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        _operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
+    fn evaluate<R: Real>(&self, _: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
         Err(Diagnostic::new(NOT_RUN))
     }
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let count = results.len();
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let count = l.results.len();
         Compute::Decompose(Box::new(move |_| {
             vec![Tensor::poisoned(Diagnostic::new(NOT_RUN)); count]
         }))
@@ -86,23 +72,13 @@ impl Operation for Transposed {
         b.with_regions(self.clone(), region)
     }
 
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.to_attributes()
-    }
-
     fn parse(_name: &str, _attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
         None
     }
 
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        1..=1
-    }
+    const REGIONS: RangeInclusive<usize> = 1..=1;
 
-    fn entries() -> Vec<Entry> {
+    fn entries() -> Vec<crate::op::Entry> {
         vec![]
     }
 }

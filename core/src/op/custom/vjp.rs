@@ -1,20 +1,11 @@
 //! `custom_vjp`: a function with a forward and a backward half of its own.
 
-use super::{
-    FunctionName, arguments, floats as float_types, inputs, outputs, region_count, same_types,
-};
-use crate::build::inline::inline_or_poison;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::graph::Region;
-use crate::interpret::{Array, Real, Regions};
-use crate::op::attribute::{attributes, named};
 use crate::op::batch::RegionOutput;
-use crate::op::compute::Compute;
-use crate::op::derivative::{Custom, Derivative};
-use crate::op::sample::{Sample, floats, region, values};
-use crate::op::{Batch, Cost, Entry, Operation, Traits};
-use crate::ty::TensorType;
+use crate::op::custom::{
+    FunctionName, arguments, floats as float_types, inputs, outputs, same_types,
+};
+use crate::op::derivative::Custom;
+use crate::op::prelude::*;
 
 attributes! {
     /// `custom_vjp %x…, %c… {captures=…, function=@f, residuals=r} region region`: the first
@@ -35,13 +26,16 @@ attributes! {
 }
 
 impl Operation for CustomVjp {
-    named!("custom_vjp");
+    named!(
+        "custom_vjp",
+        "The results of a function with user-defined forward and backward halves."
+    );
 
-    fn infer(&self, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
-        region_count(regions, 2)?;
-        let arguments = arguments(operands, self.captures)?;
-        same_types("the forward half's inputs", &inputs(&regions[0]), operands)?;
-        let mut results = outputs(&regions[0]);
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [forward, backward] = t.exactly_regions()?;
+        let arguments = arguments(t.operands, self.captures)?;
+        same_types("the forward half's inputs", &inputs(forward), t.operands)?;
+        let mut results = outputs(forward);
         let count = results.len().checked_sub(self.residuals).ok_or_else(|| {
             Diagnostic::new(format!(
                 "keeps {} residuals of {} outputs",
@@ -51,36 +45,15 @@ impl Operation for CustomVjp {
         })?;
         let mut taken = results.split_off(count);
         taken.extend(float_types(&results));
-        same_types("the backward half's inputs", &inputs(&regions[1]), &taken)?;
+        same_types("the backward half's inputs", &inputs(backward), &taken)?;
         let given: Vec<TensorType> = float_types(arguments).collect();
-        same_types("the backward half's outputs", &outputs(&regions[1]), &given)?;
+        same_types("the backward half's outputs", &outputs(backward), &given)?;
         Ok(results)
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let mut outputs = regions.run(0, operands)?;
-        outputs.truncate(results.len());
-        Ok(outputs)
-    }
+    by_first_region!(2);
 
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        results: &[TensorType],
-        regions: &'a [Region],
-    ) -> Compute<'a> {
-        let count = results.len();
-        Compute::Decompose(Box::new(move |operands| {
-            let mut outputs = inline_or_poison(&regions[0], operands);
-            outputs.truncate(count);
-            outputs
-        }))
-    }
+    const DERIVATIVE: Derivative = Derivative::Custom(Custom::Vjp { captures: 0 });
 
     fn derivative(&self) -> Derivative {
         Derivative::Custom(Custom::Vjp { captures: self.captures })
@@ -107,56 +80,5 @@ impl Operation for CustomVjp {
                 Ok(vec![forward, backward])
             });
         b.with_regions(self.clone(), regions)
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn region_count(&self) -> std::ops::RangeInclusive<usize> {
-        2..=2
-    }
-
-    fn entries() -> Vec<Entry> {
-        let op = |captures, residuals| CustomVjp {
-            captures,
-            function: FunctionName("f".into()),
-            residuals,
-        };
-        // tanh, with its result as the residual.
-        let tanh = |types: &[TensorType]| {
-            let forward = region(types, |v| {
-                let y = v[0].tanh();
-                vec![y.clone(), y]
-            });
-            let backward = |v: &[Tensor]| vec![v[1].scaled_by(&(1.0 - v[0].square()))];
-            vec![forward, region(&[types[0].clone(), types[0].clone()], backward)]
-        };
-        // (x·w, Σx) with a captured factor and an integer argument.
-        let mixed = |types: &[TensorType]| {
-            let [x, _, w] = types else { return vec![] };
-            let forward = region(types, |v| {
-                vec![&v[0] * v[2].convert(v[0].dtype()), v[1].clone(), v[0].sum(), v[2].clone()]
-            });
-            let taken = [w.clone(), x.clone(), TensorType::scalar(x.dtype)];
-            let backward = region(&taken, |v| {
-                vec![&v[1] * v[0].convert(v[1].dtype()) + v[2].broadcast_to(v[1].shape())]
-            });
-            vec![forward, backward]
-        };
-        let integers = || values(&[2], [3i32, -4]);
-        vec![Entry {
-            name: "custom_vjp",
-            doc: "The results of a function with user-defined forward and backward halves.",
-            derivative: "custom",
-            samples: vec![
-                Sample::with_regions(op(0, 1), vec![floats(&[2, 3], -1.0, 1.0)], tanh),
-                Sample::with_regions(
-                    op(1, 1),
-                    vec![floats(&[3], -1.0, 1.0), integers(), values(&[3], [1i32, 2, -1])],
-                    mixed,
-                ),
-            ],
-        }]
     }
 }

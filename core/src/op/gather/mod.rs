@@ -3,23 +3,10 @@
 //! The dimension numbers are those of `jax.lax.gather`; the last axis of the indices is the index
 //! vector.
 
-mod samples;
-
-use super::attribute::{attributes, named};
-use super::batch::{in_front, prepended, shifted};
-use super::compute::Compute;
-use super::derivative::{Derivative, Jvp, Transpose};
-use super::starts::{self, Batching, ascending_axes, check_indices};
-use super::{Batch, Entry, Lookup, Op, Operation, Scatter, Traits, operand_count};
-use crate::build::tensor::Tensor;
 use crate::call::ScatterKind;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Real, Regions};
-use crate::nest::{Affine, Guard};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
+use crate::op::starts::{self, Batching, ascending_axes, check_indices};
+use crate::op::{Lookup, Scatter};
 
 attributes! {
     /// `gather %x, %indices {collapsed_slice_dims=[0], offset_dims=[1], slice_sizes=[1,8],
@@ -140,11 +127,14 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for Gather {
-    named!("gather");
+    named!(
+        "gather",
+        "Windows of x at the positions in the indices. Starts are clamped so that a window lies \
+         within x. With `fill`, a window that does not lie within x gives the fill value instead."
+    );
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 2)?;
-        let (x, indices) = (&operands[0], &operands[1]);
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x, indices] = t.exactly()?;
         check_indices("start_index_map", indices, &self.start_index_map, x.rank())?;
         ascending_axes("collapsed_slice_dims", &self.collapsed_slice_dims, x.rank())?;
         Batching {
@@ -198,14 +188,9 @@ impl Operation for Gather {
         Ok(vec![x.with_shape((0..rank).map(extent).collect())])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (x, indices) = (&operands[0], &operands[1]);
-        Ok(vec![Array::from_fn(&results[0], |index| {
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let (x, indices) = (&e.operands[0], &e.operands[1]);
+        e.build(|index| {
             let (mut position, mut at) = self.split(index, 0);
             position.push(0);
             for (k, axis) in self.start_index_map.iter().enumerate() {
@@ -218,60 +203,54 @@ impl Operation for Gather {
                 }
             }
             x.at(&at).clone()
-        })?])
+        })
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let extents = operands[0].extents().expect("compute is asked for bound types only");
-        let zero = Scalar::zero(operands[0].dtype);
-        Compute::Element {
-            rule: Box::new(move |c, index| {
-                if extents.contains(&0) {
-                    // An operand without elements: there is none to load.
-                    return c.constant(zero);
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let extents = l.extents(0);
+        let zero = Scalar::zero(l.operands[0].dtype);
+        Compute::indirect(vec![0], move |c, index| {
+            if extents.contains(&0) {
+                // An operand without elements: there is none to load.
+                return c.constant(zero);
+            }
+            let (mut position, mut at) = self.split(index, Affine::constant(0));
+            position.push(Affine::constant(0));
+            let mut guards = Vec::new();
+            for (k, axis) in self.start_index_map.iter().enumerate() {
+                *position.last_mut().expect("the index vector axis was pushed") =
+                    Affine::constant(k as i64);
+                let start = c.operand(1, &position);
+                let last = extents[*axis] as i64 - self.size(*axis);
+                let start = if self.fill.is_some() {
+                    let start = starts::signed(c, start);
+                    guards.push(Guard { index: Affine::reg(start), low: 0, high: last + 1 });
+                    start
+                } else if self.size(*axis) != 1 {
+                    // The access clamps each index; the window as a whole is clamped here.
+                    starts::clamped(c, start, last)
+                } else {
+                    starts::signed(c, start)
+                };
+                at[*axis] = at[*axis].add(&Affine::reg(start));
+            }
+            match self.fill {
+                Some(fill) => {
+                    let fill = c.constant(fill);
+                    c.guarded(0, &at, guards, fill)
                 }
-                let (mut position, mut at) = self.split(index, Affine::constant(0));
-                position.push(Affine::constant(0));
-                let mut guards = Vec::new();
-                for (k, axis) in self.start_index_map.iter().enumerate() {
-                    *position.last_mut().expect("the index vector axis was pushed") =
-                        Affine::constant(k as i64);
-                    let start = c.operand(1, &position);
-                    let last = extents[*axis] as i64 - self.size(*axis);
-                    let start = if self.fill.is_some() {
-                        let start = starts::signed(c, start);
-                        guards.push(Guard { index: Affine::reg(start), low: 0, high: last + 1 });
-                        start
-                    } else if self.size(*axis) != 1 {
-                        // The access clamps each index; the window as a whole is clamped here.
-                        starts::clamped(c, start, last)
-                    } else {
-                        starts::signed(c, start)
-                    };
-                    at[*axis] = at[*axis].add(&Affine::reg(start));
-                }
-                match self.fill {
-                    Some(fill) => {
-                        let fill = c.constant(fill);
-                        c.guarded(0, &at, guards, fill)
-                    }
-                    None => c.clamped(0, &at),
-                }
-            }),
-            indirect: vec![0],
-        }
+                None => c.clamped(0, &at),
+            }
+        })
     }
+
+    const DERIVATIVE: Derivative = Derivative::Linear(transpose);
 
     fn derivative(&self) -> Derivative {
         match self.fill {
             // With a fill other than 0 it is affine, not linear.
             Some(fill) if fill != Scalar::zero(fill.dtype()) => Derivative::Nonlinear(jvp),
-            _ => Derivative::Linear(transpose),
+            _ => Self::DERIVATIVE,
         }
     }
 
@@ -308,9 +287,7 @@ impl Operation for Gather {
         vec![Tensor::apply(op, &[&b.operands[0], &b.operands[1]])]
     }
 
-    fn traits(&self) -> Traits {
-        starts::LOOKUP
-    }
+    const TRAITS: Traits = Traits::of(Cost::Cheap);
 
     /// The starts at which the window lies within the operand. With a `fill`, others are not a
     /// mistake.
@@ -324,16 +301,5 @@ impl Operation for Gather {
         };
         let counts = self.start_index_map.iter().map(count).collect::<Option<_>>()?;
         Some(Lookup { operand: 1, counts, vectors: true })
-    }
-
-    fn entries() -> Vec<Entry> {
-        vec![Entry {
-            name: "gather",
-            doc: "Windows of x at the positions in the indices. Starts are clamped so that a \
-                  window lies within x. With `fill`, a window that does not lie within x gives the \
-                  fill value instead.",
-            derivative: "linear",
-            samples: samples::samples(),
-        }]
     }
 }

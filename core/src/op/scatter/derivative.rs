@@ -11,17 +11,11 @@
 //! *Min* and *max*: the element and those of its updates that equal the extremum share the
 //! gradient in equal parts, as in `reduce_max`.
 
-use super::Scatter;
-use crate::build::tensor::Tensor;
 use crate::call::ScatterKind;
-use crate::diagnostic::Diagnostic;
-use crate::dim::Dim;
-use crate::dtype::DType;
 use crate::op::binary::sum;
-use crate::op::derivative::{Derivative, Jvp, Transpose};
-use crate::op::{Gather, Op, TakeAlongAxis};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use crate::op::prelude::*;
+use crate::op::scatter::Scatter;
+use crate::op::{Gather, TakeAlongAxis};
 
 pub(super) fn rule(kind: ScatterKind) -> Derivative {
     match kind {

@@ -7,28 +7,11 @@
 //! device, and sums have one right value to the bit.
 
 mod derivative;
-mod samples;
 
-use super::attribute::{Attribute, AttributeStruct, Attributes, attributes};
-use super::batch::{in_front, shifted};
-use super::binary::extremum;
-use super::compute::Compute;
-use super::derivative::Derivative;
-use super::elementwise::{compare_bits, wrap};
-use super::starts::{self, Batching, ascending_axes, check_indices, greatest};
-use super::{Batch, Cost, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
 use crate::call::{self, Call, ScatterKind};
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Cells, Real, Regions};
-use crate::literal::Literal;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use crate::op::binary::extremum;
+use crate::op::prelude::*;
+use crate::op::starts::{self, Batching, ascending_axes, check_indices, greatest};
 
 attributes! {
     /// `scatter_add %x, %indices, %updates {inserted_window_dims=[0],
@@ -46,9 +29,7 @@ attributes! {
     /// A window that does not lie within the operand is skipped (lax' mode `fill_or_drop`), or,
     /// with `clip`, moved into it (each start is clamped). Both give the result of lax'
     /// `promise_in_bounds` for indices in bounds. Indices are of any integer dtype.
-    Scatter {
-        /// The combination of an update with an element; text has it in the op's name.
-        kind: ScatterKind = ScatterKind::Add,
+    Scatter by kind: ScatterKind {
         /// Axes of the updates that are window axes, ascending.
         update_window_dims: Vec<usize>,
         /// Axes of the operand that the updates lack, ascending.
@@ -133,14 +114,39 @@ impl Scatter {
     }
 }
 
-impl Operation for Scatter {
-    fn name(&self) -> &'static str {
-        self.kind.name()
+const fn doc(kind: ScatterKind) -> &'static str {
+    match kind {
+        ScatterKind::Add => {
+            "x plus windows of the updates at the positions in the indices, added in their order. \
+             A window that does not lie within x is skipped; with `clip`, its start is clamped."
+        }
+        ScatterKind::Mul => {
+            "x times windows of the updates at the positions in the indices, multiplied in their \
+             order. Windows outside x are treated as in `scatter_add`."
+        }
+        ScatterKind::Min => {
+            "The minimum of x and windows of the updates at the positions in the indices. Windows \
+             outside x are treated as in `scatter_add`. The element and the updates that equal the \
+             minimum share the gradient in equal parts."
+        }
+        ScatterKind::Max => {
+            "The maximum of x and windows of the updates at the positions in the indices. Windows \
+             outside x are treated as in `scatter_add`. The element and the updates that equal the \
+             maximum share the gradient in equal parts."
+        }
+        ScatterKind::Replace => {
+            "x with windows replaced by the updates at the positions in the indices. If several \
+             updates write one element, the last in the order of the positions wins. Windows \
+             outside x are treated as in `scatter_add`."
+        }
     }
+}
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 3)?;
-        let (x, indices, updates) = (&operands[0], &operands[1], &operands[2]);
+impl Operation for Scatter {
+    named!(kind: ScatterKind, ScatterKind::name, doc, derivative::rule);
+
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x, indices, updates] = t.exactly()?;
         if !self.kind.takes(x.dtype) {
             return Err(Diagnostic::new(format!("takes floats and integers, found {}", x.dtype))
                 .help("convert the operand with `convert_element_type`"));
@@ -201,13 +207,8 @@ impl Operation for Scatter {
         Ok(vec![x.clone()])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let (x, indices, updates) = (&operands[0], &operands[1], &operands[2]);
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let (x, indices, updates) = (&e.operands[0], &e.operands[1], &e.operands[2]);
         let window: Vec<i64> = self
             .window(&x.ty(), &updates.ty())
             .iter()
@@ -251,28 +252,21 @@ impl Operation for Scatter {
                 let cell = &mut cells[x.flat(&at)];
                 *cell = self.combine(cell, update, x.dtype);
             }
-            super::advance(&mut counter, &extents);
+            advance(&mut counter, &extents);
         }
-        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
+        e.result(cells)
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let extents =
-            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
-        let (operand, updates) = (operands[0].clone(), operands[2].clone());
-        let index = operands[1].dtype;
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (operand, updates) = (l.operands[0].clone(), l.operands[2].clone());
+        let index = l.operands[1].dtype;
         let plain = !self.clip && self.operand_batching_dims.is_empty();
         if plain && matches!(index, DType::I32 | DType::I64) {
             return Compute::Call(Call::Scatter(call::Scatter {
                 kind: self.kind,
-                operand: extents(&operand),
-                indices: extents(&operands[1]),
-                updates: extents(&updates),
+                operand: l.extents(0),
+                indices: l.extents(1),
+                updates: l.extents(2),
                 update_window_dims: self.update_window_dims.clone(),
                 inserted_window_dims: self.inserted_window_dims.clone(),
                 scatter_dims_to_operand_dims: self.scatter_dims_to_operand_dims.clone(),
@@ -305,10 +299,6 @@ impl Operation for Scatter {
         }))
     }
 
-    fn derivative(&self) -> Derivative {
-        derivative::rule(self.kind)
-    }
-
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         let (operand, updates) = (b.operand(0), b.operand(2));
         let op = if b.batched[1] {
@@ -333,67 +323,5 @@ impl Operation for Scatter {
             ..op
         };
         vec![Tensor::apply(op, &[&operand, &b.operands[1], &updates])]
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        let mut attributes = self.to_attributes();
-        attributes.remove("kind");
-        attributes
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        let kind = ScatterKind::ALL.into_iter().find(|k| k.name() == name)?;
-        // The name gives the kind, so an attribute `kind` must be reported as unknown.
-        let given = attributes.remove("kind");
-        let parsed = Scatter::from_attributes(attributes).map(|op| Scatter { kind, ..op });
-        given.into_iter().for_each(|kind| drop(attributes.insert("kind".into(), kind)));
-        Some(parsed)
-    }
-
-    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
-        AttributeStruct::visit_dims(self, visit);
-    }
-
-    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
-        AttributeStruct::map_dims(self, map)
-    }
-
-    fn entries() -> Vec<Entry> {
-        let entry = |kind: ScatterKind| Entry {
-            name: kind.name(),
-            doc: match kind {
-                ScatterKind::Add => {
-                    "x plus windows of the updates at the positions in the indices, added in their \
-                     order. A window that does not lie within x is skipped; with `clip`, its start \
-                     is clamped."
-                }
-                ScatterKind::Mul => {
-                    "x times windows of the updates at the positions in the indices, multiplied in \
-                     their order. Windows outside x are treated as in `scatter_add`."
-                }
-                ScatterKind::Min => {
-                    "The minimum of x and windows of the updates at the positions in the indices. \
-                     Windows outside x are treated as in `scatter_add`. The element and the \
-                     updates that equal the minimum share the gradient in equal parts."
-                }
-                ScatterKind::Max => {
-                    "The maximum of x and windows of the updates at the positions in the indices. \
-                     Windows outside x are treated as in `scatter_add`. The element and the \
-                     updates that equal the maximum share the gradient in equal parts."
-                }
-                ScatterKind::Replace => {
-                    "x with windows replaced by the updates at the positions in the indices. If \
-                     several updates write one element, the last in the order of the positions \
-                     wins. Windows outside x are treated as in `scatter_add`."
-                }
-            },
-            derivative: derivative::rule(kind).kind(),
-            samples: samples::samples(kind),
-        };
-        ScatterKind::ALL.into_iter().map(entry).collect()
     }
 }

@@ -6,19 +6,8 @@
 
 mod table;
 
-use super::attribute::{Attribute, Attributes};
-use super::compute::{Compute, ElementContext};
-use super::derivative::{Derivative, Jvp};
-use super::elementwise::widened;
-use super::{Batch, Entry, Operation, Traits, operand_count};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cells, Real, Regions};
-use crate::nest::{Reg, ScalarOp};
-use crate::ty::TensorType;
-use std::collections::BTreeMap;
+use crate::op::prelude::*;
+
 pub use table::Unary;
 
 /// No integer facet: `infer` admits floats only.
@@ -58,7 +47,6 @@ macro_rules! unary {
         bits: $bits:expr,
         compute: $compute:expr,
         derivative: $derivative:expr,
-        samples: [$($sample:expr),*],
     })*) => {
         /// An elementwise op of one operand.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -109,10 +97,6 @@ macro_rules! unary {
             pub(super) fn doc(self) -> &'static str {
                 match self { $(Unary::$variant => concat!($($doc, "\n"),+),)* }
             }
-
-            pub(super) fn samples(self) -> Vec<Sample> {
-                match self { $(Unary::$variant => vec![$(Sample::new(self, vec![$sample])),*],)* }
-            }
         }
 
         impl Tensor {
@@ -124,74 +108,30 @@ macro_rules! unary {
         }
     };
 }
+
 use unary;
 
 impl Operation for Unary {
-    fn name(&self) -> &'static str {
-        self.named()
+    named!(enum "%x");
+
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
+        self.domain().check(x.dtype)?;
+        Ok(vec![x.clone()])
     }
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        self.domain().check(operands[0].dtype)?;
-        Ok(vec![operands[0].clone()])
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        e.map(|x| self.cell(x, e.results[0].dtype))
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        _results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
-        let cells = Cells::try_collect(x.cells.iter().map(|c| self.cell(c, x.dtype)))?;
-        Ok(vec![Array::new(x.dtype, x.shape.clone(), cells)])
-    }
-
-    fn compute<'a>(
-        &'a self,
-        _operands: &[TensorType],
-        _results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        Compute::Element {
-            rule: Box::new(|c, index| {
-                let x = c.operand(0, index);
-                widened(c, &[x], |c, x| self.emit(c, x[0]))
-            }),
-            indirect: vec![],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        self.rule()
-    }
-
-    fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
-        b.elementwise(*self)
+    fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
+        Compute::element(|c, index| {
+            let x = c.operand(0, index);
+            widened(c, &[x], |c, x| self.emit(c, x[0]))
+        })
     }
 
     fn traits(&self) -> Traits {
         Traits { cost: self.cost(), elementwise: true, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::new()
-    }
-
-    fn parse(name: &str, _attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        Unary::ALL.iter().copied().find(|u| u.named() == name).map(Ok)
-    }
-
-    fn entries() -> Vec<Entry> {
-        Unary::ALL
-            .iter()
-            .map(|u| Entry {
-                name: u.named(),
-                doc: u.doc(),
-                derivative: u.rule().kind(),
-                samples: u.samples(),
-            })
-            .collect()
     }
 }

@@ -21,21 +21,15 @@
 mod argument;
 mod gather;
 mod reduce;
-mod samples;
 mod scatter_add;
+
+use crate::op::ReduceKind;
+use crate::op::prelude::*;
 
 pub use argument::WindowArgument;
 pub use gather::WindowGather;
 pub use reduce::{ReduceWindow, WindowKind};
 pub use scatter_add::WindowScatterAdd;
-
-use super::attribute::attributes;
-use super::batch::prepended;
-use super::compute::ElementContext;
-use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::Dim;
-use crate::nest::{Affine, Guard};
-use crate::ty::TensorType;
 
 /// Largest number of terms that is unrolled.
 const WRITTEN_OUT: usize = 16;
@@ -72,8 +66,8 @@ struct Axis {
     windows: i64,
 }
 
-/// Extent with `dilation − 1` holes between neighbours.
-fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
+/// Extent with `dilation − 1` holes between neighbours; `None` on overflow.
+pub(super) fn dilated(extent: &Dim, dilation: usize) -> Option<Dim> {
     if extent.as_constant() == Some(0) {
         return Some(Dim::constant(0));
     }
@@ -250,7 +244,7 @@ fn for_each(axes: &[Axis], window: &[usize], mut f: impl FnMut(usize, &[usize]))
         if inside {
             f(number, &at);
         }
-        super::advance(&mut k, &shape);
+        advance(&mut k, &shape);
     }
 }
 
@@ -315,7 +309,7 @@ impl Terms {
                 let constants: Vec<Affine> =
                     which.iter().map(|i| Affine::constant(*i as i64)).collect();
                 let found = self.find(point, &constants);
-                super::advance(&mut which, &self.counts);
+                advance(&mut which, &self.counts);
                 found
             })
             .collect()
@@ -334,6 +328,41 @@ impl Terms {
             found.guards.extend(term.guards);
         }
         found
+    }
+
+    /// The reduction of the terms of each point of the result; few terms are unrolled. `element`
+    /// emits a term in the dtype of the computation.
+    fn reduced<'a>(
+        self,
+        l: &Lowering<'_, 'a>,
+        kind: ReduceKind,
+        element: impl Fn(&mut dyn ElementContext, Found) -> Reg + 'a,
+    ) -> Compute<'a> {
+        let (dtype, shape) = (l.results[0].dtype, l.result_extents());
+        if self.is_written_out() {
+            return Compute::element(move |c, index| {
+                let mut total = None;
+                for term in self.written_out(index) {
+                    let element = element(c, term);
+                    total = Some(match total {
+                        None => element,
+                        Some(total) => c.scalar(kind.instruction(), &[total, element]),
+                    });
+                }
+                let total = total.expect("a point has at least one term");
+                if c.dtype(total) == dtype { total } else { c.convert(total, dtype) }
+            });
+        }
+        let rank = shape.len();
+        Compute::Reduce {
+            extents: shape.iter().chain(&self.counts).copied().collect(),
+            axes: (rank..2 * rank).collect(),
+            values: Box::new(move |c, index| {
+                vec![element(c, self.find(&index[..rank], &index[rank..]))]
+            }),
+            combine: kind.program(dtype),
+            project: vec![0],
+        }
     }
 }
 
@@ -402,10 +431,10 @@ impl Axis {
 
 /// Checks the type of positions: one i32 for each window.
 fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
-    if positions.dtype == crate::DType::I32 && positions.shape == windows {
+    if positions.dtype == DType::I32 && positions.shape == windows {
         return Ok(());
     }
-    let wanted = TensorType { dtype: crate::DType::I32, shape: windows.to_vec() };
+    let wanted = TensorType { dtype: DType::I32, shape: windows.to_vec() };
     Err(Diagnostic::new(format!("positions of type {positions}, where {wanted} is wanted")).help(
         "give the position in its window of one element for each window, as `reduce_window_argmax` \
          does",
@@ -413,6 +442,6 @@ fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
 }
 
 /// `value` in the dtype of sums and comparisons.
-fn widened(c: &mut dyn ElementContext, value: crate::nest::Reg) -> crate::nest::Reg {
-    if c.dtype(value).is_half() { c.convert(value, crate::DType::F32) } else { value }
+fn widened(c: &mut dyn ElementContext, value: Reg) -> Reg {
+    if c.dtype(value).is_half() { c.convert(value, DType::F32) } else { value }
 }

@@ -1,75 +1,38 @@
 //! `reduce_window_sum`, `reduce_window_max`, `reduce_window_min`.
 
-use super::super::attribute::{Attribute, AttributeStruct, Attributes};
-use super::super::compute::Compute;
-use super::super::derivative::{Derivative, Jvp, Transpose};
-use super::super::elementwise::Domain;
-use super::super::{
-    Batch, Cost, Entry, Extremum, Op, Operation, ReduceKind, Traits, operand_count,
-};
-use super::{Terms, WindowArgument, WindowGather, Windows, for_each, samples, widened};
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Region;
-use crate::interpret::{Array, Cell, Real, Regions};
-use crate::nest::{Combine, ScalarOp};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
-use std::collections::BTreeMap;
+use crate::op::prelude::*;
+use crate::op::window::{Terms, WindowArgument, WindowGather, Windows, for_each, widened};
+use crate::op::{Extremum, ReduceKind};
 
-/// The reduction of a window's elements.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum WindowKind {
-    /// Sum; 0 for no elements.
-    Sum,
-    /// Greatest; NaN if one is NaN; −∞ or the least integer for no elements.
-    Max,
-    /// Least; NaN if one is NaN; +∞ or the greatest integer for no elements.
-    Min,
+kinds! {
+    /// The reduction of a window's elements.
+    WindowKind {
+        /// Sum; 0 for no elements.
+        Sum "reduce_window_sum"
+            "result[o] = Σ over k of x[(o·stride + k·window_dilation − low) / base_dilation], over \
+             the indices that are integers within x. Halves are added in f32.",
+        /// Greatest; NaN if one is NaN; −∞ or the least integer for no elements.
+        Max "reduce_window_max"
+            "The greatest element of each window, without padding; NaN if one is NaN. A window \
+             without elements gives −∞ or the least integer. The gradient goes to the first of \
+             equal elements.",
+        /// Least; NaN if one is NaN; +∞ or the greatest integer for no elements.
+        Min "reduce_window_min"
+            "The least element of each window, without padding; NaN if one is NaN. A window \
+             without elements gives +∞ or the greatest integer. The gradient goes to the first of \
+             equal elements.",
+    }
 }
 
-/// `reduce_window_max %x {padding=[[0,0],[1,1]], stride=[1,2], window=[1,3]}`: see [`Windows`].
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct ReduceWindow {
-    /// The reduction.
-    pub kind: WindowKind,
-    /// The geometry of the windows.
-    pub windows: Windows,
+attributes! {
+    /// `reduce_window_max %x {padding=[[0,0],[1,1]], stride=[1,2], window=[1,3]}`: see [`Windows`].
+    ReduceWindow by kind: WindowKind {
+        .. /// The geometry of the windows.
+        windows: Windows,
+    }
 }
 
 impl WindowKind {
-    /// Every kind.
-    pub const ALL: [WindowKind; 3] = [WindowKind::Sum, WindowKind::Max, WindowKind::Min];
-
-    const fn name(self) -> &'static str {
-        match self {
-            WindowKind::Sum => "reduce_window_sum",
-            WindowKind::Max => "reduce_window_max",
-            WindowKind::Min => "reduce_window_min",
-        }
-    }
-
-    const fn doc(self) -> &'static str {
-        match self {
-            WindowKind::Sum => {
-                "result[o] = Σ over k of x[(o·stride + k·window_dilation − low) / base_dilation], \
-                 over the indices that are integers within x. Halves are added in f32."
-            }
-            WindowKind::Max => {
-                "The greatest element of each window, without padding; NaN if one is NaN. A window \
-                 without elements gives −∞ or the least integer. The gradient goes to the first of \
-                 equal elements."
-            }
-            WindowKind::Min => {
-                "The least element of each window, without padding; NaN if one is NaN. A window \
-                 without elements gives +∞ or the greatest integer. The gradient goes to the first \
-                 of equal elements."
-            }
-        }
-    }
-
     const fn reduce(self) -> ReduceKind {
         match self {
             WindowKind::Sum => ReduceKind::Sum,
@@ -78,19 +41,10 @@ impl WindowKind {
         }
     }
 
-    const fn instruction(self) -> ScalarOp {
+    const fn rule(self) -> Derivative {
         match self {
-            WindowKind::Sum => ScalarOp::Add,
-            WindowKind::Max => ScalarOp::Max,
-            WindowKind::Min => ScalarOp::Min,
-        }
-    }
-
-    /// The identity in the dtype of the computation.
-    fn identity(self, dtype: DType) -> Scalar {
-        match self.reduce().identity(dtype) {
-            i if dtype.is_half() => Scalar::from_f64(DType::F32, i.to_f64()),
-            i => i,
+            WindowKind::Sum => Derivative::Linear(transpose),
+            WindowKind::Max | WindowKind::Min => Derivative::Nonlinear(jvp),
         }
     }
 }
@@ -133,10 +87,8 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         return vec![Some(Tensor::zeros(operand))];
     }
     let Some(windows) = transposed(&op.windows, &operand.shape, ct.shape()) else {
-        let error = crate::Diagnostic::new(format!(
-            "the transpose of {} over {operand} overflows",
-            op.name()
-        ));
+        let error =
+            Diagnostic::new(format!("the transpose of {} over {operand} overflows", op.name()));
         return vec![Some(
             ct.fail(error.help("give the axes numbers instead of dimension variables")),
         )];
@@ -156,29 +108,21 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
 }
 
 impl Operation for ReduceWindow {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
+    named!(kind: WindowKind, WindowKind::rule);
 
-    fn infer(&self, operands: &[TensorType], _regions: &[Region]) -> Result<Vec<TensorType>> {
-        operand_count(operands, 1)?;
-        let x = &operands[0];
+    fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
+        let [x] = t.exactly()?;
         Domain::Number.check(x.dtype)?;
         Ok(vec![x.with_shape(self.windows.infer(&x.shape)?)])
     }
 
-    fn evaluate<R: Real>(
-        &self,
-        operands: &[Array<R>],
-        results: &[TensorType],
-        _regions: &Regions<'_>,
-    ) -> Result<Vec<Array<R>>> {
-        let x = &operands[0];
-        let shape = results[0].extents().expect("the interpreter runs bound functions only");
+    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+        let x = &e.operands[0];
+        let shape = e.extents();
         let axes = self.windows.axes(&x.shape, &shape);
         let identity = Cell::try_from_scalar(self.kind.reduce().identity(x.dtype));
         let mut refused = None;
-        let result = Array::from_fn(&results[0], |window| {
+        let result = Array::from_fn(&e.results[0], |window| {
             let mut total: Option<Cell<R>> = None;
             for_each(&axes, window, |_, at| {
                 let cell = x.at(at);
@@ -198,90 +142,17 @@ impl Operation for ReduceWindow {
         refused.map_or(Ok(vec![result]), Err)
     }
 
-    fn compute<'a>(
-        &'a self,
-        operands: &[TensorType],
-        results: &[TensorType],
-        _regions: &'a [Region],
-    ) -> Compute<'a> {
-        let extents =
-            |ty: &TensorType| ty.extents().expect("compute is asked for bound types only");
-        let (dtype, shape) = (operands[0].dtype, extents(&results[0]));
-        let terms = Terms::of_windows(self.windows.axes(&extents(&operands[0]), &shape));
-        let (fill, identity) = (self.kind.reduce().identity(dtype), self.kind.identity(dtype));
-        if terms.is_written_out() {
-            return Compute::Element {
-                rule: Box::new(move |c, index| {
-                    let fill = c.constant(fill);
-                    let mut total = None;
-                    for term in terms.written_out(index) {
-                        let element = c.guarded(0, &term.index, term.guards, fill);
-                        let element = widened(c, element);
-                        total = Some(match total {
-                            None => element,
-                            Some(total) => c.scalar(self.kind.instruction(), &[total, element]),
-                        });
-                    }
-                    let total = total.expect("a window has at least one element");
-                    if c.dtype(total) == dtype { total } else { c.convert(total, dtype) }
-                }),
-                indirect: vec![],
-            };
-        }
-        let rank = shape.len();
-        Compute::Reduce {
-            extents: shape.iter().chain(&terms.counts).copied().collect(),
-            axes: (rank..2 * rank).collect(),
-            values: Box::new(move |c, index| {
-                let fill = c.constant(fill);
-                let term = terms.find(&index[..rank], &index[rank..]);
-                let element = c.guarded(0, &term.index, term.guards, fill);
-                vec![widened(c, element)]
-            }),
-            combine: Combine::binary(self.kind.instruction(), identity),
-            project: vec![0],
-        }
-    }
-
-    fn derivative(&self) -> Derivative {
-        match self.kind {
-            WindowKind::Sum => Derivative::Linear(transpose),
-            WindowKind::Max | WindowKind::Min => Derivative::Nonlinear(jvp),
-        }
+    fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let fill = self.kind.reduce().identity(l.operands[0].dtype);
+        let terms = Terms::of_windows(self.windows.axes(&l.extents(0), &l.result_extents()));
+        terms.reduced(l, self.kind.reduce(), move |c, term| {
+            let fill = c.constant(fill);
+            let element = c.guarded(0, &term.index, term.guards, fill);
+            widened(c, element)
+        })
     }
 
     fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
         b.unary(ReduceWindow { windows: self.windows.batched(), ..self.clone() })
-    }
-
-    fn traits(&self) -> Traits {
-        Traits { cost: Cost::Loop, elementwise: false, commutative: false }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.windows.to_attributes()
-    }
-
-    fn parse(name: &str, attributes: &mut BTreeMap<String, Attribute>) -> Option<Result<Self>> {
-        let kind = WindowKind::ALL.into_iter().find(|k| k.name() == name)?;
-        Some(Windows::from_attributes(attributes).map(|windows| ReduceWindow { kind, windows }))
-    }
-
-    fn visit_dims(&self, visit: &mut dyn FnMut(&Dim)) {
-        AttributeStruct::visit_dims(&self.windows, visit);
-    }
-
-    fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Result<Dim>) -> Result<()> {
-        AttributeStruct::map_dims(&mut self.windows, map)
-    }
-
-    fn entries() -> Vec<Entry> {
-        let entry = |kind: WindowKind| Entry {
-            name: kind.name(),
-            doc: kind.doc(),
-            derivative: ReduceWindow { kind, windows: Windows::new(&[], &[]) }.derivative().kind(),
-            samples: samples::of(|windows| ReduceWindow { kind, windows }.into()),
-        };
-        WindowKind::ALL.into_iter().map(entry).collect()
     }
 }

@@ -10,8 +10,9 @@ use crate::programs::Random;
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
-use wengert_core::op::{Binary, Reduce, ReduceKind, Sample};
-use wengert_core::{DType, Dim, Initializer, Literal, Op, Result, Scalar, Tensor, TensorType};
+use wengert_core::op::{Binary, Reduce, ReduceKind};
+use wengert_core::{DType, Dim, Initializer, Literal, Result, Scalar, Tensor, TensorType};
+use wengert_testing::samples::{self, Sample};
 
 /// Maximum number of elements of a value.
 const LARGE: usize = 600;
@@ -31,7 +32,7 @@ pub fn samples() -> Vec<Sample> {
         "digamma",
         "erf_inv",
     ];
-    let all = Op::catalogue().into_iter().flat_map(|entry| entry.samples);
+    let all = samples::catalogue().into_iter().flat_map(|entry| entry.samples);
     let fits = |sample: &Sample| {
         let types: Vec<TensorType> =
             sample.literals(DType::F32, 7).iter().map(Literal::ty).collect();

@@ -3,9 +3,10 @@
 use super::super::{Random, choose};
 use wengert::control;
 use wengert::core::Scalar;
-use wengert::core::op::{Attention, AttentionKind, Checkpoint, Op, ProbeKind, Sample};
+use wengert::core::op::{Attention, AttentionKind, Checkpoint, Op, ProbeKind};
 use wengert::operators::{call, checkpoint};
 use wengert::prelude::*;
+use wengert_testing::samples::Sample;
 
 pub type Values = Vec<Tensor>;
 

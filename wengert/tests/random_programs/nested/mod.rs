@@ -18,10 +18,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wengert::core::Target;
 use wengert::core::graph::Function;
-use wengert::core::op::Sample;
 use wengert::core::plan::Account;
 use wengert::pipeline::{Bound, Options, compile_kernels, plan_kernels};
 use wengert::prelude::*;
+use wengert_testing::samples::Sample;
 
 /// Maximum number of elements of an operand or a result.
 const SMALL: usize = 32;

@@ -1,16 +1,10 @@
-//! The `samples` facet: operands for the tests of every facet of an op.
+//! Test operands of an op.
 
-use crate::build::FunctionBuilder;
-use crate::build::tensor::Tensor;
-use crate::diagnostic::Result;
-use crate::dtype::DType;
-use crate::graph::{Body, Function, Region};
-use crate::literal::{Element, Literal};
-use crate::location::LocationId;
-use crate::op::Op;
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use super::catalogue;
 use std::collections::BTreeMap;
+use wengert_core::build::FunctionBuilder;
+use wengert_core::graph::{Body, Function, Region};
+use wengert_core::{DType, Element, Literal, LocationId, Op, Result, Scalar, Tensor, TensorType};
 
 /// An op with attributes, and operands to test it with.
 #[derive(Clone, Debug)]
@@ -156,7 +150,7 @@ pub fn batches<K: Ord + Clone>(
     mut kind: impl FnMut(&Function) -> K,
 ) -> Vec<(K, Batch)> {
     let mut by_kind: BTreeMap<K, Vec<_>> = BTreeMap::new();
-    for entry in Op::catalogue() {
+    for entry in catalogue() {
         for (number, sample) in entry.samples.into_iter().enumerate() {
             let operands = sample.literals(dtype, number as u64 + 1);
             let Some(function) = sample.function(&operands) else { continue };

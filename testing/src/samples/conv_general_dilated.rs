@@ -1,9 +1,7 @@
 //! Sample convolutions: every attribute alone and several together.
 
-use super::ConvGeneralDilated;
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::op::sample::{Sample, SampleOperand, floats, values};
+use super::prelude::*;
+use wengert_core::op::ConvGeneralDilated;
 
 fn padding(pairs: &[(i64, i64)]) -> Vec<(Dim, Dim)> {
     pairs.iter().map(|(l, h)| (Dim::constant(*l), Dim::constant(*h))).collect()

@@ -1,10 +1,12 @@
 //! Sample scatters.
 
-use super::Scatter;
-use crate::call::ScatterKind;
-use crate::dtype::DType;
-use crate::literal::Literal;
-use crate::op::sample::{Sample, SampleOperand, floats, values};
+use super::prelude::*;
+use wengert_core::call::ScatterKind;
+use wengert_core::op::Scatter;
+
+pub(super) fn samples() -> Vec<Sample> {
+    ScatterKind::ALL.into_iter().flat_map(of_kind).collect()
+}
 
 /// Rows of a table.
 fn rows(kind: ScatterKind) -> Scatter {
@@ -20,7 +22,7 @@ fn rows(kind: ScatterKind) -> Scatter {
     }
 }
 
-pub(super) fn samples(kind: ScatterKind) -> Vec<Sample> {
+fn of_kind(kind: ScatterKind) -> Vec<Sample> {
     let rows = rows(kind);
     // Windows at (column, row) pairs, which overlap and cross the border.
     let windows = Scatter {

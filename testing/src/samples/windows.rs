@@ -1,11 +1,22 @@
 //! Windows of every kind for tests: strides, paddings of both signs, both dilations, unrolled and
 //! not, and windows without elements.
 
-use super::super::sample::{Sample, SampleOperand, floats, values};
-use super::Windows;
-use crate::dim::Dim;
-use crate::literal::Literal;
-use crate::op::Op;
+use super::prelude::*;
+use wengert_core::op::{
+    Extremum, ReduceWindow, WindowArgument, WindowGather, WindowKind, WindowScatterAdd, Windows,
+};
+
+pub(super) fn samples() -> Vec<Sample> {
+    let reduce = |kind| of(move |windows| ReduceWindow { kind, windows }.into());
+    let argument = |extremum| of(move |windows| WindowArgument { extremum, windows }.into());
+    [
+        WindowKind::ALL.into_iter().flat_map(reduce).collect(),
+        Extremum::ALL.into_iter().flat_map(argument).collect(),
+        with_positions(|windows, _| WindowGather { windows }.into(), true),
+        with_positions(|windows, shape| WindowScatterAdd { shape, windows }.into(), false),
+    ]
+    .concat()
+}
 
 /// A tensor's shape and windows over it.
 fn geometries() -> Vec<(Vec<usize>, Windows)> {
@@ -65,7 +76,7 @@ fn geometries() -> Vec<(Vec<usize>, Windows)> {
 }
 
 /// Samples of an op of one operand.
-pub(super) fn of(op: impl Fn(Windows) -> Op) -> Vec<Sample> {
+fn of(op: impl Fn(Windows) -> Op) -> Vec<Sample> {
     let mut samples: Vec<Sample> = geometries()
         .into_iter()
         .map(|(shape, windows)| Sample::new(op(windows), vec![floats(&shape, 0.5, 2.0)]))
@@ -81,14 +92,15 @@ pub(super) fn of(op: impl Fn(Windows) -> Op) -> Vec<Sample> {
 
 /// Samples of an op that takes a position in each window. If `whole`, the other operand is the
 /// tensor under the windows, else it has one element for each window.
-pub(super) fn with_positions(op: impl Fn(Windows, Vec<Dim>) -> Op, whole: bool) -> Vec<Sample> {
+fn with_positions(op: impl Fn(Windows, Vec<Dim>) -> Op, whole: bool) -> Vec<Sample> {
     let sample = |(shape, windows): (Vec<usize>, Windows)| {
         let dims: Vec<Dim> = shape.iter().map(|e| Dim::from(*e)).collect();
-        let result = windows.infer(&dims).expect("the geometry of a sample fits");
-        let result: Vec<usize> =
-            result.iter().map(|d| d.as_extent().expect("a sample has no variables")).collect();
+        let sum = Op::from(ReduceWindow { kind: WindowKind::Sum, windows: windows.clone() });
+        let result = sum.infer(&[TensorType { dtype: DType::F32, shape: dims.clone() }], &[]);
+        let result = result.expect("the geometry of a sample fits").remove(0);
+        let result = result.extents().expect("a sample has no variables");
         // Positions of all kinds: on elements, in the padding, and beyond the window.
-        let count = windows.count() as i32;
+        let count = windows.window.iter().product::<usize>() as i32;
         let windows_count = result.iter().product::<usize>() as i32;
         let position = |i: i32| match i % 7 {
             5 => i32::MAX,

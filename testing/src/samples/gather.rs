@@ -1,12 +1,7 @@
 //! Sample gathers.
 
-use super::Gather;
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::literal::Literal;
-use crate::op::sample::{Sample, SampleOperand, floats, values};
-use crate::scalar::Scalar;
-use crate::ty::TensorType;
+use super::prelude::*;
+use wengert_core::op::Gather;
 
 pub(super) fn samples() -> Vec<Sample> {
     let sizes = |s: &[usize]| s.iter().map(|e| Dim::from(*e)).collect();

@@ -1,10 +1,11 @@
 //! Samples of control flow: small loops that cover every kind of operand.
 
-use super::{Cond, Scan, Switch, While};
-use crate::build::tensor::Tensor;
-use crate::dim::Dim;
-use crate::op::sample::{Sample, floats, region, values};
-use crate::ty::TensorType;
+use super::prelude::*;
+use wengert_core::op::{Cond, Scan, Switch, While};
+
+pub(super) fn samples() -> Vec<Sample> {
+    [conds(), switches(), scans(), whiles()].concat()
+}
 
 fn scan(length: i64, carries: usize, captures: usize) -> Scan {
     Scan {
@@ -23,7 +24,7 @@ fn part(ty: &TensorType) -> TensorType {
 }
 
 /// c ← tanh(c·k + x), y = c·x; the new carry differs from the stacked value.
-fn recurrence(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn recurrence(types: &[TensorType]) -> Vec<Region> {
     let [c, x, k] = types else { return vec![] };
     vec![region(&[c.clone(), part(x), k.clone()], |v| {
         vec![(&v[0] * &v[2] + &v[1]).tanh(), &v[0] * &v[1]]
@@ -31,12 +32,12 @@ fn recurrence(types: &[TensorType]) -> Vec<crate::graph::Region> {
 }
 
 /// The same, with the number of steps as first operand.
-fn counted(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn counted(types: &[TensorType]) -> Vec<Region> {
     types.split_first().map_or_else(Vec::new, |(_, rest)| recurrence(rest))
 }
 
 /// Two carries, one of them an integer counter, and no slices.
-fn numbered(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn numbered(types: &[TensorType]) -> Vec<Region> {
     let [n, c] = types else { return vec![] };
     vec![region(&[n.clone(), c.clone()], |v| {
         let next = &v[0] + 1i32;
@@ -46,12 +47,12 @@ fn numbered(types: &[TensorType]) -> Vec<crate::graph::Region> {
 }
 
 /// No carry: a map, with two stacks.
-fn mapped(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn mapped(types: &[TensorType]) -> Vec<Region> {
     let [x, k] = types else { return vec![] };
     vec![region(&[part(x), k.clone()], |v| vec![v[0].exp() * &v[1], v[0].sum()])]
 }
 
-pub(super) fn scans() -> Vec<Sample> {
+fn scans() -> Vec<Sample> {
     let recurrent =
         || vec![floats(&[3], -1.0, 1.0), floats(&[4, 3], -1.0, 1.0), floats(&[3], -1.0, 1.0)];
     let counting = |n: i32| [vec![values(&[], [n])], recurrent()].concat();
@@ -78,7 +79,7 @@ pub(super) fn scans() -> Vec<Sample> {
 }
 
 /// While c₀ is below k: c ← c·2 + 1, and a float carry along with it.
-fn grows(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn grows(types: &[TensorType]) -> Vec<Region> {
     let [n, c, k] = types else { return vec![] };
     let given = [n.clone(), c.clone(), k.clone()];
     vec![
@@ -88,7 +89,7 @@ fn grows(types: &[TensorType]) -> Vec<crate::graph::Region> {
 }
 
 /// The same, with a stack of squares of the old carry.
-fn remembers(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn remembers(types: &[TensorType]) -> Vec<Region> {
     let [n, c, k] = types else { return vec![] };
     let given = [n.clone(), c.clone(), k.clone()];
     vec![
@@ -97,7 +98,7 @@ fn remembers(types: &[TensorType]) -> Vec<crate::graph::Region> {
     ]
 }
 
-pub(super) fn whiles() -> Vec<Sample> {
+fn whiles() -> Vec<Sample> {
     let operands = |n: i32| vec![values(&[], [n]), floats(&[3], 0.25, 1.0), floats(&[3], 0.5, 1.0)];
     let bounded = |n| While { captures: 1, max_steps: Some(Dim::constant(n)), checkpoints: 0 };
     vec![
@@ -116,7 +117,7 @@ pub(super) fn whiles() -> Vec<Sample> {
     ]
 }
 
-fn two_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn two_ways(types: &[TensorType]) -> Vec<Region> {
     let [_, x, k] = types else { return vec![] };
     let given = [x.clone(), k.clone()];
     vec![
@@ -125,7 +126,7 @@ fn two_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
     ]
 }
 
-pub(super) fn conds() -> Vec<Sample> {
+fn conds() -> Vec<Sample> {
     let operands =
         |p: bool| vec![values(&[], [p]), floats(&[3], -1.0, 1.0), floats(&[3], -1.0, 1.0)];
     vec![
@@ -134,7 +135,7 @@ pub(super) fn conds() -> Vec<Sample> {
     ]
 }
 
-fn three_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
+fn three_ways(types: &[TensorType]) -> Vec<Region> {
     let [_, x] = types else { return vec![] };
     let given = [x.clone()];
     vec![
@@ -144,7 +145,7 @@ fn three_ways(types: &[TensorType]) -> Vec<crate::graph::Region> {
     ]
 }
 
-pub(super) fn switches() -> Vec<Sample> {
+fn switches() -> Vec<Sample> {
     let sample = |n: i32| {
         Sample::with_regions(Switch {}, vec![values(&[], [n]), floats(&[4], -1.0, 1.0)], three_ways)
     };

@@ -1,0 +1,81 @@
+//! Samples: ops with attributes, and operands to test every facet of them with.
+//!
+//! One file has the samples of one family or of a few. [`catalogue`] has those of all ops; a test
+//! of `wengert-core` checks that no op lacks samples.
+
+mod control;
+mod conv_general_dilated;
+mod custom;
+mod elementwise;
+mod formats;
+mod gather;
+mod indexing;
+mod markdown;
+mod networks;
+mod prelude;
+mod products;
+mod reductions;
+mod sample;
+mod scatter;
+mod sources;
+mod structure;
+mod windows;
+
+pub use markdown::markdown;
+pub use sample::{
+    Batch, RegionRule, Sample, SampleOperand, batches, floats, region, values, wide_floats,
+};
+
+use wengert_core::Op;
+
+/// An entry of the catalogue of ops with the op's samples.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Name in text.
+    pub name: &'static str,
+    /// Documentation: the first line is the formula.
+    pub doc: &'static str,
+    /// Kind of the derivative rule.
+    pub derivative: &'static str,
+    /// Test operands.
+    pub samples: Vec<Sample>,
+}
+
+/// The whole catalogue of ops with their samples, in the order of [`Op::catalogue`].
+pub fn catalogue() -> Vec<Entry> {
+    let samples = all();
+    let of = |name| samples.iter().filter(|s| s.op.name() == name).cloned().collect();
+    let entry = |e: wengert_core::op::Entry| Entry {
+        name: e.name,
+        doc: e.doc,
+        derivative: e.derivative,
+        samples: of(e.name),
+    };
+    Op::catalogue().into_iter().map(entry).collect()
+}
+
+/// The samples of one op.
+pub fn of(name: &str) -> Vec<Sample> {
+    all().into_iter().filter(|sample| sample.op.name() == name).collect()
+}
+
+/// All samples, family by family.
+fn all() -> Vec<Sample> {
+    [
+        elementwise::samples(),
+        formats::samples(),
+        sources::samples(),
+        structure::samples(),
+        reductions::samples(),
+        windows::samples(),
+        indexing::samples(),
+        gather::samples(),
+        scatter::samples(),
+        products::samples(),
+        conv_general_dilated::samples(),
+        networks::samples(),
+        control::samples(),
+        custom::samples(),
+    ]
+    .concat()
+}
