@@ -4,11 +4,12 @@
 //! Finite differences need results that are not rounded below f64. So conversions between floats
 //! are compared only by the inner product, within the rounding of the narrow dtype.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{jvp, vjp};
 use wengert_core::graph::Function;
 use wengert_core::op::Sample;
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 
 fn floats<'a>(types: &'a [TensorType]) -> impl Iterator<Item = TensorType> + 'a {
     types.iter().filter(|t| t.dtype.is_float()).cloned()
@@ -107,7 +108,7 @@ const ROUNDING: &str = "reduce_precision";
 
 /// Returns true if the sample was compared.
 fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> bool {
-    let x = sample.literals(dtype, random.next());
+    let x = sample.literals(dtype, random.bits());
     let inputs = types(&x);
     let results = sample.infer(&inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
     let outputs: Vec<TensorType> = floats(&results).collect();

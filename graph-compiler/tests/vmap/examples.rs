@@ -1,9 +1,9 @@
 //! Stacks of examples, and the loop over them.
 
-use super::support::run;
 use wengert_core::graph::Function;
 use wengert_core::op::{Sample, SampleOperand};
 use wengert_core::{DType, Literal, Scalar};
+use wengert_testing::derivative::run;
 
 /// Examples of operand `i` of a sample. Random floats are drawn anew for each example; fixed values
 /// are rotated.

@@ -6,7 +6,7 @@ mod control;
 mod elementwise;
 mod rows;
 
-use crate::programs::Random;
+use crate::Random;
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
