@@ -6,12 +6,14 @@
 //!   [`smooth`] functions for derivatives, [`nests`], and [`nested`] loops and branches.
 //! - Oracles: [`derivative`] has finite differences, [`naive`] executes calls one scalar after
 //!   another.
+//! - [`calls`]: suites of calls, which every device runs.
 //! - [`digits`]: the repository's data.
 //!
 //! Unit tests of a crate see another copy of its types than this crate does. So only integration
 //! tests exchange types of a crate with a module that uses this crate's types.
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod derivative;
 pub mod digits;
 #[cfg(feature = "compiler")]
