@@ -6,13 +6,12 @@
 //!   MESSAGE. Every other case must be accepted, and must print as it is written, comments aside.
 //! - Mutated texts never make the parser panic.
 
-mod programs;
-
-use programs::{Random, random_program, without_locations};
 use proptest::prelude::*;
 use std::path::Path;
 use wengert_core::graph::{self, PrintOptions, parse_program, verify, verify_program};
 use wengert_core::{Binding, Id, Location, LocationId};
+use wengert_testing::Random;
+use wengert_testing::programs::{self, random_program, without_locations};
 
 proptest! {
     #![proptest_config(ProptestConfig {

@@ -8,23 +8,7 @@ use wengert_core::nest::{
     Affine, AxisId, BufferId, Instr, Nest, Reg, ScalarOp, Term, parse_nests, verify, verify_at,
 };
 use wengert_core::{DType, Id};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
-    }
-
-    fn of<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())]
-    }
-}
+use wengert_testing::Random;
 
 #[test]
 fn damaged_texts() {
@@ -44,18 +28,18 @@ fn damaged_texts() {
             let range = cuts[a]..cuts[(a + b).min(cuts.len() - 1)];
             let new = match random.below(5) {
                 0 => "",
-                1 => random.of(&[
+                1 => *random.pick(&[
                     "0",
                     "-1",
                     "9223372036854775807",
                     "-9223372036854775808",
                     "18446744073709551616",
                 ]),
-                2 => random.of(&[
+                2 => *random.pick(&[
                     "%0", "i", "mod(", "{", "}", "]", "\"", "é", "\0", "..", "nan(0x1)", "-",
                     "1e999",
                 ]),
-                _ => random.of(&pieces),
+                _ => *random.pick(&pieces),
             };
             text.replace_range(range, new);
         }
@@ -74,7 +58,7 @@ fn damaged_texts() {
 /// Changes one part of a nest at random, regardless of its meaning.
 fn corrupt(nest: &mut Nest, random: &mut Random) {
     const NUMBERS: [i64; 8] = [0, 1, -1, 2, 1 << 40, i64::MAX, i64::MIN, 7];
-    let number = random.of(&NUMBERS);
+    let number = *random.pick(&NUMBERS);
     let id = random.below(40);
     let phase = random.below(nest.phases.len());
     let extents = [0, 1, 3, 1 << 33, usize::MAX];
@@ -83,20 +67,20 @@ fn corrupt(nest: &mut Nest, random: &mut Random) {
             let buffer = BufferId::new(random.below(nest.buffers.len()));
             let shape = &mut nest.buffers[buffer].shape;
             let at = random.below(shape.len() + 1);
-            shape.insert(at, random.of(&extents));
+            shape.insert(at, *random.pick(&extents));
         }
         1 if !nest.axes.is_empty() => {
             let axis = AxisId::new(random.below(nest.axes.len()));
-            nest.axes[axis].extent = random.of(&extents);
+            nest.axes[axis].extent = *random.pick(&extents);
         }
         2 => nest.parallel.push(AxisId::new(id)),
         3 => nest.phases[phase].axes.push(AxisId::new(id)),
         4 => {
-            nest.registers.push(random.of(&DType::ALL));
+            nest.registers.push(*random.pick(&DType::ALL));
         }
         5 if !nest.registers.is_empty() => {
             let reg = Reg::new(random.below(nest.registers.len()));
-            nest.registers[reg] = random.of(&DType::ALL);
+            nest.registers[reg] = *random.pick(&DType::ALL);
         }
         6 => {
             let body = &mut nest.phases[phase].body;
@@ -131,7 +115,7 @@ fn corrupt(nest: &mut Nest, random: &mut Random) {
             match instr {
                 Instr::Scalar { result, op, operands } => match random.below(3) {
                     0 => *result = Reg::new(id),
-                    1 => *op = random.of(ScalarOp::ALL),
+                    1 => *op = *random.pick(ScalarOp::ALL),
                     _ => operands.push(Reg::new(id)),
                 },
                 Instr::Const { result, .. } => *result = Reg::new(id),

@@ -12,6 +12,7 @@ use wengert_core::nest::{
     NestBuilder, Phase, Reg, ScalarOp, Term, Tree, interpret, parse_nests, verify,
 };
 use wengert_core::{DType, IdVec, Literal, Scalar};
+use wengert_testing::Random;
 
 /// Choices from a list of numbers; zeros after its end.
 struct Choices<'a> {
@@ -472,18 +473,10 @@ fn wild(choices: &mut Choices<'_>) -> Nest {
 /// many do.
 #[test]
 fn what_the_verifier_accepts_runs_without_a_fault() {
-    let mut state = 1u64;
-    let mut random = || {
-        // SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) as u32
-    };
+    let mut random = Random(1);
     let (mut accepted, mut careful, mut refused) = (0, 0, 0);
     for _ in 0..60_000 {
-        let numbers: Vec<u32> = (0..400).map(|_| random()).collect();
+        let numbers: Vec<u32> = (0..400).map(|_| random.bits() as u32).collect();
         let mut choices = Choices { numbers: numbers.iter() };
         let nest = wild(&mut choices);
         let verdict = verify(&nest);

@@ -19,6 +19,7 @@
 //! - [`semantic_search`]: finds passages of a book by their meaning, with the weights of MiniLM.
 //! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all
 //!   trees.
+//! - [`wengert_list`]: closures as Wengert lists, by define then run and by define by run.
 //! - [`word_piece`]: the tokens that BERT reads.
 #![forbid(unsafe_code)]
 
@@ -36,4 +37,5 @@ pub mod neural_ode;
 pub mod newton;
 pub mod semantic_search;
 pub mod tree;
+pub mod wengert_list;
 pub mod word_piece;

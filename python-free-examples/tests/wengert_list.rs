@@ -1,13 +1,9 @@
 //! The text that the example `wengert_list` prints.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
-
-#[path = "../examples/wengert_list.rs"]
-#[allow(dead_code)] // Its `main`.
-mod example;
+use python_free_examples::wengert_list::report;
 
 #[test]
 fn lists_are_printed_differentiated_and_run() {
-    let text = example::report().unwrap();
+    let text = report().unwrap();
     let has =
         |line: &str| assert!(text.lines().any(|l| l.starts_with(line)), "no `{line}` in\n{text}");
     for line in [
@@ -24,7 +20,7 @@ fn lists_are_printed_differentiated_and_run() {
     has("√2 = 1.414213562373 after 6 steps, with slope 0.353553390593");
     has("at 2.25: 1.500000000000");
     assert!(
-        text.contains("// python-free-examples/examples/wengert_list.rs:")
+        text.contains("// python-free-examples/src/wengert_list.rs:")
             || text.contains("wengert_list.rs:")
     );
 }

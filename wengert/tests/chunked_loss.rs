@@ -2,15 +2,13 @@
 //! memory all at once.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-mod inputs;
-
-use inputs::{floats, values};
 use wengert::core::Target;
 use wengert::models::{Gpt, GptSettings};
 use wengert::nn::linear_cross_entropy;
 use wengert::pipeline::{Options, compile, compile_kernels};
 use wengert::prelude::*;
-use wengert::random::SplitMix64;
+use wengert_testing::Random;
+use wengert_testing::random::floats;
 
 /// `B` examples of three rows of four numbers, seven classes.
 fn rows(f: &mut FunctionBuilder, dtype: DType) -> (Tensor, Tensor, Tensor) {
@@ -60,9 +58,9 @@ const RESULTS: [&str; 5] = ["loss", "by_hidden", "by_weight", "hvp_by_hidden", "
 fn results(device: Device, dtype: DType, name: &str) -> Vec<Vec<f64>> {
     let program = program(dtype);
     let mut session = Session::open(device).unwrap();
-    let mut stream = SplitMix64::new(11);
-    let hidden = values(&TensorType::new(dtype, [4usize, 3, 4]), 1.0, &mut stream);
-    let weight = values(&TensorType::new(dtype, [7usize, 4]), 1.0, &mut stream);
+    let mut stream = Random(11);
+    let hidden = stream.scaled(&TensorType::new(dtype, [4usize, 3, 4]), 1.0);
+    let weight = stream.scaled(&TensorType::new(dtype, [7usize, 4]), 1.0);
     let labels = Literal::from_vec(&[4, 3], vec![0i32, 6, 1, 5, 2, 4, 3, 3, 0, 1, 6, 2]).unwrap();
     let mut compiled = session.compile(&program, name, bind!(B = 4)).unwrap();
     let given = [("hidden", hidden), ("weight", weight), ("labels", labels)];

@@ -2,16 +2,13 @@
 //! the emulated GPU with its sanitizers, compared with the plan interpreter.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-#[path = "../../graph-compiler/tests/flow/nested.rs"]
-mod nested;
-
-use nested::Case;
 use wengert::core::Verified;
 use wengert::core::graph::{Function, Program};
 use wengert::core::plan::{Plan, Step, interpret};
 use wengert::core::{DType, Literal, Target};
 use wengert::pipeline::{Options, compile};
 use wengert::{Binding, Device, Session};
+use wengert_testing::nested::{self, Case};
 use wengert_testing::samples;
 
 fn plan(function: &Function, target: &Target) -> Verified<Plan> {

@@ -2,10 +2,6 @@
 //! error names the position.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-#[allow(dead_code)] // This file uses a part of it.
-#[path = "../../core/tests/programs/mod.rs"]
-mod programs;
-
 use std::path::Path;
 use wengert::core::graph::{PrintOptions, Program, print};
 use wengert::core::{Initializer, Tensor};
@@ -16,6 +12,7 @@ use wengert::recipe::{
     StepRecipe, Transform,
 };
 use wengert::{DType, Literal, ProgramFile, Scalar, TensorType, control};
+use wengert_testing::programs::random_program;
 
 fn program() -> Program {
     let model = || Tensor::variable(TensorType::new(DType::F32, [3usize, 4]), Initializer::Zeros);
@@ -117,7 +114,7 @@ fn round_trip_through_bytes_and_files() {
 #[test]
 fn random_programs_survive_the_file() {
     for seed in 0..150 {
-        let file = GraphFile::new(programs::random_program(seed, 20));
+        let file = GraphFile::new(random_program(seed, 20));
         let bytes = file.to_bytes().unwrap();
         let read =
             GraphFile::from_bytes(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -2,14 +2,13 @@
 //! bits of the gradient in one function. The backward half can run many times, with any seed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-mod inputs;
-
-use inputs::{digits, floats, values};
 use wengert::Compiled;
 use wengert::autodiff::function::{Grad, Halves, ResidualKind, grad, split};
 use wengert::core::graph::Program as Functions;
 use wengert::prelude::*;
-use wengert::random::SplitMix64;
+use wengert_testing::Random;
+use wengert_testing::digits::digits;
+use wengert_testing::random::floats;
 
 /// The number of images.
 const COUNT: usize = 24;
@@ -74,12 +73,10 @@ impl Digits {
     /// A session with random variables.
     fn open(&self, device: Device) -> Session {
         let mut session = Session::open(device).unwrap();
-        let mut stream = SplitMix64::new(11);
+        let mut stream = Random(11);
         let digits = self.program.get("digits").unwrap();
         for (i, input) in digits.inputs.iter().enumerate().skip(2) {
-            session
-                .set_variable(&input.name, &values(digits.input_type(i), 0.125, &mut stream))
-                .unwrap();
+            session.set_variable(&input.name, &stream.scaled(digits.input_type(i), 0.125)).unwrap();
         }
         session
     }
@@ -157,8 +154,8 @@ fn the_seed_1_gives_the_bits_of_value_and_gradient() {
 fn a_pullback_of_logits_takes_a_seed_for_each() {
     let digits = Digits::of("logits");
     let ty = TensorType::new(DType::F32, [COUNT, 10]);
-    let mut stream = SplitMix64::new(5);
-    let seeds: Vec<Literal> = (0..3).map(|_| values(&ty, 1.0, &mut stream)).collect();
+    let mut stream = Random(5);
+    let seeds: Vec<Literal> = (0..3).map(|_| stream.scaled(&ty, 1.0)).collect();
     for device in DEVICES {
         digits.compare(device, &seeds);
     }

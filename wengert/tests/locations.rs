@@ -4,18 +4,12 @@
 #![allow(clippy::print_stdout)] // The script of the deep tests reads how many functions passed.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-#[allow(dead_code)] // This file uses a part of it.
-#[path = "../../core/tests/programs/mod.rs"]
-mod programs;
-#[allow(dead_code)] // This file uses a part of it.
-#[path = "../../graph-compiler/tests/validation/random/mod.rs"]
-mod random;
-
 use wengert::core::graph::{Function, PrintOptions, Program, parse_program, print};
 use wengert::core::{Target, TensorType};
 use wengert::format::GraphFile;
 use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
+use wengert_testing::functions;
 
 /// The plan of a program's only function, or the compile error without its place.
 fn planned(program: &Program, target: &Target) -> std::result::Result<String, String> {
@@ -50,11 +44,11 @@ fn cases(few: u64) -> u64 {
 
 #[test]
 fn text_and_file_compile_to_one_plan() {
-    let samples = random::samples();
+    let samples = functions::samples();
     let (mut passed, mut failed, mut first) = (0, 0, None);
     for seed in 0..cases(60) {
         // In some random functions an op does not accept its operands.
-        let Ok(function) = random::function(seed, 3 + (seed % 23) as usize, &samples) else {
+        let Ok(function) = functions::function(seed, 3 + (seed % 23) as usize, &samples) else {
             continue;
         };
         let target =

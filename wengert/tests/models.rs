@@ -1,13 +1,10 @@
 //! Models: layers, programs that keep their variables, gradients against finite differences.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-mod inputs;
-
-use inputs::values;
 use wengert::core::interpret;
 use wengert::core::{KeyPath, Scalar};
 use wengert::prelude::*;
-use wengert::random::SplitMix64;
+use wengert_testing::Random;
 
 #[derive(Differentiable)]
 struct Mlp {
@@ -108,14 +105,14 @@ fn check_gradient<M: Differentiable<TangentVector = M>>(
         })
         .unwrap();
     let f = program.get("loss").unwrap();
-    let mut stream = SplitMix64::new(11);
+    let mut stream = Random(11);
     let mut inputs = vec![x];
-    inputs.extend((1..f.inputs.len()).map(|i| values(f.input_type(i), 0.5, &mut stream)));
+    inputs.extend((1..f.inputs.len()).map(|i| stream.scaled(f.input_type(i), 0.5)));
     let at = |inputs: &[Literal]| interpret::run(f, inputs).unwrap();
     let gradient = at(&inputs);
     for _ in 0..3 {
         let direction: Vec<Literal> =
-            (1..f.inputs.len()).map(|i| values(f.input_type(i), 0.5, &mut stream)).collect();
+            (1..f.inputs.len()).map(|i| stream.scaled(f.input_type(i), 0.5)).collect();
         let along = |h: f64| {
             let mut moved = inputs.clone();
             for (value, t) in moved[1..].iter_mut().zip(&direction) {
@@ -140,7 +137,7 @@ fn check_gradient<M: Differentiable<TangentVector = M>>(
 }
 
 fn input(shape: &[usize]) -> Literal {
-    values(&TensorType::new(DType::F64, shape.iter().copied()), 0.5, &mut SplitMix64::new(3))
+    Random(3).scaled(&TensorType::new(DType::F64, shape.iter().copied()), 0.5)
 }
 
 #[test]
@@ -380,7 +377,7 @@ fn a_training_step_learns() {
     let key = Literal::from_vec(&[2], vec![1u32, 0]).unwrap();
     session.compile(&program, "init", bind!()).unwrap().run(&[("key", key)]).unwrap();
     let mut step = session.compile(&program, "train_step", bind!(B = 12)).unwrap();
-    let x = values(&TensorType::new(DType::F32, [12usize, 5]), 0.5, &mut SplitMix64::new(9));
+    let x = Random(9).scaled(&TensorType::new(DType::F32, [12usize, 5]), 0.5);
     let y = Literal::from_vec(&[12], (0..12).map(|i| i % 3).collect::<Vec<i32>>()).unwrap();
     let losses: Vec<f64> = (0..250)
         .map(|_| step.run(&[("x", x.clone()), ("y", y.clone())]).unwrap().scalar("loss").unwrap())

@@ -10,10 +10,6 @@
 //! --release --test mutants` runs that many cases.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-#[allow(dead_code)] // This file uses a part of it.
-#[path = "../../core/tests/programs/mod.rs"]
-mod programs;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -29,6 +25,7 @@ use wengert::recipe::{
     Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform,
 };
 use wengert::{Binding, DType, Dim, Literal, TensorType};
+use wengert_testing::programs::random_program;
 
 const LARGEST: usize = 256 << 20;
 
@@ -286,7 +283,7 @@ fn read_text(bytes: &[u8]) -> bool {
 #[test]
 fn mutants_neither_panic_nor_hang_nor_devour_memory() {
     let programs: Vec<Program> =
-        (0..20).map(|seed| programs::random_program(seed, 12)).chain([program()]).collect();
+        (0..20).map(|seed| random_program(seed, 12)).chain([program()]).collect();
     let graphs: Vec<Vec<u8>> = programs
         .iter()
         .map(|program| GraphFile::new(program.clone()).to_bytes().unwrap())

@@ -1,16 +1,13 @@
 //! Whole networks: names and counts of their variables, causal masks, gradients.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-mod inputs;
-
-use inputs::values;
 use wengert::core::{KeyPath, interpret};
 use wengert::models::{
     Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
     Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
 use wengert::prelude::*;
-use wengert::random::SplitMix64;
+use wengert_testing::Random;
 
 const TINY: GptSettings =
     GptSettings { vocabulary: 11, positions: 6, width: 8, heads: 2, layers: 2 };
@@ -174,11 +171,9 @@ fn logits(tokens: &[i32]) -> Vec<f64> {
         })
         .unwrap();
     let function = program.get("logits").unwrap().bind(&bind!(T = tokens.len() as i64)).unwrap();
-    let mut stream = SplitMix64::new(5);
+    let mut stream = Random(5);
     let mut given = vec![Literal::from_vec(&[1, tokens.len()], tokens.to_vec()).unwrap()];
-    given.extend(
-        (1..function.inputs.len()).map(|i| values(function.input_type(i), 0.5, &mut stream)),
-    );
+    given.extend((1..function.inputs.len()).map(|i| stream.scaled(function.input_type(i), 0.5)));
     interpret::run(&function, &given).unwrap()[0].scalars().map(|s| s.to_f64()).collect()
 }
 

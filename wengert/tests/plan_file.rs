@@ -2,10 +2,6 @@
 //! files are refused.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-#[allow(dead_code)] // This file uses a part of it.
-#[path = "../../core/tests/programs/mod.rs"]
-mod programs;
-
 use std::path::Path;
 use wengert::core::Target;
 use wengert::core::Verified;
@@ -14,6 +10,7 @@ use wengert::format::container::{self, Kind, Section};
 use wengert::format::{codec, plan, v1};
 use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
+use wengert_testing::programs::random_program;
 
 fn program() -> Program {
     let mut program = Program::new();
@@ -50,7 +47,7 @@ fn plans() -> Vec<Verified<Plan>> {
     }
     assert!(found.len() > 3, "core has plans to test with");
     for seed in 0..40 {
-        let program = programs::random_program(seed, 8);
+        let program = random_program(seed, 8);
         for function in program.functions() {
             let binding =
                 function.variables().iter().fold(Binding::new(), |b, name| b.with(name, 3));

@@ -1,15 +1,14 @@
 //! Per-example gradients of models on the digits: `vmap(grad(loss))` equals the loop over examples.
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
-mod inputs;
-
-use inputs::{digits, floats, values};
 use wengert::Scalar;
 use wengert::core::KeyPath;
 use wengert::core::interpret;
 use wengert::core::op::DotGeneral;
 use wengert::prelude::*;
-use wengert::random::SplitMix64;
+use wengert_testing::Random;
+use wengert_testing::digits::digits;
+use wengert_testing::random::floats;
 
 /// The number of examples.
 const COUNT: usize = 5;
@@ -64,9 +63,9 @@ fn interpreted(program: &Program) {
     let binding = Binding::new().with("B", COUNT as i64);
     let [each, one, mean] =
         ["each", "one", "mean"].map(|f| program.get(f).unwrap().bind(&binding).unwrap());
-    let mut stream = SplitMix64::new(7);
+    let mut stream = Random(7);
     let weights: Vec<Literal> =
-        (2..one.inputs.len()).map(|i| values(one.input_type(i), 0.25, &mut stream)).collect();
+        (2..one.inputs.len()).map(|i| stream.scaled(one.input_type(i), 0.25)).collect();
     let run = |f, x: &Literal, y: &Literal| {
         interpret::run(f, &[&[x.clone(), y.clone()], weights.as_slice()].concat()).unwrap()
     };
@@ -94,11 +93,11 @@ fn on_the_cpu(program: &Program) {
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut one = session.compile(program, "one", bind!()).unwrap();
     let mut each = session.compile(program, "each", bind!(B = COUNT as i64)).unwrap();
-    let mut stream = SplitMix64::new(7);
+    let mut stream = Random(7);
     let one_of = program.get("one").unwrap();
     for i in 2..one_of.inputs.len() {
         session
-            .set_variable(&one_of.inputs[i].name, &values(one_of.input_type(i), 0.25, &mut stream))
+            .set_variable(&one_of.inputs[i].name, &stream.scaled(one_of.input_type(i), 0.25))
             .unwrap();
     }
     let batch = each.run(&[("x", &images), ("y", &labels)]).unwrap();

@@ -386,6 +386,4 @@ impl Parameter {
 }
 
 #[cfg(test)]
-mod random;
-#[cfg(test)]
 mod tests;

@@ -4,12 +4,12 @@
 use super::*;
 use crate::memory::AlignedBytes;
 use crate::pool::Pool;
-use random::Random;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use wengert_core::nest::alias::may_alias;
 use wengert_core::nest::{interpret, parse_nests};
 use wengert_core::{Id, Literal, Scalar};
+use wengert_testing::{Random, nests};
 
 /// Pools of one, two and three threads, and sets of vector instructions.
 struct Machines(Vec<Workspace>);
@@ -143,7 +143,7 @@ fn aliases(nest: &Nest, inputs: &[Literal]) -> Vec<(usize, usize, Vec<Literal>)>
 fn inputs(nest: &Nest, random: &mut Random) -> Vec<Literal> {
     nest.parameters()
         .filter(|(_, b)| matches!(b.role, BufferRole::In | BufferRole::InOut))
-        .map(|(_, b)| random::literal(random, b.dtype, &b.shape))
+        .map(|(_, b)| nests::literal(random, b.dtype, &b.shape))
         .collect()
 }
 
@@ -151,7 +151,7 @@ fn inputs(nest: &Nest, random: &mut Random) -> Vec<Literal> {
 fn filetests_of_nests() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/nest");
     let mut machines = Machines::new();
-    let mut random = Random::new(1);
+    let mut random = Random(1);
     let mut count = 0;
     for entry in std::fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("readable").path();
@@ -185,8 +185,8 @@ fn random_nests() {
     let mut machines = Machines::new();
     let (mut written, mut ran) = (0, 0);
     for seed in 0..600 {
-        let mut random = Random::new(seed);
-        let Some(nest) = random::nest(&mut random) else { continue };
+        let mut random = Random(seed);
+        let Some(nest) = nests::nest(&mut random) else { continue };
         written += 1;
         let given = inputs(&nest, &mut random);
         ran += usize::from(check(&nest, &given, &mut machines));
@@ -246,7 +246,7 @@ fn groups_are_of_the_schedule_that_runs() {
             store %y[i, j], %13
           }
         }");
-    let mut random = Random::new(3);
+    let mut random = Random(3);
     for _ in 0..5 {
         let given = inputs(&nest, &mut random);
         assert!(check(&nest, &given, &mut Machines::new()));
@@ -288,7 +288,7 @@ fn loops_that_only_run_native_code() {
           }
         }",
     ];
-    let mut random = Random::new(4);
+    let mut random = Random(4);
     for text in texts {
         let nest = one(text);
         let given = inputs(&nest, &mut random);
@@ -299,7 +299,7 @@ fn loops_that_only_run_native_code() {
 /// More reductions than a native program has registers for their accumulators.
 #[test]
 fn many_reductions_of_one_phase() {
-    let mut random = Random::new(5);
+    let mut random = Random(5);
     for (dtype, count) in [("f64", 13), ("f64", 14), ("f64", 40), ("f32", 29), ("f32", 60)] {
         let mut text = format!("nest @f(in %x: {dtype}[3,64], out %y: {dtype}[3,{count}]) {{\n");
         text += &format!("parallel i: 3\nphase j: 64 {{\n%0: {dtype} = load %x[i, j]\n");
@@ -330,7 +330,7 @@ fn axes_are_exchanged() {
         )
     };
     let mut machines = Machines::new();
-    let mut random = Random::new(23);
+    let mut random = Random(23);
     for dtype in ["f32", "i32", "f64", "bf16", "u8", "bool"] {
         let nests = [
             text(dtype, ["64,48", "48,64"], "i: 48, j: 64", ["j, i", "i, j"]),

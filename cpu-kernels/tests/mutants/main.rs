@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use wengert_core::plan::{Account, Plan};
 use wengert_core::{DType, Scalar, Verified};
 use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, Pool, RunMemory, Simd};
+use wengert_testing::Random;
 
 #[global_allocator]
 static ALLOCATOR: guard::Guarded = guard::Guarded;
@@ -46,8 +47,8 @@ fn number(name: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// RunMemory of the given size, filled with numbers of all kinds.
-fn filled(dtype: DType, bytes: u64, random: &mut mutate::Random) -> AlignedBytes {
+/// Memory of the given size, filled with numbers of all kinds.
+fn filled(dtype: DType, bytes: u64, random: &mut Random) -> AlignedBytes {
     let mut memory = AlignedBytes::new(usize::try_from(bytes).unwrap()).unwrap();
     for element in memory.chunks_exact_mut(dtype.size()) {
         let scalar = match random.below(12) {
@@ -73,12 +74,7 @@ enum Fate {
     Ran,
 }
 
-fn execute(
-    plan: &Verified<Plan>,
-    pool: &Arc<Pool>,
-    simd: Simd,
-    random: &mut mutate::Random,
-) -> Fate {
+fn execute(plan: &Verified<Plan>, pool: &Arc<Pool>, simd: Simd, random: &mut Random) -> Fate {
     let Ok(mut executable) = CpuExecutable::on(plan, pool.clone(), simd) else {
         return Fate::TooLarge;
     };
@@ -151,7 +147,7 @@ fn accepted_mutants_touch_nothing_but_their_memory() {
             std::fs::write(path, format!("{case}\n")).unwrap();
         }
         current.store(case, Ordering::Relaxed);
-        let mut random = mutate::Random::of(seed, case);
+        let mut random = mutate::random(seed, case);
         let fate = match mutator.mutant(&mut random) {
             Mutant::Refused => Fate::Refused,
             Mutant::Accepted(plan) => {

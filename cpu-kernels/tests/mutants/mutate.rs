@@ -10,26 +10,11 @@ use wengert_core::plan::{
     parse_plan,
 };
 use wengert_core::{Binding, Id, Target, Verified};
+use wengert_testing::Random;
 
-/// SplitMix64.
-pub struct Random(u64);
-
-impl Random {
-    pub fn of(seed: u64, case: u64) -> Random {
-        Random(seed ^ case.wrapping_mul(0xd1b5_4a32_d192_ed03))
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
-    }
-
-    fn of_list<'a>(&mut self, items: &[&'a str]) -> &'a str {
-        items[self.below(items.len())]
-    }
+/// The random numbers of a case.
+pub fn random(seed: u64, case: u64) -> Random {
+    Random(seed ^ case.wrapping_mul(0xd1b5_4a32_d192_ed03))
 }
 
 /// A mutant: a plan for the CPU that the verifier accepts, or none.
@@ -150,9 +135,9 @@ fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
 
 fn pick<'a>(random: &mut Random) -> &'a str {
     match random.below(8) {
-        0..=3 => random.of_list(&SMALL),
-        4 | 5 => random.of_list(&MIDDLE),
-        _ => random.of_list(&EXTREME),
+        0..=3 => *random.pick(&SMALL),
+        4 | 5 => *random.pick(&MIDDLE),
+        _ => *random.pick(&EXTREME),
     }
 }
 
@@ -187,12 +172,12 @@ fn change(text: &mut String, random: &mut Random) {
             text.replace_range(chosen.clone(), pick(random));
         }
         7 => {
-            let (from, to) = (random.of_list(&DTYPES), random.of_list(&DTYPES));
+            let (from, to) = (*random.pick(&DTYPES), *random.pick(&DTYPES));
             exchange(text, from, to, random, true);
         }
         8 => {
             let ops: &[&str] = if random.below(2) == 0 { &BINARY } else { &UNARY };
-            let (from, to) = (random.of_list(ops), random.of_list(ops));
+            let (from, to) = (*random.pick(ops), *random.pick(ops));
             exchange(text, from, to, random, false);
         }
         // Unused row buffers.
@@ -203,7 +188,7 @@ fn change(text: &mut String, random: &mut Random) {
                 return;
             };
             let (rows, extent) = (1 + random.below(4), pick(random));
-            let dtype = random.of_list(&DTYPES);
+            let dtype = *random.pick(&DTYPES);
             let lines: String =
                 (0..rows).map(|n| format!("  row %extra{n}: {dtype}[{extent}]\n")).collect();
             text.insert_str(head, &lines);

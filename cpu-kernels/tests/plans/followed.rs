@@ -4,12 +4,13 @@
 //! Elements are small integers, so every sum is exact. The plan interpreter is the oracle, compared
 //! bit for bit.
 
-use super::{compare, random};
+use super::compare;
 use std::sync::Arc;
 use wengert_core::Literal;
 use wengert_core::Verified;
 use wengert_core::plan::{Plan, interpret, parse_plan};
 use wengert_cpu::{CpuExecutable, Pool, Simd};
+use wengert_testing::Random;
 
 /// A plan of `x·w + b` with extents m, n and k, and of a nest on its result. `nest` gives the
 /// parameters and the body of the nest. The nest writes `z` at `at`. With `output` the product is
@@ -96,12 +97,12 @@ fn run(plan: &Verified<Plan>, follows: bool) {
             let mut executable =
                 CpuExecutable::on(plan, Arc::new(Pool::new(threads).unwrap()), simd).unwrap();
             assert_eq!(executable.followed(), usize::from(follows), "{plan}");
-            let mut state = 5;
+            let mut random = Random(5);
             let inputs: Vec<Literal> = plan
                 .inputs
                 .iter()
                 .map(|i| &plan.values[i.value])
-                .map(|v| random(v.dtype, &v.shape, &mut state))
+                .map(|v| random.integers(v.dtype, &v.shape))
                 .collect();
             let expected = interpret(plan, &inputs, &[]).unwrap();
             compare(&mut executable, &inputs, &[], &expected);

@@ -2,13 +2,14 @@
 //! the bits are those of the interpreter. An earlier version took cubic time, with which this test
 //! would take hours.
 
-use super::{compare, random};
+use super::compare;
 use std::fmt::Write;
 use std::sync::Arc;
-use wengert_core::Literal;
 use wengert_core::Verified;
 use wengert_core::plan::{interpret, parse_plan};
+use wengert_core::{DType, Literal};
 use wengert_cpu::{CpuExecutable, Pool, Simd};
+use wengert_testing::Random;
 
 /// Elements of a row. Also the number of stores to one buffer, which is the verifier's maximum.
 const WIDTH: usize = 64;
@@ -55,8 +56,7 @@ fn many_instructions_take_linear_time() {
     for stores_last in [false, true] {
         let plan = parse_plan("long", &plan(128 * WIDTH, stores_last)).unwrap().0;
         let plan = Verified::new(plan).unwrap();
-        let x: Literal =
-            random(wengert_core::DType::F32, &plan.values[plan.inputs[0].value].shape, &mut 7);
+        let x: Literal = Random(7).integers(DType::F32, &plan.values[plan.inputs[0].value].shape);
         let expected = interpret(&plan, std::slice::from_ref(&x), &[]).unwrap();
         for simd in Simd::available() {
             let mut executable =

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use wengert_core::nest::parse_nests;
 use wengert_core::plan::{Plan, Run, interpret, parse_plan};
-use wengert_core::{DType, Literal, Scalar, Verified};
+use wengert_core::{Literal, Verified};
 use wengert_cpu::{AlignedBytes, Buffer, CompiledNest, CpuExecutable, Pool, RunMemory, Simd};
+use wengert_testing::Random;
 
 /// Counts the allocations of the threads that run a plan. It excludes the test harness and threads
 /// that are starting.
@@ -65,22 +66,6 @@ fn corpus() -> Vec<Verified<Plan>> {
         }
     }
     plans
-}
-
-fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
-    let count = shape.iter().product();
-    let values: Vec<Scalar> = (0..count)
-        .map(|_| {
-            *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let small = (*state >> 60) as i64 - 3;
-            if dtype == DType::Bool {
-                Scalar::of(small > 4)
-            } else {
-                Scalar::from_i64(dtype, small)
-            }
-        })
-        .collect();
-    Literal::from_scalars(dtype, shape, &values).unwrap()
 }
 
 struct Host {
@@ -162,18 +147,18 @@ fn the_executor_equals_the_interpreter_and_allocates_nothing() {
             pool.parallel_for(threads, task).unwrap();
             let mut executable = CpuExecutable::on(&plan, pool, simd).unwrap();
             for seed in 1..6 {
-                let mut state = seed;
+                let mut random = Random(seed);
                 let value = |v| (plan.values[v].dtype, plan.values[v].shape.clone());
                 let inputs: Vec<Literal> = plan
                     .inputs
                     .iter()
                     .map(|i| value(i.value))
-                    .map(|(dtype, shape)| random(dtype, &shape, &mut state))
+                    .map(|(dtype, shape)| random.integers(dtype, &shape))
                     .collect();
                 let variables: Vec<Option<Literal>> = plan
                     .variables
                     .iter()
-                    .map(|v| v.before.map(|_| random(v.dtype, &v.shape, &mut state)))
+                    .map(|v| v.before.map(|_| random.integers(v.dtype, &v.shape)))
                     .collect();
                 let expected = interpret(&plan, &inputs, &variables).unwrap();
                 let allocations = compare(&mut executable, &inputs, &variables, &expected);

@@ -8,8 +8,9 @@ use super::*;
 use crate::driver::fake::{Fake, Launched, bytes_at};
 use std::path::Path;
 use wengert_core::plan::{interpret, parse_plan};
-use wengert_core::{DType, Literal, Scalar, Verified};
+use wengert_core::{DType, Literal, Verified};
 use wengert_emulator as emulator;
+use wengert_testing::Random;
 
 /// Executes kernels on copies of the fake device's memory.
 fn emulate(ptx: &str, launched: &Launched) {
@@ -129,21 +130,6 @@ fn compiled(text: &str) -> Verified<Plan> {
         .unwrap()
 }
 
-fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
-    let values: Vec<Scalar> = (0..shape.iter().product())
-        .map(|_| {
-            *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let small = (*state >> 60) as i64 - 3;
-            if dtype == DType::Bool {
-                Scalar::of(small > 4)
-            } else {
-                Scalar::from_i64(dtype, small)
-            }
-        })
-        .collect();
-    Literal::from_scalars(dtype, shape, &values).unwrap()
-}
-
 /// Several runs of a plan; in the last one its variables are at other addresses.
 fn runs(device: &Device, plan: &Verified<Plan>, capture: bool) {
     let mut executable =
@@ -155,12 +141,11 @@ fn runs(device: &Device, plan: &Verified<Plan>, capture: bool) {
     };
     let (here, there) = (place("variables"), place("variables elsewhere"));
     for seed in 1..6 {
-        let mut state = seed;
+        let mut random = Random(seed);
         let values = plan.inputs.iter().map(|i| &plan.values[i.value]);
-        let inputs: Vec<Literal> = values.map(|v| random(v.dtype, &v.shape, &mut state)).collect();
-        let before = |v: &wengert_core::plan::Variable| {
-            v.before.map(|_| random(v.dtype, &v.shape, &mut state))
-        };
+        let inputs: Vec<Literal> = values.map(|v| random.integers(v.dtype, &v.shape)).collect();
+        let before =
+            |v: &wengert_core::plan::Variable| v.before.map(|_| random.integers(v.dtype, &v.shape));
         let variables: Vec<Option<Literal>> = plan.variables.iter().map(before).collect();
         let expected = interpret(plan, &inputs, &variables).unwrap();
         let memories = if seed < 5 { &here } else { &there };

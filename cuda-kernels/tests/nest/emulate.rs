@@ -1,7 +1,6 @@
 //! Kernels of nests on the emulator, under every schedule that a nest accepts. They must give the
 //! bits of the nest interpreter, and the emulator's sanitizer must report nothing.
 
-use crate::random::{self, Random};
 use crate::{lowered, sources};
 use wengert_core::nest::{BufferRole, Nest, interpret, may_alias, parse_nests, verify};
 use wengert_core::{DType, Id, Literal, Scalar, math};
@@ -10,6 +9,7 @@ use wengert_cuda::nest::{Options, compile};
 use wengert_cuda::ptx::Module as Ptx;
 use wengert_cuda::stage;
 use wengert_emulator::{Access, Argument, Emulator, Launch, Memory, Module};
+use wengert_testing::{Random, nests};
 
 /// Runs a nest. The `in_place` pairs of parameters share their memory.
 fn run(
@@ -99,7 +99,7 @@ fn compare(nest: &Nest, wanted: &[Literal], got: &[Literal], what: &str) {
 fn inputs(nest: &Nest, random: &mut Random) -> Vec<Literal> {
     let read =
         nest.parameters().filter(|(_, b)| matches!(b.role, BufferRole::In | BufferRole::InOut));
-    read.map(|(_, b)| random::literal(random, b.dtype, &b.shape)).collect()
+    read.map(|(_, b)| nests::literal(random, b.dtype, &b.shape)).collect()
 }
 
 /// Pairs of parameters that may share memory.
@@ -150,7 +150,7 @@ fn scalar_instructions_on_special_values() {
 
 #[test]
 fn nests_of_filetests() {
-    let mut random = Random::new(1);
+    let mut random = Random(1);
     let mut count = 0;
     for nest in sources::filetests().iter().filter(|n| sources::is_supported(n)) {
         let given = inputs(nest, &mut random);
@@ -164,7 +164,7 @@ fn random_nests() {
     let mut count = 0;
     for (seed, nest) in sources::random_nests(0..150) {
         if sources::is_supported(&nest) {
-            let given = inputs(&nest, &mut Random::new(seed + 1000));
+            let given = inputs(&nest, &mut Random(seed + 1000));
             count += usize::from(check(&nest, &given));
         }
     }
@@ -176,7 +176,7 @@ fn nests_of_ops() {
     let mut count = 0;
     for (seed, nest) in lowered::ops_and_samples().iter().enumerate() {
         if sources::is_supported(nest) {
-            let given = inputs(nest, &mut Random::new(seed as u64));
+            let given = inputs(nest, &mut Random(seed as u64));
             count += usize::from(check(nest, &given));
         }
     }
@@ -189,7 +189,7 @@ fn nests_of_training() {
         [(9, 768, DType::F32), (6, 1100, DType::BF16), (40, 100, DType::F16)]
     {
         for (seed, nest) in lowered::training(rows, columns, dtype).iter().enumerate() {
-            let given = inputs(nest, &mut Random::new(seed as u64));
+            let given = inputs(nest, &mut Random(seed as u64));
             assert!(check(nest, &given), "{nest}");
         }
     }
@@ -201,7 +201,7 @@ fn longer_nests() {
     for (seed, text) in LONGER.iter().enumerate() {
         let nest = parse_nests("longer", text).unwrap().remove(0).0;
         verify(&nest).unwrap();
-        let given = inputs(&nest, &mut Random::new(seed as u64));
+        let given = inputs(&nest, &mut Random(seed as u64));
         assert!(check(&nest, &given), "{text}");
     }
 }

@@ -5,6 +5,4 @@
 mod assemble;
 mod emulate;
 mod lowered;
-#[path = "../../../cpu-kernels/src/nest/random.rs"]
-mod random;
 mod sources;

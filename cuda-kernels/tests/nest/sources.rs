@@ -5,7 +5,7 @@ use wengert_core::{DType, Literal, Scalar, math};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::nest::{Schedule, takes};
 
-use crate::random::{self, Random};
+use wengert_testing::{Random, nests};
 
 /// Every nest of the filetests that verifies.
 pub fn filetests() -> Vec<Nest> {
@@ -39,7 +39,7 @@ pub fn filetests() -> Vec<Nest> {
 
 /// Random nests that verify.
 pub fn random_nests(seeds: std::ops::Range<u64>) -> Vec<(u64, Nest)> {
-    seeds.filter_map(|seed| Some((seed, random::nest(&mut Random::new(seed))?))).collect()
+    seeds.filter_map(|seed| Some((seed, nests::nest(&mut Random(seed))?))).collect()
 }
 
 /// The table of scalar instructions: the dtypes of the operands and of the result.

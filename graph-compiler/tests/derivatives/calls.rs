@@ -1,12 +1,12 @@
 //! Functions called by name, which are differentiated once for all of their calls; and closures as
 //! values.
 
-use super::support::*;
 use wengert_compiler::autodiff::list::{WengertList, trace};
 use wengert_compiler::autodiff::operators::{grad, jvp, vjp};
 use wengert_compiler::autodiff::rules;
 use wengert_core::graph::{Body, Function, parse_program};
 use wengert_core::{DType, Differentiable, Literal, Tensor, TensorType};
+use wengert_testing::derivative::*;
 
 type List = WengertList<Tensor, Tensor>;
 

@@ -1,12 +1,13 @@
 //! Checkpointed functions have the same derivatives and other residuals.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, linearize, value_and_grad};
 use wengert_compiler::autodiff::rules::checkpoint;
 use wengert_compiler::pipeline::{Options, compile_kernels};
 use wengert_core::graph::Function;
 use wengert_core::op::Checkpoint;
 use wengert_core::{DType, Literal, Target, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 
 type Values = Vec<Tensor>;
 

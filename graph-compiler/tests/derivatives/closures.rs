@@ -1,12 +1,12 @@
 //! Operators on closures: nesting, captures, strong zeros, mistakes.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{
     grad, jvp, linearize, transpose, value_and_grad, value_aux_and_grad, vjp,
 };
 use wengert_core::build::FunctionBuilder;
 use wengert_core::op::{Binary, Compare, Unary};
 use wengert_core::{DType, Literal, Tensor, TensorType};
+use wengert_testing::derivative::*;
 
 fn tanh(x: &Tensor) -> Tensor {
     x.unary(Unary::Tanh)

@@ -2,13 +2,14 @@
 //! selections. The tests compare the value, both modes, and both mixed second orders. They cover
 //! constructs alone and nested.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, transpose, value_and_grad, vjp};
 use wengert_compiler::vmap::operators::vmap;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::build::control;
 use wengert_core::graph::{Body, Equation, Function};
 use wengert_core::{DType, Literal, Op, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 
 /// The form of the control flow in a program.
 #[derive(Clone, Copy, PartialEq)]

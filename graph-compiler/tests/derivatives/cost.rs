@@ -1,12 +1,13 @@
 //! The cost of derivatives. The compiled derivative of a composition has no more equations, kernels
 //! or bytes than a derivative written by hand with the chain rule.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::pipeline::{Options, compile, compile_kernels};
 use wengert_core::graph::{Function, Program};
 use wengert_core::plan::account::account;
 use wengert_core::{Binding, DType, Dim, Literal, Target, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 
 fn f64s(shape: &[usize]) -> TensorType {
     TensorType::new(DType::F64, shape.iter().copied())

@@ -1,7 +1,6 @@
 //! Functions with custom rules, in both modes and to the second order; changes of derivatives
 //! inside a program; opaque functions.
 
-use super::support::*;
 use wengert_compiler::autodiff::function::{
     Grad, Jvp, grad as grad_of_function, jvp as jvp_of_function,
 };
@@ -16,6 +15,7 @@ use wengert_core::build::control::{
 use wengert_core::graph::{Function, Program, parse_program};
 use wengert_core::op::Checkpoint;
 use wengert_core::{DType, Diagnostic, Literal, Tensor, TensorType};
+use wengert_testing::derivative::*;
 
 type Scalar = fn(&Tensor) -> Tensor;
 

@@ -1,12 +1,13 @@
 //! Define by run: compared with the static graph bit for bit, and used where a static graph is
 //! impossible.
 
-use super::programs;
-use super::support::{Random, assert_close, build, flat, number, run};
 use wengert_compiler::autodiff::eager::{Tracked, gradient, or_poison, pull_back, push_forward};
 use wengert_compiler::autodiff::list::trace;
 use wengert_compiler::autodiff::operators::{grad, jvp, value_and_grad, vjp};
 use wengert_core::{Differentiable, Literal, Result, Tensor};
+use wengert_testing::Random;
+use wengert_testing::derivative::{assert_close, build, flat, number, run};
+use wengert_testing::smooth;
 
 fn item(x: &Tensor) -> f64 {
     x.item().unwrap_or_else(|e| panic!("{e}"))
@@ -22,13 +23,13 @@ fn values(tensors: &[Tensor]) -> Vec<Literal> {
 #[test]
 fn values_and_gradients_are_those_of_the_static_graph() {
     for seed in 1..=60u64 {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random(seed);
         let length = 3 + random.below(10);
-        let program = programs::random(seed * 7 + 1, length, true);
+        let program = smooth::random(seed * 7 + 1, length, true);
         let f = |x: &Vec<Tensor>| program(x).sum();
         let squares =
             |g: &[Tensor]| g.iter().map(|g| g.square().sum()).reduce(|a, b| a + b).unwrap();
-        let ty = programs::ty();
+        let ty = smooth::ty();
         let point = [random.literal(&ty), random.literal(&ty)];
 
         let statically = build(&[ty.clone(), ty], |x| {

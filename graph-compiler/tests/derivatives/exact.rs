@@ -3,13 +3,14 @@
 //! in forward mode, reverse mode and mixtures.
 
 use super::jet::Jet;
-use super::programs;
-use super::support::*;
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_core::Tensor;
 use wengert_core::interpret::{Array, Cell, Cells, Real};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
+use wengert_testing::smooth;
 
 const INPUTS: usize = 2;
 
@@ -21,7 +22,7 @@ fn rational(random: &mut Random) -> BigRational {
 }
 
 fn array<R: Real>(cells: Vec<R>) -> Array<R> {
-    let ty = programs::ty();
+    let ty = smooth::ty();
     let cells = Cells::collect(cells.into_iter().map(Cell::Real)).unwrap();
     Array::new(ty.dtype, ty.extents().unwrap(), cells)
 }
@@ -56,14 +57,14 @@ fn derivative(
 
 /// Returns the third derivative.
 fn check(seed: u64, length: usize) -> BigRational {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let program = total(programs::random(seed, length, false));
-    let count = programs::ty().elements().unwrap();
+    let mut random = Random(seed);
+    let program = total(smooth::random(seed, length, false));
+    let count = smooth::ty().elements().unwrap();
     let point: Vec<Vec<BigRational>> =
         (0..2 * INPUTS).map(|_| (0..count).map(|_| rational(&mut random)).collect()).collect();
     let (x, t) = point.split_at(INPUTS);
 
-    let types = vec![programs::ty(); INPUTS];
+    let types = vec![smooth::ty(); INPUTS];
     let primal = build(&types, |x| vec![program(x)]);
     let jets: Vec<Array<Jet>> = x
         .iter()
@@ -87,7 +88,7 @@ fn check(seed: u64, length: usize) -> BigRational {
         &[true, false, false],
     ];
     for modes in modes {
-        let all = vec![programs::ty(); 2 * INPUTS];
+        let all = vec![smooth::ty(); 2 * INPUTS];
         let f = build(&all, |values| {
             let (x, t) = values.split_at(INPUTS);
             vec![derivative(&program, x, t, modes)]
@@ -111,8 +112,8 @@ fn derivatives_of_rational_programs_are_exact_to_the_third_order() {
 #[test]
 fn reverse_mode_thrice_is_exact() {
     for seed in 100..106 {
-        let program = total(programs::random(seed, 4, false));
-        let all = vec![programs::ty(); 2 * INPUTS];
+        let program = total(smooth::random(seed, 4, false));
+        let all = vec![smooth::ty(); 2 * INPUTS];
         let thrice = |modes: &[bool]| {
             let f = build(&all, |values| {
                 let (x, t) = values.split_at(INPUTS);

@@ -1,13 +1,14 @@
 //! Derivatives of functions of a program, and random programs in both modes.
 
-use super::programs;
-use super::support::*;
 use wengert_compiler::autodiff::function::{Grad, Jvp, grad, jvp};
 use wengert_compiler::autodiff::operators;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, Program};
 use wengert_core::op::Unary;
 use wengert_core::{DType, Initializer, Literal, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
+use wengert_testing::smooth;
 
 fn program(function: Function) -> Program {
     let mut program = Program::new();
@@ -204,8 +205,8 @@ fn wrong_requests_are_explained() {
 #[test]
 fn random_programs_have_the_same_derivatives_forwards_and_in_reverse() {
     for seed in 1..40 {
-        let f = programs::random(seed, 4 + seed as usize % 9, true);
-        let types = vec![programs::ty(); 5];
+        let f = smooth::random(seed, 4 + seed as usize % 9, true);
+        let types = vec![smooth::ty(); 5];
         let both = build(&types, |v| {
             let (x, t, c) = (v[..2].to_vec(), v[2..4].to_vec(), &v[4]);
             let (_, forward) = operators::jvp(&x, &t, |x: &Vec<Tensor>| f(x));

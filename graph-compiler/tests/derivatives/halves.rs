@@ -1,6 +1,5 @@
 //! Functions in files: matrices, series, transposes, and derivatives in two halves.
 
-use super::support::*;
 use wengert_compiler::autodiff::function::{
     Grad, Hessian, Jacobian, Jet, Jvp, ResidualKind, grad, hessian, hvp, jacobian, jet, jvp,
     linearize, split, transpose,
@@ -8,6 +7,8 @@ use wengert_compiler::autodiff::function::{
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, Program, parse_program};
 use wengert_core::{Binding, DType, Dim, Initializer, Literal, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 
 fn outputs(f: &Function) -> Vec<&str> {
     f.outputs.iter().map(|o| o.name.as_str()).collect()

@@ -1,7 +1,6 @@
 //! Implicit functions against closed forms: values, both modes and all second orders; residuals and
 //! executed loops; vmap; mistakes.
 
-use super::support::*;
 use wengert_compiler::autodiff::implicit::{TransposeSolve, custom_linear_solve, custom_root};
 use wengert_compiler::autodiff::operators::{grad, hessian, jvp, value_and_grad, vjp};
 use wengert_compiler::pipeline::{Options, compile_kernels};
@@ -10,6 +9,7 @@ use wengert_core::build::FunctionBuilder;
 use wengert_core::build::control::{fori, while_loop};
 use wengert_core::graph::{Body, Function, Program, parse_program};
 use wengert_core::{Diagnostic, Literal, Target, Tensor};
+use wengert_testing::derivative::*;
 
 type Map<'a> = &'a dyn Fn(&Tensor) -> Tensor;
 type Pair = (Tensor, Tensor);

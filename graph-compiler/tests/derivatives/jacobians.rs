@@ -1,14 +1,15 @@
 //! Jacobians, Hessians and products with them, on closures: against closed forms, against each
 //! other, and their costs.
 
-use super::programs;
-use super::support::*;
 use wengert_compiler::autodiff::operators::{
     grad, grad_and_hvp, grad_wrt, gvp, hessian, hessian_blocks, hvp, jacfwd, jacrev, jvp,
     linearize, value_and_grad_wrt, value_and_jacfwd, value_and_jacrev, value_grad_and_hessian, vjp,
 };
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Dim, Literal, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
+use wengert_testing::smooth;
 
 fn literal(shape: &[usize], values: &[f64]) -> Literal {
     Literal::from_vec(shape, values.to_vec()).unwrap()
@@ -52,8 +53,8 @@ fn a_jacobian_has_the_axes_of_the_result_in_front_in_both_modes() {
 #[test]
 fn jacobians_of_random_programs_agree_with_products_of_both_modes() {
     for seed in 1..25 {
-        let program = programs::random(seed, 4 + seed as usize % 7, true);
-        let types = vec![programs::ty(); 5];
+        let program = smooth::random(seed, 4 + seed as usize % 7, true);
+        let types = vec![smooth::ty(); 5];
         let f = build(&types, |v| {
             let (x, t, c) = (v[..2].to_vec(), v[2..4].to_vec(), &v[4]);
             let forward = jacfwd(&x, |x: &Vec<Tensor>| program(x));

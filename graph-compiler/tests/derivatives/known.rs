@@ -1,9 +1,9 @@
 //! Mistakes from the literature, each as a test.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp, vjp};
 use wengert_core::op::Unary;
 use wengert_core::{DType, Differentiable, Literal, Tensor, TensorType};
+use wengert_testing::derivative::*;
 
 fn both(a: f64, b: f64, f: impl FnOnce(&Tensor, &Tensor) -> Vec<Tensor>) -> Vec<f64> {
     let scalar = TensorType::scalar(DType::F64);

@@ -1,9 +1,9 @@
 //! Wengert lists as values.
 
-use super::support::{at, build, number, run};
 use wengert_compiler::autodiff::list::trace;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_core::{DType, Differentiable, Literal, NoDerivative, Tensor, TensorType};
+use wengert_testing::derivative::{at, build, number, run};
 
 fn vector(x: &[f64]) -> Tensor {
     Tensor::constant(Literal::from_vec(&[x.len()], x.to_vec()).unwrap())

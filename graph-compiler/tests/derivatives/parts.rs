@@ -1,8 +1,8 @@
 //! Cotangents of values that are sliced into parts.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_core::{DType, Dim, Literal, Tensor, TensorType};
+use wengert_testing::derivative::*;
 
 /// ∇f at 0, 1, 2, … in f64[2,6], and the ops that compute it.
 fn gradient(f: impl Fn(&Tensor) -> Tensor) -> (Vec<f64>, Vec<&'static str>) {

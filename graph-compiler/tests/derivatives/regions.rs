@@ -5,7 +5,6 @@
 //! derivative. The equations of the decomposition (masks, zeros) must be in the same region as the
 //! equation.
 
-use super::support::*;
 use wengert_compiler::autodiff::jacobian::{hessian, hvp};
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_compiler::autodiff::rules::{call, checkpoint};
@@ -13,6 +12,8 @@ use wengert_core::build::control;
 use wengert_core::graph::Function;
 use wengert_core::op::{Attention, AttentionKind, Checkpoint, Unary};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 use wengert_testing::samples::{self, Sample};
 
 type Values = Vec<Tensor>;
@@ -215,7 +216,7 @@ fn is_declared(kind: &str) -> bool {
 }
 
 fn check(name: &str, sample: &Sample, places: &[Place], random: &mut Random) {
-    let literals = sample.literals(DType::F64, random.next());
+    let literals = sample.literals(DType::F64, random.bits());
     let inputs = types(&literals);
     let results = sample.infer(&inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
     let is_double = |ty: &TensorType| ty.dtype == DType::F64;

@@ -1,11 +1,12 @@
 //! Signs of cotangents. A cotangent that is subtracted is not negated first, no negation happens
 //! twice, and rules that are not linear get cotangents with the right sign.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, hvp};
 use wengert_compiler::autodiff::rules::with_derivative;
 use wengert_core::graph::Function;
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 
 fn vector() -> TensorType {
     TensorType::new(DType::F64, [4usize])

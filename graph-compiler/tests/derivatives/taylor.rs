@@ -1,15 +1,16 @@
 //! Taylor mode, against known series, nested forward mode and exact power series; and its cost.
 
 use super::jet::Jet;
-use super::programs;
-use super::support::*;
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use wengert_compiler::autodiff::operators::{grad, jet, jvp, nth_derivative};
 use wengert_core::graph::Function;
 use wengert_core::interpret::{Array, Cell, Cells, Real};
 use wengert_core::{DType, Literal, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 use wengert_testing::samples;
+use wengert_testing::smooth;
 
 /// The derivatives of orders 1 to `n` of `f` at `x`.
 fn derivatives(n: usize, x: f64, f: impl Fn(&Tensor) -> Tensor) -> Vec<f64> {
@@ -122,7 +123,7 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
     let mut compared = 0;
     for entry in samples::catalogue() {
         for sample in &entry.samples {
-            let x = sample.literals(DType::F64, random.next());
+            let x = sample.literals(DType::F64, random.bits());
             let types: Vec<TensorType> = x.iter().map(Literal::ty).collect();
             let regions = sample.regions(&types);
             let results = sample.op.infer(&types, &regions).unwrap();
@@ -194,18 +195,18 @@ fn every_op_has_the_series_that_nested_forward_mode_gives() {
 fn series_of_rational_programs_are_exact() {
     let mut curved = 0;
     for seed in 1..40u64 {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random(seed);
         let mut rational = || {
             BigRational::new(
                 BigInt::from(random.below(9) as i64 - 4),
                 BigInt::from(random.below(3) as i64 + 1),
             )
         };
-        let program = programs::random(seed, 3 + seed as usize % 6, false);
-        let count = programs::ty().elements().unwrap();
+        let program = smooth::random(seed, 3 + seed as usize % 6, false);
+        let count = smooth::ty().elements().unwrap();
         let point: Vec<Vec<BigRational>> =
             (0..8).map(|_| (0..count).map(|_| rational()).collect()).collect();
-        let ty = programs::ty();
+        let ty = smooth::ty();
         let array = |cells: &[BigRational]| {
             let cells = Cells::collect(cells.iter().cloned().map(Cell::Real)).unwrap();
             Array::new(ty.dtype, ty.extents().unwrap(), cells)

@@ -1,11 +1,11 @@
 //! Derivatives at ties, and of products with zeros. They are those that the ops document, at first
 //! and second order.
 
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_core::build::Padding;
 use wengert_core::op::{Reduce, ReduceKind, WindowKind, Windows};
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
+use wengert_testing::derivative::*;
 
 fn vector(values: &[f64]) -> Literal {
     Literal::from_vec(&[values.len()], values.to_vec()).unwrap()

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 mod indices;
-mod nested;
 mod passes;
 mod plans;
 mod repeated;
@@ -18,6 +17,7 @@ use wengert_core::graph::{Function, Program};
 use wengert_core::plan::{self, Plan};
 use wengert_core::target::Workspace;
 use wengert_core::{Binding, DType, Literal, Result, Target};
+use wengert_testing::nested;
 
 fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
     Ok(call.references(operands)?.iter().map(|r| r.literal()).collect())

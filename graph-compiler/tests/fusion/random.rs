@@ -1,12 +1,12 @@
 //! Random functions for fusion: a few related shapes, reductions, broadcasts, movement, and values
 //! with many uses.
 
-use super::{compiled, plain, random_literal, run};
-use crate::programs::Random;
+use super::{compiled, plain, run};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
 use wengert_core::op::{Compare, Concatenate, Cumulative, CumulativeKind, Reverse};
 use wengert_core::{DType, Dim, Literal, Scalar, Tensor, TensorType};
+use wengert_testing::Random;
 
 /// A pool of tensors, from which new ones are built.
 struct Pool<'r> {
@@ -141,7 +141,7 @@ fn function(seed: u64) -> Function {
 fn input(random: &mut Random, ty: &TensorType) -> Literal {
     let shape = ty.extents().unwrap();
     if random.below(8) == 0 {
-        return random_literal(random, ty);
+        return random.elements(ty);
     }
     let values: Vec<Scalar> = (0..shape.iter().product())
         .map(|_| Scalar::of(random.below(1 << 16) as f32 / 32768.0 - 1.0))

@@ -1,13 +1,13 @@
 //! The kernels that fusion forms, and their nests.
 
-use super::{compiled, random_literal, run};
-use crate::programs::Random;
+use super::{compiled, run};
 use wengert_compiler::autodiff::operators::{value_and_grad, vjp};
 use wengert_compiler::kernels::{Kernel, Kernels, Work};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
 use wengert_core::op::{Softmax, SoftmaxCrossEntropy, SoftmaxKind};
 use wengert_core::{DType, Literal, Tensor, TensorType};
+use wengert_testing::Random;
 
 pub(super) fn f32s(shape: &[usize]) -> TensorType {
     TensorType::new(DType::F32, shape.iter().copied())
@@ -22,9 +22,8 @@ pub(super) fn fused(f: impl FnOnce(&mut FunctionBuilder)) -> Kernels {
     let function: Function = FunctionBuilder::build("f", f).unwrap();
     let kernels = compiled(&function, true);
     let mut random = Random(7);
-    let inputs: Vec<Literal> = (0..function.inputs.len())
-        .map(|n| random_literal(&mut random, function.input_type(n)))
-        .collect();
+    let inputs: Vec<Literal> =
+        (0..function.inputs.len()).map(|n| random.elements(function.input_type(n))).collect();
     assert_eq!(run(&kernels, &inputs), run(&compiled(&function, false), &inputs));
     kernels
 }

@@ -1,7 +1,7 @@
 //! Translation validation: the result of each pass on random functions is interpreted and compared
 //! with its input.
 //!
-//! [`random`] draws functions with everything that passes look at. Each function goes through the
+//! [`functions`] draws functions with everything that passes look at. Each function goes through the
 //! pipeline for a CPU or a GPU. After every pass the interpreter must give the same bits. A pass
 //! may declare that it keeps only the value ([`Keeps::Value`](wengert_compiler::pipeline::Keeps));
 //! then the results must agree within the running error analysis of both sides ([`bounded`]). After
@@ -17,23 +17,17 @@
 #![allow(clippy::print_stdout)] // Prints the counts of comparisons.
 
 mod bounded;
-#[path = "../fusion/calls.rs"]
-mod calls;
 mod faults;
 mod passes;
-#[path = "../../../core/tests/programs/mod.rs"]
-#[allow(dead_code)] // This test uses a part of it.
-mod programs;
-mod random;
 mod shrink;
 
 use passes::{Seen, check, check_rule};
-use programs::Random;
 use shrink::shrink;
 use wengert_compiler::rewrite::rules;
 use wengert_core::graph::Function;
 use wengert_core::target::Workspace;
 use wengert_core::{Literal, Result, Target, interpret};
+use wengert_testing::{Random, functions};
 
 /// The seeds of a test: the number of functions that it draws, and the seed of the first.
 fn extent(usual: u64) -> std::ops::Range<u64> {
@@ -48,7 +42,7 @@ fn extent(usual: u64) -> std::ops::Range<u64> {
 fn inputs(function: &Function, seed: u64, wild: bool) -> Vec<Literal> {
     let mut random = Random(seed ^ 0x1234_5678);
     (0..function.inputs.len())
-        .map(|n| random::literal(&mut random, function.input_type(n), wild))
+        .map(|n| functions::literal(&mut random, function.input_type(n), wild))
         .collect()
 }
 
@@ -152,36 +146,36 @@ fn assert_seen(seen: &Seen, names: &[&str], least: usize) {
 
 #[test]
 fn every_pass_keeps_what_it_declares() {
-    let samples = random::samples();
+    let samples = functions::samples();
     let seeds = extent(150);
     let many = (seeds.end - seeds.start) as usize;
-    let seen = every(seeds, |seed| random::function(seed, size(seed), &samples), through(false));
+    let seen = every(seeds, |seed| functions::function(seed, size(seed), &samples), through(false));
     assert_seen(&seen, &["simplify", "cse", "dce", "decompose", "lower", "fuse", "plan"], many / 5);
     assert_seen(&seen, &["trim", "hoist", "epilogue", "join"], many / 75);
 }
 
 #[test]
 fn special_elements_change_nothing() {
-    let samples = random::samples();
+    let samples = functions::samples();
     let seeds = extent(100);
     let seeds = seeds.start + 1_000_000..seeds.end + 1_000_000;
-    every(seeds, |seed| random::function(seed, size(seed), &samples), through(true));
+    every(seeds, |seed| functions::function(seed, size(seed), &samples), through(true));
 }
 
 #[test]
 fn long_sums_are_cut_within_their_bound() {
     let seeds = extent(8);
     let many = (seeds.end - seeds.start) as usize;
-    let seen = every(seeds, random::long, through(false));
+    let seen = every(seeds, functions::long, through(false));
     assert_seen(&seen, &["split_reductions"], many / 3);
 }
 
 #[test]
 fn every_rule_alone_changes_no_bit() {
-    let samples = random::samples();
+    let samples = functions::samples();
     let seen = every(
         extent(150),
-        |seed| random::function(seed, size(seed), &samples),
+        |seed| functions::function(seed, size(seed), &samples),
         |seed, function, seen| {
             let given = inputs(function, seed, seed % 2 == 0);
             let wanted = interpret::run(function, &given).map_err(|e| e.to_string())?;

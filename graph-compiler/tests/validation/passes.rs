@@ -2,7 +2,6 @@
 //! before it.
 
 use crate::bounded::{self, Bounded};
-use crate::calls;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +14,7 @@ use wengert_core::graph::{Function, InputRole, OutputRole, verify};
 use wengert_core::interpret::{self, Array};
 use wengert_core::plan;
 use wengert_core::{Binding, Literal, Result, Scalar, Target};
+use wengert_testing::naive;
 
 /// Counts of the comparisons.
 #[derive(Default)]
@@ -107,7 +107,7 @@ fn through(
         return Ok(());
     }
     let mut wanted =
-        run(&lowered.kernels, inputs, &mut calls::execute).map_err(|e| fault("lower", &e))?;
+        run(&lowered.kernels, inputs, &mut naive::execute).map_err(|e| fault("lower", &e))?;
     match bounded(&before, inputs).filter(|_| bounds) {
         Some(value) => {
             within(&value, &wanted).map_err(|e| fault("lower", &e))?;
@@ -127,7 +127,7 @@ fn through(
         if next == kernels {
             continue;
         }
-        let found = run(&next, inputs, &mut calls::execute).map_err(|e| fault(pass, &e))?;
+        let found = run(&next, inputs, &mut naive::execute).map_err(|e| fault(pass, &e))?;
         same_bits(&wanted, &found).map_err(|e| format!("{}\n{next}", fault(pass, &e)))?;
         seen.note(pass);
         (kernels, wanted) = (next, found);

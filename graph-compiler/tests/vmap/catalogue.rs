@@ -2,10 +2,11 @@
 //! vjp equal the stack of the loop over examples bit for bit. So do two nested maps.
 
 use super::examples::*;
-use super::support::*;
 use wengert_compiler::autodiff::operators::{jvp, vjp};
 use wengert_compiler::vmap::operators::vmap_axes;
 use wengert_core::{DType, Literal, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 use wengert_testing::samples::{self, Sample};
 
 /// A function of the operands of a sample and of further tensors.
@@ -89,7 +90,7 @@ fn check(name: &str, sample: &Sample, dtype: DType, random: &mut Random) -> usiz
     let Ok(results) = sample.infer(&types(&single)) else { return 0 };
     let count = single.len();
     for batched in choices(count) {
-        let inputs = inputs_of(sample, &batched, dtype, random.next());
+        let inputs = inputs_of(sample, &batched, dtype, random.bits());
         let what = format!("{name} {:?} in {dtype}", sample.op);
         compare(&what, &inputs, &|x| apply(sample, x));
 
@@ -140,7 +141,7 @@ fn every_op_is_its_loop_in_every_float_dtype() {
                     continue;
                 }
                 for batched in choices(single.len()) {
-                    let inputs = inputs_of(sample, &batched, dtype, random.next());
+                    let inputs = inputs_of(sample, &batched, dtype, random.bits());
                     compare(&format!("{} {:?} in {dtype}", entry.name, sample.op), &inputs, &|x| {
                         apply(sample, x)
                     });
@@ -164,7 +165,7 @@ fn every_op_is_its_loop_in_a_map_of_maps() {
             for inner in choices(single.len()) {
                 let outer: Vec<Vec<bool>> = choices(single.len()).collect();
                 let outer = &outer[random.below(outer.len())];
-                let seed = random.next();
+                let seed = random.bits();
                 let inputs: Vec<Vec<Literal>> = (0..single.len())
                     .map(|i| {
                         // Two examples of the inner map in each example of the outer one.

@@ -2,7 +2,6 @@
 //! unknown extent, mistakes.
 
 use super::examples::stack;
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_compiler::autodiff::rules::custom_vjp;
 use wengert_compiler::vmap::operators::{ByPath, vmap, vmap_axes};
@@ -10,6 +9,8 @@ use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
 use wengert_core::op::ConvGeneralDilated;
 use wengert_core::{Binding, DType, Diagnostic, Dim, Literal, Op, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
 
 fn equations(function: &Function) -> Vec<String> {
     function.body.equations.iter().map(|e| e.op.name().to_string()).collect()

@@ -1,8 +1,8 @@
 //! Stacks of examples, and the loop over them.
 
-use super::support::run;
 use wengert_core::graph::Function;
 use wengert_core::{DType, Literal, Scalar};
+use wengert_testing::derivative::run;
 use wengert_testing::samples::{Sample, SampleOperand};
 
 /// Examples of operand `i` of a sample. Random floats are drawn anew for each example; fixed values

@@ -1,13 +1,14 @@
 //! `vmap` on functions: names, roles, a batch of unknown extent, random programs, mistakes.
 
 use super::examples::{looped, stack};
-use super::programs::{Random, random_program};
-use super::support::{f64s, flat, run};
 use wengert_compiler::autodiff::function::{Grad, grad};
 use wengert_compiler::vmap::function::{Vmap, vmap};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::{Binding, DType, Dim, Initializer, Literal, Scalar, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::{f64s, flat, run};
+use wengert_testing::programs::random_program;
 
 fn literal(shape: &[usize], random: &mut Random) -> Literal {
     random_literal(&f64s(shape), random)

@@ -1,11 +1,12 @@
 //! Random smooth programs under `vmap` and `grad` in both orders.
 
 use super::examples::stack;
-use super::smooth::{random, ty};
-use super::support::*;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_compiler::vmap::operators::vmap;
 use wengert_core::{Literal, Tensor, TensorType};
+use wengert_testing::Random;
+use wengert_testing::derivative::*;
+use wengert_testing::smooth::{random, ty};
 
 /// The number of examples.
 const COUNT: usize = 3;

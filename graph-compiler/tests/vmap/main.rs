@@ -7,11 +7,3 @@ mod closures;
 mod examples;
 mod functions;
 mod gradients;
-#[allow(dead_code)]
-#[path = "../../../core/tests/programs/mod.rs"]
-mod programs;
-#[path = "../derivatives/programs.rs"]
-mod smooth;
-#[allow(dead_code)]
-#[path = "../derivatives/support.rs"]
-mod support;

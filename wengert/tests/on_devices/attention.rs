@@ -1,7 +1,6 @@
 //! Attention in a network, with its derivatives, on devices: the calls in a training step of a GPT,
 //! and their results against the interpreter.
 
-use crate::inputs::{floats, values};
 use wengert::check::{self, Finding};
 use wengert::core::call::{Attention, Call};
 use wengert::core::graph::OutputRole;
@@ -10,7 +9,8 @@ use wengert::core::{KeyPath, interpret};
 use wengert::models::{Gpt, GptSettings};
 use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
-use wengert::random::SplitMix64;
+use wengert_testing::Random;
+use wengert_testing::random::floats;
 
 /// More positions than a block has, and a head width that is not a power of two.
 const SMALL: GptSettings =
@@ -38,15 +38,13 @@ fn gradient(batch: usize, dtype: DType) -> Program {
 
 fn given(program: &Program, batch: usize) -> Vec<Literal> {
     let function = program.get("gradient").unwrap();
-    let mut stream = SplitMix64::new(3);
+    let mut stream = Random(3);
     let mut tokens = || {
         let all: Vec<i32> = (0..batch * SMALL.positions).map(|_| stream.below(19) as i32).collect();
         Literal::from_vec(&[batch, SMALL.positions], all).unwrap()
     };
     let mut given = vec![tokens(), tokens()];
-    given.extend(
-        (2..function.inputs.len()).map(|i| values(function.input_type(i), 0.3, &mut stream)),
-    );
+    given.extend((2..function.inputs.len()).map(|i| stream.scaled(function.input_type(i), 0.3)));
     given
 }
 

@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod attention;
-#[path = "../inputs/mod.rs"]
-mod inputs;
 mod ops;
 mod plans;
 mod smoke;

@@ -3,10 +3,11 @@
 //!
 //! Inputs are small integers, so that calls are exact as well.
 
+use wengert::core::Literal;
 use wengert::core::Verified;
 use wengert::core::plan::{Plan, interpret, parse_plan};
-use wengert::core::{DType, Literal, Scalar};
 use wengert::{Device, Session};
+use wengert_testing::Random;
 
 /// The files with valid plans. They are included in the binary, which also runs on machines without
 /// the source tree.
@@ -40,21 +41,6 @@ fn corpus(target: &str) -> Vec<Verified<Plan>> {
     plans
 }
 
-fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Literal {
-    let values: Vec<Scalar> = (0..shape.iter().product())
-        .map(|_| {
-            *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let small = (*state >> 60) as i64 - 3;
-            if dtype == DType::Bool {
-                Scalar::of(small > 4)
-            } else {
-                Scalar::from_i64(dtype, small)
-            }
-        })
-        .collect();
-    Literal::from_scalars(dtype, shape, &values).unwrap()
-}
-
 fn every_plan(device: Device) {
     let target = Session::open(device).unwrap().target().name.clone();
     let mut compared = 0;
@@ -63,14 +49,13 @@ fn every_plan(device: Device) {
         let mut compiled =
             session.load_plan(plan.clone()).unwrap_or_else(|e| panic!("{e}\n{plan}"));
         for seed in 1..5 {
-            let mut state = seed;
+            let mut random = Random(seed);
             let values = plan.inputs.iter().map(|i| &plan.values[i.value]);
-            let inputs: Vec<Literal> =
-                values.map(|v| random(v.dtype, &v.shape, &mut state)).collect();
+            let inputs: Vec<Literal> = values.map(|v| random.integers(v.dtype, &v.shape)).collect();
             let variables: Vec<Option<Literal>> = plan
                 .variables
                 .iter()
-                .map(|v| v.before.map(|_| random(v.dtype, &v.shape, &mut state)))
+                .map(|v| v.before.map(|_| random.integers(v.dtype, &v.shape)))
                 .collect();
             let expected = interpret(&plan, &inputs, &variables).unwrap();
             for (variable, value) in plan.variables.iter().zip(&variables) {

@@ -9,12 +9,12 @@
 //! names, such as `cuda:0`. There each function runs in three ways, to the same bits: step by step,
 //! captured at the second run, and captured at the first.
 
-use crate::inputs::{floats, values};
 use wengert::autodiff::function::{Grad, grad};
 use wengert::core::graph::{Function, Program, parse_program};
 use wengert::prelude::*;
-use wengert::random::SplitMix64;
 use wengert::{DeviceOptions, Outputs};
+use wengert_testing::Random;
+use wengert_testing::random::floats;
 
 /// A function, and whether its gradient is taken too.
 struct Case {
@@ -167,11 +167,11 @@ fn programs(case: &Case) -> Vec<Program> {
 }
 
 fn given(function: &Function) -> Vec<(String, Literal)> {
-    let mut stream = SplitMix64::new(7);
+    let mut stream = Random(7);
     let mut draw = |i: usize| {
         let ty = function.input_type(i);
         if ty.dtype.is_float() {
-            return values(ty, 1.0, &mut stream);
+            return stream.scaled(ty, 1.0);
         }
         // Labels, and row indices of a table.
         let shape = ty.extents().unwrap();

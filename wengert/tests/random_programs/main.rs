@@ -15,30 +15,9 @@ mod nested;
 use wengert::Outputs;
 use wengert::core::graph::{self, Function};
 use wengert::prelude::*;
+use wengert_testing::Random;
+use wengert_testing::derivative::f64s;
 use wengert_testing::samples::{self, Sample, SampleOperand};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, limit: usize) -> usize {
-        (self.bits() % limit as u64) as usize
-    }
-    fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-    fn literal(&mut self, shape: &[usize]) -> Literal {
-        let values = (0..shape.iter().product()).map(|_| self.unit() * 2.0 - 1.0).collect();
-        Literal::from_vec(shape, values).unwrap()
-    }
-}
 
 /// The samples for programs: those that accept f64 and are not long.
 fn samples() -> Vec<Sample> {
@@ -80,7 +59,7 @@ fn chain(samples: &[Sample], seed: u64, inputs: &[Tensor]) -> Tensor {
             Tensor::apply_with(sample.op.clone(), &operands.iter().collect::<Vec<_>>(), regions);
         for result in results.into_iter().filter(|t| t.dtype() == DType::F64) {
             let shape: Vec<usize> = result.ty().extents().unwrap();
-            let weights = Tensor::constant(random.literal(&shape));
+            let weights = Tensor::constant(random.literal(&f64s(&shape)));
             loss = loss + (result.tanh() * weights).sum();
             values.push(result);
         }
@@ -104,7 +83,7 @@ fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> 
         0 => {
             let value = &values[random.below(values.len())];
             (value.tanh().sum() * 0.3).broadcast_in_dim(shape, &[])
-                + Tensor::constant(random.literal(given.shape()))
+                + Tensor::constant(random.literal(&f64s(given.shape())))
         }
         n => same[random.below(n)].reshape(shape),
     };
@@ -116,9 +95,12 @@ fn choose(sample: &Sample, i: usize, values: &[Tensor], random: &mut Random) -> 
 fn differentiated(samples: &[Sample], seed: u64) -> (Function, Vec<(String, Literal)>) {
     let mut random = Random(seed ^ 0xabcd);
     let shapes = [vec![2, 3], vec![4], vec![1 + random.below(6), 2]];
-    let inputs: Vec<(String, Literal)> =
-        shapes.iter().enumerate().map(|(i, s)| (format!("x{i}"), random.literal(s))).collect();
-    let directions: Vec<Literal> = shapes.iter().map(|s| random.literal(s)).collect();
+    let inputs: Vec<(String, Literal)> = shapes
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (format!("x{i}"), random.literal(&f64s(s))))
+        .collect();
+    let directions: Vec<Literal> = shapes.iter().map(|s| random.literal(&f64s(s))).collect();
     let function = FunctionBuilder::build("f", |f| {
         let x: Vec<Tensor> = inputs.iter().map(|(name, l)| f.input(name, l.ty())).collect();
         let t: Vec<Tensor> = directions.iter().map(|l| Tensor::constant(l.clone())).collect();

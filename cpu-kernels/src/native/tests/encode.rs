@@ -1,511 +1,348 @@
-//! Tests the bytes of instructions against those of the GNU assembler.
+//! Instructions as a disassembler reads them: every instruction that native code has, with random
+//! registers, masks, addresses and immediates.
 
 use crate::native::encode::{Address, Assembler, Code, Condition, Gpr, Place, Vector, Width};
 use crate::native::instruction::*;
+use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter, MemorySizeOptions, NumberBase};
+use wengert_testing::Random;
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
+const GENERAL: [(Gpr, &str, &str); 16] = [
+    (Gpr::Rax, "rax", "eax"),
+    (Gpr::Rcx, "rcx", "ecx"),
+    (Gpr::Rdx, "rdx", "edx"),
+    (Gpr::Rbx, "rbx", "ebx"),
+    (Gpr::Rsp, "rsp", "esp"),
+    (Gpr::Rbp, "rbp", "ebp"),
+    (Gpr::Rsi, "rsi", "esi"),
+    (Gpr::Rdi, "rdi", "edi"),
+    (Gpr::R8, "r8", "r8d"),
+    (Gpr::R9, "r9", "r9d"),
+    (Gpr::R10, "r10", "r10d"),
+    (Gpr::R11, "r11", "r11d"),
+    (Gpr::R12, "r12", "r12d"),
+    (Gpr::R13, "r13", "r13d"),
+    (Gpr::R14, "r14", "r14d"),
+    (Gpr::R15, "r15", "r15d"),
+];
+
+/// The instructions of some code, one to a line, with decimal numbers.
+fn disassembled(code: &[u8]) -> Vec<String> {
+    let mut formatter = IntelFormatter::new();
+    let options = formatter.options_mut();
+    options.set_number_base(NumberBase::Decimal);
+    options.set_memory_size_options(MemorySizeOptions::Always);
+    options.set_rip_relative_addresses(false);
+    let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    let mut lines = vec![];
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        assert!(!instruction.is_invalid(), "{code:02x?}");
+        let mut line = String::new();
+        formatter.format(&instruction, &mut line);
+        lines.push(line);
+    }
+    lines
 }
 
-fn check(write: impl FnOnce(&mut Assembler), text: &str, bytes: &str) {
+/// Checks the instructions that `write` appends. The breakpoints after them fill 64 bytes.
+fn check(write: impl FnOnce(&mut Assembler), wanted: &str) {
     let mut assembler = Assembler::default();
     write(&mut assembler);
-    let code = assembler.finish();
-    let length = bytes.split(' ').count();
-    assert_eq!(hex(&code[..length]), bytes, "{text}");
-    assert!(code[length..].iter().all(|b| *b == 0xcc), "{text}");
+    let mut lines = disassembled(&assembler.finish());
+    lines.truncate(lines.iter().rposition(|line| line != "int3").map_or(0, |last| last + 1));
+    assert_eq!(lines.join("; "), wanted);
 }
 
-/// `base + index · 2^scale + displacement`
-fn at(base: Gpr, index: Option<(Gpr, u8)>, displacement: i32) -> Address {
-    Address::Based { base, index, displacement }
+/// A random address, and its text.
+fn address(random: &mut Random, unit: i32) -> (Address, String) {
+    let (base, name, _) = *random.pick(&GENERAL);
+    let displacement = match random.below(4) {
+        0 => 0,
+        1 => unit * (random.below(256) as i32 - 128),
+        2 => random.below(300) as i32 - 150,
+        _ => random.bits() as i32 / 2,
+    };
+    let mut text = name.to_owned();
+    let index = random.chance(60).then(|| (*random.pick(&GENERAL), random.below(4) as u8));
+    let index = index.filter(|((index, ..), _)| *index != Gpr::Rsp);
+    if let Some(((_, name, _), scale)) = index {
+        text += &format!("+{name}*{}", 1 << scale);
+    }
+    let index = index.map(|((index, ..), scale)| (index, scale));
+    // The formatter leaves out a factor of 1, unless the base is missing.
+    text = text.replace("*1", "");
+    if displacement != 0 {
+        text += &format!("{displacement:+}");
+    }
+    (Address::Based { base, index, displacement }, format!("[{text}]"))
 }
 
-/// Code, width, first register, second, last operand, mask, zeroing, immediate; text and bytes.
-type Row = (Code, Width, u8, u8, Place, u8, bool, Option<u8>, &'static str, &'static str);
+/// The words of a memory operand by its bytes.
+fn size(bytes: i32) -> &'static str {
+    match bytes {
+        1 => "byte",
+        2 => "word",
+        4 => "dword",
+        8 => "qword",
+        16 => "xmmword",
+        32 => "ymmword",
+        _ => "zmmword",
+    }
+}
+
+/// Vector instructions: code, name, operands in order, bytes of a broadcast element.
+///
+/// An operand is `r` (the first register), `s` (the second) or `p` (the place); then `/2` or `/4`
+/// for a part of the width, `k` for a mask, a number for an element of so many bytes. `m` is a place
+/// in memory only, `i` an immediate.
+fn rows() -> Vec<(Code, &'static str, &'static str, i32)> {
+    let mut rows = vec![
+        (MOVE, "vmovups", "r p", 0),
+        (MOVE_OUT, "vmovups", "p r", 0),
+        (STREAM_OUT, "vmovntps", "m r", 0),
+        (MOVE_WIDE, "vmovupd", "r p", 0),
+        (MOVE_OUT_WIDE, "vmovupd", "p r", 0),
+        (STREAM_OUT_WIDE, "vmovntpd", "m r", 0),
+        (MOVE_HALVES, "vmovdqu16", "r p", 0),
+        (MOVE_HALVES_OUT, "vmovdqu16", "p r", 0),
+        (MOVE_BYTES, "vmovdqu8", "r p", 0),
+        (MOVE_BYTES_OUT, "vmovdqu8", "p r", 0),
+        (ZERO_EXTEND_BYTES, "vpmovzxbd", "r p/4", 0),
+        (SIGN_EXTEND_BYTES, "vpmovsxbd", "r p/4", 0),
+        (ZERO_EXTEND_HALVES, "vpmovzxwd", "r p/2", 0),
+        (ZERO_EXTEND, "vpmovzxdq", "r p/2", 0),
+        (SIGN_EXTEND, "vpmovsxdq", "r p/2", 0),
+        (TRUNCATE_BYTES, "vpmovdb", "p/4 r", 0),
+        (TRUNCATE_HALVES, "vpmovdw", "p/2 r", 0),
+        (TRUNCATE, "vpmovqd", "p/2 r", 0),
+        (SPREAD, "vpbroadcastd", "r p4", 0),
+        (SPREAD_WIDE, "vpbroadcastq", "r p8", 0),
+        (SPREAD_HALVES, "vpbroadcastw", "r p2", 0),
+        (UPPER_HALF, "vextracti64x4", "p/2 r i", 0),
+        (WITH_UPPER_HALF, "vinserti64x4", "r s p/2 i", 0),
+        (BYTES_OF_MASK, "vpmovm2b", "r pk", 0),
+        (ABS_BYTES, "vpabsb", "r p", 0),
+        (TEST_BYTES, "vptestmb", "rk s p", 0),
+        (I32_TO_F32, "vcvtdq2ps", "r p", 4),
+        (U32_TO_F32, "vcvtudq2ps", "r p", 4),
+        (F32_TO_I32, "vcvttps2dq", "r p", 4),
+        (F32_TO_U32, "vcvttps2udq", "r p", 4),
+        (F32_TO_F64, "vcvtps2pd", "r p/2", 4),
+        (F64_TO_F32, "vcvtpd2ps", "r/2 p", 8),
+        (I32_TO_F64, "vcvtdq2pd", "r p/2", 4),
+        (U32_TO_F64, "vcvtudq2pd", "r p/2", 4),
+        (I64_TO_F64, "vcvtqq2pd", "r p", 8),
+        (U64_TO_F64, "vcvtuqq2pd", "r p", 8),
+        (I64_TO_F32, "vcvtqq2ps", "r/2 p", 8),
+        (U64_TO_F32, "vcvtuqq2ps", "r/2 p", 8),
+        (F64_TO_I64, "vcvttpd2qq", "r p", 8),
+        (F64_TO_U64, "vcvttpd2uqq", "r p", 8),
+        (F16_TO_F32, "vcvtph2ps", "r p/2", 0),
+        (F32_TO_F16, "vcvtps2ph", "p/2 r i", 0),
+        (second(0x66, true), "vpblendmw", "r s p", 0),
+        (integer(0xfe, false), "vpaddd", "r s p", 4),
+        (integer(0xd4, true), "vpaddq", "r s p", 8),
+        (integer(0xfa, false), "vpsubd", "r s p", 4),
+        (integer(0xfb, true), "vpsubq", "r s p", 8),
+        (integer(0xf4, true), "vpmuludq", "r s p", 8),
+        (second(0x1e, false), "vpabsd", "r p", 4),
+        (second(0x1f, true), "vpabsq", "r p", 8),
+        (third(0x08, false), "vrndscaleps", "r p i", 4),
+        (third(0x09, true), "vrndscalepd", "r p i", 8),
+    ];
+    type Pair = (fn(u8, bool) -> Code, u8, [&'static str; 2], &'static str);
+    let pairs: [Pair; 26] = [
+        (float, 0x51, ["vsqrtps", "vsqrtpd"], "r p"),
+        (float, 0x58, ["vaddps", "vaddpd"], "r s p"),
+        (float, 0x59, ["vmulps", "vmulpd"], "r s p"),
+        (float, 0x5c, ["vsubps", "vsubpd"], "r s p"),
+        (float, 0x5e, ["vdivps", "vdivpd"], "r s p"),
+        (float, 0x5f, ["vmaxps", "vmaxpd"], "r s p"),
+        (float, 0xc2, ["vcmpps", "vcmppd"], "rk s p i"),
+        (integer, 0xdb, ["vpandd", "vpandq"], "r s p"),
+        (integer, 0xeb, ["vpord", "vporq"], "r s p"),
+        (integer, 0xef, ["vpxord", "vpxorq"], "r s p"),
+        (second, 0x27, ["vptestmd", "vptestmq"], "rk s p"),
+        (second, 0x39, ["vpminsd", "vpminsq"], "r s p"),
+        (second, 0x3b, ["vpminud", "vpminuq"], "r s p"),
+        (second, 0x3d, ["vpmaxsd", "vpmaxsq"], "r s p"),
+        (second, 0x3f, ["vpmaxud", "vpmaxuq"], "r s p"),
+        (second, 0x40, ["vpmulld", "vpmullq"], "r s p"),
+        (second, 0x45, ["vpsrlvd", "vpsrlvq"], "r s p"),
+        (second, 0x46, ["vpsravd", "vpsravq"], "r s p"),
+        (second, 0x47, ["vpsllvd", "vpsllvq"], "r s p"),
+        (second, 0x64, ["vpblendmd", "vpblendmq"], "r s p"),
+        (second, 0x98, ["vfmadd132ps", "vfmadd132pd"], "r s p"),
+        (second, 0xa8, ["vfmadd213ps", "vfmadd213pd"], "r s p"),
+        (second, 0xb8, ["vfmadd231ps", "vfmadd231pd"], "r s p"),
+        (third, 0x1e, ["vpcmpud", "vpcmpuq"], "rk s p i"),
+        (third, 0x1f, ["vpcmpd", "vpcmpq"], "rk s p i"),
+        (third, 0x50, ["vrangeps", "vrangepd"], "r s p i"),
+    ];
+    for (code, byte, names, operands) in pairs {
+        rows.push((code(byte, false), names[0], operands, 4));
+        rows.push((code(byte, true), names[1], operands, 8));
+    }
+    rows
+}
+
+fn vector_register(number: u8, bytes: i32) -> String {
+    format!("{}mm{number}", ["x", "y", "z"][(bytes.max(16).ilog2() - 4) as usize])
+}
 
 #[test]
 fn vector_instructions() {
-    use Width::{Xmm, Ymm, Zmm};
-    let r = Place::Register;
-    let rax = |scale| Some((Gpr::Rax, scale));
-    let memory =
-        |base, index, displacement, unit| Place::Memory(at(base, index, displacement), unit);
-    let stack = |displacement, unit| Place::Memory(at(Gpr::Rsp, None, displacement), unit);
-    let fma = |byte, wide| Code { byte, ..second(0, wide) };
-    let (z, none) = (Zmm, None);
-    let all: [Row; 48] = [
-        (
-            float(0x58, false),
-            z,
-            1,
-            2,
-            r(3),
-            0,
-            false,
-            none,
-            "vaddps zmm1, zmm2, zmm3",
-            "62 f1 6c 48 58 cb",
-        ),
-        (
-            float(0x58, false),
-            z,
-            17,
-            18,
-            r(31),
-            0,
-            false,
-            none,
-            "vaddps zmm17, zmm18, zmm31",
-            "62 81 6c 40 58 cf",
-        ),
-        (
-            float(0x58, true),
-            z,
-            9,
-            8,
-            r(7),
-            0,
-            false,
-            none,
-            "vaddpd zmm9, zmm8, zmm7",
-            "62 71 bd 48 58 cf",
-        ),
-        (
-            float(0x59, false),
-            z,
-            5,
-            6,
-            r(20),
-            3,
-            true,
-            none,
-            "vmulps zmm5{k3}{z}, zmm6, zmm20",
-            "62 b1 4c cb 59 ec",
-        ),
-        (
-            MOVE,
-            z,
-            4,
-            0,
-            memory(Gpr::R8, rax(2), 64, 64),
-            1,
-            true,
-            none,
-            "vmovups zmm4{k1}{z}, [r8+rax*4+64]",
-            "62 d1 7c c9 10 64 80 01",
-        ),
-        (
-            MOVE_OUT,
-            z,
-            30,
-            0,
-            memory(Gpr::R13, rax(2), 0, 64),
-            0,
-            false,
-            none,
-            "vmovups [r13+rax*4], zmm30",
-            "62 41 7c 48 11 74 85 00",
-        ),
-        (
-            MOVE_OUT,
-            z,
-            12,
-            0,
-            memory(Gpr::Rbx, rax(2), 3, 64),
-            0,
-            false,
-            none,
-            "vmovups [rbx+rax*4+3], zmm12",
-            "62 71 7c 48 11 a4 83 03 00 00 00",
-        ),
-        (
-            MOVE_WIDE,
-            z,
-            25,
-            0,
-            stack(128, 64),
-            0,
-            false,
-            none,
-            "vmovupd zmm25, [rsp+128]",
-            "62 61 fd 48 10 4c 24 02",
-        ),
-        (
-            MOVE_OUT_WIDE,
-            z,
-            25,
-            0,
-            stack(8192, 64),
-            0,
-            false,
-            none,
-            "vmovupd [rsp+8192], zmm25",
-            "62 61 fd 48 11 8c 24 00 20 00 00",
-        ),
-        (
-            float(0x58, false),
-            z,
-            1,
-            2,
-            Place::Broadcast(at(Gpr::Rsp, None, 8), 4),
-            0,
-            false,
-            none,
-            "vaddps zmm1, zmm2, dword ptr [rsp+8]{1to16}",
-            "62 f1 6c 58 58 4c 24 02",
-        ),
-        (
-            float(0x58, true),
-            z,
-            1,
-            2,
-            Place::Broadcast(at(Gpr::Rsp, None, 8), 8),
-            0,
-            false,
-            none,
-            "vaddpd zmm1, zmm2, qword ptr [rsp+8]{1to8}",
-            "62 f1 ed 58 58 4c 24 01",
-        ),
-        (
-            fma(0xa8, false),
-            z,
-            3,
-            4,
-            r(19),
-            0,
-            false,
-            none,
-            "vfmadd213ps zmm3, zmm4, zmm19",
-            "62 b2 5d 48 a8 db",
-        ),
-        (
-            fma(0xb8, true),
-            z,
-            3,
-            4,
-            r(19),
-            0,
-            false,
-            none,
-            "vfmadd231pd zmm3, zmm4, zmm19",
-            "62 b2 dd 48 b8 db",
-        ),
-        (
-            float(0xc2, false),
-            z,
-            5,
-            16,
-            r(2),
-            0,
-            false,
-            Some(4),
-            "vcmpps k5, zmm16, zmm2, 4",
-            "62 f1 7c 40 c2 ea 04",
-        ),
-        (
-            second(0x64, false),
-            z,
-            7,
-            8,
-            r(9),
-            2,
-            false,
-            none,
-            "vpblendmd zmm7{k2}, zmm8, zmm9",
-            "62 d2 3d 4a 64 f9",
-        ),
-        (
-            second(0x66, true),
-            Ymm,
-            7,
-            8,
-            r(9),
-            2,
-            false,
-            none,
-            "vpblendmw ymm7{k2}, ymm8, ymm9",
-            "62 d2 bd 2a 66 f9",
-        ),
-        (
-            third(0x08, false),
-            z,
-            1,
-            0,
-            r(2),
-            0,
-            false,
-            Some(8),
-            "vrndscaleps zmm1, zmm2, 8",
-            "62 f3 7d 48 08 ca 08",
-        ),
-        (
-            third(0x50, true),
-            z,
-            1,
-            2,
-            r(3),
-            0,
-            false,
-            Some(5),
-            "vrangepd zmm1, zmm2, zmm3, 5",
-            "62 f3 ed 48 50 cb 05",
-        ),
-        (
-            second(0x46, true),
-            z,
-            1,
-            2,
-            r(3),
-            0,
-            false,
-            none,
-            "vpsravq zmm1, zmm2, zmm3",
-            "62 f2 ed 48 46 cb",
-        ),
-        (
-            integer(0xf4, true),
-            z,
-            1,
-            2,
-            r(3),
-            0,
-            false,
-            none,
-            "vpmuludq zmm1, zmm2, zmm3",
-            "62 f1 ed 48 f4 cb",
-        ),
-        (I32_TO_F32, z, 1, 0, r(22), 0, false, none, "vcvtdq2ps zmm1, zmm22", "62 b1 7c 48 5b ce"),
-        (U32_TO_F32, z, 1, 0, r(22), 0, false, none, "vcvtudq2ps zmm1, zmm22", "62 b1 7f 48 7a ce"),
-        (
-            F32_TO_I32,
-            z,
-            1,
-            0,
-            r(22),
-            2,
-            true,
-            none,
-            "vcvttps2dq zmm1{k2}{z}, zmm22",
-            "62 b1 7e ca 5b ce",
-        ),
-        (F32_TO_U32, z, 1, 0, r(2), 0, false, none, "vcvttps2udq zmm1, zmm2", "62 f1 7c 48 78 ca"),
-        (F32_TO_F64, z, 1, 0, r(2), 0, false, none, "vcvtps2pd zmm1, ymm2", "62 f1 7c 48 5a ca"),
-        (F64_TO_F32, z, 1, 0, r(2), 0, false, none, "vcvtpd2ps ymm1, zmm2", "62 f1 fd 48 5a ca"),
-        (I32_TO_F64, z, 1, 0, r(2), 0, false, none, "vcvtdq2pd zmm1, ymm2", "62 f1 7e 48 e6 ca"),
-        (U32_TO_F64, z, 1, 0, r(2), 0, false, none, "vcvtudq2pd zmm1, ymm2", "62 f1 7e 48 7a ca"),
-        (I64_TO_F64, z, 1, 0, r(2), 0, false, none, "vcvtqq2pd zmm1, zmm2", "62 f1 fe 48 e6 ca"),
-        (U64_TO_F64, z, 1, 0, r(2), 0, false, none, "vcvtuqq2pd zmm1, zmm2", "62 f1 fe 48 7a ca"),
-        (I64_TO_F32, z, 1, 0, r(2), 0, false, none, "vcvtqq2ps ymm1, zmm2", "62 f1 fc 48 5b ca"),
-        (U64_TO_F32, z, 1, 0, r(2), 0, false, none, "vcvtuqq2ps ymm1, zmm2", "62 f1 ff 48 7a ca"),
-        (F64_TO_I64, z, 1, 0, r(2), 0, false, none, "vcvttpd2qq zmm1, zmm2", "62 f1 fd 48 7a ca"),
-        (F64_TO_U64, z, 1, 0, r(2), 0, false, none, "vcvttpd2uqq zmm1, zmm2", "62 f1 fd 48 78 ca"),
-        (
-            F32_TO_F16,
-            z,
-            2,
-            0,
-            r(17),
-            0,
-            false,
-            Some(0),
-            "vcvtps2ph ymm17, zmm2, 0",
-            "62 b3 7d 48 1d d1 00",
-        ),
-        (
-            UPPER_HALF,
-            z,
-            2,
-            0,
-            r(17),
-            0,
-            false,
-            Some(1),
-            "vextracti64x4 ymm17, zmm2, 1",
-            "62 b3 fd 48 3b d1 01",
-        ),
-        (
-            WITH_UPPER_HALF,
-            z,
-            1,
-            2,
-            r(3),
-            0,
-            false,
-            Some(1),
-            "vinserti64x4 zmm1, zmm2, ymm3, 1",
-            "62 f3 ed 48 3a cb 01",
-        ),
-        (TRUNCATE, z, 2, 0, r(1), 0, false, none, "vpmovqd ymm1, zmm2", "62 f2 7e 48 35 d1"),
-        (
-            ZERO_EXTEND_HALVES,
-            z,
-            1,
-            0,
-            memory(Gpr::R9, rax(1), 32, 32),
-            1,
-            true,
-            none,
-            "vpmovzxwd zmm1{k1}{z}, [r9+rax*2+32]",
-            "62 d2 7d c9 33 4c 41 01",
-        ),
-        (
-            TRUNCATE_HALVES,
-            z,
-            1,
-            0,
-            memory(Gpr::R9, rax(1), 32, 32),
-            1,
-            false,
-            none,
-            "vpmovdw [r9+rax*2+32]{k1}, zmm1",
-            "62 d2 7e 49 33 4c 41 01",
-        ),
-        (
-            SIGN_EXTEND_BYTES,
-            z,
-            1,
-            0,
-            memory(Gpr::R9, rax(0), 16, 16),
-            0,
-            false,
-            none,
-            "vpmovsxbd zmm1, [r9+rax+16]",
-            "62 d2 7d 48 21 4c 01 01",
-        ),
-        (
-            TRUNCATE_BYTES,
-            z,
-            1,
-            0,
-            memory(Gpr::R9, rax(0), 16, 16),
-            0,
-            false,
-            none,
-            "vpmovdb [r9+rax+16], zmm1",
-            "62 d2 7e 48 31 4c 01 01",
-        ),
-        (
-            MOVE_HALVES,
-            Ymm,
-            1,
-            0,
-            memory(Gpr::R9, rax(1), 32, 32),
-            0,
-            false,
-            none,
-            "vmovdqu16 ymm1, [r9+rax*2+32]",
-            "62 d1 ff 28 6f 4c 41 01",
-        ),
-        (
-            MOVE_BYTES_OUT,
-            Xmm,
-            1,
-            0,
-            memory(Gpr::R9, rax(0), 16, 16),
-            0,
-            false,
-            none,
-            "vmovdqu8 [r9+rax+16], xmm1",
-            "62 d1 7f 08 7f 4c 01 01",
-        ),
-        (
-            TEST_BYTES,
-            Xmm,
-            2,
-            1,
-            r(1),
-            0,
-            false,
-            none,
-            "vptestmb k2, xmm1, xmm1",
-            "62 f2 75 08 26 d1",
-        ),
-        (BYTES_OF_MASK, Xmm, 1, 0, r(3), 0, false, none, "vpmovm2b xmm1, k3", "62 f2 7e 08 28 cb"),
-        (
-            SPREAD,
-            z,
-            1,
-            0,
-            stack(4, 4),
-            0,
-            false,
-            none,
-            "vpbroadcastd zmm1, [rsp+4]",
-            "62 f2 7d 48 58 4c 24 01",
-        ),
-        (
-            STREAM_OUT,
-            z,
-            3,
-            0,
-            memory(Gpr::R12, rax(2), 0, 64),
-            0,
-            false,
-            none,
-            "vmovntps [r12+rax*4], zmm3",
-            "62 d1 7c 48 2b 1c 84",
-        ),
-    ];
-    for (code, width, reg, second, place, mask, zeroing, immediate, text, bytes) in all {
-        let vector = Vector { code, width, reg, second, place, mask, zeroing, immediate };
-        check(|a| a.vector(vector), text, bytes);
+    let mut random = Random(1);
+    for (code, name, operands, element) in rows() {
+        let widths: &[(Width, i32)] = &[(Width::Xmm, 16), (Width::Ymm, 32), (Width::Zmm, 64)];
+        let widths = if name.contains("i64x4") { &widths[2..] } else { widths };
+        for _ in 0..100 {
+            let (width, full) = *random.pick(widths);
+            let of_masks = |letter| operands.contains(&format!("{letter}k"));
+            let number =
+                |random: &mut Random, masks| random.below(if masks { 8 } else { 32 }) as u8;
+            let reg = number(&mut random, of_masks('r'));
+            let second = if operands.contains('s') { number(&mut random, false) } else { 0 };
+            let immediate = operands.contains('i').then(|| random.bits() as u8 | 0x40);
+            let bytes = |operand: &str| match &operand[1..] {
+                "/2" => full / 2,
+                "/4" => full / 4,
+                "" | "k" => full,
+                element => element.parse().expect("a number of bytes"),
+            };
+            let place = operands.split(' ').find(|o| o.starts_with(['p', 'm'])).expect("a place");
+            let in_memory = place == "m" || !of_masks('p') && random.chance(60);
+            let is_stored = operands.starts_with(['p', 'm']);
+            let (place, shown) = if in_memory {
+                let broadcasts = element > 0 && random.chance(40);
+                let unit = if broadcasts { element } else { bytes(place) };
+                let (address, text) = address(&mut random, unit);
+                match broadcasts {
+                    true => {
+                        (Place::Broadcast(address, unit), format!("{} bcst {text}", size(unit)))
+                    }
+                    false => (Place::Memory(address, unit), format!("{} ptr {text}", size(unit))),
+                }
+            } else {
+                let register = number(&mut random, of_masks('p'));
+                let text = match of_masks('p') {
+                    true => format!("k{register}"),
+                    false => vector_register(register, bytes(place)),
+                };
+                (Place::Register(register), text)
+            };
+            let maskable = !of_masks('p') && !operands.contains('m');
+            let mask = if maskable { random.below(8) as u8 } else { 0 };
+            let keeps = of_masks('r') || is_stored && in_memory;
+            let zeroing = mask > 0 && !keeps && random.chance(50);
+            let texts: Vec<String> = operands
+                .split(' ')
+                .enumerate()
+                .map(|(n, operand)| {
+                    let mut text = match &operand[..1] {
+                        "r" if of_masks('r') => format!("k{reg}"),
+                        "r" => vector_register(reg, bytes(operand)),
+                        "s" => vector_register(second, full),
+                        "i" => immediate.map_or_else(String::new, |i| i.to_string()),
+                        _ => shown.clone(),
+                    };
+                    if n == 0 && mask > 0 {
+                        text += &format!("{{k{mask}}}{}", if zeroing { "{z}" } else { "" });
+                    }
+                    text
+                })
+                .collect();
+            let vector = Vector { code, width, reg, second, place, mask, zeroing, immediate };
+            check(|a| a.vector(vector), &format!("{name} {}", texts.join(",")));
+        }
     }
 }
 
 #[test]
 fn instructions_on_masks() {
-    let r = Place::Register;
-    let stack = Place::Memory(at(Gpr::Rsp, None, 64), 1);
-    let all = [
-        (MASK_AND, true, 2, 3, r(4), None, "kandw k2, k3, k4", "c5 e4 41 d4"),
-        (MASK_AND_NOT, true, 2, 3, r(4), None, "kandnw k2, k3, k4", "c5 e4 42 d4"),
-        (MASK_NOT, false, 2, 0, r(3), None, "knotw k2, k3", "c5 f8 44 d3"),
-        (MASK_JOIN, true, 2, 3, r(4), None, "kunpckbw k2, k3, k4", "c5 e5 4b d4"),
-        (MASK_SHIFT_RIGHT, false, 7, 0, r(1), Some(8), "kshiftrw k7, k1, 8", "c4 e3 f9 30 f9 08"),
-        (MASK_MOVE, false, 2, 0, stack, None, "kmovw k2, [rsp+64]", "c5 f8 90 54 24 40"),
-        (MASK_MOVE_OUT, false, 2, 0, stack, None, "kmovw [rsp+64], k2", "c5 f8 91 54 24 40"),
-        (MASK_OF_GENERAL, false, 1, 0, r(2), None, "kmovw k1, edx", "c5 f8 92 ca"),
-    ];
-    for (code, long, reg, second, place, immediate, text, bytes) in all {
-        check(|a| a.mask(code, long, reg, second, place, immediate), text, bytes);
+    let stack = |a: i32| {
+        let place = Address::Based { base: Gpr::Rsp, index: None, displacement: a };
+        Place::Memory(place, 1)
+    };
+    for n in 0..512u32 {
+        let [reg, second, last] = [n & 7, n >> 3 & 7, n >> 6].map(|k| k as u8);
+        let mask = |code, long, second, place, immediate, wanted: String| {
+            check(|a| a.mask(code, long, reg, second, place, immediate), &wanted);
+        };
+        let place = Place::Register(last);
+        for (code, name) in [
+            (MASK_AND, "kandw"),
+            (MASK_AND_NOT, "kandnw"),
+            (MASK_OR, "korw"),
+            (MASK_XNOR, "kxnorw"),
+            (MASK_XOR, "kxorw"),
+            (MASK_JOIN, "kunpckbw"),
+        ] {
+            mask(code, true, second, place, None, format!("{name} k{reg},k{second},k{last}"));
+        }
+        mask(MASK_NOT, false, 0, place, None, format!("knotw k{reg},k{last}"));
+        let (by, at) = (second + 1, i32::from(second) * 30 + 1);
+        mask(MASK_SHIFT_RIGHT, false, 0, place, Some(by), format!("kshiftrw k{reg},k{last},{by}"));
+        mask(MASK_MOVE, false, 0, stack(at), None, format!("kmovw k{reg},word ptr [rsp+{at}]"));
+        mask(MASK_MOVE_OUT, false, 0, stack(at), None, format!("kmovw word ptr [rsp+{at}],k{reg}"));
+        let from = GENERAL[usize::from(last)].2;
+        mask(MASK_OF_GENERAL, false, 0, place, None, format!("kmovw k{reg},{from}"));
     }
 }
 
 #[test]
 fn general_instructions() {
-    use Gpr::*;
-    check(|a| a.copy(Rbp, Rsp), "mov rbp, rsp", "48 8b ec");
-    check(|a| a.load(R12, at(Rdi, None, 16)), "mov r12, [rdi+16]", "4c 8b 67 10");
-    check(
-        |a| a.load_element(Rdx, at(Rdx, None, 0), 1, false),
-        "movzx edx, byte ptr [rdx]",
-        "0f b6 12",
-    );
-    check(
-        |a| a.load_element(Rdx, at(Rdx, None, 0), 1, true),
-        "movsx edx, byte ptr [rdx]",
-        "0f be 12",
-    );
-    check(
-        |a| a.load_element(Rdx, at(Rdx, None, 0), 2, false),
-        "movzx edx, word ptr [rdx]",
-        "0f b7 12",
-    );
-    check(|a| a.load_element(Rdx, at(Rdx, None, 0), 4, false), "mov edx, [rdx]", "8b 12");
-    check(|a| a.store(at(Rsp, None, 8), Rdx), "mov [rsp+8], rdx", "48 89 54 24 08");
-    check(|a| a.address(Rsp, at(Rbp, None, -24)), "lea rsp, [rbp-24]", "48 8d 65 e8");
-    check(|a| a.set(Rax, 7), "mov eax, 7", "b8 07 00 00 00");
-    check(|a| a.add(Rax, 64), "add rax, 64", "48 81 c0 40 00 00 00");
-    check(|a| a.and(Rsp, -64), "and rsp, -64", "48 81 e4 c0 ff ff ff");
-    check(|a| a.subtract(Rcx, Rax), "sub rcx, rax", "48 2b c8");
-    check(|a| a.negate(Rdx), "neg rdx", "48 f7 da");
-    check(|a| a.shift_left(Rdx), "shl rdx, cl", "48 d3 e2");
-    check(|a| a.compare(Rax, Rcx), "cmp rax, rcx", "48 3b c1");
-    check(|a| a.push(R12), "push r12", "41 54");
-    check(|a| a.pop(Rbx), "pop rbx", "5b");
-    check(|a| a.fence(), "sfence", "0f ae f8");
-    check(|a| a.return_clean(), "vzeroupper; ret", "c5 f8 77 c3");
+    let mut random = Random(2);
+    for _ in 0..500 {
+        let ((a, x, low), (b, y, _)) = (*random.pick(&GENERAL), *random.pick(&GENERAL));
+        let (m, at) = address(&mut random, 1);
+        let value = random.bits() as i32 / 2;
+        check(|c| c.copy(a, b), &format!("mov {x},{y}"));
+        check(|c| c.load(a, m), &format!("mov {x},qword ptr {at}"));
+        for (bytes, signed, wanted) in [
+            (1, false, format!("movzx {low},byte ptr {at}")),
+            (1, true, format!("movsx {low},byte ptr {at}")),
+            (2, false, format!("movzx {low},word ptr {at}")),
+            (4, false, format!("mov {low},dword ptr {at}")),
+            (8, false, format!("mov {x},qword ptr {at}")),
+        ] {
+            check(|c| c.load_element(a, m, bytes, signed), &wanted);
+        }
+        check(|c| c.store(m, a), &format!("mov qword ptr {at},{x}"));
+        check(|c| c.address(a, m), &format!("lea {x},{at}"));
+        check(|c| c.set(a, value as u32), &format!("mov {low},{}", value as u32));
+        check(|c| c.add(a, value), &format!("add {x},{value}"));
+        check(
+            |c| {
+                let at = c.reserve(a);
+                c.fill(at, value);
+            },
+            &format!("add {x},{value}"),
+        );
+        check(|c| c.and(a, value), &format!("and {x},{value}"));
+        check(|c| c.subtract(a, b), &format!("sub {x},{y}"));
+        check(|c| c.negate(a), &format!("neg {x}"));
+        check(|c| c.shift_left(a), &format!("shl {x},cl"));
+        check(|c| c.compare(a, b), &format!("cmp {x},{y}"));
+        check(|c| c.push(a), &format!("push {x}"));
+        check(|c| c.pop(a), &format!("pop {x}"));
+    }
+    check(Assembler::fence, "sfence");
+    check(Assembler::return_clean, "vzeroupper; ret");
+}
+
+#[test]
+fn padding_is_executed() {
+    for length in 0..40 {
+        let mut a = Assembler::default();
+        (0..length).for_each(|_| a.push(Gpr::Rax));
+        a.align();
+        let code = a.finish();
+        let end = usize::next_multiple_of(length, 32);
+        let padding = disassembled(&code[length..end]);
+        assert!(padding.iter().all(|line| line.contains("nop")), "{length}: {padding:?}");
+        assert!(code[end..].iter().all(|byte| *byte == 0xcc), "{length}");
+    }
 }
 
 #[test]
@@ -531,10 +368,8 @@ fn jumps_and_constants_find_their_places() {
         immediate: Some(8),
     });
     let code = a.finish();
-    // jb +6; jae −12; then rip + 8 after the 64 bytes of code.
-    let end = 12 + 11;
-    let distance = 64 + 8 - end as u8;
-    assert_eq!(hex(&code[..12]), "0f 82 06 00 00 00 0f 83 f4 ff ff ff");
-    assert_eq!(hex(&code[12..end]), format!("62 f3 7d 58 08 0d {distance:02x} 00 00 00 08"));
+    // The constant is 8 bytes after the 64 bytes of code.
+    let text = ["jb near ptr 12", "jae near ptr 0", "vrndscaleps zmm1,dword bcst [72],8"];
+    assert_eq!(disassembled(&code[..64])[..3], text);
     assert_eq!(code[64..], [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
 }

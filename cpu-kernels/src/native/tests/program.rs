@@ -6,18 +6,10 @@ use crate::simd::Simd;
 use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluator;
 use wengert_core::{DType, Scalar};
+use wengert_testing::Random;
 
 /// Elements of a block: several times as many as the largest loop takes per iteration.
 const COUNT: usize = 300;
-
-/// Pseudo-random bits (splitmix64).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Bits of elements: special values, small ones, arbitrary ones.
 fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
@@ -40,17 +32,17 @@ fn elements(dtype: DType, count: usize, seed: u64) -> Vec<u64> {
         65519.9,
         255.5,
     ];
-    let mut state = seed;
+    let mut random = Random(seed);
     (0..count)
         .map(|_| {
-            let r = random(&mut state);
+            let r = random.bits();
             match r % 8 {
                 0 | 1 => {
                     Scalar::from_f64(dtype, specials[(r >> 8) as usize % specials.len()]).bits()
                 }
                 2 | 3 => Scalar::from_i64(dtype, ((r >> 8) % 70) as i64 - 20).bits(),
-                4 | 5 => Scalar::from_f64(dtype, (random(&mut state) as i64 as f64) / 1e18).bits(),
-                _ => Scalar::from_bits(dtype, random(&mut state)).bits(),
+                4 | 5 => Scalar::from_f64(dtype, (random.bits() as i64 as f64) / 1e18).bits(),
+                _ => Scalar::from_bits(dtype, random.bits()).bits(),
             }
         })
         .collect()
@@ -226,8 +218,8 @@ fn random_programs() {
     }
     let mut most_folds = 0;
     for seed in 0..300u64 {
-        let mut state = seed;
-        let mut below = |n: usize| (random(&mut state) >> 33) as usize % n;
+        let mut random = Random(seed);
+        let mut below = |n: usize| (random.bits() >> 33) as usize % n;
         let dtypes = [
             DType::F32,
             DType::F32,

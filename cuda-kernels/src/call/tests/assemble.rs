@@ -1,71 +1,39 @@
 //! ptxas accepts every kernel for every architecture, without spills.
 
 use super::*;
+use crate::ptx::Kernel;
 use std::collections::BTreeMap;
-use wengert_ci::gate::{Allowed, Source, assemble};
-use wengert_core::call::{
-    Activation, Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window,
-};
+use wengert_ci::gate::{Allowed, Architecture as Gated, Measure, Report, Source, assemble};
+use wengert_ci::tier::share;
+use wengert_core::call::{Activation, Scatter};
+use wengert_testing::calls::attention::biased;
+use wengert_testing::calls::convolution::{directions, same};
+use wengert_testing::calls::gemm::{lay_out, product};
+use wengert_testing::calls::scatter::rows;
+use wengert_testing::calls::sort::forms;
 
 fn gemm(
-    [m, n, k]: [usize; 3],
+    extents: [usize; 3],
     dtype: DType,
     transposed: [bool; 2],
     activation: Option<Activation>,
 ) -> Call {
-    let matrix = |rows: usize, columns: usize, transposed: bool| match transposed {
-        false => Matrix { batch: 0, row: columns, column: 1 },
-        true => Matrix { batch: 0, row: 1, column: rows },
-    };
-    Call::Gemm(Gemm {
-        batch: 1,
-        m,
-        n,
-        k,
-        lhs: matrix(m, k, transposed[0]),
-        rhs: matrix(k, n, transposed[1]),
-        operand: dtype,
-        accumulate: if dtype.is_half() { DType::F32 } else { dtype },
-        result: dtype,
-        epilogue: Epilogue { bias: true, activation, residual: true },
-    })
-}
-
-fn convolution(direction: Direction, groups: usize, channels: [usize; 2], dtype: DType) -> Call {
-    let window = Window {
-        input: 28,
-        filter: 3,
-        output: 14,
-        stride: 2,
-        low: 1,
-        lhs_dilation: 1,
-        rhs_dilation: 1,
-    };
-    let [input_channels, output_channels] = channels;
-    let window = vec![window, window];
-    Call::Convolution(Convolution {
-        direction,
-        batch: 16,
-        groups,
-        input_channels,
-        output_channels,
-        window,
-        dtype,
-    })
+    let [m, n, k] = extents;
+    let [lhs, rhs] = [(transposed[0], m, k), (transposed[1], k, n)]
+        .map(|(transposed, rows, columns)| lay_out(usize::from(transposed), rows, columns));
+    let epilogue = Epilogue { bias: true, activation, residual: true };
+    Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(1, extents, dtype, dtype) })
 }
 
 fn scatter(table: [usize; 2], count: usize, dtype: DType) -> Call {
-    Call::Scatter(Scatter {
-        kind: ScatterKind::Add,
-        operand: table.to_vec(),
-        indices: vec![count, 1],
-        updates: vec![count, table[1]],
-        update_window_dims: vec![1],
-        inserted_window_dims: vec![0],
-        scatter_dims_to_operand_dims: vec![0],
-        dtype,
-        index: DType::I64,
-    })
+    Call::Scatter(Scatter { index: DType::I64, ..rows(table, count, dtype) })
+}
+
+/// The assembled kernels, of which none failed or spilled.
+fn assembled(sources: &[Source]) -> Report {
+    let report = assemble(sources, &Allowed::nothing()).unwrap();
+    assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
+    report
 }
 
 /// Every kernel, with operands of every layout and all steps of an epilogue.
@@ -92,10 +60,11 @@ fn calls() -> Vec<Call> {
         scatter([50000, 768], 8192, DType::F32),
         scatter([50, 3], 100, DType::BF16),
     ];
-    for direction in Direction::ALL {
-        calls.push(convolution(direction, 1, [64, 64], DType::BF16));
-        calls.push(convolution(direction, 1, [3, 24], DType::F32));
-        calls.push(convolution(direction, 24, [1, 1], DType::F32));
+    for (groups, channels, dtype) in
+        [(1, [64, 64], DType::BF16), (1, [3, 24], DType::F32), (24, [1, 1], DType::F32)]
+    {
+        let window = vec![same(28, 3, 2), same(28, 3, 2)];
+        calls.extend(directions(16, groups, channels, window, dtype));
     }
     calls
 }
@@ -107,8 +76,7 @@ fn kernels_assemble_and_spill_nothing() {
         let mut texts: Vec<String> = vec![];
         for name in ["sm_80", "sm_86"] {
             for stage in compile(&call, architecture(name), None).unwrap().stages {
-                let functions = stage.functions.clone();
-                let text = Module { functions, kernels: vec![stage.kernel.clone()] }.to_string();
+                let text = text(&stage);
                 if texts.contains(&text) {
                     continue;
                 }
@@ -124,7 +92,78 @@ fn kernels_assemble_and_spill_nothing() {
             }
         }
     }
-    let report = assemble(&sources, &Allowed::nothing()).unwrap();
-    assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
+    let report = assembled(&sources);
     assert!(report.measures.len() > 200, "{}", report.measures.len());
+}
+
+/// Every engine and tile size of attention, with masks, with biases, and with partial tiles.
+fn attentions() -> Vec<Call> {
+    let mut calls = vec![];
+    for dtype in FLOATS {
+        let widths: &[usize] =
+            if dtype == DType::F64 { &[32, 64, 128] } else { &[64, 80, 128, 256] };
+        for width in widths {
+            for backward in [false, true] {
+                let kind = |packed, causal| Kind { packed, causal, backward };
+                calls.push(attention([8, 1024, 1024, 12, *width], kind(true, true), dtype));
+                calls.push(attention([8, 1000, 300, 12, *width], kind(false, false), dtype));
+            }
+        }
+        for backward in [false, true] {
+            let kind = Kind { packed: false, causal: true, backward };
+            calls.push(biased(attention([2, 100, 200, 3, 64], kind, dtype), [true, false, false]));
+            calls.push(biased(attention([2, 100, 200, 3, 13], kind, dtype), [false, true, true]));
+        }
+    }
+    calls.into_iter().map(Call::Attention).collect()
+}
+
+/// ptxas assembles the kernels of attention for one architecture in turn, and for all of them
+/// before a release.
+#[test]
+fn attentions_assemble_and_spill_nothing() {
+    let mut sources = vec![];
+    for call in attentions() {
+        for stage in compile(&call, Architecture::ALL[0], None).unwrap().stages {
+            let mut source = Source::new(stage.kernel.remark.clone(), text(&stage));
+            source.dynamic_shared =
+                BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);
+            source.architectures = share(&Gated::ALL, sources.len());
+            sources.push(source);
+        }
+    }
+    let report = assembled(&sources);
+    // Two blocks must fit on a multiprocessor, except for f64. Registers limit the number of
+    // resident blocks.
+    let most = |m: &&Measure| if m.threads == Some(128) { 255 } else { 128 };
+    let f64s = |m: &&Measure| m.kernel.contains("f64");
+    let beyond: Vec<_> =
+        report.measures.iter().filter(|m| !f64s(m) && m.registers > most(m)).collect();
+    assert!(beyond.is_empty(), "{beyond:?}");
+}
+
+#[test]
+fn sorts_assemble_and_spill_nothing() {
+    // Kernels with the same name and block size differ only in constants.
+    let mut kernels = BTreeMap::new();
+    for call in forms() {
+        for stage in compile(&call, Architecture::ALL[0], None).unwrap().stages {
+            assert!(stage.functions.is_empty());
+            kernels.insert((stage.kernel.name.clone(), stage.kernel.threads), stage.kernel);
+        }
+    }
+    assert!(kernels.len() > 40, "{}", kernels.len());
+    let mut kernels: Vec<Kernel> = kernels.into_values().collect();
+    for (n, kernel) in kernels.iter_mut().enumerate() {
+        kernel.name = format!("{}_{n}", kernel.name);
+    }
+    // Each module contains several kernels, so that the modules use several cores.
+    let module =
+        |kernels: &[Kernel]| Module { functions: vec![], kernels: kernels.to_vec() }.to_string();
+    let sources: Vec<Source> =
+        kernels.chunks(12).map(|part| Source::new("sorts", module(part))).collect();
+    // Blocks have 512 threads with 64 registers each, so two blocks are resident on every
+    // architecture.
+    let registers = assembled(&sources).measures.iter().map(|m| m.registers).max();
+    assert!(registers.is_some_and(|r| r <= 64), "{registers:?}");
 }

@@ -7,30 +7,18 @@
 #![allow(clippy::unwrap_used)] // They are tests.
 
 mod assemble;
-mod convolution;
 mod gemm;
-mod scatter;
+mod kernels;
 
 use super::*;
 use crate::ptx::Module;
 use crate::stage;
 use proptest::prelude::*;
-use wengert_core::{DType, Literal, Scalar};
+use wengert_core::call::{Epilogue, Gemm};
+use wengert_core::{DType, Literal, TensorType};
 use wengert_emulator as emulator;
-
-/// Dtypes that calls compute with.
-const DTYPES: [DType; 10] = [
-    DType::F32,
-    DType::F64,
-    DType::F16,
-    DType::BF16,
-    DType::U8,
-    DType::I8,
-    DType::I32,
-    DType::I64,
-    DType::U32,
-    DType::U64,
-];
+use wengert_testing::calls::attention::{Kind, attention};
+use wengert_testing::calls::{self, Device, FLOATS};
 
 const SM_90: &str = "sm_90";
 
@@ -38,33 +26,13 @@ fn architecture(name: &str) -> Architecture {
     Architecture::from_name(name).unwrap()
 }
 
-/// Numbers of a few digits, between −8 and 8, or integers of all sizes.
-fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
-    let mut state = seed;
-    let values: Vec<Scalar> = (0..shape.iter().product())
-        .map(|_| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let bits = (state >> 20) as i64;
-            if dtype.is_float() {
-                Scalar::from_f64(dtype, (bits % (1 << 20)) as f64 / (1 << 17) as f64)
-            } else {
-                Scalar::from_i64(dtype, bits >> (state % 40))
-            }
-        })
-        .collect();
-    Literal::from_scalars(dtype, shape, &values).unwrap()
-}
-
-/// Numbers for every operand.
-fn operands(call: &Call, seed: u64) -> Vec<Literal> {
-    let types = call.operands().into_iter().enumerate();
-    types
-        .map(|(k, ty)| numbers(ty.dtype, &ty.extents().unwrap(), seed ^ (k as u64) << 50))
-        .collect()
-}
-
 /// Runs the stages of a call.
-fn run(call: &Call, compiled: &Compiled, operands: &[Literal], in_place: Option<usize>) -> Literal {
+fn run(
+    call: &Call,
+    compiled: &Compiled,
+    operands: &[Literal],
+    in_place: Option<usize>,
+) -> Vec<Literal> {
     run_at(call, compiled, operands, in_place, |_| 0)
 }
 
@@ -76,31 +44,36 @@ fn run_at(
     operands: &[Literal],
     in_place: Option<usize>,
     shift: fn(DType) -> u64,
-) -> Literal {
+) -> Vec<Literal> {
     let mut memory = emulator::Memory::new();
-    let ty = call.results().remove(0);
-    let bytes = (ty.elements().unwrap() * ty.dtype.size()) as u64;
-    let far = shift(ty.dtype);
-    let result = memory.allocate("result", bytes.max(1) + far).unwrap() + far;
+    let allocate = |memory: &mut emulator::Memory, name: &str, dtype: DType, bytes: u64| {
+        let far = shift(dtype);
+        (memory.allocate(name, bytes.max(1) + far).unwrap() + far, bytes)
+    };
     let workspace = memory.allocate("workspace", compiled.workspace.max(1)).unwrap();
+    let types = call.results();
+    let results: Vec<(u64, u64)> = types
+        .iter()
+        .map(|ty| {
+            let bytes = (ty.elements().unwrap() * ty.dtype.size()) as u64;
+            allocate(&mut memory, "result", ty.dtype, bytes)
+        })
+        .collect();
     let mut arguments: Vec<(u64, u64)> = vec![];
     for (n, operand) in operands.iter().enumerate() {
         let data = operand.to_bytes();
-        let far = shift(operand.dtype());
-        let address = match in_place == Some(n) {
-            true => result,
-            false => memory.allocate("operand", data.len().max(1) as u64 + far).unwrap() + far,
+        let at = match in_place == Some(n) {
+            true => results[0],
+            false => allocate(&mut memory, "operand", operand.dtype(), data.len() as u64),
         };
-        memory.write(address, &data).unwrap();
-        arguments.push((address, data.len() as u64));
+        memory.write(at.0, &data).unwrap();
+        arguments.push((at.0, data.len() as u64));
     }
-    arguments.push((result, bytes));
+    arguments.extend(&results);
     let machine = emulator::Emulator::new(emulator::Options::default());
     for stage in &compiled.stages {
         let name = stage.kernel.name.clone();
-        let text =
-            Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }
-                .to_string();
+        let text = text(stage);
         let module = emulator::Module::parse(&text)
             .unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
         let given = stage.arguments.iter().zip(&stage.kernel.parameters);
@@ -108,10 +81,8 @@ fn run_at(
             let (address, bytes) = match slot.memory {
                 stage::Memory::Argument(n) => arguments[n],
                 stage::Memory::Workspace { offset, bytes } => {
-                    assert!(
-                        offset % 256 == 0 && offset + bytes <= compiled.workspace,
-                        "{name}: {slot:?}"
-                    );
+                    let fits = offset + bytes <= compiled.workspace;
+                    assert!(offset % 256 == 0 && fits, "{name}: {slot:?}");
                     (workspace + offset, bytes)
                 }
             };
@@ -134,26 +105,59 @@ fn run_at(
             .run(&module, &launch, &mut memory)
             .unwrap_or_else(|fault| panic!("{call:?}: {name}: {fault}"));
     }
-    assert_eq!(
-        memory.first_uninitialised(result, bytes).unwrap(),
-        None,
-        "{call:?}: a byte of the result is not written"
-    );
-    let bytes = memory.read(result, bytes as usize).unwrap();
-    Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
+    let literal = |(ty, (result, bytes)): (&TensorType, &(u64, u64))| {
+        let unwritten = memory.first_uninitialised(*result, *bytes).unwrap();
+        assert_eq!(unwritten, None, "{call:?}: a byte of the result is not written");
+        let bytes = memory.read(*result, *bytes as usize).unwrap();
+        Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
+    };
+    types.iter().zip(&results).map(literal).collect()
 }
 
-/// Runs a call with every option, and compares it with the reference.
-fn check(call: &Call, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
-    let reference = call.reference(operands).unwrap();
-    for in_place in call.in_place().into_iter().map(Some).chain([None]) {
-        let compiled = compile(call, architecture(SM_90), in_place).unwrap();
-        let found = run(call, &compiled, operands, in_place);
-        let failed = |e| TestCaseError::fail(format!("{call:?} over {in_place:?}: {e}"));
-        reference.check(&found).map_err(failed)?;
-    }
-    Ok(())
+/// The module of a stage.
+fn text(stage: &stage::Stage) -> String {
+    Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string()
 }
+
+/// The emulator.
+struct Emulated;
+
+impl Device for Emulated {
+    fn cases(usual: u32) -> u32 {
+        usual * 2 / 3
+    }
+
+    fn fits(call: &Call) -> bool {
+        let most = match call {
+            Call::Attention(_) => 20 << 20,
+            Call::Gemm(_) | Call::Convolution(_) => 4 << 20,
+            _ => 100_000,
+        };
+        crate::target::target(SM_90).claims(call) && call.iterations() <= most
+    }
+
+    fn run(call: &Call, operands: &[Literal]) -> Vec<Literal> {
+        run(call, &compile(call, architecture(SM_90), None).unwrap(), operands, None)
+    }
+
+    /// Scatters are also done by sorting, where that is possible.
+    fn check(call: &Call, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
+        for in_place in call.in_place().into_iter().map(Some).chain([None]) {
+            let compiled = compile(call, architecture(SM_90), in_place).unwrap();
+            let sorted = match call {
+                Call::Scatter(s) => scatter::sorted(s, in_place).unwrap(),
+                _ => None,
+            };
+            for compiled in [Some(compiled), sorted].into_iter().flatten() {
+                let found = run(call, &compiled, operands, in_place);
+                calls::compare(call, operands, &found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+wengert_testing::conformance!(Emulated);
 
 /// The names of a call's kernels, in order.
 fn kernels(call: &Call) -> Vec<String> {
@@ -161,72 +165,44 @@ fn kernels(call: &Call) -> Vec<String> {
     compiled.stages.into_iter().map(|s| s.kernel.name).collect()
 }
 
+/// The message of a call that is refused.
+fn refused(call: &Call, in_place: Option<usize>) -> String {
+    compile(call, architecture(SM_90), in_place).unwrap_err().to_string()
+}
+
 /// A slice of a larger value may begin anywhere.
 #[test]
 fn buffers_that_are_aligned_to_their_elements_only() {
-    use wengert_core::call::{
-        Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window,
+    let gemm = |extents: [usize; 3], dtype: DType| {
+        let epilogue = Epilogue { bias: true, activation: None, residual: true };
+        Call::Gemm(Gemm { epilogue, ..calls::gemm::product(1, extents, dtype, dtype) })
     };
-    let gemm = |[m, n, k]: [usize; 3], dtype: DType| {
-        Call::Gemm(Gemm {
-            batch: 1,
-            m,
-            n,
-            k,
-            lhs: Matrix { batch: 0, row: k, column: 1 },
-            rhs: Matrix { batch: 0, row: n, column: 1 },
-            operand: dtype,
-            accumulate: if dtype.is_half() { DType::F32 } else { dtype },
-            result: dtype,
-            epilogue: Epilogue { bias: true, activation: None, residual: true },
-        })
-    };
-    let window = Window {
-        input: 8,
-        filter: 3,
-        output: 8,
-        stride: 1,
-        low: 1,
-        lhs_dilation: 1,
-        rhs_dilation: 1,
-    };
-    let convolution = Convolution {
-        direction: Direction::Forward,
-        batch: 2,
-        groups: 1,
-        input_channels: 8,
-        output_channels: 16,
-        window: vec![window],
-        dtype: DType::BF16,
-    };
-    let scatter = Scatter {
-        kind: ScatterKind::Add,
-        operand: vec![40, 8],
-        indices: vec![20, 1],
-        updates: vec![20, 8],
-        update_window_dims: vec![1],
-        inserted_window_dims: vec![0],
-        scatter_dims_to_operand_dims: vec![0],
-        dtype: DType::F16,
-        index: DType::I32,
-    };
-    let calls = [
+    let window = vec![calls::convolution::same(8, 3, 1)];
+    let [convolution, ..] = calls::convolution::directions(2, 1, [8, 16], window, DType::BF16);
+    let mut all = vec![
         gemm([40, 48, 32], DType::F32),
         gemm([40, 48, 32], DType::BF16),
         gemm([40, 48, 32], DType::F64),
         gemm([40, 48, 32], DType::U8),
         gemm([40, 1, 128], DType::F32),
         gemm([20, 32, 1024], DType::F16),
-        Call::Convolution(convolution),
-        Call::Scatter(scatter),
+        convolution,
+        Call::Scatter(calls::scatter::rows([40, 8], 20, DType::F16)),
     ];
+    for (dtype, backward) in FLOATS.into_iter().flat_map(|d| [false, true].map(|b| (d, b))) {
+        let kind = Kind { packed: false, causal: true, backward };
+        all.push(Call::Attention(attention([1, 40, 30, 2, 32], kind, dtype)));
+    }
     let bytes = |dtype: DType| dtype.size() as u64;
-    for call in calls {
-        let operands = operands(&call, 6);
+    for call in all {
+        let operands = match &call {
+            Call::Attention(attention) => calls::attention::operands(attention, 5),
+            _ => calls::operands(&call, 6),
+        };
         let alignment = operands.iter().map(|o| bytes(o.dtype())).min().unwrap();
         let options = Options { alignment, ..Options::default() };
         let compiled = compile_with(&call, architecture(SM_90), options).unwrap();
         let found = run_at(&call, &compiled, &operands, None, bytes);
-        call.reference(&operands).unwrap().check(&found).unwrap();
+        calls::compare(&call, &operands, &found).unwrap();
     }
 }

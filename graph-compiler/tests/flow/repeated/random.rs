@@ -1,19 +1,7 @@
 //! Random nests of loops and branches that pass and return the same value several times.
 
 use std::fmt::Write;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-}
+use wengert_testing::Random;
 
 /// A value: its name and its rank. All extents are 2.
 type Value = (String, usize);

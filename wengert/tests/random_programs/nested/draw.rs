@@ -1,11 +1,13 @@
 //! Random programs with nested regions.
 
-use super::super::{Random, choose};
+use super::super::choose;
 use wengert::control;
 use wengert::core::Scalar;
 use wengert::core::op::{Attention, AttentionKind, Checkpoint, Op, ProbeKind};
 use wengert::operators::{call, checkpoint};
 use wengert::prelude::*;
+use wengert_testing::Random;
+use wengert_testing::derivative::f64s;
 use wengert_testing::samples::Sample;
 
 pub type Values = Vec<Tensor>;
@@ -95,7 +97,7 @@ fn attention(random: &mut Random, values: &[Tensor]) -> Tensor {
     let mut operands = Values::new();
     for shape in shapes {
         let value = &values[random.below(values.len())];
-        let weights = Tensor::constant(random.literal(&shape));
+        let weights = Tensor::constant(random.literal(&f64s(&shape)));
         operands.push(match value.ty().elements() == Some(shape.iter().product()) {
             true => value.tanh().reshape(shape) + weights,
             false => weights * (value.tanh().sum() * 0.2).exp(),
@@ -124,7 +126,7 @@ fn region(samples: &[Sample], random: &mut Random, room: Room, values: &[Tensor]
     let step = |state: &Tensor| run(inside(steps), &[state]);
     // A number of steps, or a branch index, that is known only at run time.
     let number = (&state * 3.0).sum().abs().convert(DType::I32);
-    let xs = Tensor::constant(random.literal(&[steps, STATE[0], STATE[1]]));
+    let xs = Tensor::constant(random.literal(&f64s(&[steps, STATE[0], STATE[1]])));
     let xs = if random.below(2) == 0 { xs * state.sum() } else { xs };
     let sliced = |state: &Tensor, x: &Tensor| {
         let next = run(inside(steps), &[x, state]);

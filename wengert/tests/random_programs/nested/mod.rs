@@ -11,7 +11,7 @@
 
 mod draw;
 
-use super::{Random, compare, operand, run, samples};
+use super::{compare, operand, run, samples};
 use draw::{DEEPEST, RUNS, Room, STATE, Values, block};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -21,6 +21,8 @@ use wengert::core::graph::Function;
 use wengert::core::plan::Account;
 use wengert::pipeline::{Bound, Options, compile_kernels, plan_kernels};
 use wengert::prelude::*;
+use wengert_testing::Random;
+use wengert_testing::derivative::f64s;
 use wengert_testing::samples::Sample;
 
 /// Maximum number of elements of an operand or a result.
@@ -55,9 +57,12 @@ impl Drawn {
         let reverse = (1..order).map(|_| random.below(2) == 0).collect();
         let budget = (random.below(5) == 0).then(|| 0.6 + 0.4 * random.unit());
         let shapes = [vec![2, 2], vec![1 + random.below(4)]];
-        let inputs =
-            shapes.iter().enumerate().map(|(i, s)| (format!("x{i}"), random.literal(s))).collect();
-        let direction = shapes.iter().map(|s| random.literal(s)).collect();
+        let inputs = shapes
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (format!("x{i}"), random.literal(&f64s(s))))
+            .collect();
+        let direction = shapes.iter().map(|s| random.literal(&f64s(s))).collect();
         Drawn {
             seed,
             room: Room { depth, runs: RUNS, loops, checkpoints: true, prints: true },
@@ -70,7 +75,7 @@ impl Drawn {
 
     /// The scalar result.
     fn value(&self, samples: &[Sample], x: &Values) -> Tensor {
-        let weights = Tensor::constant(Random(self.seed).literal(&STATE));
+        let weights = Tensor::constant(Random(self.seed).literal(&f64s(&STATE)));
         (block(samples, self.seed, self.room, x) * weights).sum()
     }
 

@@ -1,6 +1,6 @@
-//! Random programs.
+//! Random smooth functions of tensors of one type, for derivatives.
 
-use super::support::Random;
+use crate::Random;
 use wengert_core::op::{Concatenate, DotGeneral, Pad, Reduce, ReduceKind, Slice, Unary};
 use wengert_core::{DType, Dim, Literal, Scalar, Tensor, TensorType};
 

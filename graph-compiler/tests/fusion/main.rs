@@ -2,24 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "fusion/calls.rs"]
-mod calls;
-#[path = "fusion/joined.rs"]
 mod joined;
-#[path = "../../core/tests/programs/mod.rs"]
-#[allow(dead_code)]
-mod programs;
-#[path = "fusion/random.rs"]
 mod random;
-#[path = "fusion/shapes.rs"]
 mod shapes;
 
-use programs::Random;
 use wengert_compiler::kernels::{Kernels, interpret};
 use wengert_compiler::pipeline::{Options, compile_kernels};
 use wengert_core::graph::{Function, InputRole, Output, OutputRole, verify};
 use wengert_core::{Binding, DType, Literal, LocationTable, Op, Scalar, Target, TensorType};
+use wengert_testing::programs::random_program;
 use wengert_testing::samples::{self, SampleOperand};
+use wengert_testing::{Random, naive};
 
 /// The kernels of a function, with or without fusion.
 fn compiled(function: &Function, fuse: bool) -> Kernels {
@@ -35,27 +28,8 @@ fn plain(function: &Function) -> Kernels {
 }
 
 fn run(kernels: &Kernels, inputs: &[Literal]) -> Vec<Literal> {
-    interpret::interpret(kernels, inputs, &mut |c, o| calls::execute(c, o))
+    interpret::interpret(kernels, inputs, &mut |c, o| naive::execute(c, o))
         .unwrap_or_else(|e| panic!("{e}\n{kernels}"))
-}
-
-/// Random elements of any dtype.
-fn random_literal(random: &mut Random, ty: &TensorType) -> Literal {
-    let shape = ty.extents().unwrap();
-    let values: Vec<Scalar> = (0..shape.iter().product())
-        .map(|_| match ty.dtype {
-            DType::Bool => Scalar::of(random.below(2) == 0),
-            d if d.is_integer() => Scalar::from_i64(d, random.below(20) as i64 - 6),
-            d => match random.below(40) {
-                0 => Scalar::from_f64(d, 0.0),
-                1 => Scalar::from_f64(d, -0.0),
-                2 => Scalar::from_f64(d, f64::INFINITY),
-                3 => Scalar::from_f64(d, f64::NAN),
-                _ => Scalar::from_f64(d, (random.below(1 << 20) as f64 / (1 << 18) as f64) - 2.0),
-            },
-        })
-        .collect();
-    Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
 }
 
 /// Asserts that results agree within the bounds of functions, and of sums in different orders.
@@ -143,13 +117,13 @@ fn every_sample_of_every_op() {
 fn random_programs_have_the_same_bits_however_they_are_compiled() {
     let binding = Binding::new().with("B", 3).with("T", 2);
     for seed in 0..150 {
-        let program = programs::random_program(seed, 3 + seed as usize % 25);
+        let program = random_program(seed, 3 + seed as usize % 25);
         for function in program.functions() {
             // A shape rule may fail for a binding although it holds for the dimension variables.
             let Ok(function) = function.bind(&binding) else { continue };
             let mut random = Random(seed);
             let inputs: Vec<Literal> = (0..function.inputs.len())
-                .map(|n| random_literal(&mut random, function.input_type(n)))
+                .map(|n| random.elements(function.input_type(n)))
                 .collect();
             let unfused = run(&compiled(&function, false), &inputs);
             let fused = run(&compiled(&function, true), &inputs);

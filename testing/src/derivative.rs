@@ -1,4 +1,4 @@
-//! Building, running and comparing functions.
+//! Functions of doubles, and their derivatives by finite differences.
 
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
@@ -74,7 +74,7 @@ pub fn moved(x: &[Literal], t: &[Literal], h: f64) -> Vec<Literal> {
         let sum =
             |(x, t): (Scalar, Scalar)| Scalar::from_f64(x.dtype(), x.to_f64() + h * t.to_f64());
         let values: Vec<Scalar> = x.scalars().zip(t.scalars()).map(sum).collect();
-        Literal::from_scalars(x.dtype(), x.shape(), &values).unwrap()
+        Literal::from_scalars(x.dtype(), x.shape(), &values).expect("as many values as elements")
     };
     x.iter().map(step).collect()
 }
@@ -125,35 +125,5 @@ pub fn assert_close(a: &[f64], b: &[f64], tolerance: f64, what: &str) {
             (a - b).abs() <= tolerance * scale,
             "{what}: element {i}: {a} and {b} (scale {scale})"
         );
-    }
-}
-
-/// Reproducible random numbers (xorshift).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 11) as usize % n
-    }
-
-    /// A number in −1..1.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    }
-
-    /// A literal of the type.
-    pub fn literal(&mut self, ty: &TensorType) -> Literal {
-        let shape = ty.extents().unwrap();
-        let count = shape.iter().product::<usize>();
-        let values: Vec<Scalar> =
-            (0..count).map(|_| Scalar::from_f64(ty.dtype, self.unit())).collect();
-        Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
     }
 }

@@ -1,10 +1,10 @@
 //! Steps that run regions, and samples of the catalogue.
 
 use super::{Pool, extents};
+use crate::samples::SampleOperand;
 use wengert_core::build::control::{cond, fori, map, scan, scan_reverse, switch, while_at_most};
 use wengert_core::op::Binary;
 use wengert_core::{DType, Literal, Scalar, Tensor, TensorType};
-use wengert_testing::samples::SampleOperand;
 
 impl Pool<'_> {
     /// Some steps in a region, on its inputs and on values outside of it; then one more value with

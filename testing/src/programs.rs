@@ -5,37 +5,14 @@
 //! and kept if `infer` accepts them; so dimension variables occur too. The same seed gives the same
 //! program.
 
+use crate::Random;
+use crate::samples::{self, Sample};
 use std::collections::BTreeSet;
 use wengert_core::graph::{
     Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId,
     verify_program,
 };
 use wengert_core::{DType, Dim, Id, Literal, Location, LocationId, LocationTable, Op, TensorType};
-use wengert_testing::samples::{self, Sample};
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    /// 64 random bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit`, which is at least 1.
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.bits() % limit as u64) as usize
-    }
-
-    /// An item of a slice that is not empty.
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len())]
-    }
-}
 
 /// A valid program of one to three functions with about `size` equations each.
 pub fn random_program(seed: u64, size: usize) -> Program {

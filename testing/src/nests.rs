@@ -1,42 +1,11 @@
 //! Random nests for tests: shapes, accesses, guards, trees and programs of every kind that the
 //! verifier accepts.
 
+use crate::Random;
 use wengert_core::nest::{
     Affine, AxisId, BufferId, BufferRole, Combine, Guard, Nest, NestBuilder, Reg, ScalarOp, Tree,
 };
 use wengert_core::{DType, Literal, Scalar};
-
-/// Pseudo-random numbers (xorshift).
-pub(super) struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..8).for_each(|_| {
-            random.next();
-        });
-        random
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())]
-    }
-}
 
 struct Writer<'r> {
     b: NestBuilder,
@@ -51,7 +20,7 @@ struct Writer<'r> {
 }
 
 /// A nest, or `None` if the verifier refuses it.
-pub(super) fn nest(random: &mut Random) -> Option<Nest> {
+pub fn nest(random: &mut Random) -> Option<Nest> {
     let mut writer = Writer {
         b: NestBuilder::new("random"),
         random,
@@ -79,7 +48,7 @@ impl Writer<'_> {
     fn extent(&mut self, budget: &mut usize) -> usize {
         let sizes = [1, 2, 3, 4, 5, 7, 10, 16, 17, 33, 48, 64, 70, 130, 300, 512, 600];
         let fitting: Vec<usize> = sizes.into_iter().filter(|s| s <= budget).collect();
-        let extent = if self.random.chance(2) { 0 } else { self.random.pick(&fitting) };
+        let extent = if self.random.chance(2) { 0 } else { *self.random.pick(&fitting) };
         *budget /= extent.max(1);
         extent
     }
@@ -151,9 +120,9 @@ impl Writer<'_> {
         let fitting: Vec<Reg> =
             self.visible.iter().copied().filter(|r| self.b.dtype(*r) == dtype).collect();
         let reg = if !fitting.is_empty() && self.random.chance(90) {
-            self.random.pick(&fitting)
+            *self.random.pick(&fitting)
         } else if !self.visible.is_empty() && self.random.chance(50) {
-            let from = self.random.pick(&self.visible.clone());
+            let from = *self.random.pick(&self.visible.clone());
             self.b.convert(from, dtype)
         } else {
             let value = self.random.below(7) as f64 - 2.5;
@@ -166,7 +135,7 @@ impl Writer<'_> {
     /// A combine program, and its operands.
     fn tuple(&mut self) -> (Vec<Reg>, Combine) {
         let number =
-            self.random.pick(&[DType::F32, DType::F32, DType::F64, DType::I32, DType::I64]);
+            *self.random.pick(&[DType::F32, DType::F32, DType::F64, DType::I32, DType::I64]);
         match self.random.below(8) {
             0 => (vec![self.operand(number)], Combine::prod(number)),
             1 => (vec![self.operand(number)], Combine::max(number)),
@@ -191,12 +160,12 @@ impl Writer<'_> {
         let mut axes = self.axes();
         let mut sum = Affine::constant(0);
         let (mut low, mut high) = (0i64, 0i64);
-        for _ in 0..self.random.pick(&[0, 1, 1, 1, 1, 2]) {
+        for _ in 0..*self.random.pick(&[0, 1, 1, 1, 1, 2]) {
             if axes.is_empty() {
                 break;
             }
             let axis = axes.swap_remove(self.random.below(axes.len()));
-            let factor = self.random.pick(&[1, 1, 1, 1, 2, 3, -1]);
+            let factor = *self.random.pick(&[1, 1, 1, 1, 2, 3, -1]);
             let last = self.b.extent(axis) as i64 - 1;
             sum = sum.add(&Affine::axis(axis).scale(factor));
             if factor > 0 {
@@ -212,7 +181,7 @@ impl Writer<'_> {
     /// A quasi-affine expression and its maximum; its minimum is 0.
     fn quasi(&mut self) -> (Affine, i64) {
         let (sum, _, high) = self.affine();
-        let divisor = self.random.pick(&[2, 3, 4, 5, 10]);
+        let divisor = *self.random.pick(&[2, 3, 4, 5, 10]);
         match self.random.below(6) {
             0 => (sum.floor_div(divisor), high / divisor),
             1 => (sum.modulo(divisor), high.min(divisor - 1)),
@@ -231,7 +200,7 @@ impl Writer<'_> {
         match self.random.below(12) {
             0..=3 => self.load(),
             4 => {
-                let dtype = self.random.pick(&[DType::I32, DType::I64, DType::U8]);
+                let dtype = *self.random.pick(&[DType::I32, DType::I64, DType::U8]);
                 self.index(dtype);
             }
             5 => {
@@ -240,9 +209,9 @@ impl Writer<'_> {
                 self.visible.push(test);
             }
             6 => {
-                let to = self.random.pick(&DType::ALL);
+                let to = *self.random.pick(&DType::ALL);
                 if !self.visible.is_empty() {
-                    let from = self.random.pick(&self.visible.clone());
+                    let from = *self.random.pick(&self.visible.clone());
                     let reg = self.b.convert(from, to);
                     self.visible.push(reg);
                 }
@@ -258,7 +227,7 @@ impl Writer<'_> {
         let test = if self.random.chance(70) { y } else { test };
         let zero = self.b.constant(Scalar::from_f64(DType::F32, 0.0));
         let other = if self.random.chance(30) {
-            self.b.constant(Scalar::from_f64(DType::F32, self.random.pick(&[-0.0, 1.0])))
+            self.b.constant(Scalar::from_f64(DType::F32, *self.random.pick(&[-0.0, 1.0])))
         } else {
             zero
         };
@@ -277,7 +246,7 @@ impl Writer<'_> {
         if self.random.chance(15) {
             return self.zero_or_product();
         }
-        let op = self.random.pick(ScalarOp::ALL);
+        let op = *self.random.pick(ScalarOp::ALL);
         if matches!(op, ScalarOp::Convert | ScalarOp::Bitcast) {
             return;
         }
@@ -286,7 +255,7 @@ impl Writer<'_> {
         let dtype = if op.class().contains(DType::F32) && self.random.chance(60) {
             DType::F32
         } else {
-            self.random.pick(&dtypes)
+            *self.random.pick(&dtypes)
         };
         let mut operands: Vec<Reg> = (0..op.arity()).map(|_| self.operand(dtype)).collect();
         if op == ScalarOp::Select {
@@ -308,7 +277,7 @@ impl Writer<'_> {
     }
 
     fn load(&mut self) {
-        let dtype = self.random.pick(&[
+        let dtype = *self.random.pick(&[
             DType::F32,
             DType::F32,
             DType::F32,
@@ -351,7 +320,7 @@ impl Writer<'_> {
                 if let Some(first) = expressions.first_mut()
                     && !integers.is_empty()
                 {
-                    *first = Affine::reg(self.random.pick(&integers));
+                    *first = Affine::reg(*self.random.pick(&integers));
                 }
                 let buffer = self.b.input("x", dtype, &shape);
                 self.b.load_clamped(buffer, &expressions)
@@ -416,7 +385,7 @@ impl Writer<'_> {
 
     fn store_output(&mut self) {
         for _ in 0..1 + self.random.below(2) {
-            let dtype = self.random.pick(&DType::ALL);
+            let dtype = *self.random.pick(&DType::ALL);
             let value =
                 if self.random.chance(60) { self.operand(DType::F32) } else { self.operand(dtype) };
             let dtype = self.b.dtype(value);
@@ -460,13 +429,13 @@ impl Writer<'_> {
 }
 
 /// Random elements, special values among them.
-pub(super) fn literal(random: &mut Random, dtype: DType, shape: &[usize]) -> Literal {
+pub fn literal(random: &mut Random, dtype: DType, shape: &[usize]) -> Literal {
     let count: usize = shape.iter().product();
     let values: Vec<Scalar> = (0..count)
         .map(|_| match random.below(40) {
             0 => Scalar::from_f64(
                 dtype,
-                random.pick(&[0.0, -0.0, f64::INFINITY, f64::NAN, 1e-41, -3e38]),
+                *random.pick(&[0.0, -0.0, f64::INFINITY, f64::NAN, 1e-41, -3e38]),
             ),
             1..10 => Scalar::from_i64(dtype, random.below(7) as i64 - 2),
             _ => Scalar::from_f64(dtype, random.below(1 << 20) as f64 / f64::from(1 << 17) - 4.0),

@@ -6,13 +6,13 @@ mod control;
 mod elementwise;
 mod rows;
 
-use crate::programs::Random;
+use crate::Random;
+use crate::samples::{self, Sample};
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::Function;
 use wengert_core::op::{Binary, Reduce, ReduceKind};
 use wengert_core::{DType, Dim, Initializer, Literal, Result, Scalar, Tensor, TensorType};
-use wengert_testing::samples::{self, Sample};
 
 /// Maximum number of elements of a value.
 const LARGE: usize = 600;

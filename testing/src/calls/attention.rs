@@ -1,0 +1,179 @@
+//! Attention, forward and backward.
+
+use super::{Device, FLOATS, check, check_random, numbers};
+use crate::random::{extents, floats, literal};
+use proptest::prelude::*;
+use wengert_core::call::{Attention, Call};
+use wengert_core::{DType, Literal, Scalar, TensorType};
+
+/// The attributes of an attention besides its extents and dtype.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // They are those of the call.
+pub struct Kind {
+    pub packed: bool,
+    pub causal: bool,
+    pub backward: bool,
+}
+
+/// An attention of extents (batch, queries, keys, heads, width).
+pub fn attention(
+    [batch, queries, keys, heads, width]: [usize; 5],
+    Kind { packed, causal, backward }: Kind,
+    dtype: DType,
+) -> Attention {
+    let keys = if packed { queries } else { keys };
+    let scale = Scalar::of(1.0 / (width as f64).sqrt());
+    let bias = vec![];
+    Attention { batch, queries, keys, heads, width, packed, bias, causal, backward, scale, dtype }
+}
+
+/// The same call with a bias. `repeats` selects the axes (examples, heads, queries) along which the
+/// bias is broadcast.
+pub fn biased(call: Attention, repeats: [bool; 3]) -> Attention {
+    let [batch, heads, queries] = [(0, call.batch), (1, call.heads), (2, call.queries)]
+        .map(|(axis, extent)| if repeats[axis] { 1 } else { extent });
+    Attention { bias: vec![batch, heads, queries, call.keys], ..call }
+}
+
+/// Operands of moderate size, so that no single score dominates. For a backward call they include
+/// the results of the forward call.
+pub fn operands(call: &Attention, seed: u64) -> Vec<Literal> {
+    let small = |ty: &TensorType, seed: u64| {
+        let all = numbers(ty.dtype, &extents(ty), seed);
+        let mut all = all.scalars();
+        literal(ty.dtype, &extents(ty), |dtype| {
+            Scalar::from_f64(dtype, all.next().expect("as many").to_f64() / 4.0)
+        })
+    };
+    let forward = Call::Attention(Attention { backward: false, ..call.clone() });
+    let mut operands: Vec<Literal> =
+        forward.operands().iter().zip(seed..).map(|(ty, seed)| small(ty, seed)).collect();
+    if call.backward {
+        let [out, l] = &forward.results()[..] else { unreachable!("attention has two results") };
+        let logarithms = logarithms(call, &operands);
+        operands.extend([logarithms, small(out, seed + 17), small(l, seed + 18)]);
+    }
+    operands
+}
+
+/// The second result of the forward call.
+fn logarithms(call: &Attention, operands: &[Literal]) -> Literal {
+    let forward = Call::Attention(Attention { backward: false, ..call.clone() });
+    forward.references(operands).expect("the call is valid")[1].literal()
+}
+
+fn check_one<D: Device>(call: Attention, seed: u64) {
+    check::<D>(&Call::Attention(call.clone()), || operands(&call, seed));
+}
+
+/// Random extents and attributes.
+pub fn small_attentions<D: Device>() {
+    let calls = (
+        [1usize..3, 1usize..20, 1usize..20, 1usize..4, 1usize..20],
+        [any::<bool>(); 3],
+        prop::sample::select(&FLOATS[..]),
+        prop::option::of([any::<bool>(); 3]),
+    )
+        .prop_map(|(extents, [packed, causal, backward], dtype, repeats)| {
+            let call = attention(extents, Kind { packed, causal, backward }, dtype);
+            Call::Attention(repeats.into_iter().fold(call, biased))
+        });
+    check_random::<D>(150, calls, |call, seed| {
+        let Call::Attention(call) = call else { unreachable!("all are attentions") };
+        operands(call, seed)
+    });
+}
+
+/// Several blocks of queries and of keys, of which the last are partial. There are more keys than
+/// queries, and fewer.
+pub fn many_blocks<D: Device>() {
+    for (width, dtype) in [9, 24].into_iter().flat_map(|width| FLOATS.map(|d| (width, d))) {
+        let some = [(131, 131), (200, 70), (150, 70), (70, 150), (64, 128), (1, 300), (300, 1)];
+        for (queries, keys) in some {
+            for (causal, backward) in [(false, false), (false, true), (true, false), (true, true)] {
+                let kind = Kind { packed: queries == keys, causal, backward };
+                let call = attention([1, queries, keys, 2, width], kind, dtype);
+                check_one::<D>(call.clone(), 7);
+                if dtype == DType::F32 || queries == 70 {
+                    check_one::<D>(biased(call.clone(), [true, false, false]), 8);
+                    check_one::<D>(biased(call, [false, true, true]), 9);
+                }
+            }
+        }
+    }
+}
+
+/// Heads of one number to 256.
+pub fn widths<D: Device>() {
+    for dtype in FLOATS {
+        for width in [1, 16, 40, 64, 80, 96, 128, 256] {
+            for backward in [false, true] {
+                let kind = Kind { packed: width != 40, causal: width != 64, backward };
+                check_one::<D>(attention([1, 90, 33, 2, width], kind, dtype), width as u64);
+            }
+        }
+    }
+}
+
+/// A bias of −∞ masks keys in the same way as a shorter sequence does, forward and backward: the
+/// last keys, a part of a block, the first block.
+pub fn a_bias_hides_keys<D: Device>() {
+    const KEYS: usize = 150;
+    let hidden: [[std::ops::Range<usize>; 2]; 2] = [[90..KEYS, 131..KEYS], [0..70, 131..KEYS]];
+    for (hidden, dtype, width, backward) in hidden.iter().flat_map(|hidden| {
+        let kinds = [(DType::F32, 5), (DType::F32, 16), (DType::BF16, 16)];
+        kinds.into_iter().flat_map(move |(d, w)| [false, true].map(|b| (hidden, d, w, b)))
+    }) {
+        let kind = Kind { packed: false, causal: false, backward };
+        let call = biased(attention([2, 70, KEYS, 2, width], kind, dtype), [false, true, true]);
+        if !D::fits(&Call::Attention(call.clone())) {
+            continue;
+        }
+        let mut operands = operands(&call, 3);
+        let bias: Vec<f32> = (0..2 * KEYS)
+            .map(|at| match hidden[at / KEYS].contains(&(at % KEYS)) {
+                true => f32::NEG_INFINITY,
+                false => 0.0,
+            })
+            .collect();
+        operands[3] = Literal::from_vec(&[2, 1, 1, KEYS], bias).expect("two rows");
+        if backward {
+            operands[4] = logarithms(&call, &operands[..4]);
+        }
+        let call = Call::Attention(call);
+        D::check(&call, &operands).unwrap_or_else(|e| panic!("{e}"));
+        if backward {
+            // Exactly the masked keys have a zero cotangent.
+            let of_keys = floats(&D::run(&call, &operands)[1]);
+            for (at, row) in of_keys.chunks(2 * width).enumerate() {
+                let masked = hidden[at / KEYS].contains(&(at % KEYS));
+                assert!(row.iter().all(|x| (*x == 0.0) == masked), "{call:?} at {at}: {row:?}");
+            }
+        }
+    }
+}
+
+/// Infinite and NaN scores give the results of the formulas. A row with a NaN score is NaN, and a
+/// score of −∞ has weight zero.
+pub fn special_scores<D: Device>() {
+    let kind = Kind { packed: false, causal: false, backward: false };
+    let call = Call::Attention(attention([1, 3, 200, 1, 2], kind, DType::F32));
+    let f32s = |shape: [usize; 4], all: Vec<f32>| Literal::from_vec(&shape, all).expect("as many");
+    let q = f32s([1, 3, 1, 2], vec![1.0, 0.0, f32::NAN, 0.0, 0.0, 1.0]);
+    for special in [f32::INFINITY, f32::NAN] {
+        let mut keys = vec![0.5; 400];
+        // Key 150 is beyond the first block. Only its first component is special.
+        keys[2 * 150] = special;
+        let (k, v) = (f32s([1, 200, 1, 2], keys), f32s([1, 200, 1, 2], vec![2.0; 400]));
+        let out = floats(&D::run(&call, &[q.clone(), k, v])[0]);
+        // In the last row 0 times infinity is NaN as well.
+        assert!(out.iter().all(|x| x.is_nan()), "{special}: {out:?}");
+    }
+    // A score of −∞ has weight zero, even if its whole block is −∞.
+    let q = f32s([1, 3, 1, 2], vec![1.0; 6]);
+    let mut keys = vec![f32::NEG_INFINITY; 400];
+    keys[398..].fill(-400.0);
+    let k = f32s([1, 200, 1, 2], keys);
+    let v = f32s([1, 200, 1, 2], (0..400).map(|n| n as f32).collect());
+    assert_eq!(floats(&D::run(&call, &[q, k, v])[0]), [398.0, 399.0].repeat(3));
+}

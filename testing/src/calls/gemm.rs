@@ -1,0 +1,213 @@
+//! Matrix products.
+
+use super::{DTYPES, Device, check, check_random, operands};
+use proptest::prelude::*;
+use wengert_core::call::{Activation, Call, Epilogue, Gemm, Matrix};
+use wengert_core::nest::ScalarOp;
+use wengert_core::nest::evaluate::evaluate;
+use wengert_core::{DType, Literal, Scalar};
+
+/// A product of row-major matrices, without an epilogue.
+pub fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DType) -> Gemm {
+    Gemm {
+        batch,
+        m,
+        n,
+        k,
+        lhs: Matrix { batch: m * k, row: k, column: 1 },
+        rhs: Matrix { batch: k * n, row: n, column: 1 },
+        operand,
+        accumulate: if operand.is_half() { DType::F32 } else { operand },
+        result,
+        epilogue: Epilogue::default(),
+    }
+}
+
+/// A layout: contiguous rows, contiguous columns, gaps between elements, one matrix for all
+/// products, or interleaved products.
+pub fn lay_out(order: usize, rows: usize, columns: usize) -> Matrix {
+    match order % 5 {
+        0 => Matrix { batch: rows * columns, row: columns, column: 1 },
+        1 => Matrix { batch: rows * columns, row: 1, column: rows },
+        2 => Matrix { batch: 1, row: columns * 3, column: 2 },
+        3 => Matrix { batch: 0, row: columns, column: 1 },
+        _ => Matrix { batch: columns, row: 1, column: rows + 1 },
+    }
+}
+
+/// One of sixteen epilogues; integers have no activation.
+fn epilogue(dtype: DType, number: usize) -> Epilogue {
+    let activation = (number / 4 % 4).checked_sub(1).map(|n| Activation::ALL[n]);
+    Epilogue {
+        bias: number & 1 != 0,
+        activation: activation.filter(|_| dtype.is_float()),
+        residual: number & 2 != 0,
+    }
+}
+
+fn check_product<D: Device>(gemm: Gemm, seed: u64) {
+    let call = Call::Gemm(gemm);
+    check::<D>(&call, || operands(&call, seed));
+}
+
+/// Random extents, layouts, dtypes and epilogues.
+pub fn small_products<D: Device>() {
+    let extent = || prop_oneof![Just(1usize), 0usize..4, 4usize..40];
+    let calls = (
+        prop::sample::select(&DTYPES[..]),
+        any::<bool>(),
+        0usize..4,
+        [extent(), extent(), extent()],
+        [0usize..5, 0usize..5, 0usize..16],
+    )
+        .prop_map(|(operand, wide, batch, [m, n, k], [left, right, steps])| {
+            let result = if wide && operand.is_half() { DType::F32 } else { operand };
+            let (lhs, rhs) = (lay_out(left, m, k), lay_out(right, k, n));
+            let epilogue = epilogue(result, steps);
+            Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(batch, [m, n, k], operand, result) })
+        });
+    check_random::<D>(300, calls, operands);
+}
+
+/// Products of several tiles. Their edges are not multiples of the tile, and their depths are
+/// split.
+pub fn large_products<D: Device>() {
+    let shapes = [
+        (1, [130, 261, 70]),
+        (1, [1, 700, 1100]),
+        (1, [700, 1, 1100]),
+        (1, [5, 600, 700]),
+        (1, [600, 130, 3]),
+        (3, [97, 65, 130]),
+        (40, [9, 10, 64]),
+    ];
+    for (n, (batch, extents)) in shapes.into_iter().enumerate() {
+        let [m, columns, k] = extents;
+        for order in 0..3 {
+            let dtype =
+                [DType::F32, DType::BF16, DType::F32, DType::F64, DType::I32][(n + order) % 5];
+            let activation = [None, Some(Activation::GeluTanh), Some(Activation::Relu)][order];
+            let activation = activation.filter(|_| dtype.is_float());
+            let epilogue = Epilogue { bias: order != 0, activation, residual: order != 1 };
+            let (lhs, rhs) = (lay_out(order, m, k), lay_out(order / 2 + n % 2, k, columns));
+            let gemm = Gemm { lhs, rhs, epilogue, ..product(batch, extents, dtype, dtype) };
+            check_product::<D>(gemm, n as u64);
+        }
+    }
+}
+
+/// Several tiles, whose edges are at, just before and just after those of the matrices; every
+/// layout.
+pub fn tiles_and_edges<D: Device>() {
+    for (n, extents) in
+        [[64, 64, 64], [63, 65, 33], [65, 63, 31], [129, 5, 17], [5, 129, 70], [128, 72, 96]]
+            .into_iter()
+            .enumerate()
+    {
+        let [m, columns, k] = extents;
+        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64, DType::I8, DType::I64] {
+            for order in 0..4 {
+                let (lhs, rhs) = (lay_out(order % 2, m, k), lay_out(order / 2, k, columns));
+                let epilogue = epilogue(dtype, 5 * n + 3 * order);
+                let gemm = Gemm { lhs, rhs, epilogue, ..product(1, extents, dtype, dtype) };
+                check_product::<D>(gemm, n as u64);
+            }
+        }
+    }
+}
+
+/// Products with long sums, or with one row or one column.
+pub fn long() -> impl Iterator<Item = Gemm> {
+    let row_major = [
+        ([20, 30, 1111], DType::F32),
+        ([20, 32, 1040], DType::BF16),
+        ([20, 30, 1000], DType::F64),
+        ([20, 30, 700], DType::I64),
+        ([1, 300, 5000], DType::F32),
+        ([1, 40, 100], DType::F64),
+        ([300, 1, 5000], DType::F32),
+        ([7, 1, 30000], DType::F32),
+        ([1, 1, 3000], DType::F64),
+        ([41, 1, 1001], DType::F16),
+        ([41, 1, 130], DType::I64),
+        ([41, 1, 132], DType::U8),
+    ]
+    .into_iter()
+    .map(|(extents, dtype)| {
+        let epilogue = Epilogue { bias: true, residual: true, ..Epilogue::default() };
+        Gemm { epilogue, ..product(1, extents, dtype, dtype) }
+    });
+    let rhs = lay_out(1, 800, 33);
+    row_major.chain([Gemm { rhs, ..product(2, [1, 33, 800], DType::BF16, DType::F32) }])
+}
+
+/// The products of [`long`].
+pub fn long_sums<D: Device>() {
+    long().for_each(|gemm| check_product::<D>(gemm, 4));
+}
+
+/// An epilogue has the bits of its ops applied one by one to the sums of the product without
+/// epilogue.
+pub fn epilogues_have_the_bits_of_their_ops<D: Device>() {
+    for dtype in super::FLOATS {
+        let wide = if dtype.is_half() { DType::F32 } else { dtype };
+        let convert = |x: Scalar, to: DType| evaluate(ScalarOp::Convert, &[x], to);
+        let op = |op: ScalarOp, operands: &[Scalar]| {
+            let operands: Vec<Scalar> = operands.iter().map(|x| convert(*x, wide)).collect();
+            convert(evaluate(op, &operands, wide), dtype)
+        };
+        let number = |value: f64| Scalar::from_f64(dtype, value);
+        for activation in [None].into_iter().chain(Activation::ALL.map(Some)) {
+            let plain = product(1, [37, 45, 8], dtype, dtype);
+            let steps = Epilogue { bias: true, activation, residual: true };
+            let call = Call::Gemm(Gemm { epilogue: steps, ..plain.clone() });
+            let mut operands = operands(&call, 9);
+            // The sums include large, small, zero and negative numbers, and NaN.
+            let scaled = operands[0].scalars().enumerate().map(|(i, x)| {
+                let row = i / 8;
+                let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
+                number(if row % 7 == 3 { 0.0 } else { x.to_f64() * scale })
+            });
+            let scaled: Vec<Scalar> = scaled.collect();
+            operands[0] = Literal::from_scalars(dtype, &[37 * 8], &scaled).expect("37 rows of 8");
+            let sums = D::run(&Call::Gemm(plain), &operands[..2]).remove(0);
+            let found = D::run(&call, &operands).remove(0);
+            for at in 0..37 * 45 {
+                let mut x = op(ScalarOp::Add, &[sums.get(at), operands[2].get(at % 45)]);
+                x = match activation {
+                    None => x,
+                    Some(Activation::Relu) => op(ScalarOp::Max, &[x, number(0.0)]),
+                    Some(Activation::Tanh) => op(ScalarOp::Tanh, &[x]),
+                    Some(Activation::GeluTanh) => {
+                        let mul = |x, y| op(ScalarOp::Mul, &[x, y]);
+                        let add = |x, y| op(ScalarOp::Add, &[x, y]);
+                        let inner = add(mul(mul(mul(x, x), x), number(0.044715)), x);
+                        let inner = mul(inner, number((2.0 / std::f64::consts::PI).sqrt()));
+                        mul(mul(x, number(0.5)), add(op(ScalarOp::Tanh, &[inner]), number(1.0)))
+                    }
+                };
+                let wanted = op(ScalarOp::Add, &[x, operands[3].get(at)]);
+                let found = found.get(at);
+                let same = found.bits() == wanted.bits()
+                    || (found.to_f64().is_nan() && wanted.to_f64().is_nan());
+                assert!(same, "{dtype} {activation:?} at {at}: {found} instead of {wanted}");
+            }
+        }
+    }
+}
+
+/// Halves are summed in f32, and the sum is rounded once.
+pub fn halves_are_summed_in_f32<D: Device>() {
+    let of = |values: &[f64]| {
+        let values: Vec<Scalar> =
+            values.iter().map(|v| Scalar::from_f64(DType::BF16, *v)).collect();
+        Literal::from_scalars(DType::BF16, &[values.len()], &values).expect("one dimension")
+    };
+    // 256 + 1 + 1 is 258 in f32, and 258 in bf16 after one rounding. Rounded after each addition it
+    // would stay 256.
+    for rows in [1, 3] {
+        let call = Call::Gemm(product(1, [rows, rows, 3], DType::BF16, DType::BF16));
+        let operands = [of(&[256.0, 1.0, 1.0].repeat(rows)), of(&vec![1.0; 3 * rows])];
+        assert_eq!(D::run(&call, &operands)[0].get(0).to_f64(), 258.0);
+    }
+}
