@@ -12,9 +12,10 @@ const LIST: &str = "docs/memory-safety.md";
 /// The crates, whose paths are also their section names.
 const CRATES: [&str; 2] = ["cpu-kernels/src/", "cuda-kernels/src/"];
 /// Types that represent memory, and the spellings of pointers and slices of plain data.
-const TYPES: [&str; 9] = [
+const TYPES: [&str; 10] = [
     "Buffer",
     "Memory",
+    "RunMemory",
     "Workspace",
     "AlignedBytes",
     "Address",

@@ -204,6 +204,19 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "devices are listed once",
+        reason: "a device that a build leaves out is unknown to all files but the list of devices",
+        find: |sources| {
+            lines(
+                rust(sources).filter(|s| {
+                    s.path.starts_with("wengert/src") && s.path != "wengert/src/device/mod.rs"
+                }),
+                |l| l.contains("feature = \"cuda\""),
+            )
+        },
+        offender: || Source::new("wengert/src/x.rs", "//! x\n#[cfg(feature = \"cuda\")]\nmod y;\n"),
+    },
+    Rule {
         name: "bincode is pinned",
         reason: "2.0.1 is the last release that is one; 3.0.0 is a tombstone",
         find: |sources| {

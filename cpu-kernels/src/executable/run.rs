@@ -40,7 +40,10 @@ pub(super) fn run(
     memories.inputs.iter_mut().for_each(|span| *span = span.read_only());
     let profile = profile.as_mut();
     let mut runner = Runner { nests, calls, memories, workspace, launches, profile, spans };
-    resolved.run(counters, &mut runner, *limit)
+    let done = resolved.run(counters, &mut runner, *limit);
+    // The caller's memory is lent for this run only.
+    [&mut memories.inputs, &mut memories.outputs, &mut memories.variables].map(Vec::clear);
+    done
 }
 
 struct Runner<'a> {
