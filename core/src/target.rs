@@ -2,7 +2,7 @@
 //! its back end executes. A target is a value, so plans can be made for devices that are not
 //! present.
 
-use crate::call::{Call, CallKind};
+use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -47,9 +47,9 @@ pub struct Target {
     /// Most bytes that a row of a fused nest may span, if it is to stay in the cache between
     /// passes.
     pub row_bytes: u64,
-    /// Calls that the back end executes; others are decomposed. The next two fields restrict
-    /// attention further.
-    pub calls: Vec<CallKind>,
+    /// Names of the calls that the back end executes; others are decomposed. The next two fields
+    /// restrict attention further.
+    pub calls: Vec<&'static str>,
     /// Whether the back end executes attention on halves.
     pub half_attention: bool,
     /// Most bytes of a head at one position, in the dtype of its sums, for which the back end
@@ -73,25 +73,6 @@ pub struct Target {
 
 /// No limit.
 const ANY: u64 = i64::MAX as u64;
-/// Most bytes of workspace of a product: the amount that cuBLASLt's algorithms request on Hopper.
-const MAX_WORKSPACE: u64 = 32 << 20;
-/// Parts into which the sum of a product may be split.
-const SPLITS: u64 = 8;
-/// Most elements of a row that one thread block of a GPU sorts in its own memory.
-pub const BLOCK_SORT: usize = 4096;
-/// Greatest k for which each piece of a row passes its k greatest elements to the next round. For
-/// greater k the rows are sorted.
-pub const BLOCK_TOP: usize = BLOCK_SORT / 4;
-
-/// Workspace to sort rows that are too long for one block. Each element takes 4 bytes for part of
-/// its keys and 4 for its source index, both twice, since a pass of the sort moves elements from
-/// one buffer to the other. Counts of digits take 1 KiB for each 2048 elements.
-fn sort_workspace(elements: u64, length: usize) -> u64 {
-    match length {
-        0..=BLOCK_SORT => 0,
-        _ => elements.saturating_mul(17).saturating_add(4 << 10),
-    }
-}
 
 impl Target {
     /// CPU threads with SIMD. 16 lanes of f32 fill one AVX-512 register or two AVX2 registers.
@@ -108,7 +89,7 @@ impl Target {
             alignment: 64,
             row_storage: 256 << 10,
             row_bytes: 1 << 20,
-            calls: CallKind::ALL.to_vec(),
+            calls: Call::names(),
             half_attention: false,
             attention_row: ANY,
             gemm_epilogue: true,
@@ -138,7 +119,7 @@ impl Target {
             alignment: 256,
             row_storage: 44 << 10,
             row_bytes: 1 << 20,
-            calls: CallKind::ALL.to_vec(),
+            calls: Call::names(),
             half_attention: true,
             // A block's four tiles of 16 such rows fit into the shared memory of every
             // architecture.
@@ -188,7 +169,7 @@ impl Target {
     pub fn attributes(&self) -> Attributes {
         // `verify` refuses numbers beyond 2^63. Here they must only not panic.
         let number = |n: u64| Attribute::Dim(Dim::constant(i64::try_from(n).unwrap_or(i64::MAX)));
-        let calls = self.calls.iter().map(|c| Attribute::Text(c.name().into())).collect();
+        let calls = self.calls.iter().map(|name| Attribute::Text((*name).into())).collect();
         let mut attributes = Attributes::from([
             ("alignment", number(self.alignment)),
             ("calls", Attribute::List(calls)),
@@ -264,7 +245,7 @@ impl Target {
         };
         let calls = calls.into_iter().map(|call| {
             let found =
-                CallKind::ALL.into_iter().find(|k| call == Attribute::Text(k.name().into()));
+                Call::names().into_iter().find(|name| call == Attribute::Text((*name).into()));
             found.ok_or_else(|| Diagnostic::new("attribute `calls` names a call that is unknown"))
         });
         let calls = calls.collect::<Result<_>>()?;
@@ -296,46 +277,13 @@ impl Target {
 
     /// True if the back end executes this call.
     pub fn claims(&self, call: &Call) -> bool {
-        self.calls.contains(&CallKind::of(call))
-            && match call {
-                Call::Attention(a) => {
-                    let row = (a.width as u64).saturating_mul(a.wide().size() as u64);
-                    row <= self.attention_row && (self.half_attention || !a.dtype.is_half())
-                }
-                _ => true,
-            }
+        self.calls.contains(&call.name()) && call.claimed_by(self)
     }
 
     /// Upper bound of the arena bytes that a call may use while it runs, known before an
     /// algorithm is chosen. Saturates.
-    ///
-    /// A product may split its sum into parts, which are then added in a fixed order. A scatter
-    /// sorts the indices of its updates. A sort of rows that are too long for one block sorts
-    /// indices too. The greatest elements of such a row are the greatest among those of its
-    /// pieces.
     pub fn workspace(&self, call: &Call) -> u64 {
-        if !self.workspace {
-            return 0;
-        }
-        let elements =
-            |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
-        match call {
-            Call::Gemm(_) | Call::Convolution(_) => {
-                let [result] = call.results().try_into().expect("a product has one result");
-                elements(&result.extents().unwrap_or_default())
-                    .saturating_mul(4 * SPLITS)
-                    .min(MAX_WORKSPACE)
-            }
-            Call::Scatter(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
-            Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
-            Call::TopK(t) if t.k <= BLOCK_TOP && t.length > BLOCK_SORT => {
-                let candidates = elements(&[t.outer, t.length.div_ceil(BLOCK_SORT), t.k]);
-                candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
-            }
-            Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
-            // Blocks of scores are in shared memory or registers.
-            Call::Attention(_) => 0,
-        }
+        if self.workspace { call.workspace() } else { 0 }
     }
 
     /// Whether adjacent elements in memory belong to one result of a reduction: whether the
@@ -414,7 +362,7 @@ mod tests {
             Target { column_lanes: 0, ..cuda.clone() },
             Target { name: "a b".into(), ..cpu.clone() },
             Target { attention_row: u64::MAX, ..cuda.clone() },
-            Target { calls: vec![CallKind::Gemm, CallKind::Gemm], ..cpu.clone() },
+            Target { calls: vec!["gemm", "gemm"], ..cpu.clone() },
         ] {
             assert!(bad.verify().is_err(), "{bad:?}");
         }

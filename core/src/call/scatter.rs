@@ -5,8 +5,8 @@
 //! determined to the bit for every kind, including sums of floats and *replace*, where the last
 //! update wins.
 
+use super::contract::{Contract, fits, product};
 use super::convolution::each;
-use super::fits;
 use super::reference::Reference;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -139,28 +139,42 @@ attributes! {
     }
 }
 
-impl Scatter {
-    /// Attributes that are not part of the name.
-    pub(super) fn attributes_but_kind(&self) -> Attributes {
+impl Contract for Scatter {
+    fn names() -> &'static [&'static str] {
+        const NAMES: [&str; ScatterKind::ALL.len()] = {
+            let mut names = [""; ScatterKind::ALL.len()];
+            let mut n = 0;
+            while n < names.len() {
+                names[n] = ScatterKind::ALL[n].name();
+                n += 1;
+            }
+            names
+        };
+        &NAMES
+    }
+
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// The name gives the kind.
+    fn attributes(&self) -> Attributes {
         let mut attributes = self.to_attributes();
         attributes.remove("kind");
         attributes
     }
 
-    /// The scatter of a kind with these attributes, which are removed from the map.
-    pub(super) fn of_kind(
-        kind: ScatterKind,
-        map: &mut BTreeMap<String, Attribute>,
-    ) -> Result<Self> {
+    fn parse(name: &str, map: &mut BTreeMap<String, Attribute>) -> Result<Self> {
+        let kind = ScatterKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = kind.expect("the name is one of `names`");
         let given = map.remove("kind");
         let scatter = Scatter { kind, ..Scatter::from_attributes(map)? };
-        // The name gives the kind: a `kind` attribute stays in the map and is reported as
-        // unknown.
+        // A `kind` attribute stays in the map and is reported as unknown.
         given.into_iter().for_each(|kind| drop(map.insert("kind".into(), kind)));
         Ok(scatter)
     }
 
-    pub(super) fn operands(&self) -> Vec<TensorType> {
+    fn operands(&self) -> Vec<TensorType> {
         vec![
             self.result_type(),
             TensorType::new(self.index, self.indices.iter().copied()),
@@ -168,11 +182,32 @@ impl Scatter {
         ]
     }
 
-    pub(super) fn result_type(&self) -> TensorType {
-        TensorType::new(self.dtype, self.operand.iter().copied())
+    fn results(&self) -> Vec<TensorType> {
+        vec![self.result_type()]
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    fn in_place(&self) -> Vec<usize> {
+        vec![0]
+    }
+
+    fn count(&self, least: usize) -> u64 {
+        product(least, &self.updates)
+    }
+
+    /// Comparisons and copies do not count.
+    fn flops(&self) -> u64 {
+        match self.kind {
+            ScatterKind::Add | ScatterKind::Mul => self.count(0),
+            ScatterKind::Min | ScatterKind::Max | ScatterKind::Replace => 0,
+        }
+    }
+
+    /// For a sort of the indices of the updates.
+    fn workspace(&self) -> u64 {
+        self.count(0).saturating_mul(32).saturating_add(64 << 10)
+    }
+
+    fn verify(&self) -> Result<()> {
         fits("operand", &self.operand)?;
         fits("indices", &self.indices)?;
         fits("updates", &self.updates)?;
@@ -222,7 +257,7 @@ impl Scatter {
         Ok(())
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let (operand, indices, updates) = (&operands[0], &operands[1], &operands[2]);
         let mut out: Vec<Scalar> = operand.scalars().collect();
         let vector = self.scatter_dims_to_operand_dims.len();
@@ -266,6 +301,12 @@ impl Scatter {
         });
         let mut reference = Reference::new(self.result_type());
         out.into_iter().for_each(|value| reference.push(value, 0.0));
-        reference
+        vec![reference]
+    }
+}
+
+impl Scatter {
+    fn result_type(&self) -> TensorType {
+        TensorType::new(self.dtype, self.operand.iter().copied())
     }
 }

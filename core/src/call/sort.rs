@@ -4,7 +4,7 @@
 //! values, and any other tensors sorted by these keys, at the indices. Equal elements keep their
 //! order, so exactly one result is right on every machine.
 
-use super::fits;
+use super::contract::{Contract, fits, named, product};
 use super::reference::Reference;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -13,6 +13,9 @@ use crate::op::attribute::attributes;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::cmp::Ordering;
+
+/// Most elements of a row that one thread block of a GPU sorts in its own memory.
+pub const BLOCK_SORT: usize = 4096;
 
 /// Upper bound of the number of keys, set by the operands that a kernel can take.
 const MAX_KEYS: usize = 64;
@@ -69,20 +72,51 @@ pub(super) fn countable(length: usize) -> Result<()> {
     Ok(())
 }
 
-impl Sort {
-    pub(super) fn operands(&self) -> Vec<TensorType> {
+/// Workspace to sort rows that are too long for one block. Each element takes 4 bytes for part of
+/// its keys and 4 for its source index, both twice, since a pass of the sort moves elements from
+/// one buffer to the other. Counts of digits take 1 KiB for each 2048 elements.
+pub(super) fn sort_workspace(elements: u64, length: usize) -> u64 {
+    match length {
+        0..=BLOCK_SORT => 0,
+        _ => elements.saturating_mul(17).saturating_add(4 << 10),
+    }
+}
+
+/// Passes over rows of that length: each key is compared once for each bit of the number of
+/// elements.
+pub(super) fn sort_passes(length: usize, keys: usize) -> u64 {
+    u64::from(length.max(2).ilog2() + 1).saturating_mul(keys as u64)
+}
+
+impl Contract for Sort {
+    named!("sort");
+
+    fn operands(&self) -> Vec<TensorType> {
         self.keys.iter().map(|key| self.tensor(*key)).collect()
     }
 
-    pub(super) fn result_type(&self) -> TensorType {
-        self.tensor(DType::I32)
+    fn results(&self) -> Vec<TensorType> {
+        vec![self.tensor(DType::I32)]
     }
 
-    fn tensor(&self, dtype: DType) -> TensorType {
-        TensorType::new(dtype, [self.outer, self.length, self.inner])
+    fn count(&self, least: usize) -> u64 {
+        product(least, &[self.outer, self.length, self.inner])
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    /// Comparisons do not count.
+    fn flops(&self) -> u64 {
+        0
+    }
+
+    fn passes(&self) -> u64 {
+        sort_passes(self.length, self.keys.len())
+    }
+
+    fn workspace(&self) -> u64 {
+        sort_workspace(self.count(0), self.length)
+    }
+
+    fn verify(&self) -> Result<()> {
         fits("keys", &[self.outer, self.length, self.inner])?;
         countable(self.length)?;
         if !(1..=MAX_KEYS).contains(&self.keys.len()) {
@@ -92,7 +126,7 @@ impl Sort {
         Ok(())
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let mut out = vec![0i32; self.outer * self.length * self.inner];
         // If one extent is 0, the others are unbounded, so the loop must not run.
         for o in 0..if out.is_empty() { 0 } else { self.outer } {
@@ -111,7 +145,13 @@ impl Sort {
                 }
             }
         }
-        indices(self.result_type(), out)
+        vec![indices(self.tensor(DType::I32), out)]
+    }
+}
+
+impl Sort {
+    fn tensor(&self, dtype: DType) -> TensorType {
+        TensorType::new(dtype, [self.outer, self.length, self.inner])
     }
 }
 

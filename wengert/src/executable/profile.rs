@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wengert_core::Call;
-use wengert_core::call::Window;
 use wengert_core::plan::{Argument, Plan, Step};
 use wengert_cpu::executable::{Profile, Spent};
 
@@ -68,7 +66,7 @@ impl Reading<'_> {
                 Step::Call { call, arguments, .. } => {
                     let spent = self.profile.calls[self.calls];
                     self.calls += 1;
-                    self.add(described(call), spent, arguments, call.flops());
+                    self.add(call.description(), spent, arguments, call.flops());
                 }
                 Step::Copy { .. } => {}
                 Step::Loop(l) => self.steps(&l.body),
@@ -95,35 +93,5 @@ impl Reading<'_> {
         entry.time += spent.time;
         entry.bytes += bytes * spent.runs;
         entry.flops += flops * spent.runs;
-    }
-}
-
-/// A call and its extents.
-fn described(call: &Call) -> String {
-    match call {
-        Call::Gemm(g) => {
-            let batch = if g.batch > 1 { format!("{} times ", g.batch) } else { String::new() };
-            let order = |row: usize, column: usize| if column == 1 && row > 0 { 'n' } else { 't' };
-            let orders = [order(g.lhs.row, g.lhs.column), order(g.rhs.row, g.rhs.column)];
-            format!("gemm {batch}{}x{}x{} {}{}", g.m, g.n, g.k, orders[0], orders[1])
-        }
-        Call::Convolution(c) => {
-            let side = |f: fn(&Window) -> usize| {
-                let extents: Vec<String> = c.window.iter().map(|w| f(w).to_string()).collect();
-                extents.join("x")
-            };
-            let (input, filter, output) =
-                (side(|w| w.input), side(|w| w.filter), side(|w| w.output));
-            let groups =
-                if c.groups > 1 { format!(" in {} groups", c.groups) } else { String::new() };
-            format!(
-                "convolution {} {} of {input}x{} by {filter} to {output}x{}{groups}",
-                c.direction.name(),
-                c.batch,
-                c.groups * c.input_channels,
-                c.groups * c.output_channels
-            )
-        }
-        other => other.name().into(),
     }
 }

@@ -27,9 +27,9 @@ mod tiled;
 
 pub(super) use gather::{ALIGNMENT, Digit, Gather, Meeting, Moves};
 
+use super::Terms;
 use super::index::{check_extent, digits};
 use super::number::Number;
-use crate::architecture::Architecture;
 use crate::ptx::{Code, Reg};
 use crate::stage::{Access, Compiled, Memory, Slot};
 use wengert_core::call::Epilogue;
@@ -160,7 +160,7 @@ const FULL: usize = 256;
 /// The kernels of a product.
 ///
 /// Errors: an extent is larger than kernels can count.
-pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<Compiled> {
+pub(super) fn compile(product: &Product, terms: &Terms) -> Result<Compiled> {
     if product.batch == 0 || product.m == 0 || product.n == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
     }
@@ -169,7 +169,7 @@ pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<C
     {
         check_extent(what, extent)?;
     }
-    let mut product = product.clone();
+    let mut product = Product { tf32: terms.tf32, ..product.clone() }.aligned(terms.alignment);
     if product.batch == 1 {
         // A stride of a batch of one moves nothing, but would prevent vector loads.
         (product.lhs.batch, product.rhs.batch, product.out.batch) = (0, 0, 0);
@@ -179,7 +179,7 @@ pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<C
     let (stage, parts) = match () {
         () if thin == 1 && product.k >= 64 && dot::fits(product) => dot::stage(product)?,
         () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product)?,
-        () if product.tensor_cores() => tensor::stage(product, architecture)?,
+        () if product.tensor_cores() => tensor::stage(product, terms.architecture)?,
         () => tiled::stage(product)?,
     };
     let mut stages = vec![stage];

@@ -23,7 +23,7 @@ use super::key::{Keys, Word};
 use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Rounding, Space, Ternary, Type, Width};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
-use wengert_core::target::BLOCK_SORT;
+use wengert_core::call::BLOCK_SORT;
 
 /// Maximum number of entries of a thread.
 const OWN: usize = 8;

@@ -20,12 +20,12 @@ mod key;
 mod long;
 
 use super::index::check_extent;
+use super::{Kernels, Terms};
 use crate::stage::{Access, Compiled, Memory, Slot};
 use block::{BlockSort, Candidates};
 use key::Words;
 use wengert_core::Result;
-use wengert_core::call::{Sort, TopK};
-use wengert_core::target::{BLOCK_SORT, BLOCK_TOP};
+use wengert_core::call::{BLOCK_SORT, BLOCK_TOP, Sort, TopK};
 
 /// A sort of rows: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their
 /// order are kept.
@@ -61,26 +61,19 @@ impl Rows {
     }
 }
 
-/// The kernels of a sort.
-///
-/// Errors: there are more elements than kernels can count.
-pub(super) fn sort(call: &Sort) -> Result<Compiled> {
-    let words = Words::new(&call.keys, call.descending);
-    compile(&Rows {
-        outer: call.outer,
-        length: call.length,
-        inner: call.inner,
-        k: call.length,
-        words,
-    })
+impl Kernels for Sort {
+    fn compile(&self, _terms: &Terms) -> Result<Compiled> {
+        let words = Words::new(&self.keys, self.descending);
+        let Sort { outer, length, inner, .. } = *self;
+        compile(&Rows { outer, length, inner, k: length, words })
+    }
 }
 
-/// The kernels of a top-k.
-///
-/// Errors: there are more elements than kernels can count.
-pub(super) fn top_k(call: &TopK) -> Result<Compiled> {
-    let words = Words::new(&[call.dtype], true);
-    compile(&Rows { outer: call.outer, length: call.length, inner: 1, k: call.k, words })
+impl Kernels for TopK {
+    fn compile(&self, _terms: &Terms) -> Result<Compiled> {
+        let words = Words::new(&[self.dtype], true);
+        compile(&Rows { outer: self.outer, length: self.length, inner: 1, k: self.k, words })
+    }
 }
 
 fn compile(rows: &Rows) -> Result<Compiled> {
