@@ -169,16 +169,19 @@ impl Target {
     pub fn attributes(&self) -> Attributes {
         // `verify` refuses numbers beyond 2^63. Here they must only not panic.
         let number = |n: u64| Attribute::Dim(Dim::constant(i64::try_from(n).unwrap_or(i64::MAX)));
-        let calls = self.calls.iter().map(|name| Attribute::Text((*name).into())).collect();
         let mut attributes = Attributes::from([
             ("alignment", number(self.alignment)),
-            ("calls", Attribute::List(calls)),
             ("gemm_epilogue", Attribute::Bool(self.gemm_epilogue)),
             ("reduction_block", number(self.reduction_block.into())),
             ("reduction_lanes", number(self.reduction_lanes.into())),
             ("row_bytes", number(self.row_bytes)),
             ("row_storage", number(self.row_storage)),
         ]);
+        // Omitted if it has every call, so that a new call changes the text of no target.
+        if self.calls != Call::names() {
+            let calls = self.calls.iter().map(|name| Attribute::Text((*name).into())).collect();
+            attributes.insert("calls", Attribute::List(calls));
+        }
         // Omitted if they have the value that was implied before the attribute existed.
         for (name, value, usual) in [
             ("busy_columns", self.busy_columns, BUSY),
@@ -240,15 +243,18 @@ impl Target {
         let lays_out = take(map, "lays_out", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
         let gemm_epilogue = take(map, "gemm_epilogue", None)?;
-        let Some(Attribute::List(calls)) = map.remove("calls") else {
-            return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
-        };
-        let calls = calls.into_iter().map(|call| {
+        let known = |call: Attribute| {
             let found =
                 Call::names().into_iter().find(|name| call == Attribute::Text((*name).into()));
             found.ok_or_else(|| Diagnostic::new("attribute `calls` names a call that is unknown"))
-        });
-        let calls = calls.collect::<Result<_>>()?;
+        };
+        let calls = match map.remove("calls") {
+            None => Call::names(),
+            Some(Attribute::List(calls)) => calls.into_iter().map(known).collect::<Result<_>>()?,
+            Some(_) => {
+                return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
+            }
+        };
         if let Some(extra) = attributes.into_keys().next() {
             return Err(Diagnostic::new(format!("a target has no attribute `{extra}`")));
         }

@@ -39,7 +39,7 @@ fn architecture(name: &str) -> Architecture {
 }
 
 /// Numbers of a few digits, between −8 and 8, or integers of all sizes.
-fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
+pub(super) fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
     let mut state = seed;
     let values: Vec<Scalar> = (0..shape.iter().product())
         .map(|_| {
@@ -144,7 +144,7 @@ fn run_at(
 }
 
 /// Runs a call with every option, and compares it with the reference.
-fn check(call: &Call, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
+pub(super) fn check(call: &Call, operands: &[Literal]) -> std::result::Result<(), TestCaseError> {
     let reference = call.reference(operands).unwrap();
     for in_place in call.in_place().into_iter().map(Some).chain([None]) {
         let compiled = compile(call, architecture(SM_90), in_place).unwrap();
