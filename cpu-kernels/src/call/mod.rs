@@ -15,6 +15,7 @@ mod convolution;
 mod element;
 mod epilogue;
 mod gemm;
+mod numbers;
 mod panel;
 mod product;
 mod scatter;
@@ -324,4 +325,18 @@ fn take<'a, T: bytemuck::Pod>(free: &mut &'a mut [u8], count: usize) -> &'a mut 
     let (head, rest) = std::mem::take(free).split_at_mut(room(bytes));
     *free = rest;
     bytemuck::cast_slice_mut(&mut head[..bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_claims_the_calls_that_have_kernels() {
+        let mut claims = claims();
+        let mut calls = wengert_core::Target::cpu().calls;
+        claims.sort();
+        calls.sort();
+        assert_eq!(claims, calls);
+    }
 }

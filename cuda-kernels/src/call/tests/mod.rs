@@ -161,6 +161,15 @@ fn kernels(call: &Call) -> Vec<String> {
     compiled.stages.into_iter().map(|s| s.kernel.name).collect()
 }
 
+#[test]
+fn the_target_claims_the_calls_that_have_kernels() {
+    let mut claims = claims();
+    let mut calls = Target::cuda(SM_90).calls;
+    claims.sort();
+    calls.sort();
+    assert_eq!(claims, calls);
+}
+
 /// A slice of a larger value may begin anywhere.
 #[test]
 fn buffers_that_are_aligned_to_their_elements_only() {
