@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // They are tests.
 
-mod assemble;
+pub(super) mod assemble;
 mod convolution;
 mod gemm;
 mod scatter;
