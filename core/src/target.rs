@@ -3,7 +3,7 @@
 //! present. The numbers of a device and their reasons are in the crate of its kernels; here are
 //! those of CPUs, whose target the interpreters have too.
 
-use crate::call::{Call, CallKind};
+use crate::call::Call;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -49,9 +49,9 @@ pub struct Target {
     /// Most bytes that a row of a fused nest may span, if it is to stay in the cache between
     /// passes.
     pub row_bytes: u64,
-    /// Calls that the back end executes; others are decomposed. The next two fields restrict
-    /// attention further.
-    pub calls: Vec<CallKind>,
+    /// Names of the calls that the back end executes; others are decomposed. The next two fields
+    /// restrict attention further.
+    pub calls: Vec<&'static str>,
     /// Whether the back end executes attention on halves.
     pub half_attention: bool,
     /// Most bytes of a head at one position, in the dtype of its sums, for which the back end
@@ -123,7 +123,7 @@ impl Target {
             alignment: 64,
             row_storage: 256 << 10,
             row_bytes: 1 << 20,
-            calls: CallKind::ALL.to_vec(),
+            calls: Call::names(),
             half_attention: false,
             attention_row: ANY,
             gemm_epilogue: true,
@@ -170,16 +170,19 @@ impl Target {
     pub fn attributes(&self) -> Attributes {
         // `verify` refuses numbers beyond 2^63. Here they must only not panic.
         let number = |n: u64| Attribute::Dim(Dim::constant(i64::try_from(n).unwrap_or(i64::MAX)));
-        let calls = self.calls.iter().map(|c| Attribute::Text(c.name().into())).collect();
         let mut attributes = Attributes::from([
             ("alignment", number(self.alignment)),
-            ("calls", Attribute::List(calls)),
             ("gemm_epilogue", Attribute::Bool(self.gemm_epilogue)),
             ("reduction_block", number(self.reduction_block.into())),
             ("reduction_lanes", number(self.reduction_lanes.into())),
             ("row_bytes", number(self.row_bytes)),
             ("row_storage", number(self.row_storage)),
         ]);
+        // Omitted if it has every call, so that a new call changes the text of no target.
+        if self.calls != Call::names() {
+            let calls = self.calls.iter().map(|name| Attribute::Text((*name).into())).collect();
+            attributes.insert("calls", Attribute::List(calls));
+        }
         // Omitted if they have the value that was implied before the attribute existed.
         for (name, value, usual) in [
             ("busy_columns", self.busy_columns, BUSY),
@@ -244,15 +247,18 @@ impl Target {
         let lays_out = take(map, "lays_out", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
         let gemm_epilogue = take(map, "gemm_epilogue", None)?;
-        let Some(Attribute::List(calls)) = map.remove("calls") else {
-            return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
-        };
-        let calls = calls.into_iter().map(|call| {
+        let known = |call: Attribute| {
             let found =
-                CallKind::ALL.into_iter().find(|k| call == Attribute::Text(k.name().into()));
+                Call::names().into_iter().find(|name| call == Attribute::Text((*name).into()));
             found.ok_or_else(|| Diagnostic::new("attribute `calls` names a call that is unknown"))
-        });
-        let calls = calls.collect::<Result<_>>()?;
+        };
+        let calls = match map.remove("calls") {
+            None => Call::names(),
+            Some(Attribute::List(calls)) => calls.into_iter().map(known).collect::<Result<_>>()?,
+            Some(_) => {
+                return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
+            }
+        };
         if let Some(extra) = attributes.into_keys().next() {
             return Err(Diagnostic::new(format!("a target has no attribute `{extra}`")));
         }
@@ -281,14 +287,7 @@ impl Target {
 
     /// True if the back end executes this call.
     pub fn claims(&self, call: &Call) -> bool {
-        self.calls.contains(&CallKind::of(call))
-            && match call {
-                Call::Attention(a) => {
-                    let row = (a.width as u64).saturating_mul(a.wide().size() as u64);
-                    row <= self.attention_row && (self.half_attention || !a.dtype.is_half())
-                }
-                _ => true,
-            }
+        self.calls.contains(&call.name()) && call.claimed_by(self)
     }
 
     /// Bytes of workspace that a plan has to give a call.
@@ -392,7 +391,7 @@ mod tests {
             Target { column_lanes: 0, ..other.clone() },
             Target { name: "a b".into(), ..cpu.clone() },
             Target { attention_row: u64::MAX, ..other.clone() },
-            Target { calls: vec![CallKind::Gemm, CallKind::Gemm], ..cpu.clone() },
+            Target { calls: vec!["gemm", "gemm"], ..cpu.clone() },
         ] {
             assert!(bad.verify().is_err(), "{bad:?}");
         }

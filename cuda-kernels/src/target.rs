@@ -1,6 +1,6 @@
 //! The target of NVIDIA GPUs: the shapes of reductions and rows, and the workspace that calls get.
 
-use wengert_core::call::{Call, CallKind};
+use crate::call;
 use wengert_core::target::{Target, Workspace};
 
 /// The target of an architecture, `sm_90` and the like. The numbers are the same for all
@@ -22,7 +22,7 @@ pub fn target(architecture: &str) -> Target {
         alignment: 256,
         row_storage: 44 << 10,
         row_bytes: 1 << 20,
-        calls: CallKind::ALL.to_vec(),
+        calls: call::claims(),
         half_attention: true,
         // A block's four tiles of 16 such rows fit into the shared memory of every
         // architecture.
@@ -32,55 +32,7 @@ pub fn target(architecture: &str) -> Target {
         joins: false,
         lays_out: false,
         rematerializes: true,
-        workspace: Workspace::Promised(workspace),
-    }
-}
-
-/// Most bytes of workspace of a product: the amount that cuBLASLt's algorithms request on Hopper.
-const MAX_WORKSPACE: u64 = 32 << 20;
-/// Parts into which the sum of a product may be split.
-const SPLITS: u64 = 8;
-/// Most elements of a row that one thread block sorts in its own memory.
-pub const BLOCK_SORT: usize = 4096;
-/// Greatest k for which each piece of a row passes its k greatest elements to the next round. For
-/// greater k the rows are sorted.
-pub const BLOCK_TOP: usize = BLOCK_SORT / 4;
-
-/// Upper bound of the bytes of workspace of a call, known before an algorithm is chosen.
-/// Saturates.
-///
-/// A product may split its sum into parts, which are then added in a fixed order. A scatter sorts
-/// the indices of its updates. A sort of rows that are too long for one block sorts indices too.
-/// The greatest elements of such a row are the greatest among those of its pieces.
-pub fn workspace(call: &Call) -> u64 {
-    let elements =
-        |extents: &[usize]| extents.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64));
-    match call {
-        Call::Gemm(_) | Call::Convolution(_) => {
-            let [result] = call.results().try_into().expect("a product has one result");
-            elements(&result.extents().unwrap_or_default())
-                .saturating_mul(4 * SPLITS)
-                .min(MAX_WORKSPACE)
-        }
-        Call::Scatter(s) => elements(&s.updates).saturating_mul(32).saturating_add(64 << 10),
-        Call::Sort(s) => sort_workspace(elements(&[s.outer, s.length, s.inner]), s.length),
-        Call::TopK(t) if t.k <= BLOCK_TOP && t.length > BLOCK_SORT => {
-            let candidates = elements(&[t.outer, t.length.div_ceil(BLOCK_SORT), t.k]);
-            candidates.saturating_mul(2 * 4).saturating_add(1 << 10)
-        }
-        Call::TopK(t) => sort_workspace(elements(&[t.outer, t.length]), t.length),
-        // Blocks of scores are in shared memory or registers.
-        Call::Attention(_) => 0,
-    }
-}
-
-/// Workspace to sort rows that are too long for one block. Each element takes 4 bytes for part of
-/// its keys and 4 for its source index, both twice, since a pass of the sort moves elements from
-/// one buffer to the other. Counts of digits take 1 KiB for each 2048 elements.
-fn sort_workspace(elements: u64, length: usize) -> u64 {
-    match length {
-        0..=BLOCK_SORT => 0,
-        _ => elements.saturating_mul(17).saturating_add(4 << 10),
+        workspace: Workspace::Promised(call::workspace),
     }
 }
 
@@ -88,6 +40,7 @@ fn sort_workspace(elements: u64, length: usize) -> u64 {
 mod tests {
     use super::*;
     use wengert_core::DType;
+    use wengert_core::call::Call;
 
     #[test]
     fn attention_is_claimed_of_what_there_are_kernels_for() {

@@ -1,12 +1,13 @@
 //! Attention, forward and backward, without a matrix of scores in memory.
 
-use super::fits;
+use super::contract::{Contract, fits, named};
 use super::reference::{Reference, Sum, greatest, rounding, rounds, sum_error, unit};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::attribute::attributes;
 use crate::scalar::Scalar;
+use crate::target::Target;
 use crate::ty::TensorType;
 
 attributes! {
@@ -135,8 +136,12 @@ impl Attention {
         let first = (at(b, batch) * heads + at(n, heads)) * queries * keys;
         (first, if queries == 1 { 0 } else { keys })
     }
+}
 
-    pub(super) fn operands(&self) -> Vec<TensorType> {
+impl Contract for Attention {
+    named!("attention");
+
+    fn operands(&self) -> Vec<TensorType> {
         let mut types = self.three();
         if !self.bias.is_empty() {
             types.push(TensorType::new(self.wide(), self.bias.iter().copied()));
@@ -148,11 +153,11 @@ impl Attention {
         types
     }
 
-    pub(super) fn results(&self) -> Vec<TensorType> {
+    fn results(&self) -> Vec<TensorType> {
         if self.backward { self.three() } else { self.out_and_logarithm().to_vec() }
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    fn verify(&self) -> Result<()> {
         let extents = [self.batch, self.queries, self.keys, self.heads, self.width];
         if extents.contains(&0) {
             return Err(Diagnostic::new(format!("attention of extents {extents:?}"))
@@ -192,9 +197,13 @@ impl Attention {
         Ok(())
     }
 
-    /// Multiplications and additions, over the pairs of a query and a key that it attends to;
-    /// saturates.
-    pub(super) fn flops(&self) -> u64 {
+    fn claimed_by(&self, target: &Target) -> bool {
+        let row = (self.width as u64).saturating_mul(self.wide().size() as u64);
+        row <= target.attention_row && (target.half_attention || !self.dtype.is_half())
+    }
+
+    /// Over the pairs of a query and a key that it attends to. No extent is 0.
+    fn count(&self, _least: usize) -> u64 {
         let (t, s) = (self.queries as u64, self.keys as u64);
         let pairs = match self.causal {
             false => t.saturating_mul(s),
@@ -213,7 +222,7 @@ impl Attention {
         heads.fold(pairs.saturating_mul(2 * products), u64::saturating_mul)
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Vec<Reference> {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let mut found: Vec<Vec<Entry>> = self
             .results()
             .iter()
@@ -239,7 +248,9 @@ impl Attention {
         };
         self.results().into_iter().zip(found).map(reference).collect()
     }
+}
 
+impl Attention {
     /// Elements of one head in its tensor.
     fn row(&self, heads: Heads, [b, n]: [usize; 2], t: usize) -> std::ops::Range<usize> {
         let at = heads.offset + b * heads.batch + t * heads.position + n * self.width;

@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use super::fits;
+use super::contract::{Contract, fits, named, product};
 use super::reference::{Reference, Sum, rounds};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -160,7 +160,51 @@ impl Convolution {
         ]
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    fn result_type(&self) -> TensorType {
+        self.tensors().swap_remove(self.direction.computed())
+    }
+}
+
+impl Contract for Convolution {
+    named!("convolution");
+
+    fn operands(&self) -> Vec<TensorType> {
+        let mut tensors = self.tensors();
+        tensors.remove(self.direction.computed());
+        tensors
+    }
+
+    fn results(&self) -> Vec<TensorType> {
+        vec![self.result_type()]
+    }
+
+    fn count(&self, least: usize) -> u64 {
+        let window = self.window.iter().map(|w| product(least, &[w.filter, w.output]));
+        let Convolution { batch, groups, input_channels, output_channels, .. } = *self;
+        let channels = product(least, &[2, batch, groups, input_channels, output_channels]);
+        window.fold(channels, u64::saturating_mul)
+    }
+
+    fn description(&self) -> String {
+        let side = |f: fn(&Window) -> usize| {
+            let extents: Vec<String> = self.window.iter().map(|w| f(w).to_string()).collect();
+            extents.join("x")
+        };
+        let (input, filter, output) = (side(|w| w.input), side(|w| w.filter), side(|w| w.output));
+        let groups = match self.groups {
+            0 | 1 => String::new(),
+            groups => format!(" in {groups} groups"),
+        };
+        format!(
+            "convolution {} {} of {input}x{} by {filter} to {output}x{}{groups}",
+            self.direction.name(),
+            self.batch,
+            self.groups * self.input_channels,
+            self.groups * self.output_channels
+        )
+    }
+
+    fn verify(&self) -> Result<()> {
         if !(1..=3).contains(&self.window.len()) {
             return Err(Diagnostic::new(format!(
                 "convolution over {} spatial axes",
@@ -201,7 +245,7 @@ impl Convolution {
         Ok(())
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let types = self.tensors();
         let computed = self.direction.computed();
         let accumulate = if self.dtype.is_half() { DType::F32 } else { self.dtype };
@@ -253,7 +297,7 @@ impl Convolution {
             };
             reference.push(value, error);
         }
-        reference
+        vec![reference]
     }
 }
 

@@ -1,7 +1,7 @@
 //! Matrix products.
 
+use super::contract::{Contract, fits, named, product};
 use super::reference::{Reference, Sum, rounding, rounds};
-use super::{fits, texts};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -136,7 +136,8 @@ impl Field for Epilogue {
     fn to_attribute(&self) -> Attribute {
         let steps = self.bias.then_some("bias").into_iter();
         let steps = steps.chain(self.activation.map(Activation::name));
-        texts(steps.chain(self.residual.then_some("residual")))
+        let steps = steps.chain(self.residual.then_some("residual"));
+        Attribute::List(steps.map(|step| Attribute::Text(step.into())).collect())
     }
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         let wrong = || {
@@ -171,8 +172,10 @@ impl Matrix {
     }
 }
 
-impl Gemm {
-    pub(super) fn operands(&self) -> Vec<TensorType> {
+impl Contract for Gemm {
+    named!("gemm");
+
+    fn operands(&self) -> Vec<TensorType> {
         let mut types = vec![
             TensorType::new(self.operand, [self.lhs.span(self.batch, self.m, self.k)]),
             TensorType::new(self.operand, [self.rhs.span(self.batch, self.k, self.n)]),
@@ -186,11 +189,35 @@ impl Gemm {
         types
     }
 
-    pub(super) fn result_type(&self) -> TensorType {
-        TensorType::new(self.result, [self.batch, self.m, self.n])
+    fn results(&self) -> Vec<TensorType> {
+        vec![self.result_type()]
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    /// Strides may not reach every element of lhs and rhs.
+    fn may_be_larger(&self, operand: usize) -> bool {
+        operand < 2
+    }
+
+    fn in_place(&self) -> Vec<usize> {
+        self.epilogue.residual.then_some(2 + self.epilogue.bias as usize).into_iter().collect()
+    }
+
+    fn count(&self, least: usize) -> u64 {
+        product(least, &[2, self.batch, self.m, self.n, self.k])
+    }
+
+    fn may_be_followed(&self) -> bool {
+        true
+    }
+
+    fn description(&self) -> String {
+        let batch = if self.batch > 1 { format!("{} times ", self.batch) } else { String::new() };
+        let order = |m: &Matrix| if m.column == 1 && m.row > 0 { 'n' } else { 't' };
+        let Gemm { m, n, k, lhs, rhs, .. } = self;
+        format!("gemm {batch}{m}x{n}x{k} {}{}", order(lhs), order(rhs))
+    }
+
+    fn verify(&self) -> Result<()> {
         for (what, m, rows, columns) in
             [("lhs", &self.lhs, self.m, self.k), ("rhs", &self.rhs, self.k, self.n)]
         {
@@ -219,7 +246,7 @@ impl Gemm {
         Ok(())
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let (lhs, rhs) = (&operands[0], &operands[1]);
         let mut rest = operands[2..].iter();
         let bias = if self.epilogue.bias { rest.next() } else { None };
@@ -245,7 +272,13 @@ impl Gemm {
                 }
             }
         }
-        reference
+        vec![reference]
+    }
+}
+
+impl Gemm {
+    fn result_type(&self) -> TensorType {
+        TensorType::new(self.result, [self.batch, self.m, self.n])
     }
 
     /// The epilogue on one sum.

@@ -2,9 +2,9 @@
 //! over dense buffers, which a back end claims or not ([`crate::target::Target`]). An op that
 //! yields a call has a decomposition in graph ops as its oracle.
 //!
-//! Each call has one file: its description, its text, its requirements, and its reference on
-//! literals ([`reference`](Call::reference)). All extents and strides count elements. Arguments
-//! of a call are its operands, then its results.
+//! Each call has one file: its description and an implementation of [`Contract`], with its text,
+//! its requirements, its cost, and its reference on literals. `calls!` has the list. All extents
+//! and strides count elements. Arguments of a call are its operands, then its results.
 //!
 //! In text and files a call is its name and a map of attributes, like an op:
 //!
@@ -13,18 +13,18 @@
 //! ```
 
 mod attention;
+mod contract;
 mod convolution;
 mod gemm;
-mod kind;
 pub mod reference;
 mod scatter;
 mod sort;
 mod top_k;
 
 pub use attention::{Attention, Heads};
+pub use contract::Contract;
 pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Activation, Epilogue, Gemm, Matrix};
-pub use kind::CallKind;
 pub use reference::Reference;
 pub use scatter::{Scatter, ScatterKind};
 pub use sort::{Sort, compare};
@@ -32,126 +32,72 @@ pub use top_k::TopK;
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::literal::Literal;
-use crate::op::attribute::{Attribute, AttributeStruct, Attributes};
-use crate::ty::TensorType;
+use crate::op::attribute::Attribute;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
-/// A call.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Call {
+macro_rules! calls {
+    ($($(#[$doc:meta])* $call:ident,)*) => {
+        /// A call. It dereferences to its [`Contract`].
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub enum Call {
+            $($(#[$doc])* $call($call),)*
+        }
+
+        $(impl From<$call> for Call {
+            fn from(call: $call) -> Call {
+                Call::$call(call)
+            }
+        })*
+
+        impl Deref for Call {
+            type Target = dyn Contract;
+
+            fn deref(&self) -> &Self::Target {
+                match self { $(Call::$call(call) => call,)* }
+            }
+        }
+
+        impl Call {
+            /// The names of all calls.
+            pub fn names() -> Vec<&'static str> {
+                [$($call::names()),*].concat()
+            }
+
+            /// The call of that name, with attributes taken out of the map; `None` if there is no
+            /// such call.
+            fn parse(
+                name: &str,
+                attributes: &mut BTreeMap<String, Attribute>,
+            ) -> Option<Result<Call>> {
+                $(if $call::names().contains(&name) {
+                    return Some($call::parse(name, attributes).map(Call::$call));
+                })*
+                None
+            }
+        }
+    };
+}
+
+calls! {
     /// Matrix product with prologue and epilogue.
-    Gemm(Gemm),
+    Gemm,
     /// Convolution, in one of three directions.
-    Convolution(Convolution),
+    Convolution,
     /// Combination of windows with a tensor, at positions from data.
-    Scatter(Scatter),
+    Scatter,
     /// The permutation that sorts.
-    Sort(Sort),
+    Sort,
     /// Indices of the greatest elements.
-    TopK(TopK),
+    TopK,
     /// Attention, forward or backward.
-    Attention(Attention),
+    Attention,
 }
 
 impl Call {
-    /// Types of the operands, in order. The buffers of a GEMM's lhs and rhs may be larger.
-    pub fn operands(&self) -> Vec<TensorType> {
-        match self {
-            Call::Gemm(g) => g.operands(),
-            Call::Convolution(c) => {
-                let computed = c.direction.computed();
-                c.tensors()
-                    .into_iter()
-                    .enumerate()
-                    .filter(|(i, _)| *i != computed)
-                    .map(|(_, t)| t)
-                    .collect()
-            }
-            Call::Scatter(s) => s.operands(),
-            Call::Sort(s) => s.operands(),
-            Call::TopK(t) => t.operands(),
-            Call::Attention(a) => a.operands(),
-        }
-    }
-
-    /// Types of the results, in order. All calls but attention have one.
-    pub fn results(&self) -> Vec<TensorType> {
-        let one = match self {
-            Call::Gemm(g) => g.result_type(),
-            Call::Convolution(c) => c.tensors().swap_remove(c.direction.computed()),
-            Call::Scatter(s) => s.result_type(),
-            Call::Sort(s) => s.result_type(),
-            Call::TopK(t) => t.result_type(),
-            Call::Attention(a) => return a.results(),
-        };
-        vec![one]
-    }
-
     /// Splits the arguments of the call into those of its operands and those of its results.
     pub fn split<'a, T>(&self, arguments: &'a [T]) -> (&'a [T], &'a [T]) {
         arguments.split_at(self.operands().len().min(arguments.len()))
-    }
-
-    /// Operands (by position) whose buffer may be larger than [`Call::operands`] says.
-    pub fn may_be_larger(&self, operand: usize) -> bool {
-        matches!(self, Call::Gemm(_)) && operand < 2
-    }
-
-    /// Operands (by position) that may share the buffer of the only result.
-    pub fn in_place(&self) -> Vec<usize> {
-        match self {
-            Call::Gemm(g) if g.epilogue.residual => vec![2 + g.epilogue.bias as usize],
-            Call::Scatter(_) => vec![0],
-            _ => vec![],
-        }
-    }
-
-    /// Multiplications and additions; saturates.
-    pub fn flops(&self) -> u64 {
-        match self {
-            // Comparisons and copies do not count.
-            Call::Scatter(s) if !matches!(s.kind, ScatterKind::Add | ScatterKind::Mul) => 0,
-            Call::Sort(_) | Call::TopK(_) => 0,
-            _ => self.count(0),
-        }
-    }
-
-    /// A bound of the iterations of loops over all extents of the call, where an empty extent
-    /// counts as 1; saturates. It may be large even if [`Call::flops`] is 0.
-    pub fn iterations(&self) -> u64 {
-        self.count(1)
-    }
-
-    /// The product of the extents of its loops, each counted as at least `least`.
-    fn count(&self, least: usize) -> u64 {
-        let product = |extents: &[usize]| {
-            extents.iter().fold(1u64, |n, e| n.saturating_mul((*e).max(least) as u64))
-        };
-        match self {
-            Call::Gemm(g) => product(&[2, g.batch, g.m, g.n, g.k]),
-            Call::Convolution(c) => {
-                let window = c.window.iter().map(|w| product(&[w.filter, w.output]));
-                let channels =
-                    product(&[2, c.batch, c.groups, c.input_channels, c.output_channels]);
-                window.fold(channels, u64::saturating_mul)
-            }
-            Call::Scatter(s) => product(&s.updates),
-            Call::Sort(s) => product(&[s.outer, s.length, s.inner]),
-            Call::TopK(t) => product(&[t.outer, t.length]),
-            Call::Attention(a) => a.flops(),
-        }
-    }
-
-    /// Checks extents, dtypes and overflow: every product that [`Call::operands`] forms fits.
-    pub fn verify(&self) -> Result<()> {
-        match self {
-            Call::Gemm(g) => g.verify(),
-            Call::Convolution(c) => c.verify(),
-            Call::Scatter(s) => s.verify(),
-            Call::Sort(s) => s.verify(),
-            Call::TopK(t) => t.verify(),
-            Call::Attention(a) => a.verify(),
-        }
     }
 
     /// The reference results of the call on these operands, computed in plain loops, with the
@@ -163,7 +109,7 @@ impl Call {
         if operands.len() != types.len() {
             return Err(Diagnostic::new(format!(
                 "`{}` has {} operands, {} are given",
-                CallKind::of(self).name(),
+                self.name(),
                 types.len(),
                 operands.len()
             )));
@@ -179,15 +125,7 @@ impl Call {
                 )));
             }
         }
-        let one = match self {
-            Call::Gemm(g) => g.reference(operands),
-            Call::Convolution(c) => c.reference(operands),
-            Call::Scatter(s) => s.reference(operands),
-            Call::Sort(s) => s.reference(operands),
-            Call::TopK(t) => t.reference(operands),
-            Call::Attention(a) => return Ok(a.reference(operands)),
-        };
-        Ok(vec![one])
+        Ok(self.evaluate(operands))
     }
 
     /// [`Call::references`] of a call with one result.
@@ -201,64 +139,21 @@ impl Call {
         Ok(references.swap_remove(0))
     }
 
-    /// Name in text and files.
-    pub fn name(&self) -> &'static str {
-        CallKind::of(self).name()
-    }
-
-    /// All attributes except the name, for text and files.
-    pub fn attributes(&self) -> Attributes {
-        match self {
-            Call::Gemm(g) => g.to_attributes(),
-            Call::Convolution(c) => c.to_attributes(),
-            Call::Scatter(s) => s.to_attributes(),
-            Call::Sort(s) => s.to_attributes(),
-            Call::TopK(t) => t.to_attributes(),
-            Call::Attention(a) => a.to_attributes(),
-        }
-    }
-
     /// The call with that name and attributes. An error names the attribute that is unknown,
-    /// missing or malformed; [`Call::verify`] checks the rest.
+    /// missing or malformed; [`Contract::verify`] checks the rest.
     pub fn from_attributes(
         name: &str,
         mut attributes: BTreeMap<String, Attribute>,
     ) -> Result<Call> {
-        let Some(kind) = CallKind::ALL.into_iter().find(|k| k.name() == name) else {
-            let names: Vec<_> = CallKind::ALL.iter().map(|k| k.name()).collect();
-            return Err(Diagnostic::new(format!("unknown call `{name}`"))
-                .help(format!("calls are {}", names.join(", "))));
-        };
-        let map = &mut attributes;
-        let call = match kind {
-            CallKind::Gemm => Call::Gemm(Gemm::from_attributes((), map)?),
-            CallKind::Convolution => Call::Convolution(Convolution::from_attributes((), map)?),
-            CallKind::Scatter(kind) => Call::Scatter(Scatter::from_attributes((kind,), map)?),
-            CallKind::Sort => Call::Sort(Sort::from_attributes((), map)?),
-            CallKind::TopK => Call::TopK(TopK::from_attributes((), map)?),
-            CallKind::Attention => Call::Attention(Attention::from_attributes((), map)?),
-        };
+        let call = Call::parse(name, &mut attributes).unwrap_or_else(|| {
+            Err(Diagnostic::new(format!("unknown call `{name}`"))
+                .help(format!("calls are {}", Call::names().join(", "))))
+        })?;
         match attributes.into_keys().next() {
             Some(extra) => Err(Diagnostic::new(format!("`{name}` has no attribute `{extra}`"))),
             None => Ok(call),
         }
     }
-}
-
-/// Fails if the product of extents does not fit in memory. Empty extents count as 1, so the
-/// product of any subset of the extents fits too, and back ends form such products.
-fn fits(what: &str, extents: &[usize]) -> Result<()> {
-    extents
-        .iter()
-        .try_fold(1usize, |n, e| n.checked_mul((*e).max(1)))
-        .filter(|n| *n <= isize::MAX as usize / 16)
-        .map(|_| ())
-        .ok_or_else(|| Diagnostic::new(format!("{what}: extents {extents:?} overflow")))
-}
-
-/// A list of strings.
-fn texts<'a>(items: impl Iterator<Item = &'a str>) -> Attribute {
-    Attribute::List(items.map(|t| Attribute::Text(t.into())).collect())
 }
 
 #[cfg(test)]

@@ -5,17 +5,18 @@
 //! determined to the bit for every kind, including sums of floats and *replace*, where the last
 //! update wins.
 
+use super::contract::{Contract, fits, product};
 use super::convolution::each;
-use super::fits;
 use super::reference::Reference;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::nest::ScalarOp;
 use crate::nest::evaluate::evaluate;
-use crate::op::attribute::attributes;
+use crate::op::attribute::{Attribute, AttributeStruct, Attributes, attributes};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
+use std::collections::BTreeMap;
 
 /// The operation of a scatter on an element x and an update u.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -118,8 +119,35 @@ attributes! {
     }
 }
 
-impl Scatter {
-    pub(super) fn operands(&self) -> Vec<TensorType> {
+impl Contract for Scatter {
+    fn names() -> &'static [&'static str] {
+        const NAMES: [&str; ScatterKind::ALL.len()] = {
+            let mut names = [""; ScatterKind::ALL.len()];
+            let mut n = 0;
+            while n < names.len() {
+                names[n] = ScatterKind::ALL[n].name();
+                n += 1;
+            }
+            names
+        };
+        &NAMES
+    }
+
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
+
+    fn parse(name: &str, map: &mut BTreeMap<String, Attribute>) -> Result<Self> {
+        let kind = ScatterKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = kind.expect("the name is one of `names`");
+        Scatter::from_attributes((kind,), map)
+    }
+
+    fn operands(&self) -> Vec<TensorType> {
         vec![
             self.result_type(),
             TensorType::new(self.index, self.indices.iter().copied()),
@@ -127,11 +155,27 @@ impl Scatter {
         ]
     }
 
-    pub(super) fn result_type(&self) -> TensorType {
-        TensorType::new(self.dtype, self.operand.iter().copied())
+    fn results(&self) -> Vec<TensorType> {
+        vec![self.result_type()]
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    fn in_place(&self) -> Vec<usize> {
+        vec![0]
+    }
+
+    fn count(&self, least: usize) -> u64 {
+        product(least, &self.updates)
+    }
+
+    /// Comparisons and copies do not count.
+    fn flops(&self) -> u64 {
+        match self.kind {
+            ScatterKind::Add | ScatterKind::Mul => self.count(0),
+            ScatterKind::Min | ScatterKind::Max | ScatterKind::Replace => 0,
+        }
+    }
+
+    fn verify(&self) -> Result<()> {
         fits("operand", &self.operand)?;
         fits("indices", &self.indices)?;
         fits("updates", &self.updates)?;
@@ -181,7 +225,7 @@ impl Scatter {
         Ok(())
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let (operand, indices, updates) = (&operands[0], &operands[1], &operands[2]);
         let mut out: Vec<Scalar> = operand.scalars().collect();
         let vector = self.scatter_dims_to_operand_dims.len();
@@ -225,6 +269,12 @@ impl Scatter {
         });
         let mut reference = Reference::new(self.result_type());
         out.into_iter().for_each(|value| reference.push(value, 0.0));
-        reference
+        vec![reference]
+    }
+}
+
+impl Scatter {
+    fn result_type(&self) -> TensorType {
+        TensorType::new(self.dtype, self.operand.iter().copied())
     }
 }

@@ -4,7 +4,7 @@
 //! values, and any other tensors sorted by these keys, at the indices. Equal elements keep their
 //! order, so exactly one result is right on every machine.
 
-use super::fits;
+use super::contract::{Contract, fits, named, product};
 use super::reference::Reference;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -69,20 +69,37 @@ pub(super) fn countable(length: usize) -> Result<()> {
     Ok(())
 }
 
-impl Sort {
-    pub(super) fn operands(&self) -> Vec<TensorType> {
+/// Passes over rows of that length: each key is compared once for each bit of the number of
+/// elements.
+pub(super) fn sort_passes(length: usize, keys: usize) -> u64 {
+    u64::from(length.max(2).ilog2() + 1).saturating_mul(keys as u64)
+}
+
+impl Contract for Sort {
+    named!("sort");
+
+    fn operands(&self) -> Vec<TensorType> {
         self.keys.iter().map(|key| self.tensor(*key)).collect()
     }
 
-    pub(super) fn result_type(&self) -> TensorType {
-        self.tensor(DType::I32)
+    fn results(&self) -> Vec<TensorType> {
+        vec![self.tensor(DType::I32)]
     }
 
-    fn tensor(&self, dtype: DType) -> TensorType {
-        TensorType::new(dtype, [self.outer, self.length, self.inner])
+    fn count(&self, least: usize) -> u64 {
+        product(least, &[self.outer, self.length, self.inner])
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    /// Comparisons do not count.
+    fn flops(&self) -> u64 {
+        0
+    }
+
+    fn passes(&self) -> u64 {
+        sort_passes(self.length, self.keys.len())
+    }
+
+    fn verify(&self) -> Result<()> {
         fits("keys", &[self.outer, self.length, self.inner])?;
         countable(self.length)?;
         if !(1..=MAX_KEYS).contains(&self.keys.len()) {
@@ -92,7 +109,7 @@ impl Sort {
         Ok(())
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let mut out = vec![0i32; self.outer * self.length * self.inner];
         // If one extent is 0, the others are unbounded, so the loop must not run.
         for o in 0..if out.is_empty() { 0 } else { self.outer } {
@@ -111,7 +128,13 @@ impl Sort {
                 }
             }
         }
-        indices(self.result_type(), out)
+        vec![indices(self.tensor(DType::I32), out)]
+    }
+}
+
+impl Sort {
+    fn tensor(&self, dtype: DType) -> TensorType {
+        TensorType::new(dtype, [self.outer, self.length, self.inner])
     }
 }
 

@@ -4,8 +4,9 @@ use super::*;
 use crate::build::FunctionBuilder;
 use crate::dtype::DType;
 use crate::interpret;
-use crate::op::attribute::{Attribute, Field};
+use crate::op::attribute::{Attribute, Attributes, Field};
 use crate::scalar::Scalar;
+use crate::ty::TensorType;
 use proptest::prelude::*;
 
 fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Literal {
@@ -366,7 +367,9 @@ fn bad_attributes_are_named() {
         error(&|m| drop(m.insert("lhs".into(), vec![1usize].to_attribute())))
             .contains("[batch, row, column]")
     );
-    let steps = |names: &[&str]| texts(names.iter().copied());
+    let steps = |names: &[&str]| {
+        Attribute::List(names.iter().map(|name| Attribute::Text((*name).into())).collect())
+    };
     assert!(
         error(&|m| drop(m.insert("epilogue".into(), steps(&["relu", "bias"]))))
             .contains("list of steps")

@@ -3,9 +3,9 @@
 //! Like [`Sort`](super::Sort), it returns indices, at which values are gathered. The result is a
 //! prefix of a descending sort, computed without sorting the rest.
 
-use super::fits;
+use super::contract::{Contract, fits, named, product};
 use super::reference::Reference;
-use super::sort::{compare, countable, indices};
+use super::sort::{compare, countable, indices, sort_passes};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -31,16 +31,31 @@ attributes! {
     }
 }
 
-impl TopK {
-    pub(super) fn operands(&self) -> Vec<TensorType> {
+impl Contract for TopK {
+    named!("top_k");
+
+    fn operands(&self) -> Vec<TensorType> {
         vec![TensorType::new(self.dtype, [self.outer, self.length])]
     }
 
-    pub(super) fn result_type(&self) -> TensorType {
-        TensorType::new(DType::I32, [self.outer, self.k])
+    fn results(&self) -> Vec<TensorType> {
+        vec![self.result_type()]
     }
 
-    pub(super) fn verify(&self) -> Result<()> {
+    fn count(&self, least: usize) -> u64 {
+        product(least, &[self.outer, self.length])
+    }
+
+    /// Comparisons do not count.
+    fn flops(&self) -> u64 {
+        0
+    }
+
+    fn passes(&self) -> u64 {
+        sort_passes(self.length, 1)
+    }
+
+    fn verify(&self) -> Result<()> {
         fits("operand", &[self.outer, self.length])?;
         countable(self.length)?;
         if self.k > self.length {
@@ -52,7 +67,7 @@ impl TopK {
         Ok(())
     }
 
-    pub(super) fn reference(&self, operands: &[Literal]) -> Reference {
+    fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let operand = &operands[0];
         let mut out = Vec::new();
         // With k = 0 the number of rows is unbounded, so the loop must not run.
@@ -64,6 +79,12 @@ impl TopK {
             let index = |position| i32::try_from(position).expect("the length was verified");
             out.extend(order.into_iter().take(self.k).map(index));
         }
-        indices(self.result_type(), out)
+        vec![indices(self.result_type(), out)]
+    }
+}
+
+impl TopK {
+    fn result_type(&self) -> TensorType {
+        TensorType::new(DType::I32, [self.outer, self.k])
     }
 }

@@ -47,7 +47,7 @@ impl Work {
         let types = call.operands().into_iter().chain(call.results());
         let bytes = types.map(|ty| ty.bytes().map_or(u64::MAX, |b| b as u64));
         let words = bytes.fold(0u64, u64::saturating_add) / 8;
-        STEP.saturating_add(call.iterations()).saturating_add(words.saturating_mul(passes(call)))
+        STEP.saturating_add(call.iterations()).saturating_add(words.saturating_mul(call.passes()))
     }
 
     /// Operations of a copy of a value.
@@ -58,19 +58,6 @@ impl Work {
     /// Operations of `count` iterations of a loop, if the steps of one take at least `least`.
     pub fn repeated(count: u64, least: u64) -> u64 {
         STEP.saturating_add(least).saturating_mul(count)
-    }
-}
-
-/// Upper bound of the number of passes that a call makes over its operands.
-fn passes(call: &Call) -> u64 {
-    // Sorting compares each key once for each bit of the number of keys.
-    let sorted = |length: usize, keys: usize| {
-        u64::from(length.max(2).ilog2() + 1).saturating_mul(keys as u64)
-    };
-    match call {
-        Call::Sort(s) => sorted(s.length, s.keys.len()),
-        Call::TopK(t) => sorted(t.length, 1),
-        _ => 1,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Calls on the CPU: kernels that are not generated from a nest. The list is closed: products,
-//! convolutions, scatter, sort and attention.
+//! Calls on the CPU: kernels that are not generated from a nest. Each call's type implements
+//! [`Compile`] in its own file, and `kernels!` lists the calls that have kernels here.
 //!
 //! A call is compiled once, which fixes the division of its work, and then run on buffers. All
 //! conditions of memory safety are checked at the beginning of a run. After that the code works
@@ -15,6 +15,7 @@ mod convolution;
 mod element;
 mod epilogue;
 mod gemm;
+mod numbers;
 mod panel;
 mod product;
 mod scatter;
@@ -22,31 +23,70 @@ mod sort;
 
 use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, spans};
 use crate::nest::Follower;
-use attention::CompiledAttention;
-use convolution::CompiledConvolution;
-use gemm::CompiledGemm;
-use scatter::CompiledScatter;
-use sort::CompiledSort;
-use wengert_core::call::Call;
+use wengert_core::call::{self, Call, Contract};
 use wengert_core::ty::TensorType;
 use wengert_core::{DType, Diagnostic};
+
+/// A call with kernels on the CPU.
+trait Compile {
+    /// Chooses the kernels, and fixes the division of the work. The call is verified.
+    ///
+    /// Error: there are none for these dtypes; or the system has no memory for the data kept
+    /// between runs.
+    fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic>;
+}
+
+/// The kernels of a call, ready to run.
+trait Kernels: std::fmt::Debug + Send + Sync {
+    /// Bytes of scratch memory of each thread; saturates.
+    fn scratch(&self) -> usize {
+        0
+    }
+
+    /// Bytes of memory kept between runs; saturates.
+    fn kept(&self) -> usize {
+        0
+    }
+
+    /// Runs the call on checked arguments. There is a following nest only if the call
+    /// [may be followed](Contract::may_be_followed).
+    fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic>;
+}
+
+macro_rules! kernels {
+    ($($call:ident,)*) => {
+        /// Names of the calls that have kernels on the CPU.
+        pub fn claims() -> Vec<&'static str> {
+            [$(call::$call::names()),*].concat()
+        }
+
+        fn compile(call: &Call) -> Result<Box<dyn Kernels>, Diagnostic> {
+            match call {
+                $(Call::$call(call) => call.compile(),)*
+                #[allow(unreachable_patterns, reason = "the list may have every call")]
+                _ => Err(Diagnostic::new("the CPU has no kernels for it")),
+            }
+        }
+    };
+}
+
+kernels! {
+    Gemm,
+    Convolution,
+    Scatter,
+    Sort,
+    TopK,
+    Attention,
+}
 
 /// A call, ready to run.
 #[derive(Debug)]
 pub struct CompiledCall {
     name: &'static str,
-    kind: Kind,
+    kernels: Box<dyn Kernels>,
+    may_be_followed: bool,
     /// Operands, then the results.
     parameters: Vec<Parameter>,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Gemm(CompiledGemm),
-    Convolution(Box<CompiledConvolution>),
-    Scatter(CompiledScatter),
-    Sort(CompiledSort),
-    Attention(CompiledAttention),
 }
 
 /// Requirements of a run on a buffer.
@@ -66,19 +106,11 @@ struct Parameter {
 impl CompiledCall {
     /// Compiles a call.
     ///
-    /// Error: the call breaks a rule ([`Call::verify`]); or the system has no memory for the data
-    /// kept between runs.
+    /// Error: the call breaks a rule ([`Contract::verify`]); there are no kernels for it; or the
+    /// system has no memory for the data kept between runs.
     pub fn new(call: &Call) -> Result<Self, Diagnostic> {
-        call.verify().map_err(|e| e.context(format!("call `{}`", call.name())))?;
-        if let Call::Attention(attention) = call
-            && attention.dtype.is_half()
-        {
-            return Err(Diagnostic::new(format!(
-                "call `{}`: there is no attention of halves",
-                call.name()
-            ))
-            .help("compile for a target that decomposes it"));
-        }
+        let compiled = call.verify().and_then(|()| compile(call));
+        let kernels = compiled.map_err(|e| e.context(format!("call `{}`", call.name())))?;
         let in_place = call.in_place();
         let operands = call.operands();
         let parameters = operands.iter().enumerate().map(|(k, ty)| Parameter {
@@ -93,17 +125,9 @@ impl CompiledCall {
         });
         Ok(CompiledCall {
             name: call.name(),
+            kernels,
+            may_be_followed: call.may_be_followed(),
             parameters: parameters.chain(results).collect(),
-            kind: match call {
-                Call::Gemm(gemm) => Kind::Gemm(CompiledGemm::new(gemm)),
-                Call::Convolution(convolution) => {
-                    Kind::Convolution(Box::new(CompiledConvolution::new(convolution)?))
-                }
-                Call::Scatter(scatter) => Kind::Scatter(CompiledScatter::new(scatter)),
-                Call::Sort(sort) => Kind::Sort(CompiledSort::sort(sort)),
-                Call::TopK(top) => Kind::Sort(CompiledSort::top_k(top)),
-                Call::Attention(attention) => Kind::Attention(CompiledAttention::new(attention)),
-            },
         })
     }
 
@@ -115,21 +139,12 @@ impl CompiledCall {
     /// Bytes of scratch memory that each thread needs, to be [reserved](Workspace::reserve)
     /// before a run. Saturates; such an amount cannot be reserved.
     pub fn scratch_bytes(&self) -> usize {
-        match &self.kind {
-            Kind::Gemm(gemm) => gemm.scratch(),
-            Kind::Convolution(convolution) => convolution.scratch(),
-            Kind::Scatter(_) => 0,
-            Kind::Sort(sort) => sort.scratch(),
-            Kind::Attention(attention) => attention.scratch(),
-        }
+        self.kernels.scratch()
     }
 
     /// Bytes that the call keeps between runs.
     pub fn kept_bytes(&self) -> usize {
-        match &self.kind {
-            Kind::Convolution(convolution) => convolution.kept(),
-            Kind::Gemm(_) | Kind::Scatter(_) | Kind::Sort(_) | Kind::Attention(_) => 0,
-        }
+        self.kernels.kept()
     }
 
     /// Runs the call on buffers of its operands and, last, its results, using the threads and the
@@ -145,7 +160,7 @@ impl CompiledCall {
         unsafe { self.run_on(workspace, &spans, None) }
     }
 
-    /// Runs a call of one result in place: the operand at position `operand` ([`Call::in_place`])
+    /// Runs a call of one result in place: the operand at position `operand` ([`Contract::in_place`])
     /// shares the memory of the result. The buffers are those of the other operands and, last,
     /// the result, which initially holds the operand.
     ///
@@ -168,7 +183,7 @@ impl CompiledCall {
 
     /// Whether a nest may be fused behind it ([`run_on`](Self::run_on)).
     pub(crate) fn may_be_followed(&self) -> bool {
-        matches!(self.kind, Kind::Gemm(_))
+        self.may_be_followed
     }
 
     /// [`scratch_bytes`](Self::scratch_bytes) with a following nest that needs `follower` bytes;
@@ -180,7 +195,7 @@ impl CompiledCall {
     /// [`run`](Self::run) on memory outside the borrow checker. The following nest, if there is
     /// one, runs on each part of the result as soon as that part is final.
     ///
-    /// A result may alias an operand exactly where [`Call::in_place`] permits it; apart from
+    /// A result may alias an operand exactly where [`Contract::in_place`] permits it; apart from
     /// that, results overlap nothing. Error: as for `run`; results overlap otherwise; or there is
     /// a nest, and the call is none that [may be followed](Self::may_be_followed).
     ///
@@ -201,15 +216,10 @@ impl CompiledCall {
             if self.parameters.iter().all(|p| !p.written || p.bytes == 0) {
                 return Ok(());
             }
-            let arguments = Arguments(buffers);
-            match &self.kind {
-                Kind::Gemm(gemm) => gemm.run(workspace, &arguments, follower),
-                _ if follower.is_some() => Err(Diagnostic::new("no nest can follow it")),
-                Kind::Convolution(convolution) => convolution.run(workspace, &arguments),
-                Kind::Scatter(scatter) => scatter.run(workspace, &arguments),
-                Kind::Sort(sort) => sort.run(workspace, &arguments),
-                Kind::Attention(attention) => attention.run(workspace, &arguments),
+            if follower.is_some() && !self.may_be_followed {
+                return Err(Diagnostic::new("no nest can follow it"));
             }
+            self.kernels.run(workspace, &Arguments { buffers, follower })
         };
         run().map_err(|e| e.context(format!("call `{}`", self.name)))
     }
@@ -274,22 +284,26 @@ impl Parameter {
 /// Checked spans, operands first, shared by several threads. Operands are only read. Each task
 /// writes, and reads, only its own part of the result; every unsafe block of this module that
 /// writes relies on that.
-struct Arguments<'a>(&'a [Span]);
+struct Arguments<'a> {
+    buffers: &'a [Span],
+    /// The nest that runs on each part of the result as soon as the part is final.
+    follower: Option<&'a Follower<'a>>,
+}
 
 impl Arguments<'_> {
     /// Address of an operand.
     fn operand<T>(&self, position: usize) -> *const T {
-        self.0[position].pointer().cast_const().cast()
+        self.buffers[position].pointer().cast_const().cast()
     }
 
     /// Address of an argument that is written, or that is read beside a written one.
     fn writable<T>(&self, position: usize) -> *mut T {
-        self.0[position].pointer().cast()
+        self.buffers[position].pointer().cast()
     }
 
     /// Address of the only result.
     fn result<T>(&self) -> *mut T {
-        self.0[self.0.len() - 1].pointer().cast()
+        self.buffers[self.buffers.len() - 1].pointer().cast()
     }
 }
 
@@ -311,4 +325,18 @@ fn take<'a, T: bytemuck::Pod>(free: &mut &'a mut [u8], count: usize) -> &'a mut 
     let (head, rest) = std::mem::take(free).split_at_mut(room(bytes));
     *free = rest;
     bytemuck::cast_slice_mut(&mut head[..bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_claims_the_calls_that_have_kernels() {
+        let mut claims = claims();
+        let mut calls = wengert_core::Target::cpu().calls;
+        claims.sort();
+        calls.sort();
+        assert_eq!(claims, calls);
+    }
 }

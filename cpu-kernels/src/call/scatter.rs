@@ -6,8 +6,8 @@
 //! (rows of a table); all tasks then have the same work, whatever the indices. Otherwise it is
 //! the longest axis, and a task skips the updates of others.
 
-use super::Arguments;
 use super::element::{Element, with_element};
+use super::{Arguments, Compile, Kernels};
 use crate::memory::Workspace;
 use std::ops::Range;
 use wengert_core::call::{Scatter, ScatterKind};
@@ -15,7 +15,7 @@ use wengert_core::{DType, Diagnostic};
 
 /// A scatter, ready to run.
 #[derive(Debug)]
-pub(super) struct CompiledScatter {
+struct CompiledScatter {
     kind: ScatterKind,
     dtype: DType,
     index: DType,
@@ -43,8 +43,9 @@ const TASK: usize = 1 << 15;
 /// Shortest contiguous run of elements that a division leaves.
 const RUN: usize = 64;
 
-impl CompiledScatter {
-    pub fn new(call: &Scatter) -> Self {
+impl Compile for Scatter {
+    fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic> {
+        let call = self;
         let strides = distances(&call.operand);
         let in_updates = distances(&call.updates);
         let rank = call.operand.len();
@@ -77,9 +78,23 @@ impl CompiledScatter {
             part: usize::MAX,
         };
         result.divide();
-        result
+        Ok(Box::new(result))
     }
+}
 
+impl Kernels for CompiledScatter {
+    fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        with_element!(self.dtype, T => {
+            if self.index == DType::I32 {
+                self.run_with::<T, i32>(workspace, arguments)
+            } else {
+                self.run_with::<T, i64>(workspace, arguments)
+            }
+        })
+    }
+}
+
+impl CompiledScatter {
     fn divide(&mut self) {
         let elements: usize = self.shape.iter().product();
         let updates: usize = self.window.iter().product::<usize>()
@@ -105,16 +120,6 @@ impl CompiledScatter {
         if let Some((axis, count)) = longest.or_else(by_index) {
             (self.axis, self.part) = (axis, self.shape[axis].div_ceil(count));
         }
-    }
-
-    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
-        with_element!(self.dtype, T => {
-            if self.index == DType::I32 {
-                self.run_with::<T, i32>(workspace, arguments)
-            } else {
-                self.run_with::<T, i64>(workspace, arguments)
-            }
-        })
     }
 
     fn run_with<T: Element, I: Copy + Into<i64>>(

@@ -9,7 +9,7 @@
 //!
 //! Rows are divided among the threads; one thread sorts a row.
 
-use super::{Arguments, array, take};
+use super::{Arguments, Compile, Kernels, array, take};
 use crate::memory::Workspace;
 use bytemuck::Pod;
 use wengert_core::call::{Sort, TopK};
@@ -18,7 +18,7 @@ use wengert_core::{DType, Diagnostic, with_native};
 
 /// A sort or a top-k, ready to run.
 #[derive(Debug)]
-pub(super) struct CompiledSort {
+struct CompiledSort {
     outer: usize,
     length: usize,
     inner: usize,
@@ -44,12 +44,12 @@ struct Part {
 /// Fewest elements of rows that are worth a task.
 const TASK: usize = 1 << 12;
 
-impl CompiledSort {
-    pub fn sort(call: &Sort) -> Self {
-        let bits: u32 = call.keys.iter().map(|key| key.bits()).sum();
+impl Compile for Sort {
+    fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic> {
+        let bits: u32 = self.keys.iter().map(|key| key.bits()).sum();
         let mut rounds: Vec<Vec<Part>> = vec![vec![]];
         let mut shift = 0;
-        for (operand, dtype) in call.keys.iter().enumerate().rev() {
+        for (operand, dtype) in self.keys.iter().enumerate().rev() {
             if shift + dtype.bits() > u128::CODE {
                 rounds.push(vec![]);
                 shift = 0;
@@ -58,42 +58,48 @@ impl CompiledSort {
             round.push(Part { operand, dtype: *dtype, shift });
             shift += dtype.bits();
         }
-        CompiledSort {
-            outer: call.outer,
-            length: call.length,
-            inner: call.inner,
-            k: call.length,
-            descending: call.descending,
+        Ok(Box::new(CompiledSort {
+            outer: self.outer,
+            length: self.length,
+            inner: self.inner,
+            k: self.length,
+            descending: self.descending,
             rounds,
             wide: bits > u64::CODE,
-        }
+        }))
     }
+}
 
-    pub fn top_k(call: &TopK) -> Self {
-        CompiledSort {
-            outer: call.outer,
-            length: call.length,
+impl Compile for TopK {
+    fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic> {
+        Ok(Box::new(CompiledSort {
+            outer: self.outer,
+            length: self.length,
             inner: 1,
-            k: call.k,
+            k: self.k,
             descending: true,
-            rounds: vec![vec![Part { operand: 0, dtype: call.dtype, shift: 0 }]],
-            wide: call.dtype.bits() > u64::CODE,
-        }
+            rounds: vec![vec![Part { operand: 0, dtype: self.dtype, shift: 0 }]],
+            wide: self.dtype.bits() > u64::CODE,
+        }))
     }
+}
 
-    /// Bytes of scratch memory of a thread: the entries of a row.
-    pub fn scratch(&self) -> usize {
+impl Kernels for CompiledSort {
+    /// The entries of a row.
+    fn scratch(&self) -> usize {
         array(&[self.length, if self.wide { size_of::<u128>() } else { size_of::<u64>() }])
     }
 
-    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+    fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
         if self.wide {
             self.run_with::<u128>(workspace, arguments)
         } else {
             self.run_with::<u64>(workspace, arguments)
         }
     }
+}
 
+impl CompiledSort {
     fn run_with<E: Entry>(
         &self,
         workspace: &Workspace,

@@ -12,14 +12,26 @@
 
 use super::index::check_extent;
 use super::number::Number;
-use super::product::{ALIGNMENT, Digit, Gather, Meeting, Moves, Out, Product};
+use super::product::{self, ALIGNMENT, Digit, Gather, Meeting, Moves, Out, Product};
+use super::{Kernels, Terms};
+use crate::stage::Compiled;
 use wengert_core::Result;
 use wengert_core::call::{Convolution, Direction, Epilogue, Window};
+
+impl Kernels for Convolution {
+    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+        product::compile(&product(self, terms.workspace)?, terms)
+    }
+
+    fn workspace(&self) -> u64 {
+        product::workspace(self)
+    }
+}
 
 /// The product that computes a convolution.
 ///
 /// Errors: positions of the padded input exceed the range that kernels can count.
-pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
+fn product(call: &Convolution, workspace: u64) -> Result<Product> {
     for w in &call.window {
         let reach = (w.output.max(1) * w.stride).saturating_add(w.filter.max(1) * w.rhs_dilation);
         let reach = reach.max(w.input.max(1) * w.lhs_dilation + w.filter.max(1) * w.rhs_dilation);

@@ -1,11 +1,28 @@
 //! Matrix products as calls: a [`Product`] whose operands have the call's layout.
 
 use super::number::Number;
-use super::product::{Gather, Out, Product};
+use super::product::{self, ALIGNMENT, Gather, Out, Product};
+use super::{Kernels, Terms};
+use crate::stage::Compiled;
+use wengert_core::Result;
 use wengert_core::call::Gemm;
 
+impl Kernels for Gemm {
+    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+        product::compile(&product(self, terms.in_place, terms.workspace), terms)
+    }
+
+    fn workspace(&self) -> u64 {
+        product::workspace(self)
+    }
+
+    fn library_product(&self) -> Option<&Gemm> {
+        Some(self)
+    }
+}
+
 /// The product that computes a GEMM.
-pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
+fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
     let (lhs, rhs, number) = (&gemm.lhs, &gemm.rhs, Number(gemm.operand));
     let mut product = Product {
         name: "gemm".into(),
@@ -24,7 +41,7 @@ pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> P
         in_place,
         workspace,
         tf32: false,
-        alignment: super::product::ALIGNMENT,
+        alignment: ALIGNMENT,
     };
     // Products with one rhs are one product of more rows, if the rows of lhs are contiguous over
     // the batch.

@@ -1,4 +1,6 @@
-//! Kernels for calls. A call is a kernel that is not generated from a nest.
+//! Kernels for calls. A call is a kernel that is not generated from a nest. Each call's type
+//! implements [`Kernels`] in its own file or folder, and `kernels!` lists the calls that have
+//! kernels here.
 //!
 //! A call becomes one or more stages. Their arguments are the call's operands in order, its
 //! result, and parts of a workspace. Extents are constants of the code. There are no atomic
@@ -17,14 +19,13 @@ mod sort;
 
 use crate::architecture::Architecture;
 use crate::stage::Compiled;
-use product::Product;
-use wengert_core::call::Call;
+use wengert_core::call::{self, Call, Contract, Gemm};
 use wengert_core::{Diagnostic, Result};
 
 /// Options of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The operand, one of [`Call::in_place`], that the result aliases.
+    /// The operand, one of [`Contract::in_place`], that the result aliases.
     pub in_place: Option<usize>,
     /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which
     /// tensor cores multiply. Otherwise f32 keeps its precision.
@@ -39,10 +40,79 @@ impl Default for Options {
     }
 }
 
-/// The kernels of a call. `in_place` is the operand, one of [`Call::in_place`], that the result
+/// A call with kernels on GPUs.
+trait Kernels {
+    /// The kernels. The call is verified.
+    ///
+    /// Errors: an extent is beyond 2³¹, or there is no kernel for it.
+    fn compile(&self, terms: &Terms) -> Result<Compiled>;
+
+    /// Upper bound of the bytes of workspace that the kernels use, known before they are chosen.
+    /// Saturates.
+    fn workspace(&self) -> u64 {
+        0
+    }
+
+    /// The product that a library may compute instead of these kernels.
+    fn library_product(&self) -> Option<&Gemm> {
+        None
+    }
+}
+
+/// What kernels of a call are compiled for.
+struct Terms {
+    architecture: Architecture,
+    /// The operand that the result aliases.
+    in_place: Option<usize>,
+    /// As in [`Options`].
+    tf32: bool,
+    /// Alignment of every argument's address in bytes, at most [`product::ALIGNMENT`].
+    alignment: usize,
+    /// Bytes of workspace that a plan reserves.
+    workspace: u64,
+}
+
+macro_rules! kernels {
+    ($($call:ident,)*) => {
+        /// Names of the calls that have kernels on GPUs.
+        pub fn claims() -> Vec<&'static str> {
+            [$(call::$call::names()),*].concat()
+        }
+
+        fn kernels(call: &Call) -> Option<&dyn Kernels> {
+            match call {
+                $(Call::$call(call) => Some(call),)*
+                #[allow(unreachable_patterns, reason = "the list may have every call")]
+                _ => None,
+            }
+        }
+    };
+}
+
+kernels! {
+    Gemm,
+    Convolution,
+    Scatter,
+    Sort,
+    TopK,
+    Attention,
+}
+
+/// Upper bound of the bytes of workspace of a call, known before its kernels are chosen.
+/// Saturates.
+pub fn workspace(call: &Call) -> u64 {
+    kernels(call).map_or(0, |kernels| kernels.workspace())
+}
+
+/// The product that a library may compute instead of the kernels of a call.
+pub(crate) fn library_product(call: &Call) -> Option<&Gemm> {
+    kernels(call)?.library_product()
+}
+
+/// The kernels of a call. `in_place` is the operand, one of [`Contract::in_place`], that the result
 /// aliases.
 ///
-/// Errors: the call breaks a rule ([`Call::verify`]), an extent is beyond 2³¹, or there is no
+/// Errors: the call breaks a rule ([`Contract::verify`]), an extent is beyond 2³¹, or there is no
 /// kernel for it.
 pub fn compile(
     call: &Call,
@@ -64,31 +134,11 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
                 "the result cannot be in the place of operand {operand}"
             )));
         }
-        let workspace = crate::target::workspace(call);
-        let compiled = match call {
-            Call::Gemm(g) => {
-                let product = gemm::product(g, in_place, workspace);
-                product::compile(&Product { tf32, ..product }.aligned(alignment), architecture)?
-            }
-            Call::Convolution(c) => {
-                let product = convolution::product(c, workspace)?;
-                product::compile(&Product { tf32, ..product }.aligned(alignment), architecture)?
-            }
-            Call::Scatter(s) => scatter::compile(s, in_place, alignment)?,
-            Call::Sort(s) => sort::sort(s)?,
-            Call::TopK(t) => sort::top_k(t)?,
-            Call::Attention(a) => {
-                let target = crate::target::target(&architecture.name());
-                if !target.claims(call) {
-                    return Err(Diagnostic::new(format!(
-                        "heads of width {} are too wide for it",
-                        a.width
-                    ))
-                    .help(format!("compile for `{}`, which decomposes it", target.name)));
-                }
-                attention::compile(a, alignment)?
-            }
-        };
+        let kernels =
+            kernels(call).ok_or_else(|| Diagnostic::new("GPUs have no kernels for it"))?;
+        let workspace = kernels.workspace();
+        let terms = Terms { architecture, in_place, tf32, alignment, workspace };
+        let compiled = kernels.compile(&terms)?;
         assert!(
             compiled.workspace <= workspace,
             "stages keep within the workspace of `{}`",

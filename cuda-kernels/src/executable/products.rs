@@ -2,6 +2,7 @@
 //! this crate.
 
 use super::Options;
+use crate::call;
 use crate::driver::blas::{Alignment, Blas, Form, Operands, Prepared, Rules, Tuning, supports};
 use crate::driver::{Address, Device};
 use crate::lowered::{Choice, Question};
@@ -41,7 +42,7 @@ impl Products {
     ///
     /// Errors: the library is missing, or fails. (A product that it cannot do is no error.)
     pub fn choose(&mut self, question: &Question) -> Result<Choice> {
-        let Call::Gemm(gemm) = &question.call else {
+        let Some(gemm) = call::library_product(&question.call) else {
             return Ok(Choice::Kernels("cuBLASLt has no such call".into()));
         };
         if gemm.k == 0 {
@@ -117,7 +118,7 @@ fn measure(
     if tuning.get(&blas.key(&form.problem, alignment, workspace)).is_some() {
         return Ok(());
     }
-    let call = Call::Gemm(gemm.clone());
+    let call = Call::from(gemm.clone());
     let mut types = call.operands();
     types.extend(call.results());
     // The memory of an operand may be larger than its type says: it extends as far as its

@@ -190,13 +190,14 @@ impl Preparing<'_, '_> {
     fn decide(&mut self, question: &Question) -> Result<Done> {
         let Question { call, in_place, alignment, .. } = question;
         let origin = format!("call {}", call.name());
-        match ((self.choose)(question)?, call) {
-            (Choice::Library(left), Call::Gemm(gemm)) => {
+        match (self.choose)(question)? {
+            Choice::Library(left) => {
                 self.library.push(question.clone());
                 let number = self.library.len() - 1;
                 if left == Epilogue::default() {
                     return Ok(Done::Library(number, None));
                 }
+                let gemm = call::library_product(call).expect("a library computes products only");
                 let (nest, arguments) = epilogue(gemm, &left);
                 let options = nest::Options { alignment: *alignment, ..nest::Options::default() };
                 let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
@@ -205,11 +206,7 @@ impl Preparing<'_, '_> {
                 let stage = placed.stages.pop().expect("a result with elements has a kernel");
                 Ok(Done::Library(number, Some((stage, arguments))))
             }
-            (Choice::Library(_), _) => {
-                self.library.push(question.clone());
-                Ok(Done::Library(self.library.len() - 1, None))
-            }
-            (Choice::Kernels(reason), _) => {
+            Choice::Kernels(reason) => {
                 tracing::debug!(call = call.name(), reason, "a call is done by kernels of our own");
                 self.own.push((question.clone(), reason));
                 let options = call::Options {

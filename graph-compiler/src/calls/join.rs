@@ -12,7 +12,6 @@
 //! which costs more than one saved read of the product. Such a nest stays alone.
 
 use crate::kernels::{BufferId, Joined, Kernel, Kernels, Work};
-use wengert_core::call::Call;
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest;
 
@@ -75,11 +74,14 @@ impl Joining {
 
     /// The nest that a product is joined with, and the position of the pair.
     fn follower(&self, kernels: &Kernels, product: usize) -> Option<(usize, usize)> {
-        let Kernel { work: Work::Call(Call::Gemm(_)), reads: operands, writes, .. } =
+        let Kernel { work: Work::Call(call), reads: operands, writes, .. } =
             &kernels.kernels[product]
         else {
             return None;
         };
+        if !call.may_be_followed() {
+            return None;
+        }
         let [made] = writes[..] else { return None };
         let readers = &self.readers[made];
         // A reader that follows another product already has another position.

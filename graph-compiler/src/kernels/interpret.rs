@@ -12,7 +12,7 @@ use wengert_core::{DType, Diagnostic, Id, Literal, Result};
 
 /// Runs kernels on the function's inputs, in order. Returns its outputs, in order. `call`
 /// executes calls: it takes the operands with the shapes of their buffers, and returns the
-/// results in the shapes of [`Call::results`].
+/// results in the shapes of [`Contract::results`](wengert_core::call::Contract::results).
 pub fn interpret(
     kernels: &Kernels,
     inputs: &[Literal],

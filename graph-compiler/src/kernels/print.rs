@@ -62,10 +62,10 @@ impl Kernels {
             let work = match &kernel.work {
                 Work::Nest(nest) => format!("@{}", nest.name),
                 Work::Call(call) => {
-                    format!("call {}", wengert_core::call::CallKind::of(call).name())
+                    format!("call {}", call.name())
                 }
                 Work::Joined(joined) => {
-                    let call = wengert_core::call::CallKind::of(&joined.call).name();
+                    let call = joined.call.name();
                     format!("call {call}, then @{}", joined.nest.name)
                 }
                 Work::Control(control) => {

@@ -32,7 +32,7 @@ pub(super) fn fused(f: impl FnOnce(&mut FunctionBuilder)) -> Kernels {
 pub(super) fn works(kernels: &Kernels) -> Vec<&'static str> {
     let word = |work: &Work| match work {
         Work::Nest(_) => "nest",
-        Work::Call(call) => wengert_core::call::CallKind::of(call).name(),
+        Work::Call(call) => call.name(),
         Work::Joined(_) => "gemm, nest",
         Work::Control(_) => "control",
     };

@@ -5,7 +5,6 @@ use crate::console::{Console, Outcome, Status};
 use crate::source::{Contents, Source, bindings, check_bound, pair, target};
 use std::borrow::Cow;
 use wengert::core::Target;
-use wengert::core::call::CallKind;
 use wengert::core::graph::Function;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
@@ -129,10 +128,8 @@ fn cost_table(kernels: &Kernels, rates: &Rates) -> String {
     for kernel in &kernels.kernels {
         let name = match &kernel.work {
             Work::Nest(nest) => nest.name.as_str().into(),
-            Work::Call(call) => CallKind::of(call).name().into(),
-            Work::Joined(joined) => {
-                format!("{}, {}", CallKind::of(&joined.call).name(), joined.nest.name).into()
-            }
+            Work::Call(call) => call.name().into(),
+            Work::Joined(joined) => format!("{}, {}", joined.call.name(), joined.nest.name).into(),
             Work::Control(control) => control.op.name().into(),
         };
         rows.push((name, kernels.cost(kernel), kernels.seconds(kernel, rates)));

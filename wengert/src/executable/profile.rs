@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use wengert_core::call::Window;
 use wengert_core::plan::{Argument, Plan, Step};
-use wengert_core::{Call, Id};
+use wengert_core::Id;
 use wengert_cpu::executable::{Profile, Spent};
 
 /// Time and traffic of a kernel of a plan.
@@ -45,7 +44,7 @@ pub fn by_kernel(plan: &Plan, profile: &Profile) -> Vec<KernelTime> {
         }
         Step::Call { call, arguments, .. } => {
             let spent = calls.next().expect("the profile has every call of the plan");
-            add(described(call), *spent, arguments, call.flops());
+            add(call.description(), *spent, arguments, call.flops());
         }
         _ => {}
     });
@@ -55,34 +54,4 @@ pub fn by_kernel(plan: &Plan, profile: &Profile) -> Vec<KernelTime> {
     let mut found: Vec<KernelTime> = found.into_values().collect();
     found.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.kernel.cmp(&b.kernel)));
     found
-}
-
-/// A call and its extents.
-fn described(call: &Call) -> String {
-    match call {
-        Call::Gemm(g) => {
-            let batch = if g.batch > 1 { format!("{} times ", g.batch) } else { String::new() };
-            let order = |row: usize, column: usize| if column == 1 && row > 0 { 'n' } else { 't' };
-            let orders = [order(g.lhs.row, g.lhs.column), order(g.rhs.row, g.rhs.column)];
-            format!("gemm {batch}{}x{}x{} {}{}", g.m, g.n, g.k, orders[0], orders[1])
-        }
-        Call::Convolution(c) => {
-            let side = |f: fn(&Window) -> usize| {
-                let extents: Vec<String> = c.window.iter().map(|w| f(w).to_string()).collect();
-                extents.join("x")
-            };
-            let (input, filter, output) =
-                (side(|w| w.input), side(|w| w.filter), side(|w| w.output));
-            let groups =
-                if c.groups > 1 { format!(" in {} groups", c.groups) } else { String::new() };
-            format!(
-                "convolution {} {} of {input}x{} by {filter} to {output}x{}{groups}",
-                c.direction.name(),
-                c.batch,
-                c.groups * c.input_channels,
-                c.groups * c.output_channels
-            )
-        }
-        other => other.name().into(),
-    }
 }

@@ -24,7 +24,7 @@ mod rows;
 use super::panel::View;
 use super::product::addends::Addends;
 use super::product::{self, Order, Product, multiply};
-use super::{Arguments, array, take};
+use super::{Arguments, Compile, Kernels, array, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
 use crate::simd::Simd;
@@ -34,7 +34,7 @@ use wengert_core::{DType, Diagnostic};
 
 /// An attention, ready to run.
 #[derive(Debug)]
-pub(super) struct CompiledAttention {
+struct CompiledAttention {
     call: Attention,
 }
 
@@ -108,11 +108,32 @@ fn transposed<T>(at: *mut T, row: usize) -> View<T> {
     View { at, row: 1, column: row }
 }
 
-impl CompiledAttention {
-    pub fn new(call: &Attention) -> Self {
-        CompiledAttention { call: call.clone() }
+impl Compile for Attention {
+    fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic> {
+        if self.dtype.is_half() {
+            return Err(Diagnostic::new("there is no attention of halves")
+                .help("compile for a target that decomposes it"));
+        }
+        Ok(Box::new(CompiledAttention { call: self.clone() }))
+    }
+}
+
+impl Kernels for CompiledAttention {
+    fn scratch(&self) -> usize {
+        let size = self.call.dtype.size();
+        let most = self.queries().max(self.keys()).max(self.call.width);
+        self.blocks(size).saturating_add(product::scratch(self.call.dtype, [most; 3]))
     }
 
+    fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        match self.call.dtype {
+            DType::F64 => self.run_with::<f64>(workspace, arguments),
+            _ => self.run_with::<f32>(workspace, arguments),
+        }
+    }
+}
+
+impl CompiledAttention {
     /// Keys of a block.
     fn keys(&self) -> usize {
         let most = if self.call.backward { KEYS_BACKWARD } else { KEYS };
@@ -121,13 +142,6 @@ impl CompiledAttention {
 
     fn queries(&self) -> usize {
         QUERIES.min(self.call.queries)
-    }
-
-    /// Bytes of scratch memory of each thread.
-    pub fn scratch(&self) -> usize {
-        let size = self.call.dtype.size();
-        let most = self.queries().max(self.keys()).max(self.call.width);
-        self.blocks(size).saturating_add(product::scratch(self.call.dtype, [most; 3]))
     }
 
     /// Bytes of the blocks of a thread.
@@ -141,13 +155,6 @@ impl CompiledAttention {
             true => [block, block, 0, 0],
         };
         sizes.into_iter().fold(0, usize::saturating_add)
-    }
-
-    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
-        match self.call.dtype {
-            DType::F64 => self.run_with::<f64>(workspace, arguments),
-            _ => self.run_with::<f32>(workspace, arguments),
-        }
     }
 
     fn run_with<T: Float>(

@@ -14,9 +14,8 @@ use super::patches::{Axis, Patches, copy, zeros};
 use crate::call::element::Element;
 use crate::call::panel::View;
 use crate::call::product::addends::Addends;
-use crate::call::product::gather::Gather;
-use crate::call::product::micro::{Kernels, Strip};
 use crate::call::product::parts;
+use crate::call::product::strip::{Gather, Kernels, Strip};
 use crate::simd::Simd;
 use std::ops::Range;
 

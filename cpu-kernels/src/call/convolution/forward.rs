@@ -9,7 +9,7 @@ use super::{CompiledConvolution, Kept};
 use crate::call::element::{Element, Number};
 use crate::call::epilogue::{Places, finish};
 use crate::call::product::addends::Addends;
-use crate::call::product::micro::Kernels;
+use crate::call::product::strip::Kernels;
 use crate::call::product::{Order, Product, multiply};
 use crate::call::{Arguments, take};
 use crate::memory::Workspace;

@@ -20,7 +20,7 @@ mod weight_gradient;
 
 use super::element::{Element, with_element};
 use super::panel::{self, View, widen};
-use super::{Arguments, array, product};
+use super::{Arguments, Compile, Kernels, array, product};
 use crate::memory::{AlignedBytes, Workspace};
 use crate::pool::TaskPanicked;
 use direct::Direct;
@@ -31,7 +31,7 @@ use wengert_core::{DType, Diagnostic};
 
 /// A convolution, ready to run.
 #[derive(Debug)]
-pub(super) struct CompiledConvolution {
+struct CompiledConvolution {
     call: Convolution,
     patches: Patches,
     /// Products that read the source in place, if that is faster.
@@ -65,31 +65,33 @@ const TASK: usize = 2 << 20;
 /// Most elements of all partial sums together, if there are several.
 const PARTIAL: usize = 2 << 20;
 
-impl CompiledConvolution {
-    pub fn new(call: &Convolution) -> Result<Self, Diagnostic> {
-        let patches = match call.direction {
-            Direction::InputGradient => Patches::of_result(call),
-            Direction::Forward | Direction::FilterGradient => Patches::of_input(call),
+impl Compile for Convolution {
+    fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic> {
+        let patches = match self.direction {
+            Direction::InputGradient => Patches::of_result(self),
+            Direction::Forward | Direction::FilterGradient => Patches::of_input(self),
         };
-        let size = if call.dtype.is_half() { size_of::<f32>() } else { call.dtype.size() };
-        let sums = call.direction == Direction::FilterGradient;
-        let direct = if call.dtype.is_float() {
-            Direct::new(&patches, columns_of(call), size, sums)
+        let size = if self.dtype.is_half() { size_of::<f32>() } else { self.dtype.size() };
+        let sums = self.direction == Direction::FilterGradient;
+        let direct = if self.dtype.is_float() {
+            Direct::new(&patches, columns_of(self), size, sums)
         } else {
             None
         };
         let mut result = CompiledConvolution {
-            call: call.clone(),
-            division: divide(call, &patches),
+            call: self.clone(),
+            division: divide(self, &patches),
             direct,
             size,
             kept: Mutex::new(AlignedBytes::new(0)?),
             patches,
         };
         result.kept = Mutex::new(AlignedBytes::new(result.kept())?);
-        Ok(result)
+        Ok(Box::new(result))
     }
+}
 
+impl CompiledConvolution {
     /// Elements of the filter.
     fn filter(&self) -> usize {
         self.patches.taps()
@@ -112,9 +114,10 @@ impl CompiledConvolution {
             Direction::FilterGradient => self.call.dtype.is_half() || self.division.ranges > 1,
         }
     }
+}
 
-    /// Bytes of memory kept between runs; saturates.
-    pub fn kept(&self) -> usize {
+impl Kernels for CompiledConvolution {
+    fn kept(&self) -> usize {
         if self.filter_apart() {
             array(&[self.filter(), self.division.ranges, self.size])
         } else {
@@ -122,8 +125,7 @@ impl CompiledConvolution {
         }
     }
 
-    /// Bytes of scratch memory of each thread; saturates.
-    pub fn scratch(&self) -> usize {
+    fn scratch(&self) -> usize {
         let Division { taps, rows, .. } = self.division;
         let half = self.call.dtype.is_half();
         if let Some(direct) = &self.direct {
@@ -144,7 +146,7 @@ impl CompiledConvolution {
         [patches, wide, product::scratch(dtype, size)].into_iter().fold(0, usize::saturating_add)
     }
 
-    pub fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+    fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
         // One run uses the kept memory at a time. A poisoned lock is fine: no later run relies on
         // the contents.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +159,9 @@ impl CompiledConvolution {
         });
         outcome.map_err(|e| Diagnostic::new(e.to_string()))
     }
+}
 
+impl CompiledConvolution {
     /// The filter of a group as the right operand of products: a row for each tap and channel of
     /// the patches.
     fn filter_view<T: Element>(

@@ -7,7 +7,7 @@ use crate::call::element::{Element, Number};
 use crate::call::epilogue::{Places, finish};
 use crate::call::panel::{self, View};
 use crate::call::product::addends::Addends;
-use crate::call::product::micro::Kernels;
+use crate::call::product::strip::Kernels;
 use crate::call::product::{Order, Product, multiply};
 use crate::call::{Arguments, take};
 use crate::memory::Workspace;

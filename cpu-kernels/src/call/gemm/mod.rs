@@ -11,7 +11,7 @@ use super::epilogue::{Places, finish};
 use super::panel::View;
 use super::product::addends::Addends;
 use super::product::{self, Made, Order, Product, multiply};
-use super::{Arguments, array, room, take};
+use super::{Arguments, Compile, Kernels, array, room, take};
 use crate::memory::Workspace;
 use crate::nest::{Follower, Part};
 use crate::simd::Simd;
@@ -21,7 +21,7 @@ use wengert_core::call::{Epilogue, Gemm, Matrix};
 
 /// A product, ready to run.
 #[derive(Debug)]
-pub(super) struct CompiledGemm {
+struct CompiledGemm {
     call: Gemm,
     order: Order,
 }
@@ -50,32 +50,24 @@ fn fold_batch(mut call: Gemm) -> Gemm {
     call
 }
 
-impl CompiledGemm {
-    pub fn new(call: &Gemm) -> Self {
-        let call = fold_batch(call.clone());
-        CompiledGemm { order: Order::of(&call), call }
+impl Compile for Gemm {
+    fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic> {
+        let call = fold_batch(self.clone());
+        Ok(Box::new(CompiledGemm { order: Order::of(&call), call }))
     }
+}
 
-    /// Bytes of scratch memory of each thread.
-    pub fn scratch(&self) -> usize {
+impl Kernels for CompiledGemm {
+    fn scratch(&self) -> usize {
         let Gemm { m, n, k, operand, accumulate, .. } = self.call;
         let sums = if self.sums_apart(true) { m.saturating_mul(n).min(APART) } else { 0 };
         array(&[sums, accumulate.size()]).saturating_add(product::scratch(operand, [m, n, k]))
     }
 
-    /// Whether the sums of a tile are computed outside of out.
-    fn sums_apart(&self, in_place: bool) -> bool {
-        self.call.result != self.call.accumulate || (self.call.epilogue.residual && in_place)
-    }
-
-    /// Runs the product. The following nest runs on each finished part; its scratch memory comes
-    /// after that of the product.
-    pub fn run(
-        &self,
-        workspace: &Workspace,
-        arguments: &Arguments<'_>,
-        follower: Option<&Follower<'_>>,
-    ) -> Result<(), Diagnostic> {
+    /// The following nest runs on each finished part; its scratch memory comes after that of the
+    /// product.
+    fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
+        let follower = arguments.follower;
         with_element!(self.call.operand, T => {
             if self.call.result == self.call.operand {
                 self.run_with::<T, T>(workspace, arguments, follower)
@@ -83,6 +75,13 @@ impl CompiledGemm {
                 self.run_with::<T, <T as Element>::Wide>(workspace, arguments, follower)
             }
         })
+    }
+}
+
+impl CompiledGemm {
+    /// Whether the sums of a tile are computed outside of out.
+    fn sums_apart(&self, in_place: bool) -> bool {
+        self.call.result != self.call.accumulate || (self.call.epilogue.residual && in_place)
     }
 
     fn run_with<T: Element, R: Element<Wide = T::Wide>>(

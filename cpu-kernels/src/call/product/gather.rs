@@ -4,23 +4,12 @@
 //! Packing the patches copies every element of the source once for each tap of the filter. For a
 //! filter of few channels that costs as much as the multiplications.
 
-use super::micro::Strip;
+use super::strip::{Gather, Strip};
 use super::vector::Vector;
-
-/// The addresses of a [`Strip`]'s lhs, in place of `depth`. The element of row i and step s of a
-/// run is at `lhs + rows[i] + run + s · lhs_step`.
-pub(in crate::call) struct Gather<'a> {
-    /// Offsets of the rows, at least as many as the strip has.
-    pub rows: &'a [usize],
-    /// Offsets of the runs, in order.
-    pub runs: &'a [usize],
-    /// Steps of a run.
-    pub length: usize,
-}
 
 /// # Safety
 ///
-/// As for [`Kernels::gathering`](super::micro::Kernels::gathering), for `ROWS` rows.
+/// As for [`Kernels::gathering`](super::strip::Kernels::gathering), for `ROWS` rows.
 #[inline(always)]
 pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(
     strip: &Strip<V::Number>,

@@ -8,7 +8,7 @@
 //! lanes is added to the first, until one lane is left. The order is the same for every vector
 //! width.
 
-use super::micro::Kernels;
+use super::strip::Kernels;
 use super::vector::Vector;
 use crate::call::element::{Element, Number};
 use crate::call::panel::{View, widen};

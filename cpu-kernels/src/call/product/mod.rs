@@ -57,26 +57,28 @@
 //! multiply-add; they are multiplied in plain loops.
 
 pub(super) mod addends;
-pub(super) mod gather;
+mod gather;
 mod lanes;
 pub(super) mod micro;
 mod pack;
 mod pairs;
+mod plain;
 mod prefetch;
+pub(super) mod strip;
 mod vector;
 
 #[cfg(test)]
 mod tests;
 
-use super::element::{Element, Number, plain_product};
+use super::element::{Element, Number};
 use super::panel::{View, widened};
 use super::{room, take};
 use crate::simd::Simd;
 use addends::Addends;
-use micro::{Kernels, Strip};
 use pack::{Lines, SIDE, SLACK, fetch, fetch_lines, pack};
 use prefetch::Prefetch;
 use std::ops::Range;
+use strip::{Kernels, Strip};
 use wengert_core::call::{Gemm, Matrix};
 
 /// Most steps of k between loading a tile of out and storing it.
@@ -202,7 +204,7 @@ pub(super) unsafe fn multiply<T: Element>(
     // SAFETY: the caller's promise covers every part of the product.
     unsafe {
         let Some(kernels) = T::Wide::kernels(simd) else {
-            plain_product([m, n, k], out, row, add, lhs.plain(), rhs.plain());
+            plain::product([m, n, k], out, row, add, lhs.plain(), rhs.plain());
             return done(whole);
         };
         match order {

@@ -4,7 +4,7 @@
 //! alternates between an idle and a saturated memory bus. So the last tiles of the current block
 //! prefetch the next block, each an equal share.
 
-use super::micro::{Ahead, Kernels, Strip};
+use super::strip::{Ahead, Kernels, Strip};
 use crate::call::element::Element;
 use crate::call::panel::View;
 

@@ -32,14 +32,15 @@ mod rows;
 use super::draft::Draft;
 use super::index::{advance, check_extent, digits};
 use super::number::{Number, Place};
+use super::{Kernels, Terms};
 use crate::ptx::{Binary, Code, Compare, Operand, Reg, Space, Ternary, Type, Unary};
 use crate::scalar::{self, Functions};
 use crate::stage::{Access, Compiled, Memory, Slot};
 use mma::Work;
 use rows::{Rows, Tile};
-use wengert_core::Result;
-use wengert_core::call::Attention;
+use wengert_core::call::{Attention, Contract};
 use wengert_core::nest::ScalarOp;
+use wengert_core::{Diagnostic, Result};
 
 /// The rows, or columns, of a block of which a thread holds scores.
 #[derive(Clone, Debug)]
@@ -339,22 +340,27 @@ fn engine(
     (Box::new(engine), tiles)
 }
 
-/// The kernels of an attention.
-///
-/// Errors: an extent is larger than kernels can count.
-pub(super) fn compile(call: &Attention, alignment: usize) -> Result<Compiled> {
-    for (what, extent) in [
-        ("queries", call.queries),
-        ("keys", call.keys),
-        ("heads", call.heads),
-        ("batch", call.batch),
-    ] {
-        check_extent(what, extent)?;
+impl Kernels for Attention {
+    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+        let target = crate::target::target(&terms.architecture.name());
+        if !self.claimed_by(&target) {
+            let message = format!("heads of width {} are too wide for it", self.width);
+            return Err(Diagnostic::new(message)
+                .help(format!("compile for `{}`, which decomposes it", target.name)));
+        }
+        for (what, extent) in [
+            ("queries", self.queries),
+            ("keys", self.keys),
+            ("heads", self.heads),
+            ("batch", self.batch),
+        ] {
+            check_extent(what, extent)?;
+        }
+        let problem = Problem { call: self, alignment: terms.alignment };
+        let stages = match self.backward {
+            false => vec![forward::stage(&problem)?],
+            true => vec![backward::stage(&problem, false)?, backward::stage(&problem, true)?],
+        };
+        Ok(Compiled { stages, workspace: 0 })
     }
-    let problem = Problem { call, alignment };
-    let stages = match call.backward {
-        false => vec![forward::stage(&problem)?],
-        true => vec![backward::stage(&problem, false)?, backward::stage(&problem, true)?],
-    };
-    Ok(Compiled { stages, workspace: 0 })
 }

@@ -27,12 +27,12 @@ mod tiled;
 
 pub(super) use gather::{ALIGNMENT, Digit, Gather, Meeting, Moves};
 
+use super::Terms;
 use super::index::{check_extent, digits};
 use super::number::Number;
-use crate::architecture::Architecture;
 use crate::ptx::{Code, Reg};
 use crate::stage::{Access, Compiled, Memory, Slot};
-use wengert_core::call::Epilogue;
+use wengert_core::call::{Contract, Epilogue};
 use wengert_core::{DType, Result};
 
 /// A batch of products.
@@ -157,10 +157,22 @@ impl Product {
 /// Blocks that fill a large GPU: two for each of its multiprocessors.
 const FULL: usize = 256;
 
+/// Parts into which the sum of a product may be split.
+const SPLITS: u64 = 8;
+/// Most bytes of workspace of a product: the amount that cuBLASLt's algorithms request on Hopper.
+const MAX_WORKSPACE: u64 = 32 << 20;
+
+/// Workspace of a product: its sum may be split into parts, which are then added in a fixed order.
+pub(super) fn workspace(call: &impl Contract) -> u64 {
+    let [result] = call.results().try_into().expect("a product has one result");
+    let elements = result.elements().map_or(u64::MAX, |n| n as u64);
+    elements.saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
+}
+
 /// The kernels of a product.
 ///
 /// Errors: an extent is larger than kernels can count.
-pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<Compiled> {
+pub(super) fn compile(product: &Product, terms: &Terms) -> Result<Compiled> {
     if product.batch == 0 || product.m == 0 || product.n == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
     }
@@ -169,7 +181,7 @@ pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<C
     {
         check_extent(what, extent)?;
     }
-    let mut product = product.clone();
+    let mut product = Product { tf32: terms.tf32, ..product.clone() }.aligned(terms.alignment);
     if product.batch == 1 {
         // A stride of a batch of one moves nothing, but would prevent vector loads.
         (product.lhs.batch, product.rhs.batch, product.out.batch) = (0, 0, 0);
@@ -179,7 +191,7 @@ pub(super) fn compile(product: &Product, architecture: Architecture) -> Result<C
     let (stage, parts) = match () {
         () if thin == 1 && product.k >= 64 && dot::fits(product) => dot::stage(product)?,
         () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product)?,
-        () if product.tensor_cores() => tensor::stage(product, architecture)?,
+        () if product.tensor_cores() => tensor::stage(product, terms.architecture)?,
         () => tiled::stage(product)?,
     };
     let mut stages = vec![stage];

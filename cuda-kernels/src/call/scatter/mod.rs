@@ -22,9 +22,10 @@ pub(super) mod sort;
 use super::draft::Draft;
 use super::index::{check_extent, digits};
 use super::number::{Number, Place};
+use super::{Kernels, Terms};
 use crate::ptx::{Binary, Code, Compare, Reg, Rounding, Space, Type};
 use crate::stage::{Access, Compiled, Memory, Slot, Stage};
-use wengert_core::call::{self, ScatterKind};
+use wengert_core::call::{self, Contract, ScatterKind};
 use wengert_core::{DType, Result};
 
 /// Parameters of a scatter.
@@ -231,15 +232,18 @@ fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
     code.select(Type::S64, end, sum, over)
 }
 
-/// The kernels of a scatter.
-///
-/// Errors: an extent is larger than kernels can count.
-pub(super) fn compile(
-    call: &call::Scatter,
-    in_place: Option<usize>,
-    alignment: usize,
-) -> Result<Compiled> {
-    let scatter = Scatter::new(call, in_place.is_some(), alignment);
+impl Kernels for call::Scatter {
+    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+        compile(&Scatter::new(self, terms.in_place.is_some(), terms.alignment))
+    }
+
+    /// For a sort of the indices of the updates.
+    fn workspace(&self) -> u64 {
+        self.count(0).saturating_mul(32).saturating_add(64 << 10)
+    }
+}
+
+fn compile(scatter: &Scatter) -> Result<Compiled> {
     let (count, window) = (scatter.count(), scatter.window());
     if scatter.elements == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
@@ -248,13 +252,13 @@ pub(super) fn compile(
     check_extent("the number of updates", count.saturating_mul(window))?;
     check_extent("the number of indices", count.saturating_mul(scatter.moved.len()))?;
     if count == 0 || window == 0 {
-        let stages = if scatter.in_place { vec![] } else { vec![copy(&scatter)?] };
+        let stages = if scatter.in_place { vec![] } else { vec![copy(scatter)?] };
         return Ok(Compiled { stages, workspace: 0 });
     }
     if !scatter.apart() || scatter.elements.saturating_mul(count) <= SCANNED {
-        return Ok(Compiled { stages: vec![scan::stage(&scatter)?], workspace: 0 });
+        return Ok(Compiled { stages: vec![scan::stage(scatter)?], workspace: 0 });
     }
-    by_sorting(&scatter)
+    by_sorting(scatter)
 }
 
 /// The kernels of a scatter by sorting, whatever its size; none if windows overlap, or there is

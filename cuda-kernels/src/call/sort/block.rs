@@ -18,11 +18,10 @@
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
-use super::Rows;
 use super::key::{Keys, Word};
+use super::{BLOCK_SORT, Rows};
 use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Rounding, Space, Ternary, Type, Width};
 use crate::stage::{Slot, Stage};
-use crate::target::BLOCK_SORT;
 use wengert_core::Result;
 
 /// Maximum number of entries of a thread.

@@ -20,12 +20,18 @@ mod key;
 mod long;
 
 use super::index::check_extent;
+use super::{Kernels, Terms};
 use crate::stage::{Access, Compiled, Memory, Slot};
-use crate::target::{BLOCK_SORT, BLOCK_TOP};
 use block::{BlockSort, Candidates};
 use key::Words;
 use wengert_core::Result;
-use wengert_core::call::{Sort, TopK};
+use wengert_core::call::{Contract, Sort, TopK};
+
+/// Most elements of a row that one thread block sorts in its own memory.
+const BLOCK_SORT: usize = 4096;
+/// Greatest k for which each piece of a row passes its k greatest elements to the next round. For
+/// greater k the rows are sorted.
+const BLOCK_TOP: usize = BLOCK_SORT / 4;
 
 /// A sort of rows: for each row (o, i) the elements `key[o, ·, i]`, of which the first k in their
 /// order are kept.
@@ -61,26 +67,44 @@ impl Rows {
     }
 }
 
-/// The kernels of a sort.
-///
-/// Errors: there are more elements than kernels can count.
-pub(super) fn sort(call: &Sort) -> Result<Compiled> {
-    let words = Words::new(&call.keys, call.descending);
-    compile(&Rows {
-        outer: call.outer,
-        length: call.length,
-        inner: call.inner,
-        k: call.length,
-        words,
-    })
+impl Kernels for Sort {
+    fn compile(&self, _terms: &Terms) -> Result<Compiled> {
+        let words = Words::new(&self.keys, self.descending);
+        let Sort { outer, length, inner, .. } = *self;
+        compile(&Rows { outer, length, inner, k: length, words })
+    }
+
+    fn workspace(&self) -> u64 {
+        workspace(self.count(0), self.length)
+    }
 }
 
-/// The kernels of a top-k.
-///
-/// Errors: there are more elements than kernels can count.
-pub(super) fn top_k(call: &TopK) -> Result<Compiled> {
-    let words = Words::new(&[call.dtype], true);
-    compile(&Rows { outer: call.outer, length: call.length, inner: 1, k: call.k, words })
+impl Kernels for TopK {
+    fn compile(&self, _terms: &Terms) -> Result<Compiled> {
+        let words = Words::new(&[self.dtype], true);
+        compile(&Rows { outer: self.outer, length: self.length, inner: 1, k: self.k, words })
+    }
+
+    /// The greatest elements of a long row are the greatest among those of its pieces.
+    fn workspace(&self) -> u64 {
+        if self.k <= BLOCK_TOP && self.length > BLOCK_SORT {
+            let pieces = self.length.div_ceil(BLOCK_SORT) as u64;
+            let candidates =
+                (self.outer as u64).saturating_mul(pieces).saturating_mul(self.k as u64);
+            return candidates.saturating_mul(2 * 4).saturating_add(1 << 10);
+        }
+        workspace(self.count(0), self.length)
+    }
+}
+
+/// Workspace to sort rows that are too long for one block. Each element takes 4 bytes for part of
+/// its keys and 4 for its source index, both twice, since a pass of the sort moves elements from
+/// one buffer to the other. Counts of digits take 1 KiB for each 2048 elements.
+fn workspace(elements: u64, length: usize) -> u64 {
+    match length {
+        0..=BLOCK_SORT => 0,
+        _ => elements.saturating_mul(17).saturating_add(4 << 10),
+    }
 }
 
 fn compile(rows: &Rows) -> Result<Compiled> {

@@ -71,8 +71,14 @@ fn calls() -> Vec<Call> {
 
 #[test]
 fn kernels_assemble_and_spill_nothing() {
+    let kernels = assembled_kernels(calls());
+    assert!(kernels > 200, "{kernels}");
+}
+
+/// Assembles the kernels of calls, which must spill nothing. Returns the number of measurements.
+pub(in crate::call) fn assembled_kernels(calls: impl IntoIterator<Item = Call>) -> usize {
     let mut sources = vec![];
-    for call in calls() {
+    for call in calls {
         let mut texts: Vec<String> = vec![];
         for name in ["sm_80", "sm_86"] {
             for stage in compile(&call, architecture(name), None).unwrap().stages {
@@ -92,8 +98,7 @@ fn kernels_assemble_and_spill_nothing() {
             }
         }
     }
-    let report = assembled(&sources);
-    assert!(report.measures.len() > 200, "{}", report.measures.len());
+    assembled(&sources).measures.len()
 }
 
 /// Every engine and tile size of attention, with masks, with biases, and with partial tiles.

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // They are tests.
 
-mod assemble;
+pub(super) mod assemble;
 mod gemm;
 mod kernels;
 
@@ -120,7 +120,7 @@ fn text(stage: &stage::Stage) -> String {
 }
 
 /// The emulator.
-struct Emulated;
+pub(super) struct Emulated;
 
 impl Device for Emulated {
     fn cases(usual: u32) -> u32 {

@@ -1,0 +1,144 @@
+//! The dtypes as [elements](super::element) of calls.
+
+use super::element::{Element, Number};
+use super::product::micro;
+use super::product::strip::Kernels;
+use crate::kernels::convert::Cast;
+use crate::kernels::operations::{Add, Binary, Max, Min, Mul, Tanh, Unary};
+use crate::simd::Simd;
+use wengert_core::DType;
+use wengert_core::half::{bf16, f16};
+use wengert_core::halves::{bf16_from_f64, f16_from_f64};
+
+macro_rules! float {
+    ($t:ident, $dtype:ident, $kernels:ident) => {
+        impl Element for $t {
+            type Wide = $t;
+            const DTYPE: DType = DType::$dtype;
+            #[inline(always)]
+            fn wide(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn round(result: $t) -> $t {
+                result
+            }
+            #[inline(always)]
+            fn constant(value: f64) -> $t {
+                value as $t
+            }
+        }
+
+        impl Number for $t {
+            const ZERO: $t = 0.0;
+            #[inline(always)]
+            fn add(self, other: $t) -> $t {
+                Add::apply(self, other)
+            }
+            #[inline(always)]
+            fn mul(self, other: $t) -> $t {
+                Mul::apply(self, other)
+            }
+            #[inline(always)]
+            fn least(self, other: $t) -> $t {
+                Min::apply(self, other)
+            }
+            #[inline(always)]
+            fn greatest(self, other: $t) -> $t {
+                Max::apply(self, other)
+            }
+            #[inline(always)]
+            fn relu(self) -> $t {
+                Max::apply(self, 0.0)
+            }
+            #[inline(always)]
+            fn tanh(self) -> $t {
+                Tanh::apply(self)
+            }
+            fn kernels(simd: Simd) -> Option<&'static Kernels<$t>> {
+                Some(micro::$kernels(simd))
+            }
+        }
+    };
+}
+float!(f32, F32, f32_kernels);
+float!(f64, F64, f64_kernels);
+
+macro_rules! integer {
+    ($($t:ident $dtype:ident;)*) => {$(
+        impl Element for $t {
+            type Wide = $t;
+            const DTYPE: DType = DType::$dtype;
+            #[inline(always)]
+            fn wide(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn round(result: $t) -> $t {
+                result
+            }
+            fn constant(_: f64) -> $t {
+                unreachable!("constants belong to activations, and those take floats: the call was \
+                              verified")
+            }
+        }
+
+        impl Number for $t {
+            const ZERO: $t = 0;
+            #[inline(always)]
+            fn add(self, other: $t) -> $t {
+                Add::apply(self, other)
+            }
+            #[inline(always)]
+            fn mul(self, other: $t) -> $t {
+                Mul::apply(self, other)
+            }
+            #[inline(always)]
+            fn least(self, other: $t) -> $t {
+                Min::apply(self, other)
+            }
+            #[inline(always)]
+            fn greatest(self, other: $t) -> $t {
+                Max::apply(self, other)
+            }
+            fn relu(self) -> $t {
+                unreachable!("activations take floats: the call was verified")
+            }
+            fn tanh(self) -> $t {
+                unreachable!("activations take floats: the call was verified")
+            }
+            fn kernels(_: Simd) -> Option<&'static Kernels<$t>> {
+                None
+            }
+        }
+    )*};
+}
+integer! { u8 U8; i8 I8; i32 I32; i64 I64; u32 U32; u64 U64; }
+
+macro_rules! half {
+    ($t:ident, $dtype:ident, $constant:ident, $paired:literal, $pairs:expr) => {
+        impl Element for $t {
+            type Wide = f32;
+            const DTYPE: DType = DType::$dtype;
+            const HALF: bool = true;
+            const PAIRED: bool = $paired;
+            #[inline(always)]
+            fn wide(self) -> f32 {
+                self.cast()
+            }
+            #[inline(always)]
+            fn round(result: f32) -> $t {
+                result.cast()
+            }
+            #[inline(always)]
+            fn constant(value: f64) -> $t {
+                $constant(value)
+            }
+            fn kernels_of_pairs(simd: Simd) -> Option<&'static Kernels<f32>> {
+                $pairs(simd)
+            }
+        }
+    };
+}
+half!(f16, F16, f16_from_f64, false, |_| None);
+half!(bf16, BF16, bf16_from_f64, true, micro::kernels_of_pairs);

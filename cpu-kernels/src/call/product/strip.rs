@@ -1,0 +1,156 @@
+//! The parts of a product that kernels compute, and the table of the kernels.
+
+use super::addends::Addends;
+
+/// Rows of a tile with all their columns, across every panel of rhs.
+pub(in crate::call) struct Strip<T> {
+    /// Steps of k.
+    pub depth: usize,
+    /// The numbers of the strip's rows, contiguous for each step.
+    pub lhs: *const T,
+    pub lhs_step: usize,
+    /// Two vectors for each step; the vectors of the next two columns begin at the distance
+    /// `panel`.
+    pub rhs: *const T,
+    pub rhs_step: usize,
+    pub panel: usize,
+    /// Columns of out. A partial panel is a whole panel in rhs, with arbitrary numbers in the
+    /// missing columns.
+    pub columns: usize,
+    pub out: *mut T,
+    pub out_row: usize,
+    /// Whether the sums continue from the elements of out, instead of from 0.
+    pub add: bool,
+    /// Added to the sums before they are stored.
+    pub addends: Addends<T>,
+    /// Strips that [pack](Kernels::packing) write rhs here, panel by panel.
+    pub packed: *mut T,
+}
+
+/// The addresses of a [`Strip`]'s lhs, in place of `depth`. The element of row i and step s of a
+/// run is at `lhs + rows[i] + run + s · lhs_step`.
+pub(in crate::call) struct Gather<'a> {
+    /// Offsets of the rows, at least as many as the strip has.
+    pub rows: &'a [usize],
+    /// Offsets of the runs, in order.
+    pub runs: &'a [usize],
+    /// Steps of a run.
+    pub length: usize,
+}
+
+/// Memory to prefetch during a tile, one cache line per step of k: `side` lines at the distance
+/// `across`, then as many at the distance `along` from these, and so on; all in bytes.
+pub(super) struct Ahead {
+    pub at: *const u8,
+    pub across: usize,
+    pub side: usize,
+    pub along: usize,
+}
+
+/// [`dots`](super::lanes::dots), compiled.
+type Dots<T> = unsafe fn([*const T; 2], usize, usize, *mut T, usize);
+
+/// The compiled kernels for a dtype and a set of vector instructions.
+pub(in crate::call) struct Kernels<T: 'static> {
+    /// Columns of a panel.
+    pub columns: usize,
+    /// The strips of 1, 2, … rows.
+    pub(super) strips: &'static [unsafe fn(&Strip<T>)],
+    /// Those that read rhs unpacked and prefetch the next panel, which lies beside the current
+    /// one.
+    pub(super) lying: &'static [unsafe fn(&Strip<T>)],
+    /// Those that also pack rhs.
+    pub(super) packing: &'static [unsafe fn(&Strip<T>)],
+    /// Those of one panel that also prefetch the source of the next packing.
+    pub(super) fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
+    /// Those that read lhs unpacked, through a [`Gather`].
+    pub(super) gathering: &'static [unsafe fn(&Strip<T>, &Gather<'_>)],
+    /// The strip of one row, with the number of columns whose sums it keeps in registers.
+    pub(super) row: (usize, unsafe fn(&Strip<T>)),
+    /// The dot product of two runs; see [`dots`](super::lanes::dots).
+    pub(super) dot: Dots<T>,
+    /// The dot products of a run with several others at once, as many as the registers hold.
+    pub(super) dots: (usize, Dots<T>),
+}
+
+impl<T> Kernels<T> {
+    /// Rows of a tile.
+    pub fn rows(&self) -> usize {
+        self.strips.len()
+    }
+
+    /// Computes a strip of `rows` rows.
+    ///
+    /// # Safety
+    ///
+    /// There are at most [`rows`](Self::rows) rows. All memory that the strip names is valid to
+    /// read, and out to write, without overlap; no other code uses that part of out during the
+    /// call. The machine has the vector instructions.
+    pub(super) unsafe fn strip(&self, rows: usize, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.strips[rows - 1](strip) }
+    }
+
+    /// Columns of one row that [`row`](Self::row) keeps in registers.
+    pub(super) fn columns_of_row(&self) -> usize {
+        self.row.0
+    }
+
+    /// Computes a strip of one row from an unpacked rhs. All steps are done one after another,
+    /// with many columns at once, so that runs of rhs are read sequentially.
+    ///
+    /// # Safety
+    ///
+    /// As for [`strip`](Self::strip); all columns are in whole panels, side by side.
+    pub(super) unsafe fn row(&self, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { (self.row.1)(strip) }
+    }
+
+    /// Computes a strip of `rows` rows from an unpacked rhs. Its lines are short runs of memory,
+    /// which the hardware prefetcher does not follow; so each panel's lines are prefetched while
+    /// the previous panel is used.
+    ///
+    /// # Safety
+    ///
+    /// As for [`strip`](Self::strip).
+    pub(super) unsafe fn lying(&self, rows: usize, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.lying[rows - 1](strip) }
+    }
+
+    /// Computes a strip of `rows` rows and packs rhs: it stores the loaded vectors into panels
+    /// for the next strips, so the loads overlap with arithmetic.
+    ///
+    /// # Safety
+    ///
+    /// As for [`strip`](Self::strip); all columns are in whole panels, and `packed` is valid to
+    /// write for them and overlaps no other memory of the strip.
+    pub(super) unsafe fn packing(&self, rows: usize, strip: &Strip<T>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.packing[rows - 1](strip) }
+    }
+
+    /// Computes a tile of `rows` rows, that is, a strip of one whole panel, and prefetches
+    /// `ahead` meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// As for [`strip`](Self::strip).
+    pub(super) unsafe fn fetching(&self, rows: usize, strip: &Strip<T>, ahead: &Ahead) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.fetching[rows - 1](strip, ahead) }
+    }
+
+    /// Computes a strip of `rows` rows whose lhs is addressed by `gather`; the strip's `depth` is
+    /// ignored.
+    ///
+    /// # Safety
+    ///
+    /// As for [`strip`](Self::strip), for the memory that `gather` names; columns are whole
+    /// vectors.
+    pub unsafe fn gathering(&self, rows: usize, strip: &Strip<T>, gather: &Gather<'_>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.gathering[rows - 1](strip, gather) }
+    }
+}
