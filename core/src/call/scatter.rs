@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::nest::ScalarOp;
 use crate::nest::evaluate::evaluate;
-use crate::op::attribute::attributes;
+use crate::op::define::attributes;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 

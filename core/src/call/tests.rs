@@ -5,7 +5,6 @@ use crate::build::FunctionBuilder;
 use crate::dtype::DType;
 use crate::interpret;
 use crate::op::attribute::{Attribute, Field};
-use crate::op::{self, Compute, DotGeneral, Operation};
 use crate::scalar::Scalar;
 use proptest::prelude::*;
 

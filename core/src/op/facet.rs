@@ -3,7 +3,7 @@
 //! An op is defined by what differs from the defaults of [`Operation`]. An elementwise op states
 //! its traits, `infer`, `evaluate`, `compute` and its derivative; its batch rule follows. An op
 //! that is not elementwise adds a batch rule. Name, documentation and attributes come from the
-//! macros [`attributes!`](super::attribute) and [`named!`](super::attribute).
+//! macros of [`define`](super::define).
 
 use super::catalogue::Entry;
 use super::{Attribute, Attributes, Batch, Compute, Cost, Derivative, Lookup, Op};

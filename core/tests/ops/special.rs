@@ -6,8 +6,8 @@ use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
 use wengert_core::op::{
     Argument, Binary, BitcastConvertType, Clamp, ConvGeneralDilated, ConvertElementType,
-    DotGeneral, Extremum, Gather, NextAfter, Normalize, NormalizeKind, Operation, ReducePrecision,
-    Scatter, Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
+    DotGeneral, Extremum, Gather, NextAfter, Normalize, NormalizeKind, ReducePrecision, Scatter,
+    Softmax, SoftmaxCrossEntropy, SoftmaxKind, Unary,
 };
 use wengert_core::{DType, Element, Literal, Op, Scalar, TensorType};
 
