@@ -5,7 +5,7 @@ use super::reference::{Reference, Sum, greatest, rounding, rounds, sum_error, un
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
-use crate::op::attribute::attributes;
+use crate::op::define::attributes;
 use crate::scalar::Scalar;
 use crate::target::Target;
 use crate::ty::TensorType;

@@ -5,7 +5,8 @@ use super::reference::{Reference, Sum, rounds};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
-use crate::op::attribute::{Attribute, Field, attributes};
+use crate::op::attribute::{Attribute, Field};
+use crate::op::define::attributes;
 use crate::ty::TensorType;
 
 attributes! {

@@ -9,7 +9,7 @@ use super::reference::Reference;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
-use crate::op::attribute::attributes;
+use crate::op::define::attributes;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::cmp::Ordering;

@@ -9,7 +9,7 @@ use super::sort::{compare, countable, indices, sort_passes};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
-use crate::op::attribute::attributes;
+use crate::op::define::attributes;
 use crate::ty::TensorType;
 
 attributes! {

@@ -3,7 +3,7 @@
 //! An op is defined by what differs from the defaults of [`Operation`]. An elementwise op states
 //! its traits, `infer`, `evaluate`, `compute` and its derivative; its batch rule follows. An op
 //! that is not elementwise adds a batch rule. Name, documentation and attributes come from the
-//! macros [`attributes!`](super::attribute) and [`named!`](super::attribute).
+//! macros of `define.rs`.
 
 use super::catalogue::Entry;
 use super::{Attribute, Attributes, Batch, Compute, Cost, Derivative, Lookup, Op};
@@ -139,10 +139,12 @@ impl Lowering<'_, '_> {
 /// The interface of an op: its facets.
 pub trait Operation: Clone + Into<Op> {
     /// The derivative rule, for the catalogue too. An op whose rule depends on its attributes
-    /// has its usual one here, and overrides [`derivative`](Operation::derivative).
+    /// has its usual one here, and overrides [`derivative`](Operation::derivative). An op
+    /// without a rule cannot be differentiated.
     const DERIVATIVE: Derivative = Derivative::Opaque;
 
-    /// The traits, if they do not depend on attributes.
+    /// The traits, if they do not depend on attributes. The default is the costliest: no pass
+    /// recomputes such an op.
     const TRAITS: Traits = Traits::of(Cost::Loop);
 
     /// Number of regions.

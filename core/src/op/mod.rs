@@ -1,7 +1,7 @@
 //! The closed set of ops. One op, or one family of similar ops, is one file, in this order:
 //!
 //! 1. **documentation and attributes**: the formula, the results of ties and edge cases, the
-//!    attribute struct ([`attribute`]);
+//!    attribute struct ([`attribute`]; `define.rs` has the macros);
 //! 2. **infer**: the shape and dtype rule, shared by builder, parser and verifier;
 //! 3. **evaluate**: the meaning, over elements of any [`Real`] type (the graph interpreter);
 //! 4. **compute**: the lowering to loops over scalar instructions, or to a [`crate::call::Call`]
@@ -35,6 +35,7 @@ mod conv_general_dilated;
 mod convert_element_type;
 mod cumulative;
 mod custom;
+pub(crate) mod define;
 mod dim_as_value;
 mod dot_general;
 mod dynamic_slice;

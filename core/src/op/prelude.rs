@@ -1,8 +1,8 @@
 //! The names that the file of an op needs. It imports all of them.
 
-pub(super) use super::attribute::{attributes, kinds, named};
 pub(super) use super::batch::{Batch, in_front, prepended, shifted};
 pub(super) use super::compute::{Compute, ElementContext};
+pub(super) use super::define::{attributes, kinds, named};
 pub(super) use super::derivative::{Derivative, Jvp, Transpose};
 pub(super) use super::elementwise::{Domain, compare_bits, widened, wrap};
 pub(super) use super::facet::{Evaluation, Lowering, Operation, Traits, Typing};

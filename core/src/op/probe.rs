@@ -1,6 +1,6 @@
 //! `probe`: an identity that reports its operand.
 
-use crate::op::attribute::texts;
+use crate::op::define::texts;
 use crate::op::prelude::*;
 
 texts! {

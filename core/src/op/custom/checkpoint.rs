@@ -2,9 +2,9 @@
 //! belong to it.
 
 use crate::graph::{Equation, ValueId};
-use crate::op::attribute::texts;
 use crate::op::custom::call::batch_region;
 use crate::op::custom::{FunctionName, inputs, outputs, same_types};
+use crate::op::define::texts;
 use crate::op::prelude::*;
 
 texts! {

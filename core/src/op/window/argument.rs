@@ -2,7 +2,8 @@
 
 use crate::op::Extremum;
 use crate::op::prelude::*;
-use crate::op::window::{Terms, Windows, for_each, widened};
+use crate::op::window::terms::Terms;
+use crate::op::window::{Windows, for_each, widened};
 
 attributes! {
     /// `reduce_window_argmax %x {window=[2]}`: for each window the position of its extremum among

@@ -1,7 +1,8 @@
 //! `reduce_window_sum`, `reduce_window_max`, `reduce_window_min`.
 
 use crate::op::prelude::*;
-use crate::op::window::{Terms, WindowArgument, WindowGather, Windows, for_each, widened};
+use crate::op::window::terms::Terms;
+use crate::op::window::{WindowArgument, WindowGather, Windows, for_each, widened};
 use crate::op::{Extremum, ReduceKind};
 
 kinds! {

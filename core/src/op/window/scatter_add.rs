@@ -2,7 +2,8 @@
 
 use crate::op::ReduceKind;
 use crate::op::prelude::*;
-use crate::op::window::{Terms, WindowGather, Windows, check_positions, for_each, widened};
+use crate::op::window::terms::Terms;
+use crate::op::window::{WindowGather, Windows, check_positions, for_each, widened};
 
 attributes! {
     /// `window_scatter_add %x, %positions {shape=[4], stride=[2], window=[2]}`: the transpose of
