@@ -1,5 +1,6 @@
 //! Calls, executed in the simplest way.
 
+use crate::random::extents;
 use wengert_core::call::{Activation, Call, Convolution, Gemm, Scatter};
 use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluate;
@@ -90,7 +91,10 @@ fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
         let mut start = vec![0i64; s.operand.len()];
         for (k, axis) in s.scatter_dims_to_operand_dims.iter().enumerate() {
             position[vector] = k;
-            start[*axis] += operands[1].get(flat(&s.indices, &position)).to_i64().unwrap();
+            start[*axis] += operands[1]
+                .get(flat(&s.indices, &position))
+                .to_i64()
+                .expect("indices are integers");
         }
         let mut window = vec![1usize; s.operand.len()];
         kept.iter().zip(&s.update_window_dims).for_each(|(axis, w)| window[*axis] = s.updates[*w]);
@@ -140,11 +144,11 @@ fn indices(shape: Vec<usize>) -> impl Iterator<Item = Vec<usize>> {
 /// Each product of an input element and a filter element, in f64 or wrapping integers, added to its
 /// result element.
 fn convolve(c: &Convolution, operands: &[Literal]) -> Literal {
-    let shapes: Vec<Vec<usize>> = c.tensors().iter().map(|t| t.extents().unwrap()).collect();
+    let shapes: Vec<Vec<usize>> = c.tensors().iter().map(extents).collect();
     let computed = c.direction.computed();
     let mut given = operands.iter();
     let known: Vec<Option<&Literal>> =
-        (0..3).map(|n| (n != computed).then(|| given.next().unwrap())).collect();
+        (0..3).map(|n| (n != computed).then(|| given.next().expect("two operands"))).collect();
     let mut sums = vec![(0f64, 0i64); shapes[computed].iter().product()];
     let spatial =
         |f: fn(&wengert_core::call::Window) -> usize| c.window.iter().map(f).collect::<Vec<_>>();

@@ -46,11 +46,11 @@ fn f32s(shape: &[usize]) -> TensorType {
 fn numbers(shape: &[usize]) -> Literal {
     let count: usize = shape.iter().product();
     let values = (0..count).map(|i| ((i * 37 + 11) % 101) as f32 / 50.5 - 1.0).collect::<Vec<_>>();
-    Literal::from_vec(shape, values).unwrap()
+    Literal::from_vec(shape, values).expect("as many values as the shape says")
 }
 
 fn function(build: impl FnOnce(&mut FunctionBuilder)) -> Function {
-    FunctionBuilder::build("f", build).unwrap()
+    FunctionBuilder::build("f", build).expect("the program is valid")
 }
 
 fn nothing() -> Vec<Tensor> {
@@ -301,7 +301,7 @@ fn a_long_reduction_and_a_composite_in_a_step() -> Case {
 }
 
 fn constants_of_regions() -> Case {
-    let table = Literal::from_vec(&[3], vec![1.0f32, 2.0, 5.0]).unwrap();
+    let table = Literal::from_vec(&[3], vec![1.0f32, 2.0, 5.0]).expect("three");
     let f = function(|f| {
         let x = f.input("x", f32s(&[4, 3]));
         let (a, _) = scan(&Tensor::constant(table.clone()), &x, |c, x| {
