@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use wengert_core::plan::{Argument, Plan, Step};
 use wengert_core::Id;
+use wengert_core::plan::{Argument, Plan, Step};
 use wengert_cpu::executable::{Profile, Spent};
 
 /// Time and traffic of a kernel of a plan.
