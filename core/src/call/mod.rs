@@ -18,6 +18,7 @@ mod convolution;
 mod gemm;
 pub mod reference;
 mod scatter;
+mod segment_sum;
 mod sort;
 mod top_k;
 
@@ -27,6 +28,7 @@ pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Activation, Epilogue, Gemm, Matrix};
 pub use reference::Reference;
 pub use scatter::{Scatter, ScatterKind};
+pub use segment_sum::{SegmentSum, first_row};
 pub use sort::{Sort, compare};
 pub use top_k::TopK;
 
@@ -86,6 +88,8 @@ calls! {
     Convolution,
     /// Combination of windows with a tensor, at positions from data.
     Scatter,
+    /// Sums of rows with equal, sorted ids.
+    SegmentSum,
     /// The permutation that sorts.
     Sort,
     /// Indices of the greatest elements.

@@ -60,6 +60,7 @@ mod reduce_with;
 mod reshape;
 mod reverse;
 mod scatter;
+mod segment_sum;
 mod select;
 mod select_n;
 mod slice;
@@ -119,6 +120,7 @@ pub use reduce_with::ReduceWith;
 pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use scatter::Scatter;
+pub use segment_sum::SegmentSum;
 pub use select::{Clamp, Select};
 pub use select_n::SelectN;
 pub use slice::Slice;
@@ -318,6 +320,7 @@ ops! {
     DynamicUpdateSlice(DynamicUpdateSlice),
     Gather(Gather),
     Scatter(Scatter),
+    SegmentSum(SegmentSum),
     TakeAlongAxis(TakeAlongAxis),
     Argsort(Argsort),
     Sort(Sort),

@@ -19,6 +19,7 @@ mod numbers;
 mod panel;
 mod product;
 mod scatter;
+mod segment_sum;
 mod sort;
 
 use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, spans};
@@ -74,6 +75,7 @@ kernels! {
     Gemm,
     Convolution,
     Scatter,
+    SegmentSum,
     Sort,
     TopK,
     Attention,

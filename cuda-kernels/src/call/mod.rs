@@ -15,6 +15,7 @@ mod index;
 mod number;
 mod product;
 mod scatter;
+mod segment_sum;
 mod sort;
 
 use crate::architecture::Architecture;
@@ -93,6 +94,7 @@ kernels! {
     Gemm,
     Convolution,
     Scatter,
+    SegmentSum,
     Sort,
     TopK,
     Attention,

@@ -2,13 +2,14 @@
 
 use super::prelude::*;
 use wengert_core::op::{
-    Argsort, DynamicSlice, DynamicUpdateSlice, Sort, TakeAlongAxis, TopK, TopKIndices,
+    Argsort, DynamicSlice, DynamicUpdateSlice, SegmentSum, Sort, TakeAlongAxis, TopK, TopKIndices,
 };
 
 pub(super) fn samples() -> Vec<Sample> {
     [
         dynamic_slice(),
         dynamic_update_slice(),
+        segment_sum(),
         take_along_axis(),
         argsort(),
         sort(),
@@ -67,6 +68,26 @@ fn dynamic_update_slice() -> Vec<Sample> {
             values(&[1], [true]),
             values(&[], [i64::MIN]),
         ]),
+    ]
+}
+
+fn segment_sum() -> Vec<Sample> {
+    let sample = |segments: usize, data, ids| {
+        Sample::new(SegmentSum { num_segments: segments.into() }, vec![data, ids])
+    };
+    let rows = |shape: &[usize]| floats(shape, -2.0, 2.0);
+    vec![
+        sample(4, rows(&[7, 3]), values(&[7], [0i32, 0, 1, 1, 1, 3, 3])),
+        sample(3, rows(&[6]), values(&[6], [-2i64, 0, 0, 2, 3, 9])),
+        sample(2, rows(&[5, 2, 3]), values(&[5], [-1i32, 0, 1, 1, 7])),
+        sample(3, rows(&[4, 5]), values(&[4], [0u32, 2, 2, u32::MAX])),
+        sample(2, rows(&[3, 2]), values(&[3], [0u64, 1, u64::MAX])),
+        sample(2, rows(&[3, 2]), values(&[3], [-128i8, 1, 127])),
+        sample(0, rows(&[2, 2]), values(&[2], [0i32, 1])),
+        sample(2, rows(&[0, 2]), values::<i32, 0>(&[0], [])),
+        sample(2, rows(&[2, 0]), values(&[2], [0i32, 1])),
+        sample(2, values(&[4], [200u8, 100, 3, 4]), values(&[4], [0i64, 0, 1, 1])),
+        sample(1, values(&[3, 1], [i32::MAX, 1, 5]), values(&[3], [0i32, 0, 0])),
     ]
 }
 
