@@ -143,7 +143,8 @@ fn random_literal(random: &mut Random, ty: &TensorType) -> Literal {
 
 #[test]
 fn infer_never_panics_and_what_it_accepts_runs() {
-    let samples: Vec<Sample> = samples::catalogue().into_iter().flat_map(|e| e.samples).collect();
+    let entries = samples::catalogue().into_iter();
+    let samples: Vec<Sample> = entries.flat_map(|e| e.samples).collect();
     let mut random = Random(7);
     let (mut accepted, mut run) = (0, 0);
     for _ in 0..30_000 {

@@ -162,9 +162,9 @@ impl CompiledCall {
         unsafe { self.run_on(workspace, &spans, None) }
     }
 
-    /// Runs a call of one result in place: the operand at position `operand` ([`Contract::in_place`])
-    /// shares the memory of the result. The buffers are those of the other operands and, last,
-    /// the result, which initially holds the operand.
+    /// Runs a call of one result in place: the operand at position `operand`
+    /// ([`Contract::in_place`]) shares the memory of the result. The buffers are those of the other
+    /// operands and, last, the result, which initially holds the operand.
     ///
     /// Error: as for [`run`](Self::run); or the operand may not share the result's memory.
     pub fn run_in_place(

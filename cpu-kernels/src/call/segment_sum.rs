@@ -129,7 +129,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 200,
+            failure_persistence: None,
+            ..Default::default()
+        })]
 
         /// Also with ids that do not ascend.
         #[test]

@@ -1,14 +1,14 @@
 //! Translation validation: the result of each pass on random functions is interpreted and compared
 //! with its input.
 //!
-//! [`functions`] draws functions with everything that passes look at. Each function goes through the
-//! pipeline for a CPU or a GPU. After every pass the interpreter must give the same bits. A pass
-//! may declare that it keeps only the value ([`Keeps::Value`](wengert_compiler::pipeline::Keeps));
-//! then the results must agree within the running error analysis of both sides ([`bounded`]). After
-//! the graph, the kernels of each equation are compared with the graph by the same analysis.
-//! Fusion, epilogues, joined kernels and the plan must give the same bits. Every rule of `simplify`
-//! is also applied alone. A failing function is [shrunk](shrink) and printed with the pass, the
-//! seed and the inputs.
+//! [`functions`] draws functions with everything that passes look at. Each function goes through
+//! the pipeline for a CPU or a GPU. After every pass the interpreter must give the same bits. A
+//! pass may declare that it keeps only the value
+//! ([`Keeps::Value`](wengert_compiler::pipeline::Keeps)); then the results must agree within the
+//! running error analysis of both sides ([`bounded`]). After the graph, the kernels of each
+//! equation are compared with the graph by the same analysis. Fusion, epilogues, joined kernels and
+//! the plan must give the same bits. Every rule of `simplify` is also applied alone. A failing
+//! function is [shrunk](shrink) and printed with the pass, the seed and the inputs.
 //!
 //! `WENGERT_VALIDATION_CASES=100000 WENGERT_VALIDATION_SEED=1 cargo test --release --test
 //! validation` runs as many cases as requested.

@@ -29,8 +29,8 @@
 //!
 //! - **P10** Reads are justified: the bytes hold exactly the value that the step names.
 //! - **P11** Results overlap no other argument of their step, except exactly an operand's bytes
-//!   where [`crate::nest::may_alias`] or [`crate::call::Contract::in_place`] allows it. Workspace overlaps
-//!   no argument of its step.
+//!   where [`crate::nest::may_alias`] or [`crate::call::Contract::in_place`] allows it. Workspace
+//!   overlaps no argument of its step.
 //! - **P12** Loops: a carry holds its initial value before the loop and its output at the end of
 //!   the body. A slice's whole survives the body. Each iteration writes its part of a stack, and
 //!   nothing else touches the whole. The body is replayed once, from a state valid in every

@@ -93,8 +93,8 @@ fn size(bytes: i32) -> &'static str {
 /// Vector instructions: code, name, operands in order, bytes of a broadcast element.
 ///
 /// An operand is `r` (the first register), `s` (the second) or `p` (the place); then `/2` or `/4`
-/// for a part of the width, `k` for a mask, a number for an element of so many bytes. `m` is a place
-/// in memory only, `i` an immediate.
+/// for a part of the width, `k` for a mask, a number for an element of so many bytes. `m` is a
+/// place in memory only, `i` an immediate.
 fn rows() -> Vec<(Code, &'static str, &'static str, i32)> {
     let mut rows = vec![
         (MOVE, "vmovups", "r p", 0),
