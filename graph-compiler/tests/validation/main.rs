@@ -1,9 +1,10 @@
 //! Translation validation: the result of each pass on random functions is interpreted and compared
 //! with its input.
 //!
-//! [`functions`] draws functions with everything that passes look at. Each function goes through the
-//! pipeline for a CPU or a GPU. After every pass the interpreter must give the same bits. A pass
-//! may declare that it keeps only the value ([`Keeps::Value`](wengert_compiler::pipeline::Keeps));
+//! [`functions`] draws functions with everything that passes look at. Each function goes through
+//! the pipeline for a CPU or a GPU. After every pass the interpreter must give the same bits. A
+//! pass may declare that it keeps only the value
+//! ([`Keeps::Value`](wengert_compiler::pipeline::Keeps));
 //! then the results must agree within the running error analysis of both sides ([`bounded`]). After
 //! the graph, the kernels of each equation are compared with the graph by the same analysis.
 //! Fusion, epilogues, joined kernels and the plan must give the same bits. Every rule of `simplify`
