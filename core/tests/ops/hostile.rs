@@ -248,7 +248,8 @@ proptest! {
 
     #[test]
     fn infer_of_any_types_does_not_panic(seed: u64) {
-        let samples: Vec<Sample> = samples::catalogue().into_iter().flat_map(|e| e.samples).collect();
+        let entries = samples::catalogue().into_iter();
+        let samples: Vec<Sample> = entries.flat_map(|e| e.samples).collect();
         let mut random = Random(seed);
         let op = &samples[random.below(samples.len())].op;
         let types: Vec<TensorType> = (0..random.below(4))
