@@ -26,6 +26,7 @@ pub use sample::{
     Batch, RegionRule, Sample, SampleOperand, batches, floats, region, values, wide_floats,
 };
 
+use std::collections::BTreeMap;
 use wengert_core::Op;
 
 /// An entry of the catalogue of ops with the op's samples.
@@ -43,13 +44,15 @@ pub struct Entry {
 
 /// The whole catalogue of ops with their samples, in the order of [`Op::catalogue`].
 pub fn catalogue() -> Vec<Entry> {
-    let samples = all();
-    let of = |name| samples.iter().filter(|s| s.op.name() == name).cloned().collect();
+    let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
+    for sample in all() {
+        samples.entry(sample.op.name()).or_default().push(sample);
+    }
     let entry = |e: wengert_core::op::Entry| Entry {
         name: e.name,
         doc: e.doc,
         derivative: e.derivative,
-        samples: of(e.name),
+        samples: samples.remove(e.name).unwrap_or_default(),
     };
     Op::catalogue().into_iter().map(entry).collect()
 }
