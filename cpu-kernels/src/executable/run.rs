@@ -42,7 +42,9 @@ pub(super) fn run(
     let mut runner = Runner { nests, calls, memories, workspace, launches, profile, spans };
     let done = resolved.run(counters, &mut runner, *limit);
     // The caller's memory is lent for this run only.
-    [&mut memories.inputs, &mut memories.outputs, &mut memories.variables].map(Vec::clear);
+    for spans in [&mut memories.inputs, &mut memories.outputs, &mut memories.variables] {
+        spans.clear();
+    }
     done
 }
 
