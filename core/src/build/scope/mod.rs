@@ -11,8 +11,8 @@
 //!   captures are exactly the residuals.
 //!
 //! A failing operation yields a poisoned tensor that carries the first error.
-//! [`FunctionBuilder::finish`](super::FunctionBuilder::finish) returns this error, even if the user's code panics in between
-//! ([`Scope::guarded`]).
+//! [`FunctionBuilder::finish`](super::FunctionBuilder::finish) returns this error, even if the
+//! user's code panics in between ([`Scope::guarded`]).
 //!
 //! In an *eager* scope ([`super::eager`]) an equation whose operands have values is evaluated as
 //! it is emitted.
