@@ -144,8 +144,7 @@ impl Target {
             // architecture.
             attention_row: 1 << 10,
             gemm_epilogue: true,
-            // A library computes the products.
-            joins: false,
+            joins: true,
             lays_out: false,
             rematerializes: true,
             workspace: true,

@@ -97,6 +97,12 @@ impl Call {
         matches!(self, Call::Gemm(_)) && operand < 2
     }
 
+    /// True if its result is computed tile by tile, each element once and in one place. A nest may
+    /// [follow](crate::nest::follows) it.
+    pub fn has_tiles(&self) -> bool {
+        matches!(self, Call::Gemm(_))
+    }
+
     /// Operands (by position) that may share the buffer of the only result.
     pub fn in_place(&self) -> Vec<usize> {
         match self {

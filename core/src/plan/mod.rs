@@ -14,6 +14,7 @@
 //! nest or call allows it (the iteration that writes an element has read it before).
 
 pub mod account;
+mod follower;
 pub mod interpret;
 mod intervals;
 pub mod parse;
@@ -22,6 +23,7 @@ pub mod verify;
 pub mod work;
 
 pub use account::{Account, Bytes, account};
+pub use follower::follower;
 pub use interpret::{Run, interpret, interpret_within, peak_bytes};
 pub use parse::{Part, Places, parse_plan};
 pub use verify::{verify, verify_at};

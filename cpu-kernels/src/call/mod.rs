@@ -166,11 +166,6 @@ impl CompiledCall {
         unsafe { self.run_on(workspace, &spans, None) }
     }
 
-    /// Whether a nest may be fused behind it ([`run_on`](Self::run_on)).
-    pub(crate) fn may_be_followed(&self) -> bool {
-        matches!(self.kind, Kind::Gemm(_))
-    }
-
     /// [`scratch_bytes`](Self::scratch_bytes) with a following nest that needs `follower` bytes;
     /// saturates.
     pub(crate) fn scratch_followed(&self, follower: usize) -> usize {
@@ -182,7 +177,7 @@ impl CompiledCall {
     ///
     /// A result may alias an operand exactly where [`Call::in_place`] permits it; apart from
     /// that, results overlap nothing. Error: as for `run`; results overlap otherwise; or there is
-    /// a nest, and the call is none that [may be followed](Self::may_be_followed).
+    /// a nest, and the call has no [tiles](Call::has_tiles).
     ///
     /// # Safety
     ///

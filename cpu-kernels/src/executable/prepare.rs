@@ -4,8 +4,8 @@ use super::{Action, Executable, Place, Trip};
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Span, Workspace};
 use crate::nest::CompiledNest;
-use wengert_core::nest::{self, BufferRole};
-use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
+use wengert_core::nest::BufferRole;
+use wengert_core::plan::{self, Address, Argument, Plan, Step, ValueId, Work};
 use wengert_core::{DType, Diagnostic, Id, Verified};
 
 pub(super) fn prepare(
@@ -87,62 +87,30 @@ impl Preparing<'_> {
         let mut rest = steps;
         while let [step, behind @ ..] = rest {
             rest = behind;
-            let action = self.step(step)?;
-            actions.push(match behind {
-                [Step::Nest { nest, arguments }, after @ ..] => {
-                    match self.follow(action, *nest, arguments) {
-                        Ok(followed) => {
-                            rest = after;
-                            followed
-                        }
-                        Err(alone) => alone,
-                    }
-                }
-                _ => action,
-            });
+            let mut action = self.step(step)?;
+            if let [next, after @ ..] = behind
+                && plan::follower(self.plan, step, next).is_some()
+            {
+                rest = after;
+                let follower = self.step(next)?;
+                action = self.followed(action, follower);
+            }
+            actions.push(action);
         }
         Ok(actions)
     }
 
-    /// Pairs a call with the nest after it, if the nest can run on each part of the call's result
-    /// as soon as that part is final. The nest must read each element of the result in its own
-    /// row only, read nothing else that the call writes, and write nothing that the call reads.
-    /// Otherwise returns the call alone.
-    ///
-    /// The planner arranges for such pairs; the plan is correct either way.
-    fn follow(
-        &mut self,
-        call: Action,
-        nest: NestId,
-        of_nest: &[Argument],
-    ) -> Result<Action, Action> {
-        let Action::Call { call: number, arguments } = call else { return Err(call) };
-        let alone = |arguments| Err(Action::Call { call: number, arguments });
-        let Some((result, operands)) = arguments.split_last() else { return alone(arguments) };
-        let nest_of = &self.plan.nests[nest];
-        let roles = nest_of.parameters().map(|(_, b)| b.role != BufferRole::In);
-        let places: Vec<Place> =
-            of_nest.iter().zip(roles).map(|(a, written)| self.place(a, written)).collect();
-        let reads =
-            || (0..places.len()).filter(|n| !places[*n].written && places[*n].meets(result));
-        let mut made = reads();
-        let follows = match (made.next(), made.next()) {
-            (Some(n), None) => {
-                places[n].is_same(result) && nest::follows(nest_of, nest::BufferId::new(n))
-            }
-            _ => false,
+    /// A product and its follower as one action.
+    fn followed(&mut self, product: Action, follower: Action) -> Action {
+        let (Action::Call { call, mut arguments }, Action::Nest { nest, arguments: of_nest }) =
+            (product, follower)
+        else {
+            unreachable!("a nest follows a product")
         };
-        let writes = || places.iter().filter(|p| p.written);
-        let apart = writes().all(|w| {
-            !operands.iter().any(|o| o.meets(w)) && (!w.meets(result) || w.is_same(result))
-        });
-        if !self.calls[number].may_be_followed() || !follows || !apart {
-            return alone(arguments);
-        }
-        let bytes = self.nests[nest.index()].scratch_bytes();
-        self.scratch = self.scratch.max(self.calls[number].scratch_followed(bytes));
-        let arguments = arguments.into_iter().chain(places).collect();
-        Ok(self.with(Action::Followed { call: number, nest: nest.index(), arguments }))
+        let bytes = self.nests[nest].scratch_bytes();
+        self.scratch = self.scratch.max(self.calls[call].scratch_followed(bytes));
+        arguments.extend(of_nest);
+        self.with(Action::Followed { call, nest, arguments })
     }
 
     fn step(&mut self, step: &Step) -> Result<Action, Diagnostic> {
@@ -230,22 +198,5 @@ impl Preparing<'_> {
             bytes: size(self.plan.values[value].bytes()),
             written,
         }
-    }
-}
-
-impl Place {
-    /// True if both are the same bytes.
-    fn is_same(&self, other: &Place) -> bool {
-        (self.space, self.offset, self.bytes) == (other.space, other.offset, other.bytes)
-            && self.strides == other.strides
-    }
-
-    /// True if the two may share bytes.
-    fn meets(&self, other: &Place) -> bool {
-        let some = self.space == other.space && self.bytes > 0 && other.bytes > 0;
-        let end = |place: &Place| place.offset.saturating_add(place.bytes);
-        let within = self.offset < end(other) && other.offset < end(self);
-        // With different strides it may be anywhere.
-        some && (within || self.strides != other.strides)
     }
 }

@@ -124,6 +124,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         result: call.dtype,
         out,
         epilogue: Epilogue::default(),
+        follower: None,
         result_argument: 2,
         in_place: None,
         workspace,

@@ -20,6 +20,7 @@ pub(super) fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> P
         result: gemm.result,
         out: Out { batch: (gemm.m * gemm.n) as i64, row: gemm.n as i64 },
         epilogue: gemm.epilogue,
+        follower: None,
         result_argument: 2 + gemm.epilogue.bias as usize + gemm.epilogue.residual as usize,
         in_place,
         workspace,

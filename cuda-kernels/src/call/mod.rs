@@ -16,6 +16,7 @@ mod scatter;
 mod sort;
 
 use crate::architecture::Architecture;
+use crate::nest::Follower;
 use crate::stage::Compiled;
 use product::Product;
 use wengert_core::call::Call;
@@ -23,7 +24,7 @@ use wengert_core::{Diagnostic, Result, Target};
 
 /// Options of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
+pub struct Options<'f> {
     /// The operand, one of [`Call::in_place`], that the result aliases.
     pub in_place: Option<usize>,
     /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which
@@ -31,11 +32,15 @@ pub struct Options {
     pub tf32: bool,
     /// Alignment of every argument's address: a power of two, at least the size of its elements.
     pub alignment: u64,
+    /// The nest that runs on the result's elements, if the call [has tiles](Call::has_tiles). Its
+    /// arguments come after those of the call.
+    pub follower: Option<&'f Follower>,
 }
 
-impl Default for Options {
+impl Default for Options<'_> {
     fn default() -> Self {
-        Options { in_place: None, tf32: false, alignment: product::ALIGNMENT as u64 }
+        let alignment = product::ALIGNMENT as u64;
+        Options { in_place: None, tf32: false, alignment, follower: None }
     }
 }
 
@@ -53,8 +58,12 @@ pub fn compile(
 }
 
 /// [`compile`] with options.
-pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -> Result<Compiled> {
-    let Options { in_place, tf32, alignment } = options;
+pub fn compile_with(
+    call: &Call,
+    architecture: Architecture,
+    options: Options<'_>,
+) -> Result<Compiled> {
+    let Options { in_place, tf32, alignment, follower } = options;
     let alignment =
         usize::try_from(alignment).unwrap_or(product::ALIGNMENT).min(product::ALIGNMENT);
     let compile = || {
@@ -64,11 +73,13 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
                 "the result cannot be in the place of operand {operand}"
             )));
         }
+        assert!(follower.is_none() || call.has_tiles(), "a nest follows a call that has tiles");
         let workspace = Target::cuda(&architecture.name()).workspace(call);
         let compiled = match call {
             Call::Gemm(g) => {
                 let product = gemm::product(g, in_place, workspace);
-                product::compile(&Product { tf32, ..product }.aligned(alignment), architecture)?
+                let product = Product { tf32, follower: follower.cloned(), ..product };
+                product::compile(&product.aligned(alignment), architecture)?
             }
             Call::Convolution(c) => {
                 let product = convolution::product(c, workspace)?;

@@ -6,12 +6,13 @@ use super::{
     Action, ActionKind, Choice, Choose, KernelFacts, Launch, Lowered, Place, Question, Trip,
 };
 use crate::architecture::Architecture;
+use crate::nest::Follower;
 use crate::ptx::{Kernel, Module};
 use crate::stage::{Access, Compiled, Memory};
 use crate::{call, nest};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use wengert_core::call::{Call, Epilogue};
-use wengert_core::nest::BufferRole;
+use wengert_core::call::{Call, Epilogue, Gemm};
+use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::plan::work::STEP;
 use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
 use wengert_core::{DType, Diagnostic, Id, Result, Verified};
@@ -42,6 +43,7 @@ pub(super) fn prepare(
         names: BTreeSet::new(),
         functions: BTreeSet::new(),
         nests: BTreeMap::new(),
+        answers: HashMap::new(),
         calls: HashMap::new(),
         library: Vec::new(),
         own: Vec::new(),
@@ -84,14 +86,29 @@ struct PlacedStage {
 /// Parameters of a nest's kernel beyond the nest: aliases, and the alignment of the arguments.
 type NestKey = (NestId, Vec<(usize, usize)>, u64);
 
-/// The implementation of a call.
+/// A call with its arguments.
+struct Called {
+    question: Question,
+    /// Operands, then results.
+    places: Vec<Place>,
+    workspace: Option<Place>,
+}
+
+impl Called {
+    /// Whether its result has no elements.
+    fn is_empty(&self) -> bool {
+        self.places.last().is_none_or(|result| result.bytes == 0)
+    }
+}
+
+/// The machine's answer to a question.
 #[derive(Clone)]
-enum Done {
-    /// By a library, and a kernel for the remaining epilogue, with the call's arguments that it
-    /// gets.
+enum Answer {
+    /// A library does the call, and a kernel the remaining epilogue, with the call's arguments
+    /// that it gets.
     Library(usize, Option<(PlacedStage, Vec<usize>)>),
-    /// By kernels.
-    Kernels(Placed),
+    /// Kernels of this crate do the call, and its follower.
+    Kernels,
 }
 
 struct Preparing<'a, 'c> {
@@ -107,7 +124,9 @@ struct Preparing<'a, 'c> {
     functions: BTreeSet<String>,
     nests: BTreeMap<NestKey, Placed>,
     /// Looked up, never iterated.
-    calls: HashMap<Question, Done>,
+    answers: HashMap<Question, Answer>,
+    /// Kernels of calls with their followers. Looked up, never iterated.
+    calls: HashMap<(Question, Option<Follower>), Placed>,
     library: Vec<Question>,
     own: Vec<(Question, String)>,
     work: Work,
@@ -118,30 +137,46 @@ struct Preparing<'a, 'c> {
 impl Preparing<'_, '_> {
     fn block(&mut self, steps: &[Step]) -> Result<Vec<Action>> {
         let mut actions = Vec::new();
-        for step in steps {
+        let mut rest = steps;
+        while let [step, behind @ ..] = rest {
+            rest = behind;
             let number = self.steps;
             self.steps += 1;
             let first = actions.len();
-            self.step(number, step, &mut actions)?;
+            let mut work = self.work_of(step);
+            if let [next, after @ ..] = behind
+                && let Some(tile) = plan::follower(self.plan, step, next)
+                && self.followed(number, step, next, tile, &mut actions)?
+            {
+                rest = after;
+                self.steps += 1;
+                work = work.saturating_add(self.work_of(next));
+            } else {
+                self.step(number, step, &mut actions)?;
+            }
             // For a step with several launches, the first stands for all.
             if let Some(action) = actions.get_mut(first) {
-                action.work = match step {
-                    Step::Nest { nest, .. } => self.work.nest(*nest),
-                    Step::Call { call, .. } => Work::call(call),
-                    Step::Copy { value, .. } => Work::copy(&self.plan.values[*value]),
-                    Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
-                };
+                action.work = work;
             }
         }
         Ok(actions)
+    }
+
+    fn work_of(&self, step: &Step) -> u64 {
+        match step {
+            Step::Nest { nest, .. } => self.work.nest(*nest),
+            Step::Call { call, .. } => Work::call(call),
+            Step::Copy { value, .. } => Work::copy(&self.plan.values[*value]),
+            Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
+        }
     }
 
     fn step(&mut self, step: usize, what: &Step, actions: &mut Vec<Action>) -> Result<()> {
         let kind = match what {
             Step::Nest { nest, arguments } => return self.nest(step, *nest, arguments, actions),
             Step::Call { call, arguments, workspace } => {
-                let workspace = workspace.as_ref().map(|(at, bytes)| self.memory(at, *bytes));
-                return self.call(step, call, arguments, workspace, actions);
+                let called = self.called(call, arguments, workspace.as_ref());
+                return self.call(step, &called, actions);
             }
             Step::Copy { value, from, to } => ActionKind::Copy {
                 from: self.at(*value, from, Access::Read),
@@ -190,19 +225,7 @@ impl Preparing<'_, '_> {
         actions: &mut Vec<Action>,
     ) -> Result<()> {
         let nest = &self.plan.nests[id];
-        let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
-        let mut in_place = Vec::new();
-        for (result, _) in roles.iter().enumerate().filter(|(_, r)| **r == BufferRole::Out) {
-            // A value of no bytes aliases none, whatever its address.
-            let has_bytes = |n: usize| self.plan.values[arguments[n].value].bytes() > 0;
-            let same = |n: &usize| {
-                roles[*n] == BufferRole::In
-                    && arguments[*n].at == arguments[result].at
-                    && has_bytes(*n)
-                    && has_bytes(result)
-            };
-            in_place.extend((0..roles.len()).filter(same).map(|operand| (operand, result)));
-        }
+        let in_place = self.in_place(nest, arguments);
         let places = arguments.iter().map(|a| self.argument(a, Access::Read)).collect::<Vec<_>>();
         let alignment = alignment(&places);
         let key = (id, in_place, alignment);
@@ -219,93 +242,176 @@ impl Preparing<'_, '_> {
         self.launch(step, &placed, &places, None, actions)
     }
 
-    fn call(
-        &mut self,
-        step: usize,
+    /// Pairs of a nest's parameters, an `in` and an `out`, that have the same address.
+    fn in_place(&self, nest: &Nest, arguments: &[Argument]) -> Vec<(usize, usize)> {
+        let roles: Vec<BufferRole> = nest.parameters().map(|(_, b)| b.role).collect();
+        let mut in_place = Vec::new();
+        for (result, _) in roles.iter().enumerate().filter(|(_, r)| **r == BufferRole::Out) {
+            // A value of no bytes aliases none, whatever its address.
+            let has_bytes = |n: usize| self.plan.values[arguments[n].value].bytes() > 0;
+            let same = |n: &usize| {
+                roles[*n] == BufferRole::In
+                    && arguments[*n].at == arguments[result].at
+                    && has_bytes(*n)
+                    && has_bytes(result)
+            };
+            in_place.extend((0..roles.len()).filter(same).map(|operand| (operand, result)));
+        }
+        in_place
+    }
+
+    fn called(
+        &self,
         call: &Call,
         arguments: &[Argument],
-        workspace: Option<Place>,
-        actions: &mut Vec<Action>,
-    ) -> Result<()> {
+        workspace: Option<&(Address, u64)>,
+    ) -> Called {
         let last = arguments.len() - 1;
         let shares = |n: &usize| {
             arguments[*n].at == arguments[last].at
                 && self.plan.values[arguments[*n].value].bytes() > 0
         };
-        let in_place = call.in_place().into_iter().find(shares);
         let access = |n: usize| if n == last { Access::Write } else { Access::Read };
         let places: Vec<Place> =
             arguments.iter().enumerate().map(|(n, a)| self.argument(a, access(n))).collect();
-        if places[last].bytes == 0 {
-            return Ok(());
-        }
-        let reserved = workspace.as_ref().map_or(0, |w| w.bytes);
         let question = Question {
             call: call.clone(),
-            in_place,
+            in_place: call.in_place().into_iter().find(shares),
             alignment: alignment(&places),
-            workspace: reserved,
+            workspace: workspace.map_or(0, |(_, bytes)| *bytes),
         };
-        let done = match self.calls.get(&question) {
-            Some(done) => done.clone(),
-            None => {
-                let done = self.decide(&question)?;
-                self.calls.insert(question, done.clone());
-                done
+        let workspace = workspace.map(|(at, bytes)| self.memory(at, *bytes));
+        Called { question, places, workspace }
+    }
+
+    fn call(&mut self, step: usize, called: &Called, actions: &mut Vec<Action>) -> Result<()> {
+        let Called { question, places, workspace } = called;
+        if called.is_empty() {
+            return Ok(());
+        }
+        match self.answer(question)? {
+            Answer::Kernels => {
+                let placed = self.kernels(question, None)?;
+                self.launch(step, &placed, places, workspace.clone(), actions)
             }
-        };
-        match done {
-            Done::Kernels(placed) => self.launch(step, &placed, &places, workspace, actions),
-            Done::Library(number, left) => {
-                let left = left.map(|(stage, arguments)| {
-                    let places: Vec<Place> = arguments.iter().map(|a| places[*a].clone()).collect();
-                    (Placed { stages: vec![stage], workspace: 0 }, places)
-                });
-                let kind = ActionKind::Library { call: number, arguments: places, workspace };
+            Answer::Library(call, left) => {
+                let workspace = workspace.clone();
+                let kind = ActionKind::Library { call, arguments: places.clone(), workspace };
                 actions.push(Action { step, work: 0, kind });
-                match left {
-                    Some((placed, places)) => self.launch(step, &placed, &places, None, actions),
-                    None => Ok(()),
-                }
+                let Some((stage, arguments)) = left else { return Ok(()) };
+                let places: Vec<Place> = arguments.iter().map(|a| places[*a].clone()).collect();
+                let placed = Placed { stages: vec![stage], workspace: 0 };
+                self.launch(step, &placed, &places, None, actions)
             }
         }
     }
 
-    /// Decides how a call is done, and by which kernels.
-    fn decide(&mut self, question: &Question) -> Result<Done> {
-        let Question { call, in_place, alignment, .. } = question;
-        let origin = format!("call {}", call.name());
-        match ((self.choose)(question)?, call) {
-            (Choice::Library(left), Call::Gemm(gemm)) => {
+    /// A product and its follower in the same kernels, whose parameter `tile` is the product's
+    /// result. False if they are separate: a library does the product, or the nest needs more
+    /// than registers.
+    fn followed(
+        &mut self,
+        step: usize,
+        product: &Step,
+        follower: &Step,
+        tile: usize,
+        actions: &mut Vec<Action>,
+    ) -> Result<bool> {
+        let (
+            Step::Call { call, arguments: of_call, workspace },
+            Step::Nest { nest, arguments: of_nest },
+        ) = (product, follower)
+        else {
+            unreachable!("a nest follows a call")
+        };
+        let nest = &self.plan.nests[*nest];
+        let mut called = self.called(call, of_call, workspace.as_ref());
+        let takes = !called.is_empty() && Follower::takes(nest);
+        if !takes || !matches!(self.answer(&called.question)?, Answer::Kernels) {
+            return Ok(false);
+        }
+        let result = of_call.len() - 1;
+        let mut in_place = self.in_place(nest, of_nest);
+        // A result of the nest in the product's place overwrites it, so it is not stored.
+        let overwritten = in_place.iter().any(|(operand, _)| *operand == tile);
+        in_place.retain(|(operand, _)| *operand != tile);
+        let argument = |n: usize| if n == tile { result } else { of_call.len() + n };
+        let follower = Follower {
+            nest: nest.clone(),
+            tile,
+            arguments: (0..of_nest.len()).map(argument).collect(),
+            in_place,
+            stores: !overwritten,
+        };
+        called.places.extend(of_nest.iter().map(|a| self.argument(a, Access::Read)));
+        called.question.alignment = alignment(&called.places);
+        let placed = self.kernels(&called.question, Some(follower))?;
+        self.launch(step, &placed, &called.places, called.workspace, actions)?;
+        Ok(true)
+    }
+
+    /// Asks the machine, unless it was asked before.
+    fn answer(&mut self, question: &Question) -> Result<Answer> {
+        if let Some(known) = self.answers.get(question) {
+            return Ok(known.clone());
+        }
+        let answer = match ((self.choose)(question)?, &question.call) {
+            (Choice::Library(left), call) => {
                 self.library.push(question.clone());
                 let number = self.library.len() - 1;
-                if left == Epilogue::default() {
-                    return Ok(Done::Library(number, None));
+                match call {
+                    Call::Gemm(gemm) if left != Epilogue::default() => {
+                        Answer::Library(number, Some(self.left(gemm, &left, question.alignment)?))
+                    }
+                    _ => Answer::Library(number, None),
                 }
-                let (nest, arguments) = epilogue(gemm, &left);
-                let options = nest::Options { alignment: *alignment, ..nest::Options::default() };
-                let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
-                let mut placed = self
-                    .place(compiled, &format!("{origin}, the epilogue that the library leaves"));
-                let stage = placed.stages.pop().expect("a result with elements has a kernel");
-                Ok(Done::Library(number, Some((stage, arguments))))
             }
-            (Choice::Library(_), _) => {
-                self.library.push(question.clone());
-                Ok(Done::Library(self.library.len() - 1, None))
-            }
-            (Choice::Kernels(reason), _) => {
+            (Choice::Kernels(reason), call) => {
                 tracing::debug!(call = call.name(), reason, "a call is done by kernels of our own");
                 self.own.push((question.clone(), reason));
-                let options = call::Options {
-                    in_place: *in_place,
-                    alignment: *alignment,
-                    ..call::Options::default()
-                };
-                let compiled = call::compile_with(call, self.architecture, options)?;
-                Ok(Done::Kernels(self.place(compiled, &origin)))
+                Answer::Kernels
             }
+        };
+        self.answers.insert(question.clone(), answer.clone());
+        Ok(answer)
+    }
+
+    /// The kernel for the epilogue that a library leaves, with the call's arguments that it gets.
+    fn left(
+        &mut self,
+        gemm: &Gemm,
+        left: &Epilogue,
+        alignment: u64,
+    ) -> Result<(PlacedStage, Vec<usize>)> {
+        let (nest, arguments) = epilogue(gemm, left);
+        let options = nest::Options { alignment, ..nest::Options::default() };
+        let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
+        let mut placed = self.place(compiled, "call gemm, the epilogue that the library leaves");
+        let stage = placed.stages.pop().expect("a result with elements has a kernel");
+        Ok((stage, arguments))
+    }
+
+    /// Kernels of this crate for a call and its follower.
+    fn kernels(&mut self, question: &Question, follower: Option<Follower>) -> Result<Placed> {
+        let key = (question.clone(), follower);
+        if let Some(known) = self.calls.get(&key) {
+            return Ok(known.clone());
         }
+        let (Question { call, in_place, alignment, .. }, follower) = &key;
+        let options = call::Options {
+            in_place: *in_place,
+            alignment: *alignment,
+            follower: follower.as_ref(),
+            ..call::Options::default()
+        };
+        let compiled = call::compile_with(call, self.architecture, options)?;
+        let origin = match follower {
+            None => format!("call {}", call.name()),
+            Some(follower) => format!("call {}, nest @{}", call.name(), follower.nest.name),
+        };
+        let placed = self.place(compiled, &origin);
+        self.calls.insert(key, placed.clone());
+        Ok(placed)
     }
 
     /// Adds new kernels to the module.

@@ -30,6 +30,7 @@ mod access;
 mod choose;
 mod emit;
 mod exchange;
+mod follow;
 mod index;
 mod reduce;
 mod row;
@@ -42,6 +43,8 @@ mod values;
 mod vector;
 
 pub use choose::{Schedule, choose, takes};
+pub use follow::Follower;
+pub(crate) use follow::{Elements, FollowerCode};
 
 use crate::architecture::Architecture;
 use crate::ptx::{Kernel, Parameter, Type};

@@ -30,6 +30,7 @@ pub(super) use gather::{ALIGNMENT, Digit, Gather, Meeting, Moves};
 use super::index::{check_extent, digits};
 use super::number::Number;
 use crate::architecture::Architecture;
+use crate::nest::Follower;
 use crate::ptx::{Code, Reg};
 use crate::stage::{Access, Compiled, Memory, Slot};
 use wengert_core::call::Epilogue;
@@ -62,6 +63,8 @@ pub(super) struct Product {
     pub out: Out,
     /// Applied to sums; bias and residual are the arguments that follow lhs and rhs.
     pub epilogue: Epilogue,
+    /// The nest that runs on the result's elements.
+    pub follower: Option<Follower>,
     /// Index of out among the call's arguments.
     pub result_argument: usize,
     /// The argument that the result aliases.

@@ -8,6 +8,7 @@
 
 mod assemble;
 mod convolution;
+mod follower;
 mod gemm;
 mod scatter;
 
@@ -95,6 +96,24 @@ fn run_at(
         arguments.push((address, data.len() as u64));
     }
     arguments.push((result, bytes));
+    launch(&format!("{call:?}"), compiled, &arguments, workspace, &mut memory);
+    assert_eq!(
+        memory.first_uninitialised(result, bytes).unwrap(),
+        None,
+        "{call:?}: a byte of the result is not written"
+    );
+    let bytes = memory.read(result, bytes as usize).unwrap();
+    Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
+}
+
+/// Launches the stages of a call on the addresses and bytes of its arguments.
+fn launch(
+    what: &str,
+    compiled: &Compiled,
+    arguments: &[(u64, u64)],
+    workspace: u64,
+    memory: &mut emulator::Memory,
+) {
     let machine = emulator::Emulator::new(emulator::Options::default());
     for stage in &compiled.stages {
         let name = stage.kernel.name.clone();
@@ -102,7 +121,7 @@ fn run_at(
             Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }
                 .to_string();
         let module = emulator::Module::parse(&text)
-            .unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
+            .unwrap_or_else(|e| panic!("{what}: {name}: {e}\n{text}"));
         let given = stage.arguments.iter().zip(&stage.kernel.parameters);
         let given = given.map(|(slot, parameter)| {
             let (address, bytes) = match slot.memory {
@@ -131,16 +150,9 @@ fn run_at(
             arguments: given.collect(),
         };
         machine
-            .run(&module, &launch, &mut memory)
-            .unwrap_or_else(|fault| panic!("{call:?}: {name}: {fault}"));
+            .run(&module, &launch, memory)
+            .unwrap_or_else(|fault| panic!("{what}: {name}: {fault}"));
     }
-    assert_eq!(
-        memory.first_uninitialised(result, bytes).unwrap(),
-        None,
-        "{call:?}: a byte of the result is not written"
-    );
-    let bytes = memory.read(result, bytes as usize).unwrap();
-    Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
 }
 
 /// Runs a call with every option, and compares it with the reference.
