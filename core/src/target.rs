@@ -55,11 +55,11 @@ pub struct Target {
     /// Most bytes of a head at one position, in the dtype of its sums, for which the back end
     /// executes attention.
     pub attention_row: u64,
-    /// Whether a GEMM call applies its epilogue.
-    pub gemm_epilogue: bool,
+    /// Whether a GEMM call adds its [addends](crate::call::Addends); in text `gemm_epilogue`.
+    pub addends: bool,
     /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of the
     /// product as soon as the part is computed.
-    pub joins: bool,
+    pub followers: bool,
     /// Whether a product of few rows is slower if the columns of its rhs are not adjacent in
     /// memory. If so, an rhs that a loop captures is transposed once, before the loop.
     pub lays_out: bool,
@@ -111,8 +111,8 @@ impl Target {
             calls: CallKind::ALL.to_vec(),
             half_attention: false,
             attention_row: ANY,
-            gemm_epilogue: true,
-            joins: true,
+            addends: true,
+            followers: true,
             lays_out: true,
             rematerializes: false,
             workspace: false,
@@ -143,8 +143,8 @@ impl Target {
             // A block's four tiles of 16 such rows fit into the shared memory of every
             // architecture.
             attention_row: 1 << 10,
-            gemm_epilogue: true,
-            joins: true,
+            addends: true,
+            followers: true,
             lays_out: false,
             rematerializes: true,
             workspace: true,
@@ -191,7 +191,7 @@ impl Target {
         let mut attributes = Attributes::from([
             ("alignment", number(self.alignment)),
             ("calls", Attribute::List(calls)),
-            ("gemm_epilogue", Attribute::Bool(self.gemm_epilogue)),
+            ("gemm_epilogue", Attribute::Bool(self.addends)),
             ("reduction_block", number(self.reduction_block.into())),
             ("reduction_lanes", number(self.reduction_lanes.into())),
             ("row_bytes", number(self.row_bytes)),
@@ -215,8 +215,8 @@ impl Target {
         if self.half_attention {
             attributes.insert("half_attention", Attribute::Bool(true));
         }
-        if self.joins {
-            attributes.insert("joins", Attribute::Bool(true));
+        if self.followers {
+            attributes.insert("followers", Attribute::Bool(true));
         }
         if self.lays_out {
             attributes.insert("lays_out", Attribute::Bool(true));
@@ -254,10 +254,11 @@ impl Target {
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
         let half_attention = take(map, "half_attention", Some(false))?;
         let workspace = take(map, "workspace", Some(false))?;
-        let joins = take(map, "joins", Some(false))?;
+        // The second is the name in older plans.
+        let followers = take(map, "followers", Some(false))? | take(map, "joins", Some(false))?;
         let lays_out = take(map, "lays_out", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
-        let gemm_epilogue = take(map, "gemm_epilogue", None)?;
+        let addends = take(map, "gemm_epilogue", None)?;
         let Some(Attribute::List(calls)) = map.remove("calls") else {
             return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
         };
@@ -285,8 +286,8 @@ impl Target {
             calls,
             half_attention,
             attention_row,
-            gemm_epilogue,
-            joins,
+            addends,
+            followers,
             lays_out,
             rematerializes,
             workspace,
@@ -498,7 +499,7 @@ mod tests {
                 operand: DType::F32,
                 accumulate: DType::F32,
                 result: DType::F32,
-                epilogue: Default::default(),
+                addends: Default::default(),
             })
         };
         assert_eq!(Target::cpu().workspace(&gemm(8)), 0);

@@ -4,8 +4,8 @@
 
 #[path = "fusion/calls.rs"]
 mod calls;
-#[path = "fusion/joined.rs"]
-mod joined;
+#[path = "fusion/followed.rs"]
+mod followed;
 #[path = "../../core/tests/programs/mod.rs"]
 #[allow(dead_code)]
 mod programs;

@@ -23,7 +23,7 @@ mod top_k;
 
 pub use attention::{Attention, Heads};
 pub use convolution::{Convolution, Direction, Window};
-pub use gemm::{Activation, Epilogue, Gemm, Matrix};
+pub use gemm::{Addends, Gemm, Matrix};
 pub use kind::CallKind;
 pub use reference::Reference;
 pub use scatter::{Scatter, ScatterKind};
@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 /// A call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Call {
-    /// Matrix product with prologue and epilogue.
+    /// Matrix product, with addends.
     Gemm(Gemm),
     /// Convolution, in one of three directions.
     Convolution(Convolution),
@@ -106,7 +106,7 @@ impl Call {
     /// Operands (by position) that may share the buffer of the only result.
     pub fn in_place(&self) -> Vec<usize> {
         match self {
-            Call::Gemm(g) if g.epilogue.residual => vec![2 + g.epilogue.bias as usize],
+            Call::Gemm(g) if g.addends.residual => vec![2 + g.addends.bias as usize],
             Call::Scatter(_) => vec![0],
             _ => vec![],
         }
@@ -235,6 +235,13 @@ impl Call {
             return Err(Diagnostic::new(format!("unknown call `{name}`"))
                 .help(format!("calls are {}", names.join(", "))));
         };
+        // The name of a product's addends in older plans.
+        if kind == CallKind::Gemm
+            && !attributes.contains_key("addends")
+            && let Some(addends) = attributes.remove("epilogue")
+        {
+            attributes.insert("addends".into(), addends);
+        }
         let map = &mut attributes;
         let call = match kind {
             CallKind::Gemm => Call::Gemm(Gemm::from_attributes(map)?),

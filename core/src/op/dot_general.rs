@@ -9,7 +9,7 @@ use super::{
     Batch, ConvertElementType, Cost, Entry, Op, Operation, Traits, distinct_axes, operand_count,
 };
 use crate::build::tensor::Tensor;
-use crate::call::{Call, Epilogue, Gemm, Matrix};
+use crate::call::{Addends, Call, Gemm, Matrix};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::graph::Region;
@@ -297,7 +297,7 @@ impl Operation for DotGeneral {
                 operand,
                 accumulate: if operand.is_half() { DType::F32 } else { operand },
                 result,
-                epilogue: Epilogue::default(),
+                addends: Addends::default(),
             }));
         }
         // Some axes do not merge into one stride. Permute the operands to [batch, free,

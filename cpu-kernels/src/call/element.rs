@@ -2,12 +2,12 @@
 //!
 //! Halves are stored as halves, and the arithmetic is in f32 with one rounding for each
 //! operation. Every other dtype is the dtype of its own arithmetic. The operations are those of
-//! the [kernels](crate::kernels), so an epilogue has the bits of the ops it stands for.
+//! the [kernels](crate::kernels), so addends have the bits of the ops they stand for.
 
 use super::panel::View;
 use super::product::micro::{self, Kernels};
 use crate::kernels::convert::Cast;
-use crate::kernels::operations::{Add, Binary, Max, Min, Mul, Tanh, Unary};
+use crate::kernels::operations::{Add, Binary, Max, Min, Mul};
 use crate::simd::Simd;
 use bytemuck::Pod;
 use wengert_core::DType;
@@ -72,10 +72,6 @@ pub(super) trait Number: Element<Wide = Self> {
     fn least(self, other: Self) -> Self;
     /// The greater; NaN if one is NaN; −0 is below +0.
     fn greatest(self, other: Self) -> Self;
-    /// The greater of x and 0; for floats only.
-    fn relu(self) -> Self;
-    /// tanh x; for floats only.
-    fn tanh(self) -> Self;
     /// The kernels of products; `None` for integers.
     fn kernels(simd: Simd) -> Option<&'static Kernels<Self>>;
 }
@@ -117,14 +113,6 @@ macro_rules! float {
             fn greatest(self, other: $t) -> $t {
                 Max::apply(self, other)
             }
-            #[inline(always)]
-            fn relu(self) -> $t {
-                Max::apply(self, 0.0)
-            }
-            #[inline(always)]
-            fn tanh(self) -> $t {
-                Tanh::apply(self)
-            }
             fn kernels(simd: Simd) -> Option<&'static Kernels<$t>> {
                 Some(micro::$kernels(simd))
             }
@@ -148,8 +136,7 @@ macro_rules! integer {
                 result
             }
             fn constant(_: f64) -> $t {
-                unreachable!("constants belong to activations, and those take floats: the call was \
-                              verified")
+                unreachable!("only attention has constants, and it takes floats")
             }
         }
 
@@ -170,12 +157,6 @@ macro_rules! integer {
             #[inline(always)]
             fn greatest(self, other: $t) -> $t {
                 Max::apply(self, other)
-            }
-            fn relu(self) -> $t {
-                unreachable!("activations take floats: the call was verified")
-            }
-            fn tanh(self) -> $t {
-                unreachable!("activations take floats: the call was verified")
             }
             fn kernels(_: Simd) -> Option<&'static Kernels<$t>> {
                 None

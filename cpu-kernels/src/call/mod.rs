@@ -13,7 +13,7 @@
 mod attention;
 mod convolution;
 mod element;
-mod epilogue;
+mod finish;
 mod gemm;
 mod panel;
 mod product;

@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use super::*;
-use wengert_core::call::{Activation, Epilogue, Gemm, Matrix};
+use wengert_core::call::{Addends, Gemm, Matrix};
 
 fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DType) -> Gemm {
     Gemm {
@@ -14,7 +14,7 @@ fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DType) -
         operand,
         accumulate: if operand.is_half() { DType::F32 } else { operand },
         result,
-        epilogue: Epilogue::default(),
+        addends: Addends::default(),
     }
 }
 
@@ -37,15 +37,8 @@ fn operands(call: &Call, seed: u64) -> Vec<Literal> {
         .collect()
 }
 
-fn epilogues(float: bool) -> impl Strategy<Value = Epilogue> {
-    let activations = if float { Activation::ALL.len() + 1 } else { 1 };
-    (any::<bool>(), 0..activations, any::<bool>()).prop_map(|(bias, activation, residual)| {
-        Epilogue {
-            bias,
-            activation: activation.checked_sub(1).map(|k| Activation::ALL[k]),
-            residual,
-        }
-    })
+fn addends() -> impl Strategy<Value = Addends> {
+    (any::<bool>(), any::<bool>()).prop_map(|(bias, residual)| Addends { bias, residual })
 }
 
 fn small() -> impl Strategy<Value = Call> {
@@ -62,9 +55,9 @@ fn small() -> impl Strategy<Value = Call> {
             let operand = DTYPES[dtype];
             let result = if wide && operand.is_half() { DType::F32 } else { operand };
             let [m, n, k] = extents;
-            epilogues(result.is_float()).prop_map(move |epilogue| {
+            addends().prop_map(move |addends| {
                 let (lhs, rhs) = (lay_out(left, m, k), lay_out(right, k, n));
-                Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(batch, extents, operand, result) })
+                Call::Gemm(Gemm { lhs, rhs, addends, ..product(batch, extents, operand, result) })
             })
         })
 }
@@ -100,12 +93,10 @@ fn large_products() {
         for order in 0..3 {
             let dtype =
                 [DType::F32, DType::BF16, DType::F32, DType::F64, DType::I32][(n + order) % 5];
-            let activation = [None, Some(Activation::GeluTanh), Some(Activation::Relu)][order];
-            let activation = if dtype.is_float() { activation } else { None };
-            let epilogue = Epilogue { bias: order != 0, activation, residual: order != 1 };
+            let addends = Addends { bias: order != 0, residual: order != 1 };
             let (lhs, rhs) = (lay_out(order, m, k), lay_out(order / 2 + n % 2, k, columns));
             let call =
-                Call::Gemm(Gemm { lhs, rhs, epilogue, ..product(batch, extents, dtype, dtype) });
+                Call::Gemm(Gemm { lhs, rhs, addends, ..product(batch, extents, dtype, dtype) });
             check(&call, &operands(&call, n as u64)).unwrap();
         }
     }
@@ -127,13 +118,9 @@ fn threads_do_not_matter() {
     ];
     for (m, n, k, left, right) in shapes {
         let (lhs, rhs) = (lay_out(left, m, k), lay_out(right, k, n));
-        let epilogue = Epilogue { residual: true, ..Epilogue::default() };
-        let call = Call::Gemm(Gemm {
-            lhs,
-            rhs,
-            epilogue,
-            ..product(1, [m, n, k], DType::F32, DType::F32)
-        });
+        let addends = Addends { residual: true, ..Addends::default() };
+        let call =
+            Call::Gemm(Gemm { lhs, rhs, addends, ..product(1, [m, n, k], DType::F32, DType::F32) });
         let operands = operands(&call, 5);
         let one = run(&call, &operands, &POOLS[0], Simd::choose().unwrap(), None);
         for pool in &POOLS[1..] {
@@ -145,10 +132,9 @@ fn threads_do_not_matter() {
     }
 }
 
-/// An epilogue has the bits of its ops applied one by one to the sums of the product without
-/// epilogue.
+/// Addends have the bits of their ops applied one by one to the sums of the product alone.
 #[test]
-fn epilogues_have_the_bits_of_their_ops() {
+fn addends_have_the_bits_of_their_ops() {
     use wengert_core::nest::ScalarOp;
     use wengert_core::nest::evaluate::evaluate;
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
@@ -158,48 +144,26 @@ fn epilogues_have_the_bits_of_their_ops() {
             let operands: Vec<Scalar> = operands.iter().map(|x| convert(*x, wide)).collect();
             convert(evaluate(op, &operands, wide), dtype)
         };
-        let number = |value: f64| Scalar::from_f64(dtype, value);
-        for activation in [None].into_iter().chain(Activation::ALL.map(Some)) {
-            let plain = product(1, [37, 45, 8], dtype, dtype);
-            let call = Call::Gemm(Gemm {
-                epilogue: Epilogue { bias: true, activation, residual: true },
-                ..plain.clone()
-            });
-            let mut operands = operands(&call, 9);
-            // The sums include large, small, zero and negative numbers, and NaN.
-            let scaled = operands[0].scalars().enumerate().map(|(i, x)| {
-                let row = i / 8;
-                let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
-                Scalar::from_f64(dtype, if row % 7 == 3 { 0.0 } else { x.to_f64() * scale })
-            });
-            operands[0] =
-                Literal::from_scalars(dtype, &[37 * 8], &scaled.collect::<Vec<_>>()).unwrap();
-            let simd = Simd::choose().unwrap();
-            let sums = run(&Call::Gemm(plain), &operands[..2], &POOLS[1], simd, None);
-            let found = run(&call, &operands, &POOLS[1], simd, None);
-            for at in 0..37 * 45 {
-                let mut x = op(ScalarOp::Add, &[sums.get(at), operands[2].get(at % 45)]);
-                x = match activation {
-                    None => x,
-                    Some(Activation::Relu) => op(ScalarOp::Max, &[x, number(0.0)]),
-                    Some(Activation::Tanh) => op(ScalarOp::Tanh, &[x]),
-                    Some(Activation::GeluTanh) => {
-                        let mul = |x, y| op(ScalarOp::Mul, &[x, y]);
-                        let add = |x, y| op(ScalarOp::Add, &[x, y]);
-                        let inner = add(mul(mul(mul(x, x), x), number(0.044715)), x);
-                        let inner = mul(inner, number((2.0 / std::f64::consts::PI).sqrt()));
-                        mul(mul(x, number(0.5)), add(op(ScalarOp::Tanh, &[inner]), number(1.0)))
-                    }
-                };
-                let wanted = op(ScalarOp::Add, &[x, operands[3].get(at)]);
-                let same = found.get(at).bits() == wanted.bits()
-                    || (found.get(at).to_f64().is_nan() && wanted.to_f64().is_nan());
-                assert!(
-                    same,
-                    "{dtype} {activation:?} at {at}: {} instead of {wanted}",
-                    found.get(at)
-                );
-            }
+        let plain = product(1, [37, 45, 8], dtype, dtype);
+        let call =
+            Call::Gemm(Gemm { addends: Addends { bias: true, residual: true }, ..plain.clone() });
+        let mut operands = operands(&call, 9);
+        // The sums include large, small, zero and negative numbers, and NaN.
+        let scaled = operands[0].scalars().enumerate().map(|(i, x)| {
+            let row = i / 8;
+            let scale = if row == 30 { f64::NAN } else { 2f64.powi(row as i32 % 24 - 18) };
+            Scalar::from_f64(dtype, if row % 7 == 3 { 0.0 } else { x.to_f64() * scale })
+        });
+        operands[0] = Literal::from_scalars(dtype, &[37 * 8], &scaled.collect::<Vec<_>>()).unwrap();
+        let simd = Simd::choose().unwrap();
+        let sums = run(&Call::Gemm(plain), &operands[..2], &POOLS[1], simd, None);
+        let found = run(&call, &operands, &POOLS[1], simd, None);
+        for at in 0..37 * 45 {
+            let x = op(ScalarOp::Add, &[sums.get(at), operands[2].get(at % 45)]);
+            let wanted = op(ScalarOp::Add, &[x, operands[3].get(at)]);
+            let same = found.get(at).bits() == wanted.bits()
+                || (found.get(at).to_f64().is_nan() && wanted.to_f64().is_nan());
+            assert!(same, "{dtype} at {at}: {} instead of {wanted}", found.get(at));
         }
     }
 }

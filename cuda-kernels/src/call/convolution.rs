@@ -14,7 +14,7 @@ use super::index::check_extent;
 use super::number::Number;
 use super::product::{ALIGNMENT, Digit, Gather, Meeting, Moves, Out, Product};
 use wengert_core::Result;
-use wengert_core::call::{Convolution, Direction, Epilogue, Window};
+use wengert_core::call::{Addends, Convolution, Direction, Window};
 
 /// The product that computes a convolution.
 ///
@@ -123,7 +123,7 @@ pub(super) fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         operand: call.dtype,
         result: call.dtype,
         out,
-        epilogue: Epilogue::default(),
+        addends: Addends::default(),
         follower: None,
         result_argument: 2,
         in_place: None,

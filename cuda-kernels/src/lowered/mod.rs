@@ -14,16 +14,17 @@
 //! branch passes on without a step of its own keeps its label. A machine that records writes (the
 //! emulator) uses the labels to check each read of each kernel.
 
-mod epilogue;
+mod addends;
 mod labels;
 mod prepare;
 mod run;
+mod uses;
 
 pub use run::{Bound, Machine, StepError, run};
 
 use crate::architecture::Architecture;
 use crate::stage::Access;
-use wengert_core::call::{Call, Epilogue};
+use wengert_core::call::{Addends, Call};
 use wengert_core::plan::{Plan, Space};
 use wengert_core::{Diagnostic, Result, Verified};
 
@@ -71,8 +72,8 @@ pub struct KernelFacts {
 /// The implementation of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// The machine's library, with these steps of a GEMM's epilogue.
-    Library(Epilogue),
+    /// The machine's library, which leaves these addends of a GEMM.
+    Library(Addends),
     /// Kernels of this crate, for this reason.
     Kernels(String),
 }

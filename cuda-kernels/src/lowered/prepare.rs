@@ -1,7 +1,8 @@
 //! Lowering of a plan to kernels and actions.
 
-use super::epilogue::epilogue;
+use super::addends::addends;
 use super::labels::Labels;
+use super::uses::uses;
 use super::{
     Action, ActionKind, Choice, Choose, KernelFacts, Launch, Lowered, Place, Question, Trip,
 };
@@ -11,7 +12,8 @@ use crate::ptx::{Kernel, Module};
 use crate::stage::{Access, Compiled, Memory};
 use crate::{call, nest};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use wengert_core::call::{Call, Epilogue, Gemm};
+use wengert_core::call::{Addends, Call, Gemm};
+use wengert_core::id::IdVec;
 use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::plan::work::STEP;
 use wengert_core::plan::{self, Address, Argument, NestId, Plan, Step, ValueId, Work};
@@ -37,6 +39,7 @@ pub(super) fn prepare(
         architecture,
         choose,
         labels: Labels::new(plan).finish(plan),
+        uses: uses(plan),
         module: Module::default(),
         facts: Vec::new(),
         known: HashMap::new(),
@@ -104,7 +107,7 @@ impl Called {
 /// The machine's answer to a question.
 #[derive(Clone)]
 enum Answer {
-    /// A library does the call, and a kernel the remaining epilogue, with the call's arguments
+    /// A library does the call, and a kernel adds the remaining addends, with the call's arguments
     /// that it gets.
     Library(usize, Option<(PlacedStage, Vec<usize>)>),
     /// Kernels of this crate do the call, and its follower.
@@ -116,6 +119,7 @@ struct Preparing<'a, 'c> {
     architecture: Architecture,
     choose: &'a mut Choose<'c>,
     labels: BTreeMap<ValueId, Option<u32>>,
+    uses: IdVec<ValueId, usize>,
     module: Module,
     facts: Vec<KernelFacts>,
     /// Kernels without their names. Looked up, never iterated.
@@ -332,8 +336,9 @@ impl Preparing<'_, '_> {
         }
         let result = of_call.len() - 1;
         let mut in_place = self.in_place(nest, of_nest);
-        // A result of the nest in the product's place overwrites it, so it is not stored.
+        // A product that the nest's result overwrites, or that nothing else uses, is not stored.
         let overwritten = in_place.iter().any(|(operand, _)| *operand == tile);
+        let stores = !overwritten && self.uses[of_call[result].value] > 1;
         in_place.retain(|(operand, _)| *operand != tile);
         let argument = |n: usize| if n == tile { result } else { of_call.len() + n };
         let follower = Follower {
@@ -341,7 +346,7 @@ impl Preparing<'_, '_> {
             tile,
             arguments: (0..of_nest.len()).map(argument).collect(),
             in_place,
-            stores: !overwritten,
+            stores,
         };
         called.places.extend(of_nest.iter().map(|a| self.argument(a, Access::Read)));
         called.question.alignment = alignment(&called.places);
@@ -360,7 +365,7 @@ impl Preparing<'_, '_> {
                 self.library.push(question.clone());
                 let number = self.library.len() - 1;
                 match call {
-                    Call::Gemm(gemm) if left != Epilogue::default() => {
+                    Call::Gemm(gemm) if left != Addends::default() => {
                         Answer::Library(number, Some(self.left(gemm, &left, question.alignment)?))
                     }
                     _ => Answer::Library(number, None),
@@ -376,17 +381,17 @@ impl Preparing<'_, '_> {
         Ok(answer)
     }
 
-    /// The kernel for the epilogue that a library leaves, with the call's arguments that it gets.
+    /// The kernel for the addends that a library leaves, with the call's arguments that it gets.
     fn left(
         &mut self,
         gemm: &Gemm,
-        left: &Epilogue,
+        left: &Addends,
         alignment: u64,
     ) -> Result<(PlacedStage, Vec<usize>)> {
-        let (nest, arguments) = epilogue(gemm, left);
+        let (nest, arguments) = addends(gemm, left);
         let options = nest::Options { alignment, ..nest::Options::default() };
         let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
-        let mut placed = self.place(compiled, "call gemm, the epilogue that the library leaves");
+        let mut placed = self.place(compiled, "call gemm, the addends that the library leaves");
         let stage = placed.stages.pop().expect("a result with elements has a kernel");
         Ok((stage, arguments))
     }

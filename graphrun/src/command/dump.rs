@@ -130,8 +130,9 @@ fn cost_table(kernels: &Kernels, rates: &Rates) -> String {
         let name = match &kernel.work {
             Work::Nest(nest) => nest.name.as_str().into(),
             Work::Call(call) => CallKind::of(call).name().into(),
-            Work::Joined(joined) => {
-                format!("{}, {}", CallKind::of(&joined.call).name(), joined.nest.name).into()
+            Work::Followed(followed) => {
+                format!("{}, {}", CallKind::of(&followed.call).name(), followed.follower.name)
+                    .into()
             }
             Work::Control(control) => control.op.name().into(),
         };

@@ -83,7 +83,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let bias = destination.bias(code, column, 1, None);
         let run = Run { at: [batch, row, column], offset, valid: None };
         let functions = &mut draft.functions;
-        destination.store(code, functions, &product.epilogue, run, &[sum], &bias)
+        destination.store(code, functions, run, &[sum], &bias)
     };
     match shared {
         None => code.when(inside, |code| store(code, sum))?,

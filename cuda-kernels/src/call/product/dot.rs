@@ -125,7 +125,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let bias = destination.bias(code, all[2], 1, None);
         let run = Run { at: [all[0], all[1], all[2]], offset: at, valid: None };
         let functions = &mut draft.functions;
-        destination.store(code, functions, &product.epilogue, run, &[total], &bias)
+        destination.store(code, functions, run, &[total], &bias)
     })?;
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: {lanes} lanes an element, {parts} parts.",

@@ -1,15 +1,14 @@
-//! The end of a sum: the epilogue, each step of which has the bits of the graph op that it stands
-//! for, the store, and the rows of the follower.
+//! The end of a sum: the addends, each with the bits of the graph op that it stands for, the store,
+//! and the rows of the follower.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
 use super::super::number::{Number, Place};
 use super::Product;
 use crate::nest::{Elements, Follower, FollowerCode};
-use crate::ptx::{Binary, Code, Compare, Reg, Space, Type};
+use crate::ptx::{Binary, Code, Reg, Space, Type};
 use crate::scalar::{self, Functions};
 use crate::stage::{Access, Memory, Slot};
-use wengert_core::call::{Activation, Epilogue};
 use wengert_core::nest::{BufferRole, ScalarOp};
 use wengert_core::{DType, Result};
 
@@ -114,7 +113,6 @@ impl<'p> Destination<'p> {
         &mut self,
         code: &mut Code,
         functions: &mut Functions,
-        epilogue: &Epilogue,
         run: Run,
         sums: &[Reg],
         bias: &[Reg],
@@ -139,9 +137,6 @@ impl<'p> Destination<'p> {
             let mut value = self.number.round(code, *sum);
             if let Some(bias) = bias.get(n) {
                 value = self.number.add(code, value, *bias);
-            }
-            if let Some(activation) = epilogue.activation {
-                value = activate(code, functions, self.number, activation, value);
             }
             if let Some(residual) = &residual {
                 let other = self.number.widen(code, residual[n]);
@@ -196,40 +191,4 @@ fn follower<'p>(
         strides: [product.out.batch, product.out.row],
     };
     FollowerCode::new(follower, &bases, elements, product.alignment)
-}
-
-fn activate(
-    code: &mut Code,
-    functions: &mut Functions,
-    number: Number,
-    activation: Activation,
-    x: Reg,
-) -> Reg {
-    let mut tanh = |code: &mut Code, x: Reg| {
-        let wide = number.widened().0;
-        let value = scalar::emit(code, functions, ScalarOp::Tanh, &[wide], wide, &[x])
-            .expect("tanh of f32 and of f64 has a program");
-        number.round(code, value)
-    };
-    match activation {
-        // The maximum of −0 and 0 is 0; a NaN stays NaN.
-        Activation::Relu => {
-            let below = code.compare(Compare::Le, number.wide(), x, number.zero());
-            code.select(number.wide(), number.zero(), x, below)
-        }
-        Activation::Tanh => tanh(code, x),
-        // x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x))), from left to right, in the order of the
-        // library's graph.
-        Activation::GeluTanh => {
-            let square = number.mul(code, x, x);
-            let cube = number.mul(code, square, x);
-            let scaled = number.mul(code, cube, number.constant(0.044715));
-            let sum = number.add(code, scaled, x);
-            let inner = number.mul(code, sum, number.constant((2.0 / std::f64::consts::PI).sqrt()));
-            let inner = tanh(code, inner);
-            let more = number.add(code, inner, number.constant(1.0));
-            let half = number.mul(code, x, number.constant(0.5));
-            number.mul(code, half, more)
-        }
-    }
 }

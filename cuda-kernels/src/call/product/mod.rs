@@ -1,4 +1,4 @@
-//! Products: `out[b, i, j] = epilogue(Σₖ lhs[b, i, k] · rhs[b, k, j])`, where the elements of lhs
+//! Products: `out[b, i, j] = Σₖ lhs[b, i, k] · rhs[b, k, j] + addends`, where the elements of lhs
 //! and rhs may be gathered.
 //!
 //! A GEMM is a product, and so is a convolution in each of its directions (*implicit GEMM*: the
@@ -33,7 +33,7 @@ use crate::architecture::Architecture;
 use crate::nest::Follower;
 use crate::ptx::{Code, Reg};
 use crate::stage::{Access, Compiled, Memory, Slot};
-use wengert_core::call::Epilogue;
+use wengert_core::call::Addends;
 use wengert_core::{DType, Result};
 
 /// A batch of products.
@@ -57,12 +57,12 @@ pub(super) struct Product {
     pub arguments: [usize; 2],
     /// Dtype of lhs and rhs.
     pub operand: DType,
-    /// Dtype of out, bias and residual.
+    /// Dtype of out and addends.
     pub result: DType,
     /// Layout of out; neighbouring columns are contiguous.
     pub out: Out,
-    /// Applied to sums; bias and residual are the arguments that follow lhs and rhs.
-    pub epilogue: Epilogue,
+    /// Added to sums; bias and residual are the arguments after lhs and rhs.
+    pub addends: Addends,
     /// The nest that runs on the result's elements.
     pub follower: Option<Follower>,
     /// Index of out among the call's arguments.
@@ -117,11 +117,11 @@ impl Product {
     }
 
     fn bias_argument(&self) -> Option<usize> {
-        self.epilogue.bias.then_some(2)
+        self.addends.bias.then_some(2)
     }
 
     fn residual_argument(&self) -> Option<usize> {
-        self.epilogue.residual.then_some(2 + self.epilogue.bias as usize)
+        self.addends.residual.then_some(2 + self.addends.bias as usize)
     }
 
     /// The workspace for `parts` parts of every sum.

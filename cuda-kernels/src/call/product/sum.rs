@@ -46,7 +46,7 @@ pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
         let offset = destination.column(code, row, column);
         let bias = destination.bias(code, column, vector, None);
         let run = Run { at: [batch, row_of_out, column], offset, valid: None };
-        destination.store(code, &mut draft.functions, &product.epilogue, run, &sums, &bias)
+        destination.store(code, &mut draft.functions, run, &sums, &bias)
     })?;
     let name = format!("{}_sum", product.name);
     let remark = format!("Adds up {parts} parts of each sum, and finishes the result.");

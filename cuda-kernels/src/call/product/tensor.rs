@@ -482,7 +482,7 @@ impl<'a> Warp<'a> {
                     let run = Run { at: [position.batch, i, *j], offset, valid };
                     let first = 2 * eighth + at;
                     let values = &sums[*fragment][first..first + vector];
-                    destination.store(code, functions, &product.epilogue, run, values, bias)?;
+                    destination.store(code, functions, run, values, bias)?;
                 }
             }
         }

@@ -331,7 +331,7 @@ impl Own {
                 let offset = destination.column(code, line, column);
                 let run = Run { at: [position.batch, row, column], offset, valid };
                 let sums = &self.registers[i * self.tile.own + j..][..vector];
-                destination.store(code, functions, &product.epilogue, run, sums, &bias)?;
+                destination.store(code, functions, run, sums, &bias)?;
             }
         }
         Ok(())

@@ -4,15 +4,10 @@ use super::*;
 use std::collections::BTreeMap;
 use wengert_ci::gate::{Allowed, Source, assemble};
 use wengert_core::call::{
-    Activation, Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window,
+    Addends, Convolution, Direction, Gemm, Matrix, Scatter, ScatterKind, Window,
 };
 
-fn gemm(
-    [m, n, k]: [usize; 3],
-    dtype: DType,
-    transposed: [bool; 2],
-    activation: Option<Activation>,
-) -> Call {
+fn gemm([m, n, k]: [usize; 3], dtype: DType, transposed: [bool; 2]) -> Call {
     let matrix = |rows: usize, columns: usize, transposed: bool| match transposed {
         false => Matrix { batch: 0, row: columns, column: 1 },
         true => Matrix { batch: 0, row: 1, column: rows },
@@ -27,7 +22,7 @@ fn gemm(
         operand: dtype,
         accumulate: if dtype.is_half() { DType::F32 } else { dtype },
         result: dtype,
-        epilogue: Epilogue { bias: true, activation, residual: true },
+        addends: Addends { bias: true, residual: true },
     })
 }
 
@@ -68,27 +63,26 @@ fn scatter(table: [usize; 2], count: usize, dtype: DType) -> Call {
     })
 }
 
-/// Every kernel, with operands of every layout and all steps of an epilogue.
+/// Every kernel, with operands of every layout and all addends.
 fn calls() -> Vec<Call> {
-    use Activation::{GeluTanh, Relu, Tanh};
     let mut calls = vec![
         // Large and small tiles, edges, split sums.
-        gemm([2048, 2048, 512], DType::F32, [false, false], Some(GeluTanh)),
-        gemm([2048, 2048, 512], DType::F32, [true, true], Some(Relu)),
-        gemm([1023, 1025, 77], DType::F32, [false, true], Some(Tanh)),
-        gemm([33, 30, 1000], DType::F32, [true, false], None),
-        gemm([2048, 2048, 512], DType::BF16, [false, false], Some(GeluTanh)),
-        gemm([2048, 2048, 512], DType::F16, [true, true], Some(Relu)),
-        gemm([2047, 2049, 511], DType::F16, [false, true], None),
-        gemm([512, 500, 1000], DType::BF16, [true, false], Some(Tanh)),
-        gemm([512, 512, 512], DType::F64, [false, true], Some(GeluTanh)),
-        gemm([511, 513, 5], DType::F64, [true, false], Some(Relu)),
-        gemm([700, 700, 16], DType::I8, [false, false], None),
-        gemm([1700, 1700, 16], DType::I64, [false, false], None),
+        gemm([2048, 2048, 512], DType::F32, [false, false]),
+        gemm([2048, 2048, 512], DType::F32, [true, true]),
+        gemm([1023, 1025, 77], DType::F32, [false, true]),
+        gemm([33, 30, 1000], DType::F32, [true, false]),
+        gemm([2048, 2048, 512], DType::BF16, [false, false]),
+        gemm([2048, 2048, 512], DType::F16, [true, true]),
+        gemm([2047, 2049, 511], DType::F16, [false, true]),
+        gemm([512, 500, 1000], DType::BF16, [true, false]),
+        gemm([512, 512, 512], DType::F64, [false, true]),
+        gemm([511, 513, 5], DType::F64, [true, false]),
+        gemm([700, 700, 16], DType::I8, [false, false]),
+        gemm([1700, 1700, 16], DType::I64, [false, false]),
         // One row or one column.
-        gemm([1, 4096, 4096], DType::F32, [false, false], Some(GeluTanh)),
-        gemm([1, 4096, 4096], DType::BF16, [false, true], Some(GeluTanh)),
-        gemm([7, 1, 50000], DType::F64, [false, false], None),
+        gemm([1, 4096, 4096], DType::F32, [false, false]),
+        gemm([1, 4096, 4096], DType::BF16, [false, true]),
+        gemm([7, 1, 50000], DType::F64, [false, false]),
         scatter([50000, 768], 8192, DType::F32),
         scatter([50, 3], 100, DType::BF16),
     ];
@@ -103,10 +97,14 @@ fn calls() -> Vec<Call> {
 #[test]
 fn kernels_assemble_and_spill_nothing() {
     let mut sources = vec![];
-    for call in calls() {
+    let followers = follower::gelus();
+    let alone = calls().into_iter().map(|call| (call, None));
+    let followed = followers.iter().map(|(call, follower)| (call.clone(), Some(follower)));
+    for (call, follower) in alone.chain(followed) {
         let mut texts: Vec<String> = vec![];
+        let options = Options { follower, ..Options::default() };
         for name in ["sm_80", "sm_86"] {
-            for stage in compile(&call, architecture(name), None).unwrap().stages {
+            for stage in compile_with(&call, architecture(name), options).unwrap().stages {
                 let functions = stage.functions.clone();
                 let text = Module { functions, kernels: vec![stage.kernel.clone()] }.to_string();
                 if texts.contains(&text) {

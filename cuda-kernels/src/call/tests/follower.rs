@@ -3,7 +3,7 @@
 use super::*;
 use wengert_core::Verified;
 use wengert_core::call::{Gemm, Matrix};
-use wengert_core::nest::{Nest, interpret, parse_nests};
+use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp, interpret, parse_nests};
 
 fn gemm(batch: usize, [m, n, k]: [usize; 3], dtype: DType) -> Gemm {
     Gemm {
@@ -16,7 +16,7 @@ fn gemm(batch: usize, [m, n, k]: [usize; 3], dtype: DType) -> Gemm {
         operand: dtype,
         accumulate: if dtype.is_half() { DType::F32 } else { dtype },
         result: dtype,
-        epilogue: Default::default(),
+        addends: Default::default(),
     }
 }
 
@@ -169,4 +169,55 @@ fn neighbours_are_moved_together() {
     assert!(text.contains("ld.global.nc.v4"), "{text}");
     assert!(text.contains("st.global.v4"), "{text}");
     assert!(!text.contains("div."), "{text}");
+}
+
+/// Products of every kind with a GELU, whose operand a backward pass may read too.
+pub(super) fn gelus() -> Vec<(Call, Follower)> {
+    let mut found = vec![];
+    for (extents, dtype) in [
+        ([2048, 2048, 512], DType::F32),
+        ([1023, 1025, 77], DType::F32),
+        ([33, 30, 1000], DType::F32),
+        ([2048, 2048, 512], DType::BF16),
+        ([512, 500, 1000], DType::F16),
+        ([512, 512, 512], DType::F64),
+        ([1, 4096, 4096], DType::F32),
+        ([1, 4096, 4096], DType::BF16),
+    ] {
+        let gemm = gemm(1, extents, dtype);
+        for stores in [false, true] {
+            let nest = gelu(&gemm).into_inner();
+            let (arguments, in_place) = (vec![2, 3], vec![]);
+            let follower = Follower { nest, tile: 0, arguments, in_place, stores };
+            found.push((Call::Gemm(gemm.clone()), follower));
+        }
+    }
+    found
+}
+
+/// The GELU by tanh of each element.
+fn gelu(gemm: &Gemm) -> Verified<Nest> {
+    let (count, dtype) = (gemm.m * gemm.n, gemm.result);
+    let mut nest = NestBuilder::new("gelu");
+    let (x, y) = (nest.input("x", dtype, &[count]), nest.output("y", dtype, &[count]));
+    let at = [Affine::axis(nest.parallel("i", count))];
+    let [] = nest.phase([]);
+    let x = nest.load(x, &at);
+    let number = |nest: &mut NestBuilder, value| nest.constant(Scalar::from_f64(dtype, value));
+    let op = |nest: &mut NestBuilder, op, a, b| nest.scalar_widened(op, &[a, b]);
+    let square = op(&mut nest, ScalarOp::Mul, x, x);
+    let cube = op(&mut nest, ScalarOp::Mul, square, x);
+    let small = number(&mut nest, 0.044715);
+    let scaled = op(&mut nest, ScalarOp::Mul, cube, small);
+    let sum = op(&mut nest, ScalarOp::Add, scaled, x);
+    let factor = number(&mut nest, (2.0 / std::f64::consts::PI).sqrt());
+    let inner = op(&mut nest, ScalarOp::Mul, sum, factor);
+    let tanh = nest.scalar_widened(ScalarOp::Tanh, &[inner]);
+    let one = number(&mut nest, 1.0);
+    let weight = op(&mut nest, ScalarOp::Add, tanh, one);
+    let half = number(&mut nest, 0.5);
+    let half = op(&mut nest, ScalarOp::Mul, x, half);
+    let value = op(&mut nest, ScalarOp::Mul, half, weight);
+    nest.store(y, &at, value);
+    Verified::new(nest.finish().unwrap()).unwrap()
 }

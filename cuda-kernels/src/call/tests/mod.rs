@@ -177,7 +177,7 @@ fn kernels(call: &Call) -> Vec<String> {
 #[test]
 fn buffers_that_are_aligned_to_their_elements_only() {
     use wengert_core::call::{
-        Convolution, Direction, Epilogue, Gemm, Matrix, Scatter, ScatterKind, Window,
+        Addends, Convolution, Direction, Gemm, Matrix, Scatter, ScatterKind, Window,
     };
     let gemm = |[m, n, k]: [usize; 3], dtype: DType| {
         Call::Gemm(Gemm {
@@ -190,7 +190,7 @@ fn buffers_that_are_aligned_to_their_elements_only() {
             operand: dtype,
             accumulate: if dtype.is_half() { DType::F32 } else { dtype },
             result: dtype,
-            epilogue: Epilogue { bias: true, activation: None, residual: true },
+            addends: Addends { bias: true, residual: true },
         })
     };
     let window = Window {
