@@ -10,6 +10,9 @@
 //! kernel also depends on which of its buffers alias (in place) and on their alignment, which
 //! differs only inside loops.
 //!
+//! **Followers.** A product of this crate and the nest that follows it are the same kernels. After a
+//! library's product the nest has a kernel of its own.
+//!
 //! **Labels.** Every place carries the label of the value stored there. A value that a loop or
 //! branch passes on without a step of its own keeps its label. A machine that records writes (the
 //! emulator) uses the labels to check each read of each kernel.

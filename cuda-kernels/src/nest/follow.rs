@@ -11,11 +11,17 @@
 
 use super::access::Place;
 use super::emit::{Copy, Emit};
+use super::shape;
 use crate::ptx::{Binary, Code, Reg, Type};
 use crate::scalar::Functions;
 use std::collections::BTreeMap;
 use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest};
 use wengert_core::{Id, Result};
+
+/// A row of more instructions than this is computed for few elements at a time, since the sums
+/// already occupy most registers.
+const LONG: usize = 24;
+const SIDE_BY_SIDE: usize = 2;
 
 /// A nest that follows a product.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -107,18 +113,25 @@ impl<'a> FollowerCode<'a> {
     fn emit_rows(&mut self, at: [Reg; 3], active: Option<Reg>, values: &[Reg]) -> Result<()> {
         let first = self.position(at, values.len());
         let nest = self.emit.nest;
-        let copy =
-            |n: usize| Copy { axes: axes(nest, &first.offset(n as i64)), active, stores: None };
-        let copies: Vec<Copy> = (0..values.len()).map(copy).collect();
-        self.emit.row = vec![vec![None; nest.registers.len()]; copies.len()];
-        for phase in &nest.phases {
-            for (n, instr) in phase.body.iter().enumerate() {
-                if matches!(instr, Instr::Load { access, .. } if access.buffer == self.tile) {
-                    self.emit.loaded.insert(n, values.to_vec());
+        let cost: usize = nest.phases.iter().map(|phase| shape::cost(nest, phase)).sum();
+        let width = if cost > LONG { SIDE_BY_SIDE } else { values.len() };
+        for (n, values) in values.chunks(width).enumerate() {
+            let copy = |k: usize| Copy {
+                axes: axes(nest, &first.offset((n * width + k) as i64)),
+                active,
+                stores: None,
+            };
+            let copies: Vec<Copy> = (0..values.len()).map(copy).collect();
+            self.emit.row = vec![vec![None; nest.registers.len()]; copies.len()];
+            for phase in &nest.phases {
+                for (place, instr) in phase.body.iter().enumerate() {
+                    if matches!(instr, Instr::Load { access, .. } if access.buffer == self.tile) {
+                        self.emit.loaded.insert(place, values.to_vec());
+                    }
                 }
+                self.emit.sequential(phase, &copies)?;
+                self.emit.loaded.clear();
             }
-            self.emit.sequential(phase, &copies)?;
-            self.emit.loaded.clear();
         }
         Ok(())
     }

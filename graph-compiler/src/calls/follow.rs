@@ -1,4 +1,5 @@
-//! The choice of followers: nests that run on the tiles of a product ([`crate::kernels::followed`]).
+//! The choice of followers, the nests that run on the tiles of a product
+//! ([`crate::kernels::followed`]).
 //!
 //! A product adds a bias and a residual by itself. Other elementwise consumers are nests: an
 //! activation, the derivative of one, an update of the weights by their gradient. Here such a nest

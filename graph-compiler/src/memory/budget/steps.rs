@@ -83,8 +83,8 @@ impl Steps {
     }
 }
 
-/// Splits products from their followers where other kernels read the product. If no other kernel reads the product and
-/// a result of the nest can take its bytes, the product has none of its own.
+/// Splits products from their followers where other kernels read the product. If no other kernel
+/// reads the product and a result of the nest can take its bytes, the product has none of its own.
 fn pieces(
     kernels: &Kernels,
     order: &[usize],
