@@ -31,7 +31,7 @@ const ROUNDS_OF_STARTS: usize = 2;
 /// The name of this library without captured graphs.
 const WITHOUT_CAPTURE: &str = "wengert (no capture)";
 
-/// The name of this library with cuBLASLt's fastest products and epilogues.
+/// The name of this library with cuBLASLt's fastest products.
 const FAST: &str = "wengert (fast products)";
 
 /// The label of a group, `C3` of `C3 GPT`; None for groups without a label.

@@ -57,11 +57,11 @@ pub struct Target {
     /// Most bytes of a head at one position, in the dtype of its sums, for which the back end
     /// executes attention.
     pub attention_row: u64,
-    /// Whether a GEMM call applies its epilogue.
-    pub gemm_epilogue: bool,
+    /// Whether a GEMM call adds its [addends](crate::call::Addends); in text `gemm_epilogue`.
+    pub addends: bool,
     /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of the
     /// product as soon as the part is computed.
-    pub joins: bool,
+    pub followers: bool,
     /// Whether a product of few rows is slower if the columns of its rhs are not adjacent in
     /// memory. If so, an rhs that a loop captures is transposed once, before the loop.
     pub lays_out: bool,
@@ -126,8 +126,8 @@ impl Target {
             calls: Call::names(),
             half_attention: false,
             attention_row: ANY,
-            gemm_epilogue: true,
-            joins: true,
+            addends: true,
+            followers: true,
             lays_out: true,
             rematerializes: false,
             workspace: Workspace::None,
@@ -172,7 +172,7 @@ impl Target {
         let number = |n: u64| Attribute::Dim(Dim::constant(i64::try_from(n).unwrap_or(i64::MAX)));
         let mut attributes = Attributes::from([
             ("alignment", number(self.alignment)),
-            ("gemm_epilogue", Attribute::Bool(self.gemm_epilogue)),
+            ("gemm_epilogue", Attribute::Bool(self.addends)),
             ("reduction_block", number(self.reduction_block.into())),
             ("reduction_lanes", number(self.reduction_lanes.into())),
             ("row_bytes", number(self.row_bytes)),
@@ -201,8 +201,8 @@ impl Target {
         if self.half_attention {
             attributes.insert("half_attention", Attribute::Bool(true));
         }
-        if self.joins {
-            attributes.insert("joins", Attribute::Bool(true));
+        if self.followers {
+            attributes.insert("followers", Attribute::Bool(true));
         }
         if self.lays_out {
             attributes.insert("lays_out", Attribute::Bool(true));
@@ -243,10 +243,11 @@ impl Target {
             true => Workspace::Stated,
             false => Workspace::None,
         };
-        let joins = take(map, "joins", Some(false))?;
+        // The second is the name in older plans.
+        let followers = take(map, "followers", Some(false))? | take(map, "joins", Some(false))?;
         let lays_out = take(map, "lays_out", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
-        let gemm_epilogue = take(map, "gemm_epilogue", None)?;
+        let addends = take(map, "gemm_epilogue", None)?;
         let known = |call: Attribute| {
             let found =
                 Call::names().into_iter().find(|name| call == Attribute::Text((*name).into()));
@@ -277,8 +278,8 @@ impl Target {
             calls,
             half_attention,
             attention_row,
-            gemm_epilogue,
-            joins,
+            addends,
+            followers,
             lays_out,
             rematerializes,
             workspace,
@@ -370,7 +371,7 @@ mod tests {
             busy_rows: 256,
             attention_row: 1 << 10,
             half_attention: true,
-            joins: false,
+            followers: false,
             workspace: Workspace::Promised(|_| 8),
             ..cpu.clone()
         };

@@ -9,14 +9,14 @@
 //! cargo run --release -p wengert-cpu --example gemm_rates -- 512x512x512 128x512x512:nt
 //! ```
 //!
-//! A shape is m×k×n. `:nt` means that rhs is transposed in memory, `:tn` that lhs is. `+gelu` adds
-//! a bias and GELU. `+bf16` at the end multiplies in bf16; the crate still multiplies in f32.
+//! A shape is m×k×n. `:nt` means that rhs is transposed in memory, `:tn` that lhs is. `+bias` adds
+//! a bias. `+bf16` at the end multiplies in bf16; the crate still multiplies in f32.
 #![allow(clippy::print_stdout)]
 
 use gemm::Parallelism;
 use std::sync::Arc;
 use std::time::Instant;
-use wengert_core::call::{Activation, Call, Epilogue, Gemm, Matrix};
+use wengert_core::call::{Addends, Call, Gemm, Matrix};
 use wengert_core::half::bf16;
 use wengert_core::{DType, Diagnostic};
 use wengert_cpu::{Buffer, CompiledCall, Pool, Simd, Workspace};
@@ -27,12 +27,12 @@ const SHAPES: &[&str] = &[
     "1024x1024x1024",
     "2048x2048x2048",
     "64x784x512",
-    "128x784x512+gelu",
+    "128x784x512+bias",
     "784x128x512:tn",
     "128x512x512:nt",
     "128x512x10",
     "1024x384x1152",
-    "1024x384x1536+gelu",
+    "1024x384x1536+bias",
     "1024x1536x384",
     "1024x1536x384:nt",
     "384x1024x1536:tn",
@@ -61,9 +61,9 @@ fn main() -> Result<(), Diagnostic> {
 
 fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
     let wrong =
-        || Diagnostic::new(format!("`{shape}` is no shape")).help("such as 128x512x512:nt+gelu");
+        || Diagnostic::new(format!("`{shape}` is no shape")).help("such as 128x512x512:nt+bias");
     let (text, half) = shape.strip_suffix("+bf16").map_or((shape, false), |s| (s, true));
-    let (text, gelu) = text.strip_suffix("+gelu").map_or((text, false), |s| (s, true));
+    let (text, biased) = text.strip_suffix("+bias").map_or((text, false), |s| (s, true));
     let (text, kind) = text.split_once(':').unwrap_or((text, "nn"));
     let extents: Vec<usize> =
         text.split('x').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
@@ -72,7 +72,6 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         let (row, column) = if transposed { (1, rows) } else { (columns, 1) };
         Matrix { batch: 0, row, column }
     };
-    let activation = gelu.then_some(Activation::GeluTanh);
     let gemm = Gemm {
         batch: 1,
         m,
@@ -83,7 +82,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         operand: if half { DType::BF16 } else { DType::F32 },
         accumulate: DType::F32,
         result: DType::F32,
-        epilogue: Epilogue { bias: gelu, activation, residual: false },
+        addends: Addends { bias: biased, residual: false },
     };
     let mut state = 88_172_645_463_325_252;
     let (x, y, bias) =
@@ -118,7 +117,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
                     true => vec![Buffer::reading(&x_half), Buffer::reading(&y_half)],
                     false => vec![Buffer::reading(&x), Buffer::reading(&y)],
                 };
-                if gelu {
+                if biased {
                     buffers.push(Buffer::reading(&bias));
                 }
                 buffers.push(Buffer::writing(&mut out));
@@ -155,7 +154,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
 }
 
 /// Runs the crate on as many threads as the pool has. Each thread computes a range of columns,
-/// without an epilogue.
+/// without addends.
 fn directly(
     gemm: &Gemm,
     x: &[f32],

@@ -27,9 +27,8 @@ pub fn target(architecture: &str) -> Target {
         // A block's four tiles of 16 such rows fit into the shared memory of every
         // architecture.
         attention_row: 1 << 10,
-        gemm_epilogue: true,
-        // A library computes the products.
-        joins: false,
+        addends: true,
+        followers: true,
         lays_out: false,
         rematerializes: true,
         workspace: Workspace::Promised(call::workspace),
@@ -118,7 +117,7 @@ mod tests {
                 operand: DType::F32,
                 accumulate: DType::F32,
                 result: DType::F32,
-                epilogue: Default::default(),
+                addends: Default::default(),
             })
         };
         assert_eq!(Target::cpu().workspace(&gemm(8)), 0);

@@ -6,11 +6,11 @@
 
 pub mod control;
 pub mod cost;
+pub mod followed;
 pub mod interpret;
-pub mod joined;
 pub mod print;
 
-pub use joined::Joined;
+pub use followed::Followed;
 use rustc_hash::FxHashSet;
 use wengert_core::call::Call;
 use wengert_core::graph::{Input, Output};
@@ -64,11 +64,12 @@ pub struct Buffer {
 pub struct Kernel {
     /// Its computation.
     pub work: Work,
-    /// Buffers read: for a nest its In parameters in order, for a call its operands, for a joined
-    /// pair see [`joined`], for control flow [`control`].
+    /// Buffers read: for a nest its In parameters in order, for a call its operands, for a product
+    /// with a follower see [`followed`], for control flow [`control`].
     pub reads: Vec<BufferId>,
     /// Buffers written: for a nest its Out parameters in order, for a call and for control flow
-    /// its results, for a joined pair both.
+    /// its results, for a product with a follower
+    /// both.
     pub writes: Vec<BufferId>,
     /// Source equations.
     pub locations: Vec<LocationId>,
@@ -81,27 +82,27 @@ pub enum Work {
     Nest(Box<Verified<Nest>>),
     /// A call.
     Call(Call),
-    /// A call and the nest that consumes its result part by part.
-    Joined(Box<Joined>),
+    /// A product and the nest that runs on its tiles.
+    Followed(Box<Followed>),
     /// A construct of control flow: kernels that run a variable number of times.
     Control(Box<control::Control>),
 }
 
 impl Kernel {
-    /// Its nest, alone or joined to a call.
+    /// Its nest, alone or after a product.
     pub fn nest(&self) -> Option<&Nest> {
         match &self.work {
             Work::Nest(nest) => Some(nest),
-            Work::Joined(joined) => Some(&joined.nest),
+            Work::Followed(followed) => Some(&followed.follower),
             Work::Call(_) | Work::Control(_) => None,
         }
     }
 
-    /// Its call, alone or joined to a nest.
+    /// Its call, alone or with a follower.
     pub fn call(&self) -> Option<&Call> {
         match &self.work {
             Work::Call(call) => Some(call),
-            Work::Joined(joined) => Some(&joined.call),
+            Work::Followed(followed) => Some(&followed.call),
             Work::Nest(_) | Work::Control(_) => None,
         }
     }
@@ -131,7 +132,7 @@ impl Kernels {
     ///   of the same dtype and bytes for each parameter of its nest (In before Out, no InOut), or
     ///   for each operand and result of its call (lhs and rhs of a GEMM may be larger), or for each
     ///   input and output of the regions of its control flow, which are kernels that fit together.
-    ///   The nest of a joined pair [follows](nest::follows) its call's result.
+    ///   The nest of a followed product [follows](nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {
@@ -207,11 +208,11 @@ impl Kernels {
         match &kernel.work {
             Work::Nest(nest) => self.verify_nest(nest, &kernel.reads, &kernel.writes)?,
             Work::Call(call) => self.verify_call(call, &kernel.reads, &kernel.writes)?,
-            Work::Joined(joined) => {
-                joined.verify(kernel)?;
-                let parts = joined.split(kernel);
-                self.verify_call(&joined.call, parts.operands, parts.result)?;
-                self.verify_nest(&joined.nest, &parts.reads, parts.writes)?;
+            Work::Followed(followed) => {
+                followed.verify(kernel)?;
+                let parts = followed.split(kernel);
+                self.verify_call(&followed.call, parts.operands, parts.result)?;
+                self.verify_nest(&followed.follower, &parts.reads, parts.writes)?;
             }
             Work::Control(control) => {
                 let types = |ids: &[BufferId]| {

@@ -31,7 +31,7 @@ pub(crate) struct View<'a> {
     pub extents: IdVec<ValueId, Vec<usize>>,
     /// Parallel to the equations.
     pub work: Vec<Work<'a>>,
-    /// The operands of each equation, or those of its call with its epilogue.
+    /// The operands of each equation, or those of its call with its addends.
     pub operands: Vec<Vec<ValueId>>,
     /// The equations that each equation's call covers besides itself.
     pub covers: Vec<Vec<usize>>,

@@ -135,8 +135,8 @@ pub struct DeviceArgs {
     /// GPUs: measure the products that the tuning file lacks, and add them to it.
     #[arg(long, requires = "tuning")]
     pub autotune: bool,
-    /// GPUs: allow cuBLASLt to round f32 to tf32 and to compute whole epilogues in its own order
-    /// and with its own activations. Results are less exact.
+    /// GPUs: allow cuBLASLt to round f32 to tf32 and to add a bias and a residual before
+    /// rounding and in its own order. Results are less exact.
     #[arg(long)]
     pub fast_products: bool,
     /// GPUs: launch each kernel separately, without a captured CUDA graph.

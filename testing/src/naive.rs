@@ -1,7 +1,7 @@
 //! Calls, executed in the simplest way.
 
 use crate::random::extents;
-use wengert_core::call::{Activation, Call, Convolution, Gemm, Scatter};
+use wengert_core::call::{Call, Convolution, Gemm, Scatter};
 use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluate;
 use wengert_core::{DType, Literal, Result, Scalar};
@@ -34,7 +34,7 @@ fn convert(value: Scalar, dtype: DType) -> Scalar {
 }
 
 fn product(g: &Gemm, operands: &[Literal]) -> Literal {
-    let e = g.epilogue;
+    let addends = g.addends;
     let mut values = Vec::with_capacity(g.batch * g.m * g.n);
     for b in 0..g.batch {
         for i in 0..g.m {
@@ -50,20 +50,15 @@ fn product(g: &Gemm, operands: &[Literal]) -> Literal {
                     sum = scalar(ScalarOp::Add, &[sum, term]);
                 }
                 let mut value = convert(sum, g.result);
-                if e.bias {
+                if addends.bias {
                     value = scalar(ScalarOp::Add, &[value, operands[2].get(j)]);
                 }
-                value = match e.activation {
-                    None => value,
-                    Some(Activation::Relu) => {
-                        scalar(ScalarOp::Max, &[value, Scalar::zero(g.result)])
-                    }
-                    Some(Activation::Tanh) => scalar(ScalarOp::Tanh, &[value]),
-                    Some(Activation::GeluTanh) => panic!("no test has it"),
-                };
-                if e.residual {
+                if addends.residual {
                     let at = (b * g.m + i) * g.n + j;
-                    value = scalar(ScalarOp::Add, &[value, operands[2 + e.bias as usize].get(at)]);
+                    value = scalar(
+                        ScalarOp::Add,
+                        &[value, operands[2 + addends.bias as usize].get(at)],
+                    );
                 }
                 values.push(value);
             }

@@ -69,15 +69,15 @@ fn bytes(nest: &Nest) -> Vec<u64> {
 /// The bytes that the nest of a pair moves besides the product that it follows. A result in the
 /// product's place costs nothing either.
 fn beside_the_product(kernel: &Kernel) -> u64 {
-    let Work::Joined(joined) = &kernel.work else { return 0 };
-    let bytes = bytes(&joined.nest);
+    let Work::Followed(followed) = &kernel.work else { return 0 };
+    let bytes = bytes(&followed.follower);
     let same = |(n, b): &(usize, &wengert::core::nest::Buffer)| {
-        let product = &joined.nest.buffers[wengert::core::Id::new(joined.operand)];
-        *n != joined.operand && b.role == BufferRole::Out && b.shape.len() == product.shape.len()
+        let product = &followed.follower.buffers[wengert::core::Id::new(followed.tile)];
+        *n != followed.tile && b.role == BufferRole::Out && b.shape.len() == product.shape.len()
     };
-    let in_place = joined.nest.parameters().enumerate().map(|(n, (_, b))| (n, b)).find(same);
+    let in_place = followed.follower.parameters().enumerate().map(|(n, (_, b))| (n, b)).find(same);
     let in_place = in_place.map_or(0, |(n, _)| bytes[n]);
-    bytes.iter().sum::<u64>() - bytes[joined.operand] - in_place
+    bytes.iter().sum::<u64>() - bytes[followed.tile] - in_place
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn nests_of_gpt2_move_little_more_than_they_must() {
             _ => None,
         })
         .sum();
-    let joined: u64 = kernels.kernels.iter().map(beside_the_product).sum();
+    let followers: u64 = kernels.kernels.iter().map(beside_the_product).sum();
     let calls = kernels.kernels.iter().filter(|k| k.call().is_some()).count();
-    let pairs = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Joined(_))).count();
+    let pairs = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Followed(_))).count();
     let flops: u64 = kernels.kernels.iter().filter_map(|k| k.call()).map(|c| c.flops()).sum();
     let ratio = nests as f64 / least as f64;
     println!(
@@ -110,7 +110,7 @@ fn nests_of_gpt2_move_little_more_than_they_must() {
         kernels.kernels.len(),
         nests as f64 / 1e9,
         least as f64 / 1e9,
-        joined as f64 / 1e9,
+        followers as f64 / 1e9,
         flops = flops as f64
     );
     assert!(ratio <= 1.15, "{ratio}");

@@ -74,9 +74,9 @@ pub trait Contract {
         1
     }
 
-    /// Whether a nest may follow the call on each part of its result
-    /// ([`Target::joins`](crate::target::Target::joins)).
-    fn may_be_followed(&self) -> bool {
+    /// True if its result is computed tile by tile, each element once and in one place. A nest may
+    /// [follow](crate::nest::follows) it.
+    fn has_tiles(&self) -> bool {
         false
     }
 

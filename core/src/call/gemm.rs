@@ -1,19 +1,20 @@
 //! Matrix products.
 
-use super::contract::{Contract, fits, named, product};
-use super::reference::{Reference, Sum, rounding, rounds};
+use super::contract::{Contract, fits, product};
+use super::reference::{Reference, Sum, rounds};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::literal::Literal;
-use crate::op::attribute::{Attribute, Field};
+use crate::op::attribute::{Attribute, AttributeStruct, Attributes, Field};
 use crate::op::define::attributes;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
+use std::collections::BTreeMap;
 
 attributes! {
-    /// `out = epilogue(Σₖ lhs[m,k] · rhs[k,n])` for each matrix of a batch.
+    /// `out = Σₖ lhs[m,k] · rhs[k,n] + addends` for each matrix of a batch.
     ///
-    /// Arguments: lhs, rhs, then bias and residual if the epilogue has them, then out. Products
+    /// Arguments: lhs, rhs, then bias and residual if they are added, then out. Products
     /// and sums are computed in `accumulate`. The back end chooses the order of the sum over k,
     /// fixed for given extents (an opaque sum: compared within a bound).
     Gemm {
@@ -35,8 +36,8 @@ attributes! {
         accumulate: DType,
         /// Dtype of out, bias and residual. Out is dense `[batch, m, n]`.
         result: DType,
-        /// Operations on each sum before it is stored.
-        epilogue: Epilogue = Epilogue::default(),
+        /// Added to each sum before it is stored.
+        addends: Addends = Addends::default(),
     }
 }
 
@@ -51,72 +52,15 @@ pub struct Matrix {
     pub column: usize,
 }
 
-/// Operations on a sum, in this order: convert to `result`, add bias, activate, add residual.
-/// Each step has the bits of the graph op that it stands for. In text it is the list of steps,
-/// such as `["bias", "relu", "residual"]`.
+/// Addends of a sum, in this order, after the sum is converted to `result`. Each addition has the
+/// bits of the graph op that it stands for. In text it is the list of addends, such as
+/// `["bias", "residual"]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Epilogue {
-    /// Adds `bias[n]`.
+pub struct Addends {
+    /// `bias[n]`.
     pub bias: bool,
-    /// Applies a function.
-    pub activation: Option<Activation>,
-    /// Adds `residual[batch, m, n]`, which may be the out buffer itself (accumulation).
+    /// `residual[batch, m, n]`, which may be the out buffer itself (accumulation).
     pub residual: bool,
-}
-
-/// Functions of an epilogue.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Activation {
-    /// `max(x, 0)`.
-    Relu,
-    /// `tanh x`.
-    Tanh,
-    /// `x · ½(1 + tanh(√(2/π)(x + 0.044715x³)))`.
-    GeluTanh,
-}
-
-impl Activation {
-    /// Every activation.
-    pub const ALL: [Activation; 3] = [Activation::Relu, Activation::Tanh, Activation::GeluTanh];
-
-    /// Name in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Activation::Relu => "relu",
-            Activation::Tanh => "tanh",
-            Activation::GeluTanh => "gelu_tanh",
-        }
-    }
-
-    fn apply(self, x: f64) -> f64 {
-        match self {
-            // A NaN stays a NaN.
-            Activation::Relu => {
-                if x <= 0.0 {
-                    0.0
-                } else {
-                    x
-                }
-            }
-            Activation::Tanh => x.tanh(),
-            Activation::GeluTanh => {
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-                x * (0.5 * (1.0 + inner.tanh()))
-            }
-        }
-    }
-
-    /// Bound of the error at `x`, which is known up to `error`, in arithmetic of `dtype`:
-    /// Lipschitz constant, and the function's own roundings.
-    fn error(self, dtype: DType, x: f64, error: f64) -> f64 {
-        match self {
-            Activation::Relu => error,
-            Activation::Tanh => error + 3.0 * rounding(dtype, x.tanh()),
-            // The derivative is below 1.13. The argument of tanh carries six roundings, damped by
-            // |y|·sech²y < 0.45, and 1 + tanh cancels to an absolute error of one rounding of 1.
-            Activation::GeluTanh => 1.13 * error + 16.0 * rounding(dtype, x),
-        }
-    }
 }
 
 impl Field for Matrix {
@@ -133,33 +77,19 @@ impl Field for Matrix {
     }
 }
 
-impl Field for Epilogue {
+impl Field for Addends {
     fn to_attribute(&self) -> Attribute {
-        let steps = self.bias.then_some("bias").into_iter();
-        let steps = steps.chain(self.activation.map(Activation::name));
-        let steps = steps.chain(self.residual.then_some("residual"));
-        Attribute::List(steps.map(|step| Attribute::Text(step.into())).collect())
+        let addends = self.bias.then_some("bias").into_iter();
+        let addends = addends.chain(self.residual.then_some("residual"));
+        Attribute::List(addends.map(|addend| Attribute::Text(addend.into())).collect())
     }
     fn from_attribute(attribute: Attribute) -> Result<Self> {
-        let wrong = || {
-            Diagnostic::new("an epilogue is a list of steps").help(
-                "\"bias\", then \"relu\", \"tanh\" or \"gelu_tanh\", then \"residual\"; each may \
-                 be absent",
-            )
-        };
-        let Attribute::List(steps) = attribute else { return Err(wrong()) };
-        let mut steps = steps.into_iter().peekable();
-        let mut next = |wanted: &str| {
-            steps.next_if(|s| matches!(s, Attribute::Text(t) if t == wanted)).is_some()
-        };
-        let bias = next("bias");
-        let activation = Activation::ALL.into_iter().find(|a| next(a.name()));
-        let residual = next("residual");
-        if steps.next().is_some() {
-            Err(wrong())
-        } else {
-            Ok(Epilogue { bias, activation, residual })
-        }
+        let all = [[false, false], [true, false], [false, true], [true, true]];
+        let all = all.map(|[bias, residual]| Addends { bias, residual });
+        all.into_iter().find(|a| a.to_attribute() == attribute).ok_or_else(|| {
+            Diagnostic::new("addends are \"bias\", then \"residual\"; each may be absent")
+                .help("in plans of this version an activation is a nest: compile again")
+        })
     }
 }
 
@@ -174,17 +104,37 @@ impl Matrix {
 }
 
 impl Contract for Gemm {
-    named!("gemm");
+    fn names() -> &'static [&'static str] {
+        &["gemm"]
+    }
+
+    fn parse(_: &str, attributes: &mut BTreeMap<String, Attribute>) -> Result<Self> {
+        // The name of the addends in older plans.
+        if !attributes.contains_key("addends")
+            && let Some(addends) = attributes.remove("epilogue")
+        {
+            attributes.insert("addends".into(), addends);
+        }
+        AttributeStruct::from_attributes((), attributes)
+    }
+
+    fn name(&self) -> &'static str {
+        "gemm"
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.to_attributes()
+    }
 
     fn operands(&self) -> Vec<TensorType> {
         let mut types = vec![
             TensorType::new(self.operand, [self.lhs.span(self.batch, self.m, self.k)]),
             TensorType::new(self.operand, [self.rhs.span(self.batch, self.k, self.n)]),
         ];
-        if self.epilogue.bias {
+        if self.addends.bias {
             types.push(TensorType::new(self.result, [self.n]));
         }
-        if self.epilogue.residual {
+        if self.addends.residual {
             types.push(self.result_type());
         }
         types
@@ -200,14 +150,14 @@ impl Contract for Gemm {
     }
 
     fn in_place(&self) -> Vec<usize> {
-        self.epilogue.residual.then_some(2 + self.epilogue.bias as usize).into_iter().collect()
+        self.addends.residual.then_some(2 + self.addends.bias as usize).into_iter().collect()
     }
 
     fn count(&self, least: usize) -> u64 {
         product(least, &[2, self.batch, self.m, self.n, self.k])
     }
 
-    fn may_be_followed(&self) -> bool {
+    fn has_tiles(&self) -> bool {
         true
     }
 
@@ -241,17 +191,14 @@ impl Contract for Gemm {
                 self.operand, self.result
             )));
         }
-        if self.epilogue.activation.is_some() && !self.result.is_float() {
-            return Err(Diagnostic::new("an activation needs a float result"));
-        }
         Ok(())
     }
 
     fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let (lhs, rhs) = (&operands[0], &operands[1]);
         let mut rest = operands[2..].iter();
-        let bias = if self.epilogue.bias { rest.next() } else { None };
-        let residual = if self.epilogue.residual { rest.next() } else { None };
+        let bias = if self.addends.bias { rest.next() } else { None };
+        let residual = if self.addends.residual { rest.next() } else { None };
         let mut reference = Reference::new(self.result_type());
         for b in 0..self.batch {
             for i in 0..self.m {
@@ -282,7 +229,7 @@ impl Gemm {
         TensorType::new(self.result, [self.batch, self.m, self.n])
     }
 
-    /// The epilogue on one sum.
+    /// The addends of one sum.
     fn finish(
         &self,
         sum: Scalar,
@@ -296,15 +243,8 @@ impl Gemm {
             return (Scalar::from_i64(dtype, bits.fold(0, i64::wrapping_add)), 0.0);
         }
         let (mut value, mut error) = rounds(dtype, sum.to_f64(), error);
-        if let Some(bias) = bias {
-            (value, error) = rounds(dtype, value.to_f64() + bias.to_f64(), error);
-        }
-        if let Some(activation) = self.epilogue.activation {
-            error = activation.error(dtype, value.to_f64(), error);
-            (value, error) = rounds(dtype, activation.apply(value.to_f64()), error);
-        }
-        if let Some(residual) = residual {
-            (value, error) = rounds(dtype, value.to_f64() + residual.to_f64(), error);
+        for addend in [bias, residual].into_iter().flatten() {
+            (value, error) = rounds(dtype, value.to_f64() + addend.to_f64(), error);
         }
         (value, error)
     }

@@ -25,7 +25,7 @@ mod top_k;
 pub use attention::{Attention, Heads};
 pub use contract::Contract;
 pub use convolution::{Convolution, Direction, Window};
-pub use gemm::{Activation, Epilogue, Gemm, Matrix};
+pub use gemm::{Addends, Gemm, Matrix};
 pub use reference::Reference;
 pub use scatter::{Scatter, ScatterKind};
 pub use segment_sum::{SegmentSum, first_row};
@@ -82,7 +82,7 @@ macro_rules! calls {
 }
 
 calls! {
-    /// Matrix product with prologue and epilogue.
+    /// Matrix product, with addends.
     Gemm,
     /// Convolution, in one of three directions.
     Convolution,

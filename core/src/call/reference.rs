@@ -4,7 +4,7 @@
 //! dot product) and rounded to the dtype that the call accumulates in, so they are nearly exact.
 //! A back end adds in that dtype, in any order, with or without fused multiply-adds. Any such sum
 //! of n products has an error of at most γₙ·Σ|xy| with γₙ = n·u/(1 − n·u), where u is half the
-//! distance from 1 to the next number (Higham), plus underflow. The epilogue propagates that
+//! distance from 1 to the next number (Higham), plus underflow. Addends propagate that
 //! error, step by step.
 //!
 //! Integers wrap and are exact. A scatter is exact too, since its contract fixes the order.

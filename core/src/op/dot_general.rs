@@ -1,6 +1,6 @@
 //! `dot_general`: sums of products over any axes, batched over any axes.
 
-use crate::call::{Call, Epilogue, Gemm, Matrix};
+use crate::call::{Addends, Call, Gemm, Matrix};
 use crate::interpret::Regions;
 use crate::op::ConvertElementType;
 use crate::op::batch::to_front;
@@ -273,7 +273,7 @@ impl Operation for DotGeneral {
                 operand,
                 accumulate: if operand.is_half() { DType::F32 } else { operand },
                 result,
-                epilogue: Epilogue::default(),
+                addends: Addends::default(),
             }));
         }
         // Some axes do not merge into one stride. Permute the operands to [batch, free,

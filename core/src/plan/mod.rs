@@ -14,6 +14,7 @@
 //! nest or call allows it (the iteration that writes an element has read it before).
 
 pub mod account;
+mod follower;
 pub mod interpret;
 mod intervals;
 mod labels;
@@ -25,6 +26,7 @@ pub mod walk;
 pub mod work;
 
 pub use account::{Account, Bytes, account};
+pub use follower::follower;
 pub use interpret::{Run, interpret, interpret_within, peak_bytes};
 pub use parse::{Part, Places, parse_plan};
 pub use resolve::{Access, Place, Prepare, ResolvedPlan, Resolver, resolve};

@@ -2,7 +2,7 @@
 //!
 //! Halves are stored as halves, and the arithmetic is in f32 with one rounding for each
 //! operation. Every other dtype is the dtype of its own arithmetic. The operations are those of
-//! the [kernels](crate::kernels), so an epilogue has the bits of the ops it stands for.
+//! the [kernels](crate::kernels), so addends have the bits of the ops they stand for.
 
 use super::product::strip::Kernels;
 use crate::simd::Simd;
@@ -67,10 +67,6 @@ pub(super) trait Number: Element<Wide = Self> {
     fn least(self, other: Self) -> Self;
     /// The greater; NaN if one is NaN; −0 is below +0.
     fn greatest(self, other: Self) -> Self;
-    /// The greater of x and 0; for floats only.
-    fn relu(self) -> Self;
-    /// tanh x; for floats only.
-    fn tanh(self) -> Self;
     /// The kernels of products; `None` for integers.
     fn kernels(simd: Simd) -> Option<&'static Kernels<Self>>;
 }

@@ -13,7 +13,7 @@
 mod attention;
 mod convolution;
 mod element;
-mod epilogue;
+mod finish;
 mod gemm;
 mod numbers;
 mod panel;
@@ -50,7 +50,7 @@ trait Kernels: std::fmt::Debug + Send + Sync {
     }
 
     /// Runs the call on checked arguments. There is a following nest only if the call
-    /// [may be followed](Contract::may_be_followed).
+    /// [may be followed](Contract::has_tiles).
     fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic>;
 }
 
@@ -86,7 +86,7 @@ kernels! {
 pub struct CompiledCall {
     name: &'static str,
     kernels: Box<dyn Kernels>,
-    may_be_followed: bool,
+    has_tiles: bool,
     /// Operands, then the results.
     parameters: Vec<Parameter>,
 }
@@ -128,7 +128,7 @@ impl CompiledCall {
         Ok(CompiledCall {
             name: call.name(),
             kernels,
-            may_be_followed: call.may_be_followed(),
+            has_tiles: call.has_tiles(),
             parameters: parameters.chain(results).collect(),
         })
     }
@@ -183,11 +183,6 @@ impl CompiledCall {
         unsafe { self.run_on(workspace, &spans, None) }
     }
 
-    /// Whether a nest may be fused behind it ([`run_on`](Self::run_on)).
-    pub(crate) fn may_be_followed(&self) -> bool {
-        self.may_be_followed
-    }
-
     /// [`scratch_bytes`](Self::scratch_bytes) with a following nest that needs `follower` bytes;
     /// saturates.
     pub(crate) fn scratch_followed(&self, follower: usize) -> usize {
@@ -199,7 +194,7 @@ impl CompiledCall {
     ///
     /// A result may alias an operand exactly where [`Contract::in_place`] permits it; apart from
     /// that, results overlap nothing. Error: as for `run`; results overlap otherwise; or there is
-    /// a nest, and the call is none that [may be followed](Self::may_be_followed).
+    /// a nest, and the call has no [tiles](Call::has_tiles).
     ///
     /// # Safety
     ///
@@ -218,7 +213,7 @@ impl CompiledCall {
             if self.parameters.iter().all(|p| !p.written || p.bytes == 0) {
                 return Ok(());
             }
-            if follower.is_some() && !self.may_be_followed {
+            if follower.is_some() && !self.has_tiles {
                 return Err(Diagnostic::new("no nest can follow it"));
             }
             self.kernels.run(workspace, &Arguments { buffers, follower })

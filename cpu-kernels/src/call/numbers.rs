@@ -4,7 +4,7 @@ use super::element::{Element, Number};
 use super::product::micro;
 use super::product::strip::Kernels;
 use crate::kernels::convert::Cast;
-use crate::kernels::operations::{Add, Binary, Max, Min, Mul, Tanh, Unary};
+use crate::kernels::operations::{Add, Binary, Max, Min, Mul};
 use crate::simd::Simd;
 use wengert_core::DType;
 use wengert_core::half::{bf16, f16};
@@ -47,14 +47,6 @@ macro_rules! float {
             fn greatest(self, other: $t) -> $t {
                 Max::apply(self, other)
             }
-            #[inline(always)]
-            fn relu(self) -> $t {
-                Max::apply(self, 0.0)
-            }
-            #[inline(always)]
-            fn tanh(self) -> $t {
-                Tanh::apply(self)
-            }
             fn kernels(simd: Simd) -> Option<&'static Kernels<$t>> {
                 Some(micro::$kernels(simd))
             }
@@ -78,8 +70,7 @@ macro_rules! integer {
                 result
             }
             fn constant(_: f64) -> $t {
-                unreachable!("constants belong to activations, and those take floats: the call was \
-                              verified")
+                unreachable!("only attention has constants, and it takes floats")
             }
         }
 
@@ -100,12 +91,6 @@ macro_rules! integer {
             #[inline(always)]
             fn greatest(self, other: $t) -> $t {
                 Max::apply(self, other)
-            }
-            fn relu(self) -> $t {
-                unreachable!("activations take floats: the call was verified")
-            }
-            fn tanh(self) -> $t {
-                unreachable!("activations take floats: the call was verified")
             }
             fn kernels(_: Simd) -> Option<&'static Kernels<$t>> {
                 None

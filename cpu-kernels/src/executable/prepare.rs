@@ -5,8 +5,7 @@ use super::{CpuExecutable, Kernel};
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Span, Workspace};
 use crate::nest::CompiledNest;
-use wengert_core::nest::{self, BufferId};
-use wengert_core::plan::{Memories, NestId, Place, Plan, Prepare, Resolver, Step, resolve};
+use wengert_core::plan::{self, Memories, Plan, Prepare, Resolver, Step, resolve};
 use wengert_core::{Diagnostic, Id, Verified};
 
 pub(super) fn prepare(
@@ -92,18 +91,19 @@ impl<'p> Prepare<'p> for Preparing<'_> {
             Step::Call { call: of_plan, .. } => {
                 self.calls.push(CompiledCall::new(of_plan)?);
                 let call = self.calls.len() - 1;
-                let follower = steps.get(1).and_then(|step| match step {
+                let follower = steps.get(1).and_then(|next| match next {
                     Step::Nest { nest, .. } => {
-                        Some((*nest, self.follower(call, &arguments, *nest, resolver, step)?))
+                        plan::follower(self.plan, &steps[0], next)?;
+                        Some((nest.index(), resolver.arguments(next)))
                     }
                     _ => None,
                 });
                 match follower {
                     Some((nest, of_nest)) => {
-                        let bytes = self.nests[nest.index()].scratch_bytes();
+                        let bytes = self.nests[nest].scratch_bytes();
                         self.scratch = self.scratch.max(self.calls[call].scratch_followed(bytes));
                         let arguments = arguments.into_iter().chain(of_nest).collect();
-                        Kernel::Followed { call, nest: nest.index(), arguments }
+                        Kernel::Followed { call, nest, arguments }
                     }
                     None => Kernel::Call { call, arguments },
                 }
@@ -117,40 +117,5 @@ impl<'p> Prepare<'p> for Preparing<'_> {
         let count = 1 + usize::from(matches!(kernel, Kernel::Followed { .. }));
         kernels.push(kernel);
         Ok(count)
-    }
-}
-
-impl Preparing<'_> {
-    /// The arguments of the nest after a call, if the nest can run on each part of the call's
-    /// result as soon as that part is final. The nest must read each element of the result in its
-    /// own row only, read nothing else that the call writes, and write nothing that the call
-    /// reads.
-    ///
-    /// The planner arranges for such pairs; the plan is correct either way.
-    fn follower(
-        &self,
-        call: usize,
-        of_call: &[Place],
-        nest: NestId,
-        resolver: &Resolver<'_>,
-        step: &Step,
-    ) -> Option<Vec<Place>> {
-        if !self.calls[call].may_be_followed() {
-            return None;
-        }
-        let (result, operands) = of_call.split_last()?;
-        let places = resolver.arguments(step);
-        let mut reads = places
-            .iter()
-            .enumerate()
-            .filter(|(_, place)| !place.is_written() && place.may_overlap(result));
-        let (Some((n, read)), None) = (reads.next(), reads.next()) else { return None };
-        let follows =
-            read.is_same(result) && nest::follows(&self.plan.nests[nest], BufferId::new(n));
-        let apart = places.iter().filter(|place| place.is_written()).all(|written| {
-            !operands.iter().any(|operand| operand.may_overlap(written))
-                && (!written.may_overlap(result) || written.is_same(result))
-        });
-        (follows && apart).then_some(places)
     }
 }

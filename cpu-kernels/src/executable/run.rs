@@ -94,7 +94,7 @@ impl StepRunner for Runner<'_> {
                 let follower = self.nests[*nest].follower(self.workspace, of_nest)?;
                 // SAFETY: each span is in a memory of this run, and no other step runs now. The
                 // two were paired because the nest reads only its own elements of the call's
-                // result, and writes nothing that the call reads (`Preparing::follow`).
+                // result, and writes nothing that the call reads (`plan::follower`).
                 unsafe { call_of.run_on(self.workspace, of_call, Some(&follower))? };
                 self.spent(since, |profile| &mut profile.calls[*call]);
             }

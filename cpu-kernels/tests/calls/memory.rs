@@ -1,7 +1,7 @@
 //! Invalid buffers, sizes and calls, which a run refuses.
 
 use super::*;
-use wengert_core::call::{Epilogue, Gemm, Matrix};
+use wengert_core::call::{Addends, Gemm, Matrix};
 
 fn call() -> Call {
     Call::Gemm(Gemm {
@@ -14,7 +14,7 @@ fn call() -> Call {
         operand: DType::F32,
         accumulate: DType::F32,
         result: DType::F32,
-        epilogue: Epilogue { residual: true, ..Epilogue::default() },
+        addends: Addends { residual: true, ..Addends::default() },
     })
 }
 
@@ -76,8 +76,8 @@ fn sizes_that_do_not_fit_are_refused() {
     assert!(CompiledCall::new(&empty).unwrap_err().to_string().contains("overflow"));
     // A row of halves is copied to scratch memory. This row does not fit into memory.
     let matrix = Matrix { batch: 0, row: 0, column: 0 };
-    let (operand, epilogue) = (DType::F16, Epilogue::default());
-    let long = Gemm { m: 1, n: 1, k: 1 << 58, lhs: matrix, rhs: matrix, operand, epilogue, ..gemm };
+    let (operand, addends) = (DType::F16, Addends::default());
+    let long = Gemm { m: 1, n: 1, k: 1 << 58, lhs: matrix, rhs: matrix, operand, addends, ..gemm };
     let compiled = CompiledCall::new(&Call::Gemm(long)).unwrap();
     let mut workspace = Workspace::new(POOLS[0].clone(), Simd::Portable).unwrap();
     let reserved = workspace.reserve(compiled.scratch_bytes()).unwrap_err().to_string();

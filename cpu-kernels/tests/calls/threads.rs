@@ -2,7 +2,7 @@
 //! one thread.
 
 use super::*;
-use wengert_core::call::{Epilogue, Gemm};
+use wengert_core::call::{Addends, Gemm};
 use wengert_testing::calls::convolution::{directions, same};
 use wengert_testing::calls::gemm::{lay_out, product};
 
@@ -33,9 +33,9 @@ fn products() {
     ];
     for (m, n, k, left, right) in shapes {
         let (lhs, rhs) = (lay_out(left, m, k), lay_out(right, k, n));
-        let epilogue = Epilogue { residual: true, ..Epilogue::default() };
+        let addends = Addends { residual: true, ..Addends::default() };
         let product = product(1, [m, n, k], DType::F32, DType::F32);
-        check(&Call::Gemm(Gemm { lhs, rhs, epilogue, ..product }), 5);
+        check(&Call::Gemm(Gemm { lhs, rhs, addends, ..product }), 5);
     }
 }
 

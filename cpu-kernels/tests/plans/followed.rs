@@ -1,4 +1,4 @@
-//! Products joined with the nests that follow them part by part. The bits are those of running one
+//! Products and the nests that follow them part by part. The bits are those of running one
 //! after the other.
 //!
 //! Elements are small integers, so every sum is exact. The plan interpreter is the oracle, compared
@@ -42,7 +42,7 @@ fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Verified<P
   nest @f({nest}
   steps {{
     call gemm(%0 at input.0, %1 at input.1, %2 at input.2, %5 at arena) \
-      {{accumulate=f32, epilogue=[\"bias\"], k={k}, lhs=[0,{k},1], m={m}, n={n}, operand=f32, \
+      {{accumulate=f32, addends=[\"bias\"], k={k}, lhs=[0,{k},1], m={m}, n={n}, operand=f32, \
       result=f32, rhs=[0,{n},1]}}
     run @f(%5 at arena, %3 at input.3, %2 at input.2, %4 at {at})
     copy %4 from {at} to output.0

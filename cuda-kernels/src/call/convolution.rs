@@ -16,10 +16,10 @@ use super::product::{self, ALIGNMENT, Digit, Gather, Meeting, Moves, Out, Produc
 use super::{Kernels, Terms};
 use crate::stage::Compiled;
 use wengert_core::Result;
-use wengert_core::call::{Convolution, Direction, Epilogue, Window};
+use wengert_core::call::{Addends, Convolution, Direction, Window};
 
 impl Kernels for Convolution {
-    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+    fn compile(&self, terms: &Terms<'_>) -> Result<Compiled> {
         product::compile(&product(self, terms.workspace)?, terms)
     }
 
@@ -135,7 +135,8 @@ fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         operand: call.dtype,
         result: call.dtype,
         out,
-        epilogue: Epilogue::default(),
+        addends: Addends::default(),
+        follower: None,
         result_argument: 2,
         in_place: None,
         workspace,

@@ -8,7 +8,7 @@ use wengert_core::Result;
 use wengert_core::call::Gemm;
 
 impl Kernels for Gemm {
-    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+    fn compile(&self, terms: &Terms<'_>) -> Result<Compiled> {
         product::compile(&product(self, terms.in_place, terms.workspace), terms)
     }
 
@@ -36,8 +36,9 @@ fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
         operand: gemm.operand,
         result: gemm.result,
         out: Out { batch: (gemm.m * gemm.n) as i64, row: gemm.n as i64 },
-        epilogue: gemm.epilogue,
-        result_argument: 2 + gemm.epilogue.bias as usize + gemm.epilogue.residual as usize,
+        addends: gemm.addends,
+        follower: None,
+        result_argument: 2 + gemm.addends.bias as usize + gemm.addends.residual as usize,
         in_place,
         workspace,
         tf32: false,

@@ -19,13 +19,14 @@ mod segment_sum;
 mod sort;
 
 use crate::architecture::Architecture;
+use crate::nest::Follower;
 use crate::stage::Compiled;
 use wengert_core::call::{self, Call, Contract, Gemm};
 use wengert_core::{Diagnostic, Result};
 
 /// Options of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
+pub struct Options<'f> {
     /// The operand, one of [`Contract::in_place`], that the result aliases.
     pub in_place: Option<usize>,
     /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa), which
@@ -33,11 +34,15 @@ pub struct Options {
     pub tf32: bool,
     /// Alignment of every argument's address: a power of two, at least the size of its elements.
     pub alignment: u64,
+    /// The nest that runs on the result's elements, if the call [has tiles](Contract::has_tiles). Its
+    /// arguments come after those of the call.
+    pub follower: Option<&'f Follower>,
 }
 
-impl Default for Options {
+impl Default for Options<'_> {
     fn default() -> Self {
-        Options { in_place: None, tf32: false, alignment: product::ALIGNMENT as u64 }
+        let alignment = product::ALIGNMENT as u64;
+        Options { in_place: None, tf32: false, alignment, follower: None }
     }
 }
 
@@ -46,7 +51,7 @@ trait Kernels {
     /// The kernels. The call is verified.
     ///
     /// Errors: an extent is beyond 2³¹, or there is no kernel for it.
-    fn compile(&self, terms: &Terms) -> Result<Compiled>;
+    fn compile(&self, terms: &Terms<'_>) -> Result<Compiled>;
 
     /// Upper bound of the bytes of workspace that the kernels use, known before they are chosen.
     /// Saturates.
@@ -61,7 +66,7 @@ trait Kernels {
 }
 
 /// What kernels of a call are compiled for.
-struct Terms {
+struct Terms<'f> {
     architecture: Architecture,
     /// The operand that the result aliases.
     in_place: Option<usize>,
@@ -71,6 +76,8 @@ struct Terms {
     alignment: usize,
     /// Bytes of workspace that a plan reserves.
     workspace: u64,
+    /// As in [`Options`].
+    follower: Option<&'f Follower>,
 }
 
 macro_rules! kernels {
@@ -125,8 +132,12 @@ pub fn compile(
 }
 
 /// [`compile`] with options.
-pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -> Result<Compiled> {
-    let Options { in_place, tf32, alignment } = options;
+pub fn compile_with(
+    call: &Call,
+    architecture: Architecture,
+    options: Options<'_>,
+) -> Result<Compiled> {
+    let Options { in_place, tf32, alignment, follower } = options;
     let alignment =
         usize::try_from(alignment).unwrap_or(product::ALIGNMENT).min(product::ALIGNMENT);
     let compile = || {
@@ -139,7 +150,8 @@ pub fn compile_with(call: &Call, architecture: Architecture, options: Options) -
         let kernels =
             kernels(call).ok_or_else(|| Diagnostic::new("GPUs have no kernels for it"))?;
         let workspace = kernels.workspace();
-        let terms = Terms { architecture, in_place, tf32, alignment, workspace };
+        assert!(follower.is_none() || call.has_tiles(), "a nest follows a call that has tiles");
+        let terms = Terms { architecture, in_place, tf32, alignment, workspace, follower };
         let compiled = kernels.compile(&terms)?;
         assert!(
             compiled.workspace <= workspace,

@@ -21,7 +21,7 @@ const COLUMNS: usize = 32;
 const ROWS: usize = 4;
 
 impl Kernels for SegmentSum {
-    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+    fn compile(&self, terms: &Terms<'_>) -> Result<Compiled> {
         let SegmentSum { rows, columns, segments, dtype, .. } = *self;
         if segments * columns == 0 {
             return Ok(Compiled { stages: vec![], workspace: 0 });

@@ -361,7 +361,7 @@ pub(super) mod tests {
     fn kernels_of_the_emitter_are_read() {
         use crate::call::compile;
         use wengert_core::DType;
-        use wengert_core::call::{Call, Epilogue, Gemm, Matrix};
+        use wengert_core::call::{Addends, Call, Gemm, Matrix};
         let dense = |columns| Matrix { batch: 0, row: columns, column: 1 };
         let call = Call::Gemm(Gemm {
             batch: 1,
@@ -373,7 +373,7 @@ pub(super) mod tests {
             operand: DType::F32,
             accumulate: DType::F32,
             result: DType::F32,
-            epilogue: Epilogue { bias: true, ..Epilogue::default() },
+            addends: Addends { bias: true, ..Addends::default() },
         });
         let stages = compile(&call, sm(90), None).unwrap().stages;
         assert!(!stages.is_empty());

@@ -58,8 +58,7 @@ impl Products {
             None => self.blas.insert(self.device.blas()?),
         };
         let aligned = u32::try_from(question.alignment).expect("at most 256");
-        let alignment =
-            Alignment { lhs: aligned, rhs: aligned, out: aligned, bias: aligned, aux: aligned };
+        let alignment = Alignment { lhs: aligned, rhs: aligned, out: aligned, bias: aligned };
         if self.autotune {
             measure(
                 &self.device,
@@ -74,7 +73,7 @@ impl Products {
         match blas.prepare(&form, in_place, &alignment, question.workspace, &self.tuning)? {
             Err(why) => Ok(Choice::Kernels(why.to_string())),
             Ok(prepared) => {
-                let left = prepared.form().map_or(gemm.epilogue, |form| form.left);
+                let left = prepared.form().map_or(gemm.addends, |form| form.left);
                 self.prepared.push((gemm.clone(), prepared));
                 Ok(Choice::Library(left))
             }
@@ -97,12 +96,12 @@ impl Products {
 /// The matrices' addresses, from the arguments of the call.
 fn operands(gemm: &Gemm, arguments: &[Address]) -> Operands {
     let out = arguments[arguments.len() - 1];
-    let bias = if gemm.epilogue.bias { arguments[2] } else { Address::default() };
-    let residual = match gemm.epilogue.residual {
-        true => arguments[2 + usize::from(gemm.epilogue.bias)],
+    let bias = if gemm.addends.bias { arguments[2] } else { Address::default() };
+    let residual = match gemm.addends.residual {
+        true => arguments[2 + usize::from(gemm.addends.bias)],
         false => out,
     };
-    Operands { lhs: arguments[0], rhs: arguments[1], residual, out, bias, aux: Address::default() }
+    Operands { lhs: arguments[0], rhs: arguments[1], residual, out, bias }
 }
 
 /// Measures the algorithms of a product on memory of its own, unless it was measured before.

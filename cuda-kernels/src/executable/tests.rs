@@ -73,8 +73,8 @@ fn corpus() -> Vec<Verified<Plan>> {
     plans
 }
 
-/// A layer with its gradient: products, with steps of the epilogue that a library does and steps
-/// that it does not.
+/// A layer with its gradient: products, with addends that a library adds, and a nest that follows
+/// one.
 const LAYER: &str = "
 func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) \
     -> (y: f32[6,4], z: f32[6,4], g: f32[8,4]) {

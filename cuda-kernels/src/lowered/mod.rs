@@ -10,12 +10,16 @@
 //! of calls, and stages that several calls have in common, are deduplicated by their code. A
 //! kernel also depends on which of its buffers alias (in place) and on their alignment, which
 //! differs only inside loops.
+//!
+//! **Followers.** A product of this crate and the nest that follows it are the same kernels. After
+//! a library's product the nest has a kernel of its own.
 
-mod epilogue;
+mod addends;
 mod prepare;
+mod uses;
 
 use crate::architecture::Architecture;
-use wengert_core::call::{Call, Epilogue};
+use wengert_core::call::{Addends, Call};
 use wengert_core::plan::{Place, Plan, ResolvedPlan, StepRunner};
 use wengert_core::{Diagnostic, Result, Verified};
 
@@ -61,8 +65,8 @@ pub struct KernelFacts {
 /// The implementation of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// The device's library, with these steps of a GEMM's epilogue.
-    Library(Epilogue),
+    /// The device's library, which leaves these addends of a GEMM.
+    Library(Addends),
     /// Kernels of this crate, for this reason.
     Kernels(String),
 }

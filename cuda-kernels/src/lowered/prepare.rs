@@ -1,15 +1,18 @@
 //! Lowering of a plan to kernels and actions.
 
-use super::epilogue::epilogue;
+use super::addends::addends;
+use super::uses::uses;
 use super::{Choice, Choose, Command, KernelFacts, Launch, LoweredPlan, Question};
 use crate::architecture::Architecture;
+use crate::nest::Follower;
 use crate::ptx::{Kernel, Module};
 use crate::stage::{Compiled, Memory};
 use crate::{call, nest};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use wengert_core::call::{Call, Epilogue};
+use wengert_core::call::{Addends, Call, Gemm};
+use wengert_core::id::IdVec;
 use wengert_core::plan::resolve::in_place;
-use wengert_core::plan::{NestId, Place, Plan, Prepare, Resolver, Step, resolve};
+use wengert_core::plan::{self, NestId, Place, Plan, Prepare, Resolver, Step, ValueId, resolve};
 use wengert_core::{Diagnostic, Result, Verified};
 
 /// Alignment of buffers in memory: of allocations, and of values in the arena.
@@ -31,12 +34,14 @@ pub(super) fn prepare(
         plan,
         architecture,
         choose,
+        uses: uses(plan),
         module: Module::default(),
         facts: Vec::new(),
         known: HashMap::new(),
         names: BTreeSet::new(),
         functions: BTreeSet::new(),
         nests: BTreeMap::new(),
+        answers: HashMap::new(),
         calls: HashMap::new(),
         library: Vec::new(),
         own: Vec::new(),
@@ -75,20 +80,48 @@ struct PlacedStage {
 /// Parameters of a nest's kernel beyond the nest: aliases, and the alignment of the arguments.
 type NestKey = (NestId, Vec<(usize, usize)>, u64);
 
-/// The implementation of a call.
+/// A call with its memory.
+struct Called {
+    question: Question,
+    /// Operands, then results.
+    places: Vec<Place>,
+    workspace: Option<Place>,
+}
+
+impl Called {
+    fn new(call: &Call, places: Vec<Place>, workspace: Option<Place>) -> Self {
+        let last = places.len() - 1;
+        let shares = |n: &usize| places[*n].bytes > 0 && places[*n].is_same(&places[last]);
+        let question = Question {
+            call: call.clone(),
+            in_place: call.in_place().into_iter().find(shares),
+            alignment: alignment(&places),
+            workspace: workspace.as_ref().map_or(0, |w| w.bytes),
+        };
+        Called { question, places, workspace }
+    }
+
+    /// Whether its result has no elements.
+    fn is_empty(&self) -> bool {
+        self.places.last().is_none_or(|result| result.bytes == 0)
+    }
+}
+
+/// The device's answer to a question.
 #[derive(Clone)]
-enum Done {
-    /// By a library, and a kernel for the remaining epilogue, with the call's arguments that it
-    /// gets.
+enum Answer {
+    /// A library does the call, and a kernel adds the remaining addends, with the call's arguments
+    /// that it gets.
     Library(usize, Option<(PlacedStage, Vec<usize>)>),
-    /// By kernels.
-    Kernels(Placed),
+    /// Kernels of this crate do the call, and its follower.
+    Kernels,
 }
 
 struct Preparing<'a, 'c> {
     plan: &'a Plan,
     architecture: Architecture,
     choose: &'a mut Choose<'c>,
+    uses: IdVec<ValueId, usize>,
     module: Module,
     facts: Vec<KernelFacts>,
     /// Kernels without their names. Looked up, never iterated.
@@ -97,7 +130,9 @@ struct Preparing<'a, 'c> {
     functions: BTreeSet<String>,
     nests: BTreeMap<NestKey, Placed>,
     /// Looked up, never iterated.
-    calls: HashMap<Question, Done>,
+    answers: HashMap<Question, Answer>,
+    /// Kernels of calls with their followers. Looked up, never iterated.
+    calls: HashMap<(Question, Option<Follower>), Placed>,
     library: Vec<Question>,
     own: Vec<(Question, String)>,
 }
@@ -116,7 +151,14 @@ impl<'p> Prepare<'p> for Preparing<'_, '_> {
         match step {
             Step::Nest { nest, .. } => self.nest(*nest, places, commands)?,
             Step::Call { call, .. } => {
-                self.call(call, places, resolver.workspace(step), commands)?;
+                let mut called = Called::new(call, places, resolver.workspace(step));
+                if let Some(next) = steps.get(1)
+                    && let Some(tile) = plan::follower(self.plan, step, next)
+                    && self.followed(&mut called, [step, next], tile, resolver, commands)?
+                {
+                    return Ok(2);
+                }
+                self.call(called, commands)?;
             }
             _ => unreachable!("the walk executes all other steps"),
         }
@@ -142,37 +184,18 @@ impl Preparing<'_, '_> {
         self.launch(&placed, &places, None, commands)
     }
 
-    fn call(
-        &mut self,
-        call: &Call,
-        places: Vec<Place>,
-        workspace: Option<Place>,
-        commands: &mut Vec<Command>,
-    ) -> Result<()> {
-        let last = places.len() - 1;
-        let shares = |n: &usize| places[*n].bytes > 0 && places[*n].is_same(&places[last]);
-        let in_place = call.in_place().into_iter().find(shares);
-        if places[last].bytes == 0 {
+    fn call(&mut self, called: Called, commands: &mut Vec<Command>) -> Result<()> {
+        if called.is_empty() {
             return Ok(());
         }
-        let reserved = workspace.as_ref().map_or(0, |w| w.bytes);
-        let question = Question {
-            call: call.clone(),
-            in_place,
-            alignment: alignment(&places),
-            workspace: reserved,
-        };
-        let done = match self.calls.get(&question) {
-            Some(done) => done.clone(),
-            None => {
-                let done = self.decide(&question)?;
-                self.calls.insert(question, done.clone());
-                done
+        let answer = self.answer(&called.question)?;
+        let Called { question, places, workspace } = called;
+        match answer {
+            Answer::Kernels => {
+                let placed = self.kernels(&question, None)?;
+                self.launch(&placed, &places, workspace, commands)
             }
-        };
-        match done {
-            Done::Kernels(placed) => self.launch(&placed, &places, workspace, commands),
-            Done::Library(number, left) => {
+            Answer::Library(number, left) => {
                 let left = left.map(|(stage, arguments)| {
                     let places: Vec<Place> = arguments.iter().map(|a| places[*a].clone()).collect();
                     (Placed { stages: vec![stage], workspace: 0 }, places)
@@ -186,38 +209,114 @@ impl Preparing<'_, '_> {
         }
     }
 
-    /// Decides how a call is done, and by which kernels.
-    fn decide(&mut self, question: &Question) -> Result<Done> {
-        let Question { call, in_place, alignment, .. } = question;
-        let origin = format!("call {}", call.name());
-        match (self.choose)(question)? {
+    /// Does a product and its follower, a nest whose parameter `tile` is the product's result, in
+    /// the same kernels. False if they are separate: a library does the product, or the nest
+    /// needs more than registers.
+    fn followed(
+        &mut self,
+        called: &mut Called,
+        [product, follower]: [&Step; 2],
+        tile: usize,
+        resolver: &Resolver<'_>,
+        commands: &mut Vec<Command>,
+    ) -> Result<bool> {
+        let (Step::Call { arguments: of_call, .. }, Step::Nest { nest, .. }) = (product, follower)
+        else {
+            unreachable!("a nest follows a call")
+        };
+        let nest = &self.plan.nests[*nest];
+        let takes = !called.is_empty() && Follower::takes(nest);
+        if !takes || !matches!(self.answer(&called.question)?, Answer::Kernels) {
+            return Ok(false);
+        }
+        let of_nest = resolver.arguments(follower);
+        let result = of_call.len() - 1;
+        let mut in_place = in_place(&of_nest);
+        // A product that the nest's result overwrites, or that nothing else uses, is not stored.
+        let overwritten = in_place.iter().any(|(operand, _)| *operand == tile);
+        let stores = !overwritten && self.uses[of_call[result].value] > 1;
+        in_place.retain(|(operand, _)| *operand != tile);
+        let argument = |n: usize| if n == tile { result } else { of_call.len() + n };
+        let follower = Follower {
+            nest: nest.clone(),
+            tile,
+            arguments: (0..of_nest.len()).map(argument).collect(),
+            in_place,
+            stores,
+        };
+        called.places.extend(of_nest);
+        called.question.alignment = alignment(&called.places);
+        let placed = self.kernels(&called.question, Some(follower))?;
+        self.launch(&placed, &called.places, called.workspace.take(), commands)?;
+        Ok(true)
+    }
+
+    /// Asks the device, unless it was asked before.
+    fn answer(&mut self, question: &Question) -> Result<Answer> {
+        if let Some(known) = self.answers.get(question) {
+            return Ok(known.clone());
+        }
+        let answer = match (self.choose)(question)? {
             Choice::Library(left) => {
                 self.library.push(question.clone());
                 let number = self.library.len() - 1;
-                if left == Epilogue::default() {
-                    return Ok(Done::Library(number, None));
-                }
-                let gemm = call::library_product(call).expect("a library computes products only");
-                let (nest, arguments) = epilogue(gemm, &left);
-                let options = nest::Options { alignment: *alignment, ..nest::Options::default() };
-                let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
-                let mut placed = self
-                    .place(compiled, &format!("{origin}, the epilogue that the library leaves"));
-                let stage = placed.stages.pop().expect("a result with elements has a kernel");
-                Ok(Done::Library(number, Some((stage, arguments))))
+                let left = match left == Addends::default() {
+                    true => None,
+                    false => {
+                        let gemm = call::library_product(&question.call);
+                        let gemm = gemm.expect("a library computes products only");
+                        Some(self.left(gemm, &left, question.alignment)?)
+                    }
+                };
+                Answer::Library(number, left)
             }
             Choice::Kernels(reason) => {
-                tracing::debug!(call = call.name(), reason, "a call is done by kernels of our own");
+                let call = question.call.name();
+                tracing::debug!(call, reason, "a call is done by kernels of our own");
                 self.own.push((question.clone(), reason));
-                let options = call::Options {
-                    in_place: *in_place,
-                    alignment: *alignment,
-                    ..call::Options::default()
-                };
-                let compiled = call::compile_with(call, self.architecture, options)?;
-                Ok(Done::Kernels(self.place(compiled, &origin)))
+                Answer::Kernels
             }
+        };
+        self.answers.insert(question.clone(), answer.clone());
+        Ok(answer)
+    }
+
+    /// The kernel for the addends that a library leaves, with the call's arguments that it gets.
+    fn left(
+        &mut self,
+        gemm: &Gemm,
+        left: &Addends,
+        alignment: u64,
+    ) -> Result<(PlacedStage, Vec<usize>)> {
+        let (nest, arguments) = addends(gemm, left);
+        let options = nest::Options { alignment, ..nest::Options::default() };
+        let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
+        let mut placed = self.place(compiled, "call gemm, the addends that the library leaves");
+        let stage = placed.stages.pop().expect("a result with elements has a kernel");
+        Ok((stage, arguments))
+    }
+
+    /// Kernels of this crate for a call and its follower.
+    fn kernels(&mut self, question: &Question, follower: Option<Follower>) -> Result<Placed> {
+        let key = (question.clone(), follower);
+        if let Some(known) = self.calls.get(&key) {
+            return Ok(known.clone());
         }
+        let (Question { call, in_place, alignment, .. }, follower) = &key;
+        let options = call::Options {
+            in_place: *in_place,
+            alignment: *alignment,
+            follower: follower.as_ref(),
+            ..call::Options::default()
+        };
+        let compiled = call::compile_with(call, self.architecture, options)?;
+        let origin = match follower {
+            None => format!("call {}", call.name()),
+            Some(follower) => format!("call {}, nest @{}", call.name(), follower.nest.name),
+        };
+        let placed = self.place(compiled, &origin);
+        self.calls.insert(key, placed.clone());
+        Ok(placed)
     }
 
     /// Adds new kernels to the module.

@@ -101,9 +101,9 @@ pub(super) struct Emit<'a> {
     /// Row storage that was loaded from, and the lines that store to row storage.
     pub storage_loads: BTreeSet<BufferId>,
     pub storage_stores: Vec<(BufferId, usize)>,
-    /// Values of loads that were transposed through shared memory, by the place of the load in
-    /// the body.
-    pub transposed: BTreeMap<usize, Vec<Reg>>,
+    /// Values of loads that are in registers already, by the place of the load in the body: they
+    /// were transposed through shared memory, or are the sums of a product.
+    pub loaded: BTreeMap<usize, Vec<Reg>>,
     /// How a warp scans the prefixes; without it they are carried from iteration to iteration.
     pub scan: Option<Scan>,
     /// Numbers of axes and registers of `bounds` that were defined before the loops of the phase.
@@ -138,7 +138,7 @@ impl<'a> Emit<'a> {
             prefixes: Vec::new(),
             storage_loads: BTreeSet::new(),
             storage_stores: Vec::new(),
-            transposed: BTreeMap::new(),
+            loaded: BTreeMap::new(),
             scan: None,
             outer: (0, 0),
             known: vec![BTreeMap::new()],
@@ -340,7 +340,7 @@ impl<'a> Emit<'a> {
                     }
                 }
                 Instr::Load { result, access, fill } => {
-                    let values = match self.transposed.get(&number) {
+                    let values = match self.loaded.get(&number) {
                         Some(values) => values.clone(),
                         None => self.load(access, *fill, copies),
                     };

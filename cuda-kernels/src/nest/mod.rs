@@ -31,6 +31,7 @@ mod choose;
 mod element;
 mod emit;
 mod exchange;
+mod follow;
 mod index;
 mod phases;
 mod place;
@@ -45,6 +46,8 @@ mod values;
 mod vector;
 
 pub use choose::{Schedule, choose, takes};
+pub use follow::Follower;
+pub(crate) use follow::{Elements, FollowerCode};
 
 use crate::architecture::Architecture;
 use crate::ptx::{Kernel, Parameter, Type};

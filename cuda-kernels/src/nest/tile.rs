@@ -195,11 +195,11 @@ pub(super) fn kernel(
             }
         }
         emit.code.push(Inst::Barrier);
-        emit.transposed.clear();
+        emit.loaded.clear();
         for (load, (_, read, _, step, dtype)) in tile.loads.iter().zip(&squares) {
             let values =
                 (0..COPIES).map(|k| element(&mut emit.code, *read, k * step, *dtype)).collect();
-            emit.transposed.insert(*load, values);
+            emit.loaded.insert(*load, values);
         }
         let storing = copies(emit, last, tile.across);
         emit.begin_body(storing.len());

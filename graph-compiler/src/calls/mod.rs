@@ -5,10 +5,10 @@
 //! pass that looks at elements, so numerics are fixed here: whether a product is a call or a loop
 //! depends on the target alone.
 
+mod addends;
 mod decompose;
-mod epilogue;
-mod join;
+mod follow;
 
+pub(crate) use addends::addends;
 pub(crate) use decompose::{EXPAND, decompose, inline_regions, inline_rules};
-pub(crate) use epilogue::epilogues;
-pub(crate) use join::join;
+pub(crate) use follow::follow;

@@ -65,7 +65,9 @@ impl Kernels {
         let cost = self.cost(kernel);
         let (calls, nests) = match &kernel.work {
             Work::Call(_) => (cost.operations, 0),
-            Work::Joined(joined) => (joined.call.flops(), cost.operations - joined.call.flops()),
+            Work::Followed(followed) => {
+                (followed.call.flops(), cost.operations - followed.call.flops())
+            }
             Work::Nest(_) | Work::Control(_) => (0, cost.operations),
         };
         let bytes = (cost.read as f64 + cost.written as f64) / rates.bytes;
@@ -79,8 +81,8 @@ impl Kernels {
             operations: match &kernel.work {
                 Work::Nest(nest) => operations(nest),
                 Work::Call(call) => call.flops(),
-                Work::Joined(joined) => {
-                    joined.call.flops().saturating_add(operations(&joined.nest))
+                Work::Followed(followed) => {
+                    followed.call.flops().saturating_add(operations(&followed.follower))
                 }
                 Work::Control(control) => of_control(control, kernel),
             },

@@ -48,10 +48,10 @@ pub fn interpret(
         let results = match &kernel.work {
             Work::Nest(nest) => run(nest, &reads)?,
             Work::Call(c) => call(c, &reads)?,
-            Work::Joined(joined) => {
-                let (operands, rest) = reads.split_at(joined.call.operands().len());
-                let mut results = call(&joined.call, operands)?;
-                results.extend(run(&joined.nest, &joined.reads(rest, &results[0]))?);
+            Work::Followed(followed) => {
+                let (operands, rest) = reads.split_at(followed.call.operands().len());
+                let mut results = call(&followed.call, operands)?;
+                results.extend(run(&followed.follower, &followed.reads(rest, &results[0]))?);
                 results
             }
             Work::Control(control) => match control.form(kernel) {

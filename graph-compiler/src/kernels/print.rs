@@ -27,13 +27,13 @@ impl Kernels {
                 Work::Nest(nest) if printed.insert(&nest.name) => {
                     writeln!(f, "{}\n", nest.to_string().trim_end())?;
                 }
-                Work::Joined(joined) if printed.insert(&joined.nest.name) => {
-                    writeln!(f, "{}\n", joined.nest.to_string().trim_end())?;
+                Work::Followed(followed) if printed.insert(&followed.follower.name) => {
+                    writeln!(f, "{}\n", followed.follower.to_string().trim_end())?;
                 }
                 Work::Control(control) => {
                     control.regions.iter().try_for_each(|region| region.nests(printed, f))?;
                 }
-                Work::Nest(_) | Work::Call(_) | Work::Joined(_) => {}
+                Work::Nest(_) | Work::Call(_) | Work::Followed(_) => {}
             }
         }
         Ok(())
@@ -64,9 +64,9 @@ impl Kernels {
                 Work::Call(call) => {
                     format!("call {}", call.name())
                 }
-                Work::Joined(joined) => {
-                    let call = joined.call.name();
-                    format!("call {call}, then @{}", joined.nest.name)
+                Work::Followed(followed) => {
+                    let call = followed.call.name();
+                    format!("call {call}, then @{}", followed.follower.name)
                 }
                 Work::Control(control) => {
                     let (mut name, attributes) =

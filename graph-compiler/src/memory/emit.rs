@@ -203,14 +203,13 @@ impl<'a> Writer<'a> {
                 let workspace = decided.workspace(k);
                 Step::Call { call: call.clone(), arguments: arguments(), workspace }
             }
-            Work::Joined(joined) => {
-                let parts = joined.split(kernel);
+            Work::Followed(followed) => {
+                let parts = followed.split(kernel);
                 let workspace = decided.workspace(k);
                 let arguments = list(parts.operands, parts.result);
-                let nest =
-                    decided.laid.nests[k].expect("every joined kernel has its nest in the table");
+                let nest = decided.laid.nests[k].expect("every follower is in the table");
                 let follower = Step::Nest { nest, arguments: list(&parts.reads, parts.writes) };
-                steps.push(Step::Call { call: joined.call.clone(), arguments, workspace });
+                steps.push(Step::Call { call: followed.call.clone(), arguments, workspace });
                 self.source(&kernel.locations);
                 follower
             }

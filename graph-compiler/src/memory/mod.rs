@@ -186,12 +186,12 @@ fn planner(
     let mut table = Table::default();
     let nests = within("nests", || Nests::new(kernels, &mut table));
     let mut plans = f(&mut Part::new(kernels, target, binding, passes, nests)?)?;
-    let joined = kernels.kernels.iter().any(|k| matches!(k.work, Work::Joined(_)));
+    let followed = kernels.kernels.iter().any(|k| matches!(k.work, Work::Followed(_)));
     for Planned { plan, .. } in &mut plans {
         plan.nests = table.distinct.clone();
-        if joined || plan.steps.iter().any(|step| !step.blocks().is_empty()) {
+        if followed || plan.steps.iter().any(|step| !step.blocks().is_empty()) {
             // The max load of the slots counts a construct's regions as one slot of their
-            // greatest arena, and a joined product and nest as one step. The bound of a plan
+            // greatest arena, and a product and its follower as one step. The bound of a plan
             // counts each of their steps.
             plan.lower_bound = within("account", || account(plan)).peak.bytes;
         }

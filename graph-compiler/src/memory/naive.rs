@@ -39,7 +39,7 @@ fn workspace(kernel: &Kernel, target: &Target) -> u64 {
     match &kernel.work {
         Work::Nest(_) => 0,
         Work::Call(call) => target.workspace(call),
-        Work::Joined(joined) => target.workspace(&joined.call),
+        Work::Followed(followed) => target.workspace(&followed.call),
         Work::Control(control) => {
             control.regions.iter().map(|region| naive_peak(region, target)).max().unwrap_or(0)
         }

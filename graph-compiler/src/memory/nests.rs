@@ -47,7 +47,7 @@ impl<'t> Nests<'t> {
     pub fn new(kernels: &Kernels, table: &'t mut Table) -> Nests<'t> {
         let of_kernel = kernels.kernels.iter().map(|kernel| match &kernel.work {
             Work::Nest(nest) => Some(table.add(nest)),
-            Work::Joined(joined) => Some(table.add(&joined.nest)),
+            Work::Followed(followed) => Some(table.add(&followed.follower)),
             Work::Call(_) | Work::Control(_) => None,
         });
         let of_kernel = of_kernel.collect();
@@ -85,13 +85,13 @@ impl<'t> Nests<'t> {
         let (id, places, reads, write) = match (&kernel.work, self.of_kernel[k]) {
             (Work::Nest(_), Some(id)) => (id, places, kernel.reads.len(), write),
             (Work::Call(call), _) => return of_call(call, &places),
-            (Work::Joined(joined), Some(id)) => {
-                let parts = joined.split(kernel);
+            (Work::Followed(followed), Some(id)) => {
+                let parts = followed.split(kernel);
                 let (of_operands, of_nest) = (at(parts.operands), at(&parts.reads));
                 match (of_operands.is_empty(), of_nest.is_empty()) {
                     // An operand of both parts is still read after the other part began to write.
                     (false, false) => return false,
-                    (false, true) => return write == 0 && of_call(&joined.call, &of_operands),
+                    (false, true) => return write == 0 && of_call(&followed.call, &of_operands),
                     _ if write == 0 => return false,
                     _ => (id, of_nest, parts.reads.len(), write - 1),
                 }
@@ -107,7 +107,7 @@ impl<'t> Nests<'t> {
                 return places.iter().all(|n| carries.contains(n))
                     && places.contains(&(carries.start + write));
             }
-            (Work::Nest(_) | Work::Joined(_), None) => unreachable!("every nest is in the table"),
+            (Work::Nest(_) | Work::Followed(_), None) => unreachable!("every nest is in the table"),
         };
         let nest = &self.table.distinct[id];
         *self.table.aliases.entry((id, places.clone(), write)).or_insert_with(|| {

@@ -44,7 +44,7 @@ fn regions_of(part: &mut Part<'_, '_>, kernel: &Kernel) -> Result<Regions> {
 fn workspace(kernels: &Kernels, k: usize, target: &Target, regions: &[Regions]) -> u64 {
     match &kernels.kernels[k].work {
         Work::Call(call) => target.workspace(call),
-        Work::Joined(joined) => target.workspace(&joined.call),
+        Work::Followed(followed) => target.workspace(&followed.call),
         Work::Nest(_) => 0,
         Work::Control(_) => regions[k].workspace,
     }

@@ -36,9 +36,9 @@ pub struct Piece {
 pub enum Whole {
     /// The whole kernel.
     All,
-    /// The call of a joined pair.
+    /// The call of a product with a follower.
     Call,
-    /// The nest of a joined pair.
+    /// The follower.
     Nest,
 }
 
@@ -46,16 +46,16 @@ impl Piece {
     /// The piece as a kernel of its own.
     pub fn of(self, kernels: &Kernels) -> Kernel {
         let kernel = &kernels.kernels[self.kernel];
-        let (Work::Joined(joined), true) = (&kernel.work, self.whole != Whole::All) else {
+        let (Work::Followed(followed), true) = (&kernel.work, self.whole != Whole::All) else {
             return kernel.clone();
         };
-        let parts = joined.split(kernel);
+        let parts = followed.split(kernel);
         let locations = kernel.locations.clone();
         if self.whole == Whole::Call {
             let (reads, writes) = (parts.operands.to_vec(), parts.result.to_vec());
-            Kernel { work: Work::Call(joined.call.clone()), reads, writes, locations }
+            Kernel { work: Work::Call(followed.call.clone()), reads, writes, locations }
         } else {
-            let work = Work::Nest(Box::new(joined.nest.clone()));
+            let work = Work::Nest(Box::new(followed.follower.clone()));
             Kernel { work, reads: parts.reads.clone(), writes: parts.writes.to_vec(), locations }
         }
     }
@@ -80,7 +80,7 @@ impl<'k> Run<'k> {
         each.map(|(kernel, from)| if nest(kernel) { 0 } else { of[*from] }).collect()
     }
 
-    /// A run of pieces in order. A call followed by its nest becomes one joined kernel.
+    /// A run of pieces in order. A product before its follower becomes one kernel.
     pub fn of_pieces(kernels: &Kernels, pieces: impl Iterator<Item = Piece>) -> Run<'static> {
         let mut writing = Writing {
             made: Kernels { kernels: Vec::new(), ..kernels.clone() },

@@ -63,11 +63,11 @@ pub(super) struct Arena {
     pub lower_bound: u64,
 }
 
-/// Operands whose bytes a result may take, in the order of preference. The product of a joined
-/// pair is an operand of the nest's results.
+/// Operands whose bytes a result may take, in the order of preference. A product is an
+/// operand of its follower's results.
 fn candidates(kernel: &Kernel, write: usize) -> impl Iterator<Item = BufferId> {
     let product = match &kernel.work {
-        Work::Joined(_) if write > 0 => kernel.writes.first(),
+        Work::Followed(_) if write > 0 => kernel.writes.first(),
         _ => None,
     };
     product.copied().into_iter().chain(kernel.distinct_reads())

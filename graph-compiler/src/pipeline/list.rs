@@ -117,12 +117,12 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
     ],
     kernels: &[
         Pass {
-            name: "epilogue",
-            doc: "Absorbs elementwise consumers of a matrix product into its call.",
+            name: "addends",
+            doc: "Absorbs additions of a bias and a residual to a matrix product into its call.",
             keeps: Keeps::Bits,
             run: |unit| {
-                if unit.shared.fuse && unit.shared.target.gemm_epilogue {
-                    calls::epilogues(&mut unit.view);
+                if unit.shared.fuse && unit.shared.target.addends {
+                    calls::addends(&mut unit.view);
                 }
                 Ok(())
             },
@@ -149,12 +149,12 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             run: kernels::lower,
         },
         Pass {
-            name: "join",
-            doc: "Joins a product with a nest that consumes its result part by part.",
+            name: "follow",
+            doc: "Gives a product a follower: a nest that runs on each tile of its result.",
             keeps: Keeps::Bits,
             run: |unit| {
-                if unit.shared.fuse && unit.shared.target.joins {
-                    calls::join(&mut unit.kernels);
+                if unit.shared.fuse && unit.shared.target.followers {
+                    calls::follow(&mut unit.kernels);
                 }
                 Ok(())
             },

@@ -257,7 +257,7 @@ mod tests {
 
     /// A target whose memory is scarce, as on a GPU.
     fn gpu() -> Target {
-        Target { joins: false, lays_out: false, rematerializes: true, ..Target::cpu() }
+        Target { followers: false, lays_out: false, rematerializes: true, ..Target::cpu() }
     }
 
     fn on_a_gpu(before: &Function, fuel: u64) -> (Function, u64) {

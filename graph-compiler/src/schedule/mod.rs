@@ -48,7 +48,7 @@ pub struct Costs<'a> {
     /// Bytes that each kernel needs besides its buffers while it runs.
     pub workspace: &'a [u64],
     /// For each kernel its results with operands of the same size that they may overwrite. Sorted
-    /// by result, and for each result by preference. The product of a joined pair counts as an
+    /// by result, and for each result by preference. The product of a followed product counts as an
     /// operand here.
     pub in_place: &'a [Vec<(BufferId, BufferId)>],
 }

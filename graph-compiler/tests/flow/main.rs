@@ -111,7 +111,7 @@ fn gpu() -> Target {
         row_storage: 44 << 10,
         half_attention: true,
         attention_row: 1 << 10,
-        joins: false,
+        followers: false,
         lays_out: false,
         rematerializes: true,
         workspace: Workspace::Promised(|_| 64 << 10),

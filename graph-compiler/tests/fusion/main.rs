@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod joined;
+mod followed;
 mod random;
 mod shapes;
 

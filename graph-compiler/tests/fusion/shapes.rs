@@ -4,6 +4,7 @@ use super::{compiled, run};
 use wengert_compiler::autodiff::operators::{value_and_grad, vjp};
 use wengert_compiler::kernels::{Kernel, Kernels, Work};
 use wengert_core::build::FunctionBuilder;
+use wengert_core::call::Addends;
 use wengert_core::graph::Function;
 use wengert_core::op::{Softmax, SoftmaxCrossEntropy, SoftmaxKind};
 use wengert_core::{DType, Literal, Tensor, TensorType};
@@ -33,7 +34,7 @@ pub(super) fn works(kernels: &Kernels) -> Vec<&'static str> {
     let word = |work: &Work| match work {
         Work::Nest(_) => "nest",
         Work::Call(call) => call.name(),
-        Work::Joined(_) => "gemm, nest",
+        Work::Followed(_) => "gemm, nest",
         Work::Control(_) => "control",
     };
     kernels.kernels.iter().map(|k| word(&k.work)).collect()
@@ -44,7 +45,7 @@ fn nest(kernels: &Kernels) -> String {
     match kernels.kernels.as_slice() {
         [kernel] => match &kernel.work {
             Work::Nest(nest) => nest.to_string(),
-            Work::Call(_) | Work::Joined(_) | Work::Control(_) => panic!("one call:\n{kernels}"),
+            Work::Call(_) | Work::Followed(_) | Work::Control(_) => panic!("one call:\n{kernels}"),
         },
         _ => panic!("more than one kernel:\n{kernels}"),
     }
@@ -320,7 +321,7 @@ fn gemm(kernels: &Kernels) -> wengert_core::call::Gemm {
 }
 
 #[test]
-fn a_layer_is_one_call_with_an_epilogue() {
+fn a_layer_is_one_product_with_a_follower() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[6, 8]));
         let w = f.input("w", f32s(&[8, 5]));
@@ -328,14 +329,12 @@ fn a_layer_is_one_call_with_an_epilogue() {
         let r = f.input("r", f32s(&[6, 5]));
         f.output("y", (x.dot(&w) + b).max(0.0) + r);
     });
-    assert_eq!(works(&kernels), ["gemm"], "{kernels}");
-    let epilogue = gemm(&kernels).epilogue;
-    assert!(epilogue.bias && epilogue.residual);
-    assert_eq!(epilogue.activation, Some(wengert_core::call::Activation::Relu));
+    assert_eq!(works(&kernels), ["gemm, nest"], "{kernels}");
+    assert_eq!(gemm(&kernels).addends, Addends { bias: true, residual: false });
 }
 
 #[test]
-fn an_epilogue_ends_where_a_value_has_another_use() {
+fn addends_end_where_a_value_has_another_use() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[6, 8]));
         let w = f.input("w", f32s(&[8, 5]));
@@ -345,8 +344,7 @@ fn an_epilogue_ends_where_a_value_has_another_use() {
         f.output("before", before);
     });
     assert_eq!(works(&kernels), ["gemm, nest"], "{kernels}");
-    let epilogue = gemm(&kernels).epilogue;
-    assert!(epilogue.bias && epilogue.activation.is_none());
+    assert_eq!(gemm(&kernels).addends, Addends { bias: true, residual: false });
 }
 
 #[test]
@@ -358,11 +356,12 @@ fn a_product_of_halves_rounds_where_the_graph_does() {
         let b = f.input("b", half(&[5]));
         f.output("y", (x.dot(&w) + b).tanh());
     });
-    assert_eq!(works(&kernels), ["gemm"], "{kernels}");
+    assert_eq!(works(&kernels), ["gemm, nest"], "{kernels}");
+    assert!(gemm(&kernels).addends.bias, "{kernels}");
 }
 
 #[test]
-fn a_bias_of_rows_is_no_epilogue() {
+fn a_bias_of_rows_is_no_addend() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[5, 8]));
         let w = f.input("w", f32s(&[8, 5]));
@@ -370,7 +369,7 @@ fn a_bias_of_rows_is_no_epilogue() {
         f.output("y", x.dot(&w) + b.broadcast_in_dim(vec![5usize.into(), 5usize.into()], &[0]));
     });
     assert_eq!(works(&kernels), ["gemm, nest"], "{kernels}");
-    assert_eq!(gemm(&kernels).epilogue, wengert_core::call::Epilogue::default());
+    assert_eq!(gemm(&kernels).addends, Addends::default());
 }
 
 #[test]

@@ -6,8 +6,8 @@
 //! pass may declare that it keeps only the value
 //! ([`Keeps::Value`](wengert_compiler::pipeline::Keeps)); then the results must agree within the
 //! running error analysis of both sides ([`bounded`]). After the graph, the kernels of each
-//! equation are compared with the graph by the same analysis. Fusion, epilogues, joined kernels and
-//! the plan must give the same bits. Every rule of `simplify` is also applied alone. A failing
+//! equation are compared with the graph by the same analysis. Fusion, addends, followers and the
+//! plan must give the same bits. Every rule of `simplify` is also applied alone. A failing
 //! function is [shrunk](shrink) and printed with the pass, the seed and the inputs.
 //!
 //! `WENGERT_VALIDATION_CASES=100000 WENGERT_VALIDATION_SEED=1 cargo test --release --test
@@ -66,7 +66,7 @@ fn gpu() -> Target {
         row_storage: 44 << 10,
         half_attention: true,
         attention_row: 1 << 10,
-        joins: false,
+        followers: false,
         lays_out: false,
         rematerializes: true,
         workspace: Workspace::Promised(|_| 64 << 10),
@@ -151,7 +151,7 @@ fn every_pass_keeps_what_it_declares() {
     let many = (seeds.end - seeds.start) as usize;
     let seen = every(seeds, |seed| functions::function(seed, size(seed), &samples), through(false));
     assert_seen(&seen, &["simplify", "cse", "dce", "decompose", "lower", "fuse", "plan"], many / 5);
-    assert_seen(&seen, &["trim", "hoist", "epilogue", "join"], many / 75);
+    assert_seen(&seen, &["trim", "hoist", "addends", "follow"], many / 75);
 }
 
 #[test]

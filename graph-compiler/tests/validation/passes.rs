@@ -95,8 +95,8 @@ fn through(
     }
     // From here on, functions of reals are approximated, and sums have their trees. First, each
     // equation alone:
-    let compile = |fuse: bool, gemm_epilogue: bool, joins: bool| {
-        let target = Target { gemm_epilogue, joins, ..target.clone() };
+    let compile = |fuse: bool, addends: bool, followers: bool| {
+        let target = Target { addends, followers, ..target.clone() };
         compile_kernels(&before, &target, &Options { fuse, ..Options::default() })
     };
     name("lower");
@@ -116,14 +116,14 @@ fn through(
         None => seen.doubtful += usize::from(bounds),
     }
     let mut kernels = lowered.kernels;
-    for (pass, epilogue, joins) in
-        [("fuse", false, false), ("epilogue", true, false), ("join", true, true)]
+    for (pass, addends, followers) in
+        [("fuse", false, false), ("addends", true, false), ("follow", true, true)]
     {
         name(pass);
-        if epilogue && !target.gemm_epilogue || joins && !target.joins {
+        if addends && !target.addends || followers && !target.followers {
             continue;
         }
-        let next = compile(true, epilogue, joins).map_err(|e| fault(pass, &e))?.kernels;
+        let next = compile(true, addends, followers).map_err(|e| fault(pass, &e))?.kernels;
         if next == kernels {
             continue;
         }

@@ -129,7 +129,9 @@ fn cost_table(kernels: &Kernels, rates: &Rates) -> String {
         let name = match &kernel.work {
             Work::Nest(nest) => nest.name.as_str().into(),
             Work::Call(call) => call.name().into(),
-            Work::Joined(joined) => format!("{}, {}", joined.call.name(), joined.nest.name).into(),
+            Work::Followed(followed) => {
+                format!("{}, {}", followed.call.name(), followed.follower.name).into()
+            }
             Work::Control(control) => control.op.name().into(),
         };
         rows.push((name, kernels.cost(kernel), kernels.seconds(kernel, rates)));

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
 
 mod attention;
+mod followers;
 mod ops;
 mod plans;
 mod smoke;

@@ -7,7 +7,7 @@
 use super::direct::{Block, Direct, Out};
 use super::{CompiledConvolution, Kept};
 use crate::call::element::{Element, Number};
-use crate::call::epilogue::{Places, finish};
+use crate::call::finish::{Places, finish};
 use crate::call::product::addends::Addends;
 use crate::call::product::strip::Kernels;
 use crate::call::product::{Order, Product, multiply};
@@ -16,7 +16,7 @@ use crate::memory::Workspace;
 use crate::pool::TaskPanicked;
 use crate::simd::Simd;
 use std::ops::Range;
-use wengert_core::call::{Direction, Epilogue};
+use wengert_core::call::Direction;
 
 impl CompiledConvolution {
     /// Computes the result, or the cotangent of the input.
@@ -125,7 +125,7 @@ impl CompiledConvolution {
         let nothing = std::ptr::null();
         let places = Places { sums, sums_row, out, out_row, bias: nothing, residual: nothing };
         // SAFETY: the caller's promise is the same.
-        unsafe { finish(simd, Epilogue::default(), size, &places) };
+        unsafe { finish(simd, Default::default(), size, &places) };
     }
 
     /// Computes the positions `tile` of one group of the computed tensor.

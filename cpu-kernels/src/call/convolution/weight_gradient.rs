@@ -4,7 +4,7 @@
 use super::direct::{Block, Direct, Out};
 use super::{CompiledConvolution, Division, Kept, PATCHES};
 use crate::call::element::{Element, Number};
-use crate::call::epilogue::{Places, finish};
+use crate::call::finish::{Places, finish};
 use crate::call::panel::{self, View};
 use crate::call::product::addends::Addends;
 use crate::call::product::strip::Kernels;
@@ -13,7 +13,6 @@ use crate::call::{Arguments, take};
 use crate::memory::Workspace;
 use crate::pool::TaskPanicked;
 use std::ops::Range;
-use wengert_core::call::Epilogue;
 
 impl CompiledConvolution {
     /// Computes the cotangent of the filter.
@@ -85,7 +84,7 @@ impl CompiledConvolution {
                     bias: nothing,
                     residual: nothing,
                 };
-                finish(workspace.simd(), Epilogue::default(), [1, count], &places);
+                finish(workspace.simd(), Default::default(), [1, count], &places);
             }
         })
     }

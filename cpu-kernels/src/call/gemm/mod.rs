@@ -1,5 +1,5 @@
 //! Matrix products on the CPU: tiles of out, each computed as one [product](super::product) by a
-//! thread. The epilogue follows the sums directly, while they are in the cache.
+//! thread. The follower runs on each part of a tile whose sums are final, while it is in the cache.
 //!
 //! Sums are computed in out itself, with two exceptions: out has another dtype than the sums, or
 //! the residual aliases out and is still needed. Then they are in scratch memory.
@@ -7,7 +7,7 @@
 mod tiling;
 
 use super::element::{Element, Number, with_element};
-use super::epilogue::{Places, finish};
+use super::finish::{Places, finish};
 use super::panel::View;
 use super::product::addends::Addends;
 use super::product::{self, Made, Order, Product, multiply};
@@ -17,7 +17,7 @@ use crate::nest::{Follower, Part};
 use crate::simd::Simd;
 use tiling::{APART, Grain, Tiling, Turns};
 use wengert_core::Diagnostic;
-use wengert_core::call::{Epilogue, Gemm, Matrix};
+use wengert_core::call::{Gemm, Matrix};
 
 /// A product, ready to run.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Kernels for CompiledGemm {
 impl CompiledGemm {
     /// Whether the sums of a tile are computed outside of out.
     fn sums_apart(&self, in_place: bool) -> bool {
-        self.call.result != self.call.accumulate || (self.call.epilogue.residual && in_place)
+        self.call.result != self.call.accumulate || (self.call.addends.residual && in_place)
     }
 
     fn run_with<T: Element, R: Element<Wide = T::Wide>>(
@@ -140,7 +140,7 @@ impl CompiledGemm {
         Tile { batch, first: [i, j], size: [m, n] }: Tile,
     ) {
         let call = &self.call;
-        let Epilogue { bias, residual, .. } = call.epilogue;
+        let wengert_core::call::Addends { bias, residual } = call.addends;
         let view = |operand: usize, matrix: &Matrix| {
             let at = arguments.operand::<T>(operand).wrapping_add(batch * matrix.batch);
             View { at, row: matrix.row, column: matrix.column }
@@ -162,13 +162,11 @@ impl CompiledGemm {
             // Not apart, so the result has the dtype of the sums.
             (out.cast::<T::Wide>(), call.n)
         };
-        // Bias and residual are passed to the kernel, if the sums are the result and there is no
-        // activation.
-        let given = !apart && call.epilogue.activation.is_none();
-        let addends = if given {
+        // Bias and residual are passed to the kernel, if the sums are the result.
+        let addends = if !apart {
             Addends {
                 bias: bias.cast(),
-                residual: if call.epilogue.residual { residual.cast() } else { std::ptr::null() },
+                residual: if call.addends.residual { residual.cast() } else { std::ptr::null() },
             }
         } else {
             Addends::NONE
@@ -188,7 +186,7 @@ impl CompiledGemm {
         unsafe {
             multiply(simd, free, &product, |Made { rows, columns, added }| {
                 let within = rows.start * call.n + columns.start;
-                if apart || (call.epilogue != Epilogue::default() && !(given && added)) {
+                if apart || (call.addends != Default::default() && !added) {
                     let places = Places {
                         sums: sums.add(rows.start * sums_row + columns.start).cast_const(),
                         sums_row,
@@ -197,7 +195,7 @@ impl CompiledGemm {
                         bias: bias.wrapping_add(columns.start),
                         residual: residual.wrapping_add(within),
                     };
-                    finish(simd, call.epilogue, [rows.len(), columns.len()], &places);
+                    finish(simd, call.addends, [rows.len(), columns.len()], &places);
                 }
                 if let Some(follower) = follower {
                     let part = Part {
@@ -231,7 +229,7 @@ mod tests {
             operand: DType::F32,
             accumulate: DType::F32,
             result: DType::F32,
-            epilogue: Epilogue::default(),
+            addends: Default::default(),
         };
         assert_eq!((fold_batch(call.clone()).batch, fold_batch(call.clone()).m), (1, 15));
         call.lhs.batch = 13;

@@ -1,8 +1,8 @@
 //! The bias and residual of a tile, added before the tile is stored.
 //!
-//! They could also be added when the sums are in memory; that is done if the epilogue has further
-//! steps. But after its last term a sum is in a register, and the kernel has few loads at that
-//! point. A separate pass would load and store every sum once more.
+//! They could also be added when the sums are in memory, as for results of halves. But after its
+//! last term a sum is in a register, and the kernel has few loads at that point. A separate pass
+//! would load and store every sum once more.
 
 /// Added to final sums, each with a rounding: first the bias, then the residual.
 pub(in crate::call) struct Addends<T> {

@@ -231,7 +231,7 @@ fn products_with_a_vector_are_summed_in_lanes() {
 #[test]
 fn orders_are_chosen_by_calls() {
     use wengert_core::DType;
-    use wengert_core::call::{Epilogue, Matrix};
+    use wengert_core::call::Matrix;
     let call = |[m, n, k]: [usize; 3], lhs: [usize; 2], rhs: [usize; 2], operand: DType| Gemm {
         batch: 1,
         m,
@@ -242,7 +242,7 @@ fn orders_are_chosen_by_calls() {
         operand,
         accumulate: operand,
         result: operand,
-        epilogue: Epilogue::default(),
+        addends: Default::default(),
     };
     let order = |size, lhs, rhs| Order::of(&call(size, lhs, rhs, DType::F32));
     assert_eq!(order([1, 9, 100], [100, 1], [1, 100]), Order::LanesOfRow);

@@ -341,7 +341,7 @@ fn engine(
 }
 
 impl Kernels for Attention {
-    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+    fn compile(&self, terms: &Terms<'_>) -> Result<Compiled> {
         let target = crate::target::target(&terms.architecture.name());
         if !self.claimed_by(&target) {
             let message = format!("heads of width {} are too wide for it", self.width);

@@ -18,7 +18,7 @@
 use super::super::draft::Draft;
 use super::super::index::{digits, divide};
 use super::super::number::{Number, Place};
-use super::finish::Destination;
+use super::finish::{Destination, Run};
 use super::gather::{Direction, Gather, Half};
 use super::{Product, check_extent};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
@@ -46,7 +46,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let mut draft = Draft::aligned(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
-    let destination = match parts {
+    let mut destination = match parts {
         1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
@@ -79,12 +79,14 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let mut store = |code: &mut Code, sum: Reg| {
         let start = destination.start(code, part, batch);
         let at = destination.row(code, start, row);
-        let at = destination.column(code, at, column);
+        let offset = destination.column(code, at, column);
         let bias = destination.bias(code, column, 1, None);
-        destination.store(code, &mut draft.functions, &product.epilogue, (at, None), &[sum], &bias);
+        let run = Run { at: [batch, row, column], offset, valid: None };
+        let functions = &mut draft.functions;
+        destination.store(code, functions, run, &[sum], &bias)
     };
     match shared {
-        None => code.when(inside, |code| store(code, sum)),
+        None => code.when(inside, |code| store(code, sum))?,
         Some(shared) => {
             let place = code.ternary(Ternary::Mad, Type::S32, thread, sums.size(), shared);
             sums.store(code, Space::Shared, Place::at(place, 0), &[sum]);
@@ -98,8 +100,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
                     let other = sums.load(code, Space::Shared, Place::at(place, offset), 1);
                     total = sums.add(code, total, other[0]);
                 }
-                store(code, total);
-            });
+                store(code, total)
+            })?;
         }
     }
     let remark = format!(

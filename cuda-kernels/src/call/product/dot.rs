@@ -12,7 +12,7 @@
 use super::super::draft::Draft;
 use super::super::index::{digits, divide};
 use super::super::number::{Number, Place};
-use super::finish::Destination;
+use super::finish::{Destination, Run};
 use super::gather::{Direction, Gather, Half, Moves};
 use super::{FULL, Product, check_extent};
 use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Space, Ternary, Type};
@@ -57,7 +57,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let mut draft = Draft::aligned(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
-    let destination = match parts {
+    let mut destination = match parts {
         1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
@@ -123,15 +123,10 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let at = destination.row(code, start, all[1]);
         let at = destination.column(code, at, all[2]);
         let bias = destination.bias(code, all[2], 1, None);
-        destination.store(
-            code,
-            &mut draft.functions,
-            &product.epilogue,
-            (at, None),
-            &[total],
-            &bias,
-        );
-    });
+        let run = Run { at: [all[0], all[1], all[2]], offset: at, valid: None };
+        let functions = &mut draft.functions;
+        destination.store(code, functions, run, &[total], &bias)
+    })?;
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: {lanes} lanes an element, {parts} parts.",
         product.m, product.n, product.k, product.batch

@@ -1,23 +1,26 @@
-//! The end of a sum: the epilogue, each step of which has the bits of the graph op that it stands
-//! for, and the store.
+//! The end of a sum: the addends, each with the bits of the graph op that it stands for, the store,
+//! and the rows of the follower.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
 use super::super::number::{Number, Place};
 use super::Product;
-use crate::ptx::{Binary, Code, Compare, Reg, Space, Type};
+use crate::nest::{Elements, Follower, FollowerCode};
+use crate::ptx::{Binary, Code, Reg, Space, Type};
 use crate::scalar::{self, Functions};
 use crate::stage::{Access, Memory, Slot};
-use wengert_core::call::{Activation, Epilogue};
-use wengert_core::nest::ScalarOp;
+use wengert_core::nest::{BufferRole, ScalarOp};
+use wengert_core::{DType, Result};
 
 /// Destination of a kernel's sums.
-pub(super) struct Destination {
-    /// The result, or the parts that another stage adds up.
-    out: Reg,
+pub(super) struct Destination<'p> {
+    /// The result, or the parts that another stage adds up; none if only the follower's results
+    /// are stored.
+    out: Option<Reg>,
     bias: Option<Reg>,
     residual: Option<Reg>,
     finishes: bool,
+    follower: Option<FollowerCode<'p>>,
     /// Elements of `out`.
     number: Number,
     /// Strides of `out`: parts, batch, rows.
@@ -26,20 +29,33 @@ pub(super) struct Destination {
     pub vector: usize,
 }
 
-impl Destination {
+/// Neighbouring elements of a row of the result.
+pub(super) struct Run {
+    /// Number of the product, row and first column.
+    pub at: [Reg; 3],
+    /// Byte offset of the first one in [`Destination`]'s memory.
+    pub offset: Reg,
+    /// Predicate that holds if they exist; none if they always do.
+    pub valid: Option<Reg>,
+}
+
+impl<'p> Destination<'p> {
     /// The result.
-    pub fn result(draft: &mut Draft, product: &Product) -> Destination {
+    pub fn result(draft: &mut Draft, product: &'p Product) -> Destination<'p> {
         let bias = product.bias_argument().map(|n| draft.pointer("bias", Slot::read(n)));
         let residual = product.residual_argument();
         let in_place = residual.is_some() && residual == product.in_place;
-        let access = if in_place { Access::ReadWrite } else { Access::Write };
-        let memory = Memory::Argument(product.result_argument);
-        let out = draft.pointer("out", Slot { memory, access });
-        let residual = match residual {
-            Some(_) if in_place => Some(out),
-            Some(n) => Some(draft.pointer("residual", Slot::read(n))),
-            None => None,
+        let written = if in_place { Access::ReadWrite } else { Access::Write };
+        let out = product.follower.as_ref().is_none_or(|f| f.stores).then(|| {
+            let memory = Memory::Argument(product.result_argument);
+            draft.pointer("out", Slot { memory, access: written })
+        });
+        let residual = match (residual, out) {
+            (Some(_), Some(out)) if in_place => Some(out),
+            (Some(n), _) => Some(draft.pointer("residual", Slot::read(n))),
+            (None, _) => None,
         };
+        let follower = product.follower.as_ref().map(|f| follower(draft, product, f, written));
         let number = Number(product.result);
         let strides = [0, product.out.batch, product.out.row];
         let aligned = (product.alignment / number.size() as usize).max(1);
@@ -47,20 +63,21 @@ impl Destination {
         while strides.iter().chain([&(product.n as i64)]).any(|n| n % vector as i64 != 0) {
             vector /= 2;
         }
-        Destination { out, bias, residual, finishes: true, number, strides, vector }
+        Destination { out, bias, residual, finishes: true, follower, number, strides, vector }
     }
 
     /// The parts of a sum, in the workspace: `[part, batch, m, n]`.
-    pub fn parts(draft: &mut Draft, product: &Product, parts: usize) -> Destination {
+    pub fn parts(draft: &mut Draft, product: &Product, parts: usize) -> Destination<'p> {
         let number = product.sums();
-        let out = draft.pointer("parts", product.parts_slot(parts, Access::Write));
+        let out = Some(draft.pointer("parts", product.parts_slot(parts, Access::Write)));
         let strides = [product.batch * product.m * product.n, product.m * product.n, product.n];
         let mut vector = number.vector();
         while !product.n.is_multiple_of(vector) {
             vector /= 2;
         }
         let strides = strides.map(|s| s as i64);
-        Destination { out, bias: None, residual: None, finishes: false, number, strides, vector }
+        let (bias, residual, follower) = (None, None, None);
+        Destination { out, bias, residual, finishes: false, follower, number, strides, vector }
     }
 
     /// Byte offset of the first row of a batch's product.
@@ -88,28 +105,31 @@ impl Destination {
         raw.into_iter().map(|raw| self.number.widen(code, raw)).collect()
     }
 
-    /// Stores neighbouring elements of a row, where `valid` holds. `offset` is the byte offset of
-    /// the first one; `bias` is that of their columns.
+    /// Stores neighbouring elements of a row, and the follower's results for them. `bias` is that
+    /// of their columns.
+    ///
+    /// Errors: an instruction of the follower has no code for GPUs.
     pub fn store(
-        &self,
+        &mut self,
         code: &mut Code,
         functions: &mut Functions,
-        epilogue: &Epilogue,
-        (offset, valid): (Reg, Option<Reg>),
+        run: Run,
         sums: &[Reg],
         bias: &[Reg],
-    ) {
-        let at = |code: &mut Code, base: Reg| {
+    ) -> Result<()> {
+        let Run { at, offset, valid } = run;
+        let place = |code: &mut Code, base: Reg| {
             let address = code.binary(Binary::Add, Type::S64, base, offset);
             Place { address, offset: 0, valid }
         };
-        let out = at(code, self.out);
+        let out = self.out.map(|base| place(code, base));
         if !self.finishes {
-            self.number.store(code, Space::Global, out, sums);
-            return;
+            out.into_iter().for_each(|out| self.number.store(code, Space::Global, out, sums));
+            return Ok(());
         }
         let residual = self.residual.map(|base| {
-            let place = if base == self.out { out } else { at(code, base) };
+            let place = if self.out == Some(base) { out } else { None }
+                .unwrap_or_else(|| place(code, base));
             self.number.load(code, Space::Global, place, sums.len())
         });
         let mut values = vec![];
@@ -118,51 +138,57 @@ impl Destination {
             if let Some(bias) = bias.get(n) {
                 value = self.number.add(code, value, *bias);
             }
-            if let Some(activation) = epilogue.activation {
-                value = activate(code, functions, self.number, activation, value);
-            }
             if let Some(residual) = &residual {
                 let other = self.number.widen(code, residual[n]);
                 value = self.number.add(code, value, other);
             }
             values.push(self.number.narrow(code, value));
         }
-        self.number.store(code, Space::Global, out, &values);
+        if let Some(out) = out {
+            self.number.store(code, Space::Global, out, &values);
+        }
+        let Some(follower) = &mut self.follower else { return Ok(()) };
+        if matches!(self.number.0, DType::I8 | DType::U8) {
+            // Sums have 32 bits, and the upper ones are not an extension of the lower ones.
+            for value in &mut values {
+                let from = [self.number.widened().0];
+                let cut = scalar::emit(
+                    code,
+                    functions,
+                    ScalarOp::Convert,
+                    &from,
+                    self.number.0,
+                    &[*value],
+                );
+                *value = cut?;
+            }
+        }
+        follower.rows(code, functions, at, valid, &values)
     }
 }
 
-fn activate(
-    code: &mut Code,
-    functions: &mut Functions,
-    number: Number,
-    activation: Activation,
-    x: Reg,
-) -> Reg {
-    let mut tanh = |code: &mut Code, x: Reg| {
-        let wide = number.widened().0;
-        let value = scalar::emit(code, functions, ScalarOp::Tanh, &[wide], wide, &[x])
-            .expect("tanh of f32 and of f64 has a program");
-        number.round(code, value)
-    };
-    match activation {
-        // The maximum of −0 and 0 is 0; a NaN stays NaN.
-        Activation::Relu => {
-            let below = code.compare(Compare::Le, number.wide(), x, number.zero());
-            code.select(number.wide(), number.zero(), x, below)
-        }
-        Activation::Tanh => tanh(code, x),
-        // x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x))), from left to right, in the order of the
-        // library's graph.
-        Activation::GeluTanh => {
-            let square = number.mul(code, x, x);
-            let cube = number.mul(code, square, x);
-            let scaled = number.mul(code, cube, number.constant(0.044715));
-            let sum = number.add(code, scaled, x);
-            let inner = number.mul(code, sum, number.constant((2.0 / std::f64::consts::PI).sqrt()));
-            let inner = tanh(code, inner);
-            let more = number.add(code, inner, number.constant(1.0));
-            let half = number.mul(code, x, number.constant(0.5));
-            number.mul(code, half, more)
-        }
+/// The code of a product's follower. `written` is the access of the product's result, in whose
+/// place the follower's may be.
+fn follower<'p>(
+    draft: &mut Draft,
+    product: &Product,
+    follower: &'p Follower,
+    written: Access,
+) -> FollowerCode<'p> {
+    let mut bases = vec![];
+    for (n, role) in follower.parameters() {
+        let aliases = follower.in_place.iter().any(|(_, result)| *result == n);
+        let access = match role {
+            BufferRole::In => Access::Read,
+            _ if aliases => Access::ReadWrite,
+            _ => written,
+        };
+        let memory = Memory::Argument(follower.arguments[n]);
+        bases.push(draft.pointer(&format!("follower{n}"), Slot { memory, access }));
     }
+    let elements = Elements {
+        extents: [product.batch, product.m, product.n],
+        strides: [product.out.batch, product.out.row],
+    };
+    FollowerCode::new(follower, &bases, elements, product.alignment)
 }

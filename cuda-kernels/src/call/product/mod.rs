@@ -1,4 +1,4 @@
-//! Products: `out[b, i, j] = epilogue(Σₖ lhs[b, i, k] · rhs[b, k, j])`, where the elements of lhs
+//! Products: `out[b, i, j] = Σₖ lhs[b, i, k] · rhs[b, k, j] + addends`, where the elements of lhs
 //! and rhs may be gathered.
 //!
 //! A GEMM is a product, and so is a convolution in each of its directions (*implicit GEMM*: the
@@ -30,9 +30,10 @@ pub(super) use gather::{ALIGNMENT, Digit, Gather, Meeting, Moves};
 use super::Terms;
 use super::index::{check_extent, digits};
 use super::number::Number;
+use crate::nest::Follower;
 use crate::ptx::{Code, Reg};
 use crate::stage::{Access, Compiled, Memory, Slot};
-use wengert_core::call::{Contract, Epilogue};
+use wengert_core::call::{Addends, Contract};
 use wengert_core::{DType, Result};
 
 /// A batch of products.
@@ -56,12 +57,14 @@ pub(super) struct Product {
     pub arguments: [usize; 2],
     /// Dtype of lhs and rhs.
     pub operand: DType,
-    /// Dtype of out, bias and residual.
+    /// Dtype of out and addends.
     pub result: DType,
     /// Layout of out; neighbouring columns are contiguous.
     pub out: Out,
-    /// Applied to sums; bias and residual are the arguments that follow lhs and rhs.
-    pub epilogue: Epilogue,
+    /// Added to sums; bias and residual are the arguments after lhs and rhs.
+    pub addends: Addends,
+    /// The nest that runs on the result's elements.
+    pub follower: Option<Follower>,
     /// Index of out among the call's arguments.
     pub result_argument: usize,
     /// The argument that the result aliases.
@@ -114,11 +117,11 @@ impl Product {
     }
 
     fn bias_argument(&self) -> Option<usize> {
-        self.epilogue.bias.then_some(2)
+        self.addends.bias.then_some(2)
     }
 
     fn residual_argument(&self) -> Option<usize> {
-        self.epilogue.residual.then_some(2 + self.epilogue.bias as usize)
+        self.addends.residual.then_some(2 + self.addends.bias as usize)
     }
 
     /// The workspace for `parts` parts of every sum.
@@ -172,7 +175,7 @@ pub(super) fn workspace(call: &impl Contract) -> u64 {
 /// The kernels of a product.
 ///
 /// Errors: an extent is larger than kernels can count.
-pub(super) fn compile(product: &Product, terms: &Terms) -> Result<Compiled> {
+pub(super) fn compile(product: &Product, terms: &Terms<'_>) -> Result<Compiled> {
     if product.batch == 0 || product.m == 0 || product.n == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
     }
@@ -181,7 +184,9 @@ pub(super) fn compile(product: &Product, terms: &Terms) -> Result<Compiled> {
     {
         check_extent(what, extent)?;
     }
-    let mut product = Product { tf32: terms.tf32, ..product.clone() }.aligned(terms.alignment);
+    let follower = terms.follower.cloned();
+    let mut product =
+        Product { tf32: terms.tf32, follower, ..product.clone() }.aligned(terms.alignment);
     if product.batch == 1 {
         // A stride of a batch of one moves nothing, but would prevent vector loads.
         (product.lhs.batch, product.rhs.batch, product.out.batch) = (0, 0, 0);

@@ -7,7 +7,7 @@ use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use super::super::number::Place;
 use super::Product;
-use super::finish::Destination;
+use super::finish::{Destination, Run};
 use crate::ptx::{Compare, Space, Ternary, Type};
 use crate::stage::{Access, Stage};
 use wengert_core::Result;
@@ -18,7 +18,7 @@ pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
     let mut draft = Draft::aligned(product.alignment);
     let number = product.sums();
     let source = draft.pointer("parts", product.parts_slot(parts, Access::Read));
-    let destination = Destination::result(&mut draft, product);
+    let mut destination = Destination::result(&mut draft, product);
     let vector = destination.vector.min(number.vector());
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;
@@ -39,21 +39,15 @@ pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
         }
         let (rows, column) = divide(code, index, product.n / vector);
         let column = code.binary(crate::ptx::Binary::Mul, Type::S32, column, vector as i64);
-        let (batch, row) = divide(code, rows, product.m);
+        let (batch, row_of_out) = divide(code, rows, product.m);
         let zero = code.mov(Type::U32, 0);
         let start = destination.start(code, zero, batch);
-        let row = destination.row(code, start, row);
+        let row = destination.row(code, start, row_of_out);
         let offset = destination.column(code, row, column);
         let bias = destination.bias(code, column, vector, None);
-        destination.store(
-            code,
-            &mut draft.functions,
-            &product.epilogue,
-            (offset, None),
-            &sums,
-            &bias,
-        );
-    });
+        let run = Run { at: [batch, row_of_out, column], offset, valid: None };
+        destination.store(code, &mut draft.functions, run, &sums, &bias)
+    })?;
     let name = format!("{}_sum", product.name);
     let remark = format!("Adds up {parts} parts of each sum, and finishes the result.");
     draft.stage(name, remark, THREADS as u32, 0, vectors.div_ceil(THREADS))

@@ -25,7 +25,7 @@
 use super::super::draft::Draft;
 use super::super::index::{both, divide};
 use super::super::number::Place;
-use super::finish::Destination;
+use super::finish::{Destination, Run};
 use super::gather::Direction;
 use super::loader::{Loader, Prepared, Vector};
 use super::{FULL, Position, Product};
@@ -132,7 +132,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     let mut draft = Draft::aligned(product.alignment);
     let [lhs, rhs] = product.arguments.map(Slot::read);
     let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
-    let destination = match parts {
+    let mut destination = match parts {
         1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
@@ -189,7 +189,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
             code.assign(Type::U32, place, inside);
         }
     });
-    warp.store(code, &mut draft.functions, product, &position, &destination);
+    warp.store(code, &mut draft.functions, product, &position, &mut destination)?;
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: tiles of {e} by {e} by {step} on tensor \
          cores, {parts} parts.",
@@ -449,8 +449,8 @@ impl<'a> Warp<'a> {
         functions: &mut Functions,
         product: &Product,
         position: &Position,
-        destination: &Destination,
-    ) {
+        destination: &mut Destination<'_>,
+    ) -> Result<()> {
         let start = destination.start(code, position.part, position.batch);
         let vector = destination.vector.min(2);
         let edge = |code: &mut Code, index: Reg, extent: usize| {
@@ -475,22 +475,17 @@ impl<'a> Warp<'a> {
                 let far = (row * self.multiply.shape[0] + 8 * eighth) as i64;
                 let i = code.binary(Binary::Add, Type::S32, first_row, far);
                 let inside = edge(code, i, product.m);
-                let start = destination.row(code, start, i);
+                let line = destination.row(code, start, i);
                 for (fragment, at, j, below, bias) in &columns {
                     let valid = both(code, inside, *below);
-                    let offset = destination.column(code, start, *j);
+                    let offset = destination.column(code, line, *j);
+                    let run = Run { at: [position.batch, i, *j], offset, valid };
                     let first = 2 * eighth + at;
                     let values = &sums[*fragment][first..first + vector];
-                    destination.store(
-                        code,
-                        functions,
-                        &product.epilogue,
-                        (offset, valid),
-                        values,
-                        bias,
-                    );
+                    destination.store(code, functions, run, values, bias)?;
                 }
             }
         }
+        Ok(())
     }
 }

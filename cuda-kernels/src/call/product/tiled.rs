@@ -26,7 +26,7 @@
 use super::super::draft::Draft;
 use super::super::index::{both, divide};
 use super::super::number::{Number, Place};
-use super::finish::Destination;
+use super::finish::{Destination, Run};
 use super::gather::{Direction, Gather};
 use super::loader::{Loader, Prepared};
 use super::{FULL, Position, Product};
@@ -102,7 +102,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let operands = product.arguments.map(Slot::read);
     let lhs = draft.pointer("lhs", operands[0]);
     let rhs = draft.pointer("rhs", operands[1]);
-    let destination = match parts {
+    let mut destination = match parts {
         1 => Destination::result(&mut draft, product),
         _ => Destination::parts(&mut draft, product, parts),
     };
@@ -148,7 +148,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
             code.assign(Type::U32, current, other);
         });
     }
-    own.store(code, &mut draft.functions, product, &position, &destination);
+    own.store(code, &mut draft.functions, product, &position, &mut destination)?;
     let e = tile.extent;
     let remark = format!(
         "out[{m}, {n}] of sums over {k}, batch {b}: tiles of {e} by {e} by {step}, {parts} parts.",
@@ -306,8 +306,8 @@ impl Own {
         functions: &mut Functions,
         product: &Product,
         position: &Position,
-        destination: &Destination,
-    ) {
+        destination: &mut Destination<'_>,
+    ) -> Result<()> {
         let start = destination.start(code, position.part, position.batch);
         let run = self.sums.vector();
         let vector = destination.vector.min(run);
@@ -327,11 +327,13 @@ impl Own {
                 let row = code.binary(Binary::Add, Type::S32, first_row, far(i));
                 let inside = edge(code, row, product.m);
                 let valid = both(code, inside, below);
-                let row = destination.row(code, start, row);
-                let offset = destination.column(code, row, column);
+                let line = destination.row(code, start, row);
+                let offset = destination.column(code, line, column);
+                let run = Run { at: [position.batch, row, column], offset, valid };
                 let sums = &self.registers[i * self.tile.own + j..][..vector];
-                destination.store(code, functions, &product.epilogue, (offset, valid), sums, &bias);
+                destination.store(code, functions, run, sums, &bias)?;
             }
         }
+        Ok(())
     }
 }

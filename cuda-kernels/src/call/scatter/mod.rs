@@ -233,7 +233,7 @@ fn saturating_sum(code: &mut Code, x: Reg, y: Reg) -> Reg {
 }
 
 impl Kernels for call::Scatter {
-    fn compile(&self, terms: &Terms) -> Result<Compiled> {
+    fn compile(&self, terms: &Terms<'_>) -> Result<Compiled> {
         compile(&Scatter::new(self, terms.in_place.is_some(), terms.alignment))
     }
 

@@ -68,7 +68,7 @@ impl Rows {
 }
 
 impl Kernels for Sort {
-    fn compile(&self, _terms: &Terms) -> Result<Compiled> {
+    fn compile(&self, _terms: &Terms<'_>) -> Result<Compiled> {
         let words = Words::new(&self.keys, self.descending);
         let Sort { outer, length, inner, .. } = *self;
         compile(&Rows { outer, length, inner, k: length, words })
@@ -80,7 +80,7 @@ impl Kernels for Sort {
 }
 
 impl Kernels for TopK {
-    fn compile(&self, _terms: &Terms) -> Result<Compiled> {
+    fn compile(&self, _terms: &Terms<'_>) -> Result<Compiled> {
         let words = Words::new(&[self.dtype], true);
         compile(&Rows { outer: self.outer, length: self.length, inner: 1, k: self.k, words })
     }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // They are tests.
 
 pub(super) mod assemble;
+mod follower;
 mod gemm;
 mod kernels;
 
@@ -14,7 +15,7 @@ use super::*;
 use crate::ptx::Module;
 use crate::stage;
 use proptest::prelude::*;
-use wengert_core::call::{Epilogue, Gemm};
+use wengert_core::call::{Addends, Gemm};
 use wengert_core::{DType, Literal, TensorType};
 use wengert_emulator as emulator;
 use wengert_testing::calls::attention::{Kind, attention};
@@ -70,12 +71,30 @@ fn run_at(
         arguments.push((at.0, data.len() as u64));
     }
     arguments.extend(&results);
+    launch(&format!("{call:?}"), compiled, &arguments, workspace, &mut memory);
+    let literal = |(ty, (result, bytes)): (&TensorType, &(u64, u64))| {
+        let unwritten = memory.first_uninitialised(*result, *bytes).unwrap();
+        assert_eq!(unwritten, None, "{call:?}: a byte of the result is not written");
+        let bytes = memory.read(*result, *bytes as usize).unwrap();
+        Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
+    };
+    types.iter().zip(&results).map(literal).collect()
+}
+
+/// Launches the stages of a call on the addresses and bytes of its arguments.
+fn launch(
+    what: &str,
+    compiled: &Compiled,
+    arguments: &[(u64, u64)],
+    workspace: u64,
+    memory: &mut emulator::Memory,
+) {
     let machine = emulator::Emulator::new(emulator::Options::default());
     for stage in &compiled.stages {
         let name = stage.kernel.name.clone();
         let text = text(stage);
         let module = emulator::Module::parse(&text)
-            .unwrap_or_else(|e| panic!("{call:?}: {name}: {e}\n{text}"));
+            .unwrap_or_else(|e| panic!("{what}: {name}: {e}\n{text}"));
         let given = stage.arguments.iter().zip(&stage.kernel.parameters);
         let given = given.map(|(slot, parameter)| {
             let (address, bytes) = match slot.memory {
@@ -102,16 +121,9 @@ fn run_at(
             arguments: given.collect(),
         };
         machine
-            .run(&module, &launch, &mut memory)
-            .unwrap_or_else(|fault| panic!("{call:?}: {name}: {fault}"));
+            .run(&module, &launch, memory)
+            .unwrap_or_else(|fault| panic!("{what}: {name}: {fault}"));
     }
-    let literal = |(ty, (result, bytes)): (&TensorType, &(u64, u64))| {
-        let unwritten = memory.first_uninitialised(*result, *bytes).unwrap();
-        assert_eq!(unwritten, None, "{call:?}: a byte of the result is not written");
-        let bytes = memory.read(*result, *bytes as usize).unwrap();
-        Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
-    };
-    types.iter().zip(&results).map(literal).collect()
 }
 
 /// The module of a stage.
@@ -174,8 +186,8 @@ fn refused(call: &Call, in_place: Option<usize>) -> String {
 #[test]
 fn buffers_that_are_aligned_to_their_elements_only() {
     let gemm = |extents: [usize; 3], dtype: DType| {
-        let epilogue = Epilogue { bias: true, activation: None, residual: true };
-        Call::Gemm(Gemm { epilogue, ..calls::gemm::product(1, extents, dtype, dtype) })
+        let addends = Addends { bias: true, residual: true };
+        Call::Gemm(Gemm { addends, ..calls::gemm::product(1, extents, dtype, dtype) })
     };
     let window = vec![calls::convolution::same(8, 3, 1)];
     let [convolution, ..] = calls::convolution::directions(2, 1, [8, 16], window, DType::BF16);

@@ -1,7 +1,8 @@
 //! cuBLASLt's descriptors, each destroyed when dropped.
 
 use super::api::Lt;
-use super::problem::{Alignment, Layout, Operands, Problem, data_type};
+use super::problem::{Alignment, Layout, Problem, data_type};
+use crate::driver::Address;
 use crate::driver::error::{DeviceError, Result};
 use cudarc::cublaslt::sys::*;
 use std::ffi::c_void;
@@ -39,10 +40,10 @@ fn no_dtype(dtype: DType) -> DeviceError {
 }
 
 impl Description {
-    /// The description of a problem, with placeholders for the addresses that are not known yet.
-    /// The heuristic does not read there, but takes the addresses' alignment for that of bias and
-    /// auxiliary matrix (cublasLt.h, at CUBLASLT_MATMUL_DESC_BIAS_POINTER), so the placeholders
-    /// have the alignment of the later addresses.
+    /// The description of a problem, with a placeholder for the bias' address, which is not known
+    /// yet. The heuristic does not read there, but takes the address' alignment for that of the
+    /// bias (cublasLt.h, at CUBLASLT_MATMUL_DESC_BIAS_POINTER), so the placeholder has the
+    /// alignment of the later address.
     pub(super) fn new(
         lt: &Arc<Lt>,
         problem: &Problem,
@@ -60,48 +61,23 @@ impl Description {
         let operation = |transposed: bool| i32::from(transposed);
         this.set(A::CUBLASLT_MATMUL_DESC_TRANSA, &operation(problem.a.transposed))?;
         this.set(A::CUBLASLT_MATMUL_DESC_TRANSB, &operation(problem.b.transposed))?;
-        this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, &(problem.epilogue.sys() as u32))?;
-        if problem.epilogue.has_bias() {
+        if problem.bias {
             let dtype = data_type(problem.result).ok_or_else(|| no_dtype(problem.result))?;
+            let epilogue = cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
+            this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, &(epilogue as u32))?;
             this.set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &(dtype as i32))?;
         }
-        if problem.epilogue.has_aux() {
-            let wrong = |why: &str| {
-                DeviceError::refused(doing(), why, "give the auxiliary matrix another layout")
-            };
-            let aux = problem.aux.ok_or_else(|| wrong("the epilogue needs an auxiliary matrix"))?;
-            // cublasLt.h, at CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD and _AUX_BATCH_STRIDE.
-            let multiple = if problem.epilogue.has_mask() { 128 } else { 8 };
-            if aux.ld < problem.m
-                || !aux.ld.is_multiple_of(multiple)
-                || !aux.batch.is_multiple_of(multiple)
-            {
-                return Err(wrong(
-                    "its distances are less than its rows, or no multiples of 128 \
-                     bits or 8 elements",
-                ));
-            }
-            this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(aux.ld as i64))?;
-            if problem.batch > 1 {
-                this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &(aux.batch as i64))?;
-            }
-        }
-        let stand_in = |alignment: u32| crate::driver::Address((1 << 32) + u64::from(alignment));
-        let (bias, aux) = (stand_in(alignment.bias), stand_in(alignment.aux));
-        this.point(problem, &Operands { bias, aux, ..Operands::default() })?;
+        this.point(problem, Address((1 << 32) + u64::from(alignment.bias)))?;
         Ok(this)
     }
 
-    /// Sets the addresses of the bias and the auxiliary matrix.
-    pub(super) fn point(&self, problem: &Problem, operands: &Operands) -> Result<()> {
+    /// Sets the address of the bias.
+    pub(super) fn point(&self, problem: &Problem, bias: Address) -> Result<()> {
         use cublasLtMatmulDescAttributes_t as A;
-        if problem.epilogue.has_bias() {
-            self.set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias.0)?;
+        match problem.bias {
+            true => self.set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0),
+            false => Ok(()),
         }
-        if problem.epilogue.has_aux() {
-            self.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &operands.aux.0)?;
-        }
-        Ok(())
     }
 
     fn set<T: Copy>(&self, attribute: cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {

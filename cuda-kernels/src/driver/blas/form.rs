@@ -1,38 +1,35 @@
 //! The part of a GEMM that cuBLASLt can do, decided from its description alone.
 //!
 //! A plan's GEMM fixes every bit except the order of the sum: the sum is rounded to the result's
-//! dtype, and each step of the epilogue has the bits of the graph op that it stands for. cuBLASLt
-//! satisfies that only in part:
+//! dtype, and each addend has the bits of the graph op that it stands for. cuBLASLt satisfies that
+//! only in part:
 //!
-//! | epilogue | cuBLASLt | |
+//! | addends | cuBLASLt | |
 //! |---|---|---|
 //! | bias, result of the sum's dtype | adds in that dtype | the same bits |
 //! | residual alone | `beta = 1`, adds in that dtype | the same bits |
 //! | bias, then residual | adds the residual first | other bits |
 //! | anything, result of halves | adds before it rounds | other bits |
-//! | relu | makes a NaN 0 | not the same function |
-//! | gelu | with its own tanh | other bits |
-//! | activation, then residual | activates last | not the same function |
-//! | tanh | has none | |
 //!
-//! So a [`Form`] has two parts: a prefix of the epilogue that cuBLASLt does, and the rest, which
-//! a kernel of this crate does on `out` afterwards. [`Rules::STRICT`] permits the same bits only.
-//! The user may permit other bits ([`Rules::relaxed`]); a form then lists each difference.
-//! Nothing here depends on a library or a GPU. [`super::Blas::prepare`] finds forms that the
-//! installed library refuses, and falls back to [`Form::plain`].
+//! So a [`Form`] has two parts: a prefix of the addends that cuBLASLt adds, and the rest, which a
+//! kernel of this crate adds to `out` afterwards. cuBLASLt's activations are not used: its ReLU
+//! makes a NaN 0, and its GELU has another tanh. An activation is a nest that follows the product.
+//! [`Rules::STRICT`] permits the same bits only. The user may permit other bits
+//! ([`Rules::relaxed`]); a form then lists each difference. Nothing here depends on a library or a
+//! GPU. [`super::Blas::prepare`] finds forms that the installed library refuses, and falls back to
+//! [`Form::plain`].
 
-use super::problem::{LtEpilogue, Problem, data_type};
+use super::problem::{Problem, data_type};
 use std::fmt;
 use wengert_core::DType;
-use wengert_core::call::{Activation, Epilogue, Gemm};
+use wengert_core::call::{Addends, Gemm};
 
 /// Permitted differences from the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rules {
     /// f32 operands may be rounded to tf32 (10 bits of mantissa).
     pub tf32: bool,
-    /// Epilogues may be done in the accumulator's precision, in another order, with approximate
-    /// activations, and a ReLU may lose NaNs.
+    /// Addends may be added in the accumulator's precision, and in another order.
     pub relaxed: bool,
 }
 
@@ -43,15 +40,15 @@ impl Rules {
     pub const RELAXED: Rules = Rules { tf32: true, relaxed: true };
 }
 
-/// A GEMM by cuBLASLt, and the rest of its epilogue.
+/// A GEMM by cuBLASLt, and the rest of its addends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Form {
     /// The product that cuBLASLt does.
     pub problem: Problem,
-    /// The steps of the epilogue that cuBLASLt does.
-    pub done: Epilogue,
-    /// The remaining steps, for another kernel on out.
-    pub left: Epilogue,
+    /// The addends that cuBLASLt adds.
+    pub done: Addends,
+    /// The remaining ones, for another kernel on out.
+    pub left: Addends,
     /// Differences of the result from the plan's; empty under strict rules.
     pub differences: Vec<Difference>,
 }
@@ -61,14 +58,10 @@ pub struct Form {
 pub enum Difference {
     /// f32 operands are rounded to tf32.
     Tf32,
-    /// The sum is not rounded to the result's dtype before the epilogue.
+    /// The sum is not rounded to the result's dtype before the addends are added.
     Unrounded,
     /// The residual is added before the bias.
     Order,
-    /// ReLU makes a NaN 0.
-    ReluOfNan,
-    /// GELU is cuBLASLt's approximation.
-    Gelu,
 }
 
 /// Reason why cuBLASLt does not do a GEMM.
@@ -123,10 +116,8 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Difference::Tf32 => "operands are rounded to tf32",
-            Difference::Unrounded => "the sum is not rounded before the epilogue",
+            Difference::Unrounded => "the sum is not rounded before addends are added",
             Difference::Order => "the residual is added before the bias",
-            Difference::ReluOfNan => "relu of NaN is 0",
-            Difference::Gelu => "gelu is cuBLASLt's",
         })
     }
 }
@@ -149,94 +140,54 @@ pub fn supports(gemm: &Gemm, rules: Rules, in_place: bool) -> Result<Form, Why> 
     if problem.tf32 {
         differences.push(Difference::Tf32);
     }
-    let (done, mut epilogue_differences) = done(gemm, rules);
-    differences.append(&mut epilogue_differences);
+    let (done, mut of_addends) = done(gemm, rules);
+    differences.append(&mut of_addends);
     problem.accumulate = done.residual;
-    problem.epilogue = match (done.bias, done.activation) {
-        (false, None) => LtEpilogue::Default,
-        (true, None) => LtEpilogue::Bias,
-        (false, Some(Activation::Relu)) => LtEpilogue::Relu,
-        (true, Some(Activation::Relu)) => LtEpilogue::ReluBias,
-        (false, Some(_)) => LtEpilogue::Gelu,
-        (true, Some(_)) => LtEpilogue::GeluBias,
-    };
-    Form { problem, done, left: left(gemm.epilogue, done), differences }.apart(in_place)
+    problem.bias = done.bias;
+    Form { problem, done, left: left(gemm.addends, done), differences }.apart(in_place)
 }
 
-/// The steps of the epilogue that cuBLASLt does under these rules: always a prefix.
-fn done(gemm: &Gemm, rules: Rules) -> (Epilogue, Vec<Difference>) {
-    let wanted = gemm.epilogue;
-    let nothing = Epilogue::default();
+/// The addends that cuBLASLt adds under these rules: always a prefix.
+fn done(gemm: &Gemm, rules: Rules) -> (Addends, Vec<Difference>) {
+    let wanted = gemm.addends;
     let mut differences = Vec::new();
-    // Halves are summed in f32: the epilogue comes before the rounding.
-    let unrounded = gemm.result != gemm.accumulate;
-    if unrounded && wanted != nothing {
+    // Halves are summed in f32: the addends come before the rounding.
+    if gemm.result != gemm.accumulate && wanted != Addends::default() {
         if !rules.relaxed {
-            return (nothing, differences);
+            return (Addends::default(), differences);
         }
         differences.push(Difference::Unrounded);
     }
-    let mut done = Epilogue { bias: wanted.bias, ..nothing };
-    match wanted.activation {
-        None => {}
-        Some(Activation::Relu) if rules.relaxed => {
-            done.activation = wanted.activation;
-            differences.push(Difference::ReluOfNan);
-        }
-        Some(Activation::GeluTanh) if rules.relaxed => {
-            done.activation = wanted.activation;
-            differences.push(Difference::Gelu);
-        }
-        // The activation and the steps after it remain.
-        Some(_) => {}
+    let both = wanted.bias && wanted.residual;
+    if both && rules.relaxed {
+        differences.push(Difference::Order);
     }
-    if wanted.residual && wanted.activation.is_none() {
-        if !wanted.bias {
-            done.residual = true;
-        } else if rules.relaxed {
-            done.residual = true;
-            differences.push(Difference::Order);
-        }
-    }
-    if done == nothing {
-        differences.clear();
-    }
-    (done, differences)
+    (Addends { residual: wanted.residual && (!both || rules.relaxed), ..wanted }, differences)
 }
 
-fn left(wanted: Epilogue, done: Epilogue) -> Epilogue {
-    Epilogue {
-        bias: wanted.bias && !done.bias,
-        activation: if done.activation.is_some() { None } else { wanted.activation },
-        residual: wanted.residual && !done.residual,
-    }
+fn left(wanted: Addends, done: Addends) -> Addends {
+    Addends { bias: wanted.bias && !done.bias, residual: wanted.residual && !done.residual }
 }
 
 impl Form {
-    /// The same product without epilogue, for a library that lacks the epilogue.
+    /// The same product without addends, for a library that cannot add them.
     pub fn plain(&self, in_place: bool) -> Result<Form, Why> {
-        let left = Epilogue {
+        let left = Addends {
             bias: self.done.bias || self.left.bias,
-            activation: self.done.activation.or(self.left.activation),
             residual: self.done.residual || self.left.residual,
         };
-        let problem = Problem {
-            accumulate: false,
-            epilogue: LtEpilogue::Default,
-            aux: None,
-            ..self.problem.clone()
-        };
+        let problem = Problem { accumulate: false, bias: false, ..self.problem.clone() };
         let differences =
             self.differences.iter().copied().filter(|d| *d == Difference::Tf32).collect();
-        Form { problem, done: Epilogue::default(), left, differences }.apart(in_place)
+        Form { problem, done: Addends::default(), left, differences }.apart(in_place)
     }
 
     /// True if cuBLASLt does the whole GEMM.
     pub fn is_whole(&self) -> bool {
-        self.left == Epilogue::default()
+        self.left == Addends::default()
     }
 
-    /// An error if the remaining steps need a residual that is overwritten by then.
+    /// An error if a remaining addend is a residual that is overwritten by then.
     fn apart(self, in_place: bool) -> Result<Form, Why> {
         if in_place && self.left.residual { Err(Why::ResidualOverwritten) } else { Ok(self) }
     }
@@ -247,7 +198,7 @@ mod tests {
     use super::*;
     use wengert_core::call::Matrix;
 
-    fn gemm(operand: DType, result: DType, epilogue: Epilogue) -> Gemm {
+    fn gemm(operand: DType, result: DType, addends: Addends) -> Gemm {
         Gemm {
             batch: 1,
             m: 8,
@@ -258,83 +209,69 @@ mod tests {
             operand,
             accumulate: if operand.is_half() { DType::F32 } else { operand },
             result,
-            epilogue,
+            addends,
         }
     }
 
-    fn epilogue(bias: bool, activation: Option<Activation>, residual: bool) -> Epilogue {
-        Epilogue { bias, activation, residual }
+    fn addends(bias: bool, residual: bool) -> Addends {
+        Addends { bias, residual }
     }
 
     #[test]
     fn strict_rules_take_what_has_the_same_bits_and_leave_the_rest() {
-        let relu = Some(Activation::Relu);
         let f32s = |e| supports(&gemm(DType::F32, DType::F32, e), Rules::STRICT, false).unwrap();
         for (wanted, done) in [
-            (epilogue(false, None, false), epilogue(false, None, false)),
-            (epilogue(true, None, false), epilogue(true, None, false)),
-            (epilogue(false, None, true), epilogue(false, None, true)),
-            (epilogue(true, None, true), epilogue(true, None, false)),
-            (epilogue(true, relu, true), epilogue(true, None, false)),
-            (epilogue(false, relu, false), epilogue(false, None, false)),
-            (epilogue(false, Some(Activation::Tanh), true), epilogue(false, None, false)),
+            (addends(false, false), addends(false, false)),
+            (addends(true, false), addends(true, false)),
+            (addends(false, true), addends(false, true)),
+            (addends(true, true), addends(true, false)),
         ] {
             let form = f32s(wanted);
             assert_eq!(form.done, done, "{wanted:?}");
             assert_eq!(form.left, left(wanted, done));
             assert!(form.differences.is_empty());
-            assert_eq!(form.problem.accumulate, done.residual);
+            assert_eq!((form.problem.accumulate, form.problem.bias), (done.residual, done.bias));
             assert_eq!(form.is_whole(), wanted == done);
         }
-        // Half operands with an f32 result are like f32; half results leave the whole epilogue.
-        let bias = epilogue(true, None, false);
+        // Half operands with an f32 result are like f32; half results leave all addends.
+        let bias = addends(true, false);
         assert_eq!(
             supports(&gemm(DType::BF16, DType::F32, bias), Rules::STRICT, false).unwrap().done,
             bias
         );
         let halves = supports(&gemm(DType::BF16, DType::BF16, bias), Rules::STRICT, false).unwrap();
-        assert_eq!((halves.done, halves.left), (Epilogue::default(), bias));
-        assert_eq!(halves.problem.epilogue, LtEpilogue::Default);
+        assert_eq!((halves.done, halves.left), (Addends::default(), bias));
+        assert!(!halves.problem.bias);
     }
 
     #[test]
     fn relaxed_rules_take_more_and_say_what_differs() {
         let relaxed = |d, e| supports(&gemm(d, d, e), Rules::RELAXED, false).unwrap();
-        let form = relaxed(DType::BF16, epilogue(true, Some(Activation::GeluTanh), false));
-        assert!(form.is_whole() && form.problem.epilogue == LtEpilogue::GeluBias);
-        assert_eq!(form.differences, [Difference::Unrounded, Difference::Gelu]);
-        let form = relaxed(DType::F32, epilogue(true, None, true));
-        assert!(
-            form.is_whole() && form.problem.accumulate && form.problem.epilogue == LtEpilogue::Bias
-        );
+        let form = relaxed(DType::BF16, addends(true, false));
+        assert!(form.is_whole() && form.problem.bias);
+        assert_eq!(form.differences, [Difference::Unrounded]);
+        let form = relaxed(DType::F32, addends(true, true));
+        assert!(form.is_whole() && form.problem.accumulate && form.problem.bias);
         assert_eq!(form.differences, [Difference::Tf32, Difference::Order]);
-        assert_eq!(
-            relaxed(DType::F64, epilogue(false, Some(Activation::Relu), false)).differences,
-            [Difference::ReluOfNan]
-        );
-        // cuBLASLt applies the activation last, and has no tanh.
-        let form = relaxed(DType::F16, epilogue(true, Some(Activation::Relu), true));
-        assert_eq!(form.left, epilogue(false, None, true));
-        let form = relaxed(DType::F16, epilogue(false, Some(Activation::Tanh), true));
-        assert_eq!((form.done, form.differences.len()), (Epilogue::default(), 0));
+        assert!(relaxed(DType::F64, addends(false, true)).differences.is_empty());
     }
 
     #[test]
     fn a_residual_that_would_be_overwritten_is_noticed() {
-        let wanted = epilogue(true, None, true);
+        let wanted = addends(true, true);
         let g = gemm(DType::F32, DType::F32, wanted);
         assert_eq!(supports(&g, Rules::STRICT, true), Err(Why::ResidualOverwritten));
         assert!(supports(&g, Rules::RELAXED, true).unwrap().is_whole());
-        let alone = gemm(DType::F32, DType::F32, epilogue(false, None, true));
+        let alone = gemm(DType::F32, DType::F32, addends(false, true));
         let form = supports(&alone, Rules::STRICT, true).unwrap();
         assert_eq!(form.plain(true), Err(Why::ResidualOverwritten));
         let plain = form.plain(false).unwrap();
-        assert_eq!((plain.left, plain.problem.accumulate), (epilogue(false, None, true), false));
+        assert_eq!((plain.left, plain.problem.accumulate), (addends(false, true), false));
     }
 
     #[test]
     fn what_cublaslt_has_no_words_for_is_told() {
-        let plain = Epilogue::default();
+        let plain = Addends::default();
         let why = |g: Gemm| supports(&g, Rules::STRICT, false).unwrap_err();
         let g = || gemm(DType::F32, DType::F32, plain);
         assert_eq!(why(Gemm { k: 0, ..g() }), Why::Empty);
@@ -354,7 +291,7 @@ mod tests {
 
     #[test]
     fn strides_become_leading_dimensions_and_transpositions() {
-        let g = gemm(DType::F32, DType::F32, Epilogue::default());
+        let g = gemm(DType::F32, DType::F32, Addends::default());
         let of = |g: &Gemm| supports(g, Rules::STRICT, false).unwrap().problem;
         let problem = of(&g);
         assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Gemm ─ supports ─► Form ─┬─ problem ─ prepare ─► Prepared ─ execute ─► out
-//!        (pure)            └─ left: steps of the epilogue for a kernel of ours
+//!        (pure)            └─ left: addends for a kernel of ours
 //! ```
 //!
 //! [`supports`] decides from the description alone which part of a GEMM cuBLASLt can do with the
@@ -13,9 +13,8 @@
 //! entry, else the first that the library's heuristic offers within the plan's workspace. Both
 //! are the same for the same product, GPU and library version, and so are the bits: split sums
 //! are combined out of place in the accumulator's precision, and no addition is atomic. The
-//! algorithm is recorded as text. If the library has no algorithm for an epilogue, the query is
-//! repeated without it ([`Form::plain`]).
-//! without it ([`Form::plain`]).
+//! algorithm is recorded as text. If the library has no algorithm with addends, the query is
+//! repeated without them ([`Form::plain`]).
 //!
 //! [`Blas::execute`] enqueues the product in the device's stream; it may be captured.
 
@@ -33,7 +32,7 @@ pub use api::Lt;
 pub(in crate::driver) use api::LtApi;
 pub use form::{Difference, Form, Rules, Why, supports};
 pub use prepare::{Blas, Prepared};
-pub use problem::{Alignment, Aux, Layout, LtEpilogue, Operands, Problem};
+pub use problem::{Alignment, Layout, Operands, Problem};
 pub use tuning::Tuning;
 
 #[cfg(test)]

@@ -39,10 +39,9 @@ pub struct Prepared {
     problem: Problem,
     alignment: Alignment,
     algorithm: Algorithm,
-    /// The form that the library accepted: remaining steps of the epilogue, and differences.
+    /// The form that the library accepted: remaining addends, and differences.
     form: Option<Form>,
-    /// Behind a lock, since each execution writes the addresses of bias and auxiliary matrix into
-    /// it.
+    /// Behind a lock, since each execution writes the address of the bias into it.
     description: Mutex<Description>,
     a: MatrixLayout,
     b: MatrixLayout,
@@ -92,7 +91,7 @@ impl Blas {
         &self.lt
     }
 
-    /// Prepares a form of a plan's GEMM; if the library has no algorithm for its epilogue, the
+    /// Prepares a form of a plan's GEMM; if the library has no algorithm for its addends, the
     /// plain form. `in_place`: the residual's buffer is out's.
     ///
     /// The inner error says why cuBLASLt does not do it; a kernel of this crate does it then.
@@ -113,10 +112,10 @@ impl Blas {
             Ok(_) => return Ok(Err(why)),
             Err(overwritten) => return Ok(Err(overwritten)),
         };
-        tracing::debug!(%why, problem = %form.problem, "the epilogue is left");
+        tracing::debug!(%why, problem = %form.problem, "the addends are left");
         Ok(self.prepare_problem(&plain.problem, alignment, workspace, tuning)?.map(
             |mut prepared| {
-                prepared.notes.insert(0, format!("the epilogue is a kernel of its own: {why}"));
+                prepared.notes.insert(0, format!("addends are a kernel of their own: {why}"));
                 Prepared { form: Some(plain), ..prepared }
             },
         ))
@@ -153,13 +152,11 @@ impl Blas {
 
     /// The key of a product in tuning files.
     pub fn key(&self, problem: &Problem, alignment: &Alignment, workspace: u64) -> Key {
-        let Alignment { lhs, rhs, out, bias, aux } = alignment;
+        let Alignment { lhs, rhs, out, bias } = alignment;
         Key {
             device: self.device.found().name.clone(),
             cublas_lt: self.lt.version,
-            product: format!(
-                "{problem} aligned {lhs},{rhs},{out},{bias},{aux} workspace {workspace}"
-            ),
+            product: format!("{problem} aligned {lhs},{rhs},{out},{bias} workspace {workspace}"),
         }
     }
 
@@ -298,11 +295,8 @@ impl Blas {
         if !problem.accumulate {
             used.residual = used.out;
         }
-        if !problem.epilogue.has_bias() {
+        if !problem.bias {
             used.bias = Address(0);
-        }
-        if !problem.epilogue.has_aux() {
-            used.aux = Address(0);
         }
         if !prepared.alignment.holds(&used) {
             return refused(format!("{used:?} are not aligned to {:?}", prepared.alignment));
@@ -315,14 +309,13 @@ impl Blas {
         }
         let [a, b, d] = problem.stored().map(|matrix| problem.span(matrix));
         let (operand, result) = (problem.operand.size() as u64, problem.result.size() as u64);
-        let bias = if problem.epilogue.has_bias() { problem.bias_length() * result } else { 0 };
+        let bias = if problem.bias { problem.m * result } else { 0 };
         for (address, bytes) in [
             (used.rhs, a * operand),
             (used.lhs, b * operand),
             (used.out, d * result),
             (used.residual, d * result),
             (used.bias, bias),
-            (used.aux, problem.aux_bytes()),
             (workspace, needed),
         ] {
             if bytes > 0 {
@@ -340,7 +333,7 @@ impl Blas {
         };
         let pointer = |address: Address| address.0 as usize as *mut c_void;
         let description = prepared.description.lock().unwrap_or_else(PoisonError::into_inner);
-        description.point(problem, &used)?;
+        description.point(problem, used.bias)?;
         // SAFETY: all descriptors live. The matrices lie in allocations of this device and have
         // the alignment that the algorithm was chosen for, and so does the workspace. alpha and
         // beta are of the scale type, on the host (the default pointer mode), and read during the

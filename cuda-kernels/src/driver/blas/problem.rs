@@ -1,4 +1,4 @@
-//! A product in cuBLASLt's terms: column-major matrices, `D = epilogue(op(A)·op(B) + beta·C)`.
+//! A product in cuBLASLt's terms: column-major matrices, `D = op(A)·op(B) + beta·C + bias`.
 //!
 //! This crate's matrices are row-major. A row-major matrix *is* its transpose in column-major
 //! order, without a copy. So `out = lhs·rhs` is computed as `outᵀ = rhsᵀ·lhsᵀ`: A is rhs, B is
@@ -10,7 +10,7 @@
 //! and which of them is 1 decides `op`.
 
 use crate::driver::allocation::Address;
-use cudarc::cublaslt::sys::{cublasComputeType_t, cublasLtEpilogue_t, cudaDataType};
+use cudarc::cublaslt::sys::{cublasComputeType_t, cudaDataType};
 use std::fmt;
 use wengert_core::DType;
 use wengert_core::call::{Gemm, Matrix};
@@ -40,10 +40,8 @@ pub struct Problem {
     pub tf32: bool,
     /// Whether C is added.
     pub accumulate: bool,
-    /// Applied to the sum.
-    pub epilogue: LtEpilogue,
-    /// Layout of the auxiliary matrix, for the epilogues that have one.
-    pub aux: Option<Aux>,
+    /// Whether a bias is added: one number for each row of D.
+    pub bias: bool,
 }
 
 /// Layout of a matrix, in elements.
@@ -57,127 +55,6 @@ pub struct Layout {
     pub batch: u64,
 }
 
-/// Layout of the auxiliary matrix.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Aux {
-    /// Stride of the columns, in elements, or in bits of a ReLU mask.
-    pub ld: u64,
-    /// Stride of the matrices of a batch.
-    pub batch: u64,
-}
-
-/// Epilogues of cuBLASLt (`cublasLtEpilogue_t`). The bias has one number for each row of D.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum LtEpilogue {
-    /// Identity.
-    Default,
-    /// `max(x, 0)`, which makes a NaN 0.
-    Relu,
-    /// Adds a bias.
-    Bias,
-    /// Adds a bias, then ReLU.
-    ReluBias,
-    /// ReLU; also writes a bit mask of the positive elements.
-    ReluAux,
-    /// Adds a bias, then [`LtEpilogue::ReluAux`].
-    ReluAuxBias,
-    /// Keeps the elements that are set in a forward pass's mask.
-    DRelu,
-    /// [`LtEpilogue::DRelu`]; also writes the sums along the rows of D.
-    DReluBGrad,
-    /// GELU by tanh.
-    Gelu,
-    /// Adds a bias, then GELU.
-    GeluBias,
-    /// GELU; also writes its operand.
-    GeluAux,
-    /// Adds a bias, then [`LtEpilogue::GeluAux`].
-    GeluAuxBias,
-    /// Multiplies by the derivative of GELU at the operand of a forward pass.
-    DGelu,
-    /// [`LtEpilogue::DGelu`]; also writes the sums along the rows of D.
-    DGeluBGrad,
-    /// Writes the sums along the rows of op(A).
-    BGradA,
-    /// Writes the sums along the columns of op(B).
-    BGradB,
-}
-
-impl LtEpilogue {
-    /// Every epilogue.
-    pub const ALL: [LtEpilogue; 16] = [
-        LtEpilogue::Default,
-        LtEpilogue::Relu,
-        LtEpilogue::Bias,
-        LtEpilogue::ReluBias,
-        LtEpilogue::ReluAux,
-        LtEpilogue::ReluAuxBias,
-        LtEpilogue::DRelu,
-        LtEpilogue::DReluBGrad,
-        LtEpilogue::Gelu,
-        LtEpilogue::GeluBias,
-        LtEpilogue::GeluAux,
-        LtEpilogue::GeluAuxBias,
-        LtEpilogue::DGelu,
-        LtEpilogue::DGeluBGrad,
-        LtEpilogue::BGradA,
-        LtEpilogue::BGradB,
-    ];
-
-    pub(super) fn sys(self) -> cublasLtEpilogue_t {
-        use cublasLtEpilogue_t as E;
-        match self {
-            LtEpilogue::Default => E::CUBLASLT_EPILOGUE_DEFAULT,
-            LtEpilogue::Relu => E::CUBLASLT_EPILOGUE_RELU,
-            LtEpilogue::Bias => E::CUBLASLT_EPILOGUE_BIAS,
-            LtEpilogue::ReluBias => E::CUBLASLT_EPILOGUE_RELU_BIAS,
-            LtEpilogue::ReluAux => E::CUBLASLT_EPILOGUE_RELU_AUX,
-            LtEpilogue::ReluAuxBias => E::CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
-            LtEpilogue::DRelu => E::CUBLASLT_EPILOGUE_DRELU,
-            LtEpilogue::DReluBGrad => E::CUBLASLT_EPILOGUE_DRELU_BGRAD,
-            LtEpilogue::Gelu => E::CUBLASLT_EPILOGUE_GELU,
-            LtEpilogue::GeluBias => E::CUBLASLT_EPILOGUE_GELU_BIAS,
-            LtEpilogue::GeluAux => E::CUBLASLT_EPILOGUE_GELU_AUX,
-            LtEpilogue::GeluAuxBias => E::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-            LtEpilogue::DGelu => E::CUBLASLT_EPILOGUE_DGELU,
-            LtEpilogue::DGeluBGrad => E::CUBLASLT_EPILOGUE_DGELU_BGRAD,
-            LtEpilogue::BGradA => E::CUBLASLT_EPILOGUE_BGRADA,
-            LtEpilogue::BGradB => E::CUBLASLT_EPILOGUE_BGRADB,
-        }
-    }
-
-    /// True if it reads a bias, or writes the gradient of one.
-    pub fn has_bias(self) -> bool {
-        use LtEpilogue::*;
-        matches!(
-            self,
-            Bias | ReluBias
-                | ReluAuxBias
-                | GeluBias
-                | GeluAuxBias
-                | DReluBGrad
-                | DGeluBGrad
-                | BGradA
-                | BGradB
-        )
-    }
-
-    /// True if it reads or writes an auxiliary matrix.
-    pub fn has_aux(self) -> bool {
-        use LtEpilogue::*;
-        matches!(
-            self,
-            ReluAux | ReluAuxBias | DRelu | DReluBGrad | GeluAux | GeluAuxBias | DGelu | DGeluBGrad
-        )
-    }
-
-    /// True if the auxiliary matrix is a mask of bits.
-    pub fn has_mask(self) -> bool {
-        use LtEpilogue::*;
-        matches!(self, ReluAux | ReluAuxBias | DRelu | DReluBGrad)
-    }
-}
-
 /// Addresses of the matrices, named as in this crate: lhs, rhs, out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Operands {
@@ -189,10 +66,8 @@ pub struct Operands {
     pub residual: Address,
     /// cuBLASLt's D.
     pub out: Address,
-    /// The bias that is read, or the bias gradient that is written, if the epilogue has one.
+    /// The bias, if it is added.
     pub bias: Address,
-    /// The auxiliary matrix, if the epilogue has one.
-    pub aux: Address,
 }
 
 /// Minimum alignment of addresses in bytes: powers of two up to 256. Algorithms are chosen for
@@ -207,13 +82,11 @@ pub struct Alignment {
     pub out: u32,
     /// Of the bias.
     pub bias: u32,
-    /// Of the auxiliary matrix.
-    pub aux: u32,
 }
 
 impl Alignment {
     /// The maximum, which allocations and a plan's buffers have.
-    pub const FULL: Alignment = Alignment { lhs: 256, rhs: 256, out: 256, bias: 256, aux: 256 };
+    pub const FULL: Alignment = Alignment { lhs: 256, rhs: 256, out: 256, bias: 256 };
 
     /// The alignment of these addresses. For a buffer that moves with a loop's counter, it is
     /// that of the first address and of the stride, taken as an address.
@@ -223,7 +96,6 @@ impl Alignment {
             rhs: operands.rhs.alignment(),
             out: operands.out.alignment().min(operands.residual.alignment()),
             bias: operands.bias.alignment(),
-            aux: operands.aux.alignment(),
         }
     }
 
@@ -235,7 +107,6 @@ impl Alignment {
             rhs: self.rhs.min(other.rhs),
             out: self.out.min(other.out),
             bias: self.bias.min(other.bias),
-            aux: self.aux.min(other.aux),
         }
     }
 
@@ -261,7 +132,7 @@ fn layout(matrix: &Matrix, rows: usize, columns: usize) -> Option<Layout> {
 }
 
 impl Problem {
-    /// The product alone, without its epilogue. The error is the operand that cuBLASLt cannot
+    /// The product alone, without its addends. The error is the operand that cuBLASLt cannot
     /// express: 0 for lhs, 1 for rhs.
     ///
     /// If all products of a batch share a rhs, and lhs is dense over the batch, they become one
@@ -294,15 +165,8 @@ impl Problem {
             result: gemm.result,
             tf32: tf32 && gemm.operand == DType::F32,
             accumulate: false,
-            epilogue: LtEpilogue::Default,
-            aux: None,
+            bias: false,
         })
-    }
-
-    /// The same product with another epilogue, such as one of a backward pass.
-    #[must_use]
-    pub fn with(self, epilogue: LtEpilogue, aux: Option<Aux>) -> Problem {
-        Problem { epilogue, aux, ..self }
     }
 
     /// Rows and columns of A, B and D as stored.
@@ -320,22 +184,6 @@ impl Problem {
     /// Elements from the first to the last of a batch of matrices.
     pub(super) fn span(&self, (rows, columns, layout): (u64, u64, Layout)) -> u64 {
         rows + (columns - 1) * layout.ld + u64::from(self.batch - 1) * layout.batch
-    }
-
-    /// Length of the bias vector.
-    pub fn bias_length(&self) -> u64 {
-        if self.epilogue == LtEpilogue::BGradB { self.n } else { self.m }
-    }
-
-    /// Bytes of the auxiliary matrix.
-    pub fn aux_bytes(&self) -> u64 {
-        let Some(aux) = self.aux.filter(|_| self.epilogue.has_aux()) else { return 0 };
-        let elements = aux.ld * self.n + u64::from(self.batch - 1) * aux.batch;
-        if self.epilogue.has_mask() {
-            elements.div_ceil(8)
-        } else {
-            elements * self.result.size() as u64
-        }
     }
 
     /// The type of multiplication and accumulation.
@@ -378,10 +226,6 @@ impl fmt::Display for Problem {
         if self.accumulate {
             f.write_str(" accumulate")?;
         }
-        write!(f, " {:?}", self.epilogue)?;
-        match self.aux {
-            Some(aux) => write!(f, " aux {}+{}", aux.ld, aux.batch),
-            None => Ok(()),
-        }
+        f.write_str(if self.bias { " Bias" } else { " Default" })
     }
 }

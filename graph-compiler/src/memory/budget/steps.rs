@@ -1,7 +1,7 @@
 //! Kernels as the steps of [`rematerialize`](crate::memory::rematerialize).
 //!
-//! A step is a kernel, or a part of a joined pair: the product and its nest may be repeated
-//! separately where other kernels read the product too. A value is a buffer. Buffers outside the
+//! A step is a kernel, or a part of a product with a follower: the two may be repeated separately
+//! where other kernels read the product too. A value is a buffer. Buffers outside the
 //! arena take no bytes.
 //!
 //! Some kernels are never repeated: those that write memory outside the arena, and control flow,
@@ -85,8 +85,8 @@ impl Steps {
     }
 }
 
-/// Splits joined pairs whose product other kernels read. If no other kernel reads the product and
-/// a result of the nest can take its bytes, the product has none of its own.
+/// Splits products from their followers where other kernels read the product. If no other kernel
+/// reads the product and a result of the nest can take its bytes, the product has none of its own.
 fn pieces(
     kernels: &Kernels,
     order: &[usize],
@@ -100,13 +100,13 @@ fn pieces(
     let mut pieces = Vec::with_capacity(order.len());
     for k in order {
         let kernel = &kernels.kernels[*k];
-        let joined = matches!(kernel.work, Work::Joined(_));
-        if joined && is_read[kernel.writes[0]] {
+        let followed = matches!(kernel.work, Work::Followed(_));
+        if followed && is_read[kernel.writes[0]] {
             pieces.extend([Whole::Call, Whole::Nest].map(|whole| Piece { kernel: *k, whole }));
             continue;
         }
         pieces.push(Piece { kernel: *k, whole: Whole::All });
-        if joined {
+        if followed {
             let product = kernel.writes[0];
             let takes = |w: usize| {
                 let result = kernel.writes[w];

@@ -5,7 +5,7 @@ use crate::kernels::{Kernel, Kernels, Work};
 use crate::samples::Sample;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use wengert_core::call::{Call, Epilogue, Gemm, Matrix};
+use wengert_core::call::{Addends, Call, Gemm, Matrix};
 use wengert_core::graph::{InputRole, OutputRole};
 use wengert_core::plan::{Plan, Run, interpret};
 use wengert_core::{DType, Literal, nest};
@@ -86,7 +86,7 @@ fn product(
     let m = s.0.buffers[a].ty.elements().unwrap();
     let result = s.buffer(m);
     let unit = Matrix { batch: 0, row: 1, column: 1 };
-    let epilogue = Epilogue { residual: true, ..Epilogue::default() };
+    let addends = Addends { residual: true, ..Addends::default() };
     let f32 = DType::F32;
     let call = Call::Gemm(Gemm {
         batch: 1,
@@ -98,7 +98,7 @@ fn product(
         operand: f32,
         accumulate: f32,
         result: f32,
-        epilogue,
+        addends,
     });
     let (reads, writes) = (vec![a, c, b], vec![result]);
     s.0.kernels.push(Kernel { work: Work::Call(call), reads, writes, locations: vec![] });
@@ -141,7 +141,9 @@ fn direct(kernels: &Kernels, plan: &Plan) -> Run {
             Work::Call(call) => {
                 call.references(&operands).unwrap().iter().map(|r| r.literal()).collect()
             }
-            Work::Joined(_) | Work::Control(_) => unreachable!("these kernels are nests and calls"),
+            Work::Followed(_) | Work::Control(_) => {
+                unreachable!("these kernels are nests and calls")
+            }
         };
         for (buffer, result) in kernel.writes.iter().zip(results) {
             let shape = kernels.buffers[*buffer].ty.extents().unwrap();

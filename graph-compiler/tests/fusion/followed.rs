@@ -4,10 +4,10 @@ use super::shapes::{f32s, fused, works};
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::kernels::{Kernels, Work};
 
-/// The joined kernels of a function: the names of the buffers that each writes.
+/// The products with followers of a function: the names of the buffers that each writes.
 fn pairs(kernels: &Kernels) -> Vec<Vec<&str>> {
-    let joined = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Joined(_)));
-    joined.map(|k| k.writes.iter().map(|b| kernels.buffers[*b].name.as_str()).collect()).collect()
+    let followed = kernels.kernels.iter().filter(|k| matches!(k.work, Work::Followed(_)));
+    followed.map(|k| k.writes.iter().map(|b| kernels.buffers[*b].name.as_str()).collect()).collect()
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn both_halves_of_a_network_with_gelu() {
     });
     // x·w and its GELU; the second layer; the loss and the cotangent of y; dy·vᵀ and the derivative
     // of the GELU; xᵀ·dh and hᵀ·dy.
-    let joined = works(&kernels).iter().filter(|w| **w == "gemm, nest").count();
-    assert!(joined >= 2, "{kernels}");
+    let followed = works(&kernels).iter().filter(|w| **w == "gemm, nest").count();
+    assert!(followed >= 2, "{kernels}");
     let wide =
         kernels.kernels.iter().filter(|k| matches!(k.work, Work::Nest(_))).flat_map(|k| &k.reads);
     assert!(wide.into_iter().all(|b| kernels.buffers[*b].ty != f32s(&[16, 12])), "{kernels}");
@@ -53,7 +53,7 @@ fn weights_are_updated_where_their_gradient_is_made() {
         f.output("loss", loss);
         f.output("w", &w - dw * 0.1);
     });
-    // The activation is an epilogue.
+    // The activation, its derivative and the loss are one nest.
     assert_eq!(works(&kernels), ["gemm", "nest", "gemm, nest"], "{kernels}");
     assert_eq!(pairs(&kernels), [["dot_general", "w"]], "{kernels}");
 }
@@ -103,8 +103,7 @@ fn what_is_read_by_both_is_not_written_by_the_nest() {
 
 #[test]
 fn a_pair_stands_where_everything_it_reads_is_there() {
-    // The second nest needs the sum over the first product, so it cannot be joined with the
-    // product.
+    // The second nest needs the sum over the first product, so it cannot follow the product.
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[6, 8]));
         let w = f.input("w", f32s(&[8, 6]));

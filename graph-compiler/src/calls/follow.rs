@@ -1,27 +1,27 @@
-//! The choice of products that are joined with a nest that follows them
-//! ([`crate::kernels::joined`]).
+//! The choice of followers, the nests that run on the tiles of a product
+//! ([`crate::kernels::followed`]).
 //!
-//! An epilogue supports a bias, a function and a residual, and one result. Other elementwise
-//! consumers of a product stay nests: an activation whose operand the backward pass also reads,
-//! the derivative of one, an update of the weights by their gradient. Here such a nest is joined
-//! to its product. The pair stands at the position of the product's first reader. So no kernel in
-//! between may depend on it, and the nest's other operands must be available by then.
+//! A product adds a bias and a residual by itself. Other elementwise consumers are nests: an
+//! activation, the derivative of one, an update of the weights by their gradient. Here such a nest
+//! becomes the follower of its product. The pair stands at the position of the product's first
+//! reader. So no kernel in between may depend on it, and the nest's other operands must be
+//! available by then.
 //!
 //! A product keeps panels of its operands in the caches. A nest that moves much more data than
 //! the product itself (an Adam update reads three tensors and writes three) would evict them,
 //! which costs more than one saved read of the product. Such a nest stays alone.
 
-use crate::kernels::{BufferId, Joined, Kernel, Kernels, Work};
+use crate::kernels::{BufferId, Followed, Kernel, Kernels, Work};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest;
 
-/// Joins the products of a function with nests that follow them.
-pub(crate) fn join(kernels: &mut Kernels) {
-    let mut joining = Joining::new(kernels);
+/// Gives the products of a function their followers.
+pub(crate) fn follow(kernels: &mut Kernels) {
+    let mut following = Following::new(kernels);
     let mut pairs: Vec<Vec<(usize, usize)>> = vec![Vec::new(); kernels.kernels.len()];
     for product in 0..kernels.kernels.len() {
-        if let Some((at, nest)) = joining.follower(kernels, product) {
-            joining.take(kernels, product, nest, at);
+        if let Some((at, nest)) = following.follower(kernels, product) {
+            following.take(kernels, product, nest, at);
             pairs[at].push((product, nest));
         }
     }
@@ -32,13 +32,13 @@ pub(crate) fn join(kernels: &mut Kernels) {
             let mut take = |n: usize| old[n].take().expect("a kernel is in one pair");
             kernels.kernels.push(pair(take(product), take(nest)));
         }
-        if joining.role[at] == Role::Alone {
+        if following.role[at] == Role::Alone {
             kernels.kernels.extend(old[at].take());
         }
     }
 }
 
-/// Maximum traffic of a joined nest besides the product, in sizes of the product.
+/// Maximum traffic of a follower besides the product, in sizes of the product.
 const BESIDE: usize = 2;
 
 /// The role of a kernel in a pair.
@@ -50,7 +50,7 @@ enum Role {
 }
 
 /// Writers and readers of buffers, and the pairs so far.
-struct Joining {
+struct Following {
     /// For each buffer the least position at which a kernel may read it. A pair stands right
     /// before the kernel of its position.
     there: IdVec<BufferId, usize>,
@@ -58,31 +58,34 @@ struct Joining {
     role: Vec<Role>,
 }
 
-impl Joining {
-    fn new(kernels: &Kernels) -> Joining {
-        let mut joining = Joining {
+impl Following {
+    fn new(kernels: &Kernels) -> Following {
+        let mut following = Following {
             there: kernels.buffers.ids().map(|_| 0).collect(),
             readers: kernels.buffers.ids().map(|_| Vec::new()).collect(),
             role: vec![Role::Alone; kernels.kernels.len()],
         };
         for (n, kernel) in kernels.kernels.iter().enumerate() {
-            kernel.writes.iter().for_each(|b| joining.there[*b] = n + 1);
-            kernel.distinct_reads().for_each(|b| joining.readers[b].push(n));
+            kernel.writes.iter().for_each(|b| following.there[*b] = n + 1);
+            kernel.distinct_reads().for_each(|b| following.readers[b].push(n));
         }
-        joining
+        following
     }
 
-    /// The nest that a product is joined with, and the position of the pair.
+    /// The position of a product's pair, and its follower.
     fn follower(&self, kernels: &Kernels, product: usize) -> Option<(usize, usize)> {
         let Kernel { work: Work::Call(call), reads: operands, writes, .. } =
             &kernels.kernels[product]
         else {
             return None;
         };
-        if !call.may_be_followed() {
+        if !call.has_tiles() {
             return None;
         }
         let [made] = writes[..] else { return None };
+        if !call.has_tiles() {
+            return None;
+        }
         let readers = &self.readers[made];
         // A reader that follows another product already has another position.
         if readers.iter().any(|n| self.role[*n] == Role::Follower) {
@@ -119,15 +122,14 @@ fn pair(product: Kernel, follower: Kernel) -> Kernel {
         unreachable!("a pair is a call and a nest")
     };
     let made = product.writes[0];
-    let operand =
-        follower.reads.iter().position(|b| *b == made).expect("the nest reads the product");
+    let tile = follower.reads.iter().position(|b| *b == made).expect("the nest reads the product");
     let rest = follower.reads.into_iter().filter(|b| *b != made);
     let mut locations = product.locations;
     locations.extend(
         follower.locations.into_iter().filter(|l| !locations.contains(l)).collect::<Vec<_>>(),
     );
     Kernel {
-        work: Work::Joined(Box::new(Joined { call, nest: *nest, operand })),
+        work: Work::Followed(Box::new(Followed { call, follower: *nest, tile })),
         reads: product.reads.into_iter().chain(rest).collect(),
         writes: product.writes.into_iter().chain(follower.writes).collect(),
         locations,

@@ -1,19 +1,20 @@
-//! Absorbs elementwise consumers of a matrix product into the call.
+//! Absorbs additions to a matrix product into the call.
 //!
-//! The epilogue of a GEMM converts, adds a bias, applies a function and adds a residual, in this
-//! order. Each step has the bits of the corresponding graph op, so absorption changes no bit. It
-//! saves a round trip of the product through memory. Only values with one use are absorbed: a
-//! value with other uses has to be stored anyway.
+//! A GEMM converts each sum, and adds a bias and a residual, in this order. Each step has the bits
+//! of the corresponding graph op, so absorption changes no bit. The sum is still in a register
+//! when it is done, so it saves a round trip of the product through memory. Only values with one
+//! use are absorbed: a value with other uses has to be stored anyway. Other elementwise consumers
+//! become nests that [follow](super::follow) the product.
 
 use crate::view::{View, Work};
-use wengert_core::call::{Activation, Call, Gemm};
+use wengert_core::call::{Call, Gemm};
 use wengert_core::graph::ValueId;
 use wengert_core::id::IdVec;
-use wengert_core::op::{Binary, Cost, DotGeneral, Unary};
-use wengert_core::{DType, Op, Scalar};
+use wengert_core::op::{Binary, Cost, DotGeneral};
+use wengert_core::{DType, Op};
 
-/// Gives the products of a view their epilogues.
-pub(crate) fn epilogues(view: &mut View<'_>) {
+/// Gives the products of a view their addends.
+pub(crate) fn addends(view: &mut View<'_>) {
     let users = users(view);
     for n in 0..view.work.len() {
         let Work::Call(Call::Gemm(gemm)) = &view.work[n] else { continue };
@@ -93,45 +94,33 @@ impl<'v, 'a> Chain<'v, 'a> {
 
     fn absorb(&mut self, next: usize, value: ValueId) -> bool {
         let equation = &self.view.body.equations[next];
-        let epilogue = &mut self.gemm.epilogue;
-        let (began, activated) =
-            (epilogue.bias || epilogue.activation.is_some(), epilogue.activation.is_some());
-        if epilogue.residual {
+        let addends = &mut self.gemm.addends;
+        if addends.residual {
             return false;
         }
         match (&equation.op, equation.operands.as_slice()) {
             (Op::ConvertElementType(op), _) => {
                 let rounds =
                     self.gemm.result == self.gemm.accumulate && op.dtype == self.gemm.operand;
-                if began || !rounds || self.gemm.operand == self.gemm.accumulate {
+                if addends.bias || !rounds || self.gemm.operand == self.gemm.accumulate {
                     return false;
                 }
                 self.gemm.result = op.dtype;
                 true
             }
-            (Op::Unary(Unary::Tanh), _) if !activated => {
-                epilogue.activation = Some(Activation::Tanh);
-                true
-            }
-            (Op::Binary(Binary::Max), [x, y]) if !activated && self.gemm.result.is_float() => {
-                let zero = Scalar::zero(self.gemm.result);
-                if splat(self.view, if *x == value { *y } else { *x }) != Some(zero) {
-                    return false;
-                }
-                epilogue.activation = Some(Activation::Relu);
-                true
-            }
             (Op::Binary(Binary::Add), [x, y]) if self.gemm.result != DType::Bool => {
                 let other = if *x == value { *y } else { *x };
-                if !began && let Some(bias) = bias(self.view, other, self.columns) {
-                    self.gemm.epilogue.bias = true;
+                if !addends.bias
+                    && let Some(bias) = bias(self.view, other, self.columns)
+                {
+                    addends.bias = true;
                     self.operands.push(bias);
                     return true;
                 }
                 if !is_tensor(self.view, other) {
                     return false;
                 }
-                self.gemm.epilogue.residual = true;
+                addends.residual = true;
                 self.operands.push(other);
                 true
             }
@@ -140,13 +129,14 @@ impl<'v, 'a> Chain<'v, 'a> {
     }
 }
 
-/// The scalar that a value repeats.
-fn splat(view: &View<'_>, value: ValueId) -> Option<Scalar> {
-    let equation = &view.body.equations[view.definitions[value]?];
+/// Whether all elements are one constant.
+fn is_constant(view: &View<'_>, value: ValueId) -> bool {
+    let Some(n) = view.definitions[value] else { return false };
+    let equation = &view.body.equations[n];
     match (&equation.op, equation.operands.as_slice()) {
-        (Op::Constant(constant), _) => constant.value.splat(),
-        (Op::BroadcastInDim(_), [x]) => splat(view, *x),
-        _ => None,
+        (Op::Constant(constant), _) => constant.value.splat().is_some(),
+        (Op::BroadcastInDim(_), [x]) => is_constant(view, *x),
+        _ => false,
     }
 }
 
@@ -159,7 +149,7 @@ fn bias(view: &View<'_>, value: ValueId, columns: usize) -> Option<ValueId> {
     let rank = view.extents[value].len();
     let trailing: Vec<usize> = (rank - columns..rank).collect();
     let fits = op.dims == trailing && view.extents[*x] == view.extents[value][rank - columns..];
-    (fits && splat(view, *x).is_none()).then_some(*x)
+    (fits && !is_constant(view, *x)).then_some(*x)
 }
 
 /// Whether it is worth storing: not a repetition of a smaller value.

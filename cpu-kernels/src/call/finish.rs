@@ -1,38 +1,37 @@
-//! Epilogues: operations on sums of products before they are stored. Each step has the bits of
-//! the corresponding graph op.
+//! Sums of products in memory: rounds them to the result's dtype, and adds the addends. Each step
+//! has the bits of the corresponding graph op.
 //!
 //! The loops are compiled for each set of vector instructions. A chunk of elements is read before
 //! it is written, so the sums and the residual may alias the result.
 
-use super::element::{Element, Number};
+use super::element::Element;
 use crate::simd::Simd;
 use std::mem::MaybeUninit;
-use wengert_core::call::{Activation, Epilogue};
+use wengert_core::call::Addends;
 
-/// Addresses of the operands and the result of an epilogue; distances between rows are in
-/// elements.
+/// Addresses of the operands and the result; distances between rows are in elements.
 pub(super) struct Places<R: Element> {
     pub sums: *const R::Wide,
     pub sums_row: usize,
     pub out: *mut R,
     /// Distance between the rows of out, and of the residual.
     pub out_row: usize,
-    /// One element for each column; read only if the epilogue has a bias.
+    /// One element for each column; read only if there is one.
     pub bias: *const R,
-    /// Laid out as out; read only if the epilogue has a residual.
+    /// Laid out as out; read only if there is one.
     pub residual: *const R,
 }
 
-/// Applies an epilogue to `rows × columns` sums.
+/// Finishes `rows × columns` sums.
 ///
 /// # Safety
 ///
-/// All these elements exist. Those that the epilogue reads are valid to read, and out's to write;
+/// All these elements exist. Those that are added are valid to read, and out's to write;
 /// no other code uses out's. Rows of the sums are out's or do not overlap it, and likewise the
 /// residual's. The machine has the vector instructions.
 pub(super) unsafe fn finish<R: Element>(
     simd: Simd,
-    epilogue: Epilogue,
+    addends: Addends,
     [rows, columns]: [usize; 2],
     places: &Places<R>,
 ) {
@@ -48,7 +47,7 @@ pub(super) unsafe fn finish<R: Element>(
         // SAFETY: row i exists; the caller guarantees the remaining conditions.
         unsafe {
             row(
-                epilogue,
+                addends,
                 columns,
                 places.sums.wrapping_add(i * places.sums_row),
                 places.out.wrapping_add(at),
@@ -69,7 +68,7 @@ const CHUNK: usize = 32;
 /// As for [`finish`], for one row.
 #[inline(always)]
 unsafe fn row<R: Element>(
-    epilogue: Epilogue,
+    addends: Addends,
     columns: usize,
     sums: *const R::Wide,
     out: *mut R,
@@ -81,7 +80,7 @@ unsafe fn row<R: Element>(
     unsafe {
         for j in (0..whole).step_by(CHUNK) {
             chunk::<CHUNK, R>(
-                epilogue,
+                addends,
                 sums.add(j),
                 out.add(j),
                 bias.wrapping_add(j),
@@ -90,7 +89,7 @@ unsafe fn row<R: Element>(
         }
         for j in whole..columns {
             chunk::<1, R>(
-                epilogue,
+                addends,
                 sums.add(j),
                 out.add(j),
                 bias.wrapping_add(j),
@@ -107,46 +106,26 @@ unsafe fn row<R: Element>(
 /// As for [`finish`], for these elements.
 #[inline(always)]
 unsafe fn chunk<const C: usize, R: Element>(
-    epilogue: Epilogue,
+    addends: Addends,
     sums: *const R::Wide,
     out: *mut R,
     bias: *const R,
     residual: *const R,
 ) {
-    // SAFETY: the caller guarantees the elements that the epilogue reads and writes.
+    // SAFETY: the caller guarantees the elements that are read and written.
     unsafe {
         let sums: [R::Wide; C] = load(sums);
         let mut values: [R; C] = map(|k| R::round(sums[k]));
-        if epilogue.bias {
+        if addends.bias {
             let bias: [R; C] = load(bias);
             values = map(|k| values[k].plus(bias[k]));
         }
-        values = match epilogue.activation {
-            None => values,
-            Some(Activation::Relu) => map(|k| R::round(values[k].wide().relu())),
-            Some(Activation::Tanh) => map(|k| tanh(values[k])),
-            Some(Activation::GeluTanh) => map(|k| gelu_tanh(values[k])),
-        };
-        if epilogue.residual {
+        if addends.residual {
             let residual: [R; C] = load(residual);
             values = map(|k| values[k].plus(residual[k]));
         }
         out.cast::<[R; C]>().write_unaligned(values);
     }
-}
-
-#[inline(always)]
-fn tanh<R: Element>(x: R) -> R {
-    R::round(x.wide().tanh())
-}
-
-/// `x·½ · (1 + tanh(√(2/π)·(x²·x·0.044715 + x)))`, from left to right, rounded after each
-/// operation, as in the library's graph.
-#[inline(always)]
-fn gelu_tanh<R: Element>(x: R) -> R {
-    let cube = x.times(x).times(x).times(R::constant(0.044715)).plus(x);
-    let inner = cube.times(R::constant((2.0 / std::f64::consts::PI).sqrt()));
-    x.times(R::constant(0.5)).times(tanh(inner).plus(R::constant(1.0)))
 }
 
 /// # Safety
@@ -182,7 +161,7 @@ macro_rules! level {
             /// As for [`super::row`]; and the machine has the vector instructions.
             $(#[target_feature(enable = $features)])?
             pub(super) unsafe fn row<R: Element>(
-                epilogue: Epilogue,
+                addends: Addends,
                 columns: usize,
                 sums: *const R::Wide,
                 out: *mut R,
@@ -190,7 +169,7 @@ macro_rules! level {
                 residual: *const R,
             ) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { super::row(epilogue, columns, sums, out, bias, residual) }
+                unsafe { super::row(addends, columns, sums, out, bias, residual) }
             }
         }
     };

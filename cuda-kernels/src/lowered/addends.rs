@@ -1,24 +1,23 @@
-//! The rest of an epilogue after a library's product: a kernel of this crate on the result, built
-//! as a nest, so that each step has the bits of its graph op.
+//! The addends that a library leaves: a kernel of this crate on the result, built as a nest, so
+//! that each addition has the bits of its graph op.
 
-use wengert_core::call::{Activation, Epilogue, Gemm};
-use wengert_core::nest::{Affine, Nest, NestBuilder, Reg, ScalarOp};
-use wengert_core::{DType, Scalar};
+use wengert_core::call::{Addends, Gemm};
+use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp};
 
 /// The nest, and the GEMM's argument of each of its parameters. The result is changed in place.
-pub(super) fn epilogue(gemm: &Gemm, left: &Epilogue) -> (Nest, Vec<usize>) {
+pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
     let (dtype, shape) = (gemm.result, [gemm.batch, gemm.m, gemm.n]);
-    let mut nest = NestBuilder::new("epilogue");
+    let mut nest = NestBuilder::new("addends");
     let mut arguments = Vec::new();
     let bias = left.bias.then(|| {
         arguments.push(2);
         nest.input("bias", dtype, &[gemm.n])
     });
     let residual = left.residual.then(|| {
-        arguments.push(2 + usize::from(gemm.epilogue.bias));
+        arguments.push(2 + usize::from(gemm.addends.bias));
         nest.input("residual", dtype, &shape)
     });
-    arguments.push(2 + usize::from(gemm.epilogue.bias) + usize::from(gemm.epilogue.residual));
+    arguments.push(2 + usize::from(gemm.addends.bias) + usize::from(gemm.addends.residual));
     let out = nest.in_place("out", dtype, &shape);
     let axes =
         [nest.parallel("b", gemm.batch), nest.parallel("i", gemm.m), nest.parallel("j", gemm.n)];
@@ -29,9 +28,6 @@ pub(super) fn epilogue(gemm: &Gemm, left: &Epilogue) -> (Nest, Vec<usize>) {
         let bias = nest.load(bias, &at[2..]);
         value = nest.scalar_widened(ScalarOp::Add, &[value, bias]);
     }
-    if let Some(activation) = left.activation {
-        value = activate(&mut nest, activation, value);
-    }
     if let Some(residual) = residual {
         let residual = nest.load(residual, &at);
         value = nest.scalar_widened(ScalarOp::Add, &[value, residual]);
@@ -40,44 +36,12 @@ pub(super) fn epilogue(gemm: &Gemm, left: &Epilogue) -> (Nest, Vec<usize>) {
     (nest.finish().expect("the nest is well formed, whatever the extents"), arguments)
 }
 
-/// The activation, with the ops of the graph.
-fn activate(nest: &mut NestBuilder, activation: Activation, x: Reg) -> Reg {
-    let dtype = nest.dtype(x);
-    let number = |nest: &mut NestBuilder, value: f64| nest.constant(Scalar::from_f64(dtype, value));
-    match activation {
-        Activation::Relu => {
-            let wide = if dtype.is_half() { DType::F32 } else { dtype };
-            let (value, zero) = (nest.convert(x, wide), nest.constant(Scalar::from_f64(wide, 0.0)));
-            let negative = nest.scalar(ScalarOp::Le, &[value, zero]);
-            let value = nest.scalar(ScalarOp::Select, &[negative, zero, value]);
-            nest.convert(value, dtype)
-        }
-        Activation::Tanh => nest.scalar_widened(ScalarOp::Tanh, &[x]),
-        Activation::GeluTanh => {
-            let times = |nest: &mut NestBuilder, a, b| nest.scalar_widened(ScalarOp::Mul, &[a, b]);
-            let square = times(nest, x, x);
-            let cube = times(nest, square, x);
-            let small = number(nest, 0.044715);
-            let cube = times(nest, cube, small);
-            let sum = nest.scalar_widened(ScalarOp::Add, &[cube, x]);
-            let factor = number(nest, (2.0 / std::f64::consts::PI).sqrt());
-            let inner = times(nest, sum, factor);
-            let tanh = nest.scalar_widened(ScalarOp::Tanh, &[inner]);
-            let one = number(nest, 1.0);
-            let weight = nest.scalar_widened(ScalarOp::Add, &[tanh, one]);
-            let half = number(nest, 0.5);
-            let half = times(nest, x, half);
-            times(nest, half, weight)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use wengert_core::call::{Call, Matrix};
     use wengert_core::nest::{interpret, verify};
-    use wengert_core::{Binding, Literal, TensorType};
+    use wengert_core::{Binding, DType, Literal, Scalar, TensorType};
 
     fn random(ty: &TensorType, seed: u64) -> Literal {
         let mut state = seed;
@@ -92,9 +56,7 @@ mod tests {
     #[test]
     fn a_product_and_what_is_left_are_the_whole() {
         for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
-            let activations = Activation::ALL.map(Some).into_iter().chain([None]);
-            for (n, activation) in activations.enumerate() {
-                let epilogue_of_all = Epilogue { bias: n != 1, activation, residual: n != 2 };
+            for wanted in [1, 2, 3].map(|n| Addends { bias: n & 1 != 0, residual: n & 2 != 0 }) {
                 let gemm = Gemm {
                     batch: 2,
                     m: 3,
@@ -105,7 +67,7 @@ mod tests {
                     operand: dtype,
                     accumulate: if dtype.is_half() { DType::F32 } else { dtype },
                     result: dtype,
-                    epilogue: epilogue_of_all,
+                    addends: wanted,
                 };
                 let whole = Call::Gemm(gemm.clone());
                 let operands: Vec<Literal> = whole
@@ -114,9 +76,9 @@ mod tests {
                     .enumerate()
                     .map(|(i, ty)| random(ty, i as u64 + 7))
                     .collect();
-                let plain = Call::Gemm(Gemm { epilogue: Epilogue::default(), ..gemm.clone() });
+                let plain = Call::Gemm(Gemm { addends: Addends::default(), ..gemm.clone() });
                 let product = plain.reference(&operands[..2]).unwrap().literal();
-                let (nest, arguments) = epilogue(&gemm, &epilogue_of_all);
+                let (nest, arguments) = addends(&gemm, &wanted);
                 verify(&nest).unwrap();
                 let last = arguments.len() - 1;
                 let mut inputs: Vec<Literal> =

@@ -1,4 +1,4 @@
-//! A product joined with the nest that consumes it.
+//! A product and its follower: a nest that consumes it.
 //!
 //! A product is computed tile by tile. If each row of a nest needs only one element of it, at the
 //! row's own position ([`nest::follows`]), the nest runs on each tile while the tile is in the
@@ -6,8 +6,8 @@
 //! bytes if there is no other reader. The two are one kernel, because they run at the same time:
 //! neither may overwrite operands of the other.
 //!
-//! In a plan they are two consecutive steps, which define the result. Interleaving their parts is
-//! up to the executor.
+//! In a plan they are two consecutive steps, which define the result. An executor may interleave
+//! them ([`wengert_core::plan::follower`]).
 
 use super::{BufferId, Kernel};
 use wengert_core::call::Call;
@@ -15,21 +15,21 @@ use wengert_core::id::Id;
 use wengert_core::nest::{self, Nest};
 use wengert_core::{Diagnostic, Result, Verified};
 
-/// A call with one result, and a nest that follows it.
+/// A product and its follower.
 ///
 /// Its kernel reads the call's operands, then the nest's other operands, in the order of its In
 /// parameters. It writes the call's result, then those of the nest.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Joined {
-    /// The call.
+pub struct Followed {
+    /// The product: a call that [has tiles](Call::has_tiles).
     pub call: Call,
     /// The nest.
-    pub nest: Verified<Nest>,
-    /// The nest's parameter that is the call's result.
-    pub operand: usize,
+    pub follower: Verified<Nest>,
+    /// The nest's parameter that is the product.
+    pub tile: usize,
 }
 
-/// The buffers of a joined kernel by their roles.
+/// The buffers of a followed product by their roles.
 pub(crate) struct Parts<'k> {
     /// The call's operands.
     pub operands: &'k [BufferId],
@@ -41,7 +41,7 @@ pub(crate) struct Parts<'k> {
     pub writes: &'k [BufferId],
 }
 
-impl Joined {
+impl Followed {
     /// The buffers of its kernel, which has passed [`verify`](Self::verify).
     pub(crate) fn split<'k>(&self, kernel: &'k Kernel) -> Parts<'k> {
         let (operands, rest) = kernel.reads.split_at(self.call.operands().len());
@@ -53,20 +53,20 @@ impl Joined {
     /// position.
     pub(crate) fn reads<T: Clone>(&self, rest: &[T], result: &T) -> Vec<T> {
         let mut reads = rest.to_vec();
-        reads.insert(self.operand, result.clone());
+        reads.insert(self.tile, result.clone());
         reads
     }
 
     /// Checks the preconditions of [`split`](Self::split), and that the nest follows the call.
     pub(super) fn verify(&self, kernel: &Kernel) -> Result<()> {
         let operands = self.call.operands().len();
-        let counts = self.call.results().len() == 1
-            && kernel.reads.len() >= operands + self.operand
+        let counts = self.call.has_tiles()
+            && kernel.reads.len() >= operands + self.tile
             && !kernel.writes.is_empty();
-        if !counts || !nest::follows(&self.nest, nest::BufferId::new(self.operand)) {
+        if !counts || !nest::follows(&self.follower, nest::BufferId::new(self.tile)) {
             return Err(Diagnostic::new(format!(
-                "nest @{} does not follow the `{}` it is joined with",
-                self.nest.name,
+                "nest @{} does not follow `{}`",
+                self.follower.name,
                 self.call.name()
             )));
         }

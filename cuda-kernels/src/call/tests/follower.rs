@@ -1,0 +1,214 @@
+//! Nests that follow products: the bits are those of the nest on the product's result.
+
+use super::*;
+use wengert_core::call::Gemm;
+use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp, interpret, parse_nests};
+use wengert_core::{Scalar, Verified};
+use wengert_testing::calls::{numbers, operands};
+
+fn gemm(batch: usize, extents: [usize; 3], dtype: DType) -> Gemm {
+    calls::gemm::product(batch, extents, dtype, dtype)
+}
+
+fn parsed(text: &str) -> Verified<Nest> {
+    let nest = parse_nests("test", text).unwrap_or_else(|e| panic!("{e}\n{text}")).remove(0).0;
+    Verified::new(nest).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// `z = (p + b[j]) · r` and `h = whether p < r`, over the axes of the product, or over one axis
+/// of all elements and then without b.
+fn nest(gemm: &Gemm, one_axis: bool) -> Verified<Nest> {
+    let Gemm { batch, m, n, result: dtype, .. } = gemm;
+    let wide = if dtype.is_half() { DType::F32 } else { *dtype };
+    let (shape, axes, at) = match one_axis {
+        true => {
+            let all = batch * m * n;
+            (format!("{all}"), format!("e: {all}"), "e")
+        }
+        false => (format!("{batch},{m},{n}"), format!("b: {batch}, i: {m}, j: {n}"), "b, i, j"),
+    };
+    let bias = if one_axis { "load %r[e]" } else { "load %b[j]" };
+    let convert = |from: usize, to: DType, of: &str| match *dtype == wide {
+        true => String::new(),
+        false => format!("%{from}: {to} = convert {of}\n"),
+    };
+    let wide_of = |raw: usize| if *dtype == wide { raw } else { raw + 10 };
+    let (p, r, b) = (wide_of(0), wide_of(1), wide_of(2));
+    let z = wide_of(4);
+    parsed(&format!(
+        "nest @f(in %r: {dtype}[{shape}], in %p: {dtype}[{shape}], in %b: {dtype}[{n}], \
+             out %h: bool[{shape}], out %z: {dtype}[{shape}]) {{
+           parallel {axes}
+           phase {{
+             %0: {dtype} = load %p[{at}]
+             {c0}
+             %1: {dtype} = load %r[{at}]
+             {c1}
+             %2: {dtype} = {bias}
+             {c2}
+             %3: {wide} = add %{p}, %{b}
+             %4: {wide} = mul %3, %{r}
+             {c4}
+             %5: bool = lt %{p}, %{r}
+             store %h[{at}], %5
+             store %z[{at}], %{z}
+           }}
+         }}",
+        c0 = convert(10, wide, "%0"),
+        c1 = convert(11, wide, "%1"),
+        c2 = convert(12, wide, "%2"),
+        c4 = convert(14, *dtype, "%4"),
+    ))
+}
+
+/// Runs the product with the nest, whose result z takes the product's place or not, and compares
+/// every result with the nest on the product's.
+fn check(gemm: &Gemm, one_axis: bool, stores: bool) {
+    let call = Call::Gemm(gemm.clone());
+    let given = operands(&call, 5);
+    let sm_90 = architecture(SM_90);
+    let compiled = compile(&call, sm_90, None).unwrap();
+    let product = run(&call, &compiled, &given, None).remove(0);
+    let nest = nest(gemm, one_axis);
+    let of_nest: Vec<Literal> = nest
+        .parameters()
+        .take(3)
+        .enumerate()
+        .map(|(n, (_, b))| match n {
+            1 => product.reshape(&b.shape).unwrap(),
+            _ => numbers(b.dtype, &b.shape, 77 + n as u64),
+        })
+        .collect();
+    let expected = interpret(&nest, &of_nest).unwrap();
+
+    let arguments = vec![3, 2, 4, 5, 6];
+    let follower =
+        Follower { nest: nest.into_inner(), tile: 1, arguments, in_place: vec![], stores };
+    let options = Options { follower: Some(&follower), ..Options::default() };
+    let compiled = compile_with(&call, sm_90, options).unwrap();
+    let mut memory = emulator::Memory::new();
+    let mut place = |literal: &Literal, written: bool| {
+        let bytes = literal.to_bytes();
+        let address = memory.allocate("argument", bytes.len() as u64).unwrap();
+        if !written {
+            memory.write(address, &bytes).unwrap();
+        }
+        (address, bytes.len() as u64)
+    };
+    let places = [
+        place(&given[0], false),
+        place(&given[1], false),
+        place(&product, true),
+        place(&of_nest[0], false),
+        place(&of_nest[2], false),
+        place(&expected[0], true),
+        place(&expected[1], true),
+    ];
+    let workspace = memory.allocate("workspace", compiled.workspace.max(1)).unwrap();
+    let what = format!("{gemm:?} {one_axis} {stores}");
+    launch(&what, &compiled, &places, workspace, &mut memory);
+    let mut wanted = vec![(5, &expected[0]), (6, &expected[1])];
+    if stores {
+        wanted.push((2, &product));
+    }
+    for (argument, literal) in wanted {
+        let (address, bytes) = places[argument];
+        assert_eq!(memory.first_uninitialised(address, bytes).unwrap(), None, "{what}");
+        let found = memory.read(address, bytes as usize).unwrap();
+        assert!(found == literal.to_bytes(), "{what}: argument {argument}");
+    }
+}
+
+/// Every kernel, with tiles whose edges are at, before and after those of the matrices.
+#[test]
+fn rows_of_a_follower_are_computed_on_the_sums() {
+    for (batch, extents, dtype) in [
+        (1, [64, 64, 16], DType::F32),
+        (2, [63, 66, 17], DType::F32),
+        (1, [5, 129, 9], DType::I8),
+        (3, [33, 31, 8], DType::U8),
+        (1, [40, 24, 12], DType::I64),
+        (2, [65, 62, 33], DType::BF16),
+        (1, [64, 64, 32], DType::F16),
+        (1, [34, 70, 20], DType::F64),
+        (1, [20, 30, 1111], DType::F32),
+        (1, [20, 32, 1040], DType::BF16),
+        (1, [1, 300, 40], DType::F32),
+        (4, [2, 30, 40], DType::F32),
+        (1, [300, 1, 500], DType::F32),
+        (1, [7, 1, 30000], DType::F32),
+    ] {
+        for one_axis in [false, true] {
+            for stores in [false, true] {
+                check(&gemm(batch, extents, dtype), one_axis, stores);
+            }
+        }
+    }
+}
+
+/// A vector of elements has the loads and stores of a vector.
+#[test]
+fn neighbours_are_moved_together() {
+    let gemm = gemm(1, [64, 64, 16], DType::F32);
+    let arguments = vec![3, 2, 4, 5, 6];
+    let nest = nest(&gemm, false).into_inner();
+    let follower = Follower { nest, tile: 1, arguments, in_place: vec![], stores: false };
+    let options = Options { follower: Some(&follower), ..Options::default() };
+    let compiled =
+        compile_with(&Call::Gemm(gemm), architecture(SM_90), options).unwrap().stages.remove(0);
+    let text = Module { functions: vec![], kernels: vec![compiled.kernel] }.to_string();
+    assert!(text.contains("ld.global.nc.v4"), "{text}");
+    assert!(text.contains("st.global.v4"), "{text}");
+    assert!(!text.contains("div."), "{text}");
+}
+
+/// Products of every kind with a GELU, whose operand a backward pass may read too.
+pub(super) fn gelus() -> Vec<(Call, Follower)> {
+    let mut found = vec![];
+    for (extents, dtype) in [
+        ([2048, 2048, 512], DType::F32),
+        ([1023, 1025, 77], DType::F32),
+        ([33, 30, 1000], DType::F32),
+        ([2048, 2048, 512], DType::BF16),
+        ([512, 500, 1000], DType::F16),
+        ([512, 512, 512], DType::F64),
+        ([1, 4096, 4096], DType::F32),
+        ([1, 4096, 4096], DType::BF16),
+    ] {
+        let gemm = gemm(1, extents, dtype);
+        for stores in [false, true] {
+            let nest = gelu(&gemm).into_inner();
+            let (arguments, in_place) = (vec![2, 3], vec![]);
+            let follower = Follower { nest, tile: 0, arguments, in_place, stores };
+            found.push((Call::Gemm(gemm.clone()), follower));
+        }
+    }
+    found
+}
+
+/// The GELU by tanh of each element.
+fn gelu(gemm: &Gemm) -> Verified<Nest> {
+    let (count, dtype) = (gemm.m * gemm.n, gemm.result);
+    let mut nest = NestBuilder::new("gelu");
+    let (x, y) = (nest.input("x", dtype, &[count]), nest.output("y", dtype, &[count]));
+    let at = [Affine::axis(nest.parallel("i", count))];
+    let [] = nest.phase([]);
+    let x = nest.load(x, &at);
+    let number = |nest: &mut NestBuilder, value| nest.constant(Scalar::from_f64(dtype, value));
+    let op = |nest: &mut NestBuilder, op, a, b| nest.scalar_widened(op, &[a, b]);
+    let square = op(&mut nest, ScalarOp::Mul, x, x);
+    let cube = op(&mut nest, ScalarOp::Mul, square, x);
+    let small = number(&mut nest, 0.044715);
+    let scaled = op(&mut nest, ScalarOp::Mul, cube, small);
+    let sum = op(&mut nest, ScalarOp::Add, scaled, x);
+    let factor = number(&mut nest, (2.0 / std::f64::consts::PI).sqrt());
+    let inner = op(&mut nest, ScalarOp::Mul, sum, factor);
+    let tanh = nest.scalar_widened(ScalarOp::Tanh, &[inner]);
+    let one = number(&mut nest, 1.0);
+    let weight = op(&mut nest, ScalarOp::Add, tanh, one);
+    let half = number(&mut nest, 0.5);
+    let half = op(&mut nest, ScalarOp::Mul, x, half);
+    let value = op(&mut nest, ScalarOp::Mul, half, weight);
+    nest.store(y, &at, value);
+    Verified::new(nest.finish().unwrap()).unwrap()
+}
