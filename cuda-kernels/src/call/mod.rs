@@ -34,8 +34,8 @@ pub struct Options<'f> {
     pub tf32: bool,
     /// Alignment of every argument's address: a power of two, at least the size of its elements.
     pub alignment: u64,
-    /// The nest that runs on the result's elements, if the call [has tiles](Contract::has_tiles). Its
-    /// arguments come after those of the call.
+    /// The nest that runs on the result's elements, if the call
+    /// [has tiles](Contract::has_tiles). Its arguments come after those of the call.
     pub follower: Option<&'f Follower>,
 }
 

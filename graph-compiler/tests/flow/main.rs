@@ -96,7 +96,7 @@ fn check_with(function: &Function, inputs: &[Literal], what: &str, options: &Opt
     }
 }
 
-/// A target like a GPU's: wide trees, no nests joined to products, workspace for calls.
+/// A target like a GPU's: wide trees, no followers of products, workspace for calls.
 fn gpu() -> Target {
     Target {
         name: "gpu".into(),

@@ -51,7 +51,7 @@ fn target(seed: u64) -> Target {
     if seed.is_multiple_of(3) { gpu() } else { Target::cpu() }
 }
 
-/// A target like a GPU's: wide trees, no nests joined to products, workspace for calls.
+/// A target like a GPU's: wide trees, no followers of products, workspace for calls.
 fn gpu() -> Target {
     Target {
         name: "gpu".into(),
