@@ -135,9 +135,9 @@ fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
 
 fn pick<'a>(random: &mut Random) -> &'a str {
     match random.below(8) {
-        0..=3 => *random.pick(&SMALL),
-        4 | 5 => *random.pick(&MIDDLE),
-        _ => *random.pick(&EXTREME),
+        0..=3 => random.pick(&SMALL),
+        4 | 5 => random.pick(&MIDDLE),
+        _ => random.pick(&EXTREME),
     }
 }
 
