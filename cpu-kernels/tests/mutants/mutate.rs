@@ -134,11 +134,12 @@ fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
 }
 
 fn pick<'a>(random: &mut Random) -> &'a str {
-    match random.below(8) {
-        0..=3 => random.pick(&SMALL),
-        4 | 5 => random.pick(&MIDDLE),
-        _ => random.pick(&EXTREME),
-    }
+    let words: &[&str] = match random.below(8) {
+        0..=3 => &SMALL,
+        4 | 5 => &MIDDLE,
+        _ => &EXTREME,
+    };
+    random.pick(words)
 }
 
 /// Replaces every word `from` with `to`, or one of them at random.
