@@ -139,7 +139,7 @@ fn pick<'a>(random: &mut Random) -> &'a str {
         4 | 5 => &MIDDLE,
         _ => &EXTREME,
     };
-    random.pick(words)
+    words[random.below(words.len())]
 }
 
 /// Replaces every word `from` with `to`, or one of them at random.
