@@ -5,18 +5,22 @@ use wengert_core::{DType, Literal, Scalar};
 use wengert_testing::derivative::run;
 use wengert_testing::samples::{Sample, SampleOperand};
 
-/// Examples of operand `i` of a sample. Random floats are drawn anew for each example; fixed values
-/// are rotated.
+/// Examples of operand `i` of a sample. Random floats are drawn anew for each example. Fixed values
+/// are rotated, or shifted if they must ascend.
 pub fn examples(sample: &Sample, i: usize, dtype: DType, seed: u64, count: usize) -> Vec<Literal> {
     let operand = &sample.operands[i];
     let example = |n: usize| match operand {
         SampleOperand::Float { .. } | SampleOperand::Wide { .. } => {
             operand.literal(dtype, seed + 977 * n as u64)
         }
-        SampleOperand::Values(literal) => {
+        SampleOperand::Values(literal) | SampleOperand::Ascending(literal) => {
             let mut scalars: Vec<Scalar> = literal.scalars().collect();
             let by = if scalars.is_empty() { 0 } else { n % scalars.len() };
             scalars.rotate_left(by);
+            if let (SampleOperand::Ascending(_), Some(last)) = (operand, literal.scalars().last()) {
+                let end = scalars.len() - by;
+                scalars[end..].fill(last);
+            }
             Literal::from_scalars(literal.dtype(), literal.shape(), &scalars).unwrap()
         }
     };

@@ -107,7 +107,9 @@ impl Pool<'_> {
                 let (low, high) = match operand {
                     SampleOperand::Float { low, high, .. }
                     | SampleOperand::Wide { low, high, .. } => (*low, *high),
-                    SampleOperand::Values(_) => return Tensor::constant(literal),
+                    SampleOperand::Values(_) | SampleOperand::Ascending(_) => {
+                        return Tensor::constant(literal);
+                    }
                 };
                 let count = literal.len();
                 let same = self.one(|t| {

@@ -72,8 +72,8 @@ fn dynamic_update_slice() -> Vec<Sample> {
 }
 
 fn segment_sum() -> Vec<Sample> {
-    let sample = |segments: usize, data, ids| {
-        Sample::new(SegmentSum { num_segments: segments.into() }, vec![data, ids])
+    let sample = |segments: usize, data, ids: SampleOperand| {
+        Sample::new(SegmentSum { num_segments: segments.into() }, vec![data, ids.ascending()])
     };
     let rows = |shape: &[usize]| floats(shape, -2.0, 2.0);
     vec![

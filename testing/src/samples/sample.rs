@@ -70,6 +70,8 @@ pub enum SampleOperand {
     },
     /// Exactly these values.
     Values(Literal),
+    /// Exactly these values along one axis, which ascend, as the op requires.
+    Ascending(Literal),
 }
 
 impl Sample {
@@ -202,10 +204,18 @@ pub fn values<T: Element, const N: usize>(shape: &[usize], values: [T; N]) -> Sa
 }
 
 impl SampleOperand {
+    /// Fixed values that ascend, as the op requires.
+    pub fn ascending(self) -> Self {
+        match self {
+            SampleOperand::Values(literal) => SampleOperand::Ascending(literal),
+            random => random,
+        }
+    }
+
     /// The values.
     pub fn literal(&self, dtype: DType, seed: u64) -> Literal {
         match self {
-            SampleOperand::Values(literal) => literal.clone(),
+            SampleOperand::Values(literal) | SampleOperand::Ascending(literal) => literal.clone(),
             SampleOperand::Wide { shape, low, high } => {
                 let dtype = if dtype.is_half() { DType::F32 } else { dtype };
                 floats(shape, *low, *high).literal(dtype, seed)
