@@ -41,13 +41,13 @@ mod tests {
         let program = std::env::current_exe().expect("a test has a program");
         for _ in 0..2 {
             let mut command = std::process::Command::new(&program);
-            let name = "tests::a_skipped_test_is_in_the_file";
+            let name = "skip::tests::a_skipped_test_is_in_the_file";
             let status = command.args(["--exact", name]).env(VARIABLE, &path).status();
             assert!(status.expect("it starts").success());
         }
         let text = std::fs::read_to_string(&path).expect("it was written");
         std::fs::remove_file(&path).expect("it is there");
-        let line = "no such machine: tests::a_skipped_test_is_in_the_file\n";
+        let line = "no such machine: skip::tests::a_skipped_test_is_in_the_file\n";
         assert_eq!(text, line.repeat(2));
     }
 }

@@ -158,7 +158,7 @@ fn reduce_precision() -> Vec<Sample> {
 }
 
 fn convert_element_type() -> Vec<Sample> {
-    let samples = DType::ALL
+    DType::ALL
         .into_iter()
         .flat_map(|dtype| {
             let sample = |operand| Sample::new(ConvertElementType { dtype }, vec![operand]);
@@ -177,8 +177,7 @@ fn convert_element_type() -> Vec<Sample> {
                 sample(values(&[0], [0.0f32; 0])),
             ]
         })
-        .collect();
-    samples
+        .collect()
 }
 
 fn bitcast_convert_type() -> Vec<Sample> {
