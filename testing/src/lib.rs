@@ -4,6 +4,7 @@
 //! - [`Random`] and [`random`]: random numbers and literals.
 //! - Generators: [`programs`] of many functions for text and files, [`functions`] for passes,
 //!   [`smooth`] functions for derivatives, [`nests`], and [`nested`] loops and branches.
+//! - [`targets`]: a target like a GPU's.
 //! - Oracles: [`derivative`] has finite differences, [`naive`] executes calls one scalar after
 //!   another.
 //! - [`calls`]: suites of calls, which every device runs.
@@ -27,6 +28,7 @@ pub mod random;
 pub mod samples;
 mod skip;
 pub mod smooth;
+pub mod targets;
 
 pub use random::Random;
 pub use skip::{VARIABLE, skipped};

@@ -15,9 +15,9 @@ use wengert_core::Verified;
 use wengert_core::call::Call;
 use wengert_core::graph::{Function, Program};
 use wengert_core::plan::{self, Plan};
-use wengert_core::target::Workspace;
 use wengert_core::{Binding, DType, Literal, Result, Target};
 use wengert_testing::nested;
+use wengert_testing::targets::gpu;
 
 fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
     Ok(call.references(operands)?.iter().map(|r| r.literal()).collect())
@@ -93,28 +93,5 @@ fn check_with(function: &Function, inputs: &[Literal], what: &str, options: &Opt
     let run = plan::interpret(&plan, inputs, &[]).unwrap_or_else(|e| panic!("{what}: {e}\n{plan}"));
     for (found, wanted) in run.outputs.iter().zip(&wanted) {
         near(found, wanted, &format!("{what}, plan for a GPU"));
-    }
-}
-
-/// A target like a GPU's: wide trees, no followers of products, workspace for calls.
-fn gpu() -> Target {
-    Target {
-        name: "gpu".into(),
-        reduction_lanes: 1024,
-        least_lanes: 1,
-        column_lanes: 32,
-        reduction_block: 1 << 16,
-        busy_rows: 256,
-        busy_columns: 16384,
-        least_part: 1024,
-        alignment: 256,
-        row_storage: 44 << 10,
-        half_attention: true,
-        attention_row: 1 << 10,
-        followers: false,
-        lays_out: false,
-        rematerializes: true,
-        workspace: Workspace::Promised(|_| 64 << 10),
-        ..Target::cpu()
     }
 }

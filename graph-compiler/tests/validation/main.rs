@@ -25,8 +25,8 @@ use passes::{Seen, check, check_rule};
 use shrink::shrink;
 use wengert_compiler::rewrite::rules;
 use wengert_core::graph::Function;
-use wengert_core::target::Workspace;
 use wengert_core::{Literal, Result, Target, interpret};
+use wengert_testing::targets::gpu;
 use wengert_testing::{Random, functions};
 
 /// The seeds of a test: the number of functions that it draws, and the seed of the first.
@@ -49,29 +49,6 @@ fn inputs(function: &Function, seed: u64, wild: bool) -> Vec<Literal> {
 /// CPUs and GPUs cut sums and form trees differently.
 fn target(seed: u64) -> Target {
     if seed.is_multiple_of(3) { gpu() } else { Target::cpu() }
-}
-
-/// A target like a GPU's: wide trees, no followers of products, workspace for calls.
-fn gpu() -> Target {
-    Target {
-        name: "gpu".into(),
-        reduction_lanes: 1024,
-        least_lanes: 1,
-        column_lanes: 32,
-        reduction_block: 1 << 16,
-        busy_rows: 256,
-        busy_columns: 16384,
-        least_part: 1024,
-        alignment: 256,
-        row_storage: 44 << 10,
-        half_attention: true,
-        attention_row: 1 << 10,
-        followers: false,
-        lays_out: false,
-        rematerializes: true,
-        workspace: Workspace::Promised(|_| 64 << 10),
-        ..Target::cpu()
-    }
 }
 
 /// The message of a failure, with the smallest function found that fails in the same pass.
