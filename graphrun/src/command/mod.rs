@@ -13,3 +13,30 @@ pub mod run;
 pub mod test;
 pub mod train;
 pub mod vmap;
+
+use crate::cli::Command;
+use crate::console::{Console, Outcome};
+
+/// Runs a command.
+pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome {
+    match command {
+        Command::Run(args) => run::run(args, console),
+        Command::Train(args) => train::run(args, console),
+        Command::Compile(args) => compile::run(args, console),
+        Command::Dump(args) => dump::run(args, console),
+        Command::Grad(args) => derive::grad(args, console),
+        Command::Jvp(args) => derive::jvp(args, console),
+        Command::Vmap(args) => vmap::vmap(args, console),
+        Command::Jacobian(args) => derive::jacobian(args, console),
+        Command::Hessian(args) => derive::hessian(args, console),
+        Command::Hvp(args) => derive::hvp(args, console),
+        Command::Jet(args) => derive::jet(args, console),
+        Command::Linearize(args) => derive::linearize(args, console),
+        Command::Transpose(args) => derive::transpose(args, console),
+        Command::Check(args) => check::run(args, console),
+        Command::Test(args) => test::run(args, console),
+        Command::Ops(args) => ops::run(args, console),
+        Command::Devices(args) => devices::run(args, console),
+        Command::Memory(args) => memory::run(args, console),
+    }
+}
