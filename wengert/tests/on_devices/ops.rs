@@ -36,11 +36,7 @@ fn has_calls(plan: &Plan) -> bool {
 
 /// The target for which the device's plans are compiled.
 fn target(device: Device) -> Target {
-    match device {
-        Device::Cpu | Device::Interpreter => Target::cpu(),
-        Device::Emulator => wengert::target("sm_90").unwrap(),
-        Device::Cuda(_) => Session::open(device).unwrap().target().clone(),
-    }
+    Session::open(device).unwrap().target().clone()
 }
 
 fn compiled(function: &Function, target: &Target) -> Verified<Plan> {
