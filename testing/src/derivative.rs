@@ -50,7 +50,7 @@ pub fn run(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
 
 /// Runs a function on numbers of any kind.
 pub fn run_on<R: Real>(function: &Function, inputs: &[Array<R>]) -> Vec<Array<R>> {
-    interpret::evaluate(&function.body, &function.locations, inputs)
+    interpret::evaluate_over(&function.body, &function.locations, inputs)
         .unwrap_or_else(|e| panic!("{e}"))
 }
 

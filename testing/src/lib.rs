@@ -6,7 +6,7 @@
 //!   [`smooth`] functions for derivatives, [`nests`], and [`nested`] loops and branches.
 //! - [`targets`]: a target like a GPU's.
 //! - Oracles: [`derivative`] has finite differences, [`naive`] executes calls one scalar after
-//!   another.
+//!   another. Over [`Rational`] numbers the interpreter is exact.
 //! - [`calls`]: suites of calls, which every device runs.
 //! - [`samples`]: operands for every op.
 //! - [`digits`]: the repository's data.
@@ -25,10 +25,12 @@ pub mod nested;
 pub mod nests;
 pub mod programs;
 pub mod random;
+mod rational;
 pub mod samples;
 mod skip;
 pub mod smooth;
 pub mod targets;
 
 pub use random::Random;
+pub use rational::Rational;
 pub use skip::{VARIABLE, skipped};

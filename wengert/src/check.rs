@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::signature::is_variable;
 use wengert_compiler::indices::watch;
 use wengert_core::graph::{Function, OutputRole, Program};
-use wengert_core::interpret::{self, Array, Unrounded};
+use wengert_core::interpret::{self, Array};
 use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
 
 /// The result of a check.
@@ -57,7 +57,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     }
     let wrt: Vec<&str> = floats.iter().map(|i| function.inputs[*i].name.as_str()).collect();
     let program = Program::from_functions(vec![function.clone()])?;
-    let x = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<Unrounded>>>>()?;
+    let x = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
     let directions = floats
         .iter()
         .map(|i| Array::from_literal(&random(function.input_type(*i), seed, &format!("t{i}"))?))
@@ -65,14 +65,14 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
 
     let forward = jvp(&program, &function.name, &Jvp { wrt: &wrt })?.function;
     let results = evaluate(&forward, &[&x[..], &directions[..]].concat())?;
-    let tangents: Vec<&Array<Unrounded>> = results[function.outputs.len()..].iter().collect();
+    let tangents: Vec<&Array<f64>> = results[function.outputs.len()..].iter().collect();
     // The jvp has a tangent for every float output, including those without elements.
     let all: Vec<usize> =
         (0..function.outputs.len()).filter(|i| function.output_type(*i).dtype.is_float()).collect();
-    let tangents: Vec<&Array<Unrounded>> =
+    let tangents: Vec<&Array<f64>> =
         all.iter().zip(tangents).filter(|(i, _)| outputs.contains(i)).map(|(_, t)| t).collect();
 
-    let values = |results: &[Array<Unrounded>]| -> Vec<f64> {
+    let values = |results: &[Array<f64>]| -> Vec<f64> {
         outputs.iter().flat_map(|o| elements(&results[*o])).collect()
     };
     let expected: Vec<f64> = tangents.iter().flat_map(|t| elements(t)).collect();
@@ -87,7 +87,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
     }
 
     let (mut left, mut right, mut scale) = (0.0, 0.0, 0.0f64);
-    let mut add = |sum: &mut f64, a: &Array<Unrounded>, b: &Array<Unrounded>| {
+    let mut add = |sum: &mut f64, a: &Array<f64>, b: &Array<f64>| {
         for (a, b) in elements(a).into_iter().zip(elements(b)) {
             *sum += a * b;
             scale += (a * b).abs();
@@ -130,11 +130,11 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
 /// The error of `expected` as the directional derivative, if any.
 fn differences(
     function: &Function,
-    x: &[Array<Unrounded>],
+    x: &[Array<f64>],
     floats: &[usize],
-    directions: &[Array<Unrounded>],
+    directions: &[Array<f64>],
     expected: &[f64],
-    values: impl Fn(&[Array<Unrounded>]) -> Vec<f64>,
+    values: impl Fn(&[Array<f64>]) -> Vec<f64>,
 ) -> Result<Option<String>> {
     let scale = expected.iter().fold(1.0f64, |scale, v| scale.max(v.abs()));
     let mut nearest = vec![f64::NAN; expected.len()];
@@ -172,24 +172,20 @@ fn differences(
     }))
 }
 
-fn evaluate(function: &Function, inputs: &[Array<Unrounded>]) -> Result<Vec<Array<Unrounded>>> {
+fn evaluate(function: &Function, inputs: &[Array<f64>]) -> Result<Vec<Array<f64>>> {
     available_memory::check(interpret::peak_bytes(function), || {
         format!("@{} in the interpreter", function.name)
     })?;
-    interpret::evaluate(&function.body, &function.locations, inputs)
+    interpret::evaluate_unrounded(&function.body, &function.locations, inputs)
 }
 
-fn elements(array: &Array<Unrounded>) -> Vec<f64> {
-    array.cells.iter().map(|cell| cell.real().0).collect()
+fn elements(array: &Array<f64>) -> Vec<f64> {
+    array.cells.iter().map(|cell| *cell.real()).collect()
 }
 
-fn shifted(
-    x: &Array<Unrounded>,
-    direction: &Array<Unrounded>,
-    by: f64,
-) -> Result<Array<Unrounded>> {
+fn shifted(x: &Array<f64>, direction: &Array<f64>, by: f64) -> Result<Array<f64>> {
     let cells = x.cells.iter().zip(direction.cells.iter());
-    let cells = cells.map(|(x, t)| interpret::Cell::Real(Unrounded(x.real().0 + by * t.real().0)));
+    let cells = cells.map(|(x, t)| interpret::Cell::Real(x.real() + by * t.real()));
     Ok(Array::new(x.dtype, x.shape.clone(), interpret::Cells::collect(cells)?))
 }
 

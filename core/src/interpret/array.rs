@@ -146,11 +146,11 @@ impl<R: Real> Array<R> {
         })
     }
 
-    /// Rounds every element to the dtype, as far as `R` rounds.
+    /// Rounds every element to the dtype.
     ///
     /// Error: out of memory while copying shared elements.
     pub(super) fn round(&mut self) -> Result<()> {
-        if !self.dtype.is_float() || !R::ROUNDS || self.dtype == DType::F64 {
+        if !self.dtype.is_float() || self.dtype == DType::F64 {
             return Ok(());
         }
         if Arc::get_mut(&mut self.cells).is_none() {

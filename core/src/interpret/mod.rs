@@ -2,9 +2,8 @@
 //!
 //! [`evaluate`] runs a body equation by equation with the ops' `evaluate` facet. Over `f64` each
 //! result is rounded to its dtype, so a program of f32 operations has its IEEE meaning, with
-//! transcendental functions correct to (almost) half an ULP. Over [`num_rational::BigRational`]
-//! nothing is rounded, and a result that is not rational is an error. Over [`Unrounded`] every
-//! value is an `f64`.
+//! transcendental functions correct to (almost) half an ULP. [`evaluate_unrounded`] keeps every
+//! value in `f64`. [`evaluate_over`] takes other numbers, such as exact rationals.
 //!
 //! Allocations of the size of tensors are fallible ([`Cells`]): out of memory is an error.
 //! [`peak_bytes`] computes beforehand how much memory a function takes.
@@ -15,14 +14,12 @@ mod peak;
 mod real;
 mod regions;
 pub(crate) mod special;
-mod unrounded;
 
 pub use array::{Array, Cell};
 pub use cells::Cells;
 pub use peak::peak_bytes;
 pub use real::Real;
 pub use regions::Regions;
-pub use unrounded::Unrounded;
 
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::{Body, Function};
@@ -30,10 +27,41 @@ use crate::id::{Id, IdVec};
 use crate::literal::Literal;
 use crate::location::LocationTable;
 
-/// Runs a body without dimension variables.
-pub fn evaluate<R: Real>(
+/// Runs a body without dimension variables, with `f64` arithmetic rounded to the dtype of each
+/// value.
+pub fn evaluate(
     body: &Body,
     locations: &LocationTable,
+    inputs: &[Array<f64>],
+) -> Result<Vec<Array<f64>>> {
+    run_body(body, locations, true, inputs)
+}
+
+/// Runs a body without dimension variables as if all floats were f64, whatever their dtypes. This
+/// is for finite differences, which are lost in the rounding of smaller dtypes.
+pub fn evaluate_unrounded(
+    body: &Body,
+    locations: &LocationTable,
+    inputs: &[Array<f64>],
+) -> Result<Vec<Array<f64>>> {
+    run_body(body, locations, false, inputs)
+}
+
+/// Runs a body without dimension variables over other numbers.
+///
+/// Each use compiles all ops for these numbers.
+pub fn evaluate_over<R: Real>(
+    body: &Body,
+    locations: &LocationTable,
+    inputs: &[Array<R>],
+) -> Result<Vec<Array<R>>> {
+    run_body(body, locations, R::ROUNDS, inputs)
+}
+
+fn run_body<R: Real>(
+    body: &Body,
+    locations: &LocationTable,
+    rounds: bool,
     inputs: &[Array<R>],
 ) -> Result<Vec<Array<R>>> {
     if inputs.len() != body.inputs.len() {
@@ -72,14 +100,16 @@ pub fn evaluate<R: Real>(
             })
             .collect();
         let types = body.types(&equation.results);
-        let regions = Regions { bodies: &equation.regions, locations };
+        let regions = Regions { bodies: &equation.regions, locations, rounds };
         let results = equation.op.evaluate(&operands, &types, &regions).map_err(|d| {
             d.context(equation.op.name())
                 .at(locations.origin(equation.location).clone(), equation.op.name())
         })?;
         for ((value, ty), mut array) in equation.results.iter().zip(&types).zip(results) {
             debug_assert_eq!(array.ty(), *ty, "{} gives what it infers", equation.op.name());
-            array.round()?;
+            if rounds {
+                array.round()?;
+            }
             values[*value] = Some(array);
         }
         for operand in &equation.operands {
@@ -100,4 +130,26 @@ pub fn evaluate<R: Real>(
 pub fn run(function: &Function, inputs: &[Literal]) -> Result<Vec<Literal>> {
     let arrays = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
     evaluate(&function.body, &function.locations, &arrays)?.iter().map(Array::to_literal).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::parse_program;
+
+    #[test]
+    fn unrounded_programs_of_small_floats_keep_the_digits_of_doubles() {
+        let text = "func @f(%x: bf16[]) -> (bf16[]) {
+            %0: bf16[] = exp %x
+            %1: bf16[] = div %0, %x
+            return %1
+        }";
+        let program = parse_program(text, "f.ir").unwrap();
+        let f = &program.functions()[0];
+        let x = [Array::from_literal(&Literal::from(half::bf16::from_f32(3.0))).unwrap()];
+        let y = evaluate_unrounded(&f.body, &f.locations, &x).unwrap();
+        assert_eq!(*y[0].cells[0].real(), 3.0f64.exp() / 3.0);
+        let rounded = evaluate(&f.body, &f.locations, &x).unwrap();
+        assert_eq!(*rounded[0].cells[0].real(), 6.71875);
+    }
 }

@@ -1,11 +1,8 @@
 //! Elements of float dtypes in the graph interpreter.
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
-use num_bigint::BigInt;
-use num_rational::BigRational;
-use num_traits::{Signed, ToPrimitive, Zero};
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
@@ -92,58 +89,5 @@ impl Real for f64 {
     }
     fn is_negative(&self) -> bool {
         self.is_sign_negative()
-    }
-}
-
-impl Real for BigRational {
-    const ROUNDS: bool = false;
-    fn from_f64(value: f64) -> Self {
-        BigRational::from_float(value)
-            .expect("rational interpretation is given finite numbers only")
-    }
-    fn from_i64(value: i64) -> Self {
-        BigRational::from_integer(BigInt::from(value))
-    }
-    fn to_f64(&self) -> f64 {
-        ToPrimitive::to_f64(self).unwrap_or(f64::NAN)
-    }
-    fn round_to(&self, _dtype: DType) -> Self {
-        self.clone()
-    }
-    fn add(&self, other: &Self) -> Self {
-        self + other
-    }
-    fn sub(&self, other: &Self) -> Self {
-        self - other
-    }
-    fn mul(&self, other: &Self) -> Self {
-        self * other
-    }
-    fn div(&self, other: &Self) -> Result<Self> {
-        if Zero::is_zero(other) {
-            return Err(Diagnostic::new("division by zero has no rational value"));
-        }
-        Ok(self / other)
-    }
-    fn neg(&self) -> Self {
-        -self
-    }
-    fn compare(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-    fn apply(&self, name: &str, _f: impl Fn(f64) -> f64) -> Result<Self> {
-        Err(Diagnostic::new(format!("`{name}` is not rational")))
-    }
-    fn apply2(&self, _other: &Self, name: &str, _f: impl Fn(f64, f64) -> f64) -> Result<Self> {
-        Err(Diagnostic::new(format!("`{name}` is not rational")))
-    }
-    fn floor(&self) -> Self {
-        BigRational::floor(self)
-    }
-    fn is_zero(&self) -> bool {
-        Zero::is_zero(self)
-    }
-    fn is_negative(&self) -> bool {
-        Signed::is_negative(self)
     }
 }

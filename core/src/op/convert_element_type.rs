@@ -45,7 +45,7 @@ impl Operation for ConvertElementType {
         let convert = |cell: &Cell<R>| match cell {
             Cell::Real(r) if self.dtype.is_float() => Cell::Real(r.clone()),
             Cell::Real(r) => Cell::from_scalar(Scalar::from_f64(self.dtype, r.to_f64())),
-            Cell::Bits(b) if self.dtype.is_float() && R::ROUNDS => {
+            Cell::Bits(b) if self.dtype.is_float() && e.regions.rounds => {
                 let value =
                     if x.dtype == DType::U64 { i128::from(*b as u64) } else { i128::from(*b) };
                 Cell::Real(R::from_f64(rounded(value, self.dtype)))

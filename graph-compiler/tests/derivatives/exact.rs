@@ -3,22 +3,17 @@
 //! in forward mode, reverse mode and mixtures.
 
 use super::jet::Jet;
-use num_bigint::BigInt;
-use num_rational::BigRational;
 use wengert_compiler::autodiff::operators::{grad, jvp};
 use wengert_core::Tensor;
 use wengert_core::interpret::{Array, Cell, Cells, Real};
-use wengert_testing::Random;
 use wengert_testing::derivative::*;
 use wengert_testing::smooth;
+use wengert_testing::{Random, Rational};
 
 const INPUTS: usize = 2;
 
-fn rational(random: &mut Random) -> BigRational {
-    BigRational::new(
-        BigInt::from(random.below(9) as i64 - 4),
-        BigInt::from(random.below(3) as i64 + 1),
-    )
+fn rational(random: &mut Random) -> Rational {
+    Rational::new(random.below(9) as i64 - 4, random.below(3) as i64 + 1)
 }
 
 fn array<R: Real>(cells: Vec<R>) -> Array<R> {
@@ -56,11 +51,11 @@ fn derivative(
 }
 
 /// Returns the third derivative.
-fn check(seed: u64, length: usize) -> BigRational {
+fn check(seed: u64, length: usize) -> Rational {
     let mut random = Random(seed);
     let program = total(smooth::random(seed, length, false));
     let count = smooth::ty().elements().unwrap();
-    let point: Vec<Vec<BigRational>> =
+    let point: Vec<Vec<Rational>> =
         (0..2 * INPUTS).map(|_| (0..count).map(|_| rational(&mut random)).collect()).collect();
     let (x, t) = point.split_at(INPUTS);
 
@@ -70,13 +65,13 @@ fn check(seed: u64, length: usize) -> BigRational {
         .iter()
         .zip(t)
         .map(|(x, t)| {
-            array(x.iter().zip(t).map(|(x, t)| Jet::along(x.clone(), t.clone())).collect())
+            array(x.iter().zip(t).map(|(x, t)| Jet::along(x.0.clone(), t.0.clone())).collect())
         })
         .collect();
     let series = cells(&run_on(&primal, &jets)).swap_remove(0).0;
     let factorial = [1, 1, 2, 6];
 
-    let both: Vec<Array<BigRational>> = point.iter().map(|v| array(v.clone())).collect();
+    let both: Vec<Array<Rational>> = point.iter().map(|v| array(v.clone())).collect();
     let modes: [&[bool]; 8] = [
         &[],
         &[false],
@@ -94,18 +89,17 @@ fn check(seed: u64, length: usize) -> BigRational {
             vec![derivative(&program, x, t, modes)]
         });
         let value = cells(&run_on(&f, &both)).swap_remove(0);
-        let expected =
-            &series[modes.len()] * BigRational::from_integer(factorial[modes.len()].into());
+        let expected = Rational(&series[modes.len()] * Rational::new(factorial[modes.len()], 1).0);
         assert_eq!(value, expected, "program {seed} of {length} operations, reverse: {modes:?}");
     }
-    series[3].clone()
+    Rational(series[3].clone())
 }
 
 #[test]
 fn derivatives_of_rational_programs_are_exact_to_the_third_order() {
     let thirds = (1..40).map(|seed| check(seed, 3 + seed as usize % 6));
     // At least 15 third derivatives are not zero, since a test of zeros would show little.
-    let curved = thirds.filter(|d| *d != BigRational::from_integer(0.into())).count();
+    let curved = thirds.filter(|d| !d.is_zero()).count();
     assert!(curved >= 15, "{curved} of the programs have a third derivative");
 }
 
@@ -120,7 +114,7 @@ fn reverse_mode_thrice_is_exact() {
                 vec![derivative(&program, x, t, modes)]
             });
             let mut random = Random(seed);
-            let inputs: Vec<Array<BigRational>> = (0..2 * INPUTS)
+            let inputs: Vec<Array<Rational>> = (0..2 * INPUTS)
                 .map(|_| array((0..6).map(|_| rational(&mut random)).collect()))
                 .collect();
             cells(&run_on(&f, &inputs))

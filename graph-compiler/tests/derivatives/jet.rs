@@ -5,10 +5,11 @@
 //! rules.
 
 use num_rational::BigRational;
-use num_traits::{One, Zero};
+use num_traits::{One, Signed, Zero};
 use std::cmp::Ordering;
 use wengert_core::interpret::Real;
 use wengert_core::{DType, Diagnostic, Result};
+use wengert_testing::Rational;
 
 /// Coefficients of 1, ε, ε², ε³.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,13 +33,13 @@ impl Jet {
 impl Real for Jet {
     const ROUNDS: bool = false;
     fn from_f64(value: f64) -> Self {
-        Jet::constant(BigRational::from_f64(value))
+        Jet::constant(Rational::from_f64(value).0)
     }
     fn from_i64(value: i64) -> Self {
-        Jet::constant(BigRational::from_i64(value))
+        Jet::constant(Rational::from_i64(value).0)
     }
     fn to_f64(&self) -> f64 {
-        Real::to_f64(&self.0[0])
+        Rational(self.0[0].clone()).to_f64()
     }
     fn round_to(&self, _dtype: DType) -> Self {
         self.clone()
@@ -76,10 +77,10 @@ impl Real for Jet {
         Err(Diagnostic::new(format!("`{name}` is not rational")))
     }
     fn floor(&self) -> Self {
-        Jet::constant(Real::floor(&self.0[0]))
+        Jet::constant(self.0[0].floor())
     }
     fn is_negative(&self) -> bool {
-        Real::is_negative(&self.0[0])
+        self.0[0].is_negative()
     }
     fn is_zero(&self) -> bool {
         self.0.iter().all(Zero::is_zero)

@@ -1,16 +1,14 @@
 //! Taylor mode, against known series, nested forward mode and exact power series; and its cost.
 
 use super::jet::Jet;
-use num_bigint::BigInt;
-use num_rational::BigRational;
 use wengert_compiler::autodiff::operators::{grad, jet, jvp, nth_derivative};
 use wengert_core::graph::Function;
 use wengert_core::interpret::{Array, Cell, Cells, Real};
 use wengert_core::{DType, Literal, Tensor, TensorType};
-use wengert_testing::Random;
 use wengert_testing::derivative::*;
 use wengert_testing::samples;
 use wengert_testing::smooth;
+use wengert_testing::{Random, Rational};
 
 /// The derivatives of orders 1 to `n` of `f` at `x`.
 fn derivatives(n: usize, x: f64, f: impl Fn(&Tensor) -> Tensor) -> Vec<f64> {
@@ -196,29 +194,24 @@ fn series_of_rational_programs_are_exact() {
     let mut curved = 0;
     for seed in 1..40u64 {
         let mut random = Random(seed);
-        let mut rational = || {
-            BigRational::new(
-                BigInt::from(random.below(9) as i64 - 4),
-                BigInt::from(random.below(3) as i64 + 1),
-            )
-        };
+        let mut rational = || Rational::new(random.below(9) as i64 - 4, random.below(3) as i64 + 1);
         let program = smooth::random(seed, 3 + seed as usize % 6, false);
         let count = smooth::ty().elements().unwrap();
-        let point: Vec<Vec<BigRational>> =
+        let point: Vec<Vec<Rational>> =
             (0..8).map(|_| (0..count).map(|_| rational()).collect()).collect();
         let ty = smooth::ty();
-        let array = |cells: &[BigRational]| {
+        let array = |cells: &[Rational]| {
             let cells = Cells::collect(cells.iter().cloned().map(Cell::Real)).unwrap();
             Array::new(ty.dtype, ty.extents().unwrap(), cells)
         };
 
         // Two inputs, each along x + a·s + b·s²/2 + c·s³/6.
         let primal = build(&vec![ty.clone(); 2], |x| vec![program(x)]);
-        let number = |i: i64| BigRational::from_integer(i.into());
+        let number = |i: i64| Rational::new(i, 1).0;
         let jets: Vec<Array<Jet>> = (0..2)
             .map(|i| {
                 let curve = |at: usize| {
-                    let [x, a, b, c] = std::array::from_fn(|k| point[2 * k + i][at].clone());
+                    let [x, a, b, c] = std::array::from_fn(|k| point[2 * k + i][at].0.clone());
                     Jet([x, a, b / number(2), c / number(6)])
                 };
                 let cells = Cells::collect((0..count).map(|at| Cell::Real(curve(at)))).unwrap();
@@ -234,7 +227,7 @@ fn series_of_rational_programs_are_exact() {
         let found = run_on(&f, &point.iter().map(|c| array(c)).collect::<Vec<_>>());
         for (k, factorial) in [1, 1, 2, 6].into_iter().enumerate() {
             for (jet, found) in expected[0].cells.iter().zip(found[k].cells.iter()) {
-                let expected = &jet.real().0[k] * number(factorial);
+                let expected = Rational(&jet.real().0[k] * number(factorial));
                 assert_eq!(*found.real(), expected, "program {seed}, order {k}");
                 curved += (k == 3 && !Real::is_zero(found.real())) as usize;
             }

@@ -249,7 +249,7 @@ impl Real for Bounded {
 pub fn run(function: &Function, inputs: &[Literal]) -> Result<Option<Vec<Array<Bounded>>>> {
     DOUBT.with(|doubt| doubt.set(false));
     let arrays: Vec<Array<Bounded>> = inputs.iter().map(given).collect();
-    let results = interpret::evaluate(&function.body, &function.locations, &arrays)?;
+    let results = interpret::evaluate_over(&function.body, &function.locations, &arrays)?;
     Ok((!DOUBT.with(Cell::get)).then_some(results))
 }
 

@@ -248,9 +248,12 @@ impl Operation for Scatter {
                 at[*axis] += start.clamp(0, last);
             }
             if inside {
+                // Without rounding, a float is an f64 whatever its dtype.
+                let exact = x.dtype.is_float() && !e.regions.rounds;
+                let dtype = if exact { DType::F64 } else { x.dtype };
                 let at: Vec<usize> = at.iter().map(|i| *i as usize).collect();
                 let cell = &mut cells[x.flat(&at)];
-                *cell = self.combine(cell, update, x.dtype);
+                *cell = self.combine(cell, update, dtype);
             }
             advance(&mut counter, &extents);
         }
