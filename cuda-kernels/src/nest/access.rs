@@ -23,7 +23,7 @@ use super::element::{VECTOR_BYTES, element, strides};
 use super::emit::{Copy, Emit, Key, NestReg};
 use super::place::Place;
 use super::vector::Vector;
-use crate::ptx::{Binary, Cache, Reg, Ternary, Type, Width};
+use crate::ptx::{Binary, Reg, Ternary, Type, Width};
 use wengert_core::Id;
 use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Term};
 
@@ -231,14 +231,9 @@ impl Emit<'_> {
             let width = self.run(&targets, first, dtype.size());
             let (base, offset) = self.address(access.buffer, &targets.elements[first]);
             let place = &self.places[access.buffer.index()];
-            let cache = if matches!(place, Place::Global { written: false, .. }) {
-                Cache::ReadOnly
-            } else {
-                Cache::All
-            };
             let load = Vector {
                 space: place.space(),
-                cache,
+                read_only: matches!(place, Place::Global { written: false, .. }),
                 base,
                 offset,
                 predicate: targets.predicates[first],
@@ -264,7 +259,7 @@ impl Emit<'_> {
             let (base, offset) = self.address(access.buffer, &targets.elements[first]);
             let store = Vector {
                 space: self.places[access.buffer.index()].space(),
-                cache: Cache::All,
+                read_only: false,
                 base,
                 offset,
                 predicate: targets.predicates[first],

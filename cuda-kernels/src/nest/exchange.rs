@@ -156,18 +156,8 @@ fn put(
     predicate: Option<Reg>,
 ) {
     let value = to_memory(&mut emit.code, dtype, value);
-    let inst = Inst::Store {
-        space: Space::Shared,
-        cache: Default::default(),
-        ty: word_type(dtype),
-        base: base.into(),
-        offset,
-        values: vec![value.into()],
-    };
-    match predicate {
-        Some(predicate) => emit.code.push_if(predicate, inst),
-        None => emit.code.push(inst),
-    }
+    let store = Inst::store(Space::Shared, word_type(dtype), base, offset, [value]);
+    emit.code.push_where(predicate, store);
 }
 
 /// Loads a value from shared memory; zero where the predicate fails.
@@ -177,18 +167,7 @@ fn get(emit: &mut Emit<'_>, dtype: DType, base: Reg, offset: i64, predicate: Opt
     if predicate.is_some() {
         emit.code.assign(ty, result, 0);
     }
-    let inst = Inst::Load {
-        space: Space::Shared,
-        cache: Default::default(),
-        ty,
-        results: vec![result],
-        base: base.into(),
-        offset,
-    };
-    match predicate {
-        Some(predicate) => emit.code.push_if(predicate, inst),
-        None => emit.code.push(inst),
-    }
+    emit.code.push_where(predicate, Inst::load(Space::Shared, ty, &[result], base, offset));
     match dtype {
         DType::Bool => emit.code.compare(Compare::Ne, Type::U32, result, 0),
         _ => result,

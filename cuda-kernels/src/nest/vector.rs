@@ -2,14 +2,14 @@
 //! words, bools as bytes.
 
 use super::element::VECTOR_BYTES;
-use crate::ptx::{Binary, Cache, Code, Compare, Inst, Operand, Reg, Rounding, Space, Type, Width};
+use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Type, Width};
 use crate::scalar::{self, memory_type, value_type};
 use wengert_core::DType;
 
 /// Neighbouring elements in memory, at most 16 bytes of them, aligned to all of them.
 pub(super) struct Vector {
     pub space: Space,
-    pub cache: Cache,
+    pub read_only: bool,
     pub base: Reg,
     pub offset: i64,
     pub predicate: Option<Reg>,
@@ -76,18 +76,15 @@ impl Vector {
     }
 
     fn access(&self, code: &mut Code, ty: Type, results: &[Reg], at: usize) {
-        let inst = Inst::Load {
+        let load = Inst::Load {
             space: self.space,
-            cache: self.cache,
+            read_only: self.read_only,
             ty,
             results: results.to_vec(),
             base: self.base.into(),
             offset: self.offset + at as i64,
         };
-        match self.predicate {
-            Some(predicate) => code.push_if(predicate, inst),
-            None => code.push(inst),
-        }
+        code.push_where(self.predicate, load);
     }
 
     /// Converts a register from its representation in memory to that of values.
@@ -148,18 +145,8 @@ impl Vector {
     }
 
     fn write(&self, code: &mut Code, ty: Type, values: &[Reg], at: usize) {
-        let inst = Inst::Store {
-            space: self.space,
-            cache: self.cache,
-            ty,
-            base: self.base.into(),
-            offset: self.offset + at as i64,
-            values: values.iter().map(|v| Operand::Reg(*v)).collect(),
-        };
-        match self.predicate {
-            Some(predicate) => code.push_if(predicate, inst),
-            None => code.push(inst),
-        }
+        let store = Inst::store(self.space, ty, self.base, self.offset + at as i64, values);
+        code.push_where(self.predicate, store);
     }
 }
 

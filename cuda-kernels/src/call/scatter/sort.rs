@@ -19,8 +19,8 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use crate::ptx::{
-    Atomic, Binary, Code, Compare, Inst, Lanes, Operand, Reg, Shuffle, Space, Special, Ternary,
-    Type, Unary, Width,
+    Binary, Code, Compare, Inst, Lanes, Operand, Reg, Shuffle, Space, Special, Ternary, Type,
+    Unary, Width,
 };
 use crate::stage::{Access, Memory, Slot, Stage};
 use wengert_core::Result;
@@ -150,15 +150,8 @@ impl Sort {
                 let digit = self.digit_of(code, key, pass);
                 let base = code.ternary(Ternary::Mad, Type::S32, digit, 4, shared);
                 let result = code.reg(Width::B32);
-                code.push(Inst::Atomic {
-                    space: Space::Shared,
-                    operation: Atomic::Add,
-                    ty: Type::U32,
-                    result,
-                    base: base.into(),
-                    offset: 0,
-                    value: 1.into(),
-                });
+                let (space, ty, base, value) = (Space::Shared, Type::U32, base.into(), 1.into());
+                code.push(Inst::AtomicAdd { space, ty, result, base, value });
             });
         }
         code.push(Inst::Barrier);
