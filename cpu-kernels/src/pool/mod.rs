@@ -43,6 +43,12 @@ use wengert_core::Diagnostic;
 #[error("a task panicked: {0}")]
 pub struct TaskPanicked(pub String);
 
+impl From<TaskPanicked> for Diagnostic {
+    fn from(panicked: TaskPanicked) -> Self {
+        Diagnostic::new(panicked.to_string())
+    }
+}
+
 /// The function called for every task, with the thread's number, below [`Pool::threads`], and the
 /// task's.
 type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
