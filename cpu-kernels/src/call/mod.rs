@@ -11,6 +11,7 @@
 //! depend on the number of threads.
 
 mod attention;
+mod chained;
 mod convolution;
 mod element;
 mod finish;
@@ -41,11 +42,6 @@ trait Compile {
 trait Kernels: std::fmt::Debug + Send + Sync {
     /// Bytes of scratch memory of each thread; saturates.
     fn scratch(&self) -> usize {
-        0
-    }
-
-    /// Bytes of memory kept between runs; saturates.
-    fn kept(&self) -> usize {
         0
     }
 
@@ -142,11 +138,6 @@ impl CompiledCall {
     /// before a run. Saturates; such an amount cannot be reserved.
     pub fn scratch_bytes(&self) -> usize {
         self.kernels.scratch()
-    }
-
-    /// Bytes that the call keeps between runs.
-    pub fn kept_bytes(&self) -> usize {
-        self.kernels.kept()
     }
 
     /// Runs the call on buffers of its operands and, last, its results, using the threads and the

@@ -21,13 +21,12 @@
 
 mod rows;
 
+use super::chained::{Products, Rows};
 use super::panel::View;
-use super::product::addends::Addends;
-use super::product::{self, Order, Product, multiply};
+use super::product;
 use super::{Arguments, Compile, Kernels, array, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
-use crate::simd::Simd;
 use rows::{Block, Float};
 use wengert_core::call::{Attention, Heads};
 use wengert_core::{DType, Diagnostic};
@@ -50,13 +49,6 @@ fn padded(keys: usize) -> usize {
     keys.next_multiple_of(CHUNK)
 }
 
-/// Rows of one head in a buffer.
-#[derive(Clone, Copy)]
-struct Rows<T> {
-    at: *mut T,
-    distance: usize,
-}
-
 impl<T: Copy> Rows<T> {
     /// Address of a row.
     fn row(self, position: usize) -> *mut T {
@@ -76,33 +68,6 @@ impl<T: Copy> Rows<T> {
     /// The same, transposed.
     fn across(self, position: usize) -> View<T> {
         View { at: self.row(position), row: 1, column: self.distance }
-    }
-}
-
-/// The vector instructions of a task, and the scratch memory of its products.
-struct Products<'a> {
-    simd: Simd,
-    free: &'a mut [u8],
-}
-
-impl Products<'_> {
-    /// `out = lhs · rhs`, or, with `add`, `out += lhs · rhs`.
-    ///
-    /// # Safety
-    ///
-    /// As for [`multiply`].
-    unsafe fn multiply<T: Float>(
-        &mut self,
-        size: [usize; 3],
-        Rows { at: out, distance: row }: Rows<T>,
-        add: bool,
-        lhs: View<T>,
-        rhs: View<T>,
-    ) {
-        let (order, addends) = (Order::Chain, Addends::NONE);
-        let product = Product { size, order, lhs, rhs, out, row, add, addends };
-        // SAFETY: the caller's promise is the same.
-        unsafe { multiply(self.simd, self.free, &product, |_| ()) };
     }
 }
 
