@@ -168,25 +168,6 @@ impl Function {
     pub(super) fn handle(&self) -> CUfunction {
         self.handle
     }
-
-    /// Number of blocks, of these threads and bytes of dynamic shared memory, that are resident
-    /// on a multiprocessor.
-    pub fn blocks_per_multiprocessor(&self, threads: u32, shared: u32) -> Result<u32> {
-        let context = &*self.module.loaded.device.context;
-        context.enter()?;
-        let mut blocks = 0;
-        // SAFETY: the pointer is valid for a write, the function lives.
-        let code = unsafe {
-            context.driver.api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &mut blocks,
-                self.handle,
-                threads.min(i32::MAX as u32) as i32,
-                shared as usize,
-            )
-        };
-        context.check(code, || format!("asking for the occupancy of `{}`", self.name))?;
-        Ok(blocks.max(0) as u32)
-    }
 }
 
 impl Device {
@@ -401,7 +382,6 @@ pub(super) mod tests {
         let expected =
             Resources { registers: 32, static_shared: 1024, local: 0, max_threads: 1024 };
         assert_eq!(scale.resources(), expected);
-        assert_eq!(scale.blocks_per_multiprocessor(256, 0).unwrap(), 8);
         assert_eq!(module.kernels().collect::<Vec<_>>(), ["nothing", "scale"]);
         assert!(module.function("none").err().unwrap().to_string().contains("nothing, scale"));
         drop((module, device));
