@@ -11,7 +11,7 @@
 use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
 use crate::architecture::Architecture;
-use crate::assembly::{SETTINGS, Setting};
+use crate::assembly::OPTIMISATION;
 use cudarc::driver::sys::{
     CUfunction, CUfunction_attribute, CUfunction_attribute_enum as Attribute, CUjit_option,
     CUjit_option_enum, CUmodule,
@@ -205,11 +205,11 @@ impl Device {
     }
 }
 
-/// Options of a compilation: [`SETTINGS`], and a buffer for the compiler's errors.
+/// Options of a compilation: [`OPTIMISATION`], and a buffer for the compiler's errors.
 struct JitOptions {
     error: Vec<u8>,
-    names: Vec<CUjit_option>,
-    values: Vec<*mut c_void>,
+    names: [CUjit_option; 3],
+    values: [*mut c_void; 3],
 }
 
 impl JitOptions {
@@ -221,16 +221,12 @@ impl JitOptions {
         let mut error = vec![0; Self::LOG];
         // The API passes numbers as pointers.
         let number = std::ptr::without_provenance_mut::<c_void>;
-        let mut names =
-            vec![Option::CU_JIT_ERROR_LOG_BUFFER, Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = vec![error.as_mut_ptr().cast(), number(Self::LOG)];
-        for setting in SETTINGS {
-            let (name, value) = match setting {
-                Setting::Optimisation(level) => (Option::CU_JIT_OPTIMIZATION_LEVEL, level as usize),
-            };
-            names.push(name);
-            values.push(number(value));
-        }
+        let names = [
+            Option::CU_JIT_ERROR_LOG_BUFFER,
+            Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            Option::CU_JIT_OPTIMIZATION_LEVEL,
+        ];
+        let values = [error.as_mut_ptr().cast(), number(Self::LOG), number(OPTIMISATION.into())];
         JitOptions { error, names, values }
     }
 
