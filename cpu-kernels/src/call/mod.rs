@@ -23,7 +23,7 @@ mod scatter;
 mod segment_sum;
 mod sort;
 
-use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, spans};
+use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, check_count, spans};
 use crate::nest::Follower;
 use wengert_core::call::{self, Call, Contract};
 use wengert_core::ty::TensorType;
@@ -218,17 +218,9 @@ impl CompiledCall {
         buffers: &[Span],
         follower: Option<&Follower<'_>>,
     ) -> Result<(), Diagnostic> {
-        if buffers.len() != self.parameters.len() {
-            let (wanted, given) = (self.parameters.len(), buffers.len());
-            return Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}")));
-        }
+        check_count(self.parameters.len(), buffers)?;
         let bytes = follower.map_or(self.scratch_bytes(), |f| self.scratch_followed(f.scratch()));
-        if workspace.room() < bytes {
-            return Err(Diagnostic::new(format!(
-                "the workspace has less scratch memory than {bytes} bytes"
-            ))
-            .help("reserve `scratch_bytes()` first"));
-        }
+        workspace.check(bytes)?;
         for (buffer, parameter) in buffers.iter().zip(&self.parameters) {
             let bytes = if parameter.larger {
                 parameter.bytes.max(buffer.bytes())

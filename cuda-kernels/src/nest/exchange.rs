@@ -3,7 +3,7 @@
 
 use super::emit::Emit;
 use super::team::{Team, exchange_size};
-use super::vector::to_memory;
+use super::vector::{from_memory, to_memory};
 use crate::architecture::WARP;
 use crate::ptx::{Code, Compare, Inst, Lanes, Reg, Rounding, Shuffle, Space, Ternary, Type, Width};
 use crate::scalar::{memory_type, value_type};
@@ -149,10 +149,7 @@ impl Slot {
         let offset = self.offset + i64::from(further) * exchange_size(self.dtype) as i64;
         let load = Inst::load(Space::Shared, ty, &[result], self.base, offset);
         emit.code.push_where(predicate, load);
-        match self.dtype {
-            DType::Bool => emit.code.compare(Compare::Ne, Type::U32, result, 0),
-            _ => result,
-        }
+        from_memory(&mut emit.code, self.dtype, result)
     }
 }
 

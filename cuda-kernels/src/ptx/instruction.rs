@@ -264,14 +264,16 @@ pub enum Inst {
         /// Addend.
         c: Vec<Reg>,
     },
-    /// Calls a function of the module.
+    /// Calls a function of the module, whose arguments and result have one type.
     Call {
         /// Its name.
         function: String,
-        /// Destinations.
-        results: Vec<(Type, Reg)>,
+        /// Type of the arguments and of the result.
+        ty: Type,
+        /// Destination.
+        result: Reg,
         /// Arguments.
-        arguments: Vec<(Type, Operand)>,
+        arguments: Vec<Operand>,
     },
     /// Jumps to a label.
     Branch(Label),
@@ -436,28 +438,19 @@ impl Inst {
         Inst::Store { space, ty, base, offset, values }
     }
 
-    /// A call declares `.param` variables for its arguments and results.
+    /// A call declares `.param` variables for its arguments and its result.
     fn fmt_call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inst::Call { function, results, arguments } = self else {
+        let Inst::Call { function, ty, result, arguments } = self else {
             unreachable!("only calls come here")
         };
+        let ty = ty.bits().name();
         f.write_str("{ ")?;
-        for (n, (ty, operand)) in arguments.iter().enumerate() {
-            let bits = ty.bits().name();
-            write!(f, ".param {bits} a{n}; st.param{bits} [a{n}], {operand}; ")?;
+        for (n, operand) in arguments.iter().enumerate() {
+            write!(f, ".param {ty} a{n}; st.param{ty} [a{n}], {operand}; ")?;
         }
-        for (n, (ty, _)) in results.iter().enumerate() {
-            write!(f, ".param {} c{n}; ", ty.bits().name())?;
-        }
-        let names = |prefix: &str, count: usize| {
-            (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(", ")
-        };
-        let (given, gotten) = (names("a", arguments.len()), names("c", results.len()));
-        write!(f, "call.uni ({gotten}), {function}, ({given});")?;
-        for (n, (ty, reg)) in results.iter().enumerate() {
-            write!(f, " ld.param{} {reg}, [c{n}];", ty.bits().name())?;
-        }
-        f.write_str(" }")
+        let given: Vec<String> = (0..arguments.len()).map(|n| format!("a{n}")).collect();
+        write!(f, ".param {ty} c0; call.uni (c0), {function}, ({}); ", given.join(", "))?;
+        write!(f, "ld.param{ty} {result}, [c0]; }}")
     }
 
     /// Whether it ends with a semicolon.

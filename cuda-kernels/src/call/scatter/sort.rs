@@ -88,20 +88,18 @@ impl Sort {
 
     /// The numbers after `passes` passes. With 0, the input, which the caller writes here.
     pub fn keys(&self, passes: u32) -> Slot {
-        self.part(
-            u64::from((self.done + passes) % 2) * self.array(),
-            4 * self.count as u64,
-            Access::Write,
-        )
+        self.numbers(0, passes)
     }
 
     /// The original indices of the numbers after `passes` passes, at least one.
     pub fn order(&self, passes: u32) -> Slot {
-        self.part(
-            (2 + u64::from((self.done + passes) % 2)) * self.array(),
-            4 * self.count as u64,
-            Access::Write,
-        )
+        self.numbers(2, passes)
+    }
+
+    /// Of two arrays, from the one of this number on, the one that is in use after the passes.
+    fn numbers(&self, first: u64, passes: u32) -> Slot {
+        let number = first + u64::from((self.done + passes) % 2);
+        self.part(number * self.array(), 4 * self.count as u64, Access::Write)
     }
 
     fn counts(&self, access: Access) -> Slot {
