@@ -14,6 +14,28 @@ pub(super) struct Rows<T> {
     pub distance: usize,
 }
 
+impl<T: Copy> Rows<T> {
+    /// Address of a row.
+    pub fn row(self, position: usize) -> *mut T {
+        self.at.wrapping_add(position * self.distance)
+    }
+
+    /// The rows from `position` on.
+    pub fn at(self, position: usize) -> Self {
+        Rows { at: self.row(position), ..self }
+    }
+
+    /// The rows from `position` on, as a matrix.
+    pub fn from(self, position: usize) -> View<T> {
+        View { at: self.row(position), row: self.distance, column: 1 }
+    }
+
+    /// The same, transposed.
+    pub fn across(self, position: usize) -> View<T> {
+        View { at: self.row(position), row: 1, column: self.distance }
+    }
+}
+
 /// The vector instructions of a task, and the scratch memory of its products.
 pub(super) struct Products<'a> {
     pub simd: Simd,

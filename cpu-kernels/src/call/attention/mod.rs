@@ -22,7 +22,6 @@
 mod rows;
 
 use super::chained::{Products, Rows};
-use super::panel::View;
 use super::product;
 use super::{Arguments, Compile, Kernels, array, take};
 use crate::kernels::CHUNK;
@@ -47,28 +46,6 @@ const KEYS_BACKWARD: usize = 64;
 /// Distance between the rows of a block of scores.
 fn padded(keys: usize) -> usize {
     keys.next_multiple_of(CHUNK)
-}
-
-impl<T: Copy> Rows<T> {
-    /// Address of a row.
-    fn row(self, position: usize) -> *mut T {
-        self.at.wrapping_add(position * self.distance)
-    }
-
-    /// The rows from `position` on.
-    fn at(self, position: usize) -> Self {
-        Rows { at: self.row(position), ..self }
-    }
-
-    /// The rows from `position` on, as a matrix.
-    fn from(self, position: usize) -> View<T> {
-        View { at: self.row(position), row: self.distance, column: 1 }
-    }
-
-    /// The same, transposed.
-    fn across(self, position: usize) -> View<T> {
-        View { at: self.row(position), row: 1, column: self.distance }
-    }
 }
 
 impl Compile for Attention {
