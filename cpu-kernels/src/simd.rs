@@ -99,6 +99,74 @@ impl Simd {
     }
 }
 
+/// Expands `$level!` for each set of vector instructions that code is compiled for: with the name
+/// of a module, and the features that its functions enable.
+macro_rules! for_each_level {
+    ($level:ident) => {
+        $level!(portable);
+        #[cfg(target_arch = "x86_64")]
+        $level!(avx2, "avx2,fma,f16c");
+        #[cfg(target_arch = "x86_64")]
+        $level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");
+    };
+}
+
+/// Calls the function in the module of [`for_each_level`] for a set.
+macro_rules! at_level {
+    ($simd:expr, $function:ident($($argument:expr),*)) => {
+        match $simd {
+            #[cfg(target_arch = "x86_64")]
+            $crate::simd::Simd::Avx2 => avx2::$function($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            $crate::simd::Simd::Avx512 | $crate::simd::Simd::Avx512Bf16 => {
+                avx512::$function($($argument),*)
+            }
+            _ => portable::$function($($argument),*),
+        }
+    };
+}
+
+/// Declares functions whose bodies are compiled for each set of vector instructions: the first
+/// argument is the set.
+macro_rules! multiversioned {
+    ($(
+        $(#[$meta:meta])*
+        unsafe fn $name:ident<$of:ident: $bound:ident> = $body:ident($($argument:ident: $ty:ty),*);
+    )*) => {$(
+        $(#[$meta])*
+        pub(super) unsafe fn $name<$of: $bound>(
+            simd: $crate::simd::Simd,
+            $($argument: $ty),*
+        ) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn avx2<$of: $bound>($($argument: $ty),*) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { $body($($argument),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+            unsafe fn avx512<$of: $bound>($($argument: $ty),*) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { $body($($argument),*) }
+            }
+            // SAFETY: the caller guarantees it.
+            unsafe {
+                match simd {
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::simd::Simd::Avx2 => avx2($($argument),*),
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::simd::Simd::Avx512 | $crate::simd::Simd::Avx512Bf16 => {
+                        avx512($($argument),*)
+                    }
+                    _ => $body($($argument),*),
+                }
+            }
+        }
+    )*};
+}
+pub(crate) use {at_level, for_each_level, multiversioned};
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -74,49 +74,16 @@ pub(super) trait Number: Element<Wide = Self> {
 /// Evaluates `$body` with `$t` as the type of the elements of `$dtype`, which is not bool.
 macro_rules! with_element {
     ($dtype:expr, $t:ident => $body:expr) => {
+        with_element!(
+            @ $dtype, $t => $body; U8 u8, I8 i8, I32 i32, I64 i64, U32 u32, U64 u64,
+            F16 wengert_core::half::f16, BF16 wengert_core::half::bf16, F32 f32, F64 f64
+        )
+    };
+    (@ $dtype:expr, $t:ident => $body:expr; $($variant:ident $type:ty),*) => {
         match $dtype {
+            $(wengert_core::DType::$variant => { type $t = $type; $body })*
             wengert_core::DType::Bool => {
                 unreachable!("no call computes with bool: it was verified")
-            }
-            wengert_core::DType::U8 => {
-                type $t = u8;
-                $body
-            }
-            wengert_core::DType::I8 => {
-                type $t = i8;
-                $body
-            }
-            wengert_core::DType::I32 => {
-                type $t = i32;
-                $body
-            }
-            wengert_core::DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            wengert_core::DType::U32 => {
-                type $t = u32;
-                $body
-            }
-            wengert_core::DType::U64 => {
-                type $t = u64;
-                $body
-            }
-            wengert_core::DType::F16 => {
-                type $t = wengert_core::half::f16;
-                $body
-            }
-            wengert_core::DType::BF16 => {
-                type $t = wengert_core::half::bf16;
-                $body
-            }
-            wengert_core::DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            wengert_core::DType::F64 => {
-                type $t = f64;
-                $body
             }
         }
     };

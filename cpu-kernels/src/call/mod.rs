@@ -11,6 +11,7 @@
 //! depend on the number of threads.
 
 mod attention;
+mod chained;
 mod convolution;
 mod element;
 mod finish;
@@ -22,7 +23,7 @@ mod scatter;
 mod segment_sum;
 mod sort;
 
-use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, spans};
+use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, check_count, spans};
 use crate::nest::Follower;
 use wengert_core::call::{self, Call, Contract};
 use wengert_core::ty::TensorType;
@@ -41,11 +42,6 @@ trait Compile {
 trait Kernels: std::fmt::Debug + Send + Sync {
     /// Bytes of scratch memory of each thread; saturates.
     fn scratch(&self) -> usize {
-        0
-    }
-
-    /// Bytes of memory kept between runs; saturates.
-    fn kept(&self) -> usize {
         0
     }
 
@@ -144,11 +140,6 @@ impl CompiledCall {
         self.kernels.scratch()
     }
 
-    /// Bytes that the call keeps between runs.
-    pub fn kept_bytes(&self) -> usize {
-        self.kernels.kept()
-    }
-
     /// Runs the call on buffers of its operands and, last, its results, using the threads and the
     /// scratch memory of the workspace.
     ///
@@ -227,17 +218,9 @@ impl CompiledCall {
         buffers: &[Span],
         follower: Option<&Follower<'_>>,
     ) -> Result<(), Diagnostic> {
-        if buffers.len() != self.parameters.len() {
-            let (wanted, given) = (self.parameters.len(), buffers.len());
-            return Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}")));
-        }
+        check_count(self.parameters.len(), buffers)?;
         let bytes = follower.map_or(self.scratch_bytes(), |f| self.scratch_followed(f.scratch()));
-        if workspace.room() < bytes {
-            return Err(Diagnostic::new(format!(
-                "the workspace has less scratch memory than {bytes} bytes"
-            ))
-            .help("reserve `scratch_bytes()` first"));
-        }
+        workspace.check(bytes)?;
         for (buffer, parameter) in buffers.iter().zip(&self.parameters) {
             let bytes = if parameter.larger {
                 parameter.bytes.max(buffer.bytes())

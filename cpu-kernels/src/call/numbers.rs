@@ -10,8 +10,12 @@ use wengert_core::DType;
 use wengert_core::half::{bf16, f16};
 use wengert_core::halves::{bf16_from_f64, f16_from_f64};
 
-macro_rules! float {
-    ($t:ident, $dtype:ident, $kernels:ident) => {
+/// Dtypes of their own arithmetic: name, zero, constants, kernels of products.
+macro_rules! numbers {
+    ($(
+        $t:ident $dtype:ident, $zero:literal, |$value:pat_param| $constant:expr,
+        |$simd:pat_param| $kernels:expr;
+    )*) => {$(
         impl Element for $t {
             type Wide = $t;
             const DTYPE: DType = DType::$dtype;
@@ -24,13 +28,13 @@ macro_rules! float {
                 result
             }
             #[inline(always)]
-            fn constant(value: f64) -> $t {
-                value as $t
+            fn constant($value: f64) -> $t {
+                $constant
             }
         }
 
         impl Number for $t {
-            const ZERO: $t = 0.0;
+            const ZERO: $t = $zero;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 Add::apply(self, other)
@@ -47,58 +51,26 @@ macro_rules! float {
             fn greatest(self, other: $t) -> $t {
                 Max::apply(self, other)
             }
-            fn kernels(simd: Simd) -> Option<&'static Kernels<$t>> {
-                Some(micro::$kernels(simd))
-            }
-        }
-    };
-}
-float!(f32, F32, f32_kernels);
-float!(f64, F64, f64_kernels);
-
-macro_rules! integer {
-    ($($t:ident $dtype:ident;)*) => {$(
-        impl Element for $t {
-            type Wide = $t;
-            const DTYPE: DType = DType::$dtype;
-            #[inline(always)]
-            fn wide(self) -> $t {
-                self
-            }
-            #[inline(always)]
-            fn round(result: $t) -> $t {
-                result
-            }
-            fn constant(_: f64) -> $t {
-                unreachable!("only attention has constants, and it takes floats")
-            }
-        }
-
-        impl Number for $t {
-            const ZERO: $t = 0;
-            #[inline(always)]
-            fn add(self, other: $t) -> $t {
-                Add::apply(self, other)
-            }
-            #[inline(always)]
-            fn mul(self, other: $t) -> $t {
-                Mul::apply(self, other)
-            }
-            #[inline(always)]
-            fn least(self, other: $t) -> $t {
-                Min::apply(self, other)
-            }
-            #[inline(always)]
-            fn greatest(self, other: $t) -> $t {
-                Max::apply(self, other)
-            }
-            fn kernels(_: Simd) -> Option<&'static Kernels<$t>> {
-                None
+            fn kernels($simd: Simd) -> Option<&'static Kernels<$t>> {
+                $kernels
             }
         }
     )*};
 }
-integer! { u8 U8; i8 I8; i32 I32; i64 I64; u32 U32; u64 U64; }
+numbers! {
+    f32 F32, 0.0, |value| value as f32, |simd| Some(micro::f32_kernels(simd));
+    f64 F64, 0.0, |value| value, |simd| Some(micro::f64_kernels(simd));
+}
+
+macro_rules! integers {
+    ($($t:ident $dtype:ident;)*) => {
+        numbers! {$(
+            $t $dtype, 0, |_| unreachable!("only attention has constants, and it takes floats"),
+            |_| None;
+        )*}
+    };
+}
+integers! { u8 U8; i8 I8; i32 I32; i64 I64; u32 U32; u64 U64; }
 
 macro_rules! half {
     ($t:ident, $dtype:ident, $constant:ident, $paired:literal, $pairs:expr) => {

@@ -140,10 +140,7 @@ impl CompiledScatter {
                 self.combine::<T, I>(arguments, &owned);
             }
         };
-        workspace
-            .pool()
-            .parallel_for(extent.div_ceil(part), task)
-            .map_err(|e| Diagnostic::new(e.to_string()))
+        Ok(workspace.pool().parallel_for(extent.div_ceil(part), task)?)
     }
 
     /// Copies the owned part of the operand to the result, unless both are the same memory.

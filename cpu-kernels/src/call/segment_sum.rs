@@ -52,10 +52,8 @@ impl Kernels for CompiledSegmentSum {
                 }
             });
         };
-        workspace
-            .pool()
-            .parallel_for(segments.div_ceil(self.part[0]) * across, task)
-            .map_err(|e| Diagnostic::new(e.to_string()))
+        let parts = segments.div_ceil(self.part[0]) * across;
+        Ok(workspace.pool().parallel_for(parts, task)?)
     }
 }
 

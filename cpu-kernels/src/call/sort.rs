@@ -119,10 +119,7 @@ impl CompiledSort {
                 unsafe { self.row(arguments, entries, row) };
             }
         };
-        workspace
-            .pool()
-            .parallel_for(rows.div_ceil(group), task)
-            .map_err(|e| Diagnostic::new(e.to_string()))
+        Ok(workspace.pool().parallel_for(rows.div_ceil(group), task)?)
     }
 
     /// Sorts one row.

@@ -43,7 +43,7 @@ pub(super) unsafe fn copy(pool: &Pool, from: Span, to: Span) -> Result<(), Diagn
             }
         }
     };
-    pool.parallel_for(bytes.div_ceil(size), task).map_err(|e| Diagnostic::new(e.to_string()))
+    Ok(pool.parallel_for(bytes.div_ceil(size), task)?)
 }
 
 /// Copies bytes with non-temporal stores, where the machine has them.

@@ -83,6 +83,15 @@ enum Kernel {
     },
 }
 
+impl Kernel {
+    fn arguments(&self) -> &[Place] {
+        let (Kernel::Nest { arguments, .. }
+        | Kernel::Call { arguments, .. }
+        | Kernel::Followed { arguments, .. }) = self;
+        arguments
+    }
+}
+
 impl CpuExecutable {
     /// Prepares a plan on the process' threads, with the vector instructions of the machine.
     ///

@@ -110,10 +110,7 @@ impl<'p> Prepare<'p> for Preparing<'_> {
             }
             _ => unreachable!("the walk executes all other steps"),
         };
-        let (Kernel::Nest { arguments, .. }
-        | Kernel::Call { arguments, .. }
-        | Kernel::Followed { arguments, .. }) = &kernel;
-        self.most = self.most.max(arguments.len());
+        self.most = self.most.max(kernel.arguments().len());
         let count = 1 + usize::from(matches!(kernel, Kernel::Followed { .. }));
         kernels.push(kernel);
         Ok(count)

@@ -63,40 +63,34 @@ impl StepRunner for Runner<'_> {
     type Error = Diagnostic;
 
     fn launch(&mut self, kernel: &Kernel, counters: &Counters) -> Result<(), Diagnostic> {
-        match kernel {
-            Kernel::Nest { nest, arguments } => {
-                self.launches[*nest] += 1;
-                self.gather(arguments, counters);
-                let since = self.since();
+        if let Kernel::Nest { nest, .. } | Kernel::Followed { nest, .. } = kernel {
+            self.launches[*nest] += 1;
+        }
+        let arguments = kernel.arguments();
+        self.gather(arguments, counters);
+        let (since, spans) = (self.since(), &self.spans[..arguments.len()]);
+        match *kernel {
+            Kernel::Nest { nest, .. } => {
                 // SAFETY: each span is in a memory of this run (see `span`), and no other step
                 // runs now. If two of them overlap, the plan's verifier has checked that the nest
                 // may run in place.
-                unsafe {
-                    self.nests[*nest].run_on(self.workspace, &self.spans[..arguments.len()])?
-                };
-                self.spent(since, |profile| &mut profile.nests[*nest]);
+                unsafe { self.nests[nest].run_on(self.workspace, spans)? };
+                self.spent(since, |profile| &mut profile.nests[nest]);
             }
-            Kernel::Call { call, arguments } => {
-                self.gather(arguments, counters);
-                let since = self.since();
-                let spans = &self.spans[..arguments.len()];
+            Kernel::Call { call, .. } => {
                 // SAFETY: each span is in a memory of this run, and no other step runs now.
-                unsafe { self.calls[*call].run_on(self.workspace, spans, None)? };
-                self.spent(since, |profile| &mut profile.calls[*call]);
+                unsafe { self.calls[call].run_on(self.workspace, spans, None)? };
+                self.spent(since, |profile| &mut profile.calls[call]);
             }
-            Kernel::Followed { call, nest, arguments } => {
-                self.launches[*nest] += 1;
-                self.gather(arguments, counters);
-                let since = self.since();
-                let call_of = &self.calls[*call];
-                let (of_call, of_nest) =
-                    self.spans[..arguments.len()].split_at(call_of.arguments());
-                let follower = self.nests[*nest].follower(self.workspace, of_nest)?;
+            Kernel::Followed { call, nest, .. } => {
+                let call_of = &self.calls[call];
+                let (of_call, of_nest) = spans.split_at(call_of.arguments());
+                let follower = self.nests[nest].follower(self.workspace, of_nest)?;
                 // SAFETY: each span is in a memory of this run, and no other step runs now. The
                 // two were paired because the nest reads only its own elements of the call's
                 // result, and writes nothing that the call reads (`plan::follower`).
                 unsafe { call_of.run_on(self.workspace, of_call, Some(&follower))? };
-                self.spent(since, |profile| &mut profile.calls[*call]);
+                self.spent(since, |profile| &mut profile.calls[call]);
             }
         }
         Ok(())

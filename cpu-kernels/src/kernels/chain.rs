@@ -6,7 +6,7 @@
 //! the hardware prefetcher. Every step rounds as its instruction does: nothing is contracted.
 
 use super::{CHUNK, TURN};
-use crate::simd::Simd;
+use crate::simd::{Simd, at_level, for_each_level};
 use std::mem::MaybeUninit;
 
 /// Most operations of a chain.
@@ -176,11 +176,7 @@ macro_rules! level {
     };
 }
 
-level!(portable);
-#[cfg(target_arch = "x86_64")]
-level!(avx2, "avx2,fma,f16c");
-#[cfg(target_arch = "x86_64")]
-level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");
+for_each_level!(level);
 
 /// The function of these links; the first is no [`Link::SubFrom`], since its operands can be
 /// exchanged.
@@ -194,13 +190,5 @@ pub(crate) fn chain(links: &[Link], simd: Simd) -> Chain {
             Link::SubFrom => SUB_FROM,
         };
     }
-    match simd {
-        Simd::Portable => portable::lookup(codes),
-        #[cfg(target_arch = "x86_64")]
-        Simd::Avx2 => avx2::lookup(codes),
-        #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 | Simd::Avx512Bf16 => avx512::lookup(codes),
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => portable::lookup(codes),
-    }
+    at_level!(simd, lookup(codes))
 }

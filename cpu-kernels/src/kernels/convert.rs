@@ -95,13 +95,6 @@ with_bool_and_halves! {
     u64, |x| odd!(x, 12);
 }
 
-impl Cast<Boolean> for Boolean {
-    #[inline(always)]
-    fn cast(self) -> Boolean {
-        self
-    }
-}
-
 impl Cast<Boolean> for f32 {
     #[inline(always)]
     fn cast(self) -> Boolean {
@@ -141,10 +134,10 @@ impl Cast<f32> for f16 {
     }
 }
 
-/// Through f32, in which every half is exact.
-macro_rules! from_half {
-    ($half:ty => $($to:ty)*) => {$(
-        impl Cast<$to> for $half {
+/// Through f32, in which every half and every bool is exact.
+macro_rules! through_f32 {
+    ($from:ty => $($to:ty)*) => {$(
+        impl Cast<$to> for $from {
             #[inline(always)]
             fn cast(self) -> $to {
                 Cast::<f32>::cast(self).cast()
@@ -152,8 +145,9 @@ macro_rules! from_half {
         }
     )*};
 }
-from_half!(f16 => Boolean u8 i8 i32 i64 u32 u64 f64 bf16);
-from_half!(bf16 => Boolean u8 i8 i32 i64 u32 u64 f64 f16);
+through_f32!(f16 => Boolean u8 i8 i32 i64 u32 u64 f64 bf16);
+through_f32!(Boolean => f16 bf16);
+through_f32!(bf16 => Boolean u8 i8 i32 i64 u32 u64 f64 f16);
 
 macro_rules! identity {
     ($($t:ty)*) => {$(
@@ -165,18 +159,4 @@ macro_rules! identity {
         }
     )*};
 }
-identity!(f16 bf16);
-
-impl Cast<f16> for Boolean {
-    #[inline(always)]
-    fn cast(self) -> f16 {
-        f32::from(self.0).cast()
-    }
-}
-
-impl Cast<bf16> for Boolean {
-    #[inline(always)]
-    fn cast(self) -> bf16 {
-        f32::from(self.0).cast()
-    }
-}
+identity!(Boolean f16 bf16);

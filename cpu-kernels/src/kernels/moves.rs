@@ -5,24 +5,10 @@ use super::CHUNK;
 /// Runs `$body` with `$t` standing for an unsigned integer of `$size` bytes.
 macro_rules! with_size {
     ($size:expr, $t:ident => $body:expr) => {
-        match $size {
-            1 => {
-                type $t = u8;
-                $body
-            }
-            2 => {
-                type $t = u16;
-                $body
-            }
-            4 => {
-                type $t = u32;
-                $body
-            }
-            _ => {
-                type $t = u64;
-                $body
-            }
-        }
+        with_size!(@ $size, $t => $body; 1 => u8, 2 => u16, 4 => u32, _ => u64)
+    };
+    (@ $size:expr, $t:ident => $body:expr; $($bytes:pat => $type:ident),*) => {
+        match $size { $($bytes => { type $t = $type; $body })* }
     };
 }
 

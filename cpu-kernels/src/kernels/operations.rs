@@ -84,6 +84,12 @@ macro_rules! compare {
 }
 compare!(Boolean u8 i8 i32 i64 u32 u64 f32 f64);
 
+macro_rules! functions {
+    ($t:ident: $($op:ident $function:ident),*) => {
+        $(unary!($op $t, |x| math::$t::$function(x));)*
+    };
+}
+
 macro_rules! float {
     ($t:ident) => {
         unary!(Neg $t, |x| -x);
@@ -93,27 +99,10 @@ macro_rules! float {
         unary!(RoundEven $t, |x| x.round_ties_even());
         unary!(Trunc $t, |x| x.trunc());
         unary!(Sqrt $t, |x| x.sqrt());
-        unary!(Exp $t, |x| math::$t::exp(x));
-        unary!(Expm1 $t, |x| math::$t::expm1(x));
-        unary!(Log $t, |x| math::$t::log(x));
-        unary!(Log1p $t, |x| math::$t::log1p(x));
-        unary!(Sin $t, |x| math::$t::sin(x));
-        unary!(Cos $t, |x| math::$t::cos(x));
-        unary!(Tanh $t, |x| math::$t::tanh(x));
-        unary!(Erf $t, |x| math::$t::erf(x));
-        unary!(Log2 $t, |x| math::$t::log2(x));
-        unary!(Asin $t, |x| math::$t::asin(x));
-        unary!(Acos $t, |x| math::$t::acos(x));
-        unary!(Sinh $t, |x| math::$t::sinh(x));
-        unary!(Cosh $t, |x| math::$t::cosh(x));
-        unary!(Asinh $t, |x| math::$t::asinh(x));
-        unary!(Acosh $t, |x| math::$t::acosh(x));
-        unary!(Atanh $t, |x| math::$t::atanh(x));
-        unary!(Cbrt $t, |x| math::$t::cbrt(x));
-        unary!(Erfc $t, |x| math::$t::erfc(x));
-        unary!(ErfInv $t, |x| math::$t::erf_inv(x));
-        unary!(Lgamma $t, |x| math::$t::lgamma(x));
-        unary!(Digamma $t, |x| math::$t::digamma(x));
+        functions!($t: Exp exp, Expm1 expm1, Log log, Log1p log1p, Sin sin, Cos cos, Tanh tanh);
+        functions!($t: Erf erf, Log2 log2, Asin asin, Acos acos, Sinh sinh, Cosh cosh);
+        functions!($t: Asinh asinh, Acosh acosh, Atanh atanh, Cbrt cbrt, Erfc erfc);
+        functions!($t: ErfInv erf_inv, Lgamma lgamma, Digamma digamma);
         binary!(Add $t, |x, y| x + y);
         binary!(Sub $t, |x, y| x - y);
         binary!(Mul $t, |x, y| x * y);

@@ -145,6 +145,14 @@ pub(crate) fn spans(buffers: &mut [Buffer<'_>]) -> Vec<Span> {
     buffers.iter().map(Buffer::span).collect()
 }
 
+/// An error if there are not as many buffers as wanted.
+pub(crate) fn check_count(wanted: usize, buffers: &[Span]) -> Result<(), Diagnostic> {
+    match buffers.len() {
+        given if given == wanted => Ok(()),
+        given => Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

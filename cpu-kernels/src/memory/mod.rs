@@ -9,7 +9,7 @@
 mod buffer;
 
 pub use buffer::Buffer;
-pub(crate) use buffer::{Span, spans};
+pub(crate) use buffer::{Span, check_count, spans};
 
 use crate::pool::Pool;
 use crate::simd::Simd;
@@ -179,9 +179,13 @@ impl Workspace {
         Ok(())
     }
 
-    /// Bytes of scratch memory that every thread has.
-    pub(crate) fn room(&self) -> usize {
-        self.room
+    /// An error if a thread has less scratch memory than this.
+    pub(crate) fn check(&self, bytes: usize) -> Result<(), Diagnostic> {
+        if self.room >= bytes {
+            return Ok(());
+        }
+        let message = format!("the workspace has less scratch memory than {bytes} bytes");
+        Err(Diagnostic::new(message).help("reserve `scratch_bytes()` first"))
     }
 
     /// Bytes of scratch memory of all threads.
@@ -232,8 +236,8 @@ mod tests {
         let mut workspace = Workspace::new(pool, Simd::Portable).expect("every machine has them");
         workspace.reserve(100).expect("little memory");
         workspace.reserve(10).expect("little memory");
-        assert!((0..2).all(|t| workspace.scratch(t).len() == 100) && workspace.room() == 100);
+        assert!((0..2).all(|t| workspace.scratch(t).len() == 100) && workspace.room == 100);
         // The room is the smallest of all threads, and one thread got no more.
-        assert!(workspace.reserve(usize::MAX).is_err() && workspace.room() == 100);
+        assert!(workspace.reserve(usize::MAX).is_err() && workspace.room == 100);
     }
 }

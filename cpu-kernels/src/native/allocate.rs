@@ -217,39 +217,32 @@ impl Writer<'_> {
         self.used_slots += 1;
         self.slots[value as usize] = Some(slot);
         let address = self.slot(slot);
-        match self.class(value) {
-            Class::Vector => {
-                self.plain(MOVE_OUT_WIDE, Width::Zmm, register, Place::Memory(address, 64))
-            }
+        self.transfer(self.class(value), [MOVE_OUT_WIDE, MASK_MOVE_OUT], register, address);
+    }
+
+    /// Moves a register to the stack, or from it: with the code for its class.
+    fn transfer(&mut self, class: Class, codes: [Code; 2], register: u8, address: Address) {
+        let [vector, mask] = codes;
+        match class {
+            Class::Vector => self.plain(vector, register, Place::Memory(address, 64)),
             Class::Mask => {
-                self.assembler.mask(
-                    MASK_MOVE_OUT,
-                    false,
-                    register,
-                    0,
-                    Place::Memory(address, 1),
-                    None,
-                );
+                self.assembler.mask(mask, false, register, 0, Place::Memory(address, 1), None);
             }
         }
+    }
+
+    /// The place on the stack of a value that lost its register.
+    fn saved(&self, value: Value) -> Address {
+        self.slot(self.slots[value as usize].expect("a value without a register is on the stack"))
     }
 
     fn reads_now(&self, value: Value) -> bool {
         self.uses[value as usize].binary_search(&self.at).is_ok()
     }
 
-    /// An instruction of two operands without masks.
-    fn plain(&mut self, code: Code, width: Width, reg: u8, place: Place) {
-        self.assembler.vector(Vector {
-            code,
-            width,
-            reg,
-            second: 0,
-            place,
-            mask: 0,
-            zeroing: false,
-            immediate: None,
-        });
+    /// An instruction of two operands, whole vectors.
+    fn plain(&mut self, code: Code, reg: u8, place: Place) {
+        self.assembler.vector(Vector::new(code, Width::Zmm, reg, place));
     }
 
     /// Brings a value into a register.
@@ -265,20 +258,7 @@ impl Writer<'_> {
                 let address = self.around.elements[&value];
                 spread(self.assembler, invariant.lane, register, address);
             }
-            None => {
-                let slot = self.slots[value as usize]
-                    .expect("a value that lost its register is on the stack");
-                let address = self.slot(slot);
-                match class {
-                    Class::Vector => {
-                        self.plain(MOVE_WIDE, Width::Zmm, register, Place::Memory(address, 64))
-                    }
-                    Class::Mask => {
-                        let place = Place::Memory(address, 1);
-                        self.assembler.mask(MASK_MOVE, false, register, 0, place, None);
-                    }
-                }
-            }
+            None => self.transfer(class, [MOVE_WIDE, MASK_MOVE], register, self.saved(value)),
         }
         register
     }
@@ -311,14 +291,12 @@ impl Writer<'_> {
                 Place::Broadcast(self.around.elements[&value], bytes)
             }
             None => {
-                let slot = self.slots[value as usize]
-                    .expect("a value that lost its register is on the stack");
                 let unit = match width {
                     Width::Xmm => 16,
                     Width::Ymm => 32,
                     Width::Zmm => 64,
                 };
-                Place::Memory(self.slot(slot), unit)
+                Place::Memory(self.saved(value), unit)
             }
         }
     }
@@ -375,16 +353,8 @@ impl Writer<'_> {
         self.locked.clear();
         let Instruction { code, width, immediate, sources: [a, b, _], .. } = *instruction;
         let emit = |w: &mut Self, code, reg, second, place, (mask, zeroing)| {
-            w.assembler.vector(Vector {
-                code,
-                width,
-                reg,
-                second,
-                place,
-                mask,
-                zeroing,
-                immediate,
-            });
+            let vector = Vector::new(code, width, reg, place);
+            w.assembler.vector(Vector { second, mask, zeroing, immediate, ..vector });
         };
         match instruction.form {
             Form::Load(stream) => {
@@ -470,27 +440,11 @@ impl Writer<'_> {
         let carried =
             instruction.result.is_some_and(|r| self.around.carried.contains_key(&r) && r == c);
         let write = |w: &mut Self, byte: u8, reg: u8, second: u8, place: Place| {
-            let code = Code { byte, ..code };
-            w.assembler.vector(Vector {
-                code,
-                width,
-                reg,
-                second,
-                place,
-                mask,
-                zeroing: false,
-                immediate: None,
-            });
+            let vector = Vector::new(Code { byte, ..code }, width, reg, place);
+            w.assembler.vector(Vector { second, mask, ..vector });
         };
-        let overwritten = if carried || dies(self, c) {
-            Some(c)
-        } else if dies(self, a) {
-            Some(a)
-        } else if dies(self, b) {
-            Some(b)
-        } else {
-            None
-        };
+        let overwritten =
+            if carried { Some(c) } else { [c, a, b].into_iter().find(|v| dies(self, *v)) };
         if overwritten.is_none_or(|value| value == c) {
             // c = a · b + c, on a copy of c if it has a later use.
             let (a, b) = if self.in_memory(a, width) { (b, a) } else { (a, b) };
@@ -508,7 +462,7 @@ impl Writer<'_> {
                 // Before the release, since the register of a factor must not be overwritten yet.
                 let result = self.result(instruction);
                 self.release(instruction);
-                self.plain(MOVE, Width::Zmm, result, Place::Register(old));
+                self.plain(MOVE, result, Place::Register(old));
                 result
             };
             write(self, 0xb8, result, second, place);
@@ -516,20 +470,16 @@ impl Writer<'_> {
         }
         let (a, b) = if overwritten == Some(a) { (a, b) } else { (b, a) };
         let old = self.source(a);
-        if self.in_memory(b, width) && !self.in_memory(c, width) {
-            // a = a · b + c with b in memory.
-            let second = self.source(c);
-            let place = self.operand(b, code, width);
-            self.release(instruction);
-            let result = self.give(instruction, old);
-            write(self, 0x98, result, second, place);
-        } else {
-            let second = self.source(b);
-            let place = self.operand(c, code, width);
-            self.release(instruction);
-            let result = self.give(instruction, old);
-            write(self, 0xa8, result, second, place);
-        }
+        // a = a · b + c, with b as the last operand if it is in memory and c is not.
+        let (byte, second, last) = match self.in_memory(b, width) && !self.in_memory(c, width) {
+            true => (0x98, c, b),
+            false => (0xa8, b, c),
+        };
+        let second = self.source(second);
+        let place = self.operand(last, code, width);
+        self.release(instruction);
+        let result = self.give(instruction, old);
+        write(self, byte, result, second, place);
     }
 
     /// Assigns a register that was just released to a result.
@@ -537,7 +487,7 @@ impl Writer<'_> {
         let value = instruction.result.expect("the form has a result");
         if let Some(pinned) = self.around.pinned.get(&value) {
             let pinned = *pinned;
-            self.plain(MOVE, Width::Zmm, pinned, Place::Register(register));
+            self.plain(MOVE, pinned, Place::Register(register));
             return pinned;
         }
         self.holders(Class::Vector)[usize::from(register)] = Holder::Value(value);
@@ -557,14 +507,5 @@ pub(super) fn spread(assembler: &mut Assembler, lane: Lane, register: u8, addres
             return;
         }
     };
-    assembler.vector(Vector {
-        code,
-        width,
-        reg: register,
-        second: 0,
-        place: Place::Memory(address, unit),
-        mask: 0,
-        zeroing: false,
-        immediate: None,
-    });
+    assembler.vector(Vector::new(code, width, register, Place::Memory(address, unit)));
 }

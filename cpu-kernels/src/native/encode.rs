@@ -91,6 +91,13 @@ pub(super) struct Vector {
     pub immediate: Option<u8>,
 }
 
+impl Vector {
+    /// An instruction of two operands without a mask.
+    pub fn new(code: Code, width: Width, reg: u8, place: Place) -> Vector {
+        Vector { code, width, reg, second: 0, place, mask: 0, zeroing: false, immediate: None }
+    }
+}
+
 /// A target of jumps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(usize);
@@ -178,14 +185,11 @@ impl Assembler {
 
     /// A vector instruction.
     pub fn vector(&mut self, v: Vector) {
-        let (index, base, broadcast, unit) = match v.place {
-            Place::Register(r) => (r >> 4, r >> 3, false, 1),
-            Place::Memory(address, unit) => {
-                (address.index() >> 3, address.base() >> 3, false, unit)
-            }
-            Place::Broadcast(address, unit) => {
-                (address.index() >> 3, address.base() >> 3, true, unit)
-            }
+        let (index, base) = v.place.upper();
+        let (broadcast, unit) = match v.place {
+            Place::Register(_) => (false, 1),
+            Place::Memory(_, unit) => (false, unit),
+            Place::Broadcast(_, unit) => (true, unit),
         };
         let not = |bit: u8| !bit & 1;
         let Code { prefix, map, wide, byte } = v.code;
@@ -275,16 +279,21 @@ impl Assembler {
 
     /// An instruction on general registers of 64 bits (`wide`) or 32.
     fn general(&mut self, wide: bool, bytes: &[u8], reg: u8, place: Place) {
-        let (index, base) = match place {
-            Place::Register(r) => (0, r >> 3),
-            Place::Memory(a, _) | Place::Broadcast(a, _) => (a.index() >> 3, a.base() >> 3),
-        };
+        let (index, base) = place.upper();
         let rex = u8::from(wide) << 3 | (reg >> 3) << 2 | index << 1 | base;
         if rex != 0 {
             self.code.push(0x40 | rex);
         }
         self.code.extend(bytes);
         self.operands(reg, place, 1, None);
+    }
+
+    /// An instruction of one byte, which names a register.
+    fn short(&mut self, byte: u8, register: Gpr) {
+        if register as u8 >= 8 {
+            self.code.push(0x41);
+        }
+        self.code.push(byte | (register as u8 & 7));
     }
 
     /// `to = from`
@@ -321,10 +330,7 @@ impl Assembler {
 
     /// `to = value`, the upper 32 bits 0.
     pub fn set(&mut self, to: Gpr, value: u32) {
-        if to as u8 >= 8 {
-            self.code.push(0x41);
-        }
-        self.code.push(0xb8 | (to as u8 & 7));
+        self.short(0xb8, to);
         self.code.extend(value.to_le_bytes());
     }
 
@@ -380,18 +386,12 @@ impl Assembler {
 
     /// Pushes a register.
     pub fn push(&mut self, register: Gpr) {
-        if register as u8 >= 8 {
-            self.code.push(0x41);
-        }
-        self.code.push(0x50 | (register as u8 & 7));
+        self.short(0x50, register);
     }
 
     /// Pops a register.
     pub fn pop(&mut self, register: Gpr) {
-        if register as u8 >= 8 {
-            self.code.push(0x41);
-        }
-        self.code.push(0x58 | (register as u8 & 7));
+        self.short(0x58, register);
     }
 
     /// Returns, after `vzeroupper`.
@@ -405,18 +405,17 @@ impl Assembler {
     }
 }
 
-impl Address {
-    fn base(self) -> u8 {
+impl Place {
+    /// The numbers of the index and of the base without their lowest three bits; for a register,
+    /// the index has its fifth bit.
+    fn upper(self) -> (u8, u8) {
         match self {
-            Address::Based { base, .. } => base as u8,
-            Address::Constant(_) => 0,
-        }
-    }
-
-    fn index(self) -> u8 {
-        match self {
-            Address::Based { index: Some((index, _)), .. } => index as u8,
-            _ => 0,
+            Place::Register(register) => (register >> 4, register >> 3),
+            Place::Memory(Address::Based { base, index, .. }, _)
+            | Place::Broadcast(Address::Based { base, index, .. }, _) => {
+                (index.map_or(0, |(index, _)| index as u8 >> 3), base as u8 >> 3)
+            }
+            _ => (0, 0),
         }
     }
 }

@@ -118,18 +118,11 @@ impl Program {
             self.carried.push((pointer, accumulator));
             match folded.iter_mut().find(|i| i.result == Some(*result)) {
                 Some(last) if last.mask.is_none() => last.result = Some(*value),
-                _ => folded.push(Instruction {
-                    form: Form::Unary,
+                _ => {
                     // A mask operand has the same element width.
-                    code: if values.len() == 2 { MOVE_WIDE } else { MOVE },
-                    width: Width::Zmm,
-                    immediate: None,
-                    result: Some(*value),
-                    sources: [*result, 0, 0],
-                    count: 1,
-                    mask: None,
-                    blends: false,
-                }),
+                    let code = if values.len() == 2 { MOVE_WIDE } else { MOVE };
+                    folded.push(Instruction::new(Form::Unary, code, *value, &[*result]));
+                }
             }
         }
         self.folds.extend(folded);
@@ -165,6 +158,12 @@ impl Program {
         self.builder.instructions.len() + self.folds.len()
     }
 
+    /// Whether all iterations share the value: an invariant, or an accumulator.
+    fn is_shared(&self, value: Value) -> bool {
+        self.builder.invariants.contains_key(&value)
+            || self.carried.iter().any(|(_, accumulator)| accumulator.value == value)
+    }
+
     fn pointer(&mut self) -> usize {
         self.pointers += 1;
         self.pointers - 1
@@ -176,13 +175,10 @@ impl Program {
         let values = self.builder.classes.len();
         let mut classes = vec![];
         (0..count).for_each(|_| classes.extend_from_slice(&self.builder.classes));
-        let shared = |value: Value| {
-            self.builder.invariants.contains_key(&value)
-                || self.carried.iter().any(|(_, accumulator)| accumulator.value == value)
-        };
         let renamed = |instruction: &Instruction, turn: usize| {
-            let name =
-                |value: Value| if shared(value) { value } else { value + (turn * values) as Value };
+            let name = |value: Value| {
+                if self.is_shared(value) { value } else { value + (turn * values) as Value }
+            };
             let mut renamed = *instruction;
             renamed.sources = renamed.sources.map(name);
             renamed.result = renamed.result.map(name);
@@ -215,14 +211,10 @@ impl Program {
     /// Number of iterations to interleave.
     fn interleaved(&self) -> usize {
         let accumulators = self.carried.len();
-        let invariant = |value: Value| {
-            self.builder.invariants.contains_key(&value)
-                || self.carried.iter().any(|(_, accumulator)| accumulator.value == value)
-        };
         let fits = |turns: &usize| {
             let (instructions, classes) = self.turns(*turns);
             let values = self.builder.classes.len() as Value;
-            let most = pressure(&instructions, &classes, |v| invariant(v % values.max(1)));
+            let most = pressure(&instructions, &classes, |v| self.is_shared(v % values.max(1)));
             most + accumulators + 3 <= VECTORS
         };
         let most = match self.size() {
@@ -313,8 +305,7 @@ impl Program {
             pinned.insert(accumulator.value, next);
             next += 1;
         }
-        let shared = |v: Value| builder.invariants.contains_key(&v) || pinned.contains_key(&v);
-        let most = pressure(main, classes, |v| shared(v % values.max(1)));
+        let most = pressure(main, classes, |v| self.is_shared(v % values.max(1)));
         // Three registers stay free for operands that an instruction cannot read from memory.
         let free = VECTORS.saturating_sub(most + pinned.len() + 3);
         let mut counts: BTreeMap<Value, usize> = BTreeMap::new();
@@ -432,19 +423,9 @@ impl Program {
                 (true, false) => MOVE_OUT,
                 (true, true) => MOVE_OUT_WIDE,
             };
-            a.vector(Vector {
-                code,
-                width: Width::Zmm,
-                reg: around.pinned[&accumulator.value],
-                second: 0,
-                place: Place::Memory(
-                    Address::Based { base: SCRATCH, index: None, displacement },
-                    64,
-                ),
-                mask: 0,
-                zeroing: false,
-                immediate: None,
-            });
+            let address = Address::Based { base: SCRATCH, index: None, displacement };
+            let reg = around.pinned[&accumulator.value];
+            a.vector(Vector::new(code, Width::Zmm, reg, Place::Memory(address, 64)));
         }
     }
 }

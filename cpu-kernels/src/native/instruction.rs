@@ -103,6 +103,23 @@ pub(super) struct Instruction {
 }
 
 impl Instruction {
+    /// An instruction on whole vectors, without a mask.
+    pub fn new(form: Form, code: Code, result: Value, sources: &[Value]) -> Instruction {
+        let mut all = [0; 3];
+        all[..sources.len()].copy_from_slice(sources);
+        Instruction {
+            form,
+            code,
+            width: Width::Zmm,
+            immediate: None,
+            result: Some(result),
+            sources: all,
+            count: sources.len(),
+            mask: None,
+            blends: false,
+        }
+    }
+
     /// The values it reads, its mask included.
     pub fn reads(&self) -> impl Iterator<Item = Value> + '_ {
         self.sources[..self.count].iter().copied().chain(self.mask)

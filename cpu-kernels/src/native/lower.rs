@@ -36,10 +36,6 @@ pub(super) fn is_wide(dtype: DType) -> bool {
     matches!(dtype, DType::F64 | DType::I64 | DType::U64)
 }
 
-fn is_signed(dtype: DType) -> bool {
-    matches!(dtype, DType::I8 | DType::I32 | DType::I64)
-}
-
 fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
 }
@@ -111,19 +107,7 @@ impl Builder {
 
     fn push(&mut self, form: Form, code: Code, class: Class, sources: &[Value]) -> Value {
         let result = self.value(class);
-        let mut all = [0; 3];
-        all[..sources.len()].copy_from_slice(sources);
-        self.instructions.push(Instruction {
-            form,
-            code,
-            width: Width::Zmm,
-            immediate: None,
-            result: Some(result),
-            sources: all,
-            count: sources.len(),
-            mask: None,
-            blends: false,
-        });
+        self.instructions.push(Instruction::new(form, code, result, sources));
         result
     }
 
@@ -417,7 +401,7 @@ impl Builder {
                 let zero = self.number(0, wide);
                 self.binary(integer(if wide { 0xfb } else { 0xfa }, wide), zero, x)
             }
-            ScalarOp::Abs if is_signed(dtype) => {
+            ScalarOp::Abs if dtype.is_signed_integer() => {
                 self.unary(second(if wide { 0x1f } else { 0x1e }, wide), x)
             }
             ScalarOp::Abs => return Some(x),
@@ -431,12 +415,16 @@ impl Builder {
             ScalarOp::And => self.commuting(integer(0xdb, wide), x, y),
             ScalarOp::Or => self.commuting(integer(0xeb, wide), x, y),
             ScalarOp::Xor => self.commuting(integer(0xef, wide), x, y),
-            ScalarOp::Min => {
-                self.commuting(second(if is_signed(dtype) { 0x39 } else { 0x3b }, wide), x, y)
-            }
-            ScalarOp::Max => {
-                self.commuting(second(if is_signed(dtype) { 0x3d } else { 0x3f }, wide), x, y)
-            }
+            ScalarOp::Min => self.commuting(
+                second(if dtype.is_signed_integer() { 0x39 } else { 0x3b }, wide),
+                x,
+                y,
+            ),
+            ScalarOp::Max => self.commuting(
+                second(if dtype.is_signed_integer() { 0x3d } else { 0x3f }, wide),
+                x,
+                y,
+            ),
             // Distances beyond the width, negative ones included, shift everything out, as
             // required.
             ScalarOp::ShiftLeft if !is_byte(dtype) => self.binary(second(0x47, wide), x, y),
@@ -445,7 +433,7 @@ impl Builder {
                 self.binary(second(0x46, wide), x, y)
             }
             ScalarOp::Eq | ScalarOp::Ne | ScalarOp::Lt | ScalarOp::Le => {
-                let code = third(if is_signed(dtype) { 0x1f } else { 0x1e }, wide);
+                let code = third(if dtype.is_signed_integer() { 0x1f } else { 0x1e }, wide);
                 return Some(self.compare(code, x, y, Some(predicate(op))));
             }
             ScalarOp::MulHigh if dtype == DType::U32 => return Some(self.high_product(x, y)),
@@ -638,7 +626,7 @@ impl Builder {
     }
 
     fn convert_integer(&mut self, x: Value, from: DType, to: DType) -> Option<Lanes> {
-        let signed = is_signed(from);
+        let signed = from.is_signed_integer();
         Some(Lanes::One(match to {
             DType::Bool => return Some(Lanes::Mask(self.compare(second(0x27, false), x, x, None))),
             DType::F32 => self.unary(if signed { I32_TO_F32 } else { U32_TO_F32 }, x),
@@ -667,7 +655,7 @@ impl Builder {
         if from == DType::F64 {
             return self.convert_double(x, to);
         }
-        let signed = is_signed(from);
+        let signed = from.is_signed_integer();
         Some(Lanes::One(match to {
             DType::Bool => {
                 let masks = x.map(|x| self.compare(second(0x27, true), x, x, None));

@@ -147,7 +147,7 @@ impl OffsetBuilder<'_> {
             };
             let uniform = match &term {
                 PartTerm::Register(reg, _) => (self.uniform)(*reg),
-                PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => e.is_uniform(),
+                other => other.inner().is_some_and(Offset::is_uniform),
             };
             offset.terms.push(Part { factor: *factor, term, uniform });
         }
@@ -168,12 +168,10 @@ impl Offset {
 
     /// The increment per step of a counter; `None` if a division or clamp depends on the counter.
     pub fn stride(&self, axis: u32) -> Option<i64> {
-        let steady = self.terms.iter().all(|part| match &part.term {
-            PartTerm::Register(..) => true,
-            PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => {
-                e.stride(axis) == Some(0)
-            }
-        });
+        let steady = self
+            .terms
+            .iter()
+            .all(|part| part.term.inner().is_none_or(|e| e.stride(axis) == Some(0)));
         let of_axis = self.counters.iter().filter(|(counter, _)| *counter == axis);
         steady.then(|| {
             of_axis.map(|(_, coefficient)| coefficient).fold(0i64, |sum, c| sum.wrapping_add(*c))
@@ -182,10 +180,8 @@ impl Offset {
 
     /// Number of index vectors that the evaluation needs, its own result included.
     pub fn depth(&self) -> usize {
-        let inner = self.terms.iter().filter(|part| !part.uniform).map(|part| match &part.term {
-            PartTerm::Register(..) => 1,
-            PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => e.depth(),
-        });
+        let terms = self.terms.iter().filter(|part| !part.uniform);
+        let inner = terms.map(|part| part.term.inner().map_or(1, Offset::depth));
         1 + inner.max().unwrap_or(0)
     }
 
@@ -242,6 +238,14 @@ impl Offset {
 }
 
 impl PartTerm {
+    /// The offset that it is computed from, if it is one.
+    fn inner(&self) -> Option<&Offset> {
+        match self {
+            PartTerm::Register(..) => None,
+            PartTerm::Div(e, _) | PartTerm::Mod(e, _) | PartTerm::Clamp(e, _) => Some(e),
+        }
+    }
+
     /// The value shared by all lanes.
     fn single(&self, frame: &Frame<'_>) -> i64 {
         match self {

@@ -157,17 +157,13 @@ impl<'a, 'n> Analysis<'a, 'n> {
             (false, true) => Reach::Turn,
             (false, false) => Reach::Block,
         };
-        op.visit_values(&mut |reg| {
+        op.visit_registers(&mut |reg| {
             registers[reg.index()].used = at;
             registers[reg.index()].uses += 1;
+        });
+        for reg in op.operands() {
             let register = &mut registers[reg.index()];
             register.reach = register.reach.max(reach);
-        });
-        for sum in op.sums() {
-            sum.visit_registers(&mut |reg| {
-                registers[reg.index()].used = at;
-                registers[reg.index()].uses += 1;
-            });
         }
     }
 
@@ -186,10 +182,7 @@ impl<'a, 'n> Analysis<'a, 'n> {
                 level = level.max(register.level);
             }
         };
-        op.visit_values(&mut meet);
-        for sum in op.sums() {
-            sum.visit_registers(&mut meet);
-        }
+        op.visit_registers(&mut meet);
         let vector = self.vector(p);
         let loops = self.loops(p);
         for sum in op.sums() {

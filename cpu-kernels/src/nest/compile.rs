@@ -452,22 +452,9 @@ impl<'a, 'n> Compiler<'a, 'n> {
     fn store(&mut self, p: usize, place: &Place, value: Reg) -> Store {
         let (memory, offset) = self.memory(p, place);
         let conditions = self.conditions(p, &place.guards);
-        let (row, memory) = match memory {
-            Memory::Parameter(k) => (false, k),
-            Memory::Row(at) => (true, at),
-        };
         let single = offset.is_uniform() && conditions.iter().all(Condition::is_uniform);
         let size = self.analysis.dtype(value).size();
-        Store {
-            value: value.0,
-            memory,
-            row,
-            offset,
-            conditions,
-            size,
-            single,
-            direct: Direct::Never,
-        }
+        Store { value: value.0, memory, offset, conditions, size, single, direct: Direct::Never }
     }
 
     fn memory(&mut self, p: usize, place: &Place) -> (Memory, Offset) {

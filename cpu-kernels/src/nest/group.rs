@@ -251,8 +251,7 @@ impl<'n> Former<'_, 'n> {
         let Some(open) = &self.open else { return false };
         let mut conflict = false;
         let mut meet = |reg: Reg| conflict |= open.defined.contains(&reg);
-        op.visit_values(&mut meet);
-        op.sums().for_each(|sum| sum.visit_registers(&mut meet));
+        op.visit_registers(&mut meet);
         // Parameters may share memory.
         let meets = |touched: &BTreeSet<BufferId>, buffer: BufferId| {
             touched.iter().any(|other| {

@@ -219,14 +219,25 @@ impl Op<'_> {
     }
 
     /// The elements that it loads.
-    pub fn loaded(&self) -> Box<dyn Iterator<Item = &Place> + '_> {
-        match self {
-            Op::Load { place, .. } => Box::new(std::iter::once(place)),
-            Op::Group(group) => {
-                Box::new(group.places().filter(|(_, written)| !*written).map(|(place, _)| place))
-            }
-            _ => Box::new(std::iter::empty()),
-        }
+    pub fn loaded(&self) -> impl Iterator<Item = &Place> {
+        self.touched(false)
+    }
+
+    /// Where it stores.
+    pub fn stored(&self) -> impl Iterator<Item = &Place> {
+        self.touched(true)
+    }
+
+    fn touched(&self, stores: bool) -> impl Iterator<Item = &Place> {
+        let (own, group) = match self {
+            Op::Load { place, .. } if !stores => (Some(place), None),
+            Op::Store { place, .. } if stores => (Some(place), None),
+            Op::Group(group) => (None, Some(group)),
+            _ => (None, None),
+        };
+        let grouped = group.into_iter().flat_map(|group| group.places());
+        let grouped = grouped.filter(move |(_, written)| *written == stores);
+        own.into_iter().chain(grouped.map(|(place, _)| place))
     }
 
     /// Registers that it defines.
@@ -245,36 +256,31 @@ impl Op<'_> {
         }
     }
 
-    /// Where it stores.
-    pub fn stored(&self) -> Box<dyn Iterator<Item = &Place> + '_> {
-        match self {
-            Op::Store { place, .. } => Box::new(std::iter::once(place)),
-            Op::Group(group) => {
-                Box::new(group.places().filter(|(_, written)| *written).map(|(place, _)| place))
-            }
-            _ => Box::new(std::iter::empty()),
-        }
-    }
-
     /// True for an instruction that computes lane by lane, and reads all operands before it
     /// writes the result.
     pub fn is_arithmetic(&self) -> bool {
         matches!(self, Op::Scalar { .. } | Op::Chain { .. } | Op::Product { .. })
     }
 
-    /// Calls `f` for every register whose block it reads as elements: operands, fills, stored and
-    /// scanned values.
-    pub fn visit_values(&self, f: &mut impl FnMut(Reg)) {
+    /// The registers whose blocks it reads as elements: operands, fills, stored and scanned
+    /// values.
+    pub fn operands(&self) -> &[Reg] {
         match self {
-            Op::Scalar { operands, .. } => operands.iter().for_each(|r| f(*r)),
-            Op::Chain { operands, .. } => operands.iter().for_each(|r| f(*r)),
-            Op::Product { operands, .. } => operands.iter().for_each(|r| f(*r)),
-            Op::Load { fill, .. } => fill.iter().for_each(|r| f(*r)),
-            Op::Store { value, .. } => f(*value),
-            Op::Prefix(prefix) => prefix.values.iter().for_each(|r| f(*r)),
-            Op::Group(group) => group.inputs.iter().for_each(|r| f(*r)),
-            Op::Const { .. } | Op::Index { .. } | Op::Test { .. } => {}
+            Op::Scalar { operands, .. } => operands,
+            Op::Chain { operands, .. } => operands,
+            Op::Product { operands, .. } => operands,
+            Op::Load { fill, .. } => fill.as_slice(),
+            Op::Store { value, .. } => std::slice::from_ref(value),
+            Op::Prefix(prefix) => &prefix.values,
+            Op::Group(group) => &group.inputs,
+            Op::Const { .. } | Op::Index { .. } | Op::Test { .. } => &[],
         }
+    }
+
+    /// Calls `f` for every register that it reads: its operands, and those of its sums.
+    pub fn visit_registers(&self, f: &mut impl FnMut(Reg)) {
+        self.operands().iter().for_each(|reg| f(*reg));
+        self.sums().for_each(|sum| sum.visit_registers(f));
     }
 }
 

@@ -51,7 +51,7 @@ mod schedule;
 mod sum;
 mod transpose;
 
-use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, spans};
+use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, check_count, spans};
 use crate::native;
 use crate::pool::TaskPanicked;
 use crate::simd::Simd;
@@ -296,20 +296,11 @@ impl CompiledNest {
     /// Checks the preconditions of a run; returns the parameters that share memory with another,
     /// as bits.
     fn check(&self, workspace: &Workspace, buffers: &[Span]) -> Result<u64, Diagnostic> {
-        if buffers.len() != self.parameters.len() {
-            let (wanted, given) = (self.parameters.len(), buffers.len());
-            return Err(Diagnostic::new(format!("takes {wanted} buffers, not {given}")));
-        }
+        check_count(self.parameters.len(), buffers)?;
         if workspace.simd() < self.simd {
             return Err(Diagnostic::new("the workspace is for fewer vector instructions"));
         }
-        if workspace.room() < self.scratch {
-            return Err(Diagnostic::new(format!(
-                "the workspace has less scratch memory than {} bytes",
-                self.scratch
-            ))
-            .help("reserve `scratch_bytes()` first"));
-        }
+        workspace.check(self.scratch)?;
         let mut aliased = 0u64;
         for (k, (buffer, parameter)) in buffers.iter().zip(&self.parameters).enumerate() {
             buffer.check(&parameter.name, parameter.bytes, parameter.align, parameter.written)?;

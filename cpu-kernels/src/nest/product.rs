@@ -18,8 +18,7 @@ pub(super) fn products<'n>(nest: &FlatNest<'n>) -> FlatNest<'n> {
             if let Op::Const { result, value } = op {
                 constants[result.index()] = Some(*value);
             }
-            op.visit_values(&mut |reg| uses[reg.index()] += 1);
-            op.sums().for_each(|sum| sum.visit_registers(&mut |reg| uses[reg.index()] += 1));
+            op.visit_registers(&mut |reg| uses[reg.index()] += 1);
         }
         phase.reductions.iter().flat_map(|r| &r.values).for_each(|reg| uses[reg.index()] += 1);
     }

@@ -69,7 +69,7 @@ pub(super) enum Pointer {
 }
 
 /// The memory of an access.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Memory {
     /// A parameter, by number.
     Parameter(usize),
@@ -103,8 +103,7 @@ pub(super) enum Direct {
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     pub value: u32,
-    pub memory: usize,
-    pub row: bool,
+    pub memory: Memory,
     pub offset: Offset,
     pub conditions: Vec<Condition>,
     pub size: usize,

@@ -264,8 +264,7 @@ impl Runner<'_> {
                 Step::Stream { result, parameter, size, direct, offset } => {
                     let (k, size) = (*parameter as usize, *size as usize);
                     let (count, first) = (self.frame.count, offset.base(&self.frame));
-                    self.assert_inside(Some(k), first, size);
-                    self.assert_inside(Some(k), first + count as i64 - 1, size);
+                    self.assert_inside(Some(k), first, 1, count, size);
                     let source =
                         self.frame.buffers[k].pointer().wrapping_add(first as usize * size);
                     let pointer = if count.is_multiple_of(CHUNK) && self.is_direct(*direct, Some(k))
@@ -304,8 +303,7 @@ impl Runner<'_> {
                 Pointer::Memory { memory, offset, size } => {
                     let (start, parameter) = self.memory(memory);
                     let first = offset.base(&self.frame);
-                    self.assert_inside(parameter, first, *size);
-                    self.assert_inside(parameter, first + self.frame.count as i64 - 1, *size);
+                    self.assert_inside(parameter, first, 1, self.frame.count, *size);
                     start.wrapping_offset(first.wrapping_mul(*size as i64) as isize)
                 }
                 Pointer::Accumulators(k) => reductions[*k].native(&self.frame, self.progress),
@@ -357,9 +355,18 @@ impl Runner<'_> {
         }
     }
 
-    /// In debug builds, checks an element of a parameter against its bounds.
-    fn assert_inside(&self, parameter: Option<usize>, element: i64, size: usize) {
-        if let Some(k) = parameter {
+    /// In debug builds, checks elements of a parameter, `step` apart, against its bounds.
+    fn assert_inside(
+        &self,
+        parameter: Option<usize>,
+        first: i64,
+        step: i64,
+        count: usize,
+        size: usize,
+    ) {
+        let Some(k) = parameter else { return };
+        let last = first.wrapping_add(step.wrapping_mul(count as i64 - 1));
+        for element in [first, last] {
             debug_assert!(
                 element >= 0 && (element as usize + 1) * size <= self.frame.buffers[k].bytes(),
                 "{}: element {element} of parameter {k} is out of bounds",
@@ -379,7 +386,7 @@ impl Runner<'_> {
             debug_assert!(!pass.masked, "uniform conditions hold for all lanes or for none");
             let source = if pass.from < pass.to && !pass.masked {
                 let at = load.offset.base(&self.frame);
-                self.assert_inside(parameter, at, size);
+                self.assert_inside(parameter, at, 1, 1, size);
                 element(at)
             } else {
                 fill
@@ -391,13 +398,10 @@ impl Runner<'_> {
             return;
         }
         let count = self.frame.count;
-        let mut lanes = Passing { from: 0, to: count, masked: false };
-        if !load.conditions.is_empty() {
-            lanes = passing(&load.conditions, &mut self.frame);
-            if lanes != (Passing { from: 0, to: count, masked: false }) {
-                // SAFETY: both have a block's lanes.
-                unsafe { std::ptr::copy(fill, home, count * size) };
-            }
+        let lanes = passing(&load.conditions, &mut self.frame);
+        if lanes != (Passing { from: 0, to: count, masked: false }) {
+            // SAFETY: both have a block's lanes.
+            unsafe { std::ptr::copy(fill, home, count * size) };
         }
         self.frame.pointers[load.result as usize] = home;
         let taken = lanes.to - lanes.from;
@@ -409,12 +413,7 @@ impl Runner<'_> {
             let step = load.offset.step;
             let first =
                 load.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
-            self.assert_inside(parameter, first, size);
-            self.assert_inside(
-                parameter,
-                first.wrapping_add(step.wrapping_mul(taken as i64 - 1)),
-                size,
-            );
+            self.assert_inside(parameter, first, step, taken, size);
             let source = element(first);
             if step == 1 {
                 if taken == count
@@ -447,23 +446,14 @@ impl Runner<'_> {
         }
     }
 
-    fn place(&self, store: &Store) -> (*mut u8, Option<usize>) {
-        if store.row {
-            (self.frame.at(store.memory), None)
-        } else {
-            self.memory(&Memory::Parameter(store.memory))
-        }
-    }
-
     /// Binds the stored register to memory: its next definition writes there.
     fn bind(&mut self, store: &Store) {
-        let (memory, parameter) = self.place(store);
+        let (memory, parameter) = self.memory(&store.memory);
         let direct =
             self.frame.count.is_multiple_of(CHUNK) && self.is_direct(store.direct, parameter);
         self.frame.pointers[store.value as usize] = if direct {
             let first = store.offset.base(&self.frame);
-            self.assert_inside(parameter, first, store.size);
-            self.assert_inside(parameter, first + self.frame.count as i64 - 1, store.size);
+            self.assert_inside(parameter, first, 1, self.frame.count, store.size);
             memory.wrapping_offset(first.wrapping_mul(store.size as i64) as isize)
         } else {
             self.home(store.value)
@@ -476,13 +466,9 @@ impl Runner<'_> {
             // The register was bound to this memory.
             return;
         }
-        let (memory, parameter) = self.place(store);
+        let (memory, parameter) = self.memory(&store.memory);
         let size = store.size;
-        let lanes = if store.conditions.is_empty() {
-            Passing { from: 0, to: self.frame.count, masked: false }
-        } else {
-            passing(&store.conditions, &mut self.frame)
-        };
+        let lanes = passing(&store.conditions, &mut self.frame);
         let taken =
             if store.single { (lanes.to - lanes.from).min(1) } else { lanes.to - lanes.from };
         if taken == 0 {
@@ -493,12 +479,7 @@ impl Runner<'_> {
             let step = store.offset.step;
             let first =
                 store.offset.base(&self.frame).wrapping_add(step.wrapping_mul(lanes.from as i64));
-            self.assert_inside(parameter, first, size);
-            self.assert_inside(
-                parameter,
-                first.wrapping_add(step.wrapping_mul(taken as i64 - 1)),
-                size,
-            );
+            self.assert_inside(parameter, first, step, taken, size);
             let target = memory.wrapping_offset(first.wrapping_mul(size as i64) as isize);
             // SAFETY: the lanes' elements are in bounds, as the verifier proved, and no other row
             // writes them. The register has a block's lanes, or one if a single element is

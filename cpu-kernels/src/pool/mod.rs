@@ -43,6 +43,12 @@ use wengert_core::Diagnostic;
 #[error("a task panicked: {0}")]
 pub struct TaskPanicked(pub String);
 
+impl From<TaskPanicked> for Diagnostic {
+    fn from(panicked: TaskPanicked) -> Self {
+        Diagnostic::new(panicked.to_string())
+    }
+}
+
 /// The function called for every task, with the thread's number, below [`Pool::threads`], and the
 /// task's.
 type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
@@ -145,9 +151,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The process' pool, made at the first call. The number of threads is that of
-    /// [`configure`](Self::configure), else that of the environment variable `WENGERT_THREADS`,
-    /// else the machine's available parallelism.
+    /// The process' pool, made at the first call. The number of threads is that of the environment
+    /// variable `WENGERT_THREADS`, else the machine's available parallelism.
     ///
     /// Error: `WENGERT_THREADS` is no positive number; or the system refuses to start a thread.
     pub fn global() -> Result<&'static Arc<Pool>, Diagnostic> {
@@ -165,25 +170,6 @@ impl Pool {
         };
         let pool = Arc::new(Pool::new(threads)?);
         Ok(GLOBAL.get_or_init(|| pool))
-    }
-
-    /// Fixes the number of threads of the process' pool.
-    ///
-    /// Error: the pool exists already with another number; or it cannot be made.
-    pub fn configure(threads: usize) -> Result<(), Diagnostic> {
-        if GLOBAL.get().is_none() {
-            // If another thread has set the pool first, its pool stays, and the comparison below
-            // decides.
-            let _ = GLOBAL.set(Arc::new(Pool::new(threads)?));
-        }
-        let present = GLOBAL.get().map_or(0, |pool| pool.threads());
-        if present == threads {
-            return Ok(());
-        }
-        Err(Diagnostic::new(format!(
-            "the thread pool has {present} threads already and cannot get {threads}"
-        ))
-        .help("set the number of threads before anything is compiled or run"))
     }
 
     /// Number of threads, the submitting one included.

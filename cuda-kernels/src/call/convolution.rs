@@ -43,17 +43,18 @@ fn product(call: &Convolution, workspace: u64) -> Result<Product> {
     let (cin, cout) = (call.input_channels, call.output_channels);
     let (inputs, outputs) = ((call.groups * cin) as i64, (call.groups * cout) as i64);
     let by = |extent: usize, stride: i64| Digit { extent, moves: Moves::By(stride) };
-    let plain = |batch: usize, outer: Digit, depth: Vec<Digit>| {
-        Gather {
+    let gather =
+        |batch: usize, outer: Vec<Digit>, depth: Vec<Digit>, meetings: Vec<Meeting>| Gather {
             number,
             batch: batch as i64,
             base: 0,
-            outer: vec![outer],
+            outer,
             depth,
-            meetings: vec![],
+            meetings,
             alignment: ALIGNMENT,
-        }
-        .simplify()
+        };
+    let plain = |batch: usize, outer: Digit, depth: Vec<Digit>| {
+        gather(batch, vec![outer], depth, vec![]).simplify()
     };
     // Digits for the positions where taps meet the input, and where they meet the result.
     let in_input = |factor: fn(&Window) -> (usize, i64)| meet(call, factor);
@@ -65,15 +66,7 @@ fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = in_input(|w| (w.filter, w.rhs_dilation as i64));
             depth.push(by(cin, 1));
             let meetings = meetings(call, inputs, |w| (-w.low, w.lhs_dilation, w.input));
-            lhs = Gather {
-                number,
-                batch: cin as i64,
-                base: 0,
-                outer,
-                depth,
-                meetings,
-                alignment: ALIGNMENT,
-            };
+            lhs = gather(cin, outer, depth, meetings);
             rhs = plain(cout, by(cout, 1), vec![by(filter * cin, outputs)]);
             arguments = [0, 1];
             out = Out { batch: cout as i64, row: outputs };
@@ -85,15 +78,7 @@ fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = in_input(|w| (w.filter, -(w.rhs_dilation as i64)));
             depth.push(by(cout, 1));
             let meetings = meetings(call, outputs, |w| (w.low, w.stride, w.output));
-            lhs = Gather {
-                number,
-                batch: cout as i64,
-                base: 0,
-                outer,
-                depth,
-                meetings,
-                alignment: ALIGNMENT,
-            };
+            lhs = gather(cout, outer, depth, meetings);
             rhs =
                 plain(cout, by(cin, outputs), vec![by(filter, cin as i64 * outputs), by(cout, 1)]);
             arguments = [1, 0];
@@ -106,15 +91,7 @@ fn product(call: &Convolution, workspace: u64) -> Result<Product> {
             let mut depth = vec![by(call.batch, input as i64 * inputs)];
             depth.extend(in_input(|w| (w.output, w.stride as i64)));
             let meetings = meetings(call, inputs, |w| (-w.low, w.lhs_dilation, w.input));
-            lhs = Gather {
-                number,
-                batch: cin as i64,
-                base: 0,
-                outer,
-                depth,
-                meetings,
-                alignment: ALIGNMENT,
-            };
+            lhs = gather(cin, outer, depth, meetings);
             rhs = plain(cout, by(cout, 1), vec![by(call.batch * output, outputs)]);
             arguments = [0, 1];
             out = Out { batch: cout as i64, row: outputs };

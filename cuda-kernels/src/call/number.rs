@@ -145,44 +145,18 @@ impl Number {
     pub fn load(self, code: &mut Code, space: Space, from: Place, count: usize) -> Vec<Reg> {
         let ty = self.memory();
         let results: Vec<Reg> = (0..count).map(|_| code.reg_of(ty)).collect();
-        let base = from.address.into();
-        let load = Inst::Load {
-            space,
-            cache: Default::default(),
-            ty,
-            results: results.clone(),
-            base,
-            offset: from.offset,
-        };
-        match from.valid {
-            None => code.push(load),
-            Some(valid) => {
-                for result in &results {
-                    let bits = if ty.width() == Width::B32 { Type::B32 } else { ty.bits() };
-                    code.assign(bits, *result, 0);
-                }
-                code.push_if(valid, load);
-            }
+        if from.valid.is_some() {
+            let bits = if ty.width() == Width::B32 { Type::B32 } else { ty.bits() };
+            results.iter().for_each(|result| code.assign(bits, *result, 0));
         }
+        code.push_where(from.valid, Inst::load(space, ty, &results, from.address, from.offset));
         results
     }
 
     /// Stores neighbouring elements, where the predicate holds.
     pub fn store(self, code: &mut Code, space: Space, to: Place, values: &[Reg]) {
-        let values = values.iter().map(Operand::from).collect();
-        let (base, offset) = (to.address.into(), to.offset);
-        let store = Inst::Store {
-            space,
-            cache: Default::default(),
-            ty: self.memory(),
-            base,
-            offset,
-            values,
-        };
-        match to.valid {
-            None => code.push(store),
-            Some(valid) => code.push_if(valid, store),
-        }
+        let store = Inst::store(space, self.memory(), to.address, to.offset, values);
+        code.push_where(to.valid, store);
     }
 }
 

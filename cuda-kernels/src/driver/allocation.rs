@@ -13,7 +13,6 @@
 use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::fmt;
 
 /// Address of a byte on the device. 0 is the address of an allocation of no bytes.
@@ -88,6 +87,8 @@ impl Drop for Memory {
     }
 }
 
+const FAULT: &str = "this is a fault of the plan or its executor: please report it";
+
 impl Device {
     /// Allocates. `what` is a noun for messages: "the arena", "the session's state".
     ///
@@ -130,11 +131,7 @@ impl Device {
         }
         let why =
             format!("{bytes} bytes at {address:?} are not in one allocation of {}", self.name());
-        Err(DeviceError::refused(
-            what,
-            why,
-            "this is a fault of the plan or its executor: please report it",
-        ))
+        Err(DeviceError::refused(what, why, FAULT))
     }
 
     /// Enqueues a copy on the device. The ranges are equal or disjoint. May be captured.
@@ -146,17 +143,14 @@ impl Device {
         self.within("copying to", to, bytes)?;
         if from.0.abs_diff(to.0) < bytes {
             let why = format!("{bytes} bytes from {from:?} to {to:?} overlap");
-            let help = "this is a fault of the plan or its executor: please report it";
-            return Err(DeviceError::refused("copying", why, help));
+            return Err(DeviceError::refused("copying", why, FAULT));
         }
-        let context = &*self.context;
-        context.submitting("copying on the device")?;
-        context.enter()?;
+        self.context.submitting("copying on the device")?;
+        let doing = || format!("copying {bytes} bytes on the device");
         // SAFETY: both ranges lie in allocations of this device and are disjoint.
-        let code = unsafe {
-            context.driver.api.cuMemcpyDtoDAsync_v2(to.0, from.0, bytes as usize, context.stream)
-        };
-        context.check(code, || format!("copying {bytes} bytes on the device"))
+        self.context.call(doing, |api| unsafe {
+            api.cuMemcpyDtoDAsync_v2(to.0, from.0, bytes as usize, self.context.stream)
+        })
     }
 
     /// Enqueues a fill with a byte. May be captured.
@@ -165,14 +159,12 @@ impl Device {
             return Ok(());
         }
         self.within("filling", to, bytes)?;
-        let context = &*self.context;
-        context.submitting("filling")?;
-        context.enter()?;
+        self.context.submitting("filling")?;
+        let doing = || format!("filling {bytes} bytes");
         // SAFETY: the range lies in an allocation of this device.
-        let code = unsafe {
-            context.driver.api.cuMemsetD8Async(to.0, byte, bytes as usize, context.stream)
-        };
-        context.check(code, || format!("filling {bytes} bytes"))
+        self.context.call(doing, |api| unsafe {
+            api.cuMemsetD8Async(to.0, byte, bytes as usize, self.context.stream)
+        })
     }
 
     /// Copies to the device and waits for it. For one-time copies (weights); steps use `staging`.
@@ -205,18 +197,11 @@ impl Device {
     /// not written before.
     pub(super) unsafe fn send(&self, to: Address, from: *const u8, bytes: u64) -> Result<()> {
         self.within("writing to the device", to, bytes)?;
-        let context = &*self.context;
-        context.enter()?;
+        let doing = || format!("copying {bytes} bytes to the device");
         // SAFETY: the caller guarantees `from`; `to` lies in an allocation of this device.
-        let code = unsafe {
-            context.driver.api.cuMemcpyHtoDAsync_v2(
-                to.0,
-                from.cast::<c_void>(),
-                bytes as usize,
-                context.stream,
-            )
-        };
-        context.check(code, || format!("copying {bytes} bytes to the device"))
+        self.context.call(doing, |api| unsafe {
+            api.cuMemcpyHtoDAsync_v2(to.0, from.cast(), bytes as usize, self.context.stream)
+        })
     }
 
     /// Enqueues a copy to the host.
@@ -226,18 +211,11 @@ impl Device {
     /// not used before.
     pub(super) unsafe fn receive(&self, from: Address, to: *mut u8, bytes: u64) -> Result<()> {
         self.within("reading from the device", from, bytes)?;
-        let context = &*self.context;
-        context.enter()?;
+        let doing = || format!("copying {bytes} bytes from the device");
         // SAFETY: the caller guarantees `to`; `from` lies in an allocation of this device.
-        let code = unsafe {
-            context.driver.api.cuMemcpyDtoHAsync_v2(
-                to.cast::<c_void>(),
-                from.0,
-                bytes as usize,
-                context.stream,
-            )
-        };
-        context.check(code, || format!("copying {bytes} bytes from the device"))
+        self.context.call(doing, |api| unsafe {
+            api.cuMemcpyDtoHAsync_v2(to.cast(), from.0, bytes as usize, self.context.stream)
+        })
     }
 }
 

@@ -124,7 +124,6 @@ table! {
     fn cuEventCreate(event: *mut CUevent, flags: c_uint);
     fn cuEventDestroy_v2(event: CUevent);
     fn cuEventRecord(event: CUevent, stream: CUstream);
-    fn cuEventQuery(event: CUevent);
     fn cuEventSynchronize(event: CUevent);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
     fn cuGraphInstantiateWithFlags(
@@ -153,12 +152,6 @@ table! {
     fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
     fn cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction);
     fn cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        blocks: *mut c_int,
-        function: CUfunction,
-        threads: c_int,
-        shared: usize,
-    );
     fn cuLaunchKernel(
         function: CUfunction,
         grid_x: c_uint,

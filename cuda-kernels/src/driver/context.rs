@@ -99,19 +99,14 @@ impl Device {
         format!("cuda:{}", self.context.found.ordinal)
     }
 
-    /// CUDA version that the driver implements: 1000 · major + 10 · minor.
-    pub fn driver_version(&self) -> u32 {
-        self.context.driver.version
-    }
-
     /// Free and total memory in bytes.
     pub fn memory_info(&self) -> Result<(u64, u64)> {
-        let context = &*self.context;
-        context.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are valid for writes; the context is current.
-        let code = unsafe { context.driver.api.cuMemGetInfo_v2(&mut free, &mut total) };
-        context.check(code, || "asking for free memory".into())?;
+        self.context.call(
+            || "asking for free memory".into(),
+            |api| unsafe { api.cuMemGetInfo_v2(&mut free, &mut total) },
+        )?;
         Ok((free as u64, total as u64))
     }
 
@@ -128,13 +123,13 @@ impl Device {
     /// An event that has not been recorded. A `timed` event costs more to record, and can be
     /// subtracted.
     pub fn event(&self, timed: bool) -> Result<Event> {
-        let context = &*self.context;
-        context.enter()?;
         let flags = if timed { 0 } else { CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32 };
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write; the event is destroyed in `drop`.
-        let code = unsafe { context.driver.api.cuEventCreate(&mut handle, flags) };
-        context.check(code, || "making an event".into())?;
+        self.context.call(
+            || "making an event".into(),
+            |api| unsafe { api.cuEventCreate(&mut handle, flags) },
+        )?;
         Ok(Event { device: self.clone(), handle, timed })
     }
 }
@@ -220,28 +215,12 @@ impl Event {
         context.check(code, || "recording an event".into())
     }
 
-    /// True if the stream has passed it (or it was never recorded). Faults of kernels may surface
-    /// here.
-    pub fn is_done(&self) -> Result<bool> {
-        const NOT_READY: u32 = 600;
-        let context = &*self.device.context;
-        context.enter()?;
-        // SAFETY: the event lives.
-        let code = unsafe { context.driver.api.cuEventQuery(self.handle) };
-        if code.code == NOT_READY {
-            return Ok(false);
-        }
-        context.check(code, || "asking for an event".into()).map(|()| true)
-    }
-
     /// Waits until the stream has passed it; returns at once if it was never recorded. Faults of
     /// kernels may surface here.
     pub fn wait(&self) -> Result<()> {
-        let context = &*self.device.context;
-        context.enter()?;
+        let doing = || "waiting for an event".into();
         // SAFETY: the event lives.
-        let code = unsafe { context.driver.api.cuEventSynchronize(self.handle) };
-        context.check(code, || "waiting for an event".into())
+        self.device.context.call(doing, |api| unsafe { api.cuEventSynchronize(self.handle) })
     }
 
     /// Milliseconds from `start` to this event; both are timed, recorded and done.
@@ -250,14 +229,12 @@ impl Event {
             let help = "make both events with `timed`";
             return Err(DeviceError::refused("measuring time", "an event is not timed", help));
         }
-        let context = &*self.device.context;
-        context.enter()?;
         let mut milliseconds = 0.0;
         // SAFETY: the pointer is valid for a write, both events live.
-        let code = unsafe {
-            context.driver.api.cuEventElapsedTime(&mut milliseconds, start.handle, self.handle)
-        };
-        context.check(code, || "measuring time".into())?;
+        self.device.context.call(
+            || "measuring time".into(),
+            |api| unsafe { api.cuEventElapsedTime(&mut milliseconds, start.handle, self.handle) },
+        )?;
         Ok(milliseconds)
     }
 }
@@ -283,7 +260,7 @@ mod tests {
         let fake = Fake::new();
         let device = Device::open_with(fake.driver(), 1).unwrap();
         assert_eq!(device.name(), "cuda:1");
-        assert_eq!(device.driver_version(), 13_000);
+        assert_eq!(device.context.driver.version, 13_000);
         let other = device.clone();
         drop(device);
         other.synchronise().unwrap();
@@ -340,9 +317,6 @@ mod tests {
         let (start, end) = (device.event(true).unwrap(), device.event(true).unwrap());
         start.record().unwrap();
         end.record().unwrap();
-        fake.fail("cuEventQuery", 600);
-        assert!(!end.is_done().unwrap());
-        assert!(end.is_done().unwrap());
         end.wait().unwrap();
         assert!(end.milliseconds_since(&start).unwrap() > 0.0);
         let untimed = device.event(false).unwrap();

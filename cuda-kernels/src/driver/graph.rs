@@ -177,11 +177,10 @@ impl Graph {
     pub(crate) fn replay_verified(&self) -> Result<()> {
         let context = &*self.device.context;
         context.not_capturing("replaying a graph")?;
-        context.enter()?;
         let _alone = self.launching.lock().unwrap_or_else(PoisonError::into_inner);
+        let doing = || format!("replaying a graph of {} nodes", self.nodes);
         // SAFETY: the graph lives, and so do the modules that it needs; no other thread uses it.
-        let code = unsafe { context.driver.api.cuGraphLaunch(self.handle, context.stream) };
-        context.check(code, || format!("replaying a graph of {} nodes", self.nodes))
+        context.call(doing, |api| unsafe { api.cuGraphLaunch(self.handle, context.stream) })
     }
 
     /// Replaces the graph's work by a new capture, such as the same step at other addresses. If

@@ -11,7 +11,7 @@
 use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
 use crate::architecture::Architecture;
-use crate::assembly::{SETTINGS, Setting};
+use crate::assembly::OPTIMISATION;
 use cudarc::driver::sys::{
     CUfunction, CUfunction_attribute, CUfunction_attribute_enum as Attribute, CUjit_option,
     CUjit_option_enum, CUmodule,
@@ -168,25 +168,6 @@ impl Function {
     pub(super) fn handle(&self) -> CUfunction {
         self.handle
     }
-
-    /// Number of blocks, of these threads and bytes of dynamic shared memory, that are resident
-    /// on a multiprocessor.
-    pub fn blocks_per_multiprocessor(&self, threads: u32, shared: u32) -> Result<u32> {
-        let context = &*self.module.loaded.device.context;
-        context.enter()?;
-        let mut blocks = 0;
-        // SAFETY: the pointer is valid for a write, the function lives.
-        let code = unsafe {
-            context.driver.api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &mut blocks,
-                self.handle,
-                threads.min(i32::MAX as u32) as i32,
-                shared as usize,
-            )
-        };
-        context.check(code, || format!("asking for the occupancy of `{}`", self.name))?;
-        Ok(blocks.max(0) as u32)
-    }
 }
 
 impl Device {
@@ -224,11 +205,11 @@ impl Device {
     }
 }
 
-/// Options of a compilation: [`SETTINGS`], and a buffer for the compiler's errors.
+/// Options of a compilation: [`OPTIMISATION`], and a buffer for the compiler's errors.
 struct JitOptions {
     error: Vec<u8>,
-    names: Vec<CUjit_option>,
-    values: Vec<*mut c_void>,
+    names: [CUjit_option; 3],
+    values: [*mut c_void; 3],
 }
 
 impl JitOptions {
@@ -240,16 +221,12 @@ impl JitOptions {
         let mut error = vec![0; Self::LOG];
         // The API passes numbers as pointers.
         let number = std::ptr::without_provenance_mut::<c_void>;
-        let mut names =
-            vec![Option::CU_JIT_ERROR_LOG_BUFFER, Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = vec![error.as_mut_ptr().cast(), number(Self::LOG)];
-        for setting in SETTINGS {
-            let (name, value) = match setting {
-                Setting::Optimisation(level) => (Option::CU_JIT_OPTIMIZATION_LEVEL, level as usize),
-            };
-            names.push(name);
-            values.push(number(value));
-        }
+        let names = [
+            Option::CU_JIT_ERROR_LOG_BUFFER,
+            Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            Option::CU_JIT_OPTIMIZATION_LEVEL,
+        ];
+        let values = [error.as_mut_ptr().cast(), number(Self::LOG), number(OPTIMISATION.into())];
         JitOptions { error, names, values }
     }
 
@@ -401,7 +378,6 @@ pub(super) mod tests {
         let expected =
             Resources { registers: 32, static_shared: 1024, local: 0, max_threads: 1024 };
         assert_eq!(scale.resources(), expected);
-        assert_eq!(scale.blocks_per_multiprocessor(256, 0).unwrap(), 8);
         assert_eq!(module.kernels().collect::<Vec<_>>(), ["nothing", "scale"]);
         assert!(module.function("none").err().unwrap().to_string().contains("nothing, scale"));
         drop((module, device));

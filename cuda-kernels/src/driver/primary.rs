@@ -9,7 +9,7 @@
 //! cuBLASLt's handle uses memory on the GPU too. It is made when the first product is prepared: a
 //! plan without products needs no cuBLASLt.
 
-use super::api::{Code, Driver};
+use super::api::{Code, Driver, DriverApi};
 use super::blas::Lt;
 use super::error::{DeviceError, Result};
 use super::probe::{self, DeviceFound};
@@ -94,6 +94,16 @@ impl Primary {
         // SAFETY: the context is retained until `drop`.
         let code = unsafe { self.driver.api.cuCtxSetCurrent(self.handle) };
         self.check(code, || format!("entering `cuda:{}`", self.found.ordinal))
+    }
+
+    /// A call of the driver with the context current.
+    pub(super) fn call(
+        &self,
+        doing: impl FnOnce() -> String,
+        call: impl FnOnce(&DriverApi) -> Code,
+    ) -> Result<()> {
+        self.enter()?;
+        self.check(call(&self.driver.api), doing)
     }
 
     /// Success, or the error. It remembers the fault that loses the context, and adds it to every

@@ -113,20 +113,13 @@ impl Pinned {
         if bytes == 0 {
             return Ok(pinned);
         }
-        let too_much = |why: &str| {
-            DeviceError::refused(
-                doing(),
-                why,
-                "use a smaller batch, or raise the limit of locked memory",
-            )
-        };
+        let help = "use a smaller batch, or raise the limit of locked memory";
+        let too_much = |why: &str| DeviceError::refused(doing(), why, help);
         let size =
             isize::try_from(bytes).map_err(|_| too_much("there is no such memory"))? as usize;
-        context.enter()?;
         let mut memory = std::ptr::null_mut();
         // SAFETY: the pointer is valid for a write, the size is not 0, the context is current.
-        let code = unsafe { context.driver.api.cuMemHostAlloc(&mut memory, size, flags) };
-        context.check(code, doing)?;
+        context.call(doing, |api| unsafe { api.cuMemHostAlloc(&mut memory, size, flags) })?;
         pinned.memory =
             NonNull::new(memory.cast()).ok_or_else(|| too_much("the driver gave none"))?;
         pinned.bytes = size;

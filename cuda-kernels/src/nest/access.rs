@@ -23,7 +23,7 @@ use super::element::{VECTOR_BYTES, element, strides};
 use super::emit::{Copy, Emit, Key, NestReg};
 use super::place::Place;
 use super::vector::Vector;
-use crate::ptx::{Binary, Cache, Reg, Ternary, Type, Width};
+use crate::ptx::{Binary, Reg, Ternary, Type, Width};
 use wengert_core::Id;
 use wengert_core::nest::{Access, Affine, AxisId, BufferId, BufferRole, Term};
 
@@ -55,18 +55,11 @@ impl Emit<'_> {
         if interval.within(0, extent as i128) {
             return index.clone();
         }
-        let key = Key::Clamped(index.clone(), extent);
-        let clamped = self.recall(&key).unwrap_or_else(|| {
-            let narrow = self.is_narrow(index) && i32::try_from(extent).is_ok();
-            let (value, ty) = if narrow {
-                (self.narrow(index), Type::S32)
-            } else {
-                (self.wide(index), Type::S64)
-            };
-            let value = self.code.binary(Binary::Max, ty, value, 0);
-            let value = self.code.binary(Binary::Min, ty, value, extent as i64 - 1);
-            self.remember(key, value);
-            value
+        let clamped = self.once(Key::Clamped(index.clone(), extent), |emit| {
+            let wide = !emit.is_narrow(index) || i32::try_from(extent).is_err();
+            let (value, ty) = emit.number(index, wide);
+            let value = emit.code.binary(Binary::Max, ty, value, 0);
+            emit.code.binary(Binary::Min, ty, value, extent as i64 - 1)
         });
         // One axis for each register, so that copies with the same index access the same element.
         let at = self.axis_registers.iter().position(|r| *r == Some(clamped));
@@ -126,20 +119,16 @@ impl Emit<'_> {
         if element.terms.is_empty() {
             return self.places[buffer.index()].base();
         }
-        let key = Key::Address(buffer, element.clone());
-        if let Some(known) = self.recall(&key) {
-            return known;
-        }
-        let (outer, inner) = self.split(element);
-        let size = self.nest.buffers[buffer].dtype.size() as i64;
-        let (start, rest) = if inner.terms.is_empty() || outer.terms.is_empty() {
-            (self.places[buffer.index()].base(), element.clone())
-        } else {
-            (self.base(buffer, &outer), inner)
-        };
-        let address = self.displace(start, &rest, size);
-        self.remember(key, address);
-        address
+        self.once(Key::Address(buffer, element.clone()), |emit| {
+            let (outer, inner) = emit.split(element);
+            let size = emit.nest.buffers[buffer].dtype.size() as i64;
+            let (start, rest) = if inner.terms.is_empty() || outer.terms.is_empty() {
+                (emit.places[buffer.index()].base(), element.clone())
+            } else {
+                (emit.base(buffer, &outer), inner)
+            };
+            emit.displace(start, &rest, size)
+        })
     }
 
     /// `start + expression · size`.
@@ -231,14 +220,9 @@ impl Emit<'_> {
             let width = self.run(&targets, first, dtype.size());
             let (base, offset) = self.address(access.buffer, &targets.elements[first]);
             let place = &self.places[access.buffer.index()];
-            let cache = if matches!(place, Place::Global { written: false, .. }) {
-                Cache::ReadOnly
-            } else {
-                Cache::All
-            };
             let load = Vector {
                 space: place.space(),
-                cache,
+                read_only: matches!(place, Place::Global { written: false, .. }),
                 base,
                 offset,
                 predicate: targets.predicates[first],
@@ -264,7 +248,7 @@ impl Emit<'_> {
             let (base, offset) = self.address(access.buffer, &targets.elements[first]);
             let store = Vector {
                 space: self.places[access.buffer.index()].space(),
-                cache: Cache::All,
+                read_only: false,
                 base,
                 offset,
                 predicate: targets.predicates[first],

@@ -6,17 +6,16 @@
 //! few rows and a tree allows it, a column team does. If they are contiguous along inner axes, a
 //! team does a row. The team is as large as the row and its tree have work for.
 
-use super::element::{VECTOR_BYTES, element, is_aligned};
 use super::phases::{Mode, exchange_bytes, mode, storage_bytes};
 use super::row::takes_vector;
 use super::scan;
-use super::shape::{self, affinity, is_plain};
+use super::shape::{self, affinity};
 use super::team::Layout;
 use super::tile::Tile;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;
 use wengert_core::nest::merge::MergedAxis;
-use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
+use wengert_core::nest::{BufferRole, Nest, Phase};
 
 /// Rows that fill a GPU with one thread each.
 const BUSY: u64 = 1 << 16;
@@ -112,25 +111,12 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
 /// The number of rows that a thread takes side by side, for vector accesses.
 fn row_vector(nest: &Nest, groups: &[MergedAxis]) -> usize {
     let Some(along) = groups.last() else { return 1 };
-    let axis = along.axes.last().expect("no group is empty");
     if nest.buffers.iter().any(|(_, b)| b.role == BufferRole::Row) {
         return 1;
     }
-    let mut vector = 1;
-    for instr in nest.phases.iter().flat_map(|p| &p.body) {
-        let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
-        let element = element(nest, access);
-        if element.coefficient(*axis) != 1 || !is_plain(&element, *axis) {
-            continue;
-        }
-        let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(8);
-        while width > 1
-            && !(is_aligned(&element, &along.axes, width) && takes_vector(groups, width))
-        {
-            width /= 2;
-        }
-        vector = vector.max(width);
-    }
+    let body = nest.phases.iter().flat_map(|phase| &phase.body);
+    let fits = |width| takes_vector(groups, width);
+    let mut vector = shape::widest(nest, body, along, |_, _| true, fits);
     // The code of a body is emitted once for each row.
     let body: usize = nest.phases.iter().map(|p| shape::cost(nest, p)).sum();
     while vector > 1 && (vector * body > 512 || !takes_vector(groups, vector)) {
@@ -164,7 +150,7 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
     let inner = nest.phases.iter().filter_map(|p| p.axes.last()).map(|a| affinity(nest, *a)).max();
     let outer = groups.last().and_then(|g| g.axes.last()).map(|a| affinity(nest, *a));
     let by_rows = outer.unwrap_or(0) > inner.unwrap_or(0);
-    let prefix = nest.phases.iter().flat_map(|p| &p.body).any(|i| matches!(i, Instr::Prefix(_)));
+    let prefix = nest.phases.iter().flat_map(shape::prefixes).next().is_some();
     let row = || {
         let mut vector = row_vector(nest, &groups);
         // A wider vector must not leave too few threads.

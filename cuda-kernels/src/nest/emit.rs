@@ -193,6 +193,16 @@ impl<'a> Emit<'a> {
         self.known.last_mut().expect("the outermost scope is never closed").insert(key, register);
     }
 
+    /// The register of a value: the known one, or the one that `make` computes it in.
+    pub fn once(&mut self, key: Key, make: impl FnOnce(&mut Self) -> Reg) -> Reg {
+        if let Some(known) = self.recall(&key) {
+            return known;
+        }
+        let register = make(self);
+        self.remember(key, register);
+        register
+    }
+
     /// Forgets the elements of a buffer.
     pub fn forget(&mut self, buffer: BufferId) {
         for scope in &mut self.known {

@@ -3,11 +3,9 @@
 
 use super::emit::Emit;
 use super::team::{Team, exchange_size};
-use super::vector::to_memory;
+use super::vector::{from_memory, to_memory};
 use crate::architecture::WARP;
-use crate::ptx::{
-    Code, Compare, Inst, Lanes, Operand, Reg, Rounding, Shuffle, Space, Ternary, Type, Width,
-};
+use crate::ptx::{Code, Compare, Inst, Lanes, Reg, Rounding, Shuffle, Space, Ternary, Type, Width};
 use crate::scalar::{memory_type, value_type};
 use wengert_core::DType;
 use wengert_core::nest::Affine;
@@ -23,11 +21,7 @@ impl Team<'_> {
         settle: bool,
     ) -> Vec<Reg> {
         if self.layout.in_warp() {
-            let from = Operand::Int(0);
-            let tell = |(dtype, value): (&DType, &Reg)| {
-                self.shuffle(emit, *dtype, *value, Shuffle::Index, from.clone())
-            };
-            return dtypes.iter().zip(values).map(tell).collect();
+            return self.shuffled(emit, dtypes, values, Shuffle::Index, 0);
         }
         if values.is_empty() {
             return Vec::new();
@@ -36,28 +30,14 @@ impl Team<'_> {
             self.wait(emit);
         }
         let (base, used) = self.results.expect("made for teams that exchange through memory");
-        let rows = self.layout.rows as usize;
         let first = emit.code.compare(Compare::Eq, Type::U32, self.thread, 0);
-        let mut at = 0usize;
-        let mut slots = Vec::new();
-        for dtype in dtypes {
-            let size = exchange_size(*dtype);
-            at = at.next_multiple_of(size);
-            slots.push((
-                emit.code.ternary(Ternary::Mad, Type::S32, self.row, size as i64, base),
-                at as i64,
-            ));
-            at += size * rows;
-        }
-        for ((dtype, value), (slot, offset)) in dtypes.iter().zip(values).zip(&slots) {
-            put(emit, *dtype, *value, *slot, *offset, Some(first));
+        let (slots, bytes) = slots(emit, dtypes, base, self.row, self.layout.rows);
+        for (slot, value) in slots.iter().zip(values) {
+            slot.put(emit, *value, Some(first));
         }
         self.wait(emit);
-        let get = |(dtype, (slot, offset)): (&DType, &(Reg, i64))| {
-            get(emit, *dtype, *slot, *offset, None)
-        };
-        let told = dtypes.iter().zip(&slots).map(get).collect();
-        self.results = Some((base, used.max(at)));
+        let told = slots.iter().map(|slot| slot.get(emit, 0, None)).collect();
+        self.results = Some((base, used.max(bytes)));
         told
     }
 
@@ -71,61 +51,39 @@ impl Team<'_> {
         distance: u32,
     ) -> Vec<Reg> {
         if self.layout.in_warp() || (!self.layout.columns && distance < WARP) {
-            let by = Operand::Int(distance.into());
-            let bring = |(dtype, value): (&DType, &Reg)| {
-                self.shuffle(emit, *dtype, *value, Shuffle::Down, by.clone())
-            };
-            return dtypes.iter().zip(values).map(bring).collect();
+            return self.shuffled(emit, dtypes, values, Shuffle::Down, distance.into());
         }
         let (base, used) = self.exchange.expect("made for teams that exchange through memory");
         let step = if self.layout.columns { self.layout.rows } else { 1 };
         let (near, far) = (i64::from(distance), i64::from(2 * distance));
         let gives = emit.guard(&Affine::axis(self.axis), near, far);
         let takes = emit.guard(&Affine::axis(self.axis), 0, near);
-        let mut at = 0usize;
-        let mut slots = Vec::new();
-        for dtype in dtypes {
-            let size = exchange_size(*dtype);
-            at = at.next_multiple_of(size);
-            slots.push((
-                emit.code.ternary(Ternary::Mad, Type::S32, self.linear, size as i64, base),
-                at,
-                size,
-            ));
-            at += size * self.layout.block() as usize;
-        }
-        for ((dtype, value), (slot, offset, _)) in dtypes.iter().zip(values).zip(&slots) {
-            put(emit, *dtype, *value, *slot, *offset as i64, gives);
+        let (slots, bytes) = slots(emit, dtypes, base, self.linear, self.layout.block());
+        for (slot, value) in slots.iter().zip(values) {
+            slot.put(emit, *value, gives);
         }
         self.wait(emit);
-        let brought = dtypes.iter().zip(&slots).map(|(dtype, (slot, offset, size))| {
-            let further = *offset as i64 + i64::from(distance * step) * *size as i64;
-            get(emit, *dtype, *slot, further, takes)
-        });
-        let brought = brought.collect();
-        self.exchange = Some((base, used.max(at)));
+        let brought = slots.iter().map(|slot| slot.get(emit, distance * step, takes)).collect();
+        self.exchange = Some((base, used.max(bytes)));
         brought
     }
 
-    /// The value of another lane of the team.
-    fn shuffle(
+    /// The values of another lane of the team.
+    fn shuffled(
         &self,
         emit: &mut Emit<'_>,
-        dtype: DType,
-        value: Reg,
+        dtypes: &[DType],
+        values: &[Reg],
         mode: Shuffle,
-        lane: Operand,
-    ) -> Reg {
+        lane: i64,
+    ) -> Vec<Reg> {
         // PTX ISA, `shfl.sync`: the last lane of a segment, and above it the bits of the
         // segment's number.
         let segment = if self.layout.in_warp() { self.layout.threads } else { WARP };
         let clamp = ((WARP - segment) << 8) | 0x1f;
-        shuffle(
-            &mut emit.code,
-            dtype,
-            value,
-            &Lanes { mode, lane, clamp, members: self.members.clone() },
-        )
+        let from = Lanes { mode, lane: lane.into(), clamp, members: self.members.clone() };
+        let all = dtypes.iter().zip(values);
+        all.map(|(dtype, value)| shuffle(&mut emit.code, *dtype, *value, &from)).collect()
     }
 }
 
@@ -146,52 +104,52 @@ pub(super) fn shuffle(code: &mut Code, dtype: DType, value: Reg, from: &Lanes) -
     }
 }
 
-/// Stores a value to shared memory, in 4 or 8 bytes.
-fn put(
-    emit: &mut Emit<'_>,
+/// A thread's place in shared memory for a value of a dtype.
+struct Slot {
     dtype: DType,
-    value: Reg,
     base: Reg,
     offset: i64,
-    predicate: Option<Reg>,
-) {
-    let value = to_memory(&mut emit.code, dtype, value);
-    let inst = Inst::Store {
-        space: Space::Shared,
-        cache: Default::default(),
-        ty: word_type(dtype),
-        base: base.into(),
-        offset,
-        values: vec![value.into()],
-    };
-    match predicate {
-        Some(predicate) => emit.code.push_if(predicate, inst),
-        None => emit.code.push(inst),
-    }
 }
 
-/// Loads a value from shared memory; zero where the predicate fails.
-fn get(emit: &mut Emit<'_>, dtype: DType, base: Reg, offset: i64, predicate: Option<Reg>) -> Reg {
-    let ty = word_type(dtype);
-    let result = emit.code.reg_of(ty);
-    if predicate.is_some() {
-        emit.code.assign(ty, result, 0);
-    }
-    let inst = Inst::Load {
-        space: Space::Shared,
-        cache: Default::default(),
-        ty,
-        results: vec![result],
-        base: base.into(),
-        offset,
+/// Slots of the thread that has this number among `count`; and the bytes that all of them take.
+fn slots(
+    emit: &mut Emit<'_>,
+    dtypes: &[DType],
+    base: Reg,
+    number: Reg,
+    count: u32,
+) -> (Vec<Slot>, usize) {
+    let mut end = 0usize;
+    let slot = |dtype: &DType| {
+        let size = exchange_size(*dtype);
+        let offset = end.next_multiple_of(size);
+        end = offset + size * count as usize;
+        let base = emit.code.ternary(Ternary::Mad, Type::S32, number, size as i64, base);
+        Slot { dtype: *dtype, base, offset: offset as i64 }
     };
-    match predicate {
-        Some(predicate) => emit.code.push_if(predicate, inst),
-        None => emit.code.push(inst),
+    (dtypes.iter().map(slot).collect(), end)
+}
+
+impl Slot {
+    /// Stores a value, in 4 or 8 bytes.
+    fn put(&self, emit: &mut Emit<'_>, value: Reg, predicate: Option<Reg>) {
+        let value = to_memory(&mut emit.code, self.dtype, value);
+        let ty = word_type(self.dtype);
+        let store = Inst::store(Space::Shared, ty, self.base, self.offset, [value]);
+        emit.code.push_where(predicate, store);
     }
-    match dtype {
-        DType::Bool => emit.code.compare(Compare::Ne, Type::U32, result, 0),
-        _ => result,
+
+    /// Loads the value of the slot that is `further` on; zero where the predicate fails.
+    fn get(&self, emit: &mut Emit<'_>, further: u32, predicate: Option<Reg>) -> Reg {
+        let ty = word_type(self.dtype);
+        let result = emit.code.reg_of(ty);
+        if predicate.is_some() {
+            emit.code.assign(ty, result, 0);
+        }
+        let offset = self.offset + i64::from(further) * exchange_size(self.dtype) as i64;
+        let load = Inst::load(Space::Shared, ty, &[result], self.base, offset);
+        emit.code.push_where(predicate, load);
+        from_memory(&mut emit.code, self.dtype, result)
     }
 }
 

@@ -56,17 +56,16 @@ impl Emit<'_> {
         }
         let value = self.narrow(expression);
         if dtype.size() == 1 {
-            let mut emit = |from| {
-                scalar::emit(
-                    &mut self.code,
-                    &mut self.functions,
-                    wengert_core::nest::ScalarOp::Convert,
-                    &[from],
-                    dtype,
-                    &[value],
-                )
-            };
-            return emit(DType::I32).expect("conversions exist");
+            let convert = wengert_core::nest::ScalarOp::Convert;
+            return scalar::emit(
+                &mut self.code,
+                &mut self.functions,
+                convert,
+                &[DType::I32],
+                dtype,
+                &[value],
+            )
+            .expect("conversions exist");
         }
         value
     }
@@ -79,26 +78,30 @@ impl Emit<'_> {
     /// All 64 bits of an expression.
     pub fn wide(&mut self, expression: &Affine) -> Reg {
         if !expression.terms.is_empty() && self.is_narrow(expression) {
-            let key = Key::Sum(expression.clone(), true);
-            if let Some(known) = self.recall(&key) {
-                return known;
-            }
-            let narrow = self.narrow(expression);
-            let value = self.code.convert(Rounding::Exact, Type::S64, Type::S32, narrow);
-            self.remember(key, value);
-            return value;
+            return self.once(Key::Sum(expression.clone(), true), |emit| {
+                let narrow = emit.narrow(expression);
+                emit.code.convert(Rounding::Exact, Type::S64, Type::S32, narrow)
+            });
         }
         self.sum(expression, true)
     }
 
-    fn sum(&mut self, expression: &Affine, wide: bool) -> Reg {
-        let key = Key::Sum(expression.clone(), wide);
-        if let Some(known) = self.recall(&key) {
-            return known;
+    /// An expression in 32 or 64 bits, and the type.
+    pub fn number(&mut self, expression: &Affine, wide: bool) -> (Reg, Type) {
+        match wide {
+            true => (self.wide(expression), Type::S64),
+            false => (self.narrow(expression), Type::S32),
         }
+    }
+
+    fn sum(&mut self, expression: &Affine, wide: bool) -> Reg {
+        self.once(Key::Sum(expression.clone(), wide), |emit| emit.new_sum(expression, wide))
+    }
+
+    fn new_sum(&mut self, expression: &Affine, wide: bool) -> Reg {
         let (ty, signed) = if wide { (Type::B64, Type::S64) } else { (Type::B32, Type::S32) };
         let cut = |value: i64| if wide { value } else { i64::from(value as i32) };
-        let value = match expression.terms.split_last() {
+        match expression.terms.split_last() {
             None => self.code.mov(ty, cut(expression.constant)),
             Some(_) if expression.constant != 0 => {
                 let start = Affine { constant: 0, terms: expression.terms.clone() };
@@ -121,9 +124,7 @@ impl Emit<'_> {
                     factor => self.code.ternary(Ternary::Mad, signed, value, factor, rest),
                 }
             }
-        };
-        self.remember(key, value);
-        value
+        }
     }
 
     fn term(&mut self, term: &Term, wide: bool) -> Reg {
@@ -159,8 +160,7 @@ impl Emit<'_> {
     fn dividend(&mut self, inner: &Affine, divisor: i64) -> (Reg, bool, bool) {
         let interval = self.interval(inner);
         let wide = !self.is_narrow(inner) || i32::try_from(divisor).is_err();
-        let value = if wide { self.wide(inner) } else { self.narrow(inner) };
-        (value, wide, interval.low < 0)
+        (self.number(inner, wide).0, wide, interval.low < 0)
     }
 
     fn floor_div(&mut self, inner: &Affine, divisor: i64, wide: bool) -> Reg {
@@ -171,32 +171,27 @@ impl Emit<'_> {
     /// The quotient, in as many bits as the dividend needs.
     fn quotient(&mut self, inner: &Affine, divisor: i64) -> Reg {
         let (value, wide, negative) = self.dividend(inner, divisor);
-        let key = Key::Quotient(inner.clone(), divisor, wide);
-        if let Some(known) = self.recall(&key) {
-            return known;
-        }
         let (signed, unsigned) = if wide { (Type::S64, Type::U64) } else { (Type::S32, Type::U32) };
-        let quotient = if divisor.count_ones() == 1 {
-            let by = i64::from(divisor.trailing_zeros());
-            self.code.binary(Binary::Shr, signed, value, by)
-        } else if negative {
-            let truncated = self.code.binary(Binary::Div, signed, value, divisor);
-            let back = self.code.binary(Binary::Mul, signed, truncated, divisor);
-            let above = self.code.compare(Compare::Gt, signed, back, value);
-            let lower = self.code.binary(Binary::Add, signed, truncated, -1);
-            self.code.select(signed, lower, truncated, above)
-        } else {
-            self.code.binary(Binary::Div, unsigned, value, divisor)
-        };
-        self.remember(key, quotient);
-        quotient
+        self.once(Key::Quotient(inner.clone(), divisor, wide), |Emit { code, .. }| {
+            if divisor.count_ones() == 1 {
+                let by = i64::from(divisor.trailing_zeros());
+                code.binary(Binary::Shr, signed, value, by)
+            } else if negative {
+                let truncated = code.binary(Binary::Div, signed, value, divisor);
+                let back = code.binary(Binary::Mul, signed, truncated, divisor);
+                let above = code.compare(Compare::Gt, signed, back, value);
+                let lower = code.binary(Binary::Add, signed, truncated, -1);
+                code.select(signed, lower, truncated, above)
+            } else {
+                code.binary(Binary::Div, unsigned, value, divisor)
+            }
+        })
     }
 
     fn modulo(&mut self, inner: &Affine, divisor: i64, wide: bool) -> Reg {
         if divisor.count_ones() == 1 {
             // The lower bits are the same in either width.
-            let fits = wide || i32::try_from(divisor).is_ok();
-            let value = if wide || !fits { self.wide(inner) } else { self.narrow(inner) };
+            let (value, _) = self.number(inner, wide || i32::try_from(divisor).is_err());
             let ty = if value.width == Width::B64 { Type::B64 } else { Type::B32 };
             let value = self.code.binary(Binary::And, ty, value, divisor - 1);
             return self.resize(value, wide, Type::U32);
@@ -227,14 +222,9 @@ impl Emit<'_> {
         if others.is_empty() {
             return Some(*first);
         }
-        let key = Key::All(predicates.clone());
-        if let Some(known) = self.recall(&key) {
-            return Some(known);
-        }
-        let all =
-            others.iter().fold(*first, |all, p| self.code.binary(Binary::And, Type::Pred, all, *p));
-        self.remember(key, all);
-        Some(all)
+        Some(self.once(Key::All(predicates.clone()), |Emit { code, .. }| {
+            others.iter().fold(*first, |all, p| code.binary(Binary::And, Type::Pred, all, *p))
+        }))
     }
 
     /// A predicate for `low <= expression < high`; none where that always holds.
@@ -249,23 +239,18 @@ impl Emit<'_> {
             return Some(self.constant(Scalar::of(false)));
         }
         let (low, high) = (low as i64, high as i64);
-        let key = Key::Guard(expression.clone(), low, high);
-        if let Some(known) = self.recall(&key) {
-            return Some(known);
-        }
-        let wide = !self.is_narrow(expression);
-        let value = if wide { self.wide(expression) } else { self.narrow(expression) };
-        let ty = if wide { Type::S64 } else { Type::S32 };
-        let holds = if above {
-            self.code.compare(Compare::Lt, ty, value, high)
-        } else if below {
-            self.code.compare(Compare::Ge, ty, value, low)
-        } else {
-            let high = self.code.compare(Compare::Lt, ty, value, high);
-            let low = self.code.compare(Compare::Ge, ty, value, low);
-            self.code.binary(Binary::And, Type::Pred, low, high)
-        };
-        self.remember(key, holds);
-        Some(holds)
+        Some(self.once(Key::Guard(expression.clone(), low, high), |emit| {
+            let (value, ty) = emit.number(expression, !emit.is_narrow(expression));
+            let code = &mut emit.code;
+            if above {
+                code.compare(Compare::Lt, ty, value, high)
+            } else if below {
+                code.compare(Compare::Ge, ty, value, low)
+            } else {
+                let high = code.compare(Compare::Lt, ty, value, high);
+                let low = code.compare(Compare::Ge, ty, value, low);
+                code.binary(Binary::And, Type::Pred, low, high)
+            }
+        }))
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn mode(
     phase: &Phase,
     in_place: &[(usize, usize)],
 ) -> Mode {
-    let prefix = phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)));
+    let prefix = shape::prefixes(phase).next().is_some();
     if phase.axes.is_empty() {
         let one = phase.reductions.is_empty() && !updates(nest, phase, in_place);
         return if one { Mode::Replicated } else { Mode::Single };

@@ -6,7 +6,7 @@
 //! of the next block.
 
 use super::emit::Emit;
-use super::vector::to_memory;
+use super::vector::{from_memory, to_memory};
 use crate::ptx::{Binary, Compare, Operand, Reg, SharedArray, Space, Ternary, Type};
 use crate::scalar::{self, memory_type};
 use wengert_core::nest::{Combine, Reduction};
@@ -197,10 +197,7 @@ impl Emit<'_> {
         let load = |(dtype, array): (&DType, &Reg)| {
             let at = self.at(*dtype, *array, lane);
             let value = self.code.load(Space::Local, memory_type(*dtype), at, 0);
-            match dtype {
-                DType::Bool => self.code.compare(Compare::Ne, Type::U32, value, 0),
-                _ => value,
-            }
+            from_memory(&mut self.code, *dtype, value)
         };
         dtypes.iter().zip(arrays).map(load).collect()
     }

@@ -286,10 +286,6 @@ impl Emit<'_> {
         axes: &[AxisId],
         reducers: &[Reducer<'_>],
     ) -> Result<()> {
-        let prefixes = phase.body.iter().filter_map(|i| match i {
-            Instr::Prefix(p) => Some(p),
-            _ => None,
-        });
         let Some((axis, inner)) = axes.split_first() else {
             self.instructions(phase, copies)?;
             return reducers.iter().try_for_each(|r| r.push(self));
@@ -297,7 +293,7 @@ impl Emit<'_> {
         let mut reverse = false;
         if inner.is_empty() {
             self.prefixes.clear();
-            for prefix in prefixes {
+            for prefix in shape::prefixes(phase) {
                 reverse |= prefix.reverse;
                 let states = (0..copies.len()).map(|_| self.identity(&prefix.combine)).collect();
                 self.prefixes.push(states);

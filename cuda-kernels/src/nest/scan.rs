@@ -8,21 +8,17 @@
 
 use super::emit::{Copy, Emit, Scan};
 use super::exchange::shuffle;
-use super::shape;
-use super::shape::is_exact;
+use super::shape::{self, is_exact};
 use super::team::{Layout, Team, place};
 use crate::architecture::WARP;
 use crate::ptx::{Lanes, Operand, Reg, Shuffle};
 use crate::scalar;
-use wengert_core::nest::{Affine, Instr, Phase, Prefix};
+use wengert_core::nest::{Affine, Phase, Prefix};
 use wengert_core::{Id, Result};
 
 /// Whether a team scans the prefixes of a phase.
 pub(super) fn takes(layout: Layout, phase: &Phase) -> bool {
-    let exact = phase.body.iter().all(|i| match i {
-        Instr::Prefix(p) => is_exact(&p.combine),
-        _ => true,
-    });
+    let exact = shape::prefixes(phase).all(|prefix| is_exact(&prefix.combine));
     exact && phase.reductions.is_empty() && layout.in_warp() && layout.threads == WARP
 }
 
@@ -35,20 +31,15 @@ impl Team<'_> {
         if lines * last.extent == 0 {
             return Ok(());
         }
-        let prefixes = || {
-            phase.body.iter().filter_map(|i| match i {
-                Instr::Prefix(p) => Some(p),
-                _ => None,
-            })
-        };
-        let reverse = prefixes().any(|p| p.reverse);
+        let reverse = shape::prefixes(phase).any(|p| p.reverse);
         emit.begin_body(1);
         emit.mark_outer();
         let line = emit.axis("line", lines);
         let extent = last.extent as i64;
         let lanes = i64::from(WARP);
         emit.repeat(line, false, |emit| {
-            emit.prefixes = prefixes().map(|p| vec![emit.identity(&p.combine)]).collect();
+            emit.prefixes =
+                shape::prefixes(phase).map(|p| vec![emit.identity(&p.combine)]).collect();
             let step = emit.axis("step", last.extent.div_ceil(WARP as usize));
             emit.repeat(step, false, |emit| {
                 let number = Affine::axis(step).scale(lanes).add(&Affine::axis(self.axis));

@@ -1,10 +1,15 @@
 //! The loops of a nest after [merging](wengert_core::nest::merge), and what they cost.
 
-use super::element::element;
+use super::element::{VECTOR_BYTES, element, is_aligned};
 use crate::scalar;
 use wengert_core::nest::merge::{MergedAxis, merge_axes};
-use wengert_core::nest::{Affine, AxisId, BufferRole, Combine, Instr, Nest, Phase, Term};
+use wengert_core::nest::{
+    Access, Affine, AxisId, BufferRole, Combine, Instr, Nest, Phase, Prefix, Term,
+};
 use wengert_core::{DType, Id};
+
+/// Maximum number of lanes of a vector access.
+const VECTOR: usize = 8;
 
 /// Every expression of a phase; accesses are given as element indices.
 fn expressions(nest: &Nest, phase: &Phase) -> Vec<Affine> {
@@ -25,6 +30,40 @@ fn expressions(nest: &Nest, phase: &Phase) -> Vec<Affine> {
         }
     }
     all
+}
+
+/// The prefix instructions of a phase.
+pub(super) fn prefixes(phase: &Phase) -> impl Iterator<Item = &Prefix> {
+    phase.body.iter().filter_map(|instr| match instr {
+        Instr::Prefix(prefix) => Some(prefix),
+        _ => None,
+    })
+}
+
+/// Maximum vector width of the usable accesses of instructions along the last axis of `along`;
+/// `fits` says which widths the caller takes.
+pub(super) fn widest<'a>(
+    nest: &Nest,
+    body: impl IntoIterator<Item = &'a Instr>,
+    along: &MergedAxis,
+    usable: impl Fn(&Access, AxisId) -> bool,
+    fits: impl Fn(usize) -> bool,
+) -> usize {
+    let axis = *along.axes.last().expect("no group is empty");
+    let mut vector = 1;
+    for instr in body {
+        let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
+        let element = element(nest, access);
+        if !usable(access, axis) || element.coefficient(axis) != 1 || !is_plain(&element, axis) {
+            continue;
+        }
+        let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(VECTOR);
+        while width > 1 && !(is_aligned(&element, &along.axes, width) && fits(width)) {
+            width /= 2;
+        }
+        vector = vector.max(width);
+    }
+    vector
 }
 
 /// Whether the axis occurs only in the sum itself.
@@ -63,7 +102,7 @@ pub(super) fn rows(nest: &Nest) -> Vec<MergedAxis> {
 /// The inner axes of a phase. The last one is not merged if there are prefixes along it.
 pub(super) fn inner(nest: &Nest, phase: &Phase) -> Vec<MergedAxis> {
     let all = expressions(nest, phase);
-    if phase.body.iter().any(|i| matches!(i, Instr::Prefix(_)))
+    if prefixes(phase).next().is_some()
         && let Some((last, others)) = phase.axes.split_last()
     {
         let mut groups = group(nest, others, &all);

@@ -15,7 +15,6 @@
 //! A reduction whose combiner is exact whatever the order (integer sums; minima, maxima, logic)
 //! takes any tree.
 
-use super::element::{VECTOR_BYTES, element, is_aligned};
 use super::emit::{Copy, Emit};
 use super::shape::{self, is_exact, is_plain};
 use super::team::{Layout, Team, place};
@@ -23,15 +22,13 @@ use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
 use wengert_core::Id;
 use wengert_core::nest::merge::MergedAxis;
-use wengert_core::nest::{Access, Affine, AxisId, Instr, Nest, Phase, Tree};
+use wengert_core::nest::{Access, Affine, AxisId, Nest, Phase, Tree};
 use wengert_core::{DType, Result};
 
 /// Maximum number of copies that are emitted side by side.
 const COPIES: usize = 32;
 /// Maximum number of copies times instructions of a body; bounds the size of the code.
 const CODE: usize = 1024;
-/// Maximum number of lanes of a vector access.
-const VECTOR: usize = 8;
 
 /// Distribution of a phase over a team.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,32 +64,11 @@ fn common_tree(phase: &Phase, count: usize) -> Option<Option<Tree>> {
 /// Maximum vector width of accesses along the last inner axis.
 fn alignable(nest: &Nest, phase: &Phase, inner: &[MergedAxis]) -> usize {
     let Some(last) = inner.last() else { return 1 };
-    let axis = *last.axes.last().expect("no group is empty");
-    let mut vector = 1;
-    for instr in &phase.body {
-        let (Instr::Load { access, .. } | Instr::Store { access, .. }) = instr else { continue };
-        let element = element(nest, access);
-        if access.clamp && !is_plain_in(access, axis) {
-            continue;
-        }
-        if element.coefficient(axis) != 1 || !is_plain(&element, axis) {
-            continue;
-        }
-        let mut width = (VECTOR_BYTES / nest.buffers[access.buffer].dtype.size()).min(VECTOR);
-        let fits = |width| {
-            is_aligned(&element, &last.axes, width)
-                && (inner.len() == 1 || last.extent.is_multiple_of(width))
-        };
-        while width > 1 && !fits(width) {
-            width /= 2;
-        }
-        vector = vector.max(width);
-    }
-    vector
-}
-
-fn is_plain_in(access: &Access, axis: AxisId) -> bool {
-    access.indices.iter().all(|i| is_plain(i, axis))
+    let usable = |access: &Access, axis| {
+        !access.clamp || access.indices.iter().all(|index| is_plain(index, axis))
+    };
+    let fits = |width| inner.len() == 1 || last.extent.is_multiple_of(width);
+    shape::widest(nest, &phase.body, last, usable, fits)
 }
 
 impl Spread {

@@ -8,9 +8,10 @@
 
 use super::emit::{Copy, Emit};
 use super::shape::is_plain;
-use super::team::MAX_GRID;
+use super::team::{MAX_GRID, exchange_size};
+use super::vector::{from_memory, to_memory};
 use crate::ptx::{
-    Binary, Code, Compare, Inst, Operand, Reg, Rounding, SharedArray, Space, Special, Ternary, Type,
+    Binary, Code, Inst, Operand, Reg, Rounding, SharedArray, Space, Special, Ternary, Type,
 };
 use crate::scalar::memory_type;
 use wengert_core::nest::merge::MergedAxis;
@@ -101,13 +102,8 @@ fn load_of(nest: &Nest, number: usize) -> (&Access, Option<wengert_core::nest::R
     }
 }
 
-/// Bytes of an element of a square.
-fn slot(dtype: DType) -> usize {
-    dtype.size().max(4)
-}
-
 fn square_bytes(dtype: DType) -> usize {
-    (SIDE as usize * (SIDE as usize + 1) * slot(dtype)).next_multiple_of(16)
+    (SIDE as usize * (SIDE as usize + 1) * exchange_size(dtype)).next_multiple_of(16)
 }
 
 /// The whole kernel; returns the number of blocks.
@@ -141,7 +137,7 @@ pub(super) fn kernel(
         let bytes = u32::try_from(square_bytes(dtype)).expect("a tile is small");
         emit.shared.push(SharedArray { name: name.clone(), align: 16, bytes });
         let base = emit.code.mov(Type::B32, Operand::Symbol(name));
-        let (pitch, size) = (i64::from(SIDE) + 1, slot(dtype) as i64);
+        let (pitch, size) = (i64::from(SIDE) + 1, exchange_size(dtype) as i64);
         // Threads write along rows of the square, and read along columns.
         let row = emit.code.ternary(Ternary::Mad, Type::S32, y, pitch * size, base);
         let write = emit.code.ternary(Ternary::Mad, Type::S32, x, size, row);
@@ -189,7 +185,7 @@ pub(super) fn kernel(
             }
             let values = emit.load(access, fill, &loading);
             for (k, value) in values.into_iter().enumerate() {
-                let value = super::vector::to_memory(&mut emit.code, dtype, value);
+                let value = to_memory(&mut emit.code, dtype, value);
                 let (base, step) = (square.0, square.2);
                 emit.code.store(Space::Shared, memory_type(dtype), base, k as i64 * step, value);
             }
@@ -215,9 +211,6 @@ pub(super) fn kernel(
 
 /// An element of a square.
 fn element(code: &mut Code, base: Reg, offset: i64, dtype: DType) -> Reg {
-    let value = code.load(Space::Shared, memory_type(dtype), base, offset);
-    match dtype {
-        DType::Bool => code.compare(Compare::Ne, Type::U32, value, 0),
-        _ => value,
-    }
+    let stored = code.load(Space::Shared, memory_type(dtype), base, offset);
+    from_memory(code, dtype, stored)
 }

@@ -56,22 +56,25 @@ impl Emit<'_> {
         if let Some(known) = self.recall(&key) {
             return Ok(known);
         }
-        let value =
-            scalar::emit(&mut self.code, &mut self.functions, op, dtypes, result, &operands)
-                .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
+        let value = self.emit(op, dtypes, result, &operands)?;
         self.remember(key, value);
         Ok(value)
     }
 
+    fn emit(
+        &mut self,
+        op: ScalarOp,
+        dtypes: &[DType],
+        result: DType,
+        operands: &[Reg],
+    ) -> Result<Reg> {
+        scalar::emit(&mut self.code, &mut self.functions, op, dtypes, result, operands)
+            .map_err(|d| d.context(format!("nest @{}", self.nest.name)))
+    }
+
     /// A constant, if it is not known.
     pub fn constant(&mut self, value: Scalar) -> Reg {
-        let key = Key::Constant(value);
-        if let Some(known) = self.recall(&key) {
-            return known;
-        }
-        let register = scalar::constant(&mut self.code, value);
-        self.remember(key, register);
-        register
+        self.once(Key::Constant(value), |emit| scalar::constant(&mut emit.code, value))
     }
 
     /// `combine(left, right)`, in new registers or those of the operands. Its values are not
@@ -89,16 +92,7 @@ impl Emit<'_> {
                     let dtypes: Vec<DType> =
                         operands.iter().map(|r| combine.registers[*r]).collect();
                     let dtype = combine.registers[*result];
-                    let value = scalar::emit(
-                        &mut self.code,
-                        &mut self.functions,
-                        *op,
-                        &dtypes,
-                        dtype,
-                        &given,
-                    )
-                    .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?;
-                    registers[result.index()] = Some(value);
+                    registers[result.index()] = Some(self.emit(*op, &dtypes, dtype, &given)?);
                 }
                 Instr::Const { result, value } => {
                     registers[result.index()] = Some(self.constant(*value));

@@ -2,14 +2,14 @@
 //! words, bools as bytes.
 
 use super::element::VECTOR_BYTES;
-use crate::ptx::{Binary, Cache, Code, Compare, Inst, Operand, Reg, Rounding, Space, Type, Width};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Rounding, Space, Type, Width};
 use crate::scalar::{self, memory_type, value_type};
 use wengert_core::DType;
 
 /// Neighbouring elements in memory, at most 16 bytes of them, aligned to all of them.
 pub(super) struct Vector {
     pub space: Space,
-    pub cache: Cache,
+    pub read_only: bool,
     pub base: Reg,
     pub offset: i64,
     pub predicate: Option<Reg>,
@@ -30,7 +30,7 @@ impl Vector {
                     registers.iter().position(|r| r == &part[0]).unwrap_or(0) * self.dtype.size();
                 self.access(code, ty, part, at);
             }
-            return registers.into_iter().map(|r| self.unbox(code, r)).collect();
+            return registers.into_iter().map(|r| from_memory(code, self.dtype, r)).collect();
         }
         // Packed into words; fills are selected element by element.
         let words = (count * self.dtype.size()).div_ceil(4);
@@ -58,13 +58,7 @@ impl Vector {
         if self.predicate.is_some() {
             match fill {
                 Some(fill) if fill.width == Width::Pred => {
-                    code.push(Inst::Select(
-                        Type::B32,
-                        register,
-                        Operand::Int(1),
-                        Operand::Int(0),
-                        fill,
-                    ));
+                    code.push(Inst::Select(Type::B32, register, 1.into(), 0.into(), fill));
                 }
                 Some(fill) => code.assign(value_type(self.dtype), register, fill),
                 None => {
@@ -76,26 +70,15 @@ impl Vector {
     }
 
     fn access(&self, code: &mut Code, ty: Type, results: &[Reg], at: usize) {
-        let inst = Inst::Load {
+        let load = Inst::Load {
             space: self.space,
-            cache: self.cache,
+            read_only: self.read_only,
             ty,
             results: results.to_vec(),
             base: self.base.into(),
             offset: self.offset + at as i64,
         };
-        match self.predicate {
-            Some(predicate) => code.push_if(predicate, inst),
-            None => code.push(inst),
-        }
-    }
-
-    /// Converts a register from its representation in memory to that of values.
-    fn unbox(&self, code: &mut Code, register: Reg) -> Reg {
-        match self.dtype {
-            DType::Bool => code.compare(Compare::Ne, Type::U32, register, 0),
-            _ => register,
-        }
+        code.push_where(self.predicate, load);
     }
 
     fn unpack(&self, code: &mut Code, words: &[Reg], count: usize) -> Vec<Reg> {
@@ -116,7 +99,7 @@ impl Vector {
                     let down = code.binary(Binary::Shr, Type::U32, *word, at);
                     code.binary(Binary::And, Type::B32, down, 0xff)
                 };
-                values.push(self.unbox(code, value));
+                values.push(from_memory(code, self.dtype, value));
             }
         }
         values
@@ -148,18 +131,8 @@ impl Vector {
     }
 
     fn write(&self, code: &mut Code, ty: Type, values: &[Reg], at: usize) {
-        let inst = Inst::Store {
-            space: self.space,
-            cache: self.cache,
-            ty,
-            base: self.base.into(),
-            offset: self.offset + at as i64,
-            values: values.iter().map(|v| Operand::Reg(*v)).collect(),
-        };
-        match self.predicate {
-            Some(predicate) => code.push_if(predicate, inst),
-            None => code.push(inst),
-        }
+        let store = Inst::store(self.space, ty, self.base, self.offset + at as i64, values);
+        code.push_where(self.predicate, store);
     }
 }
 
@@ -169,6 +142,14 @@ pub(super) fn to_memory(code: &mut Code, dtype: DType, value: Reg) -> Reg {
         return code.select(Type::B32, 1, 0, value);
     }
     value
+}
+
+/// The value of what is stored.
+pub(super) fn from_memory(code: &mut Code, dtype: DType, stored: Reg) -> Reg {
+    match dtype {
+        DType::Bool => code.compare(Compare::Ne, Type::U32, stored, 0),
+        _ => stored,
+    }
 }
 
 /// A 32-bit word of two halves or four bytes, the first in the low bits.

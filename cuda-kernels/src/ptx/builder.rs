@@ -69,17 +69,18 @@ impl Code {
 
     /// Appends an instruction.
     pub fn push(&mut self, inst: Inst) {
-        self.lines.push(Line::Statement(Statement { guard: None, inst }));
+        self.push_where(None, inst);
     }
 
     /// Appends an instruction that is executed only where `predicate` holds.
     pub fn push_if(&mut self, predicate: Reg, inst: Inst) {
-        self.lines.push(Line::Statement(Statement { guard: Some((predicate, false)), inst }));
+        self.push_where(Some(predicate), inst);
     }
 
-    /// Appends an instruction that is executed only where `predicate` does not hold.
-    pub fn push_unless(&mut self, predicate: Reg, inst: Inst) {
-        self.lines.push(Line::Statement(Statement { guard: Some((predicate, true)), inst }));
+    /// Appends an instruction that is executed only where the predicate, if there is one, holds.
+    pub fn push_where(&mut self, predicate: Option<Reg>, inst: Inst) {
+        let guard = predicate.map(|predicate| (predicate, false));
+        self.lines.push(Line::Statement(Statement { guard, inst }));
     }
 
     /// Copies into a new register.
@@ -100,7 +101,7 @@ impl Code {
         result
     }
 
-    /// `x op y`. A wide product is twice as wide as `ty`.
+    /// `x op y`.
     pub fn binary(
         &mut self,
         op: Binary,
@@ -108,8 +109,8 @@ impl Code {
         x: impl Into<Operand>,
         y: impl Into<Operand>,
     ) -> Reg {
-        let result = self.reg(if op == Binary::MulWide { Width::B64 } else { ty.width() });
-        self.push(Inst::Binary(op, ty, result, x.into(), y.into()));
+        let result = self.reg_of(ty);
+        self.binary_into(result, op, ty, x, y);
         result
     }
 
@@ -174,15 +175,14 @@ impl Code {
         x: impl Into<Operand>,
     ) -> Reg {
         let result = self.reg_of(to);
-        self.push(Inst::Convert { rounding, saturate: false, to, from, result, operand: x.into() });
+        self.push(Inst::Convert { rounding, to, from, result, operand: x.into() });
         result
     }
 
     /// Loads one element.
     pub fn load(&mut self, space: Space, ty: Type, base: impl Into<Operand>, offset: i64) -> Reg {
         let result = self.reg_of(ty);
-        let (base, results) = (base.into(), vec![result]);
-        self.push(Inst::Load { space, cache: Default::default(), ty, results, base, offset });
+        self.push(Inst::load(space, ty, &[result], base, offset));
         result
     }
 
@@ -195,8 +195,7 @@ impl Code {
         offset: i64,
         value: impl Into<Operand>,
     ) {
-        let (base, values) = (base.into(), vec![value.into()]);
-        self.push(Inst::Store { space, cache: Default::default(), ty, base, offset, values });
+        self.push(Inst::store(space, ty, base, offset, [value]));
     }
 
     /// A label that is not placed yet.
@@ -222,7 +221,8 @@ impl Code {
 
     /// Jumps to a label where the predicate does not hold.
     pub fn branch_unless(&mut self, predicate: Reg, label: Label) {
-        self.push_unless(predicate, Inst::Branch(label));
+        let (guard, inst) = (Some((predicate, true)), Inst::Branch(label));
+        self.lines.push(Line::Statement(Statement { guard, inst }));
     }
 
     /// Code for the threads in which the predicate holds.
@@ -259,27 +259,15 @@ impl Code {
         step: impl Into<Operand>,
         body: impl FnOnce(&mut Code, Reg) -> T,
     ) -> T {
-        self.count_in(Type::S32, from, to, step, body)
-    }
-
-    /// [`count`](Self::count) over integers of a type.
-    pub fn count_in<T>(
-        &mut self,
-        ty: Type,
-        from: impl Into<Operand>,
-        to: impl Into<Operand>,
-        step: impl Into<Operand>,
-        body: impl FnOnce(&mut Code, Reg) -> T,
-    ) -> T {
         let (to, step) = (to.into(), step.into());
-        let i = self.mov(ty, from);
+        let i = self.mov(Type::S32, from);
         let (begin, end) = (self.label(), self.label());
-        let none = self.compare(Compare::Ge, ty, i, to.clone());
+        let none = self.compare(Compare::Ge, Type::S32, i, to.clone());
         self.branch_if(none, end);
         self.place(begin);
         let value = body(self, i);
-        self.binary_into(i, Binary::Add, ty, i, step);
-        let more = self.compare(Compare::Lt, ty, i, to);
+        self.binary_into(i, Binary::Add, Type::S32, i, step);
+        let more = self.compare(Compare::Lt, Type::S32, i, to);
         self.branch_if(more, begin);
         self.place(end);
         value

@@ -1,158 +1,137 @@
 //! Instructions.
 
 use super::builder::Label;
+use super::lanes::Lanes;
+use super::spelling::spelled;
 use super::types::{Operand, Reg, Space, Type};
 use std::fmt;
 
-/// Operations of one operand.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Unary {
+spelled! {
+    /// Operations of one operand.
+    Unary;
+
     /// Copy.
-    Mov,
+    Mov "mov";
     /// −x.
-    Neg,
+    Neg "neg";
     /// |x|.
-    Abs,
+    Abs "abs";
     /// Bitwise complement.
-    Not,
+    Not "not";
     /// Correctly rounded square root.
-    Sqrt,
+    Sqrt "sqrt.rn";
     /// 2 to the power of an f32, within 2 ulp; subnormal numbers are flushed to zero.
-    Exp2,
+    Exp2 "ex2.approx.ftz";
     /// Number of one bits; the result is 32 bits wide.
-    Popc,
+    Popc "popc";
     /// Number of leading zeros; the result is 32 bits wide.
-    Clz,
+    Clz "clz";
 }
 
-/// Operations of two operands.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Binary {
+spelled! {
+    /// Operations of two operands.
+    Binary;
+
     /// x + y.
-    Add,
+    Add "add";
     /// x − y.
-    Sub,
+    Sub "sub";
     /// x · y; for integers the lower half.
-    Mul,
+    Mul "mul.lo";
     /// The upper half of an integer product.
-    MulHigh,
-    /// The product of integers, twice as wide as the operands.
-    MulWide,
+    MulHigh "mul.hi";
     /// x / y.
-    Div,
+    Div "div";
     /// Integer remainder.
-    Rem,
+    Rem "rem";
     /// The minimum; for floats, a NaN operand is ignored.
-    Min,
+    Min "min";
     /// The maximum; for floats, a NaN operand is ignored.
-    Max,
+    Max "max";
     /// The minimum; NaN if either operand is (f32 and halves only).
-    MinNan,
+    MinNan "min.NaN";
     /// The maximum; NaN if either operand is (f32 and halves only).
-    MaxNan,
+    MaxNan "max.NaN";
     /// Bitwise and.
-    And,
+    And "and";
     /// Bitwise or.
-    Or,
+    Or "or";
     /// Bitwise exclusive or.
-    Xor,
+    Xor "xor";
     /// Shift left; 0 for shifts beyond the width.
-    Shl,
+    Shl "shl";
     /// Shift right, arithmetic for signed types. Shifts beyond the width give 0 or all sign bits.
-    Shr,
+    Shr "shr";
 }
 
-/// Operations of three operands.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Ternary {
+spelled! {
+    /// Operations of three operands.
+    Ternary;
+
     /// x · y + z, rounded once.
-    Fma,
+    Fma "fma.rn";
     /// The lower half of x · y, plus z.
-    Mad,
+    Mad "mad.lo";
     /// x · y + z of integers; the product, z and the result are twice as wide as x and y.
-    MadWide,
+    MadWide "mad.wide";
 }
 
-/// Comparisons.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Compare {
+spelled! {
+    /// Comparisons.
+    Compare;
+
     /// Equal; false with NaN.
-    Eq,
+    Eq "eq";
     /// Not equal; false with NaN.
-    Ne,
+    Ne "ne";
     /// Not equal; true with NaN.
-    Neu,
+    Neu "neu";
     /// Less.
-    Lt,
+    Lt "lt";
     /// Less or equal.
-    Le,
+    Le "le";
     /// Greater.
-    Gt,
+    Gt "gt";
     /// Greater or equal.
-    Ge,
+    Ge "ge";
     /// Whether an operand is NaN.
-    Nan,
+    Nan "nan";
 }
 
-/// Rounding of conversions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Rounding {
+spelled! {
+    /// Rounding of conversions.
+    Rounding;
+
     /// No rounding.
-    Exact,
+    Exact "";
     /// To the nearest, ties to even.
-    Nearest,
+    Nearest ".rn";
     /// Towards zero.
-    Zero,
+    Zero ".rz";
     /// To an integer: nearest, ties to even.
-    IntegerNearest,
+    IntegerNearest ".rni";
     /// To an integer, towards zero.
-    IntegerZero,
+    IntegerZero ".rzi";
     /// To an integer, downwards.
-    IntegerDown,
+    IntegerDown ".rmi";
     /// To an integer, upwards.
-    IntegerUp,
+    IntegerUp ".rpi";
     /// To tf32: nearest, ties away from zero.
-    NearestAway,
+    NearestAway ".rna";
 }
 
-/// Cache policy of a global load or store.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Cache {
-    /// Default policy.
-    #[default]
-    All,
-    /// Through the read-only path. No thread may write these bytes while the kernel runs.
-    ReadOnly,
-    /// Used once: evicted first.
-    Streaming,
-}
+spelled! {
+    /// Source lane of a shuffle.
+    Shuffle;
 
-/// Source lane of a shuffle.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Shuffle {
     /// The lane with a number lower by the operand.
-    Up,
+    Up "up";
     /// The lane with a number higher by the operand.
-    Down,
+    Down "down";
     /// The lane whose number differs in the operand's bits.
-    Butterfly,
+    Butterfly "bfly";
     /// The lane with the operand as its number.
-    Index,
-}
-
-/// Atomic operations.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Atomic {
-    /// Adds.
-    Add,
-    /// Keeps the minimum.
-    Min,
-    /// Keeps the maximum.
-    Max,
-    /// Stores the new value.
-    Exchange,
-    /// Increments; wraps to 0 after the operand.
-    Increment,
+    Index "idx";
 }
 
 /// An instruction. The destination comes first.
@@ -172,8 +151,6 @@ pub enum Inst {
     Convert {
         /// Rounding.
         rounding: Rounding,
-        /// Whether integers saturate.
-        saturate: bool,
         /// Type of the result.
         to: Type,
         /// Type of the operand.
@@ -193,8 +170,9 @@ pub enum Inst {
     Load {
         /// Memory space.
         space: Space,
-        /// Cache policy; global memory only.
-        cache: Cache,
+        /// Whether it takes the read-only path of global memory. Then no thread may write these
+        /// bytes while the kernel runs.
+        read_only: bool,
         /// Type of an element.
         ty: Type,
         /// Destinations.
@@ -208,8 +186,6 @@ pub enum Inst {
     Store {
         /// Memory space.
         space: Space,
-        /// Cache policy; global memory only.
-        cache: Cache,
         /// Type of an element.
         ty: Type,
         /// Address.
@@ -219,49 +195,17 @@ pub enum Inst {
         /// Stored values.
         values: Vec<Operand>,
     },
-    /// Reads a 32-bit register of another lane. `clamp` gives the lane segments (PTX ISA,
-    /// `shfl.sync`: operand c).
-    Shuffle {
-        /// Source lane.
-        mode: Shuffle,
-        /// Result.
-        result: Reg,
-        /// The value that this lane contributes.
-        value: Reg,
-        /// Distance, bits or lane number.
-        lane: Operand,
-        /// Segment mask and bound.
-        clamp: u32,
-        /// Mask of the participating lanes.
-        members: Operand,
-    },
+    /// Reads a 32-bit register of another lane: the result, and the value that this lane
+    /// contributes.
+    Shuffle(Reg, Reg, Lanes),
     /// The lanes in which a predicate holds.
     Ballot(Reg, Reg, Operand),
     /// Waits for all threads of the block, at barrier 0.
     Barrier,
     /// Waits for lanes of the warp.
     WarpBarrier(Operand),
-    /// Orders memory accesses at device scope.
-    FenceDevice,
-    /// Atomic read-modify-write of a word; returns the old value.
-    Atomic {
-        /// Memory space.
-        space: Space,
-        /// Operation.
-        operation: Atomic,
-        /// Type of the word.
-        ty: Type,
-        /// Old value.
-        result: Reg,
-        /// Address.
-        base: Operand,
-        /// Byte offset from the address.
-        offset: i64,
-        /// Operand.
-        value: Operand,
-    },
-    /// Compare-and-exchange of a word; returns the old value.
-    CompareExchange {
+    /// Adds to a word atomically; returns the old value.
+    AtomicAdd {
         /// Memory space.
         space: Space,
         /// Type of the word.
@@ -270,9 +214,7 @@ pub enum Inst {
         result: Reg,
         /// Address.
         base: Operand,
-        /// Expected value.
-        expected: Operand,
-        /// Stored if the old value is the expected one.
+        /// Addend.
         value: Operand,
     },
     /// Asynchronous copy from global to shared memory. It writes 16 bytes: the first `size` come
@@ -322,23 +264,19 @@ pub enum Inst {
         /// Addend.
         c: Vec<Reg>,
     },
-    /// Calls a function of the module.
+    /// Calls a function of the module, whose arguments and result have one type.
     Call {
         /// Its name.
         function: String,
-        /// Destinations.
-        results: Vec<(Type, Reg)>,
+        /// Type of the arguments and of the result.
+        ty: Type,
+        /// Destination.
+        result: Reg,
         /// Arguments.
-        arguments: Vec<(Type, Operand)>,
+        arguments: Vec<Operand>,
     },
     /// Jumps to a label.
     Branch(Label),
-    /// Jumps to a label; uniform across the warp.
-    BranchUniform(Label),
-    /// Ends the thread, or the function.
-    Return,
-    /// Stops the kernel with an error.
-    Trap,
 }
 
 /// An instruction with its guard.
@@ -363,106 +301,12 @@ pub enum Line {
 
 impl Binary {
     fn mnemonic(self, ty: Type) -> &'static str {
-        let float = ty.is_float();
         match self {
-            Binary::Add if float => "add.rn",
-            Binary::Add => "add",
-            Binary::Sub if float => "sub.rn",
-            Binary::Sub => "sub",
-            Binary::Mul if float => "mul.rn",
-            Binary::Mul => "mul.lo",
-            Binary::MulHigh => "mul.hi",
-            Binary::MulWide => "mul.wide",
-            Binary::Div if float => "div.rn",
-            Binary::Div => "div",
-            Binary::Rem => "rem",
-            Binary::Min => "min",
-            Binary::Max => "max",
-            Binary::MinNan => "min.NaN",
-            Binary::MaxNan => "max.NaN",
-            Binary::And => "and",
-            Binary::Or => "or",
-            Binary::Xor => "xor",
-            Binary::Shl => "shl",
-            Binary::Shr => "shr",
-        }
-    }
-}
-
-impl Unary {
-    const fn mnemonic(self) -> &'static str {
-        match self {
-            Unary::Mov => "mov",
-            Unary::Neg => "neg",
-            Unary::Abs => "abs",
-            Unary::Not => "not",
-            Unary::Sqrt => "sqrt.rn",
-            Unary::Exp2 => "ex2.approx.ftz",
-            Unary::Popc => "popc",
-            Unary::Clz => "clz",
-        }
-    }
-}
-
-impl Ternary {
-    const fn mnemonic(self) -> &'static str {
-        match self {
-            Ternary::Fma => "fma.rn",
-            Ternary::Mad => "mad.lo",
-            Ternary::MadWide => "mad.wide",
-        }
-    }
-}
-
-impl Compare {
-    const fn mnemonic(self) -> &'static str {
-        match self {
-            Compare::Eq => "eq",
-            Compare::Ne => "ne",
-            Compare::Neu => "neu",
-            Compare::Lt => "lt",
-            Compare::Le => "le",
-            Compare::Gt => "gt",
-            Compare::Ge => "ge",
-            Compare::Nan => "nan",
-        }
-    }
-}
-
-impl Rounding {
-    const fn suffix(self) -> &'static str {
-        match self {
-            Rounding::Exact => "",
-            Rounding::Nearest => ".rn",
-            Rounding::Zero => ".rz",
-            Rounding::IntegerNearest => ".rni",
-            Rounding::IntegerZero => ".rzi",
-            Rounding::IntegerDown => ".rmi",
-            Rounding::IntegerUp => ".rpi",
-            Rounding::NearestAway => ".rna",
-        }
-    }
-}
-
-impl Shuffle {
-    const fn mnemonic(self) -> &'static str {
-        match self {
-            Shuffle::Up => "up",
-            Shuffle::Down => "down",
-            Shuffle::Butterfly => "bfly",
-            Shuffle::Index => "idx",
-        }
-    }
-}
-
-impl Atomic {
-    const fn mnemonic(self) -> &'static str {
-        match self {
-            Atomic::Add => "add",
-            Atomic::Min => "min",
-            Atomic::Max => "max",
-            Atomic::Exchange => "exch",
-            Atomic::Increment => "inc",
+            Binary::Add if ty.is_float() => "add.rn",
+            Binary::Sub if ty.is_float() => "sub.rn",
+            Binary::Mul if ty.is_float() => "mul.rn",
+            Binary::Div if ty.is_float() => "div.rn",
+            _ => self.name(),
         }
     }
 }
@@ -492,13 +336,13 @@ fn address(base: &Operand, offset: i64) -> String {
 impl fmt::Display for Inst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Inst::Unary(op @ (Unary::Mov | Unary::Not), ty, d, a) => {
-                write!(f, "{}{} {d}, {a}", op.mnemonic(), ty.bits().name())
+            Inst::Unary(op, ty, d, a) => {
+                let ty = match op {
+                    Unary::Mov | Unary::Not | Unary::Popc | Unary::Clz => ty.bits(),
+                    _ => *ty,
+                };
+                write!(f, "{}{} {d}, {a}", op.name(), ty.name())
             }
-            Inst::Unary(op @ (Unary::Popc | Unary::Clz), ty, d, a) => {
-                write!(f, "{}{} {d}, {a}", op.mnemonic(), ty.bits().name())
-            }
-            Inst::Unary(op, ty, d, a) => write!(f, "{}{} {d}, {a}", op.mnemonic(), ty.name()),
             Inst::Binary(op, ty, d, a, b) => {
                 let name = match op {
                     Binary::And | Binary::Or | Binary::Xor | Binary::Shl => ty.bits().name(),
@@ -507,23 +351,17 @@ impl fmt::Display for Inst {
                 write!(f, "{}{name} {d}, {a}, {b}", op.mnemonic(*ty))
             }
             Inst::Ternary(op, ty, d, a, b, c) => {
-                write!(f, "{}{} {d}, {a}, {b}, {c}", op.mnemonic(), ty.name())
+                write!(f, "{}{} {d}, {a}, {b}, {c}", op.name(), ty.name())
             }
             Inst::Compare(op, ty, d, a, b) => {
-                write!(f, "setp.{}{} {d}, {a}, {b}", op.mnemonic(), ty.name())
+                write!(f, "setp.{}{} {d}, {a}, {b}", op.name(), ty.name())
             }
             Inst::Select(ty, d, a, b, p) => {
                 write!(f, "selp{} {d}, {a}, {b}, {p}", ty.bits().name())
             }
-            Inst::Convert { rounding, saturate, to, from, result, operand } => {
-                let sat = if *saturate { ".sat" } else { "" };
-                write!(
-                    f,
-                    "cvt{}{sat}{}{} {result}, {operand}",
-                    rounding.suffix(),
-                    to.name(),
-                    from.name()
-                )
+            Inst::Convert { rounding, to, from, result, operand } => {
+                let (rounding, to, from) = (rounding.name(), to.name(), from.name());
+                write!(f, "cvt{rounding}{to}{from} {result}, {operand}")
             }
             Inst::ConvertPair(to, d, high, low) => {
                 write!(f, "cvt.rn{}.f32 {d}, {high}, {low}", to.name())
@@ -532,46 +370,25 @@ impl fmt::Display for Inst {
             Inst::Unpack(ty, parts, a) => {
                 write!(f, "mov{} {}, {a}", ty.bits().name(), braced(parts))
             }
-            Inst::Load { space, cache, ty, results, base, offset } => {
-                let cache = match cache {
-                    Cache::All => "",
-                    Cache::ReadOnly => ".nc",
-                    Cache::Streaming => ".cs",
-                };
+            Inst::Load { space, read_only, ty, results, base, offset } => {
+                let cache = if *read_only { ".nc" } else { "" };
                 let (vector, shape, at) =
                     (vector(results), vector_suffix(results.len()), address(base, *offset));
                 write!(f, "ld{}{cache}{shape}{} {vector}, {at}", space.name(), ty.name())
             }
-            Inst::Store { space, cache, ty, base, offset, values } => {
-                let cache = if *cache == Cache::Streaming { ".cs" } else { "" };
+            Inst::Store { space, ty, base, offset, values } => {
                 let (shape, at) = (vector_suffix(values.len()), address(base, *offset));
-                write!(f, "st{}{cache}{shape}{} {at}, {}", space.name(), ty.name(), vector(values))
+                write!(f, "st{}{shape}{} {at}, {}", space.name(), ty.name(), vector(values))
             }
-            Inst::Shuffle { mode, result, value, lane, clamp, members } => {
-                write!(
-                    f,
-                    "shfl.sync.{}.b32 {result}, {value}, {lane}, {clamp}, {members}",
-                    mode.mnemonic()
-                )
+            Inst::Shuffle(result, value, Lanes { mode, lane, clamp, members }) => {
+                let mode = mode.name();
+                write!(f, "shfl.sync.{mode}.b32 {result}, {value}, {lane}, {clamp}, {members}")
             }
             Inst::Ballot(d, p, members) => write!(f, "vote.sync.ballot.b32 {d}, {p}, {members}"),
             Inst::Barrier => f.write_str("bar.sync 0"),
             Inst::WarpBarrier(members) => write!(f, "bar.warp.sync {members}"),
-            Inst::FenceDevice => f.write_str("fence.acq_rel.gpu"),
-            Inst::Atomic { space, operation, ty, result, base, offset, value } => {
-                let ty = if *operation == Atomic::Exchange { ty.bits() } else { *ty };
-                let at = address(base, *offset);
-                write!(
-                    f,
-                    "atom{}.{}{} {result}, {at}, {value}",
-                    space.name(),
-                    operation.mnemonic(),
-                    ty.name()
-                )
-            }
-            Inst::CompareExchange { space, ty, result, base, expected, value } => {
-                let (space, ty) = (space.name(), ty.bits().name());
-                write!(f, "atom{space}.cas{ty} {result}, [{base}], {expected}, {value}")
+            Inst::AtomicAdd { space, ty, result, base, value } => {
+                write!(f, "atom{}.add{} {result}, [{base}], {value}", space.name(), ty.name())
             }
             Inst::CopyAsync { to, to_offset, from, from_offset, size } => {
                 let (to, from) = (address(to, *to_offset), address(from, *from_offset));
@@ -592,36 +409,48 @@ impl fmt::Display for Inst {
             }
             Inst::Call { .. } => self.fmt_call(f),
             Inst::Branch(label) => write!(f, "bra {label}"),
-            Inst::BranchUniform(label) => write!(f, "bra.uni {label}"),
-            Inst::Return => f.write_str("ret"),
-            Inst::Trap => f.write_str("trap"),
         }
     }
 }
 
 impl Inst {
-    /// A call declares `.param` variables for its arguments and results.
+    /// Loads neighbouring elements into these registers.
+    pub fn load(
+        space: Space,
+        ty: Type,
+        results: &[Reg],
+        base: impl Into<Operand>,
+        offset: i64,
+    ) -> Inst {
+        let (results, base) = (results.to_vec(), base.into());
+        Inst::Load { space, read_only: false, ty, results, base, offset }
+    }
+
+    /// Stores neighbouring elements.
+    pub fn store(
+        space: Space,
+        ty: Type,
+        base: impl Into<Operand>,
+        offset: i64,
+        values: impl IntoIterator<Item = impl Into<Operand>>,
+    ) -> Inst {
+        let (base, values) = (base.into(), values.into_iter().map(Into::into).collect());
+        Inst::Store { space, ty, base, offset, values }
+    }
+
+    /// A call declares `.param` variables for its arguments and its result.
     fn fmt_call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inst::Call { function, results, arguments } = self else {
+        let Inst::Call { function, ty, result, arguments } = self else {
             unreachable!("only calls come here")
         };
+        let ty = ty.bits().name();
         f.write_str("{ ")?;
-        for (n, (ty, operand)) in arguments.iter().enumerate() {
-            let bits = ty.bits().name();
-            write!(f, ".param {bits} a{n}; st.param{bits} [a{n}], {operand}; ")?;
+        for (n, operand) in arguments.iter().enumerate() {
+            write!(f, ".param {ty} a{n}; st.param{ty} [a{n}], {operand}; ")?;
         }
-        for (n, (ty, _)) in results.iter().enumerate() {
-            write!(f, ".param {} c{n}; ", ty.bits().name())?;
-        }
-        let names = |prefix: &str, count: usize| {
-            (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(", ")
-        };
-        let (given, gotten) = (names("a", arguments.len()), names("c", results.len()));
-        write!(f, "call.uni ({gotten}), {function}, ({given});")?;
-        for (n, (ty, reg)) in results.iter().enumerate() {
-            write!(f, " ld.param{} {reg}, [c{n}];", ty.bits().name())?;
-        }
-        f.write_str(" }")
+        let given: Vec<String> = (0..arguments.len()).map(|n| format!("a{n}")).collect();
+        write!(f, ".param {ty} c0; call.uni (c0), {function}, ({}); ", given.join(", "))?;
+        write!(f, "ld.param{ty} {result}, [c0]; }}")
     }
 
     /// Whether it ends with a semicolon.

@@ -8,7 +8,7 @@ use super::types::{Operand, Reg, Type, Width};
 const ALL: i64 = 0xffff_ffff;
 
 /// The source lane of a shuffle.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lanes {
     /// Kind of `lane`.
     pub mode: Shuffle,
@@ -46,7 +46,6 @@ impl Code {
             return;
         }
         assert_eq!(value.width, Width::B32, "predicates and halves are made words first");
-        let Lanes { mode, lane, clamp, members } = from.clone();
-        self.push(Inst::Shuffle { mode, result, value, lane, clamp, members });
+        self.push(Inst::Shuffle(result, value, from.clone()));
     }
 }

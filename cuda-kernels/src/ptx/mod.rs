@@ -21,12 +21,11 @@ mod builder;
 mod instruction;
 mod lanes;
 mod module;
+mod spelling;
 mod types;
 
 pub use builder::{Code, Label};
-pub use instruction::{
-    Atomic, Binary, Cache, Compare, Inst, Line, Rounding, Shuffle, Statement, Ternary, Unary,
-};
+pub use instruction::{Binary, Compare, Inst, Line, Rounding, Shuffle, Statement, Ternary, Unary};
 pub use lanes::Lanes;
 pub use module::{Function, Kernel, Module, Parameter, SharedArray};
 pub use types::{Operand, Reg, Space, Special, Type, Width};

@@ -20,8 +20,9 @@ fn a_kernel_prints() {
     let pair = code.reg(Width::B32);
     code.push(Inst::Call {
         function: "f".into(),
-        results: vec![(Type::F32, pair)],
-        arguments: vec![(Type::F32, Operand::from(0.5f32))],
+        ty: Type::F32,
+        result: pair,
+        arguments: vec![Operand::from(0.5f32)],
     });
     let mut body = Code::new();
     let (given, result) = (body.reg(Width::B32), body.reg(Width::B32));

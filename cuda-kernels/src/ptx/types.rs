@@ -1,5 +1,6 @@
 //! Types, registers and operands.
 
+use super::spelling::spelled;
 use std::fmt;
 
 /// The width of a register.
@@ -96,8 +97,6 @@ types! {
     B16 ".b16" 2 B16;
     /// Unsigned, 16 bits.
     U16 ".u16" 2 B16;
-    /// Signed, 16 bits.
-    S16 ".s16" 2 B16;
     /// IEEE 754 half precision.
     F16 ".f16" 2 B16;
     /// The upper half of an f32.
@@ -155,66 +154,30 @@ impl Type {
     }
 }
 
-/// A memory space.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Space {
+spelled! {
+    /// A memory space.
+    Space;
+
     /// Of the device.
-    Global,
+    Global ".global";
     /// Of a thread block.
-    Shared,
+    Shared ".shared";
     /// Of a thread.
-    Local,
+    Local ".local";
     /// Parameters of a kernel.
-    Param,
+    Param ".param";
 }
 
-impl Space {
-    /// Its name, with the dot.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Space::Global => ".global",
-            Space::Shared => ".shared",
-            Space::Local => ".local",
-            Space::Param => ".param",
-        }
-    }
-}
+spelled! {
+    /// A register that the machine sets; each is 32 bits wide.
+    Special;
 
-/// A register that the machine sets; each is 32 bits wide.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Special {
     /// Number of the thread in its block, along x.
-    TidX,
-    /// … along y.
-    TidY,
-    /// Threads of a block along x.
-    NtidX,
+    TidX "%tid.x";
     /// Number of the block, along x.
-    CtaidX,
-    /// … along y.
-    CtaidY,
-    /// … along z.
-    CtaidZ,
-    /// Blocks along x.
-    NctaidX,
+    CtaidX "%ctaid.x";
     /// Number of the thread in its warp.
-    Lane,
-}
-
-impl Special {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Special::TidX => "%tid.x",
-            Special::TidY => "%tid.y",
-            Special::NtidX => "%ntid.x",
-            Special::CtaidX => "%ctaid.x",
-            Special::CtaidY => "%ctaid.y",
-            Special::CtaidZ => "%ctaid.z",
-            Special::NctaidX => "%nctaid.x",
-            Special::Lane => "%laneid",
-        }
-    }
+    Lane "%laneid";
 }
 
 /// An operand that an instruction reads.
@@ -247,38 +210,21 @@ impl fmt::Display for Operand {
     }
 }
 
-impl From<Reg> for Operand {
-    fn from(reg: Reg) -> Self {
-        Operand::Reg(reg)
-    }
+macro_rules! operands {
+    ($($from:ty, |$x:ident| $operand:expr;)*) => {$(
+        impl From<$from> for Operand {
+            fn from($x: $from) -> Self {
+                $operand
+            }
+        }
+    )*};
 }
 
-impl From<&Reg> for Operand {
-    fn from(reg: &Reg) -> Self {
-        Operand::Reg(*reg)
-    }
-}
-
-impl From<i64> for Operand {
-    fn from(value: i64) -> Self {
-        Operand::Int(value)
-    }
-}
-
-impl From<f32> for Operand {
-    fn from(value: f32) -> Self {
-        Operand::F32(value.to_bits())
-    }
-}
-
-impl From<f64> for Operand {
-    fn from(value: f64) -> Self {
-        Operand::F64(value.to_bits())
-    }
-}
-
-impl From<Special> for Operand {
-    fn from(special: Special) -> Self {
-        Operand::Special(special)
-    }
+operands! {
+    Reg, |register| Operand::Reg(register);
+    &Reg, |register| Operand::Reg(*register);
+    i64, |value| Operand::Int(value);
+    f32, |value| Operand::F32(value.to_bits());
+    f64, |value| Operand::F64(value.to_bits());
+    Special, |special| Operand::Special(special);
 }

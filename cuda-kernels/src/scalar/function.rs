@@ -44,11 +44,8 @@ pub(super) fn emit(
         functions.insert(name.clone(), function);
     }
     let result = code.reg_of(ty);
-    code.push(Inst::Call {
-        function: name,
-        results: vec![(ty, result)],
-        arguments: operands.iter().map(|r| (ty, (*r).into())).collect(),
-    });
+    let arguments = operands.iter().map(Into::into).collect();
+    code.push(Inst::Call { function: name, ty, result, arguments });
     Ok(result)
 }
 

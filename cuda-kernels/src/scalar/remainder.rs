@@ -20,11 +20,8 @@ pub(super) fn emit(
     let name = format!("wengert_rem_{dtype}");
     functions.entry(name.clone()).or_insert_with(|| function(&name, dtype));
     let result = code.reg_of(ty);
-    code.push(Inst::Call {
-        function: name,
-        results: vec![(ty, result)],
-        arguments: operands.iter().map(|r| (ty, (*r).into())).collect(),
-    });
+    let arguments = operands.iter().map(Into::into).collect();
+    code.push(Inst::Call { function: name, ty, result, arguments });
     result
 }
 

@@ -21,13 +21,11 @@
 
 mod rows;
 
-use super::panel::View;
-use super::product::addends::Addends;
-use super::product::{self, Order, Product, multiply};
+use super::chained::{Products, Rows};
+use super::product;
 use super::{Arguments, Compile, Kernels, array, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
-use crate::simd::Simd;
 use rows::{Block, Float};
 use wengert_core::call::{Attention, Heads};
 use wengert_core::{DType, Diagnostic};
@@ -48,64 +46,6 @@ const KEYS_BACKWARD: usize = 64;
 /// Distance between the rows of a block of scores.
 fn padded(keys: usize) -> usize {
     keys.next_multiple_of(CHUNK)
-}
-
-/// Rows of one head in a buffer.
-#[derive(Clone, Copy)]
-struct Rows<T> {
-    at: *mut T,
-    distance: usize,
-}
-
-impl<T: Copy> Rows<T> {
-    /// Address of a row.
-    fn row(self, position: usize) -> *mut T {
-        self.at.wrapping_add(position * self.distance)
-    }
-
-    /// The rows from `position` on, as a matrix.
-    fn from(self, position: usize) -> View<T> {
-        View { at: self.row(position), row: self.distance, column: 1 }
-    }
-
-    /// The same, transposed.
-    fn across(self, position: usize) -> View<T> {
-        View { at: self.row(position), row: 1, column: self.distance }
-    }
-}
-
-/// `out = lhs · rhs`, or `out += lhs · rhs`, where rows of out are `row` numbers apart.
-///
-/// # Safety
-///
-/// As for [`multiply`].
-#[allow(clippy::too_many_arguments, reason = "a product and what it needs")]
-unsafe fn multiplied<T: Float>(
-    simd: Simd,
-    free: &mut [u8],
-    size: [usize; 3],
-    out: *mut T,
-    row: usize,
-    add: bool,
-    lhs: View<T>,
-    rhs: View<T>,
-) {
-    // SAFETY: the caller's promise is the same.
-    unsafe {
-        let addends = Addends::NONE;
-        let product = Product { size, order: Order::Chain, lhs, rhs, out, row, add, addends };
-        multiply(simd, free, &product, |_| ());
-    }
-}
-
-/// A block of scores as a matrix.
-fn matrix<T>(at: *mut T, row: usize) -> View<T> {
-    View { at, row, column: 1 }
-}
-
-/// The same, transposed.
-fn transposed<T>(at: *mut T, row: usize) -> View<T> {
-    View { at, row: 1, column: row }
 }
 
 impl Compile for Attention {
@@ -175,10 +115,7 @@ impl CompiledAttention {
                 }
             }
         };
-        workspace
-            .pool()
-            .parallel_for(batch * heads * blocks, task)
-            .map_err(|e| Diagnostic::new(e.to_string()))
+        Ok(workspace.pool().parallel_for(batch * heads * blocks, task)?)
     }
 
     /// The rows of a head in the tensor at `at`.
@@ -220,6 +157,28 @@ impl CompiledAttention {
         at.wrapping_add((b * self.call.heads + n) * self.call.queries)
     }
 
+    /// The block of scores of these queries and keys; the first query and the first key are given
+    /// by their positions.
+    fn block<T: Float>(
+        &self,
+        scores: Rows<T>,
+        [queries, keys]: [usize; 2],
+        [query, key]: [usize; 2],
+        bias: Option<(*const T, usize)>,
+    ) -> Block<T> {
+        let seen = query as isize + 1 - key as isize;
+        Block {
+            scores: scores.at,
+            row: scores.distance,
+            queries,
+            keys,
+            seen: if self.call.causal { seen } else { isize::MAX / 2 },
+            scale: T::constant(self.call.scale.to_f64()),
+            bias: bias.map(|(rows, row)| rows.wrapping_add(query * row + key)),
+            bias_row: bias.map_or(0, |(_, row)| row),
+        }
+    }
+
     /// The results for the queries of a block that begins at `first`.
     ///
     /// # Safety
@@ -243,61 +202,32 @@ impl CompiledAttention {
         let row = padded(self.keys());
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
-        let scores = take::<T>(&mut free, count * row).as_mut_ptr();
+        let scores = Rows { at: take::<T>(&mut free, count * row).as_mut_ptr(), distance: row };
         let sums = take::<T>(&mut free, count * width).as_mut_ptr();
+        let sums = Rows { at: sums, distance: width };
         let greatest = take::<T>(&mut free, count);
         let powers = take::<T>(&mut free, count);
         greatest.fill(T::NEG_INFINITY);
         powers.fill(T::ZERO);
+        let mut products = Products { simd: workspace.simd(), free };
         let seen = call.seen(first + count - 1);
         for begin in (0..seen).step_by(self.keys()) {
             let keys = self.keys().min(seen - begin);
-            let block = Block {
-                scores,
-                row,
-                queries: count,
-                keys,
-                // The number of the block's keys that the first query sees; each further query
-                // sees one more.
-                seen: if call.causal {
-                    first as isize + 1 - begin as isize
-                } else {
-                    isize::MAX / 2
-                },
-                scale: T::constant(call.scale.to_f64()),
-                bias: bias.map(|(rows, row)| rows.wrapping_add(first * row + begin)),
-                bias_row: bias.map_or(0, |(_, row)| row),
-            };
+            let block = self.block(scores, [count, keys], [first, begin], bias);
             // SAFETY: the rows of the blocks exist, and the scratch memory holds them; a product
             // that does not add overwrites.
             unsafe {
-                multiplied(
-                    workspace.simd(),
-                    free,
-                    [count, keys, width],
-                    scores,
-                    row,
-                    false,
-                    q.from(first),
-                    k.across(begin),
-                );
-                rows::powers(workspace.simd(), &block, greatest, powers, sums, width, begin > 0);
-                multiplied(
-                    workspace.simd(),
-                    free,
-                    [count, width, keys],
-                    sums,
-                    width,
-                    begin > 0,
-                    matrix(scores, row),
-                    v.from(begin),
-                );
+                let size = [count, keys, width];
+                products.multiply(size, scores, false, q.from(first), k.across(begin));
+                rows::powers(products.simd, &block, greatest, powers, sums.at, width, begin > 0);
+                let size = [count, width, keys];
+                products.multiply(size, sums, begin > 0, scores.from(0), v.from(begin));
             }
         }
         // SAFETY: the rows exist, and no other thread uses them.
         unsafe {
             let (out, distance) = (out.row(first), out.distance);
-            rows::normalize(workspace.simd(), [count, width], sums, powers, out, distance);
+            rows::normalize(products.simd, [count, width], sums.at, powers, out, distance);
             for n in 0..count {
                 logarithms.add(first + n).write(T::shift(greatest[n]).add(powers[n].log()));
             }
@@ -328,8 +258,11 @@ impl CompiledAttention {
         let (width, row) = (call.width, padded(self.keys()));
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
-        let powers = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
-        let slopes = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
+        let [powers, slopes] = [(); 2].map(|()| {
+            let at = take::<T>(&mut free, self.queries() * row).as_mut_ptr();
+            Rows { at, distance: row }
+        });
+        let mut products = Products { simd: workspace.simd(), free };
         for begin in (0..call.keys).step_by(self.keys()) {
             let keys = self.keys().min(call.keys - begin);
             // The first query that sees a key of the block, rounded down to a block of queries.
@@ -340,83 +273,22 @@ impl CompiledAttention {
                 if call.causal && first + queries <= begin {
                     continue;
                 }
-                let block = Block {
-                    scores: powers,
-                    row,
-                    queries,
-                    keys,
-                    seen: if call.causal {
-                        first as isize + 1 - begin as isize
-                    } else {
-                        isize::MAX / 2
-                    },
-                    scale: T::constant(call.scale.to_f64()),
-                    bias: bias.map(|(rows, row)| rows.wrapping_add(first * row + begin)),
-                    bias_row: bias.map_or(0, |(_, row)| row),
-                };
-                let across = [keys, width, queries];
+                let block = self.block(powers, [queries, keys], [first, begin], bias);
                 // SAFETY: the rows of the blocks exist, and the scratch memory holds them. The
                 // results of this head belong to this thread. The first product that reaches a
                 // row overwrites it: each query sees the first block of keys.
                 unsafe {
-                    multiplied(
-                        workspace.simd(),
-                        free,
-                        [queries, keys, width],
-                        powers,
-                        row,
-                        false,
-                        q.from(first),
-                        k.across(begin),
-                    );
-                    multiplied(
-                        workspace.simd(),
-                        free,
-                        [queries, keys, width],
-                        slopes,
-                        row,
-                        false,
-                        c.from(first),
-                        v.across(begin),
-                    );
-                    rows::slopes(
-                        workspace.simd(),
-                        &block,
-                        slopes,
-                        logarithms.add(first),
-                        means.add(first),
-                    );
-                    multiplied(
-                        workspace.simd(),
-                        free,
-                        across,
-                        dv.row(begin),
-                        dv.distance,
-                        add,
-                        transposed(powers, row),
-                        c.from(first),
-                    );
-                    multiplied(
-                        workspace.simd(),
-                        free,
-                        across,
-                        dk.row(begin),
-                        dk.distance,
-                        add,
-                        transposed(slopes, row),
-                        q.from(first),
-                    );
-                    let (at, distance) = (dq.row(first), dq.distance);
-                    multiplied(
-                        workspace.simd(),
-                        free,
-                        [queries, width, keys],
-                        at,
-                        distance,
-                        begin > 0,
-                        matrix(slopes, row),
-                        k.from(begin),
-                    );
+                    let size = [queries, keys, width];
+                    products.multiply(size, powers, false, q.from(first), k.across(begin));
+                    products.multiply(size, slopes, false, c.from(first), v.across(begin));
+                    let (l, m) = (logarithms.add(first), means.add(first));
+                    rows::slopes(products.simd, &block, slopes.at, l, m);
+                    let size = [keys, width, queries];
+                    products.multiply(size, dv.at(begin), add, powers.across(0), c.from(first));
+                    products.multiply(size, dk.at(begin), add, slopes.across(0), q.from(first));
+                    let size = [queries, width, keys];
+                    let (rows, keys) = (slopes.from(0), k.from(begin));
+                    products.multiply(size, dq.at(first), begin > 0, rows, keys);
                 }
                 add = true;
             }

@@ -7,7 +7,7 @@
 use super::super::element::Number;
 use crate::kernels::CHUNK;
 use crate::kernels::operations::{Binary, Exp, Log, Sub, Unary};
-use crate::simd::Simd;
+use crate::simd::multiversioned;
 
 /// The dtypes of attention's arithmetic.
 pub(super) trait Float: Number + PartialOrd {
@@ -311,125 +311,44 @@ unsafe fn slopes_of<T: Float>(
     }
 }
 
-/// The loops, compiled for one set of vector instructions.
-macro_rules! level {
-    ($level:ident $(, $features:literal)?) => {
-        mod $level {
-            use super::*;
+multiversioned! {
+    /// Computes scores from products, and powers of the scores relative to the query's greatest
+    /// score so far; adds up the powers. If there were blocks before (`again`), their sums and
+    /// weighted values are rescaled to the new greatest score.
+    ///
+    /// # Safety
+    ///
+    /// The block has `queries` rows, valid to read and write, and its bias as many of `keys`,
+    /// valid to read; `weighed` has as many of `width`, if there were blocks before. The machine
+    /// has the vector instructions.
+    unsafe fn powers<T: Float> = powers_of(
+        block: &Block<T>,
+        greatest: &mut [T],
+        sums: &mut [T],
+        weighed: *mut T,
+        width: usize,
+        again: bool
+    );
 
-            /// # Safety
-            ///
-            /// As for [`super::powers`].
-            $(#[target_feature(enable = $features)])?
-            pub(super) unsafe fn powers<T: Float>(
-                block: &Block<T>,
-                greatest: &mut [T],
-                sums: &mut [T],
-                weighed: *mut T,
-                width: usize,
-                again: bool,
-            ) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { powers_of(block, greatest, sums, weighed, width, again) }
-            }
+    /// Divides the weighted sums by the sums of the powers; rows of out are `row` numbers apart.
+    ///
+    /// # Safety
+    ///
+    /// There are `count` rows of `width` in both, and a sum for each. The machine has the vector
+    /// instructions.
+    unsafe fn normalize<T: Float> = normalized(
+        size: [usize; 2], sums: *const T, powers: &[T], out: *mut T, row: usize
+    );
 
-            /// # Safety
-            ///
-            /// As for [`super::normalize`].
-            $(#[target_feature(enable = $features)])?
-            pub(super) unsafe fn normalize<T: Float>(
-                size: [usize; 2], sums: *const T, powers: &[T], out: *mut T, row: usize,
-            ) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { normalized(size, sums, powers, out, row) }
-            }
-
-            /// # Safety
-            ///
-            /// As for [`super::slopes`].
-            $(#[target_feature(enable = $features)])?
-            pub(super) unsafe fn slopes<T: Float>(
-                block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T,
-            ) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { slopes_of(block, slopes, logarithms, means) }
-            }
-        }
-    };
-}
-level!(portable);
-#[cfg(target_arch = "x86_64")]
-level!(avx2, "avx2,fma,f16c");
-#[cfg(target_arch = "x86_64")]
-level!(avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c");
-
-macro_rules! at_level {
-    ($simd:expr, $function:ident($($argument:expr),*)) => {
-        match $simd {
-            #[cfg(target_arch = "x86_64")]
-            Simd::Avx2 => avx2::$function($($argument),*),
-            #[cfg(target_arch = "x86_64")]
-            Simd::Avx512 | Simd::Avx512Bf16 => avx512::$function($($argument),*),
-            _ => portable::$function($($argument),*),
-        }
-    };
-}
-
-/// Computes scores from products, and powers of the scores relative to the query's greatest score
-/// so far; adds up the powers. If there were blocks before (`again`), their sums and weighted
-/// values are rescaled to the new greatest score.
-///
-/// # Safety
-///
-/// The block has `queries` rows, valid to read and write, and its bias as many of `keys`, valid
-/// to read; `weighed` has as many of `width`, if there were blocks before. The machine has the
-/// vector instructions.
-pub(super) unsafe fn powers<T: Float>(
-    simd: Simd,
-    block: &Block<T>,
-    greatest: &mut [T],
-    sums: &mut [T],
-    weighed: *mut T,
-    width: usize,
-    again: bool,
-) {
-    // SAFETY: the caller guarantees it.
-    unsafe { at_level!(simd, powers(block, greatest, sums, weighed, width, again)) }
-}
-
-/// Divides the weighted sums by the sums of the powers; rows of out are `row` numbers apart.
-///
-/// # Safety
-///
-/// There are `count` rows of `width` in both, and a sum for each. The machine has the vector
-/// instructions.
-pub(super) unsafe fn normalize<T: Float>(
-    simd: Simd,
-    size: [usize; 2],
-    sums: *const T,
-    powers: &[T],
-    out: *mut T,
-    row: usize,
-) {
-    // SAFETY: the caller guarantees it.
-    unsafe { at_level!(simd, normalize(size, sums, powers, out, row)) }
-}
-
-/// Computes probabilities from `block`'s products, and the cotangents of these products from the
-/// cotangents of the probabilities in `slopes`; 0 for hidden keys.
-///
-/// # Safety
-///
-/// Both blocks have `queries` rows, valid to read and write, and the bias as many of `keys`,
-/// valid to read; there is a logarithm and a mean for each query. The machine has the vector
-/// instructions.
-pub(super) unsafe fn slopes<T: Float>(
-    simd: Simd,
-    block: &Block<T>,
-    slopes: *mut T,
-    logarithms: *const T,
-    means: *const T,
-) {
-    // SAFETY: the caller guarantees it.
-    unsafe { at_level!(simd, slopes(block, slopes, logarithms, means)) }
+    /// Computes probabilities from `block`'s products, and the cotangents of these products from
+    /// the cotangents of the probabilities in `slopes`; 0 for hidden keys.
+    ///
+    /// # Safety
+    ///
+    /// Both blocks have `queries` rows, valid to read and write, and the bias as many of `keys`,
+    /// valid to read; there is a logarithm and a mean for each query. The machine has the vector
+    /// instructions.
+    unsafe fn slopes<T: Float> = slopes_of(
+        block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T
+    );
 }

@@ -5,61 +5,47 @@
 //! the taps at a time, and adds up their products with the filter.
 
 use super::direct::{Block, Direct, Out};
-use super::{CompiledConvolution, Kept};
+use super::{Run, round};
+use crate::call::chained::{Products, Rows};
 use crate::call::element::{Element, Number};
-use crate::call::finish::{Places, finish};
-use crate::call::product::addends::Addends;
 use crate::call::product::strip::Kernels;
-use crate::call::product::{Order, Product, multiply};
-use crate::call::{Arguments, take};
-use crate::memory::Workspace;
+use crate::call::take;
 use crate::pool::TaskPanicked;
-use crate::simd::Simd;
 use std::ops::Range;
 use wengert_core::call::Direction;
 
-impl CompiledConvolution {
+impl Run<'_> {
     /// Computes the result, or the cotangent of the input.
-    pub(super) fn run_forward<T: Element>(
-        &self,
-        workspace: &Workspace,
-        arguments: &Arguments<'_>,
-        kept: &Kept,
-    ) -> Result<(), TaskPanicked> {
+    pub(super) fn forward<T: Element>(&self) -> Result<(), TaskPanicked> {
         if self.filter_apart() {
-            self.copy_filter::<T>(workspace, arguments, kept)?;
+            self.copy_filter::<T>()?;
         }
-        if let (Some(direct), Some(kernels)) = (&self.direct, T::Wide::kernels(workspace.simd())) {
+        let pool = self.workspace.pool();
+        let kernels = T::Wide::kernels(self.workspace.simd());
+        if let (Some(direct), Some(kernels)) = (&self.direct, kernels) {
             let (groups, blocks) = (self.call.groups, direct.blocks());
-            return workspace.pool().parallel_for(
-                self.call.batch * blocks * groups,
-                |thread, task| {
-                    let (group, rest) = (task % groups, task / groups);
-                    let (image, lines) = (rest / blocks, direct.lines_of(rest % blocks));
-                    // SAFETY: the lines exist, and no other task computes them for this group; the
-                    // copy of the filter is complete.
-                    unsafe {
-                        self.block::<T>(
-                            workspace, thread, arguments, kept, direct, kernels, group, image,
-                            lines,
-                        );
-                    };
-                },
-            );
+            return pool.parallel_for(self.call.batch * blocks * groups, |thread, task| {
+                let (group, rest) = (task % groups, task / groups);
+                let (image, lines) = (rest / blocks, direct.lines_of(rest % blocks));
+                // SAFETY: the lines exist, and no other task computes them for this group; the
+                // copy of the filter is complete.
+                unsafe { self.block::<T>(thread, direct, kernels, group, image, lines) };
+            });
         }
         let (positions, rows, groups) = (self.patches.rows(), self.division.rows, self.call.groups);
-        workspace.pool().parallel_for(positions.div_ceil(rows) * groups, |thread, task| {
+        pool.parallel_for(positions.div_ceil(rows) * groups, |thread, task| {
             let (group, start) = (task % groups, task / groups * rows);
             let tile = start..positions.min(start + rows);
             // SAFETY: the positions exist, and no other task computes them for this group; the
             // copy of the filter is complete.
-            unsafe { self.tile::<T>(workspace, thread, arguments, kept, group, tile) };
+            unsafe { self.tile::<T>(thread, group, tile) };
         })
     }
 
     /// Address of the source.
-    fn source<T: Element>(&self, arguments: &Arguments<'_>) -> *const T {
-        arguments.operand::<T>(if self.call.direction == Direction::Forward { 0 } else { 1 })
+    fn source<T: Element>(&self) -> *const T {
+        let forward = self.call.direction == Direction::Forward;
+        self.arguments.operand::<T>(if forward { 0 } else { 1 })
     }
 
     /// Computes some lines of an image, for one group of the computed tensor, with the source in
@@ -68,27 +54,23 @@ impl CompiledConvolution {
     /// # Safety
     ///
     /// As for [`tile`](Self::tile), for the lines.
-    #[allow(clippy::too_many_arguments, reason = "the coordinates of a part of the work")]
     unsafe fn block<T: Element>(
         &self,
-        workspace: &Workspace,
         thread: usize,
-        arguments: &Arguments<'_>,
-        kept: &Kept,
         direct: &Direct,
         kernels: &Kernels<T::Wide>,
         group: usize,
         image: usize,
         lines: Range<usize>,
     ) {
-        let (simd, columns) = (workspace.simd(), self.columns());
-        let source = self.source::<T>(arguments).wrapping_add(group * self.patches.channels());
-        let filter = self.filter_view::<T>(arguments, kept, group);
+        let (simd, columns) = (self.workspace.simd(), self.columns());
+        let source = self.source::<T>().wrapping_add(group * self.patches.channels());
+        let filter = self.filter_view::<T>(group);
         let row = self.call.groups * columns;
         let count = lines.len() * direct.positions_of_line();
-        let out = arguments.result::<T>();
+        let out = self.arguments.result::<T>();
         let out = out.wrapping_add(direct.first_of(image, &lines) * row + group * columns);
-        let mut scratch = workspace.scratch(thread);
+        let mut scratch = self.workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let block = take::<T::Wide>(&mut free, direct.elements()).as_mut_ptr();
         let wide =
@@ -102,30 +84,9 @@ impl CompiledConvolution {
             let block = Block { kernels, at: block, lines: lines.len() };
             direct.products(&block, filter, Out { at: sums, columns, row: sums_row });
             if T::HALF {
-                self.round(simd, [count, columns], sums, sums_row, out, row);
+                round(simd, [count, columns], sums, sums_row, out, row);
             }
         }
-    }
-
-    /// Rounds the sums of halves to out.
-    ///
-    /// # Safety
-    ///
-    /// The sums are computed. Out's rows are valid to write and no other code uses them. The
-    /// machine has the vector instructions.
-    unsafe fn round<T: Element>(
-        &self,
-        simd: Simd,
-        size: [usize; 2],
-        sums: *mut T::Wide,
-        sums_row: usize,
-        out: *mut T,
-        out_row: usize,
-    ) {
-        let nothing = std::ptr::null();
-        let places = Places { sums, sums_row, out, out_row, bias: nothing, residual: nothing };
-        // SAFETY: the caller's promise is the same.
-        unsafe { finish(simd, Default::default(), size, &places) };
     }
 
     /// Computes the positions `tile` of one group of the computed tensor.
@@ -135,30 +96,25 @@ impl CompiledConvolution {
     /// The arguments are those of the call, checked. The kept memory holds the copy of the
     /// filter, if there is one. The positions exist, and no other thread uses these channels of
     /// them.
-    unsafe fn tile<T: Element>(
-        &self,
-        workspace: &Workspace,
-        thread: usize,
-        arguments: &Arguments<'_>,
-        kept: &Kept,
-        group: usize,
-        tile: Range<usize>,
-    ) {
-        let (simd, columns, channels) = (workspace.simd(), self.columns(), self.patches.channels());
-        let source = self.source::<T>(arguments);
-        let filter = self.filter_view::<T>(arguments, kept, group);
+    unsafe fn tile<T: Element>(&self, thread: usize, group: usize, tile: Range<usize>) {
+        let (simd, columns, channels) =
+            (self.workspace.simd(), self.columns(), self.patches.channels());
+        let source = self.source::<T>();
+        let filter = self.filter_view::<T>(group);
         let row = self.call.groups * columns;
-        let out = arguments.result::<T>().wrapping_add(tile.start * row + group * columns);
-        let mut scratch = workspace.scratch(thread);
+        let out = self.arguments.result::<T>().wrapping_add(tile.start * row + group * columns);
+        let mut scratch = self.workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let plain = if T::HALF { None } else { self.patches.plain(source, group) };
         let patches =
             take::<T::Wide>(&mut free, self.division.rows * self.division.taps * channels);
-        let (sums, sums_row) = if T::HALF {
-            (take::<T::Wide>(&mut free, tile.len() * columns).as_mut_ptr(), columns)
+        let sums = if T::HALF {
+            let at = take::<T::Wide>(&mut free, tile.len() * columns).as_mut_ptr();
+            Rows { at, distance: columns }
         } else {
-            (out.cast::<T::Wide>(), row)
+            Rows { at: out.cast::<T::Wide>(), distance: row }
         };
+        let mut products = Products { simd, free };
         let mut start = 0;
         // Runs once even without taps, to write zeros.
         loop {
@@ -175,19 +131,7 @@ impl CompiledConvolution {
                     }
                 };
                 let rhs = filter.from(start * channels, 0);
-                let size = [tile.len(), columns, depth];
-                let order = Order::Chain;
-                let product = Product {
-                    size,
-                    order,
-                    lhs,
-                    rhs,
-                    out: sums,
-                    row: sums_row,
-                    add: start > 0,
-                    addends: Addends::NONE,
-                };
-                multiply(simd, free, &product, |_| ());
+                products.multiply([tile.len(), columns, depth], sums, start > 0, lhs, rhs);
             }
             start = taps.end;
             if start >= self.patches.taps() {
@@ -196,7 +140,7 @@ impl CompiledConvolution {
         }
         if T::HALF {
             // SAFETY: the sums are computed, and this part of out belongs to this task.
-            unsafe { self.round(simd, [tile.len(), columns], sums, sums_row, out, row) };
+            unsafe { round(simd, [tile.len(), columns], sums.at, sums.distance, out, row) };
         }
     }
 }

@@ -19,12 +19,15 @@ mod patches;
 mod weight_gradient;
 
 use super::element::{Element, with_element};
+use super::finish::{Places, finish};
 use super::panel::{self, View, widen};
 use super::{Arguments, Compile, Kernels, array, product};
 use crate::memory::{AlignedBytes, Workspace};
 use crate::pool::TaskPanicked;
+use crate::simd::Simd;
 use direct::Direct;
 use patches::Patches;
+use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 use wengert_core::call::{Convolution, Direction};
 use wengert_core::{DType, Diagnostic};
@@ -86,7 +89,7 @@ impl Compile for Convolution {
             kept: Mutex::new(AlignedBytes::new(0)?),
             patches,
         };
-        result.kept = Mutex::new(AlignedBytes::new(result.kept())?);
+        result.kept = Mutex::new(AlignedBytes::new(result.kept_bytes())?);
         Ok(Box::new(result))
     }
 }
@@ -114,17 +117,18 @@ impl CompiledConvolution {
             Direction::FilterGradient => self.call.dtype.is_half() || self.division.ranges > 1,
         }
     }
-}
 
-impl Kernels for CompiledConvolution {
-    fn kept(&self) -> usize {
+    /// Bytes of memory kept between runs.
+    fn kept_bytes(&self) -> usize {
         if self.filter_apart() {
             array(&[self.filter(), self.division.ranges, self.size])
         } else {
             0
         }
     }
+}
 
+impl Kernels for CompiledConvolution {
     fn scratch(&self) -> usize {
         let Division { taps, rows, .. } = self.division;
         let half = self.call.dtype.is_half();
@@ -150,28 +154,46 @@ impl Kernels for CompiledConvolution {
         // One run uses the kept memory at a time. A poisoned lock is fine: no later run relies on
         // the contents.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = Kept(kept.as_mut_ptr());
-        let outcome = with_element!(self.call.dtype, T => match self.call.direction {
-            Direction::FilterGradient => self.run_weight_gradient::<T>(workspace, arguments, &kept),
-            Direction::Forward | Direction::InputGradient => {
-                self.run_forward::<T>(workspace, arguments, &kept)
-            }
+        let run = Run { convolution: self, workspace, arguments, memory: kept.as_mut_ptr() };
+        with_element!(self.call.dtype, T => match self.call.direction {
+            Direction::FilterGradient => run.weight_gradient::<T>()?,
+            Direction::Forward | Direction::InputGradient => run.forward::<T>()?,
         });
-        outcome.map_err(|e| Diagnostic::new(e.to_string()))
+        Ok(())
     }
 }
 
-impl CompiledConvolution {
+/// One run: what all of its tasks use.
+struct Run<'a> {
+    convolution: &'a CompiledConvolution,
+    workspace: &'a Workspace,
+    arguments: &'a Arguments<'a>,
+    /// The kept memory.
+    memory: *mut u8,
+}
+
+// SAFETY: tasks write disjoint parts of the kept memory, and read what an earlier job wrote; each
+// unsafe block that does so argues it.
+unsafe impl Sync for Run<'_> {}
+
+impl Deref for Run<'_> {
+    type Target = CompiledConvolution;
+    fn deref(&self) -> &CompiledConvolution {
+        self.convolution
+    }
+}
+
+impl Run<'_> {
+    /// The kept memory, as numbers of the arithmetic.
+    fn kept<T: Element>(&self) -> *mut T::Wide {
+        self.memory.cast()
+    }
+
     /// The filter of a group as the right operand of products: a row for each tap and channel of
     /// the patches.
-    fn filter_view<T: Element>(
-        &self,
-        arguments: &Arguments<'_>,
-        kept: &Kept,
-        group: usize,
-    ) -> View<T::Wide> {
+    fn filter_view<T: Element>(&self, group: usize) -> View<T::Wide> {
         let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
-        let copy = kept.at::<T::Wide>().cast_const();
+        let copy = self.kept::<T>().cast_const();
         if direction == Direction::InputGradient {
             let rows = self.patches.taps() * output_channels;
             let at = copy.wrapping_add(group * rows * input_channels);
@@ -182,38 +204,34 @@ impl CompiledConvolution {
         if self.filter_apart() {
             View { at: copy.wrapping_add(first), row, column: 1 }
         } else {
-            View { at: arguments.operand::<T>(1).wrapping_add(first), row, column: 1 }.plain()
+            View { at: self.arguments.operand::<T>(1).wrapping_add(first), row, column: 1 }.plain()
         }
     }
 
     /// Copies the filter: widened only, or, for the input's cotangent, with a row for each group,
     /// tap and channel of the result, and contiguous channels of the input.
-    fn copy_filter<T: Element>(
-        &self,
-        workspace: &Workspace,
-        arguments: &Arguments<'_>,
-        kept: &Kept,
-    ) -> Result<(), TaskPanicked> {
+    fn copy_filter<T: Element>(&self) -> Result<(), TaskPanicked> {
         let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
-        let simd = workspace.simd();
+        let (simd, pool) = (self.workspace.simd(), self.workspace.pool());
         if direction == Direction::Forward {
             let elements = self.filter();
-            return workspace.pool().parallel_for(elements.div_ceil(PATCHES), |_, task| {
+            return pool.parallel_for(elements.div_ceil(PATCHES), |_, task| {
                 let start = task * PATCHES;
-                let from = arguments.operand::<T>(1).wrapping_add(start);
-                let to = kept.at::<T::Wide>().wrapping_add(start);
+                let from = self.arguments.operand::<T>(1).wrapping_add(start);
+                let to = self.kept::<T>().wrapping_add(start);
                 // SAFETY: the elements exist, and the copy has room for all; no other task writes
                 // these.
                 unsafe { widen(simd, from, to, PATCHES.min(elements - start)) };
             });
         }
         let taps = self.patches.taps();
-        workspace.pool().parallel_for(groups * taps, |_, task| {
+        pool.parallel_for(groups * taps, |_, task| {
             let (group, tap) = (task / taps, task % taps);
             let row = groups * output_channels;
             let at = tap * input_channels * row + group * output_channels;
-            let view = View { at: arguments.operand::<T>(0).wrapping_add(at), row: 1, column: row };
-            let to = kept.at::<T::Wide>().wrapping_add(task * output_channels * input_channels);
+            let at = self.arguments.operand::<T>(0).wrapping_add(at);
+            let view = View { at, row: 1, column: row };
+            let to = self.kept::<T>().wrapping_add(task * output_channels * input_channels);
             // SAFETY: the channels of the tap exist, and the copy has room for those of all taps;
             // no other task writes these.
             unsafe {
@@ -230,17 +248,24 @@ impl CompiledConvolution {
     }
 }
 
-/// Memory kept between runs, shared by several threads.
-struct Kept(*mut u8);
-
-// SAFETY: tasks write disjoint parts, and read what an earlier job wrote; each unsafe block that
-// does so argues it.
-unsafe impl Sync for Kept {}
-
-impl Kept {
-    fn at<T>(&self) -> *mut T {
-        self.0.cast()
-    }
+/// Rounds sums to out.
+///
+/// # Safety
+///
+/// The sums are computed. Out's rows are valid to write and no other code uses them. The machine
+/// has the vector instructions.
+unsafe fn round<T: Element>(
+    simd: Simd,
+    size: [usize; 2],
+    sums: *mut T::Wide,
+    sums_row: usize,
+    out: *mut T,
+    out_row: usize,
+) {
+    let nothing = std::ptr::null();
+    let places = Places { sums, sums_row, out, out_row, bias: nothing, residual: nothing };
+    // SAFETY: the caller's promise is the same.
+    unsafe { finish(simd, Default::default(), size, &places) };
 }
 
 /// Columns of the products of a call.

@@ -121,7 +121,7 @@ impl CompiledGemm {
                 }
             }
         };
-        workspace.pool().parallel_for(tasks, task).map_err(|e| Diagnostic::new(e.to_string()))
+        Ok(workspace.pool().parallel_for(tasks, task)?)
     }
 
     /// Computes one tile of out.

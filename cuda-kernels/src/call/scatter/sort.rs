@@ -19,8 +19,8 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use crate::ptx::{
-    Atomic, Binary, Code, Compare, Inst, Lanes, Operand, Reg, Shuffle, Space, Special, Ternary,
-    Type, Unary, Width,
+    Binary, Code, Compare, Inst, Lanes, Operand, Reg, Shuffle, Space, Special, Ternary, Type,
+    Unary, Width,
 };
 use crate::stage::{Access, Memory, Slot, Stage};
 use wengert_core::Result;
@@ -88,20 +88,18 @@ impl Sort {
 
     /// The numbers after `passes` passes. With 0, the input, which the caller writes here.
     pub fn keys(&self, passes: u32) -> Slot {
-        self.part(
-            u64::from((self.done + passes) % 2) * self.array(),
-            4 * self.count as u64,
-            Access::Write,
-        )
+        self.numbers(0, passes)
     }
 
     /// The original indices of the numbers after `passes` passes, at least one.
     pub fn order(&self, passes: u32) -> Slot {
-        self.part(
-            (2 + u64::from((self.done + passes) % 2)) * self.array(),
-            4 * self.count as u64,
-            Access::Write,
-        )
+        self.numbers(2, passes)
+    }
+
+    /// Of two arrays, from the one of this number on, the one that is in use after the passes.
+    fn numbers(&self, first: u64, passes: u32) -> Slot {
+        let number = first + u64::from((self.done + passes) % 2);
+        self.part(number * self.array(), 4 * self.count as u64, Access::Write)
     }
 
     fn counts(&self, access: Access) -> Slot {
@@ -150,15 +148,8 @@ impl Sort {
                 let digit = self.digit_of(code, key, pass);
                 let base = code.ternary(Ternary::Mad, Type::S32, digit, 4, shared);
                 let result = code.reg(Width::B32);
-                code.push(Inst::Atomic {
-                    space: Space::Shared,
-                    operation: Atomic::Add,
-                    ty: Type::U32,
-                    result,
-                    base: base.into(),
-                    offset: 0,
-                    value: 1.into(),
-                });
+                let (space, ty, base, value) = (Space::Shared, Type::U32, base.into(), 1.into());
+                code.push(Inst::AtomicAdd { space, ty, result, base, value });
             });
         }
         code.push(Inst::Barrier);

@@ -198,17 +198,7 @@ impl BlockSort {
         let place = code.ternary(Ternary::Mad, Type::S32, at.row, from.length as i64, index);
         let address = advance(code, base, place, 4);
         let found = code.mov(Type::U32, 0);
-        code.push_if(
-            there,
-            Inst::Load {
-                space: Space::Global,
-                cache: Default::default(),
-                ty: Type::U32,
-                results: vec![found],
-                base: address.into(),
-                offset: 0,
-            },
-        );
+        code.push_if(there, Inst::load(Space::Global, Type::U32, &[found], address, 0));
         found
     }
 
@@ -364,14 +354,10 @@ impl Network {
                     let other = code.binary(Binary::Xor, Type::B32, self.thread, mask);
                     let address = code.ternary(Ternary::Mad, Type::S32, other, 8, shared);
                     for (e, theirs) in theirs.iter().enumerate() {
-                        code.push(Inst::Load {
-                            space: Space::Shared,
-                            cache: Default::default(),
-                            ty: Type::B64,
-                            results: vec![*theirs],
-                            base: address.into(),
-                            offset: e as i64 * distance,
-                        });
+                        let offset = e as i64 * distance;
+                        let load =
+                            Inst::load(Space::Shared, Type::B64, &[*theirs], address, offset);
+                        code.push(load);
                     }
                     code.push(Inst::Barrier);
                 };

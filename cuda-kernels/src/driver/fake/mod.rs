@@ -317,7 +317,6 @@ fn api() -> DriverApi {
         cuEventCreate: stream::cuEventCreate,
         cuEventDestroy_v2: stream::cuEventDestroy_v2,
         cuEventRecord: stream::cuEventRecord,
-        cuEventQuery: stream::cuEventQuery,
         cuEventSynchronize: stream::cuEventSynchronize,
         cuEventElapsedTime: stream::cuEventElapsedTime,
         cuGraphInstantiateWithFlags: stream::cuGraphInstantiateWithFlags,
@@ -332,7 +331,6 @@ fn api() -> DriverApi {
         cuModuleGetFunction,
         cuFuncGetAttribute,
         cuFuncSetAttribute,
-        cuOccupancyMaxActiveBlocksPerMultiprocessor,
         cuLaunchKernel: stream::cuLaunchKernel,
     }
 }
@@ -640,15 +638,4 @@ extern "C" fn cuFuncSetAttribute(
         function.max_shared = value;
         Ok(())
     }))
-}
-
-unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-    blocks: *mut c_int,
-    _function: CUfunction,
-    threads: c_int,
-    _shared: usize,
-) -> u32 {
-    // SAFETY: an out-pointer of the API.
-    unsafe { put(blocks, 2048 / threads) };
-    status(with(|s| s.in_context("cuOccupancyMaxActiveBlocksPerMultiprocessor")))
 }

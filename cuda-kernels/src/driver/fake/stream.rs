@@ -278,13 +278,6 @@ fn pending(event: CUevent) -> bool {
     with(|s| s.queue.iter().any(|w| matches!(w, Work::Record(e) if *e == event as usize)))
 }
 
-pub(super) extern "C" fn cuEventQuery(event: CUevent) -> u32 {
-    let result = with(|s| s.in_context("cuEventQuery"));
-    // Time passes between queries.
-    step();
-    status(result.and_then(|()| if pending(event) { Err(NOT_READY) } else { Ok(()) }))
-}
-
 pub(super) extern "C" fn cuEventSynchronize(event: CUevent) -> u32 {
     let result = with(|s| s.in_context("cuEventSynchronize"));
     // Only up to the event: tests must not depend on later work.
