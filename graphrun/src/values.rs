@@ -11,7 +11,7 @@ use wengert::data::spec::{self, Found, Spec};
 use wengert::data::{self, Arrays};
 use wengert::random::SplitMix64;
 use wengert::signature::Signature;
-use wengert::{Binding, DType, Diagnostic, Literal, Scalar, TensorType};
+use wengert::{Binding, DType, Literal, Scalar, TensorType, diagnostic};
 
 /// Everything that a function needs to run, before random and zero inputs are generated.
 pub struct Gathered {
@@ -107,7 +107,7 @@ pub fn gather(
                 Some(fill) => specs.push((name, fill.clone())),
                 None if input.is_variable() => {
                     let role = input.role.name();
-                    return Err(Diagnostic::new(format!("{role} `{name}` ({ty}) has no value"))
+                    return Err(diagnostic!("{role} `{name}` ({ty}) has no value")
                         .help(format!(
                             "give a file with `--params`, or one tensor with `--input {name}=SPEC`"
                         ))

@@ -13,7 +13,7 @@ use crate::signature::is_variable;
 use wengert_compiler::indices::watch;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::interpret::{self, Array, Unrounded};
-use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
+use wengert_core::{Binding, DType, Literal, Result, Scalar, TensorType, diagnostic};
 
 /// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -264,11 +264,7 @@ pub fn device(
 /// Error: the types differ.
 pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
     if found.ty() != expected.ty() {
-        return Err(Diagnostic::new(format!(
-            "the device gives {}, not {}",
-            found.ty(),
-            expected.ty()
-        )));
+        return Err(diagnostic!("the device gives {}, not {}", found.ty(), expected.ty()));
     }
     let epsilon = match expected.dtype() {
         DType::F64 => f64::EPSILON,

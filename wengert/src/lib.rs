@@ -64,6 +64,7 @@ pub use wengert_compiler::memory::naive_peak;
 pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::build::control;
+pub use wengert_core::diagnostic;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, NoDerivative,
     Result, Scalar, Tensor, TensorType, VectorSpace,

@@ -42,7 +42,9 @@ use wengert_compiler::probes::{self, Report};
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::op::ProbeKind;
 use wengert_core::plan::{Bytes, Plan};
-use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType, Verified};
+use wengert_core::{
+    Binding, Diagnostic, Literal, Location, Result, Target, TensorType, Verified, diagnostic,
+};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -142,13 +144,12 @@ impl Session {
         let variables = function.variables();
         if let Some((extra, _)) = binding.iter().find(|(bound, _)| !variables.contains(*bound)) {
             let names: Vec<_> = variables.iter().collect();
-            return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
+            return Err(diagnostic!("`@{name}` has no dimension variable `{extra}`")
                 .help(format!("it has {}", listed(&names))));
         }
         if let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) {
             let unbound = function.bind(binding).err();
-            let error = unbound
-                .unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+            let error = unbound.unwrap_or_else(|| diagnostic!("dimension `{name}` is not bound"));
             return Err(error.help(format!("bind it, e.g. by `bind!({name} = 32)`")));
         }
         let executable = {
@@ -391,7 +392,7 @@ fn missing(path: &str, variables: &Store) -> Diagnostic {
         true => "no variable has a value yet".into(),
         false => format!("variables with a value are {}", listed(&names)),
     };
-    Diagnostic::new(format!("variable `{path}` has no value"))
+    diagnostic!("variable `{path}` has no value")
         .help(format!("run the program's `init` function, or load a weights file; {there}"))
 }
 
@@ -460,7 +461,7 @@ impl Compiled {
             }
             let literal = found.get(name.as_str()).copied().ok_or_else(|| {
                 context(
-                    Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name()))
+                    diagnostic!("{} `{name}` ({ty}) is not given", role.name())
                         .help("each input and key of the function is given"),
                 )
             })?;
@@ -526,12 +527,13 @@ impl Compiled {
         let mut seen = BTreeSet::new();
         for (name, _) in inputs {
             if !known.contains(name) {
-                return Err(Diagnostic::new(format!("there is no input `{name}`"))
+                return Err(diagnostic!("there is no input `{name}`")
                     .help(format!("inputs are {}", listed(&wanted))));
             }
             if !seen.insert(*name) {
-                return Err(Diagnostic::new(format!("input `{name}` is given twice"))
-                    .help("give each input once"));
+                return Err(
+                    diagnostic!("input `{name}` is given twice").help("give each input once")
+                );
             }
         }
         Ok(())

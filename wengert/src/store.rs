@@ -15,7 +15,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
+use wengert_core::{DType, Literal, Result, TensorType, diagnostic};
 use wengert_cpu::AlignedBytes;
 
 /// Variables by key path.
@@ -173,9 +173,7 @@ impl Store {
         for (path, dtype, shape) in wanted {
             let ty = TensorType::new(*dtype, shape.iter().copied());
             if self.variables.get(*path).is_none_or(|stored| stored.ty != ty) {
-                let too_large = || {
-                    Diagnostic::new(format!("variable `{path}`: {ty} is larger than any memory"))
-                };
+                let too_large = || diagnostic!("variable `{path}`: {ty} is larger than any memory");
                 let bytes = ty.bytes().ok_or_else(too_large)?;
                 new.push((*path, ty, bytes));
             }

@@ -11,7 +11,7 @@ use wengert::core::diagnostic::Kind;
 use wengert::core::graph::Function;
 use wengert::data::spec::Spec;
 use wengert::signature::Signature;
-use wengert::{Binding, Device, Diagnostic, Literal, Scalar, indices, os_text};
+use wengert::{Binding, Device, Literal, Scalar, diagnostic, indices, os_text};
 
 /// Checks the functions. Inputs without a value are random, and unbound dimension variables are
 /// small.
@@ -26,7 +26,7 @@ pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
     if let Some((name, _)) =
         known.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
     {
-        return Err(Diagnostic::new(format!("there is no dimension variable `{name}`")).into());
+        return Err(diagnostic!("there is no dimension variable `{name}`").into());
     }
     for function in functions {
         let (binding, findings) = check_function(&source, function, &known, args, single)?;

@@ -15,7 +15,7 @@ use wengert::kernels::{
     cost::{Cost, Rates},
 };
 use wengert::pipeline::{self, Bound, Compiled, Options, compile_kernels, passes};
-use wengert::{Binding, Diagnostic};
+use wengert::{Binding, Diagnostic, diagnostic};
 
 /// Prints the functions.
 pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
@@ -27,14 +27,14 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     if let Contents::Plan(plans) = &source.contents {
         match args.stage {
             _ if args.memory_budget.is_some() => {
-                return Err(Diagnostic::new(format!("`{}` is compiled", source.path.display()))
+                return Err(diagnostic!("`{}` is compiled", source.path.display())
                     .help("a budget is for the compiler: give the .graph or .ir file")
                     .into());
             }
             Stage::Plan => plans.iter().try_for_each(|plan| print_plan(plan, args, console))?,
             Stage::Ptx => console.text(wengert::ptx(&plans[0])?)?,
             _ => {
-                return Err(Diagnostic::new(format!("`{}` is a plan", source.path.display()))
+                return Err(diagnostic!("`{}` is a plan", source.path.display())
                     .help(
                         "add `--stage plan` or `--stage ptx`; for earlier stages give the .graph \
                          or .ir file it was compiled from",
@@ -48,7 +48,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     if let Some((name, _)) =
         binding.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
     {
-        return Err(Diagnostic::new(format!("there is no dimension variable `{name}`")).into());
+        return Err(diagnostic!("there is no dimension variable `{name}`").into());
     }
     let print = PrintOptions { locations: args.locs };
     for (i, function) in functions.into_iter().enumerate() {
@@ -90,9 +90,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
         match &source.file()?.recipe {
             Some(recipe) => console.text(format_args!("\n{recipe}"))?,
             None => {
-                return Err(
-                    Diagnostic::new(format!("`{}` has no recipe", source.path.display())).into()
-                );
+                return Err(diagnostic!("`{}` has no recipe", source.path.display()).into());
             }
         }
     }
@@ -161,7 +159,7 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         true => Ok(()),
         false => {
             let names: Vec<&str> = passes().iter().map(|pass| pass.name).collect();
-            Err(Diagnostic::new(format!("there is no pass `{name}`"))
+            Err(diagnostic!("there is no pass `{name}`")
                 .help(format!("passes over graphs are, in this order, {}", names.join(", "))))
         }
     };
@@ -198,9 +196,8 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         let (pass, amount) = pair("fuel", text)?;
         known(pass)?;
         let amount = amount.to_str().and_then(|amount| amount.parse().ok());
-        let amount = amount.ok_or_else(|| {
-            Diagnostic::new(format!("`--fuel {text}` names no number of changes"))
-        })?;
+        let amount =
+            amount.ok_or_else(|| diagnostic!("`--fuel {text}` names no number of changes"))?;
         options.fuel.insert(pass.into(), amount);
     }
     Ok(options)

@@ -3,9 +3,9 @@
 use crate::cli::OpsArgs;
 use crate::console::{Console, Outcome, Status};
 use serde_json::{Value, json};
-use wengert::Diagnostic;
 use wengert::core::Op;
 use wengert::core::op::{COMPOSITES, Composite, Entry};
+use wengert::diagnostic;
 
 /// Lists all ops, or explains one.
 pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
@@ -17,7 +17,7 @@ pub fn run(args: &OpsArgs, console: &mut Console<'_>) -> Outcome {
         let near = names.iter().copied().filter(|n| n.contains(name.as_str()) || name.contains(n));
         let near: Vec<&str> = near.collect();
         if !names.contains(&name.as_str()) {
-            let error = Diagnostic::new(format!("there is no op `{name}`"));
+            let error = diagnostic!("there is no op `{name}`");
             return Err(match near.is_empty() {
                 true => error.help("`graphrun ops` lists all"),
                 false => error.help(format!("there is {}", near.join(", "))),

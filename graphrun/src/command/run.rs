@@ -15,7 +15,7 @@ use wengert::data;
 use wengert::data::inflate::InflateLimit;
 use wengert::data::spec::{Spec, find};
 use wengert::signature::Signature;
-use wengert::{Binding, DeviceOptions, Diagnostic, Literal, Outputs, Session, os_text};
+use wengert::{Binding, DeviceOptions, Literal, Outputs, Session, diagnostic, os_text};
 
 /// Runs the function, writes and prints its outputs, and compares them.
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
@@ -148,15 +148,12 @@ fn requests<'a>(
         if !signature.outputs.iter().any(|o| o.name == name) {
             let names: Vec<String> =
                 signature.outputs.iter().map(|o| format!("`{}`", o.name)).collect();
-            return Err(Diagnostic::new(format!(
-                "@{}: there is no output `{name}`",
-                signature.name
-            ))
-            .help(format!("outputs are {}", names.join(", ")))
-            .into());
+            return Err(diagnostic!("@{}: there is no output `{name}`", signature.name)
+                .help(format!("outputs are {}", names.join(", ")))
+                .into());
         }
         if found.iter().any(|(n, _)| *n == name) {
-            return Err(Diagnostic::new(format!("`--{option} {name}=…` is given twice")).into());
+            return Err(diagnostic!("`--{option} {name}=…` is given twice").into());
         }
         found.push((name, value));
     }

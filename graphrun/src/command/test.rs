@@ -4,7 +4,7 @@ use crate::cli::TestArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::filetest::check_file;
 use std::path::{Path, PathBuf};
-use wengert::{Diagnostic, atomic};
+use wengert::{atomic, diagnostic};
 
 /// Runs all cases; with `--bless`, rewrites their expectations.
 pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
@@ -13,7 +13,7 @@ pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
         let before = files.len();
         find(path, &mut files)?;
         if files.len() == before {
-            return Err(Diagnostic::new(format!("`{}` holds no .ir files", path.display())).into());
+            return Err(diagnostic!("`{}` holds no .ir files", path.display()).into());
         }
     }
     let (mut cases, mut failed, mut blessed) = (0, 0, 0);

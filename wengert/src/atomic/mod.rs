@@ -21,7 +21,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// Replaces the file at `path` by the output of `fill`. On an error the old file, if any, is
 /// unchanged. Files that are not regular are written in place.
@@ -176,7 +176,7 @@ fn folder_of(path: &Path) -> PathBuf {
 /// `cannot read `x.npy`: No such file or directory`. A missing file or folder is named in
 /// addition.
 pub fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
-    let diagnostic = Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()));
+    let diagnostic = diagnostic!("cannot {verb} `{}`: {error}", path.display());
     let folder = folder_of(path);
     if !folder.exists() {
         let help = format!(

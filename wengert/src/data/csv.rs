@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use wengert_core::{DType, Diagnostic, Literal, Location, Result, Scalar, with_native};
+use wengert_core::{DType, Diagnostic, Literal, Location, Result, Scalar, diagnostic, with_native};
 
 /// Whether the first line names the columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,10 +103,7 @@ impl Table {
             }
         }
         if first {
-            return Err(Diagnostic::new(format!(
-                "`{}` holds no table: it has no line",
-                path.display()
-            )));
+            return Err(diagnostic!("`{}` holds no table: it has no line", path.display()));
         }
         Ok(table)
     }
@@ -135,13 +132,13 @@ impl Table {
     /// Consecutive columns as `[rows, number of columns]`, converted as by [`Table::to_literal`].
     pub fn slice(&self, columns: Range<usize>, dtype: DType) -> Result<Literal> {
         if columns.start > columns.end || columns.end > self.columns {
-            return Err(Diagnostic::new(format!(
+            return Err(diagnostic!(
                 "`{}` has {} columns, there are no columns {}..{}",
                 self.path.display(),
                 self.columns,
                 columns.start,
                 columns.end
-            )));
+            ));
         }
         let what = || format!("the numbers of `{}` as {dtype}", self.path.display());
         with_native!(dtype, T => {
@@ -168,12 +165,12 @@ impl Table {
         }
         let name =
             self.names.as_ref().map_or(String::new(), |names| format!(" (`{}`)", names[column]));
-        Err(Diagnostic::new(format!(
+        Err(diagnostic!(
             "`{}`: {value} in row {}, column {}{name} is no {dtype}",
             self.path.display(),
             row + 1,
             column + 1,
-        )))
+        ))
     }
 }
 
@@ -185,10 +182,10 @@ pub fn write(path: impl AsRef<Path>, literal: &Literal) -> Result<()> {
         [] | [_] => 1,
         [_, columns] => *columns,
         shape => {
-            return Err(Diagnostic::new(format!(
+            return Err(diagnostic!(
                 "cannot write `{}`: a table has two axes, the array has shape {shape:?}",
                 path.display()
-            ))
+            )
             .help("write an .npy file"));
         }
     };
@@ -263,7 +260,7 @@ fn mistake(path: &Path, text: &str, start: usize, field: usize, what: String) ->
         column += 1;
     }
     let (line, column) = (line as u32, column as u32);
-    Diagnostic::new(format!("`{}`, line {line}, field {}: {what}", path.display(), field + 1))
+    diagnostic!("`{}`, line {line}, field {}: {what}", path.display(), field + 1)
         .at(Location::source(path.display().to_string(), line, column), "")
         .excerpt(text, line, column)
 }

@@ -15,7 +15,7 @@ use super::map::Map;
 use crate::{atomic, available_memory};
 use std::io::{self, Write};
 use std::path::Path;
-use wengert_core::{DType, Diagnostic, Literal, Result, with_native};
+use wengert_core::{DType, Diagnostic, Literal, Result, diagnostic, with_native};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -85,10 +85,10 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
     let wanted = shape.iter().try_fold(size, |n, e| n.checked_mul(*e));
     if wanted != Some(data.len()) {
         let wanted = wanted.map_or("more than 2^64".into(), |w| w.to_string());
-        return Err(Diagnostic::new(format!(
+        return Err(diagnostic!(
             "an array {dtype}{shape:?} has {wanted} bytes of data, found {}",
             data.len()
-        ))
+        )
         .help("the file is damaged or was cut short"));
     }
     // One copy, and further ones for big-endian numbers and Fortran order.
@@ -133,10 +133,8 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
             (u32::from_le_bytes(*length) as usize, rest)
         }
         [major, minor] => {
-            return Err(Diagnostic::new(format!(
-                "version {major}.{minor} of the npy format is not known"
-            ))
-            .help("versions 1.0, 2.0 and 3.0 are"));
+            return Err(diagnostic!("version {major}.{minor} of the npy format is not known")
+                .help("versions 1.0, 2.0 and 3.0 are"));
         }
     };
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
@@ -166,7 +164,7 @@ impl Header {
                 "fortran_order" => fortran = Some(cursor.boolean()?),
                 "shape" => shape = Some(cursor.tuple()?),
                 other => {
-                    return Err(Diagnostic::new(format!("unknown key `{other}` in the header")));
+                    return Err(diagnostic!("unknown key `{other}` in the header"));
                 }
             }
             if !cursor.accept(",") {
@@ -177,7 +175,7 @@ impl Header {
         if !cursor.rest.trim().is_empty() {
             return Err(cursor.unexpected("the end of the header"));
         }
-        let missing = |key| move || Diagnostic::new(format!("the header has no `{key}`"));
+        let missing = |key| move || diagnostic!("the header has no `{key}`");
         let (dtype, big_endian) = dtype_of(kind.ok_or_else(missing("descr"))?)?;
         let fortran = fortran.ok_or_else(missing("fortran_order"))?;
         Ok(Header { dtype, big_endian, fortran, shape: shape.ok_or_else(missing("shape"))? })
@@ -215,10 +213,7 @@ fn dtype_of(kind: &str) -> Result<(DType, bool)> {
                 }
                 _ => "bool, u1, i1, i4, i8, u4, u8, f2, f4 and f8 are read",
             };
-            return Err(Diagnostic::new(format!(
-                "elements of NumPy type `{kind}` are not supported"
-            ))
-            .help(help));
+            return Err(diagnostic!("elements of NumPy type `{kind}` are not supported").help(help));
         }
     };
     Ok((dtype, big_endian))
@@ -292,7 +287,7 @@ impl<'a> Cursor<'a> {
 
     fn unexpected(&self, wanted: &str) -> Diagnostic {
         let found: String = self.rest.trim().chars().take(20).collect();
-        Diagnostic::new(format!("the header is damaged: expected {wanted}, found `{found}`"))
+        diagnostic!("the header is damaged: expected {wanted}, found `{found}`")
     }
 }
 

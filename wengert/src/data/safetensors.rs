@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
+use wengert_core::{DType, Diagnostic, Literal, Result, TensorType, diagnostic};
 
 /// The format's limit on the length of the header.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -69,7 +69,7 @@ impl SafetensorsFile {
     fn info(&self, name: &str) -> Result<&TensorInfo> {
         self.entries.get(name).ok_or_else(|| {
             let names: Vec<_> = self.names().collect();
-            Diagnostic::new(format!("`{}` has no tensor `{name}`", self.path.display()))
+            diagnostic!("`{}` has no tensor `{name}`", self.path.display())
                 .help(format!("it has {}", listed(&names)))
         })
     }
@@ -245,7 +245,7 @@ fn dtype_from(info: &TensorInfo) -> Result<DType> {
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
         other => {
-            return Err(Diagnostic::new(format!("elements of type {other:?} are not supported")));
+            return Err(diagnostic!("elements of type {other:?} are not supported"));
         }
     })
 }

@@ -6,7 +6,7 @@ use crate::{atomic, available_memory};
 use flate2::read::MultiGzDecoder;
 use std::borrow::Cow;
 use std::path::Path;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Result, diagnostic};
 
 /// Reads a text, decompressed within the default limit.
 ///
@@ -31,7 +31,7 @@ pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<String
     String::from_utf8(bytes.into_owned()).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..valid].iter().filter(|b| **b == b'\n').count();
-        Diagnostic::new(format!("cannot read `{}`: line {line} is no UTF-8 text", path.display()))
+        diagnostic!("cannot read `{}`: line {line} is no UTF-8 text", path.display())
     })
 }
 

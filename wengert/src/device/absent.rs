@@ -3,7 +3,7 @@
 use super::{Backend, DeviceOptions, PlanMemory, PreparedFunction};
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Result, Target, Verified};
+use wengert_core::{Diagnostic, Result, Target, Verified, diagnostic};
 
 /// A device that cannot be opened.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub mod cuda {
     }
 
     pub fn target(name: &str) -> Result<Target> {
-        Err(Diagnostic::new(format!("unknown target `{name}`"))
+        Err(diagnostic!("unknown target `{name}`")
             .help("this version is built without the feature `cuda`; its target is cpu"))
     }
 

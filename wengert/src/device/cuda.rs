@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Account, Plan};
-use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified};
+use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified, diagnostic};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device, Memory, probe};
@@ -45,7 +45,7 @@ pub(super) fn target(name: &str) -> Result<Target> {
         Ok(architecture) => Ok(target::target(&architecture.name())),
         Err(_) => {
             let names: Vec<String> = Architecture::ALL.iter().map(Architecture::name).collect();
-            Err(Diagnostic::new(format!("unknown target `{name}`"))
+            Err(diagnostic!("unknown target `{name}`")
                 .help(format!("targets are cpu, {}", names.join(", "))))
         }
     }
@@ -57,10 +57,11 @@ pub(super) fn target(name: &str) -> Result<Target> {
 /// Error: the plan is for another target.
 pub(super) fn ptx(plan: &Verified<Plan>) -> Result<String> {
     let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
-        Diagnostic::new(format!(
+        diagnostic!(
             "the plan of @{} is for `{}`, which reads no PTX",
-            plan.function, plan.target.name
-        ))
+            plan.function,
+            plan.target.name
+        )
         .help("compile the function for a GPU, such as sm_90")
     })?;
     Ok(LoweredPlan::new(plan, architecture, &mut no_library)?.ptx)

@@ -18,7 +18,7 @@ use wengert_core::nest::BufferRole;
 use wengert_core::plan::{
     Access, Account, Argument, Counters, Memories, Plan, Region, Step, StepRunner,
 };
-use wengert_core::{Diagnostic, Literal, Result, Target, Verified};
+use wengert_core::{Diagnostic, Literal, Result, Target, Verified, diagnostic};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::lowered::{Command, Launch, LoweredPlan, StepError, no_library};
 use wengert_cuda::target::target;
@@ -222,9 +222,9 @@ impl Emulated {
             let address = self.addresses.variables[*number];
             self.memory.forget(address, plan.values[variable.after].bytes()).map_err(failed)?;
             if variable.before.is_some() {
-                let stored = store.get(path).ok_or_else(|| {
-                    Diagnostic::new(format!("variable `{path}` of the plan has no value"))
-                })?;
+                let stored = store
+                    .get(path)
+                    .ok_or_else(|| diagnostic!("variable `{path}` of the plan has no value"))?;
                 self.memory.write(address, &stored.read()?).map_err(failed)?;
             }
         }

@@ -26,7 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Result, Target, Verified};
+use wengert_core::{Diagnostic, Result, Target, Verified, diagnostic};
 
 /// Whether this build has NVIDIA GPUs and their emulator.
 pub(crate) const HAS_CUDA: bool = cfg!(feature = "cuda");
@@ -163,7 +163,7 @@ impl FromStr for Device {
             ("emulator", _) => Ok(Device::Emulator),
             ("interpreter", _) => Ok(Device::Interpreter),
             (_, Some(number)) => Ok(Device::Cuda(number)),
-            _ => Err(Diagnostic::new(format!("unknown device `{text}`"))
+            _ => Err(diagnostic!("unknown device `{text}`")
                 .help("devices are cpu, interpreter, cuda, cuda:N and emulator")),
         }
     }

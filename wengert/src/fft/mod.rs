@@ -53,7 +53,7 @@ mod stages;
 pub use real::{irfft, rfft};
 
 use crate::core::build::Scope;
-use crate::{DType, Diagnostic, Location, Result, Tensor};
+use crate::{DType, Diagnostic, Location, Result, Tensor, diagnostic};
 
 /// Real and imaginary part.
 pub type Complex = (Tensor, Tensor);
@@ -130,31 +130,26 @@ fn extent(parts: &[&Tensor], axis: usize) -> Result<usize> {
     }
     let first = parts[0];
     if let Some(other) = parts.iter().find(|t| t.ty() != first.ty()) {
-        return Err(Diagnostic::new(format!(
+        return Err(diagnostic!(
             "the real part is {}, the imaginary part {}",
             first.ty(),
             other.ty()
-        ))
+        )
         .help("both have one dtype and shape"));
     }
     if !matches!(first.dtype(), DType::F32 | DType::F64) {
-        return Err(Diagnostic::new(format!("a Fourier transform of {}", first.ty()))
+        return Err(diagnostic!("a Fourier transform of {}", first.ty())
             .help("convert it to f32 or f64 first"));
     }
     let Some(extent) = first.shape().get(axis) else {
-        return Err(Diagnostic::new(format!(
-            "a Fourier transform along axis {axis} of {}",
-            first.ty()
-        ))
-        .help(format!("it has {} axes, counted from 0", first.rank())));
+        return Err(diagnostic!("a Fourier transform along axis {axis} of {}", first.ty())
+            .help(format!("it has {} axes, counted from 0", first.rank())));
     };
     match extent.as_constant().map(usize::try_from) {
         Some(Ok(extent)) if extent > 0 => Ok(extent),
-        Some(_) => {
-            Err(Diagnostic::new(format!("a Fourier transform of no elements: {}", first.ty()))
-                .help("the axis has at least one element"))
-        }
-        None => Err(Diagnostic::new(format!("a Fourier transform of {extent} elements")).help(
+        Some(_) => Err(diagnostic!("a Fourier transform of no elements: {}", first.ty())
+            .help("the axis has at least one element")),
+        None => Err(diagnostic!("a Fourier transform of {extent} elements").help(
             "the length decides on the steps, so it has to be a number; other dimensions \
              may be variables",
         )),

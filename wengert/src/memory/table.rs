@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use wengert_compiler::memory::assign::problem::{Buffer, Problem, Solution};
-use wengert_core::{Diagnostic, Location, Result};
+use wengert_core::{Diagnostic, Location, Result, diagnostic};
 
 /// The known columns.
 const COLUMNS: [&str; 7] = ["id", "lower", "upper", "size", "alignment", "offset", "alias"];
@@ -200,11 +200,8 @@ impl Reader<'_> {
             }
         }
         if columns.is_none() {
-            return Err(Diagnostic::new(format!(
-                "`{}` holds no table: it has no line",
-                self.path.display()
-            ))
-            .help("the first line names the columns: id,lower,upper,size"));
+            return Err(diagnostic!("`{}` holds no table: it has no line", self.path.display())
+                .help("the first line names the columns: id,lower,upper,size"));
         }
         self.assemble(lines)
     }
@@ -405,7 +402,7 @@ impl Reader<'_> {
 
     fn mistake(&self, line: u32, what: impl Into<String>) -> Diagnostic {
         let path: PathBuf = self.path.to_owned();
-        Diagnostic::new(format!("`{}`, line {line}: {}", path.display(), what.into()))
+        diagnostic!("`{}`, line {line}: {}", path.display(), what.into())
             .at(Location::source(path.display().to_string(), line, 1), "")
             .excerpt(self.text, line, 1)
     }

@@ -2,7 +2,7 @@
 
 use super::Linear;
 use wengert_core::op::{Attention, AttentionKind};
-use wengert_core::{DType, Diagnostic, Differentiable, Dim, Scalar, Tensor};
+use wengert_core::{DType, Differentiable, Dim, Scalar, Tensor, diagnostic};
 
 /// Which positions a position may attend to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -36,7 +36,7 @@ pub fn dot_product_attention(
     }
     for (name, tensor) in [("queries", q), ("keys", k), ("values", v)] {
         if tensor.rank() != 4 {
-            let error = Diagnostic::new(format!("{name} of attention have type {}", tensor.ty()));
+            let error = diagnostic!("{name} of attention have type {}", tensor.ty());
             return Tensor::fail_of(
                 &[tensor],
                 error.help("they are [batch, positions, heads, width]"),
@@ -65,7 +65,7 @@ fn scale(q: &Tensor) -> Result<f64, Tensor> {
     }
     let width = q.shape().last().expect("queries have axes");
     let Some(extent) = width.as_extent() else {
-        let error = Diagnostic::new(format!("attention with heads of width {width}"));
+        let error = diagnostic!("attention with heads of width {width}");
         return Err(Tensor::fail_of(&[q], error.help("the width of a head is a number")));
     };
     Ok(1.0 / (extent as f64).sqrt())
@@ -115,24 +115,18 @@ impl SelfAttention {
             return qkv;
         }
         let Some(width) = qkv.shape().last().and_then(Dim::as_extent).map(|w| w / 3) else {
-            let error = Diagnostic::new(format!(
-                "the layer of queries, keys and values gives {}",
-                qkv.ty()
-            ));
+            let error = diagnostic!("the layer of queries, keys and values gives {}", qkv.ty());
             return Tensor::fail_of(
                 &[&qkv],
                 error.help("its last axis is a number, thrice the width"),
             );
         };
         if qkv.rank() != 3 {
-            let error = Diagnostic::new(format!("self-attention of {}", x.ty()));
+            let error = diagnostic!("self-attention of {}", x.ty());
             return Tensor::fail_of(&[x], error.help("it takes [batch, positions, width]"));
         }
         if self.heads == 0 || width % self.heads != 0 {
-            let error = Diagnostic::new(format!(
-                "a width of {width} is not divided by {} heads",
-                self.heads
-            ));
+            let error = diagnostic!("a width of {width} is not divided by {} heads", self.heads);
             return Tensor::fail_of(
                 &[x],
                 error.help("the width is a multiple of the number of heads"),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use wengert_compiler::indices::{Bound, bounds};
 use wengert_core::graph::Function;
-use wengert_core::{DType, Diagnostic, Literal, Native, Result, Scalar, with_native};
+use wengert_core::{DType, Diagnostic, Literal, Native, Result, Scalar, diagnostic, with_native};
 
 /// The checks of the arrays of a function's inputs.
 #[derive(Clone, Debug, Default)]
@@ -114,7 +114,7 @@ impl<'a> DataChecks<'a> {
             0 => String::new(),
             n => format!(" (and so are {n} more)"),
         };
-        Diagnostic::new(format!("`{}`{file}, {place}: {} {what}{more}", input.array, found.number))
+        diagnostic!("`{}`{file}, {place}: {} {what}{more}", input.array, found.number)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::data::{Arrays, safetensors};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{Diagnostic, Literal, Result, diagnostic};
 
 /// The progress of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -66,10 +66,10 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
             found.push((step, folder.join(name)));
         } else if name == UNCHECKED {
             let path = folder.join(name);
-            return Err(Diagnostic::new(format!(
+            return Err(diagnostic!(
                 "`{}` is a checkpoint of an earlier version, which has no checksum",
                 path.display()
-            ))
+            )
             .help(format!(
                 "begin a run in another folder with its weights: `--params {} --partial`",
                 path.display()
@@ -138,11 +138,8 @@ pub fn read(folder: &Path) -> Result<Option<Checkpoint>> {
     }
     let list =
         damaged.iter().map(|(path, error)| format!("`{}`: {}", path.display(), error.message));
-    Err(Diagnostic::new(format!(
-        "every checkpoint is damaged: {}",
-        list.collect::<Vec<_>>().join("; ")
-    ))
-    .help("restore one of the files, or begin a run in another folder"))
+    Err(diagnostic!("every checkpoint is damaged: {}", list.collect::<Vec<_>>().join("; "))
+        .help("restore one of the files, or begin a run in another folder"))
 }
 
 /// The contents of a checkpoint after step `step`.
@@ -150,7 +147,7 @@ fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
     let mut arrays = safetensors::parse_checked(bytes)?;
     let mut take = |name: &str| -> Result<Literal> {
         let found = arrays.remove(name).filter(|literal| literal.shape().is_empty());
-        found.ok_or_else(|| Diagnostic::new(format!("it is no checkpoint: it has no `{name}`")))
+        found.ok_or_else(|| diagnostic!("it is no checkpoint: it has no `{name}`"))
     };
     let wrong = || Diagnostic::new("it is no checkpoint of this version");
     let whole = |literal: Literal| literal.as_slice::<u64>().map(|s| s[0]).ok_or_else(wrong);
@@ -161,7 +158,7 @@ fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
         fingerprint: whole(take("/fingerprint")?)?,
     };
     if progress.step != step {
-        return Err(Diagnostic::new(format!("it is the checkpoint after step {}", progress.step)));
+        return Err(diagnostic!("it is the checkpoint after step {}", progress.step));
     }
     Ok((arrays, progress))
 }
