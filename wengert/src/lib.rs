@@ -43,12 +43,11 @@ pub mod recipe;
 pub mod session;
 pub mod signature;
 mod store;
-pub mod target;
 pub mod train;
 pub mod types;
 pub mod weight_names;
 
-pub use device::{Device, DeviceOptions, Survey};
+pub use device::{Device, DeviceOptions, Survey, ptx, target};
 pub use executable::KernelTime;
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;
@@ -58,7 +57,6 @@ pub use outputs::{Outputs, Probed};
 pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Session};
-pub use target::{ptx, target};
 pub use weight_names::NameDifferences;
 pub use wengert_compiler::memory::naive_peak;
 pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, vmap};

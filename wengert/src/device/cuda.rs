@@ -7,7 +7,6 @@ use crate::data::bytes::little_endian;
 use crate::outputs::Returned;
 use crate::store::{Allocator, Store, VariableMemory};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
@@ -135,20 +134,10 @@ impl Backend for CudaBackend {
     }
 }
 
-/// A plan on a GPU. Runs are exclusive: there is one arena.
-struct CudaFunction(Mutex<Running>);
-
-impl std::fmt::Debug for CudaFunction {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CudaFunction")
-    }
-}
-
-struct Running {
+/// A plan on a GPU.
+struct CudaFunction {
     executable: CudaExecutable,
     sources: Option<Sources>,
-    /// Numbers of the plan's variables by key path.
-    variables: BTreeMap<String, usize>,
 }
 
 impl CudaFunction {
@@ -172,9 +161,7 @@ impl CudaFunction {
         for decision in executable.decisions() {
             tracing::debug!(function = plan.function, decision, "decided");
         }
-        let variables =
-            plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
-        Ok(CudaFunction(Mutex::new(Running { executable, sources, variables })))
+        Ok(CudaFunction { executable, sources })
     }
 }
 
@@ -185,22 +172,16 @@ pub(super) fn at_source(sources: Option<&Sources>, failure: StepError) -> Diagno
 }
 
 impl PreparedFunction for CudaFunction {
-    fn expect_repeats(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.expect_repeats();
+    fn expect_repeats(&mut self) {
+        self.executable.expect_repeats();
     }
 
-    /// Enqueues a run. The variables are in device memory.
-    fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
-        // A run that panicked leaves no state that the next one relies on.
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { executable, sources, variables } = &mut *running;
+    fn run(&mut self, given: &[Literal], store: &mut Store) -> Result<Returned> {
+        let CudaFunction { executable, sources } = self;
         make_variables(executable.plan(), store)?;
-        let mut addresses: Vec<Option<Address>> = vec![None; variables.len()];
-        for (path, number) in variables.iter() {
-            addresses[*number] =
-                store.get(path).map(|stored| stored.memory::<DeviceBytes>().address());
-        }
-        let addresses = addresses.into_iter().collect::<Option<Vec<_>>>();
+        let address = |path: &str| Some(store.get(path)?.memory::<DeviceBytes>().address());
+        let variables = executable.plan().variables.iter();
+        let addresses: Option<Vec<Address>> = variables.map(|v| address(&v.name)).collect();
         let addresses = addresses.ok_or_else(no_value)?;
         let bytes: Vec<_> = given.iter().map(little_endian).collect();
         let bytes: Vec<&[u8]> = bytes.iter().map(|b| &b[..]).collect();

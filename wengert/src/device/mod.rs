@@ -123,17 +123,18 @@ impl Device {
 /// The target of a name: `cpu`, or a GPU's architecture such as `sm_90`.
 ///
 /// Errors: there is no such target in this build.
-pub(crate) fn target(name: &str) -> Result<Target> {
+pub fn target(name: &str) -> Result<Target> {
     match name {
         "cpu" => Ok(Target::cpu()),
         _ => cuda::target(name),
     }
 }
 
-/// The PTX module of a plan for a GPU.
+/// The PTX module of a plan for a GPU. It has every kernel, including calls that a library may
+/// run on a real device.
 ///
 /// Errors: the plan is for another target; this version is built without GPUs.
-pub(crate) fn ptx(plan: &Verified<Plan>) -> Result<String> {
+pub fn ptx(plan: &Verified<Plan>) -> Result<String> {
     cuda::ptx(plan)
 }
 
@@ -172,6 +173,19 @@ impl FromStr for Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_have_names() {
+        assert_eq!(target("cpu").unwrap(), Target::cpu());
+        if HAS_CUDA {
+            assert_eq!(target("sm_90").unwrap().name, "sm_90");
+        }
+        let unknown = target("sm_75").unwrap_err();
+        assert!(
+            unknown.to_string().contains("targets are cpu")
+                || unknown.to_string().contains("target is cpu")
+        );
+    }
 
     #[test]
     fn names() {
