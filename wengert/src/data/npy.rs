@@ -19,6 +19,20 @@ use wengert_core::{DType, Diagnostic, Literal, Result, diagnostic, with_native};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
+/// The dtypes of the format, with their names in it.
+const TYPES: [(DType, &str); 10] = [
+    (DType::Bool, "b1"),
+    (DType::U8, "u1"),
+    (DType::I8, "i1"),
+    (DType::I32, "i4"),
+    (DType::I64, "i8"),
+    (DType::U32, "u4"),
+    (DType::U64, "u8"),
+    (DType::F16, "f2"),
+    (DType::F32, "f4"),
+    (DType::F64, "f8"),
+];
+
 /// Reads an array.
 pub fn read(path: impl AsRef<Path>) -> Result<Literal> {
     let path = path.as_ref();
@@ -41,22 +55,12 @@ pub(super) fn write_to(file: &mut impl Write, header: &[u8], literal: &Literal) 
 
 /// Magic, version, length and dictionary, padded to a multiple of 64 bytes.
 pub(super) fn header_of(literal: &Literal) -> Result<Vec<u8>> {
-    let kind = match literal.dtype() {
-        DType::Bool => "|b1",
-        DType::U8 => "|u1",
-        DType::I8 => "|i1",
-        DType::I32 => "<i4",
-        DType::I64 => "<i8",
-        DType::U32 => "<u4",
-        DType::U64 => "<u8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::BF16 => {
-            return Err(Diagnostic::new("the npy format has no bf16")
-                .help("write a .safetensors file, or convert to f32 first (exact)"));
-        }
+    let dtype = literal.dtype();
+    let Some((_, name)) = TYPES.iter().find(|(known, _)| *known == dtype) else {
+        return Err(diagnostic!("the npy format has no {dtype}")
+            .help("write a .safetensors file, or convert to f32 first (exact)"));
     };
+    let kind = if dtype.size() == 1 { format!("|{name}") } else { format!("<{name}") };
     let mut shape = String::new();
     for extent in literal.shape() {
         shape += &format!("{extent}, ");
@@ -193,30 +197,19 @@ fn dtype_of(kind: &str) -> Result<(DType, bool)> {
         "=" => cfg!(target_endian = "big"),
         _ => false,
     };
-    let dtype = match name {
-        "b1" | "?" => DType::Bool,
-        "u1" => DType::U8,
-        "i1" => DType::I8,
-        "i4" => DType::I32,
-        "i8" => DType::I64,
-        "u4" => DType::U32,
-        "u8" => DType::U64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        _ => {
-            let help = match name {
-                "i2" | "u2" => "convert it to 32-bit integers, e.g. `a.astype('int32')`",
-                "V2" => {
-                    "bfloat16 has no npy type: use a .safetensors file, \
-                     or convert to float32 (exact)"
-                }
-                _ => "bool, u1, i1, i4, i8, u4, u8, f2, f4 and f8 are read",
-            };
-            return Err(diagnostic!("elements of NumPy type `{kind}` are not supported").help(help));
-        }
-    };
-    Ok((dtype, big_endian))
+    let found = TYPES.iter().find(|(_, known)| *known == if name == "?" { "b1" } else { name });
+    let (dtype, _) = found.ok_or_else(|| {
+        let help = match name {
+            "i2" | "u2" => "convert it to 32-bit integers, e.g. `a.astype('int32')`",
+            "V2" => {
+                "bfloat16 has no npy type: use a .safetensors file, \
+                 or convert to float32 (exact)"
+            }
+            _ => "bool, u1, i1, i4, i8, u4, u8, f2, f4 and f8 are read",
+        };
+        diagnostic!("elements of NumPy type `{kind}` are not supported").help(help)
+    })?;
+    Ok((*dtype, big_endian))
 }
 
 /// Parses the few forms of a header, skipping blanks.
