@@ -4,7 +4,6 @@ use crate::cli::DeviceArgs;
 use crate::console::{Console, Outcome};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use wengert::core::Target;
 use wengert::core::Verified;
 use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
@@ -222,11 +221,6 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
             .into());
     }
     Ok((device, options))
-}
-
-/// Parses the name of a target.
-pub fn target(name: &str) -> Outcome<Target> {
-    Ok(wengert::target(name)?)
 }
 
 /// Splits `NAME=…` of `--option`. The name is UTF-8; the value may be a path, which need not be.

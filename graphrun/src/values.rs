@@ -9,7 +9,7 @@ use wengert::available_memory::Promise;
 use wengert::core::graph::InputRole;
 use wengert::data::spec::{self, Found, Spec};
 use wengert::data::{self, Arrays};
-use wengert::random::SplitMix64;
+use wengert::random::{hash_name, key};
 use wengert::signature::Signature;
 use wengert::{Binding, DType, Literal, Scalar, TensorType, diagnostic};
 
@@ -101,7 +101,7 @@ pub fn gather(
             }
             _ if given => {}
             _ if input.role == InputRole::Key => {
-                specs.push((name, Spec::Value(key(args.seed, name))))
+                specs.push((name, Spec::Value(key(args.seed, hash_name(name)))))
             }
             _ => match fill {
                 Some(fill) => specs.push((name, fill.clone())),
@@ -128,12 +128,6 @@ pub fn gather(
         }
     }
     Ok(Gathered { binding, inputs, variables })
-}
-
-/// The key for a name, from `--seed`.
-fn key(seed: u64, name: &str) -> Literal {
-    let word = SplitMix64::of(seed, &[wengert::random::hash_name(name)]).next_u64();
-    Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")
 }
 
 /// The full text of a literal, which `--input` can read.

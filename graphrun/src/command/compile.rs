@@ -2,11 +2,11 @@
 
 use crate::cli::{Budget, CompileArgs};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, check_bound, target};
+use crate::source::{Source, bindings, check_bound};
 use wengert::core::Verified;
 use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
-use wengert::{atomic, diagnostic, format};
+use wengert::{atomic, diagnostic, format, target};
 
 /// Writes the plan.
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {

@@ -2,7 +2,7 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Contents, Source, bindings, check_bound, pair, target};
+use crate::source::{Contents, Source, bindings, check_bound, pair};
 use std::borrow::Cow;
 use wengert::core::Target;
 use wengert::core::graph::Function;
@@ -15,7 +15,7 @@ use wengert::kernels::{
     cost::{Cost, Rates},
 };
 use wengert::pipeline::{self, Bound, Compiled, Options, compile_kernels, passes};
-use wengert::{Binding, Diagnostic, diagnostic};
+use wengert::{Binding, Diagnostic, diagnostic, target};
 
 /// Prints the functions.
 pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {

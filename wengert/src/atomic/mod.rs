@@ -46,7 +46,7 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
 pub fn can_write(path: &Path) -> Result<()> {
     let is_possible = Destination::of(path).and_then(|destination| match destination {
         Destination::Replace(target) => tempfile::tempfile_in(folder_of(&target)).map(drop),
-        Destination::InPlace(target) | Destination::Descriptor(target, _) => is_writable(&target),
+        in_place => is_writable(&in_place.path()),
     });
     is_possible.map_err(|error| cannot("write", path, &error))
 }
@@ -54,14 +54,7 @@ pub fn can_write(path: &Path) -> Result<()> {
 /// The file that [`write`] writes for this path. It is equal for two paths only if one would
 /// overwrite the other.
 pub fn identity(path: &Path) -> PathBuf {
-    let target = match Destination::of(path) {
-        Ok(
-            Destination::Replace(target)
-            | Destination::InPlace(target)
-            | Destination::Descriptor(target, _),
-        ) => target,
-        Err(_) => path.to_owned(),
-    };
+    let target = Destination::of(path).map_or_else(|_| path.to_owned(), Destination::path);
     match (fs::canonicalize(folder_of(&target)), target.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
         _ => target,

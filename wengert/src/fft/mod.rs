@@ -120,7 +120,7 @@ fn along(x: &Complex, axes: &[usize], direction: Direction, caller: Location) ->
             }
         })
     };
-    run().unwrap_or_else(|error| failed(error, caller, 2))
+    run().unwrap_or_else(|error| failed(error, caller))
 }
 
 /// Checks the parts of a complex tensor. Returns the extent of an axis.
@@ -156,29 +156,14 @@ fn extent(parts: &[&Tensor], axis: usize) -> Result<usize> {
     }
 }
 
-fn failed<T: FromPoison>(error: Diagnostic, caller: Location, count: usize) -> T {
+/// The parts of a transform that failed.
+fn failed(error: Diagnostic, caller: Location) -> Complex {
     let error = error.at(caller, "the transform is here");
     if let Some(scope) = Scope::current() {
         scope.fail(&error);
     }
-    T::from_poison(vec![Tensor::poisoned(error); count])
-}
-
-/// The result of a transform.
-trait FromPoison {
-    fn from_poison(tensors: Vec<Tensor>) -> Self;
-}
-
-impl FromPoison for Complex {
-    fn from_poison(mut tensors: Vec<Tensor>) -> Self {
-        (tensors.swap_remove(0), tensors.swap_remove(0))
-    }
-}
-
-impl FromPoison for Tensor {
-    fn from_poison(mut tensors: Vec<Tensor>) -> Self {
-        tensors.swap_remove(0)
-    }
+    let poison = Tensor::poisoned(error);
+    (poison.clone(), poison)
 }
 
 /// Runs `f` in a scope where constants can be made. Tensors with values need no enclosing

@@ -21,7 +21,7 @@ pub fn rfft(x: &Tensor) -> Complex {
         Ok(n) => {
             in_scope_of(x, || parts(&if n.is_multiple_of(2) { even(x, n) } else { odd(x, n) }))
         }
-        Err(error) => failed(error, caller, 2),
+        Err(error) => failed(error, caller),
     }
 }
 
@@ -46,7 +46,7 @@ pub fn irfft(x: &Complex, n: usize) -> Tensor {
         Ok(()) => {
             in_scope_of(&x.0, || if n.is_multiple_of(2) { even_back(x, n) } else { odd_back(x, n) })
         }
-        Err(error) => failed(error, caller, 1),
+        Err(error) => failed(error, caller).0,
     }
 }
 

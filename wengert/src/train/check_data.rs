@@ -73,31 +73,19 @@ impl<'a> DataChecks<'a> {
         if let (Some(bound), false, true) =
             (self.bounds.get(&input.input), self.allow.out_of_range, current.dtype().is_integer())
         {
-            let range = Number::Integer(i128::from(bound.count));
-            let outside = |n: Number| {
-                matches!(
-                    (n, range),
-                    (Number::Integer(n), Number::Integer(count)) if n < 0 || n >= count
-                )
-            };
-            let what = match bound.count {
-                ..=0 => {
-                    format!("is out of range: there is nothing to look up by `{}`", bound.indexed)
-                }
-                count => {
-                    format!(
-                        "is out of range: input `{}` has values from 0 to {}",
-                        input.input,
-                        count - 1
-                    )
+            let (indexed, count) = (&bound.indexed, i128::from(bound.count));
+            let outside = |n: Number| matches!(n, Number::Integer(n) if n < 0 || n >= count);
+            let what = match count {
+                ..=0 => format!("is out of range: there is nothing to look up by `{indexed}`"),
+                _ => {
+                    let last = count - 1;
+                    format!("is out of range: input `{}` has values from 0 to {last}", input.input)
                 }
             };
             fault(current.shape(), first(&current, outside), &what).map_err(|error| {
                 let help = "mend the data or the program; `--allow-out-of-range` trains \
                             on them as they are";
-                error
-                    .at(bound.location.clone(), format!("used by {} here", bound.indexed))
-                    .help(help)
+                error.at(bound.location.clone(), format!("used by {indexed} here")).help(help)
             })?;
         }
         Ok(current)
