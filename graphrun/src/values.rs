@@ -4,7 +4,6 @@ use crate::cli::ValueArgs;
 use crate::console::Outcome;
 use crate::source::{Source, bindings, pair};
 use serde_json::{Value, json};
-use std::fmt::Write;
 use wengert::available_memory::Promise;
 use wengert::core::graph::InputRole;
 use wengert::data::spec::{self, Found, Spec};
@@ -128,20 +127,6 @@ pub fn gather(
         }
     }
     Ok(Gathered { binding, inputs, variables })
-}
-
-/// The full text of a literal, which `--input` can read.
-pub fn full(literal: &Literal) -> String {
-    let mut text = String::new();
-    for extent in literal.shape() {
-        write!(text, "{extent}x").expect("writing to a string cannot fail");
-    }
-    write!(text, "{}=", literal.dtype()).expect("writing to a string cannot fail");
-    for (i, scalar) in literal.scalars().enumerate() {
-        let blank = if i > 0 { " " } else { "" };
-        write!(text, "{blank}{scalar}").expect("writing to a string cannot fail");
-    }
-    text
 }
 
 /// `{"dtype": …, "shape": […], "values": […]}`, elements in row-major order; NaN and infinities
@@ -286,6 +271,6 @@ mod tests {
     #[test]
     fn the_full_text_reads_back() {
         let literal = floats(&(0..2000).map(|i| i as f32 / 7.0).collect::<Vec<_>>());
-        assert_eq!(Spec::parse(full(&literal)).unwrap(), Spec::Value(literal));
+        assert_eq!(Spec::parse(format!("{literal:#}")).unwrap(), Spec::Value(literal));
     }
 }

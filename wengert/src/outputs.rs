@@ -74,6 +74,29 @@ pub struct Probed {
     pub location: Location,
 }
 
+impl Probed {
+    /// Whether there is something to report: a value, or that it is not finite.
+    pub fn has_report(&self) -> bool {
+        self.kind == ProbeKind::Print || self.value.get(0).to_f64() == 0.0
+    }
+}
+
+impl fmt::Display for Probed {
+    /// The report, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Probed { name, kind, value, seen, location } = self;
+        write!(f, "probe `{name}` ({location}): ")?;
+        match (kind, seen) {
+            (ProbeKind::Print, None) => write!(f, "{value}"),
+            (ProbeKind::Print, Some(seen)) => write!(f, "{value}, where {seen}"),
+            (ProbeKind::Finite, _) if self.has_report() => {
+                f.write_str("the value has a NaN or an infinity")
+            }
+            (ProbeKind::Finite, _) => f.write_str("the value is finite"),
+        }
+    }
+}
+
 impl Outputs {
     pub(crate) fn new(
         names: Vec<(String, usize)>,
