@@ -88,12 +88,17 @@ impl Source {
         }
     }
 
-    /// The selected function, or all.
-    pub fn functions(&self) -> Outcome<Vec<&Function>> {
+    /// The selected function, or all. A name of the binding that none of them has is an error.
+    pub fn functions(&self, binding: &Binding) -> Outcome<Vec<&Function>> {
         let program = &self.file()?.program;
-        match &self.function {
-            Some(name) => Ok(vec![program.get(name)?]),
-            None => Ok(program.functions().iter().collect()),
+        let functions = match &self.function {
+            Some(name) => vec![program.get(name)?],
+            None => program.functions().iter().collect(),
+        };
+        let is_known = |name: &str| functions.iter().any(|f| f.variables().contains(name));
+        match binding.iter().find(|(name, _)| !is_known(name)) {
+            Some((name, _)) => Err(diagnostic!("there is no dimension variable `{name}`").into()),
+            None => Ok(functions),
         }
     }
 

@@ -44,12 +44,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
         }
         return Ok(Status::Good);
     }
-    let functions = source.functions()?;
-    if let Some((name, _)) =
-        binding.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
-    {
-        return Err(diagnostic!("there is no dimension variable `{name}`").into());
-    }
+    let functions = source.functions(&binding)?;
     let print = PrintOptions { locations: args.locs };
     for (i, function) in functions.into_iter().enumerate() {
         if i > 0 {
@@ -163,35 +158,35 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
                 .help(format!("passes over graphs are, in this order, {}", names.join(", "))))
         }
     };
-    if args.locs && !matches!(args.stage, Stage::Graph | Stage::Opt) {
-        return Err(Diagnostic::new("`--locs` goes with `--stage graph` or `--stage opt`").into());
-    }
-    if args.target.is_some() && args.stage == Stage::Graph {
-        return Err(Diagnostic::new(
-            "`--target` goes with a stage of compilation: opt, nests, plan, ptx",
-        )
-        .into());
-    }
-    let memory_budget = args.memory_budget;
-    let mut options =
-        Options { keep_stages: args.after.is_some(), memory_budget, ..Options::default() };
-    if memory_budget.is_some() && !matches!(args.stage, Stage::Plan | Stage::Ptx) {
-        return Err(
-            Diagnostic::new("`--memory-budget` goes with `--stage plan` or `--stage ptx`").into()
-        );
-    }
-    if args.memory && args.stage != Stage::Plan {
-        return Err(Diagnostic::new("`--memory` goes with `--stage plan`").into());
-    }
-    if args.cost && args.stage != Stage::Nests {
-        return Err(Diagnostic::new("`--cost` goes with `--stage nests`").into());
-    }
     if let Some(after) = &args.after {
         known(after)?;
-        if args.stage != Stage::Opt {
-            return Err(Diagnostic::new("`--after` goes with `--stage opt`").into());
-        }
     }
+    let stages: [(bool, &[Stage], &str); 6] = [
+        (
+            args.locs,
+            &[Stage::Graph, Stage::Opt],
+            "`--locs` goes with `--stage graph` or `--stage opt`",
+        ),
+        (
+            args.target.is_some(),
+            &[Stage::Opt, Stage::Nests, Stage::Plan, Stage::Ptx],
+            "`--target` goes with a stage of compilation: opt, nests, plan, ptx",
+        ),
+        (
+            args.memory_budget.is_some(),
+            &[Stage::Plan, Stage::Ptx],
+            "`--memory-budget` goes with `--stage plan` or `--stage ptx`",
+        ),
+        (args.memory, &[Stage::Plan], "`--memory` goes with `--stage plan`"),
+        (args.cost, &[Stage::Nests], "`--cost` goes with `--stage nests`"),
+        (args.after.is_some(), &[Stage::Opt], "`--after` goes with `--stage opt`"),
+    ];
+    let misplaced = stages.iter().find(|(given, of, _)| *given && !of.contains(&args.stage));
+    if let Some((.., message)) = misplaced {
+        return Err(Diagnostic::new(*message).into());
+    }
+    let (keep_stages, memory_budget) = (args.after.is_some(), args.memory_budget);
+    let mut options = Options { keep_stages, memory_budget, ..Options::default() };
     for text in &args.fuels {
         let (pass, amount) = pair("fuel", text)?;
         known(pass)?;
