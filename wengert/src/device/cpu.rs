@@ -12,6 +12,7 @@ use crate::executable::{KernelTime, by_kernel};
 use crate::outputs::Returned;
 use crate::store::Store;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Account, Plan};
 use wengert_core::{Literal, Result, Target, Verified, with_native};
@@ -21,15 +22,13 @@ use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, RunMemory};
 #[derive(Debug)]
 pub(crate) struct CpuBackend;
 
-impl CpuBackend {
-    /// Starts the threads. They take address space, so they start before the first check of free
-    /// memory.
-    ///
-    /// Error: a thread cannot start.
-    pub(super) fn open() -> Result<CpuBackend> {
-        wengert_cpu::Pool::global()?;
-        Ok(CpuBackend)
-    }
+/// Opens the CPU and starts the threads. They take address space, so they start before the first
+/// check of free memory.
+///
+/// Error: a thread cannot start.
+pub(super) fn open() -> Result<Arc<dyn Backend>> {
+    wengert_cpu::Pool::global()?;
+    Ok(Arc::new(CpuBackend))
 }
 
 impl Backend for CpuBackend {

@@ -68,31 +68,29 @@ pub(super) fn ptx(plan: &Verified<Plan>) -> Result<String> {
 
 /// An open GPU with its options.
 #[derive(Debug)]
-pub(super) struct CudaBackend {
+struct CudaBackend {
     device: Device,
     /// Shared by the session's functions, so that each uses the measurements made for others.
     options: Mutex<Options>,
     tuning: Option<PathBuf>,
 }
 
-impl CudaBackend {
-    /// Opens `cuda:number`.
-    ///
-    /// Errors: it is absent or unusable; the tuning file cannot be read.
-    pub(super) fn open(number: u32, chosen: &DeviceOptions) -> Result<CudaBackend> {
-        let device = Device::open(number)?;
-        let tuning =
-            chosen.tuning.as_deref().map_or_else(|| Ok(Tuning::default()), Tuning::load)?;
-        let rules = if chosen.fast_products { Rules::RELAXED } else { Rules::STRICT };
-        if chosen.autotune && chosen.tuning.is_none() {
-            return Err(Diagnostic::new(
-                "what is measured must be written down, or no other run has the same bits",
-            )
-            .help("name a tuning file"));
-        }
-        let options = Options { capture: chosen.capture, rules, tuning, autotune: chosen.autotune };
-        Ok(CudaBackend { device, options: Mutex::new(options), tuning: chosen.tuning.clone() })
+/// Opens `cuda:number`.
+///
+/// Errors: it is absent or unusable; the tuning file cannot be read.
+pub(super) fn open(number: u32, chosen: &DeviceOptions) -> Result<Arc<dyn Backend>> {
+    let device = Device::open(number)?;
+    let tuning = chosen.tuning.as_deref().map_or_else(|| Ok(Tuning::default()), Tuning::load)?;
+    let rules = if chosen.fast_products { Rules::RELAXED } else { Rules::STRICT };
+    if chosen.autotune && chosen.tuning.is_none() {
+        return Err(Diagnostic::new(
+            "what is measured must be written down, or no other run has the same bits",
+        )
+        .help("name a tuning file"));
     }
+    let options = Options { capture: chosen.capture, rules, tuning, autotune: chosen.autotune };
+    let (options, tuning) = (Mutex::new(options), chosen.tuning.clone());
+    Ok(Arc::new(CudaBackend { device, options, tuning }))
 }
 
 impl Backend for CudaBackend {

@@ -33,12 +33,11 @@ const HISTORY: u64 = 9;
 
 /// The emulated GPU. It runs plans for any GPU.
 #[derive(Debug)]
-pub(super) struct EmulatorBackend;
+struct EmulatorBackend;
 
-impl EmulatorBackend {
-    pub(super) fn open() -> Result<EmulatorBackend> {
-        Ok(EmulatorBackend)
-    }
+/// Opens the emulator.
+pub(super) fn open() -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(EmulatorBackend))
 }
 
 impl Backend for EmulatorBackend {

@@ -11,10 +11,10 @@ use crate::device::{Backend, PreparedFunction};
 use crate::outputs::Returned;
 use crate::signature::Signature;
 use crate::store::Store;
-use indices::IndexChecks;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use wengert_compiler::indices::{Watched, watch};
 use wengert_compiler::pipeline::{Bound, Options, Sources};
 use wengert_core::graph::Function;
 use wengert_core::plan::Plan;
@@ -27,8 +27,9 @@ pub struct LoadedExecutable {
     prepared: Mutex<Box<dyn PreparedFunction>>,
     /// Source locations of the probes, by the names of their outputs.
     probes: BTreeMap<String, Location>,
-    /// Index checks. They are the last outputs of the function and absent from the signature.
-    checks: IndexChecks,
+    /// The checked lookups. Their reports are the last outputs of the function and absent from
+    /// the signature.
+    checks: Vec<Watched>,
 }
 
 impl fmt::Debug for LoadedExecutable {
@@ -77,9 +78,9 @@ impl LoadedExecutable {
     ) -> Result<LoadedExecutable> {
         let mut bound = Bound::new(function, binding)?;
         let signature = Signature::of_function(&bound.function);
-        let mut checks = IndexChecks::default();
+        let mut checks = Vec::new();
         if options.check_indices {
-            (bound.function, checks) = IndexChecks::added(bound.function)?;
+            (bound.function, checks) = watch(bound.function)?;
         }
         if let Some(prepared) = backend.prepare_graph(&bound.function) {
             room::check_graph(&bound, variables)?;
@@ -107,7 +108,7 @@ impl LoadedExecutable {
         let signature = Signature::of_plan(&plan);
         room::check(backend, &plan, variables, None)?;
         let prepared = prepared(backend, plan, None, work_limit)?;
-        let (probes, checks) = (BTreeMap::new(), IndexChecks::default());
+        let (probes, checks) = (BTreeMap::new(), Vec::new());
         Ok(LoadedExecutable { signature, prepared, probes, checks })
     }
 
@@ -141,7 +142,8 @@ impl LoadedExecutable {
         let before = indices::Before::of(&self.signature, variables)?;
         // The reports decide whether the variables are replaced, so this waits for the run.
         let mut results = self.prepared().run(given, variables)?.into_values()?;
-        match self.checks.fault(&results.split_off(results.len() - self.checks.len())) {
+        let reports = results.split_off(results.len() - self.checks.len());
+        match indices::fault(&self.checks, &reports) {
             Some(fault) => {
                 before.restore(variables)?;
                 Err(fault)
