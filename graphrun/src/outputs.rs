@@ -65,13 +65,7 @@ impl<'a> Targets<'a> {
         for target in &self.0 {
             let values = target.names.iter().map(|name| Ok((*name, value(name)?)));
             let values = values.collect::<wengert::Result<Vec<_>>>()?;
-            match values.as_slice() {
-                [(name, value)] => data::write_one(target.path, name, value)?,
-                several => data::write_all(
-                    target.path,
-                    several.iter().map(|(name, value)| (*name, value)),
-                )?,
-            }
+            data::write_all(target.path, values.iter().map(|(name, value)| (*name, value)))?;
         }
         Ok(())
     }

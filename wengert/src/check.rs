@@ -65,12 +65,11 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
 
     let forward = jvp(&program, &function.name, &Jvp { wrt: &wrt })?.function;
     let results = evaluate(&forward, &[&x[..], &directions[..]].concat())?;
-    let tangents: Vec<&Array<Unrounded>> = results[function.outputs.len()..].iter().collect();
     // The jvp has a tangent for every float output, including those without elements.
-    let all: Vec<usize> =
-        (0..function.outputs.len()).filter(|i| function.output_type(*i).dtype.is_float()).collect();
+    let all = (0..function.outputs.len()).filter(|i| function.output_type(*i).dtype.is_float());
+    let tangents = all.zip(&results[function.outputs.len()..]);
     let tangents: Vec<&Array<Unrounded>> =
-        all.iter().zip(tangents).filter(|(i, _)| outputs.contains(i)).map(|(_, t)| t).collect();
+        tangents.filter(|(i, _)| outputs.contains(i)).map(|(_, t)| t).collect();
 
     let values = |results: &[Array<Unrounded>]| -> Vec<f64> {
         outputs.iter().flat_map(|o| elements(&results[*o])).collect()

@@ -239,23 +239,20 @@ impl Recipe {
     /// input is bound to an array, and loss and metrics are scalars.
     pub fn verify_for(&self, program: &Program) -> Result<()> {
         self.verify()?;
-        let context = |error: Diagnostic| error.context("recipe");
+        self.fits(program).map_err(|error| error.context("recipe"))
+    }
+
+    fn fits(&self, program: &Program) -> Result<()> {
         if let Some(init) = &self.init {
-            inputs_are_bound(program.get(init).map_err(context)?, &[]).map_err(context)?;
+            inputs_are_bound(program.get(init)?, &[])?;
         }
-        let step = program.get(&self.step.function).map_err(context)?;
-        inputs_are_bound(step, &self.step.inputs).map_err(context)?;
-        is_number(step, &self.step.loss).map_err(context)?;
-        if let Some(evaluate) = &self.evaluate {
-            let function = program.get(&evaluate.function).map_err(context)?;
-            inputs_are_bound(function, &evaluate.inputs).map_err(context)?;
-            evaluate
-                .metrics
-                .iter()
-                .try_for_each(|m| is_number(function, &m.output))
-                .map_err(context)?;
-        }
-        Ok(())
+        let step = program.get(&self.step.function)?;
+        inputs_are_bound(step, &self.step.inputs)?;
+        is_number(step, &self.step.loss)?;
+        let Some(evaluate) = &self.evaluate else { return Ok(()) };
+        let function = program.get(&evaluate.function)?;
+        inputs_are_bound(function, &evaluate.inputs)?;
+        evaluate.metrics.iter().try_for_each(|metric| is_number(function, &metric.output))
     }
 }
 

@@ -40,7 +40,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_compiler::probes::{self, Report};
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
-use wengert_core::op::ProbeKind;
 use wengert_core::plan::{Bytes, Plan};
 use wengert_core::{
     Binding, Diagnostic, Literal, Location, Result, Target, TensorType, Verified, diagnostic,
@@ -361,11 +360,8 @@ impl Session {
 
     /// Writes all variables to a safetensors file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        safetensors::write(
-            path,
-            self.variables()?.iter().map(|(name, value)| (name.as_str(), value)),
-        )
+        let variables = self.variables()?;
+        safetensors::write(path, variables.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
     /// Writes the variables that `@function` of `program` takes to a safetensors file, enough to
@@ -376,7 +372,6 @@ impl Session {
         program: &Program,
         function: &str,
     ) -> Result<()> {
-        let path = path.as_ref();
         let function = program.get(function)?;
         let mut chosen = Vec::new();
         for input in function.inputs.iter().filter(|i| is_variable(i.role)) {
@@ -503,16 +498,11 @@ impl Compiled {
             };
             let (value, location) =
                 (returned.value(number)?.clone(), self.executable.probe_location(&output.name));
-            match kind {
-                ProbeKind::Print => tracing::info!("probe `{name}` ({location}): {value}"),
-                ProbeKind::Finite if value.get(0).to_f64() == 0.0 => {
-                    tracing::info!(
-                        "probe `{name}` ({location}): the value has a NaN or an infinity"
-                    );
-                }
-                ProbeKind::Finite => {}
+            let probed = Probed { name: name.into(), kind, value, seen: None, location };
+            if probed.has_report() {
+                tracing::info!("{probed}");
             }
-            seen.push(Probed { name: name.into(), kind, value, seen: None, location });
+            seen.push(probed);
         }
         Ok(Outputs::new(names, returned, seen))
     }

@@ -147,8 +147,7 @@ impl Store {
 
     /// Creates or replaces a variable. One of the same type keeps its address.
     pub fn set(&mut self, path: &str, value: &Literal) -> Result<()> {
-        let shape = value.shape().to_vec();
-        self.make(&[(path, value.dtype(), &shape)])?;
+        self.make(&[(path, value.dtype(), value.shape())])?;
         let stored = self.variables.get_mut(path).expect("it was just made");
         stored.memory.write(&little_endian(value))
     }

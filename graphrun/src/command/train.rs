@@ -118,16 +118,14 @@ fn advance(bar: &ProgressBar, event: &Event<'_>) {
 
 fn event_line(event: &Event<'_>) -> Option<String> {
     match event {
-        Event::Start { step: 0, .. }
-        | Event::Step { .. }
-        | Event::Checkpoint { .. }
-        | Event::Partial { .. }
-        | Event::Damaged { .. } => None,
-        Event::Start { step, total, .. } => Some(format!("going on at step {step} of {total}")),
+        Event::Start { step, total, .. } if *step > 0 => {
+            Some(format!("going on at step {step} of {total}"))
+        }
         Event::Epoch { epoch, loss } => Some(format!("epoch {}: loss {loss:.6}", epoch + 1)),
         Event::Evaluation { step, metrics, .. } => {
             Some(format!("step {step}: {}", metrics_text(metrics)))
         }
+        _ => None,
     }
 }
 

@@ -165,6 +165,15 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
+/// The paths in a folder, sorted. An error says that one cannot `verb` the folder.
+pub fn entries(verb: &str, folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
+    let mut paths = read.map_err(|error| cannot(verb, folder, &error))?;
+    paths.sort();
+    Ok(paths)
+}
+
 /// The diagnostic for a failed operation on a file:
 /// `cannot read `x.npy`: No such file or directory`. A missing file or folder is named in
 /// addition.

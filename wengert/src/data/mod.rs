@@ -90,10 +90,8 @@ pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
 pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Arrays> {
     let path = path.as_ref();
     if path.is_dir() {
-        let failed = |error: &dyn std::fmt::Display| atomic::cannot("read", path, error);
         let mut arrays = Arrays::new();
-        for entry in std::fs::read_dir(path).map_err(|e| failed(&e))? {
-            let file = entry.map_err(|e| failed(&e))?.path();
+        for file in atomic::entries("read", path)? {
             if Format::of(&file) == Ok(Format::Npy) {
                 let name = stem(&file);
                 if arrays.contains_key(&name) {
@@ -182,25 +180,23 @@ pub fn read_one_within(
 /// Writes one tensor in the format of `path`'s name; in `.npz` and `.safetensors` it gets the
 /// name `key`.
 pub fn write_one(path: impl AsRef<Path>, key: &str, literal: &Literal) -> Result<()> {
-    let path = path.as_ref();
-    match Format::of(path)? {
-        Format::Npy => npy::write(path, literal),
-        Format::Npz => npz::write(path, [(key, literal)]),
-        Format::Safetensors => safetensors::write(path, [(key, literal)]),
-        Format::Csv => csv::write(path, literal),
-    }
+    write_all(path, [(key, literal)])
 }
 
-/// Writes named tensors to an `.npz` or `.safetensors` file.
+/// Writes named tensors to an `.npz` or `.safetensors` file, or one, without its name, to a file
+/// of another format.
 pub fn write_all<'a>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>,
 ) -> Result<()> {
     let path = path.as_ref();
-    match Format::of(path)? {
-        Format::Npz => npz::write(path, arrays),
-        Format::Safetensors => safetensors::write(path, arrays),
-        Format::Npy | Format::Csv => {
+    let arrays: Vec<_> = arrays.into_iter().collect();
+    match (Format::of(path)?, arrays.as_slice()) {
+        (Format::Npz, _) => npz::write(path, arrays),
+        (Format::Safetensors, _) => safetensors::write(path, arrays),
+        (Format::Npy, [(_, literal)]) => npy::write(path, literal),
+        (Format::Csv, [(_, literal)]) => csv::write(path, literal),
+        (Format::Npy | Format::Csv, _) => {
             Err(diagnostic!("`{}` can hold one array only", path.display())
                 .help("use an .npz or .safetensors file"))
         }

@@ -22,7 +22,7 @@ pub mod v1;
 
 use crate::atomic;
 use crate::data::map::Map;
-use crate::data::{Arrays, safetensors};
+use crate::data::{Arrays, safetensors, text};
 use crate::recipe::Recipe;
 use container::{Kind, Section, damaged};
 use std::path::Path;
@@ -128,10 +128,8 @@ impl GraphFile {
         let form = Form::of(path)?;
         let map = Map::open(path)?;
         if form == Form::Text {
-            let text = std::str::from_utf8(&map).map_err(|error| {
-                let line = 1 + map[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-                diagnostic!("cannot read `{}`: line {line} is no UTF-8 text", path.display())
-            })?;
+            let text =
+                std::str::from_utf8(&map).map_err(|error| text::not_utf8(path, &map, error))?;
             return Ok(GraphFile::new(parse_program(text, &path.display().to_string())?));
         }
         GraphFile::from_bytes(&map)

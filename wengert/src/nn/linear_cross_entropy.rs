@@ -57,10 +57,7 @@ pub fn linear_cross_entropy(
     let at = (hidden.clone(), weight.clone());
     custom_vjp(
         &at,
-        |(hidden, weight)| {
-            let (loss, gradients) = rows.loss_and_gradients(hidden, weight, labels);
-            (loss, gradients)
-        },
+        |(hidden, weight)| rows.loss_and_gradients(hidden, weight, labels),
         |(by_hidden, by_weight), cotangent| {
             let scaled = |gradient: &Tensor, like: &Tensor| {
                 let factor = cotangent.convert(gradient.dtype());

@@ -26,13 +26,22 @@ pub use rate::Rate;
 pub use sgd::Sgd;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{
     DType, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType, diagnostic,
 };
 
 /// A choice of variables, by key path and type.
-type Choice = dyn Fn(&str, &TensorType) -> bool;
+#[derive(Clone)]
+struct Choice(Rc<dyn Fn(&str, &TensorType) -> bool>);
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Choice")
+    }
+}
 
 /// A variable of a model with its gradient.
 struct Variable {

@@ -58,14 +58,12 @@ fn step_of(name: &OsStr) -> Option<u64> {
 
 /// The checkpoints of a run's folder with their steps, the newest first. They may be damaged.
 pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
-    let failed = |error: &dyn std::fmt::Display| atomic::cannot("read", folder, error);
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|e| failed(&e))? {
-        let name = entry.map_err(|e| failed(&e))?.file_name();
-        if let Some(step) = step_of(&name) {
-            found.push((step, folder.join(name)));
+    for path in atomic::entries("read", folder)? {
+        let name = path.file_name().unwrap_or_default();
+        if let Some(step) = step_of(name) {
+            found.push((step, path));
         } else if name == UNCHECKED {
-            let path = folder.join(name);
             return Err(diagnostic!(
                 "`{}` is a checkpoint of an earlier version, which has no checksum",
                 path.display()
@@ -175,14 +173,12 @@ pub fn set_aside(path: &Path) -> Result<PathBuf> {
 
 /// Removes the temporary files of a run that was killed while it wrote.
 pub fn remove_temporary(folder: &Path) -> Result<()> {
-    let failed = |error: &dyn std::fmt::Display| atomic::cannot("tidy", folder, error);
-    for entry in fs::read_dir(folder).map_err(|e| failed(&e))? {
-        let entry = entry.map_err(|e| failed(&e))?;
-        if atomic::is_litter(&entry.file_name()) {
-            fs::remove_file(entry.path()).map_err(|e| failed(&e))?;
-        }
-    }
-    Ok(())
+    let is_temporary = |path: &PathBuf| path.file_name().is_some_and(atomic::is_litter);
+    atomic::entries("tidy", folder)?
+        .into_iter()
+        .filter(is_temporary)
+        .try_for_each(fs::remove_file)
+        .map_err(|error| atomic::cannot("tidy", folder, &error))
 }
 
 #[cfg(test)]
