@@ -5,7 +5,7 @@
 //! - [`list`] turns closures into values, Wengert lists; [`eager`] computes immediately and
 //!   differentiates the computation.
 //! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled
-//!   for a [`target`](mod@target).
+//!   for a [`target`].
 //! - [`train`] trains a program by a [`recipe`], and its runs can be killed, resumed and repeated
 //!   bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
