@@ -103,6 +103,14 @@ impl Diagnostic {
     }
 }
 
+/// A [`Diagnostic`] whose message is formatted: `diagnostic!("no output `{name}`")`.
+#[macro_export]
+macro_rules! diagnostic {
+    ($($message:tt)*) => {
+        $crate::Diagnostic::new(::std::format!($($message)*))
+    };
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;

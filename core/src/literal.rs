@@ -263,16 +263,17 @@ impl std::hash::Hash for Literal {
 
 impl fmt::Display for Literal {
     /// `2x2xf32=1.0 2.0 3.0 4.0`, as `graphrun run --input` also takes it. Large literals are
-    /// shortened.
+    /// shortened, unless the format is alternate (`{:#}`).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for extent in self.shape() {
             write!(f, "{extent}x")?;
         }
         write!(f, "{}=", self.dtype())?;
-        for (i, s) in self.scalars().enumerate().take(1024) {
+        let shown = if f.alternate() { self.len() } else { 1024 };
+        for (i, s) in self.scalars().enumerate().take(shown) {
             write!(f, "{}{s}", if i > 0 { " " } else { "" })?;
         }
-        if self.len() > 1024 {
+        if self.len() > shown {
             write!(f, " … ({} elements)", self.len())?;
         }
         Ok(())

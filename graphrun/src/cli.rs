@@ -44,7 +44,7 @@ pub enum Command {
     /// Write the gradient of a function: a graph in, a graph out.
     Grad(GradArgs),
     /// Write the forward derivative of a function: a graph in, a graph out.
-    Jvp(JvpArgs),
+    Jvp(WrtArgs),
     /// Write a function vectorized over a batch of examples: a graph in, a graph out.
     Vmap(VmapArgs),
     /// Write the Jacobian of a function: a graph in, a graph out.
@@ -57,9 +57,9 @@ pub enum Command {
     Jet(JetArgs),
     /// Write a function with residuals as further outputs, and the linear program that takes them:
     /// a graph in, a graph of two functions out.
-    Linearize(JvpArgs),
+    Linearize(WrtArgs),
     /// Write the transpose of a linear function: a graph in, a graph out.
-    Transpose(TransposeArgs),
+    Transpose(WrtArgs),
     /// Check functions: verifier, derivatives against finite differences, devices against the
     /// interpreter.
     Check(CheckArgs),
@@ -367,14 +367,6 @@ pub struct GradArgs {
     pub split: bool,
 }
 
-/// Arguments of `jvp` and `linearize`.
-#[derive(Args, Debug)]
-pub struct JvpArgs {
-    /// The function and its inputs.
-    #[command(flatten)]
-    pub what: WrtArgs,
-}
-
 /// Arguments of `jacobian`.
 #[derive(Args, Debug)]
 pub struct JacobianArgs {
@@ -416,14 +408,6 @@ pub struct JetArgs {
     /// Highest order.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub order: u8,
-}
-
-/// Arguments of `transpose`.
-#[derive(Args, Debug)]
-pub struct TransposeArgs {
-    /// The function and its inputs. The function must be jointly linear in the named inputs.
-    #[command(flatten)]
-    pub what: WrtArgs,
 }
 
 /// Arguments of `vmap`.

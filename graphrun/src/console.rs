@@ -23,13 +23,6 @@ impl<'a> Console<'a> {
         Console { out, err, bars: false, text: None }
     }
 
-    /// Sets whether progress bars are shown.
-    #[must_use]
-    pub fn with_bars(mut self, bars: bool) -> Self {
-        self.bars = bars;
-        self
-    }
-
     /// Prints a result.
     pub fn line(&mut self, text: impl fmt::Display) -> Outcome<()> {
         Ok(writeln!(self.out, "{text}")?)

@@ -9,6 +9,7 @@
 use crate::console::{Outcome, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use wengert::diagnostic;
 
 /// The signals, with their names and the exit status of a command that they end.
 #[cfg(unix)]
@@ -40,9 +41,7 @@ impl Interrupt {
             flag::register_conditional_default(signal, listening.stop.clone())
                 .and_then(|_| flag::register_usize(signal, listening.came.clone(), signal as usize))
                 .and_then(|_| flag::register(signal, listening.stop.clone()))
-                .map_err(|error| {
-                    wengert::Diagnostic::new(format!("cannot handle {name}: {error}"))
-                })?;
+                .map_err(|error| diagnostic!("cannot handle {name}: {error}"))?;
         }
         Ok(listening)
     }

@@ -15,6 +15,6 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).without_time().init();
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let bars = err.is_terminal();
-    let mut console = Console::new(&mut out, &mut err).with_bars(bars);
+    let mut console = Console { bars, ..Console::new(&mut out, &mut err) };
     ExitCode::from(run(&cli, &mut console) as u8)
 }

@@ -10,7 +10,7 @@ use crate::console::Outcome;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wengert::data::{self, Format};
-use wengert::{Diagnostic, Literal, atomic};
+use wengert::{Literal, atomic, diagnostic};
 
 /// A file and its outputs.
 struct Target<'a> {
@@ -47,12 +47,9 @@ impl<'a> Targets<'a> {
         }
         if let Some(path) = save {
             if !Format::of(path)?.holds_several() {
-                return Err(Diagnostic::new(format!(
-                    "`{}` can hold one array only",
-                    path.display()
-                ))
-                .help("save variables to a .safetensors or .npz file")
-                .into());
+                return Err(diagnostic!("`{}` can hold one array only", path.display())
+                    .help("save variables to a .safetensors or .npz file")
+                    .into());
             }
             let identity = atomic::identity(path);
             if let Some(target) = targets.iter().find(|target| target.identity == identity) {
@@ -68,23 +65,14 @@ impl<'a> Targets<'a> {
         for target in &self.0 {
             let values = target.names.iter().map(|name| Ok((*name, value(name)?)));
             let values = values.collect::<wengert::Result<Vec<_>>>()?;
-            match values.as_slice() {
-                [(name, value)] => data::write_one(target.path, name, value)?,
-                several => data::write_all(
-                    target.path,
-                    several.iter().map(|(name, value)| (*name, value)),
-                )?,
-            }
+            data::write_all(target.path, values.iter().map(|(name, value)| (*name, value)))?;
         }
         Ok(())
     }
 }
 
 fn overwritten(first: &str, second: &str, path: &Path) -> crate::Failure {
-    Diagnostic::new(format!(
-        "`{first}` and `{second}` are both to be written to `{}`",
-        path.display()
-    ))
-    .help("give each a file of its own, or outputs one .npz or .safetensors file together")
-    .into()
+    diagnostic!("`{first}` and `{second}` are both to be written to `{}`", path.display())
+        .help("give each a file of its own, or outputs one .npz or .safetensors file together")
+        .into()
 }

@@ -4,15 +4,14 @@ use crate::cli::DeviceArgs;
 use crate::console::{Console, Outcome};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use wengert::core::Target;
 use wengert::core::Verified;
 use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
 use wengert::signature::Signature;
 use wengert::{
-    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, format,
-    os_text,
+    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, diagnostic,
+    format, os_text,
 };
 
 /// A file and the selected function.
@@ -48,7 +47,7 @@ impl Source {
         match (&source.contents, &source.function) {
             (Contents::Program(file), Some(name)) => drop(file.program.get(name)?),
             (Contents::Plan(plans), Some(name)) if plans[0].function != *name => {
-                return Err(Diagnostic::new(format!("there is no function `@{name}`"))
+                return Err(diagnostic!("there is no function `@{name}`")
                     .help(format!("the plan is of @{}", plans[0].function))
                     .into());
             }
@@ -63,7 +62,7 @@ impl Source {
             Contents::Program(file) => Ok(file),
             Contents::Plan(_) => {
                 let path = self.path.display();
-                Err(Diagnostic::new(format!("`{path}` is a plan; this command needs the program"))
+                Err(diagnostic!("`{path}` is a plan; this command needs the program")
                     .help("give the .graph or .ir file that it was compiled from")
                     .into())
             }
@@ -78,25 +77,28 @@ impl Source {
         }
         match program.functions() {
             [only] => Ok(only),
-            [] => {
-                Err(Diagnostic::new(format!("`{}` holds no function", self.path.display())).into())
-            }
+            [] => Err(diagnostic!("`{}` holds no function", self.path.display()).into()),
             many => {
                 let names: Vec<String> =
                     many.iter().map(|f| format!("{}@{}", self.path.display(), f.name)).collect();
-                Err(Diagnostic::new(format!("`{}` holds several functions", self.path.display()))
+                Err(diagnostic!("`{}` holds several functions", self.path.display())
                     .help(format!("say which: {}", names.join(", ")))
                     .into())
             }
         }
     }
 
-    /// The selected function, or all.
-    pub fn functions(&self) -> Outcome<Vec<&Function>> {
+    /// The selected function, or all. A name of the binding that none of them has is an error.
+    pub fn functions(&self, binding: &Binding) -> Outcome<Vec<&Function>> {
         let program = &self.file()?.program;
-        match &self.function {
-            Some(name) => Ok(vec![program.get(name)?]),
-            None => Ok(program.functions().iter().collect()),
+        let functions = match &self.function {
+            Some(name) => vec![program.get(name)?],
+            None => program.functions().iter().collect(),
+        };
+        let is_known = |name: &str| functions.iter().any(|f| f.variables().contains(name));
+        match binding.iter().find(|(name, _)| !is_known(name)) {
+            Some((name, _)) => Err(diagnostic!("there is no dimension variable `{name}`").into()),
+            None => Ok(functions),
         }
     }
 
@@ -160,12 +162,8 @@ impl Source {
 fn split(text: &OsStr) -> Outcome<(&Path, Option<&str>)> {
     match os_text::rsplit_once(text, b'@') {
         Some((path, function)) if !path.is_empty() && !Path::new(text).exists() => {
-            let no_name = || {
-                Diagnostic::new(format!(
-                    "there is no function `@{}`",
-                    Path::new(function).display()
-                ))
-            };
+            let no_name =
+                || diagnostic!("there is no function `@{}`", Path::new(function).display());
             Ok((Path::new(path), Some(function.to_str().ok_or_else(no_name)?)))
         }
         _ => Ok((Path::new(text), None)),
@@ -179,8 +177,7 @@ pub fn check_bound(function: &Function, binding: &Binding) -> Outcome<()> {
         return Ok(());
     };
     let unbound = function.bind(binding).err();
-    let error =
-        unbound.unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+    let error = unbound.unwrap_or_else(|| diagnostic!("dimension `{name}` is not bound"));
     Err(error.help(format!("bind it, e.g. by `--bind {name}=32`")).into())
 }
 
@@ -192,7 +189,7 @@ pub fn bindings(texts: &[String]) -> Outcome<Binding> {
         match pair {
             Some((name, value)) if value >= 1 && !name.is_empty() => binding.insert(name, value)?,
             _ => {
-                return Err(Diagnostic::new(format!("`--bind {text}` binds nothing"))
+                return Err(diagnostic!("`--bind {text}` binds nothing")
                     .help("write --bind B=32, with a number of at least 1")
                     .into());
             }
@@ -224,16 +221,11 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
     if !matches!(device, Device::Cuda(_))
         && (options.tuning.is_some() || args.fast_products || args.no_capture)
     {
-        return Err(Diagnostic::new(format!("device `{device}` has no such choices"))
+        return Err(diagnostic!("device `{device}` has no such choices")
             .help("--tuning, --autotune, --fast-products and --no-capture go with --device cuda")
             .into());
     }
     Ok((device, options))
-}
-
-/// Parses the name of a target.
-pub fn target(name: &str) -> Outcome<Target> {
-    Ok(wengert::target(name)?)
 }
 
 /// Splits `NAME=…` of `--option`. The name is UTF-8; the value may be a path, which need not be.
@@ -245,7 +237,7 @@ pub fn pair<'a>(
     let pair =
         os_text::split_once(text, b'=').and_then(|(name, value)| Some((name.to_str()?, value)));
     pair.filter(|(name, value)| !name.is_empty() && !value.is_empty()).ok_or_else(|| {
-        Diagnostic::new(format!("`--{option} {}` is no pair", Path::new(text).display()))
+        diagnostic!("`--{option} {}` is no pair", Path::new(text).display())
             .help(format!("write --{option} NAME=VALUE"))
             .into()
     })

@@ -4,14 +4,13 @@ use crate::cli::ValueArgs;
 use crate::console::Outcome;
 use crate::source::{Source, bindings, pair};
 use serde_json::{Value, json};
-use std::fmt::Write;
 use wengert::available_memory::Promise;
 use wengert::core::graph::InputRole;
 use wengert::data::spec::{self, Found, Spec};
 use wengert::data::{self, Arrays};
-use wengert::random::SplitMix64;
+use wengert::random::{hash_name, key};
 use wengert::signature::Signature;
-use wengert::{Binding, DType, Diagnostic, Literal, Scalar, TensorType};
+use wengert::{Binding, DType, Literal, Scalar, TensorType, diagnostic};
 
 /// Everything that a function needs to run, before random and zero inputs are generated.
 pub struct Gathered {
@@ -101,13 +100,13 @@ pub fn gather(
             }
             _ if given => {}
             _ if input.role == InputRole::Key => {
-                specs.push((name, Spec::Value(key(args.seed, name))))
+                specs.push((name, Spec::Value(key(args.seed, hash_name(name)))))
             }
             _ => match fill {
                 Some(fill) => specs.push((name, fill.clone())),
                 None if input.is_variable() => {
                     let role = input.role.name();
-                    return Err(Diagnostic::new(format!("{role} `{name}` ({ty}) has no value"))
+                    return Err(diagnostic!("{role} `{name}` ({ty}) has no value")
                         .help(format!(
                             "give a file with `--params`, or one tensor with `--input {name}=SPEC`"
                         ))
@@ -128,26 +127,6 @@ pub fn gather(
         }
     }
     Ok(Gathered { binding, inputs, variables })
-}
-
-/// The key for a name, from `--seed`.
-fn key(seed: u64, name: &str) -> Literal {
-    let word = SplitMix64::of(seed, &[wengert::random::hash_name(name)]).next_u64();
-    Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")
-}
-
-/// The full text of a literal, which `--input` can read.
-pub fn full(literal: &Literal) -> String {
-    let mut text = String::new();
-    for extent in literal.shape() {
-        write!(text, "{extent}x").expect("writing to a string cannot fail");
-    }
-    write!(text, "{}=", literal.dtype()).expect("writing to a string cannot fail");
-    for (i, scalar) in literal.scalars().enumerate() {
-        let blank = if i > 0 { " " } else { "" };
-        write!(text, "{blank}{scalar}").expect("writing to a string cannot fail");
-    }
-    text
 }
 
 /// `{"dtype": …, "shape": […], "values": […]}`, elements in row-major order; NaN and infinities
@@ -292,6 +271,6 @@ mod tests {
     #[test]
     fn the_full_text_reads_back() {
         let literal = floats(&(0..2000).map(|i| i as f32 / 7.0).collect::<Vec<_>>());
-        assert_eq!(Spec::parse(full(&literal)).unwrap(), Spec::Value(literal));
+        assert_eq!(Spec::parse(format!("{literal:#}")).unwrap(), Spec::Value(literal));
     }
 }

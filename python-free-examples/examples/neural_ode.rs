@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let device = Running::from_command_line();
 
-    let equations = LotkaVolterra::new();
+    let equations = LotkaVolterra::default();
     let (session, known) =
         train(device, equations, Memory::Checkpoints(4), (0.1, 150), "lotka_volterra.graph")?;
     let (alone, together) = (session.variable("field.alone")?, session.variable("field.together")?);

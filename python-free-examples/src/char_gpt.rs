@@ -11,16 +11,13 @@
 
 pub use crate::characters::Characters;
 
-use crate::characters::{ALICE, AS_YOU_LIKE_IT};
+use crate::characters::{self, ALICE, AS_YOU_LIKE_IT};
 use wengert::Recipe;
 use wengert::data::Arrays;
 use wengert::models::{Gpt, GptSettings};
 use wengert::optim::{Rate, clip_by_global_norm};
 use wengert::prelude::*;
-use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
-    StepRecipe, Transform,
-};
+use wengert::recipe::{Batches, LastBatch};
 
 /// Everything that may be chosen.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -242,30 +239,7 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
 
 /// How it is trained.
 pub fn recipe(settings: &Settings) -> Recipe {
-    let numbers = |input: &str, array: &str| {
-        InputRecipe::new(input, array).then(Transform::Convert(DType::I32))
-    };
-    Recipe {
-        init: Some("init".into()),
-        step: StepRecipe {
-            function: "train_step".into(),
-            inputs: vec![numbers("x", "train_x"), numbers("y", "train_y")],
-            loss: "loss".into(),
-        },
-        evaluate: Some(EvaluateRecipe {
-            function: "loss".into(),
-            inputs: vec![numbers("x", "test_x"), numbers("y", "test_y")],
-            batch_size: 32,
-            metrics: vec![Metric {
-                name: "bits".into(),
-                output: "bits".into(),
-                aggregate: Aggregate::Mean,
-            }],
-            every: Cadence::Steps(settings.evaluate),
-        }),
-        batches: Batches { size: settings.batch as u64, shuffle: Some(1), last: LastBatch::Drop },
-        length: Length::Steps(settings.steps.into()),
-        checkpoint: Cadence::Never,
-        key_seed: 1,
-    }
+    let size = settings.batch as u64;
+    let batches = Batches { size, shuffle: Some(1), last: LastBatch::Drop };
+    characters::recipe(batches, 32, settings.evaluate, settings.steps)
 }

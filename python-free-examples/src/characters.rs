@@ -3,8 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use wengert::Recipe;
 use wengert::data::text;
 use wengert::prelude::*;
+use wengert::recipe::{
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, Length, Metric, StepRecipe, Transform,
+};
 
 /// A book in `data/`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,5 +71,34 @@ impl Characters {
         };
         let numbers = text.chars().map(number).collect::<Result<Vec<i32>>>()?;
         Literal::from_vec(&[numbers.len()], numbers)
+    }
+}
+
+/// The recipe that trains a model of characters: its function `train_step` on the arrays `train_x`
+/// and `train_y` for `steps` steps, and its function `loss`, the bits of a character, on `test_x`
+/// and `test_y` after every `every` steps, in batches of `tested` examples.
+pub fn recipe(batches: Batches, tested: u64, every: u64, steps: u32) -> Recipe {
+    let numbers = |input: &str, array: &str| {
+        InputRecipe::new(input, array).then(Transform::Convert(DType::I32))
+    };
+    let (name, output, aggregate) = ("bits".into(), "bits".into(), Aggregate::Mean);
+    Recipe {
+        init: Some("init".into()),
+        step: StepRecipe {
+            function: "train_step".into(),
+            inputs: vec![numbers("x", "train_x"), numbers("y", "train_y")],
+            loss: "loss".into(),
+        },
+        evaluate: Some(EvaluateRecipe {
+            function: "loss".into(),
+            inputs: vec![numbers("x", "test_x"), numbers("y", "test_y")],
+            batch_size: tested,
+            metrics: vec![Metric { name, output, aggregate }],
+            every: Cadence::Steps(every),
+        }),
+        batches,
+        length: Length::Steps(steps.into()),
+        checkpoint: Cadence::Never,
+        key_seed: 1,
     }
 }

@@ -22,10 +22,7 @@ use wengert::data::Arrays;
 use wengert::nn::{Lstm, LstmState};
 use wengert::optim::Rate;
 use wengert::prelude::*;
-use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
-    StepRecipe, Transform,
-};
+use wengert::recipe::{Batches, LastBatch};
 
 /// Everything that may be chosen.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -214,31 +211,7 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
 
 /// How it is trained.
 pub fn recipe(settings: &Settings) -> Recipe {
-    let numbers = |input: &str, array: &str| {
-        InputRecipe::new(input, array).then(Transform::Convert(DType::I32))
-    };
-    Recipe {
-        init: Some("init".into()),
-        step: StepRecipe {
-            function: "train_step".into(),
-            inputs: vec![numbers("x", "train_x"), numbers("y", "train_y")],
-            loss: "loss".into(),
-        },
-        evaluate: Some(EvaluateRecipe {
-            function: "loss".into(),
-            inputs: vec![numbers("x", "test_x"), numbers("y", "test_y")],
-            batch_size: 1,
-            metrics: vec![Metric {
-                name: "bits".into(),
-                output: "bits".into(),
-                aggregate: Aggregate::Mean,
-            }],
-            every: Cadence::Steps(100),
-        }),
-        // In order: the streams go on from batch to batch.
-        batches: Batches { size: settings.streams as u64, shuffle: None, last: LastBatch::Drop },
-        length: Length::Steps(settings.steps.into()),
-        checkpoint: Cadence::Never,
-        key_seed: 1,
-    }
+    let size = settings.streams as u64;
+    let batches = Batches { size, shuffle: None, last: LastBatch::Drop };
+    characters::recipe(batches, 1, 100, settings.steps)
 }

@@ -163,17 +163,11 @@ impl Field for LotkaVolterra {
     }
 }
 
-impl LotkaVolterra {
+impl Default for LotkaVolterra {
     /// All rates are 1 before anything is known.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let zeros = || Tensor::variable(TensorType::new(DType::F64, [2usize]), Initializer::Zeros);
         LotkaVolterra { alone: zeros(), together: zeros() }
-    }
-}
-
-impl Default for LotkaVolterra {
-    fn default() -> Self {
-        LotkaVolterra::new()
     }
 }
 

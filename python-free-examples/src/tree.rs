@@ -234,12 +234,7 @@ pub fn program(width: usize) -> Result<Program> {
 pub fn forest(count: usize, leaves: std::ops::RangeInclusive<u64>, seed: u64) -> Vec<Tree<bool>> {
     let mut random = SplitMix64::new(seed);
     let (fewest, kinds) = (*leaves.start(), leaves.end() - leaves.start() + 1);
-    (0..count)
-        .map(|_| {
-            let leaves = fewest + random.below(kinds);
-            Tree::random(leaves, &mut random)
-        })
-        .collect()
+    (0..count).map(|_| Tree::random(fewest + random.below(kinds), &mut random)).collect()
 }
 
 /// Inputs of [`program`]: `kinds`, `values` and `truth`. All trees are padded to the length of the

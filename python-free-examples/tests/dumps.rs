@@ -30,7 +30,7 @@ fn programs() -> Vec<(&'static str, usize, Program)> {
         ),
         ("kfac", 400, kfac::program(&[64, 32, 10], 0.03, 1.0).unwrap().into_inner()),
         ("lstm", 370, lstm::program(64, &lstm::Settings::default()).unwrap().into_inner()),
-        ("neural_ode", 1130, ode(neural_ode::LotkaVolterra::new(), Memory::Checkpoints(4))),
+        ("neural_ode", 1130, ode(neural_ode::LotkaVolterra::default(), Memory::Checkpoints(4))),
         ("newton", 170, newton::program(1e-3, 1e-6).unwrap().into_inner()),
         ("tree", 450, tree::program(16).unwrap().into_inner()),
     ]

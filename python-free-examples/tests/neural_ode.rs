@@ -139,7 +139,7 @@ fn trained<F: Field + Clone>(field: F, rate: f64, steps: usize) -> (Session, Pro
 
 #[test]
 fn the_rates_of_the_world_are_found() {
-    let (session, _, loss) = trained(LotkaVolterra::new(), 0.1, 150);
+    let (session, _, loss) = trained(LotkaVolterra::default(), 0.1, 150);
     let found =
         ["field.alone", "field.together"].map(|name| numbers(&session.variable(name).unwrap()));
     for (found, world) in found.iter().flatten().zip(world().iter().flatten()) {

@@ -13,7 +13,7 @@ use crate::signature::is_variable;
 use wengert_compiler::indices::watch;
 use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::interpret::{self, Array};
-use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType};
+use wengert_core::{Binding, DType, Literal, Result, Scalar, TensorType, diagnostic};
 
 /// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,12 +65,11 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
 
     let forward = jvp(&program, &function.name, &Jvp { wrt: &wrt })?.function;
     let results = evaluate(&forward, &[&x[..], &directions[..]].concat())?;
-    let tangents: Vec<&Array<f64>> = results[function.outputs.len()..].iter().collect();
     // The jvp has a tangent for every float output, including those without elements.
-    let all: Vec<usize> =
-        (0..function.outputs.len()).filter(|i| function.output_type(*i).dtype.is_float()).collect();
+    let all = (0..function.outputs.len()).filter(|i| function.output_type(*i).dtype.is_float());
+    let tangents = all.zip(&results[function.outputs.len()..]);
     let tangents: Vec<&Array<f64>> =
-        all.iter().zip(tangents).filter(|(i, _)| outputs.contains(i)).map(|(_, t)| t).collect();
+        tangents.filter(|(i, _)| outputs.contains(i)).map(|(_, t)| t).collect();
 
     let values = |results: &[Array<f64>]| -> Vec<f64> {
         outputs.iter().flat_map(|o| elements(&results[*o])).collect()
@@ -260,11 +259,7 @@ pub fn device(
 /// Error: the types differ.
 pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, Scalar, Scalar)>> {
     if found.ty() != expected.ty() {
-        return Err(Diagnostic::new(format!(
-            "the device gives {}, not {}",
-            found.ty(),
-            expected.ty()
-        )));
+        return Err(diagnostic!("the device gives {}, not {}", found.ty(), expected.ty()));
     }
     let epsilon = match expected.dtype() {
         DType::F64 => f64::EPSILON,

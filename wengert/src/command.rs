@@ -1,8 +1,8 @@
 //! Exit of the project's commands: a status for scripts and a message for the user.
 
 use std::io;
-use wengert_core::Diagnostic;
 use wengert_core::diagnostic::Kind;
+use wengert_core::{Diagnostic, diagnostic};
 
 /// Exit status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +62,6 @@ impl From<io::Error> for Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure { status: Status::Good, diagnostic: None };
         }
-        Diagnostic::new(format!("cannot write the output: {error}")).into()
+        diagnostic!("cannot write the output: {error}").into()
     }
 }

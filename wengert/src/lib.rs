@@ -5,7 +5,7 @@
 //! - [`list`] turns closures into values, Wengert lists; [`eager`] computes immediately and
 //!   differentiates the computation.
 //! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled
-//!   for a [`target`](mod@target).
+//!   for a [`target`].
 //! - [`train`] trains a program by a [`recipe`], and its runs can be killed, resumed and repeated
 //!   bit for bit.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
@@ -43,12 +43,11 @@ pub mod recipe;
 pub mod session;
 pub mod signature;
 mod store;
-pub mod target;
 pub mod train;
 pub mod types;
 pub mod weight_names;
 
-pub use device::{Device, DeviceOptions, Survey};
+pub use device::{Device, DeviceOptions, Survey, ptx, target};
 pub use executable::KernelTime;
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;
@@ -58,12 +57,12 @@ pub use outputs::{Outputs, Probed};
 pub use program::Program;
 pub use recipe::Recipe;
 pub use session::{Compiled, Session};
-pub use target::{ptx, target};
 pub use weight_names::NameDifferences;
 pub use wengert_compiler::memory::naive_peak;
 pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, vmap};
 pub use wengert_core as core;
 pub use wengert_core::build::control;
+pub use wengert_core::diagnostic;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, NoDerivative,
     Result, Scalar, Tensor, TensorType, VectorSpace,

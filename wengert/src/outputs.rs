@@ -10,7 +10,7 @@ use crate::data::listed;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 use wengert_core::op::ProbeKind;
-use wengert_core::{Diagnostic, Literal, Location, Result};
+use wengert_core::{Literal, Location, Result, diagnostic};
 
 /// Waits for the values of a run, which are in the order of the signature.
 type Wait = Box<dyn FnOnce() -> Result<Vec<Literal>> + Send>;
@@ -74,6 +74,29 @@ pub struct Probed {
     pub location: Location,
 }
 
+impl Probed {
+    /// Whether there is something to report: a value, or that it is not finite.
+    pub fn has_report(&self) -> bool {
+        self.kind == ProbeKind::Print || self.value.get(0).to_f64() == 0.0
+    }
+}
+
+impl fmt::Display for Probed {
+    /// The report, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Probed { name, kind, value, seen, location } = self;
+        write!(f, "probe `{name}` ({location}): ")?;
+        match (kind, seen) {
+            (ProbeKind::Print, None) => write!(f, "{value}"),
+            (ProbeKind::Print, Some(seen)) => write!(f, "{value}, where {seen}"),
+            (ProbeKind::Finite, _) if self.has_report() => {
+                f.write_str("the value has a NaN or an infinity")
+            }
+            (ProbeKind::Finite, _) => f.write_str("the value is finite"),
+        }
+    }
+}
+
 impl Outputs {
     pub(crate) fn new(
         names: Vec<(String, usize)>,
@@ -92,7 +115,7 @@ impl Outputs {
         let Some((_, number)) = self.names.iter().find(|(n, _)| n == name) else {
             let names: Vec<_> = self.names.iter().map(|(name, _)| name).collect();
             let help = format!("outputs are {}", listed(&names));
-            return Err(Diagnostic::new(format!("there is no output `{name}`"))
+            return Err(diagnostic!("there is no output `{name}`")
                 .at(caller, "asked for here")
                 .help(help));
         };
@@ -108,12 +131,9 @@ impl Outputs {
         let literal = self.get(name)?;
         match literal.len() {
             1 => Ok(literal.get(0).to_f64()),
-            _ => Err(Diagnostic::new(format!(
-                "output `{name}` is {}, not a single number",
-                literal.ty()
-            ))
-            .at(caller, "asked for here")
-            .help("take the whole array with `get`")),
+            _ => Err(diagnostic!("output `{name}` is {}, not a single number", literal.ty())
+                .at(caller, "asked for here")
+                .help("take the whole array with `get`")),
         }
     }
 
@@ -154,6 +174,7 @@ impl fmt::Debug for Outputs {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use wengert_core::Diagnostic;
 
     fn outputs(wait: impl FnOnce() -> Result<Vec<Literal>> + Send + 'static) -> Outputs {
         let names = vec![("y".to_owned(), 1), ("z".to_owned(), 0)];

@@ -9,7 +9,7 @@
 use crate::data::listed;
 use std::fmt;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
-use wengert_core::{DType, Diagnostic, Literal, Result, Scalar};
+use wengert_core::{DType, Diagnostic, Literal, Result, Scalar, diagnostic};
 
 /// How a program is trained.
 #[derive(Clone, PartialEq, Debug)]
@@ -112,7 +112,7 @@ impl Transform {
         };
         let dtype = batch.dtype();
         if dtype != by.dtype() || !dtype.is_float() {
-            return Err(Diagnostic::new(format!("cannot {what} {dtype} elements by {by:?}"))
+            return Err(diagnostic!("cannot {what} {dtype} elements by {by:?}")
                 .help("convert them to the float dtype of the number first"));
         }
         let op = |a: f64, b: f64| if matches!(self, Transform::Scale(_)) { a * b } else { a + b };
@@ -200,7 +200,7 @@ impl Recipe {
     /// distinct inputs.
     pub fn verify(&self) -> Result<()> {
         let positive = |what: &str, value: u64| match value {
-            0 => Err(Diagnostic::new(format!("recipe: {what} must be at least 1"))),
+            0 => Err(diagnostic!("recipe: {what} must be at least 1")),
             _ => Ok(()),
         };
         let cadence = |what: &str, cadence: Cadence| match cadence {
@@ -212,10 +212,7 @@ impl Recipe {
         let distinct = |inputs: &[InputRecipe]| {
             inputs.iter().enumerate().try_for_each(|(i, input)| {
                 match inputs[..i].iter().any(|earlier| earlier.input == input.input) {
-                    true => Err(Diagnostic::new(format!(
-                        "recipe: input `{}` is bound twice",
-                        input.input
-                    ))),
+                    true => Err(diagnostic!("recipe: input `{}` is bound twice", input.input)),
                     false => Ok(()),
                 }
             })
@@ -242,23 +239,20 @@ impl Recipe {
     /// input is bound to an array, and loss and metrics are scalars.
     pub fn verify_for(&self, program: &Program) -> Result<()> {
         self.verify()?;
-        let context = |error: Diagnostic| error.context("recipe");
+        self.fits(program).map_err(|error| error.context("recipe"))
+    }
+
+    fn fits(&self, program: &Program) -> Result<()> {
         if let Some(init) = &self.init {
-            inputs_are_bound(program.get(init).map_err(context)?, &[]).map_err(context)?;
+            inputs_are_bound(program.get(init)?, &[])?;
         }
-        let step = program.get(&self.step.function).map_err(context)?;
-        inputs_are_bound(step, &self.step.inputs).map_err(context)?;
-        is_number(step, &self.step.loss).map_err(context)?;
-        if let Some(evaluate) = &self.evaluate {
-            let function = program.get(&evaluate.function).map_err(context)?;
-            inputs_are_bound(function, &evaluate.inputs).map_err(context)?;
-            evaluate
-                .metrics
-                .iter()
-                .try_for_each(|m| is_number(function, &m.output))
-                .map_err(context)?;
-        }
-        Ok(())
+        let step = program.get(&self.step.function)?;
+        inputs_are_bound(step, &self.step.inputs)?;
+        is_number(step, &self.step.loss)?;
+        let Some(evaluate) = &self.evaluate else { return Ok(()) };
+        let function = program.get(&evaluate.function)?;
+        inputs_are_bound(function, &evaluate.inputs)?;
+        evaluate.metrics.iter().try_for_each(|metric| is_number(function, &metric.output))
     }
 }
 
@@ -268,16 +262,11 @@ fn inputs_are_bound(function: &Function, inputs: &[InputRecipe]) -> Result<()> {
         || function.inputs.iter().filter(|i| i.role == InputRole::Input).map(|i| i.name.as_str());
     let names = || listed(&data().collect::<Vec<_>>());
     if let Some(extra) = inputs.iter().find(|input| !data().any(|name| name == input.input)) {
-        return Err(Diagnostic::new(format!(
-            "`@{}` has no data input `{}`",
-            function.name, extra.input
-        ))
-        .help(format!("it has {}", names())));
+        return Err(diagnostic!("`@{}` has no data input `{}`", function.name, extra.input)
+            .help(format!("it has {}", names())));
     }
     match data().find(|name| !inputs.iter().any(|input| input.input == *name)) {
-        Some(missing) => {
-            Err(Diagnostic::new(format!("input `{missing}` of `@{}` has no array", function.name)))
-        }
+        Some(missing) => Err(diagnostic!("input `{missing}` of `@{}` has no array", function.name)),
         None => Ok(()),
     }
 }
@@ -290,16 +279,13 @@ fn is_number(function: &Function, output: &str) -> Result<()> {
             .filter(|o| o.role == OutputRole::Output)
             .map(|o| &o.name)
             .collect();
-        Diagnostic::new(format!("`@{}` has no output `{output}`", function.name))
+        diagnostic!("`@{}` has no output `{output}`", function.name)
             .help(format!("it has {}", listed(&names)))
     })?;
     let ty = function.output_type(index);
     match ty.elements() {
         Some(1) => Ok(()),
-        _ => Err(Diagnostic::new(format!(
-            "output `{output}` of `@{}` is {ty}, not a number",
-            function.name
-        ))),
+        _ => Err(diagnostic!("output `{output}` of `@{}` is {ty}, not a number", function.name)),
     }
 }
 

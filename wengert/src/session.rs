@@ -40,9 +40,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wengert_compiler::probes::{self, Report};
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
-use wengert_core::op::ProbeKind;
 use wengert_core::plan::{Bytes, Plan};
-use wengert_core::{Binding, Diagnostic, Literal, Location, Result, Target, TensorType, Verified};
+use wengert_core::{
+    Binding, Diagnostic, Literal, Location, Result, Target, TensorType, Verified, diagnostic,
+};
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -142,13 +143,12 @@ impl Session {
         let variables = function.variables();
         if let Some((extra, _)) = binding.iter().find(|(bound, _)| !variables.contains(*bound)) {
             let names: Vec<_> = variables.iter().collect();
-            return Err(Diagnostic::new(format!("`@{name}` has no dimension variable `{extra}`"))
+            return Err(diagnostic!("`@{name}` has no dimension variable `{extra}`")
                 .help(format!("it has {}", listed(&names))));
         }
         if let Some(name) = variables.iter().find(|name| binding.get(name).is_none()) {
             let unbound = function.bind(binding).err();
-            let error = unbound
-                .unwrap_or_else(|| Diagnostic::new(format!("dimension `{name}` is not bound")));
+            let error = unbound.unwrap_or_else(|| diagnostic!("dimension `{name}` is not bound"));
             return Err(error.help(format!("bind it, e.g. by `bind!({name} = 32)`")));
         }
         let executable = {
@@ -360,11 +360,8 @@ impl Session {
 
     /// Writes all variables to a safetensors file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        safetensors::write(
-            path,
-            self.variables()?.iter().map(|(name, value)| (name.as_str(), value)),
-        )
+        let variables = self.variables()?;
+        safetensors::write(path, variables.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
     /// Writes the variables that `@function` of `program` takes to a safetensors file, enough to
@@ -375,7 +372,6 @@ impl Session {
         program: &Program,
         function: &str,
     ) -> Result<()> {
-        let path = path.as_ref();
         let function = program.get(function)?;
         let mut chosen = Vec::new();
         for input in function.inputs.iter().filter(|i| is_variable(i.role)) {
@@ -391,7 +387,7 @@ fn missing(path: &str, variables: &Store) -> Diagnostic {
         true => "no variable has a value yet".into(),
         false => format!("variables with a value are {}", listed(&names)),
     };
-    Diagnostic::new(format!("variable `{path}` has no value"))
+    diagnostic!("variable `{path}` has no value")
         .help(format!("run the program's `init` function, or load a weights file; {there}"))
 }
 
@@ -460,7 +456,7 @@ impl Compiled {
             }
             let literal = found.get(name.as_str()).copied().ok_or_else(|| {
                 context(
-                    Diagnostic::new(format!("{} `{name}` ({ty}) is not given", role.name()))
+                    diagnostic!("{} `{name}` ({ty}) is not given", role.name())
                         .help("each input and key of the function is given"),
                 )
             })?;
@@ -502,16 +498,11 @@ impl Compiled {
             };
             let (value, location) =
                 (returned.value(number)?.clone(), self.executable.probe_location(&output.name));
-            match kind {
-                ProbeKind::Print => tracing::info!("probe `{name}` ({location}): {value}"),
-                ProbeKind::Finite if value.get(0).to_f64() == 0.0 => {
-                    tracing::info!(
-                        "probe `{name}` ({location}): the value has a NaN or an infinity"
-                    );
-                }
-                ProbeKind::Finite => {}
+            let probed = Probed { name: name.into(), kind, value, seen: None, location };
+            if probed.has_report() {
+                tracing::info!("{probed}");
             }
-            seen.push(Probed { name: name.into(), kind, value, seen: None, location });
+            seen.push(probed);
         }
         Ok(Outputs::new(names, returned, seen))
     }
@@ -526,12 +517,13 @@ impl Compiled {
         let mut seen = BTreeSet::new();
         for (name, _) in inputs {
             if !known.contains(name) {
-                return Err(Diagnostic::new(format!("there is no input `{name}`"))
+                return Err(diagnostic!("there is no input `{name}`")
                     .help(format!("inputs are {}", listed(&wanted))));
             }
             if !seen.insert(*name) {
-                return Err(Diagnostic::new(format!("input `{name}` is given twice"))
-                    .help("give each input once"));
+                return Err(
+                    diagnostic!("input `{name}` is given twice").help("give each input once")
+                );
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
+use wengert_core::{DType, Literal, Result, TensorType, diagnostic};
 use wengert_cpu::AlignedBytes;
 
 /// Variables by key path.
@@ -147,8 +147,7 @@ impl Store {
 
     /// Creates or replaces a variable. One of the same type keeps its address.
     pub fn set(&mut self, path: &str, value: &Literal) -> Result<()> {
-        let shape = value.shape().to_vec();
-        self.make(&[(path, value.dtype(), &shape)])?;
+        self.make(&[(path, value.dtype(), value.shape())])?;
         let stored = self.variables.get_mut(path).expect("it was just made");
         stored.memory.write(&little_endian(value))
     }
@@ -173,9 +172,7 @@ impl Store {
         for (path, dtype, shape) in wanted {
             let ty = TensorType::new(*dtype, shape.iter().copied());
             if self.variables.get(*path).is_none_or(|stored| stored.ty != ty) {
-                let too_large = || {
-                    Diagnostic::new(format!("variable `{path}`: {ty} is larger than any memory"))
-                };
+                let too_large = || diagnostic!("variable `{path}`: {ty} is larger than any memory");
                 let bytes = ty.bytes().ok_or_else(too_large)?;
                 new.push((*path, ty, bytes));
             }

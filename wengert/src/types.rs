@@ -4,7 +4,7 @@
 //! accepts it directly and reports the error with the caller's line.
 
 use wengert_core::text::Cursor;
-use wengert_core::{DType, Diagnostic, Dim, Result, TensorType};
+use wengert_core::{DType, Diagnostic, Dim, Result, TensorType, diagnostic};
 
 /// A description of a shape: `"B,64"`, or an array of extents.
 pub trait IntoShape {
@@ -16,7 +16,7 @@ impl IntoShape for &str {
     fn into_shape(self) -> Result<Vec<Dim>> {
         let text = format!("[{self}]");
         let wrong = |d: Diagnostic| {
-            Diagnostic::new(format!("`{self}` is no shape: {}", d.message))
+            diagnostic!("`{self}` is no shape: {}", d.message)
                 .help("write extents and dimension variables, such as `B,64` or `2*B+1`")
         };
         let mut cursor = Cursor::new("", &text);

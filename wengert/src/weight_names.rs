@@ -8,7 +8,7 @@
 use crate::data::Arrays;
 use std::collections::BTreeMap;
 use wengert_core::nearest::nearest;
-use wengert_core::{Diagnostic, Result, TensorType};
+use wengert_core::{Diagnostic, Result, TensorType, diagnostic};
 
 /// Differences between the names of weights and of variables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,7 +52,7 @@ impl NameDifferences {
         if self.is_empty() {
             return None;
         }
-        Some(Diagnostic::new(format!("the weights in {source} do not fit the program: {self}")))
+        Some(diagnostic!("the weights in {source} do not fit the program: {self}"))
     }
 }
 
@@ -98,10 +98,10 @@ pub(crate) fn check_types(
     for (name, value) in weights {
         match variables.get(name) {
             Some(ty) if value.ty() != *ty => {
-                return Err(Diagnostic::new(format!(
+                return Err(diagnostic!(
                     "variable `{name}` is {ty}, the weights in {source} have {}",
                     value.ty()
-                )));
+                ));
             }
             _ => {}
         }

@@ -11,23 +11,18 @@ use wengert::core::diagnostic::Kind;
 use wengert::core::graph::Function;
 use wengert::data::spec::Spec;
 use wengert::signature::Signature;
-use wengert::{Binding, Device, Diagnostic, Literal, Scalar, indices, os_text};
+use wengert::{Binding, Device, Literal, Scalar, indices, os_text};
 
 /// Checks the functions. Inputs without a value are random, and unbound dimension variables are
 /// small.
 pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
     // Reading includes verification.
     let source = Source::read(&args.function.file, console)?;
-    let functions = source.functions()?;
+    let known = bindings(&args.function.binds)?;
+    let functions = source.functions(&known)?;
     let mut status = Status::Good;
     let mut reports = Vec::new();
     let single = functions.len() == 1;
-    let known = bindings(&args.function.binds)?;
-    if let Some((name, _)) =
-        known.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
-    {
-        return Err(Diagnostic::new(format!("there is no dimension variable `{name}`")).into());
-    }
     for function in functions {
         let (binding, findings) = check_function(&source, function, &known, args, single)?;
         if findings.iter().any(|(_, finding)| matches!(finding, Finding::Bad(_))) {

@@ -2,11 +2,11 @@
 
 use crate::cli::{Budget, CompileArgs};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, check_bound, target};
+use crate::source::{Source, bindings, check_bound};
 use wengert::core::Verified;
 use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
-use wengert::{Diagnostic, atomic, format};
+use wengert::{atomic, diagnostic, format, target};
 
 /// Writes the plan.
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
@@ -14,7 +14,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     let function = source.function()?;
     let target = target(&args.target)?;
     if args.out.extension().is_none_or(|e| e != "plan") {
-        return Err(Diagnostic::new(format!("`{}` is no name for a plan", args.out.display()))
+        return Err(diagnostic!("`{}` is no name for a plan", args.out.display())
             .help("names of plans end in .plan")
             .into());
     }
@@ -22,11 +22,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     let binding = bindings(&args.function.binds)?;
     if let Some((name, _)) = binding.iter().find(|(name, _)| !function.variables().contains(*name))
     {
-        return Err(Diagnostic::new(format!(
-            "`@{}` has no dimension variable `{name}`",
-            function.name
-        ))
-        .into());
+        return Err(diagnostic!("`@{}` has no dimension variable `{name}`", function.name).into());
     }
     check_bound(function, &binding)?;
     let program = &source.file()?.program;

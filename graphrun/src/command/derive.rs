@@ -1,7 +1,7 @@
 //! Derivatives of functions in files: `graphrun grad`, `jvp`, `jacobian`, `hessian`, `hvp`,
 //! `jet`, `linearize`, `transpose`.
 
-use crate::cli::{GradArgs, HessianArgs, JacobianArgs, JetArgs, JvpArgs, TransposeArgs, WrtArgs};
+use crate::cli::{GradArgs, HessianArgs, JacobianArgs, JetArgs, WrtArgs};
 use crate::console::{Console, Outcome, Status};
 use crate::source::Source;
 use std::path::Path;
@@ -23,15 +23,13 @@ pub fn grad(args: &GradArgs, console: &mut Console<'_>) -> Outcome {
 }
 
 /// Writes the forward derivative of a function.
-pub fn jvp(args: &JvpArgs, console: &mut Console<'_>) -> Outcome {
-    one(&args.what, console, |program, name, wrt| function::jvp(program, name, &Jvp { wrt }))
+pub fn jvp(args: &WrtArgs, console: &mut Console<'_>) -> Outcome {
+    one(args, console, |program, name, wrt| function::jvp(program, name, &Jvp { wrt }))
 }
 
 /// Writes a function and its linear program.
-pub fn linearize(args: &JvpArgs, console: &mut Console<'_>) -> Outcome {
-    halves(&args.what, console, |program, name, wrt| {
-        function::linearize(program, name, &Jvp { wrt })
-    })
+pub fn linearize(args: &WrtArgs, console: &mut Console<'_>) -> Outcome {
+    halves(args, console, |program, name, wrt| function::linearize(program, name, &Jvp { wrt }))
 }
 
 /// Writes the Jacobian of a function.
@@ -65,8 +63,8 @@ pub fn jet(args: &JetArgs, console: &mut Console<'_>) -> Outcome {
 }
 
 /// Writes the transpose of a linear function.
-pub fn transpose(args: &TransposeArgs, console: &mut Console<'_>) -> Outcome {
-    one(&args.what, console, function::transpose)
+pub fn transpose(args: &WrtArgs, console: &mut Console<'_>) -> Outcome {
+    one(args, console, function::transpose)
 }
 
 /// Writes the one function that a transform returns.

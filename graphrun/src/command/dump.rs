@@ -2,7 +2,7 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Contents, Source, bindings, check_bound, pair, target};
+use crate::source::{Contents, Source, bindings, check_bound, pair};
 use std::borrow::Cow;
 use wengert::core::Target;
 use wengert::core::graph::Function;
@@ -15,7 +15,7 @@ use wengert::kernels::{
     cost::{Cost, Rates},
 };
 use wengert::pipeline::{self, Bound, Compiled, Options, compile_kernels, passes};
-use wengert::{Binding, Diagnostic};
+use wengert::{Binding, Diagnostic, diagnostic, target};
 
 /// Prints the functions.
 pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
@@ -27,14 +27,14 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     if let Contents::Plan(plans) = &source.contents {
         match args.stage {
             _ if args.memory_budget.is_some() => {
-                return Err(Diagnostic::new(format!("`{}` is compiled", source.path.display()))
+                return Err(diagnostic!("`{}` is compiled", source.path.display())
                     .help("a budget is for the compiler: give the .graph or .ir file")
                     .into());
             }
             Stage::Plan => plans.iter().try_for_each(|plan| print_plan(plan, args, console))?,
             Stage::Ptx => console.text(wengert::ptx(&plans[0])?)?,
             _ => {
-                return Err(Diagnostic::new(format!("`{}` is a plan", source.path.display()))
+                return Err(diagnostic!("`{}` is a plan", source.path.display())
                     .help(
                         "add `--stage plan` or `--stage ptx`; for earlier stages give the .graph \
                          or .ir file it was compiled from",
@@ -44,12 +44,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
         }
         return Ok(Status::Good);
     }
-    let functions = source.functions()?;
-    if let Some((name, _)) =
-        binding.iter().find(|(n, _)| !functions.iter().any(|f| f.variables().contains(*n)))
-    {
-        return Err(Diagnostic::new(format!("there is no dimension variable `{name}`")).into());
-    }
+    let functions = source.functions(&binding)?;
     let print = PrintOptions { locations: args.locs };
     for (i, function) in functions.into_iter().enumerate() {
         if i > 0 {
@@ -90,9 +85,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
         match &source.file()?.recipe {
             Some(recipe) => console.text(format_args!("\n{recipe}"))?,
             None => {
-                return Err(
-                    Diagnostic::new(format!("`{}` has no recipe", source.path.display())).into()
-                );
+                return Err(diagnostic!("`{}` has no recipe", source.path.display()).into());
             }
         }
     }
@@ -161,46 +154,45 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         true => Ok(()),
         false => {
             let names: Vec<&str> = passes().iter().map(|pass| pass.name).collect();
-            Err(Diagnostic::new(format!("there is no pass `{name}`"))
+            Err(diagnostic!("there is no pass `{name}`")
                 .help(format!("passes over graphs are, in this order, {}", names.join(", "))))
         }
     };
-    if args.locs && !matches!(args.stage, Stage::Graph | Stage::Opt) {
-        return Err(Diagnostic::new("`--locs` goes with `--stage graph` or `--stage opt`").into());
-    }
-    if args.target.is_some() && args.stage == Stage::Graph {
-        return Err(Diagnostic::new(
-            "`--target` goes with a stage of compilation: opt, nests, plan, ptx",
-        )
-        .into());
-    }
-    let memory_budget = args.memory_budget;
-    let mut options =
-        Options { keep_stages: args.after.is_some(), memory_budget, ..Options::default() };
-    if memory_budget.is_some() && !matches!(args.stage, Stage::Plan | Stage::Ptx) {
-        return Err(
-            Diagnostic::new("`--memory-budget` goes with `--stage plan` or `--stage ptx`").into()
-        );
-    }
-    if args.memory && args.stage != Stage::Plan {
-        return Err(Diagnostic::new("`--memory` goes with `--stage plan`").into());
-    }
-    if args.cost && args.stage != Stage::Nests {
-        return Err(Diagnostic::new("`--cost` goes with `--stage nests`").into());
-    }
     if let Some(after) = &args.after {
         known(after)?;
-        if args.stage != Stage::Opt {
-            return Err(Diagnostic::new("`--after` goes with `--stage opt`").into());
-        }
     }
+    let stages: [(bool, &[Stage], &str); 6] = [
+        (
+            args.locs,
+            &[Stage::Graph, Stage::Opt],
+            "`--locs` goes with `--stage graph` or `--stage opt`",
+        ),
+        (
+            args.target.is_some(),
+            &[Stage::Opt, Stage::Nests, Stage::Plan, Stage::Ptx],
+            "`--target` goes with a stage of compilation: opt, nests, plan, ptx",
+        ),
+        (
+            args.memory_budget.is_some(),
+            &[Stage::Plan, Stage::Ptx],
+            "`--memory-budget` goes with `--stage plan` or `--stage ptx`",
+        ),
+        (args.memory, &[Stage::Plan], "`--memory` goes with `--stage plan`"),
+        (args.cost, &[Stage::Nests], "`--cost` goes with `--stage nests`"),
+        (args.after.is_some(), &[Stage::Opt], "`--after` goes with `--stage opt`"),
+    ];
+    let misplaced = stages.iter().find(|(given, of, _)| *given && !of.contains(&args.stage));
+    if let Some((.., message)) = misplaced {
+        return Err(Diagnostic::new(*message).into());
+    }
+    let (keep_stages, memory_budget) = (args.after.is_some(), args.memory_budget);
+    let mut options = Options { keep_stages, memory_budget, ..Options::default() };
     for text in &args.fuels {
         let (pass, amount) = pair("fuel", text)?;
         known(pass)?;
         let amount = amount.to_str().and_then(|amount| amount.parse().ok());
-        let amount = amount.ok_or_else(|| {
-            Diagnostic::new(format!("`--fuel {text}` names no number of changes"))
-        })?;
+        let amount =
+            amount.ok_or_else(|| diagnostic!("`--fuel {text}` names no number of changes"))?;
         options.fuel.insert(pass.into(), amount);
     }
     Ok(options)

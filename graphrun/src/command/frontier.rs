@@ -2,7 +2,7 @@
 
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, check_bound, target};
+use crate::source::{Source, bindings, check_bound};
 use crate::values::gather;
 use serde_json::json;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use wengert::core::plan::{Bytes, Plan};
 use wengert::data::spec::Spec;
 use wengert::memory::{Point, frontier_picture};
 use wengert::pipeline::{self, Options};
-use wengert::{Device, Diagnostic, Session, atomic, format};
+use wengert::{Device, Diagnostic, Session, atomic, diagnostic, format, target};
 
 /// Lists the plans.
 pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
@@ -30,7 +30,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
     }
     if args.out.is_some() && args.points >= format::plan::MOST as u64 {
         let most = format::plan::MOST;
-        return Err(Diagnostic::new(format!("a .plan file holds {most} plans at most"))
+        return Err(diagnostic!("a .plan file holds {most} plans at most")
             .help(format!("give `--points {}`, or fewer", most - 1))
             .into());
     }

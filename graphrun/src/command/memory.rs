@@ -4,14 +4,14 @@
 use super::frontier;
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, check_bound, target};
+use crate::source::{Source, bindings, check_bound};
 use serde_json::json;
 use std::path::Path;
 use wengert::memory::{
     Found, Minimized, Problem, Solution, Table, max_load, minimize, picture, within,
 };
 use wengert::pipeline::{Bound, Options};
-use wengert::{Diagnostic, atomic};
+use wengert::{Diagnostic, atomic, target};
 
 /// Solves the problem, and writes the solution.
 pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {

@@ -5,17 +5,16 @@ use crate::cli::RunArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::outputs::Targets;
 use crate::source::{Source, device, pair};
-use crate::values::{compare, full, gather, to_json};
+use crate::values::{compare, gather, to_json};
 use serde_json::{Map, Value, json};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use wengert::core::graph::OutputRole;
-use wengert::core::op::ProbeKind;
 use wengert::data;
 use wengert::data::inflate::InflateLimit;
 use wengert::data::spec::{Spec, find};
 use wengert::signature::Signature;
-use wengert::{Binding, DeviceOptions, Diagnostic, Literal, Outputs, Session, os_text};
+use wengert::{Binding, DeviceOptions, Literal, Session, diagnostic, os_text};
 
 /// Runs the function, writes and prints its outputs, and compares them.
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
@@ -52,7 +51,11 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     };
     // A failed run is reported even if none of its outputs is read.
     session.finish()?;
-    show_probes(&results, console);
+    results
+        .probes()
+        .iter()
+        .filter(|probe| probe.has_report())
+        .for_each(|probe| console.note(probe));
     let result = |name: &str| match results.get(name) {
         Ok(literal) => Ok(literal.clone()),
         Err(_) => session.variable(name),
@@ -89,7 +92,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
             }
             match outputs.iter().find(|(n, _)| *n == name) {
                 Some((_, path)) if *path == "-" => {
-                    console.line(format_args!("{name}={}", full(&result(name)?)))?;
+                    console.line(format_args!("{name}={:#}", result(name)?))?;
                 }
                 Some((_, path)) => {
                     console
@@ -112,30 +115,6 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     Ok(if failed.is_empty() { Status::Good } else { Status::Failed })
 }
 
-/// Prints the values of the function's probes to the error stream: they are not results.
-fn show_probes(results: &Outputs, console: &mut Console<'_>) {
-    for probe in results.probes() {
-        let (name, place) = (&probe.name, &probe.location);
-        match probe.kind {
-            ProbeKind::Print => match &probe.seen {
-                None => console.note(format_args!("probe `{name}` ({place}): {}", probe.value)),
-                Some(seen) => {
-                    console.note(format_args!(
-                        "probe `{name}` ({place}): {}, where {seen}",
-                        probe.value
-                    ));
-                }
-            },
-            ProbeKind::Finite if probe.value.get(0).to_f64() == 0.0 => {
-                console.note(format_args!(
-                    "probe `{name}` ({place}): the value has a NaN or an infinity"
-                ));
-            }
-            ProbeKind::Finite => {}
-        }
-    }
-}
-
 /// `NAME=…` pairs of an option, whose names must be outputs.
 fn requests<'a>(
     signature: &Signature,
@@ -148,15 +127,12 @@ fn requests<'a>(
         if !signature.outputs.iter().any(|o| o.name == name) {
             let names: Vec<String> =
                 signature.outputs.iter().map(|o| format!("`{}`", o.name)).collect();
-            return Err(Diagnostic::new(format!(
-                "@{}: there is no output `{name}`",
-                signature.name
-            ))
-            .help(format!("outputs are {}", names.join(", ")))
-            .into());
+            return Err(diagnostic!("@{}: there is no output `{name}`", signature.name)
+                .help(format!("outputs are {}", names.join(", ")))
+                .into());
         }
         if found.iter().any(|(n, _)| *n == name) {
-            return Err(Diagnostic::new(format!("`--{option} {name}=…` is given twice")).into());
+            return Err(diagnostic!("`--{option} {name}=…` is given twice").into());
         }
         found.push((name, value));
     }

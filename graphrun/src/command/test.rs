@@ -4,7 +4,7 @@ use crate::cli::TestArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::filetest::check_file;
 use std::path::{Path, PathBuf};
-use wengert::{Diagnostic, atomic};
+use wengert::{atomic, diagnostic};
 
 /// Runs all cases; with `--bless`, rewrites their expectations.
 pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
@@ -13,7 +13,7 @@ pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
         let before = files.len();
         find(path, &mut files)?;
         if files.len() == before {
-            return Err(Diagnostic::new(format!("`{}` holds no .ir files", path.display())).into());
+            return Err(diagnostic!("`{}` holds no .ir files", path.display()).into());
         }
     }
     let (mut cases, mut failed, mut blessed) = (0, 0, 0);
@@ -39,17 +39,12 @@ pub fn run(args: &TestArgs, console: &mut Console<'_>) -> Outcome {
 
 /// All `.ir` files at and below a path, sorted.
 fn find(path: &Path, files: &mut Vec<PathBuf>) -> Outcome<()> {
-    let unreadable = |e: std::io::Error| atomic::cannot("read", path, &e);
-    if std::fs::metadata(path).map_err(unreadable)?.is_file() {
+    let metadata = std::fs::metadata(path).map_err(|e| atomic::cannot("read", path, &e))?;
+    if metadata.is_file() {
         files.push(path.into());
         return Ok(());
     }
-    let mut entries = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(unreadable)? {
-        entries.push(entry.map_err(unreadable)?.path());
-    }
-    entries.sort();
-    for entry in entries {
+    for entry in atomic::entries("read", path)? {
         if entry.is_dir() || entry.extension().is_some_and(|e| e == "ir") {
             find(&entry, files)?;
         }

@@ -8,18 +8,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use wengert::recipe::Length;
 use wengert::train::{Allow, Event, Options, TrainError, WEIGHTS, train};
-use wengert::{Diagnostic, Session, data};
+use wengert::{Diagnostic, Session, data, diagnostic};
 
 /// Trains, and prints a line for each evaluation.
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
     let recipe = source.file()?.recipe.as_ref().ok_or_else(|| {
-        Diagnostic::new(format!(
-            "`{}` has no recipe, so it cannot be trained",
-            source.path.display()
-        ))
-        .help("save the program with a recipe: a .graph file, not a text")
+        diagnostic!("`{}` has no recipe, so it cannot be trained", source.path.display())
+            .help("save the program with a recipe: a .graph file, not a text")
     })?;
     let limit = args.reading.limit();
     let arrays = data::read_all_within(&args.data, limit)?;
@@ -121,16 +118,14 @@ fn advance(bar: &ProgressBar, event: &Event<'_>) {
 
 fn event_line(event: &Event<'_>) -> Option<String> {
     match event {
-        Event::Start { step: 0, .. }
-        | Event::Step { .. }
-        | Event::Checkpoint { .. }
-        | Event::Partial { .. }
-        | Event::Damaged { .. } => None,
-        Event::Start { step, total, .. } => Some(format!("going on at step {step} of {total}")),
+        Event::Start { step, total, .. } if *step > 0 => {
+            Some(format!("going on at step {step} of {total}"))
+        }
         Event::Epoch { epoch, loss } => Some(format!("epoch {}: loss {loss:.6}", epoch + 1)),
         Event::Evaluation { step, metrics, .. } => {
             Some(format!("step {step}: {}", metrics_text(metrics)))
         }
+        _ => None,
     }
 }
 
@@ -138,14 +133,14 @@ fn event_line(event: &Event<'_>) -> Option<String> {
 fn warning(event: &Event<'_>) -> Option<Diagnostic> {
     match event {
         Event::Partial { differences } => {
-            Some(Diagnostic::new(format!("the weights do not fit the program: {differences}")))
+            Some(diagnostic!("the weights do not fit the program: {differences}"))
         }
         Event::Damaged { path, aside, why, from } => Some(
-            Diagnostic::new(format!(
+            diagnostic!(
                 "`{}` is damaged: {why}; going on from `{}`",
                 path.display(),
                 from.display()
-            ))
+            )
             .help(format!("the damaged file is `{}` now", aside.display())),
         ),
         _ => None,

@@ -7,7 +7,7 @@ use crate::source::Source;
 use wengert::core::graph::Program;
 use wengert::core::text::is_name;
 use wengert::vmap::function::{Vmap, vmap as vmap_of};
-use wengert::{Diagnostic, Dim};
+use wengert::{Dim, diagnostic};
 
 /// Writes a function on a batch of examples.
 pub fn vmap(args: &VmapArgs, console: &mut Console<'_>) -> Outcome {
@@ -27,7 +27,7 @@ fn size_of(text: &str) -> wengert::Result<Dim> {
     match text.parse::<i64>() {
         Ok(number) => Ok(Dim::constant(number)),
         Err(_) if is_name(text) => Ok(Dim::variable(text)),
-        Err(_) => Err(Diagnostic::new(format!("`{text}` is no number of examples"))
+        Err(_) => Err(diagnostic!("`{text}` is no number of examples")
             .help("give a number, or the name of a dimension variable")),
     }
 }

@@ -62,6 +62,15 @@ impl Destination {
         Err(io::Error::other("its symbolic links go in circles"))
     }
 
+    /// The path of the file that is replaced or written to.
+    pub(super) fn path(self) -> PathBuf {
+        match self {
+            Destination::Replace(path)
+            | Destination::InPlace(path)
+            | Destination::Descriptor(path, _) => path,
+        }
+    }
+
     /// Opens a file to write in place. A FIFO waits for its reader.
     pub(super) fn open(&self) -> io::Result<File> {
         match self {

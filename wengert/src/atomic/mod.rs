@@ -21,7 +21,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// Replaces the file at `path` by the output of `fill`. On an error the old file, if any, is
 /// unchanged. Files that are not regular are written in place.
@@ -46,7 +46,7 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
 pub fn can_write(path: &Path) -> Result<()> {
     let is_possible = Destination::of(path).and_then(|destination| match destination {
         Destination::Replace(target) => tempfile::tempfile_in(folder_of(&target)).map(drop),
-        Destination::InPlace(target) | Destination::Descriptor(target, _) => is_writable(&target),
+        in_place => is_writable(&in_place.path()),
     });
     is_possible.map_err(|error| cannot("write", path, &error))
 }
@@ -54,14 +54,7 @@ pub fn can_write(path: &Path) -> Result<()> {
 /// The file that [`write`] writes for this path. It is equal for two paths only if one would
 /// overwrite the other.
 pub fn identity(path: &Path) -> PathBuf {
-    let target = match Destination::of(path) {
-        Ok(
-            Destination::Replace(target)
-            | Destination::InPlace(target)
-            | Destination::Descriptor(target, _),
-        ) => target,
-        Err(_) => path.to_owned(),
-    };
+    let target = Destination::of(path).map_or_else(|_| path.to_owned(), Destination::path);
     match (fs::canonicalize(folder_of(&target)), target.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
         _ => target,
@@ -172,11 +165,20 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
+/// The paths in a folder, sorted. An error says that one cannot `verb` the folder.
+pub fn entries(verb: &str, folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
+    let mut paths = read.map_err(|error| cannot(verb, folder, &error))?;
+    paths.sort();
+    Ok(paths)
+}
+
 /// The diagnostic for a failed operation on a file:
 /// `cannot read `x.npy`: No such file or directory`. A missing file or folder is named in
 /// addition.
 pub fn cannot(verb: &str, path: &Path, error: &dyn std::fmt::Display) -> Diagnostic {
-    let diagnostic = Diagnostic::new(format!("cannot {verb} `{}`: {error}", path.display()));
+    let diagnostic = diagnostic!("cannot {verb} `{}`: {error}", path.display());
     let folder = folder_of(path);
     if !folder.exists() {
         let help = format!(

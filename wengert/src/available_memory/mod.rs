@@ -46,32 +46,18 @@ pub enum Limit {
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Limit::Machine(bytes) => write!(f, "of the machine's {}", Bytes(*bytes)),
+        let (bytes, whose) = match self {
+            Limit::Machine(bytes) => return write!(f, "of the machine's {}", Bytes(*bytes)),
             Limit::Group(folder, bytes) => {
-                write!(
-                    f,
-                    "of the {} that the control group `{}` may have",
-                    Bytes(*bytes),
-                    folder.display()
-                )
+                (bytes, format!("that the control group `{}` may have", folder.display()))
             }
             Limit::AddressSpace(bytes) => {
-                write!(
-                    f,
-                    "of the {} of address space that the process may have (RLIMIT_AS)",
-                    Bytes(*bytes)
-                )
+                (bytes, "of address space that the process may have (RLIMIT_AS)".into())
             }
-            Limit::Data(bytes) => {
-                write!(
-                    f,
-                    "of the {} of data that the process may have (RLIMIT_DATA)",
-                    Bytes(*bytes)
-                )
-            }
-            Limit::Device => f.write_str("on the device"),
-        }
+            Limit::Data(bytes) => (bytes, "of data that the process may have (RLIMIT_DATA)".into()),
+            Limit::Device => return f.write_str("on the device"),
+        };
+        write!(f, "of the {} {whose}", Bytes(*bytes))
     }
 }
 

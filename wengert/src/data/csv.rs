@@ -10,10 +10,11 @@ use super::text;
 use crate::{atomic, available_memory};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use wengert_core::{DType, Diagnostic, Literal, Location, Result, Scalar, with_native};
+use wengert_core::{DType, Diagnostic, Literal, Location, Result, Scalar, diagnostic, with_native};
 
 /// Whether the first line names the columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,21 +56,12 @@ impl Table {
 
     /// Reads the table in `text`; `path` is for messages.
     pub fn parse(path: &Path, text: &str, header: Header) -> Result<Table> {
-        let mut reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .comment(Some(b'#'))
-            .trim(csv::Trim::All)
-            .from_reader(text.as_bytes());
+        let mut records = Records::new(path, text);
         let mut table =
             Table { path: path.to_owned(), names: None, columns: 0, values: Vec::new() };
         let mut record = csv::StringRecord::new();
         let mut first = true;
-        while reader
-            .read_record(&mut record)
-            .map_err(|error| atomic::cannot("read", path, &error))?
-        {
-            let start = record.position().map_or(0, |p| p.byte() as usize);
+        while let Some(start) = records.read(&mut record)? {
             let is_header = first
                 && match header {
                     Header::Present => true,
@@ -81,7 +73,7 @@ impl Table {
             } else if record.len() != table.columns {
                 let what =
                     format!("{} fields here, {} in the first line", record.len(), table.columns);
-                return Err(mistake(path, text, start, 0, what));
+                return Err(records.mistake(start, 0, what));
             }
             first = false;
             if is_header {
@@ -93,20 +85,17 @@ impl Table {
             })?;
             for (i, field) in record.iter().enumerate() {
                 let value = number(field).ok_or_else(|| {
-                    mistake(path, text, start, i, format!("`{}` is not a number", shown(field)))
+                    records.mistake(start, i, format!("`{}` is not a number", shown(field)))
                 })?;
                 if !is_exact(field, value) {
                     let what = format!("`{}` is no number that f64 holds exactly", shown(field));
-                    return Err(mistake(path, text, start, i, what));
+                    return Err(records.mistake(start, i, what));
                 }
                 table.values.push(value);
             }
         }
         if first {
-            return Err(Diagnostic::new(format!(
-                "`{}` holds no table: it has no line",
-                path.display()
-            )));
+            return Err(diagnostic!("`{}` holds no table: it has no line", path.display()));
         }
         Ok(table)
     }
@@ -135,13 +124,13 @@ impl Table {
     /// Consecutive columns as `[rows, number of columns]`, converted as by [`Table::to_literal`].
     pub fn slice(&self, columns: Range<usize>, dtype: DType) -> Result<Literal> {
         if columns.start > columns.end || columns.end > self.columns {
-            return Err(Diagnostic::new(format!(
+            return Err(diagnostic!(
                 "`{}` has {} columns, there are no columns {}..{}",
                 self.path.display(),
                 self.columns,
                 columns.start,
                 columns.end
-            )));
+            ));
         }
         let what = || format!("the numbers of `{}` as {dtype}", self.path.display());
         with_native!(dtype, T => {
@@ -168,12 +157,12 @@ impl Table {
         }
         let name =
             self.names.as_ref().map_or(String::new(), |names| format!(" (`{}`)", names[column]));
-        Err(Diagnostic::new(format!(
+        Err(diagnostic!(
             "`{}`: {value} in row {}, column {}{name} is no {dtype}",
             self.path.display(),
             row + 1,
             column + 1,
-        )))
+        ))
     }
 }
 
@@ -185,10 +174,10 @@ pub fn write(path: impl AsRef<Path>, literal: &Literal) -> Result<()> {
         [] | [_] => 1,
         [_, columns] => *columns,
         shape => {
-            return Err(Diagnostic::new(format!(
+            return Err(diagnostic!(
                 "cannot write `{}`: a table has two axes, the array has shape {shape:?}",
                 path.display()
-            ))
+            )
             .help("write an .npy file"));
         }
     };
@@ -235,37 +224,79 @@ fn shown(field: &str) -> String {
     field.chars().take(40).collect()
 }
 
-/// The error for field `field` of the record that begins at byte `start`, or after the empty
-/// lines and comments there.
-fn mistake(path: &Path, text: &str, start: usize, field: usize, what: String) -> Diagnostic {
-    let mut start = start.min(text.len());
-    loop {
-        let rest = &text[start..];
-        let skipped = rest.len() - rest.trim_start_matches(['\r', '\n']).len();
-        start += skipped;
-        if !text[start..].starts_with('#') {
-            break;
-        }
-        start += text[start..].find('\n').unwrap_or(text.len() - start);
+/// The records of a text. Empty lines and lines that begin with `#` are skipped.
+pub(crate) struct Records<'a> {
+    path: &'a Path,
+    text: &'a str,
+    reader: csv::Reader<&'a [u8]>,
+}
+
+impl<'a> Records<'a> {
+    /// The records of `text`; `path` is for messages.
+    pub(crate) fn new(path: &'a Path, text: &'a str) -> Self {
+        let reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .comment(Some(b'#'))
+            .trim(csv::Trim::All)
+            .from_reader(text.as_bytes());
+        Records { path, text, reader }
     }
-    let line = 1 + text[..start].matches('\n').count();
-    let mut column = 1;
-    let (mut seen, mut quoted) = (0, false);
-    for c in text[start..].chars() {
-        if seen == field && (quoted || c != ' ') {
-            break;
+
+    /// Reads the next record, and returns the byte where it begins; `None` at the end.
+    pub(crate) fn read(&mut self, record: &mut csv::StringRecord) -> Result<Option<usize>> {
+        let read = self.reader.read_record(record);
+        if !read.map_err(|error| atomic::cannot("read", self.path, &error))? {
+            return Ok(None);
         }
-        match c {
-            '"' => quoted = !quoted,
-            ',' if !quoted => seen += 1,
-            _ => {}
+        // The reader's position is before the lines that it skips.
+        let stated = record.position().map_or(0, |p| p.byte() as usize);
+        let mut rest = &self.text[stated.min(self.text.len())..];
+        loop {
+            rest = rest.trim_start_matches(['\r', '\n']);
+            if !rest.starts_with('#') {
+                return Ok(Some(self.text.len() - rest.len()));
+            }
+            rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
         }
-        column += 1;
     }
-    let (line, column) = (line as u32, column as u32);
-    Diagnostic::new(format!("`{}`, line {line}, field {}: {what}", path.display(), field + 1))
+
+    /// The error for field `field` of the record that begins at byte `start`.
+    fn mistake(&self, start: usize, field: usize, what: String) -> Diagnostic {
+        let mut column = 1;
+        let (mut seen, mut quoted) = (0, false);
+        for c in self.text[start..].chars() {
+            if seen == field && (quoted || c != ' ') {
+                break;
+            }
+            match c {
+                '"' => quoted = !quoted,
+                ',' if !quoted => seen += 1,
+                _ => {}
+            }
+            column += 1;
+        }
+        let what = format_args!(", field {}: {what}", field + 1);
+        mistake(self.path, self.text, (start, column), what)
+    }
+}
+
+/// The error `what` at the line of byte `start` and a column.
+pub(crate) fn mistake(
+    path: &Path,
+    text: &str,
+    (start, column): (usize, u32),
+    what: fmt::Arguments<'_>,
+) -> Diagnostic {
+    let line = line_at(text, start);
+    diagnostic!("`{}`, line {line}{what}", path.display())
         .at(Location::source(path.display().to_string(), line, column), "")
         .excerpt(text, line, column)
+}
+
+/// The number of the line with byte `start`, from 1.
+pub(crate) fn line_at(text: &str, start: usize) -> u32 {
+    u32::try_from(text[..start].matches('\n').count()).unwrap_or(u32::MAX - 1) + 1
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::available_memory;
 use std::io::{self, Read};
 use std::path::Path;
 use wengert_core::plan::Bytes;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// Inflated bytes that every compressed file may have.
 const ALWAYS: u64 = 256 << 20;
@@ -38,12 +38,12 @@ impl InflateLimit {
 
 /// The error for a file of `compressed` bytes that would inflate to more than `most`.
 pub(super) fn exceeded(path: &Path, compressed: u64, most: u64) -> Diagnostic {
-    Diagnostic::new(format!(
+    diagnostic!(
         "`{}` has {} and would inflate to more than {} ({most} bytes)",
         path.display(),
         Bytes(compressed),
         Bytes(most)
-    ))
+    )
     .help(
         "if you trust the file, raise the limit: `--max-decompressed 16GiB` (in Rust, \
          `InflateLimit::bytes`)",

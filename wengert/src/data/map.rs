@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use std::fs::{self, File};
 use std::ops::Deref;
 use std::path::Path;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Result, diagnostic};
 
 /// The contents of a regular file, read-only.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Map {
         let kind = fs::metadata(path).map_err(|error| cannot("read", path, &error))?;
         if !kind.is_file() {
             let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
-            return Err(Diagnostic::new(format!("cannot read `{}`: it is {what}", path.display())));
+            return Err(diagnostic!("cannot read `{}`: it is {what}", path.display()));
         }
         let file = File::open(path).map_err(|error| cannot("read", path, &error))?;
         if kind.len() == 0 {

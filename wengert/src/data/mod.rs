@@ -29,7 +29,7 @@ use crate::atomic;
 use inflate::InflateLimit;
 use std::collections::BTreeMap;
 use std::path::Path;
-use wengert_core::{DType, Diagnostic, Literal, Result};
+use wengert_core::{DType, Literal, Result, diagnostic};
 
 /// Tensors by name.
 pub type Arrays = BTreeMap<String, Literal>;
@@ -63,10 +63,10 @@ impl Format {
             () if ends(".safetensors") => Format::Safetensors,
             () if ends(".csv") || ends(".csv.gz") => Format::Csv,
             () => {
-                return Err(Diagnostic::new(format!(
+                return Err(diagnostic!(
                     "`{}` is no tensor file that this program knows",
                     path.display()
-                ))
+                )
                 .help("names end in .npy, .npz, .safetensors, .csv or .csv.gz"));
             }
         })
@@ -90,27 +90,22 @@ pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
 pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Arrays> {
     let path = path.as_ref();
     if path.is_dir() {
-        let failed = |error: &dyn std::fmt::Display| atomic::cannot("read", path, error);
         let mut arrays = Arrays::new();
-        for entry in std::fs::read_dir(path).map_err(|e| failed(&e))? {
-            let file = entry.map_err(|e| failed(&e))?.path();
+        for file in atomic::entries("read", path)? {
             if Format::of(&file) == Ok(Format::Npy) {
                 let name = stem(&file);
                 if arrays.contains_key(&name) {
-                    return Err(Diagnostic::new(format!(
+                    return Err(diagnostic!(
                         "the folder `{}` has two files for an array `{name}`",
                         path.display()
-                    ))
+                    )
                     .help("rename one of them; names of arrays are UTF-8"));
                 }
                 arrays.insert(name, npy::read(&file)?);
             }
         }
         if arrays.is_empty() {
-            return Err(Diagnostic::new(format!(
-                "the folder `{}` has no .npy file",
-                path.display()
-            )));
+            return Err(diagnostic!("the folder `{}` has no .npy file", path.display()));
         }
         return Ok(arrays);
     }
@@ -126,10 +121,7 @@ pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Ar
             let mut arrays = Arrays::new();
             for (i, name) in names.iter().enumerate() {
                 if arrays.insert(name.clone(), table.column(i, DType::F64)?).is_some() {
-                    return Err(Diagnostic::new(format!(
-                        "`{}` has two columns `{name}`",
-                        path.display()
-                    )));
+                    return Err(diagnostic!("`{}` has two columns `{name}`", path.display()));
                 }
             }
             Ok(arrays)
@@ -160,23 +152,14 @@ pub fn read_one_within(
     let only = |names: Vec<String>| match (key, names.as_slice()) {
         (Some(key), _) => Ok(key.to_owned()),
         (None, [name]) => Ok(name.clone()),
-        (None, _) => {
-            Err(Diagnostic::new(format!("`{}` holds {} arrays", path.display(), names.len())).help(
-                format!(
-                    "say which: `@{}[NAME]`, with a NAME of {}",
-                    path.display(),
-                    listed(&names)
-                ),
-            ))
-        }
+        (None, _) => Err(diagnostic!("`{}` holds {} arrays", path.display(), names.len()).help(
+            format!("say which: `@{}[NAME]`, with a NAME of {}", path.display(), listed(&names)),
+        )),
     };
     let format = Format::of(path)?;
     if let (Format::Npy | Format::Csv, Some(key)) = (format, key) {
-        return Err(Diagnostic::new(format!(
-            "`{}` holds one array, without a name",
-            path.display()
-        ))
-        .help(format!("leave `[{key}]` out")));
+        return Err(diagnostic!("`{}` holds one array, without a name", path.display())
+            .help(format!("leave `[{key}]` out")));
     }
     match format {
         Format::Npy => npy::read(path),
@@ -197,26 +180,24 @@ pub fn read_one_within(
 /// Writes one tensor in the format of `path`'s name; in `.npz` and `.safetensors` it gets the
 /// name `key`.
 pub fn write_one(path: impl AsRef<Path>, key: &str, literal: &Literal) -> Result<()> {
-    let path = path.as_ref();
-    match Format::of(path)? {
-        Format::Npy => npy::write(path, literal),
-        Format::Npz => npz::write(path, [(key, literal)]),
-        Format::Safetensors => safetensors::write(path, [(key, literal)]),
-        Format::Csv => csv::write(path, literal),
-    }
+    write_all(path, [(key, literal)])
 }
 
-/// Writes named tensors to an `.npz` or `.safetensors` file.
+/// Writes named tensors to an `.npz` or `.safetensors` file, or one, without its name, to a file
+/// of another format.
 pub fn write_all<'a>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (&'a str, &'a Literal)>,
 ) -> Result<()> {
     let path = path.as_ref();
-    match Format::of(path)? {
-        Format::Npz => npz::write(path, arrays),
-        Format::Safetensors => safetensors::write(path, arrays),
-        Format::Npy | Format::Csv => {
-            Err(Diagnostic::new(format!("`{}` can hold one array only", path.display()))
+    let arrays: Vec<_> = arrays.into_iter().collect();
+    match (Format::of(path)?, arrays.as_slice()) {
+        (Format::Npz, _) => npz::write(path, arrays),
+        (Format::Safetensors, _) => safetensors::write(path, arrays),
+        (Format::Npy, [(_, literal)]) => npy::write(path, literal),
+        (Format::Csv, [(_, literal)]) => csv::write(path, literal),
+        (Format::Npy | Format::Csv, _) => {
+            Err(diagnostic!("`{}` can hold one array only", path.display())
                 .help("use an .npz or .safetensors file"))
         }
     }
@@ -243,11 +224,11 @@ pub(crate) fn sorted<'a>(
     let mut arrays: Vec<_> = arrays.into_iter().collect();
     arrays.sort_by_key(|(name, _)| *name);
     if let Some(twice) = arrays.windows(2).find(|w| w[0].0 == w[1].0) {
-        return Err(Diagnostic::new(format!(
+        return Err(diagnostic!(
             "cannot write `{}`: two arrays have the name `{}`",
             path.display(),
             twice[0].0
-        )));
+        ));
     }
     Ok(arrays)
 }

@@ -15,9 +15,23 @@ use super::map::Map;
 use crate::{atomic, available_memory};
 use std::io::{self, Write};
 use std::path::Path;
-use wengert_core::{DType, Diagnostic, Literal, Result, with_native};
+use wengert_core::{DType, Diagnostic, Literal, Result, diagnostic, with_native};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The dtypes of the format, with their names in it.
+const TYPES: [(DType, &str); 10] = [
+    (DType::Bool, "b1"),
+    (DType::U8, "u1"),
+    (DType::I8, "i1"),
+    (DType::I32, "i4"),
+    (DType::I64, "i8"),
+    (DType::U32, "u4"),
+    (DType::U64, "u8"),
+    (DType::F16, "f2"),
+    (DType::F32, "f4"),
+    (DType::F64, "f8"),
+];
 
 /// Reads an array.
 pub fn read(path: impl AsRef<Path>) -> Result<Literal> {
@@ -41,22 +55,12 @@ pub(super) fn write_to(file: &mut impl Write, header: &[u8], literal: &Literal) 
 
 /// Magic, version, length and dictionary, padded to a multiple of 64 bytes.
 pub(super) fn header_of(literal: &Literal) -> Result<Vec<u8>> {
-    let kind = match literal.dtype() {
-        DType::Bool => "|b1",
-        DType::U8 => "|u1",
-        DType::I8 => "|i1",
-        DType::I32 => "<i4",
-        DType::I64 => "<i8",
-        DType::U32 => "<u4",
-        DType::U64 => "<u8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::BF16 => {
-            return Err(Diagnostic::new("the npy format has no bf16")
-                .help("write a .safetensors file, or convert to f32 first (exact)"));
-        }
+    let dtype = literal.dtype();
+    let Some((_, name)) = TYPES.iter().find(|(known, _)| *known == dtype) else {
+        return Err(diagnostic!("the npy format has no {dtype}")
+            .help("write a .safetensors file, or convert to f32 first (exact)"));
     };
+    let kind = if dtype.size() == 1 { format!("|{name}") } else { format!("<{name}") };
     let mut shape = String::new();
     for extent in literal.shape() {
         shape += &format!("{extent}, ");
@@ -85,10 +89,10 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
     let wanted = shape.iter().try_fold(size, |n, e| n.checked_mul(*e));
     if wanted != Some(data.len()) {
         let wanted = wanted.map_or("more than 2^64".into(), |w| w.to_string());
-        return Err(Diagnostic::new(format!(
+        return Err(diagnostic!(
             "an array {dtype}{shape:?} has {wanted} bytes of data, found {}",
             data.len()
-        ))
+        )
         .help("the file is damaged or was cut short"));
     }
     // One copy, and further ones for big-endian numbers and Fortran order.
@@ -133,10 +137,8 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
             (u32::from_le_bytes(*length) as usize, rest)
         }
         [major, minor] => {
-            return Err(Diagnostic::new(format!(
-                "version {major}.{minor} of the npy format is not known"
-            ))
-            .help("versions 1.0, 2.0 and 3.0 are"));
+            return Err(diagnostic!("version {major}.{minor} of the npy format is not known")
+                .help("versions 1.0, 2.0 and 3.0 are"));
         }
     };
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
@@ -166,7 +168,7 @@ impl Header {
                 "fortran_order" => fortran = Some(cursor.boolean()?),
                 "shape" => shape = Some(cursor.tuple()?),
                 other => {
-                    return Err(Diagnostic::new(format!("unknown key `{other}` in the header")));
+                    return Err(diagnostic!("unknown key `{other}` in the header"));
                 }
             }
             if !cursor.accept(",") {
@@ -177,7 +179,7 @@ impl Header {
         if !cursor.rest.trim().is_empty() {
             return Err(cursor.unexpected("the end of the header"));
         }
-        let missing = |key| move || Diagnostic::new(format!("the header has no `{key}`"));
+        let missing = |key| move || diagnostic!("the header has no `{key}`");
         let (dtype, big_endian) = dtype_of(kind.ok_or_else(missing("descr"))?)?;
         let fortran = fortran.ok_or_else(missing("fortran_order"))?;
         Ok(Header { dtype, big_endian, fortran, shape: shape.ok_or_else(missing("shape"))? })
@@ -195,33 +197,19 @@ fn dtype_of(kind: &str) -> Result<(DType, bool)> {
         "=" => cfg!(target_endian = "big"),
         _ => false,
     };
-    let dtype = match name {
-        "b1" | "?" => DType::Bool,
-        "u1" => DType::U8,
-        "i1" => DType::I8,
-        "i4" => DType::I32,
-        "i8" => DType::I64,
-        "u4" => DType::U32,
-        "u8" => DType::U64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        _ => {
-            let help = match name {
-                "i2" | "u2" => "convert it to 32-bit integers, e.g. `a.astype('int32')`",
-                "V2" => {
-                    "bfloat16 has no npy type: use a .safetensors file, \
-                     or convert to float32 (exact)"
-                }
-                _ => "bool, u1, i1, i4, i8, u4, u8, f2, f4 and f8 are read",
-            };
-            return Err(Diagnostic::new(format!(
-                "elements of NumPy type `{kind}` are not supported"
-            ))
-            .help(help));
-        }
-    };
-    Ok((dtype, big_endian))
+    let found = TYPES.iter().find(|(_, known)| *known == if name == "?" { "b1" } else { name });
+    let (dtype, _) = found.ok_or_else(|| {
+        let help = match name {
+            "i2" | "u2" => "convert it to 32-bit integers, e.g. `a.astype('int32')`",
+            "V2" => {
+                "bfloat16 has no npy type: use a .safetensors file, \
+                 or convert to float32 (exact)"
+            }
+            _ => "bool, u1, i1, i4, i8, u4, u8, f2, f4 and f8 are read",
+        };
+        diagnostic!("elements of NumPy type `{kind}` are not supported").help(help)
+    })?;
+    Ok((*dtype, big_endian))
 }
 
 /// Parses the few forms of a header, skipping blanks.
@@ -292,7 +280,7 @@ impl<'a> Cursor<'a> {
 
     fn unexpected(&self, wanted: &str) -> Diagnostic {
         let found: String = self.rest.trim().chars().take(20).collect();
-        Diagnostic::new(format!("the header is damaged: expected {wanted}, found `{found}`"))
+        diagnostic!("the header is damaged: expected {wanted}, found `{found}`")
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Arrays, listed, npy, sorted};
 use crate::atomic::{self, cannot};
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{Literal, Result, diagnostic};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
 
@@ -71,15 +71,10 @@ impl Npz {
         let what = format!("cannot read `{name}` of `{}`", self.path.display());
         let entry_name = format!("{name}.npy");
         if !self.archive.file_names().any(|n| n == entry_name) {
-            return Err(Diagnostic::new(format!(
-                "`{}` has no array `{name}`",
-                self.path.display()
-            ))
-            .help(format!("it has {}", listed(&self.names()))));
+            return Err(diagnostic!("`{}` has no array `{name}`", self.path.display())
+                .help(format!("it has {}", listed(&self.names()))));
         }
-        let failed = |error: &dyn std::fmt::Display| {
-            Diagnostic::new(format!("{what}: {error}")).help(DAMAGED)
-        };
+        let failed = |error: &dyn std::fmt::Display| diagnostic!("{what}: {error}").help(DAMAGED);
         let entry = self.archive.by_name(&entry_name).map_err(|e| failed(&e))?;
         let stated = entry.size();
         let packed = entry.compressed_size().min(self.length);
@@ -126,10 +121,7 @@ pub fn write<'a>(
     let mut entries = Vec::with_capacity(arrays.len());
     for (name, literal) in arrays {
         if name.is_empty() || name.contains('\0') {
-            return Err(Diagnostic::new(format!(
-                "cannot write `{}`: an array needs a name",
-                path.display()
-            )));
+            return Err(diagnostic!("cannot write `{}`: an array needs a name", path.display()));
         }
         let header = npy::header_of(literal).map_err(|e| {
             e.context(format_args!("cannot write `{name}` to `{}`", path.display()))

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use wengert_core::{DType, Diagnostic, Literal, Result, TensorType};
+use wengert_core::{DType, Diagnostic, Literal, Result, TensorType, diagnostic};
 
 /// The format's limit on the length of the header.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -69,7 +69,7 @@ impl SafetensorsFile {
     fn info(&self, name: &str) -> Result<&TensorInfo> {
         self.entries.get(name).ok_or_else(|| {
             let names: Vec<_> = self.names().collect();
-            Diagnostic::new(format!("`{}` has no tensor `{name}`", self.path.display()))
+            diagnostic!("`{}` has no tensor `{name}`", self.path.display())
                 .help(format!("it has {}", listed(&names)))
         })
     }
@@ -231,39 +231,30 @@ fn tensor(data: &[u8], info: &TensorInfo) -> Result<Literal> {
     Literal::from_bytes(dtype_from(info)?, &info.shape, &data[from..to])
 }
 
+/// The dtypes, with their names in the format.
+const DTYPES: [(DType, Dtype); 11] = [
+    (DType::Bool, Dtype::BOOL),
+    (DType::U8, Dtype::U8),
+    (DType::I8, Dtype::I8),
+    (DType::I32, Dtype::I32),
+    (DType::I64, Dtype::I64),
+    (DType::U32, Dtype::U32),
+    (DType::U64, Dtype::U64),
+    (DType::F16, Dtype::F16),
+    (DType::BF16, Dtype::BF16),
+    (DType::F32, Dtype::F32),
+    (DType::F64, Dtype::F64),
+];
+
 fn dtype_from(info: &TensorInfo) -> Result<DType> {
-    Ok(match info.dtype {
-        Dtype::BOOL => DType::Bool,
-        Dtype::U8 => DType::U8,
-        Dtype::I8 => DType::I8,
-        Dtype::I32 => DType::I32,
-        Dtype::I64 => DType::I64,
-        Dtype::U32 => DType::U32,
-        Dtype::U64 => DType::U64,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::BF16,
-        Dtype::F32 => DType::F32,
-        Dtype::F64 => DType::F64,
-        other => {
-            return Err(Diagnostic::new(format!("elements of type {other:?} are not supported")));
-        }
-    })
+    let found = DTYPES.iter().find(|(_, name)| *name == info.dtype);
+    let known = found.map(|(dtype, _)| *dtype);
+    known.ok_or_else(|| diagnostic!("elements of type {:?} are not supported", info.dtype))
 }
 
 fn dtype_of(literal: &Literal) -> Dtype {
-    match literal.dtype() {
-        DType::Bool => Dtype::BOOL,
-        DType::U8 => Dtype::U8,
-        DType::I8 => Dtype::I8,
-        DType::I32 => Dtype::I32,
-        DType::I64 => Dtype::I64,
-        DType::U32 => Dtype::U32,
-        DType::U64 => Dtype::U64,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::F32 => Dtype::F32,
-        DType::F64 => Dtype::F64,
-    }
+    let found = DTYPES.iter().find(|(dtype, _)| *dtype == literal.dtype());
+    found.expect("the table has every dtype").1
 }
 
 #[cfg(test)]

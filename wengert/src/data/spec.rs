@@ -23,7 +23,9 @@ use crate::{available_memory, os_text};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wengert_core::text::Cursor;
-use wengert_core::{Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType, with_native};
+use wengert_core::{
+    Binding, DType, Diagnostic, Literal, Result, Scalar, TensorType, diagnostic, with_native,
+};
 
 /// The source of a tensor.
 #[derive(Clone, PartialEq, Debug)]
@@ -84,15 +86,11 @@ impl Spec {
                 None => (text, None),
             };
         if path.is_empty() {
-            return Err(Diagnostic::new(format!("`@{}` names no file", Path::new(text).display())));
+            return Err(diagnostic!("`@{}` names no file", Path::new(text).display()));
         }
         let utf8 = |key: &OsStr| {
-            let wrong = || {
-                Diagnostic::new(format!(
-                    "`{}` names no array: it is no UTF-8",
-                    Path::new(key).display()
-                ))
-            };
+            let wrong =
+                || diagnostic!("`{}` names no array: it is no UTF-8", Path::new(key).display());
             key.to_str().map(str::to_owned).ok_or_else(wrong)
         };
         Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()? })
@@ -199,18 +197,18 @@ pub fn find(
     for (i, (name, _)) in specs.iter().enumerate() {
         if !inputs.iter().any(|(input, _)| input == name) {
             let names: Vec<_> = inputs.iter().map(|(name, _)| *name).collect();
-            return Err(Diagnostic::new(format!("there is no input `{name}`"))
+            return Err(diagnostic!("there is no input `{name}`")
                 .help(format!("inputs are {}", listed(&names))));
         }
         if specs[..i].iter().any(|(earlier, _)| earlier == name) {
-            return Err(Diagnostic::new(format!("input `{name}` is given twice")));
+            return Err(diagnostic!("input `{name}` is given twice"));
         }
     }
     let mut found = Vec::with_capacity(inputs.len());
     for (name, ty) in inputs {
         let spec = specs.iter().find(|(given, _)| given == name).map(|(_, spec)| spec).ok_or_else(
             || {
-                Diagnostic::new(format!("input `{name}` ({ty}) is not given"))
+                diagnostic!("input `{name}` ({ty}) is not given")
                     .help(format!("add `--input {name}=SPEC`; {FORMS}"))
             },
         )?;
@@ -254,8 +252,7 @@ fn bound(name: &str, ty: &TensorType, binding: &Binding) -> Result<TensorType> {
 /// Checks that `literal` can be the input `name` of type `ty`, and binds the dimension variables
 /// that follow from it.
 pub fn bind(name: &str, ty: &TensorType, literal: &Literal, binding: &mut Binding) -> Result<()> {
-    let wrong =
-        || Diagnostic::new(format!("input `{name}` is {ty}, the tensor given is {}", literal.ty()));
+    let wrong = || diagnostic!("input `{name}` is {ty}, the tensor given is {}", literal.ty());
     if literal.dtype() != ty.dtype {
         return Err(wrong().help(format!("convert it to {}", ty.dtype)));
     }
@@ -291,7 +288,7 @@ pub fn random(ty: &TensorType, seed: u64, name: &str) -> Result<Literal> {
 
 /// Bytes of a bound type. More than a process can address is an error.
 fn checked_bytes(ty: &TensorType) -> Result<u64> {
-    let too_large = || Diagnostic::new(format!("a tensor {ty} is larger than any memory"));
+    let too_large = || diagnostic!("a tensor {ty} is larger than any memory");
     let bytes = ty.bytes().ok_or_else(too_large)?;
     // The 2^47 bytes that a process can address on today's 64-bit machines.
     if bytes >= 1 << 47 { Err(too_large()) } else { Ok(bytes as u64) }

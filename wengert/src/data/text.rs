@@ -6,7 +6,8 @@ use crate::{atomic, available_memory};
 use flate2::read::MultiGzDecoder;
 use std::borrow::Cow;
 use std::path::Path;
-use wengert_core::{Diagnostic, Result};
+use std::str::Utf8Error;
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// Reads a text, decompressed within the default limit.
 ///
@@ -28,11 +29,14 @@ pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<String
             format!("the contents of `{}`", path.display())
         })?;
     }
-    String::from_utf8(bytes.into_owned()).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes()[..valid].iter().filter(|b| **b == b'\n').count();
-        Diagnostic::new(format!("cannot read `{}`: line {line} is no UTF-8 text", path.display()))
-    })
+    String::from_utf8(bytes.into_owned())
+        .map_err(|error| not_utf8(path, error.as_bytes(), error.utf8_error()))
+}
+
+/// The error for the contents `bytes` of a file, which are not UTF-8.
+pub(crate) fn not_utf8(path: &Path, bytes: &[u8], error: Utf8Error) -> Diagnostic {
+    let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
+    diagnostic!("cannot read `{}`: line {line} is no UTF-8 text", path.display())
 }
 
 /// The contents, decompressed if they are gzipped.

@@ -65,19 +65,19 @@ pub trait Backend: Debug + Send + Sync {
 }
 
 /// A function that a device can run.
-pub trait PreparedFunction: Debug + Send + Sync {
+pub trait PreparedFunction: Send {
     /// Runs the function on inputs and keys in its order, of its types. The variables that it
     /// reads exist and have its types; those that it replaces or creates are written. A GPU may
     /// still be running on return.
-    fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned>;
+    fn run(&mut self, given: &[Literal], variables: &mut Store) -> Result<Returned>;
 
     /// Announces that many runs follow.
-    fn expect_repeats(&self) {}
+    fn expect_repeats(&mut self) {}
 
     /// Starts measuring the time of each kernel.
     ///
     /// Error: kernels are not timed on this device.
-    fn measure(&self) -> Result<()> {
+    fn measure(&mut self) -> Result<()> {
         Err(Diagnostic::new("kernels are timed on the CPU only").help("open the session on `cpu`"))
     }
 

@@ -12,7 +12,7 @@ use crate::executable::{KernelTime, by_kernel};
 use crate::outputs::Returned;
 use crate::store::Store;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Account, Plan};
 use wengert_core::{Literal, Result, Target, Verified, with_native};
@@ -22,15 +22,13 @@ use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, RunMemory};
 #[derive(Debug)]
 pub(crate) struct CpuBackend;
 
-impl CpuBackend {
-    /// Starts the threads. They take address space, so they start before the first check of free
-    /// memory.
-    ///
-    /// Error: a thread cannot start.
-    pub(super) fn open() -> Result<CpuBackend> {
-        wengert_cpu::Pool::global()?;
-        Ok(CpuBackend)
-    }
+/// Opens the CPU and starts the threads. They take address space, so they start before the first
+/// check of free memory.
+///
+/// Error: a thread cannot start.
+pub(super) fn open() -> Result<Arc<dyn Backend>> {
+    wengert_cpu::Pool::global()?;
+    Ok(Arc::new(CpuBackend))
 }
 
 impl Backend for CpuBackend {
@@ -56,12 +54,8 @@ impl Backend for CpuBackend {
     }
 }
 
-/// A plan on the CPU. Runs are exclusive: there is one arena.
-#[derive(Debug)]
-struct CpuFunction(Mutex<Running>);
-
-#[derive(Debug)]
-struct Running {
+/// A plan on the CPU.
+struct CpuFunction {
     executable: CpuExecutable,
     /// Buffers of the outputs, reused by every run.
     outputs: Vec<AlignedBytes>,
@@ -92,26 +86,23 @@ impl CpuFunction {
         available_memory::check_promises(|| {
             format!("@{} and the scratch memory of its threads", plan.function)
         })?;
-        Ok(CpuFunction(Mutex::new(Running { executable, outputs, variables, promise })))
+        Ok(CpuFunction { executable, outputs, variables, promise })
     }
 }
 
 impl PreparedFunction for CpuFunction {
-    fn measure(&self) -> Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.measure();
+    fn measure(&mut self) -> Result<()> {
+        self.executable.measure();
         Ok(())
     }
 
     fn profile(&self) -> Vec<KernelTime> {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let executable = &running.executable;
+        let executable = &self.executable;
         executable.profile().map_or_else(Vec::new, |spent| by_kernel(executable.plan(), spent))
     }
 
-    fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
-        // A run that panicked leaves no state in arena and outputs that the next one relies on.
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { executable, outputs, variables, promise } = &mut *running;
+    fn run(&mut self, given: &[Literal], store: &mut Store) -> Result<Returned> {
+        let CpuFunction { executable, outputs, variables, promise } = self;
         make_variables(executable.plan(), store)?;
         let inputs: Vec<Buffer<'_>> = given.iter().map(reading).collect();
         let mut written: Vec<Buffer<'_>> =

@@ -7,12 +7,11 @@ use crate::data::bytes::little_endian;
 use crate::outputs::Returned;
 use crate::store::{Allocator, Store, VariableMemory};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Account, Plan};
-use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified};
+use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified, diagnostic};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device, Memory, probe};
@@ -45,7 +44,7 @@ pub(super) fn target(name: &str) -> Result<Target> {
         Ok(architecture) => Ok(target::target(&architecture.name())),
         Err(_) => {
             let names: Vec<String> = Architecture::ALL.iter().map(Architecture::name).collect();
-            Err(Diagnostic::new(format!("unknown target `{name}`"))
+            Err(diagnostic!("unknown target `{name}`")
                 .help(format!("targets are cpu, {}", names.join(", "))))
         }
     }
@@ -57,10 +56,11 @@ pub(super) fn target(name: &str) -> Result<Target> {
 /// Error: the plan is for another target.
 pub(super) fn ptx(plan: &Verified<Plan>) -> Result<String> {
     let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
-        Diagnostic::new(format!(
+        diagnostic!(
             "the plan of @{} is for `{}`, which reads no PTX",
-            plan.function, plan.target.name
-        ))
+            plan.function,
+            plan.target.name
+        )
         .help("compile the function for a GPU, such as sm_90")
     })?;
     Ok(LoweredPlan::new(plan, architecture, &mut no_library)?.ptx)
@@ -68,31 +68,29 @@ pub(super) fn ptx(plan: &Verified<Plan>) -> Result<String> {
 
 /// An open GPU with its options.
 #[derive(Debug)]
-pub(super) struct CudaBackend {
+struct CudaBackend {
     device: Device,
     /// Shared by the session's functions, so that each uses the measurements made for others.
     options: Mutex<Options>,
     tuning: Option<PathBuf>,
 }
 
-impl CudaBackend {
-    /// Opens `cuda:number`.
-    ///
-    /// Errors: it is absent or unusable; the tuning file cannot be read.
-    pub(super) fn open(number: u32, chosen: &DeviceOptions) -> Result<CudaBackend> {
-        let device = Device::open(number)?;
-        let tuning =
-            chosen.tuning.as_deref().map_or_else(|| Ok(Tuning::default()), Tuning::load)?;
-        let rules = if chosen.fast_products { Rules::RELAXED } else { Rules::STRICT };
-        if chosen.autotune && chosen.tuning.is_none() {
-            return Err(Diagnostic::new(
-                "what is measured must be written down, or no other run has the same bits",
-            )
-            .help("name a tuning file"));
-        }
-        let options = Options { capture: chosen.capture, rules, tuning, autotune: chosen.autotune };
-        Ok(CudaBackend { device, options: Mutex::new(options), tuning: chosen.tuning.clone() })
+/// Opens `cuda:number`.
+///
+/// Errors: it is absent or unusable; the tuning file cannot be read.
+pub(super) fn open(number: u32, chosen: &DeviceOptions) -> Result<Arc<dyn Backend>> {
+    let device = Device::open(number)?;
+    let tuning = chosen.tuning.as_deref().map_or_else(|| Ok(Tuning::default()), Tuning::load)?;
+    let rules = if chosen.fast_products { Rules::RELAXED } else { Rules::STRICT };
+    if chosen.autotune && chosen.tuning.is_none() {
+        return Err(Diagnostic::new(
+            "what is measured must be written down, or no other run has the same bits",
+        )
+        .help("name a tuning file"));
     }
+    let options = Options { capture: chosen.capture, rules, tuning, autotune: chosen.autotune };
+    let (options, tuning) = (Mutex::new(options), chosen.tuning.clone());
+    Ok(Arc::new(CudaBackend { device, options, tuning }))
 }
 
 impl Backend for CudaBackend {
@@ -134,20 +132,10 @@ impl Backend for CudaBackend {
     }
 }
 
-/// A plan on a GPU. Runs are exclusive: there is one arena.
-struct CudaFunction(Mutex<Running>);
-
-impl std::fmt::Debug for CudaFunction {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CudaFunction")
-    }
-}
-
-struct Running {
+/// A plan on a GPU.
+struct CudaFunction {
     executable: CudaExecutable,
     sources: Option<Sources>,
-    /// Numbers of the plan's variables by key path.
-    variables: BTreeMap<String, usize>,
 }
 
 impl CudaFunction {
@@ -171,9 +159,7 @@ impl CudaFunction {
         for decision in executable.decisions() {
             tracing::debug!(function = plan.function, decision, "decided");
         }
-        let variables =
-            plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
-        Ok(CudaFunction(Mutex::new(Running { executable, sources, variables })))
+        Ok(CudaFunction { executable, sources })
     }
 }
 
@@ -184,22 +170,16 @@ pub(super) fn at_source(sources: Option<&Sources>, failure: StepError) -> Diagno
 }
 
 impl PreparedFunction for CudaFunction {
-    fn expect_repeats(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).executable.expect_repeats();
+    fn expect_repeats(&mut self) {
+        self.executable.expect_repeats();
     }
 
-    /// Enqueues a run. The variables are in device memory.
-    fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
-        // A run that panicked leaves no state that the next one relies on.
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { executable, sources, variables } = &mut *running;
+    fn run(&mut self, given: &[Literal], store: &mut Store) -> Result<Returned> {
+        let CudaFunction { executable, sources } = self;
         make_variables(executable.plan(), store)?;
-        let mut addresses: Vec<Option<Address>> = vec![None; variables.len()];
-        for (path, number) in variables.iter() {
-            addresses[*number] =
-                store.get(path).map(|stored| stored.memory::<DeviceBytes>().address());
-        }
-        let addresses = addresses.into_iter().collect::<Option<Vec<_>>>();
+        let address = |path: &str| Some(store.get(path)?.memory::<DeviceBytes>().address());
+        let variables = executable.plan().variables.iter();
+        let addresses: Option<Vec<Address>> = variables.map(|v| address(&v.name)).collect();
         let addresses = addresses.ok_or_else(no_value)?;
         let bytes: Vec<_> = given.iter().map(little_endian).collect();
         let bytes: Vec<&[u8]> = bytes.iter().map(|b| &b[..]).collect();

@@ -7,12 +7,12 @@
 //! outside its buffers, reads undefined memory, or runs too early is found, with its step and
 //! source line.
 
+use super::backend::no_value;
 use super::cuda::at_source;
 use super::{Backend, PlanMemory, PreparedFunction};
 use crate::outputs::Returned;
 use crate::store::Store;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use wengert_compiler::pipeline::Sources;
 use wengert_core::nest::BufferRole;
 use wengert_core::plan::{
@@ -33,12 +33,11 @@ const HISTORY: u64 = 9;
 
 /// The emulated GPU. It runs plans for any GPU.
 #[derive(Debug)]
-pub(super) struct EmulatorBackend;
+struct EmulatorBackend;
 
-impl EmulatorBackend {
-    pub(super) fn open() -> Result<EmulatorBackend> {
-        Ok(EmulatorBackend)
-    }
+/// Opens the emulator.
+pub(super) fn open() -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(EmulatorBackend))
 }
 
 impl Backend for EmulatorBackend {
@@ -89,25 +88,8 @@ fn most_written(plan: &Plan) -> u64 {
     most
 }
 
-/// A plan on the emulator. Runs are exclusive: there is one memory.
-struct EmulatedFunction(Mutex<Running>);
-
-impl std::fmt::Debug for EmulatedFunction {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("EmulatedFunction")
-    }
-}
-
-struct Running {
-    emulated: Emulated,
-    sources: Option<Sources>,
-    variables: BTreeMap<String, usize>,
-    /// Most operations of one run.
-    work_limit: u64,
-}
-
-/// Kernels and their memory.
-struct Emulated {
+/// A plan on the emulator: its kernels and their memory.
+struct EmulatedFunction {
     /// Shared with the walk over it.
     lowered: Arc<LoweredPlan>,
     emulator: Emulator,
@@ -115,6 +97,9 @@ struct Emulated {
     memory: Memory,
     /// Addresses of the plan's memories.
     addresses: Memories<u64>,
+    sources: Option<Sources>,
+    /// Most operations of one run.
+    work_limit: u64,
     instructions: u64,
 }
 
@@ -160,55 +145,49 @@ impl EmulatedFunction {
         let emulator = Emulator::new(emulator::Options { threads, ..emulator::Options::default() });
         let addresses = Memories { arena, inputs, outputs, variables, constants };
         let lowered = Arc::new(lowered);
-        let emulated = Emulated { lowered, emulator, module, memory, addresses, instructions: 0 };
-        let variables =
-            plan.variables.iter().enumerate().map(|(i, v)| (v.name.clone(), i)).collect();
-        Ok(EmulatedFunction(Mutex::new(Running { emulated, sources, variables, work_limit })))
+        Ok(EmulatedFunction {
+            lowered,
+            emulator,
+            module,
+            memory,
+            addresses,
+            sources,
+            work_limit,
+            instructions: 0,
+        })
     }
 }
 
 impl PreparedFunction for EmulatedFunction {
     /// On an error no variable has changed.
-    fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
-        // A run that panicked leaves no state that the next one relies on.
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { emulated, sources, variables, work_limit } = &mut *running;
-        let lowered = emulated.lowered.clone();
+    fn run(&mut self, given: &[Literal], store: &mut Store) -> Result<Returned> {
+        let lowered = self.lowered.clone();
         let plan = &lowered.plan;
-        emulated.begin(plan, given, store, variables)?;
+        self.begin(plan, given, store)?;
         lowered
-            .run(emulated, *work_limit)
-            .map_err(|failure| at_source(sources.as_ref(), failure))?;
-        tracing::debug!(function = plan.function, instructions = emulated.instructions, "emulated");
-        for (path, number) in variables.iter() {
-            let variable = &plan.variables[*number];
+            .run(self, self.work_limit)
+            .map_err(|failure| at_source(self.sources.as_ref(), failure))?;
+        tracing::debug!(function = plan.function, instructions = self.instructions, "emulated");
+        for (variable, address) in plan.variables.iter().zip(&self.addresses.variables) {
             if variable.before != Some(variable.after) {
-                let bytes = emulated.read_all(
-                    emulated.addresses.variables[*number],
-                    plan.values[variable.after].bytes(),
-                )?;
-                store.set(path, &Literal::from_bytes(variable.dtype, &variable.shape, &bytes)?)?;
+                let bytes = self.read_all(*address, plan.values[variable.after].bytes())?;
+                let value = Literal::from_bytes(variable.dtype, &variable.shape, &bytes)?;
+                store.set(&variable.name, &value)?;
             }
         }
-        let outputs = plan.outputs.iter().zip(&emulated.addresses.outputs);
+        let outputs = plan.outputs.iter().zip(&self.addresses.outputs);
         let read = outputs.map(|(output, address)| {
             let value = &plan.values[output.value];
-            let bytes = emulated.read_all(*address, value.bytes())?;
+            let bytes = self.read_all(*address, value.bytes())?;
             Literal::from_bytes(value.dtype, &output.shape, &bytes)
         });
         Ok(Returned::now(read.collect::<Result<_>>()?))
     }
 }
 
-impl Emulated {
+impl EmulatedFunction {
     /// Memory before a run: inputs, variables and constants are defined, all else is undefined.
-    fn begin(
-        &mut self,
-        plan: &Plan,
-        given: &[Literal],
-        store: &Store,
-        variables: &BTreeMap<String, usize>,
-    ) -> Result<()> {
+    fn begin(&mut self, plan: &Plan, given: &[Literal], store: &Store) -> Result<()> {
         self.instructions = 0;
         self.memory.forget(self.addresses.arena, plan.arena).map_err(failed)?;
         for (address, output) in self.addresses.outputs.iter().zip(&plan.outputs) {
@@ -217,15 +196,11 @@ impl Emulated {
         for (address, literal) in self.addresses.inputs.iter().zip(given) {
             self.memory.write(*address, &literal.to_bytes()).map_err(failed)?;
         }
-        for (path, number) in variables {
-            let variable = &plan.variables[*number];
-            let address = self.addresses.variables[*number];
-            self.memory.forget(address, plan.values[variable.after].bytes()).map_err(failed)?;
+        for (address, variable) in self.addresses.variables.iter().zip(&plan.variables) {
+            self.memory.forget(*address, plan.values[variable.after].bytes()).map_err(failed)?;
             if variable.before.is_some() {
-                let stored = store.get(path).ok_or_else(|| {
-                    Diagnostic::new(format!("variable `{path}` of the plan has no value"))
-                })?;
-                self.memory.write(address, &stored.read()?).map_err(failed)?;
+                let stored = store.get(&variable.name).ok_or_else(no_value)?;
+                self.memory.write(*address, &stored.read()?).map_err(failed)?;
             }
         }
         Ok(())
@@ -285,7 +260,7 @@ impl Emulated {
     }
 }
 
-impl StepRunner for Emulated {
+impl StepRunner for EmulatedFunction {
     type Kernel = Command;
     type Error = StepError;
 

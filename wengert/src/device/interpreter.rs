@@ -36,11 +36,10 @@ impl Backend for InterpreterBackend {
     }
 }
 
-#[derive(Debug)]
 struct InterpretedFunction(Function);
 
 impl PreparedFunction for InterpretedFunction {
-    fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
+    fn run(&mut self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
         let function = &self.0;
         let mut given = given.iter().cloned();
         let inputs = function.inputs.iter().map(|input| match is_variable(input.role) {
@@ -62,7 +61,6 @@ impl PreparedFunction for InterpretedFunction {
     }
 }
 
-#[derive(Debug)]
 struct InterpretedPlan {
     plan: Verified<Plan>,
     /// Most operations of one run.
@@ -70,7 +68,7 @@ struct InterpretedPlan {
 }
 
 impl PreparedFunction for InterpretedPlan {
-    fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
+    fn run(&mut self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
         let before =
             self.plan.variables.iter().map(|v| {
                 v.before.and_then(|_| Some(variables.get(&v.name)?.to_literal())).transpose()

@@ -26,7 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use wengert_core::plan::Plan;
-use wengert_core::{Diagnostic, Result, Target, Verified};
+use wengert_core::{Diagnostic, Result, Target, Verified, diagnostic};
 
 /// Whether this build has NVIDIA GPUs and their emulator.
 pub(crate) const HAS_CUDA: bool = cfg!(feature = "cuda");
@@ -111,29 +111,30 @@ impl Device {
     ///
     /// Errors: it is not there, or not built into this version.
     pub(crate) fn open(self, options: &DeviceOptions) -> Result<Arc<dyn Backend>> {
-        Ok(match self {
-            Device::Cpu => Arc::new(cpu::CpuBackend::open()?),
-            Device::Cuda(number) => Arc::new(cuda::CudaBackend::open(number, options)?),
-            Device::Emulator => Arc::new(emulator::EmulatorBackend::open()?),
-            Device::Interpreter => Arc::new(interpreter::InterpreterBackend),
-        })
+        match self {
+            Device::Cpu => cpu::open(),
+            Device::Cuda(number) => cuda::open(number, options),
+            Device::Emulator => emulator::open(),
+            Device::Interpreter => Ok(Arc::new(interpreter::InterpreterBackend)),
+        }
     }
 }
 
 /// The target of a name: `cpu`, or a GPU's architecture such as `sm_90`.
 ///
 /// Errors: there is no such target in this build.
-pub(crate) fn target(name: &str) -> Result<Target> {
+pub fn target(name: &str) -> Result<Target> {
     match name {
         "cpu" => Ok(Target::cpu()),
         _ => cuda::target(name),
     }
 }
 
-/// The PTX module of a plan for a GPU.
+/// The PTX module of a plan for a GPU. It has every kernel, including calls that a library may
+/// run on a real device.
 ///
 /// Errors: the plan is for another target; this version is built without GPUs.
-pub(crate) fn ptx(plan: &Verified<Plan>) -> Result<String> {
+pub fn ptx(plan: &Verified<Plan>) -> Result<String> {
     cuda::ptx(plan)
 }
 
@@ -163,7 +164,7 @@ impl FromStr for Device {
             ("emulator", _) => Ok(Device::Emulator),
             ("interpreter", _) => Ok(Device::Interpreter),
             (_, Some(number)) => Ok(Device::Cuda(number)),
-            _ => Err(Diagnostic::new(format!("unknown device `{text}`"))
+            _ => Err(diagnostic!("unknown device `{text}`")
                 .help("devices are cpu, interpreter, cuda, cuda:N and emulator")),
         }
     }
@@ -172,6 +173,19 @@ impl FromStr for Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_have_names() {
+        assert_eq!(target("cpu").unwrap(), Target::cpu());
+        if HAS_CUDA {
+            assert_eq!(target("sm_90").unwrap().name, "sm_90");
+        }
+        let unknown = target("sm_75").unwrap_err();
+        assert!(
+            unknown.to_string().contains("targets are cpu")
+                || unknown.to_string().contains("target is cpu")
+        );
+    }
 
     #[test]
     fn names() {

@@ -7,37 +7,16 @@
 use crate::data::Arrays;
 use crate::signature::Signature;
 use crate::store::Store;
-use wengert_compiler::indices::{Watched, watch};
-use wengert_core::graph::{Function, OutputRole};
+use wengert_compiler::indices::Watched;
+use wengert_core::graph::OutputRole;
 use wengert_core::{Diagnostic, Literal, Result};
 
-/// The lookups of a function whose reports are its last outputs.
-#[derive(Debug, Default)]
-pub(super) struct IndexChecks(Vec<Watched>);
-
-impl IndexChecks {
-    /// Adds reports to a bound function.
-    pub(super) fn added(function: Function) -> Result<(Function, IndexChecks)> {
-        let (function, watched) = watch(function)?;
-        Ok((function, IndexChecks(watched)))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The first fault in the reports of a run.
-    pub(super) fn fault(&self, reports: &[Literal]) -> Option<Diagnostic> {
-        let fault =
-            self.0.iter().zip(reports).find_map(|(watched, report)| watched.fault(report))?;
-        Some(fault.help(
-            "mend the indices; without the check, the op defines what an index out of range gives",
-        ))
-    }
+/// The first fault of the watched lookups in the reports of a run.
+pub(super) fn fault(watched: &[Watched], reports: &[Literal]) -> Option<Diagnostic> {
+    let fault = watched.iter().zip(reports).find_map(|(watched, report)| watched.fault(report))?;
+    Some(fault.help(
+        "mend the indices; without the check, the op defines what an index out of range gives",
+    ))
 }
 
 /// The variables that a run will replace or create, as saved before it.

@@ -11,22 +11,31 @@ use crate::device::{Backend, PreparedFunction};
 use crate::outputs::Returned;
 use crate::signature::Signature;
 use crate::store::Store;
-use indices::IndexChecks;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wengert_compiler::indices::{Watched, watch};
 use wengert_compiler::pipeline::{Bound, Options, Sources};
 use wengert_core::graph::Function;
 use wengert_core::plan::Plan;
 use wengert_core::{Binding, Literal, Location, Result, Verified};
 
 /// A function without dimension variables on a device.
-#[derive(Debug)]
 pub struct LoadedExecutable {
     signature: Signature,
-    prepared: Box<dyn PreparedFunction>,
+    /// Runs are exclusive: a device has one memory for the plan.
+    prepared: Mutex<Box<dyn PreparedFunction>>,
     /// Source locations of the probes, by the names of their outputs.
     probes: BTreeMap<String, Location>,
-    /// Index checks. They are the last outputs of the function and absent from the signature.
-    checks: IndexChecks,
+    /// The checked lookups. Their reports are the last outputs of the function and absent from
+    /// the signature.
+    checks: Vec<Watched>,
+}
+
+impl fmt::Debug for LoadedExecutable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LoadedExecutable").field(&self.signature.name).finish()
+    }
 }
 
 /// How a function is compiled.
@@ -47,13 +56,13 @@ fn prepared(
     plan: Verified<Plan>,
     sources: Option<Sources>,
     work_limit: u64,
-) -> Result<Box<dyn PreparedFunction>> {
+) -> Result<Mutex<Box<dyn PreparedFunction>>> {
     let is_large = plan.steps.len() >= LARGE;
     let prepared = backend.prepare(plan, sources, work_limit)?;
     if is_large {
         wengert_cpu::memory::give_back();
     }
-    Ok(prepared)
+    Ok(Mutex::new(prepared))
 }
 
 impl LoadedExecutable {
@@ -69,12 +78,13 @@ impl LoadedExecutable {
     ) -> Result<LoadedExecutable> {
         let mut bound = Bound::new(function, binding)?;
         let signature = Signature::of_function(&bound.function);
-        let mut checks = IndexChecks::default();
+        let mut checks = Vec::new();
         if options.check_indices {
-            (bound.function, checks) = IndexChecks::added(bound.function)?;
+            (bound.function, checks) = watch(bound.function)?;
         }
         if let Some(prepared) = backend.prepare_graph(&bound.function) {
             room::check_graph(&bound, variables)?;
+            let prepared = Mutex::new(prepared);
             return Ok(LoadedExecutable { signature, prepared, probes: bound.probes, checks });
         }
         let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
@@ -98,7 +108,7 @@ impl LoadedExecutable {
         let signature = Signature::of_plan(&plan);
         room::check(backend, &plan, variables, None)?;
         let prepared = prepared(backend, plan, None, work_limit)?;
-        let (probes, checks) = (BTreeMap::new(), IndexChecks::default());
+        let (probes, checks) = (BTreeMap::new(), Vec::new());
         Ok(LoadedExecutable { signature, prepared, probes, checks })
     }
 
@@ -113,8 +123,9 @@ impl LoadedExecutable {
     }
 
     /// The function on its device: announcements of runs, and the time of kernels.
-    pub fn prepared(&self) -> &dyn PreparedFunction {
-        &*self.prepared
+    pub fn prepared(&self) -> MutexGuard<'_, Box<dyn PreparedFunction>> {
+        // A run that panicked leaves no state in the device's memory that the next one relies on.
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the function. `given` are the inputs and keys in the signature's order, of its types.
@@ -126,12 +137,13 @@ impl LoadedExecutable {
     /// variables unchanged.
     pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
         if self.checks.is_empty() {
-            return self.prepared.run(given, variables);
+            return self.prepared().run(given, variables);
         }
         let before = indices::Before::of(&self.signature, variables)?;
         // The reports decide whether the variables are replaced, so this waits for the run.
-        let mut results = self.prepared.run(given, variables)?.into_values()?;
-        match self.checks.fault(&results.split_off(results.len() - self.checks.len())) {
+        let mut results = self.prepared().run(given, variables)?.into_values()?;
+        let reports = results.split_off(results.len() - self.checks.len());
+        match indices::fault(&self.checks, &reports) {
             Some(fault) => {
                 before.restore(variables)?;
                 Err(fault)

@@ -84,7 +84,7 @@ pub(super) fn check(
         return Ok(());
     }
     let help = match bound {
-        Some(bound) => advice(backend, &need, &available, &plan.target, bound, variables, ""),
+        Some(bound) => advice(backend, plan, &available, bound, variables, ""),
         None => {
             let budget = rounded(need.budget(&available));
             format!(
@@ -109,15 +109,7 @@ pub(super) fn check_graph(bound: &Bound, variables: &Store) -> Result<()> {
             if need.bytes() <= available.bytes {
                 format!("it needs only {} with `--device cpu`", Bytes(need.bytes()))
             } else {
-                advice(
-                    &CpuBackend,
-                    &need,
-                    &available,
-                    &plan.target,
-                    bound,
-                    variables,
-                    "--device cpu ",
-                )
+                advice(&CpuBackend, &plan, &available, bound, variables, "--device cpu ")
             }
         }
         Err(_) => "the interpreter keeps no memory budget: bind smaller dimensions".into(),
@@ -135,25 +127,24 @@ fn refused(function: &str, needed: u64, available: &Available) -> Diagnostic {
 /// The budget that would suffice, or that none would.
 fn advice(
     backend: &dyn Backend,
-    need: &Need,
+    plan: &Plan,
     available: &Available,
-    target: &Target,
     bound: &Bound,
     variables: &Store,
     options: &str,
 ) -> String {
-    let budget = rounded_down(need.budget(available));
-    if let Ok(plan) = compiled(bound, target, Some(budget)) {
+    let budget = rounded_down(Need::of(backend, plan, variables).budget(available));
+    if let Ok(smaller) = compiled(bound, &plan.target, Some(budget)) {
         // The outputs count twice in the need and once in the budget, so the plan itself is
         // checked.
-        if Need::of(backend, &plan, variables).bytes() <= available.bytes {
+        if Need::of(backend, &smaller, variables).bytes() <= available.bytes {
             let budget = rounded(budget);
             return format!(
                 "a memory budget of {budget} would do: `{options}--memory-budget {budget}`"
             );
         }
     }
-    match least(bound, target) {
+    match least(bound, &plan.target) {
         Ok(least) => format!(
             "no memory budget would do: with the least, {least} bytes ({}), it does not fit \
              either; bind smaller dimensions",

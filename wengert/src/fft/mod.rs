@@ -53,7 +53,7 @@ mod stages;
 pub use real::{irfft, rfft};
 
 use crate::core::build::Scope;
-use crate::{DType, Diagnostic, Location, Result, Tensor};
+use crate::{DType, Diagnostic, Location, Result, Tensor, diagnostic};
 
 /// Real and imaginary part.
 pub type Complex = (Tensor, Tensor);
@@ -120,7 +120,7 @@ fn along(x: &Complex, axes: &[usize], direction: Direction, caller: Location) ->
             }
         })
     };
-    run().unwrap_or_else(|error| failed(error, caller, 2))
+    run().unwrap_or_else(|error| failed(error, caller))
 }
 
 /// Checks the parts of a complex tensor. Returns the extent of an axis.
@@ -130,60 +130,40 @@ fn extent(parts: &[&Tensor], axis: usize) -> Result<usize> {
     }
     let first = parts[0];
     if let Some(other) = parts.iter().find(|t| t.ty() != first.ty()) {
-        return Err(Diagnostic::new(format!(
+        return Err(diagnostic!(
             "the real part is {}, the imaginary part {}",
             first.ty(),
             other.ty()
-        ))
+        )
         .help("both have one dtype and shape"));
     }
     if !matches!(first.dtype(), DType::F32 | DType::F64) {
-        return Err(Diagnostic::new(format!("a Fourier transform of {}", first.ty()))
+        return Err(diagnostic!("a Fourier transform of {}", first.ty())
             .help("convert it to f32 or f64 first"));
     }
     let Some(extent) = first.shape().get(axis) else {
-        return Err(Diagnostic::new(format!(
-            "a Fourier transform along axis {axis} of {}",
-            first.ty()
-        ))
-        .help(format!("it has {} axes, counted from 0", first.rank())));
+        return Err(diagnostic!("a Fourier transform along axis {axis} of {}", first.ty())
+            .help(format!("it has {} axes, counted from 0", first.rank())));
     };
     match extent.as_constant().map(usize::try_from) {
         Some(Ok(extent)) if extent > 0 => Ok(extent),
-        Some(_) => {
-            Err(Diagnostic::new(format!("a Fourier transform of no elements: {}", first.ty()))
-                .help("the axis has at least one element"))
-        }
-        None => Err(Diagnostic::new(format!("a Fourier transform of {extent} elements")).help(
+        Some(_) => Err(diagnostic!("a Fourier transform of no elements: {}", first.ty())
+            .help("the axis has at least one element")),
+        None => Err(diagnostic!("a Fourier transform of {extent} elements").help(
             "the length decides on the steps, so it has to be a number; other dimensions \
              may be variables",
         )),
     }
 }
 
-fn failed<T: FromPoison>(error: Diagnostic, caller: Location, count: usize) -> T {
+/// The parts of a transform that failed.
+fn failed(error: Diagnostic, caller: Location) -> Complex {
     let error = error.at(caller, "the transform is here");
     if let Some(scope) = Scope::current() {
         scope.fail(&error);
     }
-    T::from_poison(vec![Tensor::poisoned(error); count])
-}
-
-/// The result of a transform.
-trait FromPoison {
-    fn from_poison(tensors: Vec<Tensor>) -> Self;
-}
-
-impl FromPoison for Complex {
-    fn from_poison(mut tensors: Vec<Tensor>) -> Self {
-        (tensors.swap_remove(0), tensors.swap_remove(0))
-    }
-}
-
-impl FromPoison for Tensor {
-    fn from_poison(mut tensors: Vec<Tensor>) -> Self {
-        tensors.swap_remove(0)
-    }
+    let poison = Tensor::poisoned(error);
+    (poison.clone(), poison)
 }
 
 /// Runs `f` in a scope where constants can be made. Tensors with values need no enclosing

@@ -7,7 +7,7 @@
 
 use super::roots::{count, roots, times};
 use super::{Complex, Direction, extent, failed, in_scope_of, joined, parts, stages};
-use crate::{DType, Diagnostic, Dim, Location, Tensor};
+use crate::{DType, Dim, Location, Tensor, diagnostic};
 
 /// The transform of a real tensor along the last axis: the first n/2 + 1 numbers of its spectrum;
 /// the others follow from the symmetry.
@@ -21,7 +21,7 @@ pub fn rfft(x: &Tensor) -> Complex {
         Ok(n) => {
             in_scope_of(x, || parts(&if n.is_multiple_of(2) { even(x, n) } else { odd(x, n) }))
         }
-        Err(error) => failed(error, caller, 2),
+        Err(error) => failed(error, caller),
     }
 }
 
@@ -37,16 +37,16 @@ pub fn irfft(x: &Complex, n: usize) -> Tensor {
     let found =
         extent(&[&x.0, &x.1], x.0.rank().saturating_sub(1)).and_then(|found| match n / 2 + 1 {
             wanted if n > 0 && found == wanted => Ok(()),
-            wanted => Err(Diagnostic::new(format!(
+            wanted => Err(diagnostic!(
                 "half a spectrum of {found} numbers does not belong to a series of length {n}"
-            ))
+            )
             .help(format!("a series of length {n} has {wanted}"))),
         });
     match found {
         Ok(()) => {
             in_scope_of(&x.0, || if n.is_multiple_of(2) { even_back(x, n) } else { odd_back(x, n) })
         }
-        Err(error) => failed(error, caller, 1),
+        Err(error) => failed(error, caller).0,
     }
 }
 

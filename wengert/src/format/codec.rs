@@ -8,7 +8,7 @@
 use super::container::damaged;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
-use wengert_core::Result;
+use wengert_core::{Result, diagnostic};
 
 /// Memory that the records of one section may claim: 192 MiB. A program of a million equations
 /// claims less.
@@ -21,9 +21,8 @@ fn config() -> Configuration<LittleEndian, Varint, Limit<BUDGET>> {
 /// The bytes of a record.
 pub fn encode<T: Encode>(section: &str, record: &T) -> Result<Vec<u8>> {
     // The budget is for readers; the writer checks it so that every written file can be read.
-    bincode::encode_to_vec(record, config()).map_err(|error| {
-        wengert_core::Diagnostic::new(format!("section `{section}` cannot be written: {error}"))
-    })
+    bincode::encode_to_vec(record, config())
+        .map_err(|error| diagnostic!("section `{section}` cannot be written: {error}"))
 }
 
 /// Decodes a record, which must take all of `bytes`.

@@ -21,7 +21,7 @@
 //! bytes, so each byte of a valid file is accounted for. Reading borrows; no allocation is
 //! proportional to the sizes in the table.
 
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,28 +104,20 @@ pub fn read<'a>(kind: Kind, versions: &[u32], file: &'a [u8]) -> Result<(u32, Ve
     if &magic != kind.magic() {
         let other = [Kind::Graph, Kind::Plan].into_iter().find(|k| k.magic() == &magic);
         return Err(match other {
-            Some(other) => Diagnostic::new(format!(
-                "this is a {} file, not a {} file",
-                other.name(),
-                kind.name()
-            )),
-            None => Diagnostic::new(format!(
-                "this is no {} file: it does not begin with its mark",
-                kind.name()
-            )),
+            Some(other) => {
+                diagnostic!("this is a {} file, not a {} file", other.name(), kind.name())
+            }
+            None => diagnostic!("this is no {} file: it does not begin with its mark", kind.name()),
         });
     }
     let version = u32::from_le_bytes(head.take()?);
     if !versions.contains(&version) {
         let known: Vec<_> = versions.iter().map(u32::to_string).collect();
-        return Err(Diagnostic::new(format!(
-            "version {version} of the {} format is not known",
-            kind.name()
-        ))
-        .help(format!(
-            "this program reads {}; a newer one may have written the file",
-            known.join(", ")
-        )));
+        return Err(diagnostic!("version {version} of the {} format is not known", kind.name())
+            .help(format!(
+                "this program reads {}; a newer one may have written the file",
+                known.join(", ")
+            )));
     }
     let count = u32::from_le_bytes(head.take()?) as usize;
     if count > MOST_SECTIONS {

@@ -22,12 +22,12 @@ pub mod v1;
 
 use crate::atomic;
 use crate::data::map::Map;
-use crate::data::{Arrays, safetensors};
+use crate::data::{Arrays, safetensors, text};
 use crate::recipe::Recipe;
 use container::{Kind, Section, damaged};
 use std::path::Path;
 use wengert_core::graph::{PrintOptions, Program, parse_program, print, verify_program};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// The contents of a `.graph` file.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -75,10 +75,7 @@ fn checked_name(name: &str) -> Result<&str> {
     if plain && name.len() <= 255 {
         Ok(name)
     } else {
-        Err(Diagnostic::new(format!(
-            "`{}` is no name of a file in the same folder",
-            name.escape_debug()
-        )))
+        Err(diagnostic!("`{}` is no name of a file in the same folder", name.escape_debug()))
     }
 }
 
@@ -113,10 +110,8 @@ impl Form {
         match path.extension().and_then(|e| e.to_str()) {
             Some("graph") => Ok(Form::Graph),
             Some("ir") => Ok(Form::Text),
-            _ => {
-                Err(Diagnostic::new(format!("`{}` is no program file by its name", path.display()))
-                    .help("names of programs end in .graph or .ir"))
-            }
+            _ => Err(diagnostic!("`{}` is no program file by its name", path.display())
+                .help("names of programs end in .graph or .ir")),
         }
     }
 }
@@ -133,13 +128,8 @@ impl GraphFile {
         let form = Form::of(path)?;
         let map = Map::open(path)?;
         if form == Form::Text {
-            let text = std::str::from_utf8(&map).map_err(|error| {
-                let line = 1 + map[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-                Diagnostic::new(format!(
-                    "cannot read `{}`: line {line} is no UTF-8 text",
-                    path.display()
-                ))
-            })?;
+            let text =
+                std::str::from_utf8(&map).map_err(|error| text::not_utf8(path, &map, error))?;
             return Ok(GraphFile::new(parse_program(text, &path.display().to_string())?));
         }
         GraphFile::from_bytes(&map)
@@ -154,10 +144,10 @@ impl GraphFile {
         let path = path.as_ref();
         if Form::of(path)? == Form::Text {
             if self.recipe.is_some() || self.weights != Weights::None {
-                return Err(Diagnostic::new(format!(
+                return Err(diagnostic!(
                     "cannot write `{}`: a text has no place for a recipe or weights",
                     path.display()
-                ))
+                )
                 .help("write a .graph file, or the program alone"));
             }
             return atomic::write_bytes(

@@ -25,7 +25,7 @@ use crate::data::map::Map;
 use crate::signature::Signature;
 use std::path::Path;
 use wengert_core::plan::{Account, Plan};
-use wengert_core::{Diagnostic, Result, Verified};
+use wengert_core::{Diagnostic, Result, Verified, diagnostic};
 
 /// Most plans in a file.
 pub const MOST: usize = 16;
@@ -124,10 +124,7 @@ fn names(n: usize) -> [String; 3] {
 /// Checks that the plans are of one function, binding and target, by decreasing memory.
 fn go_together(plans: &[Verified<Plan>]) -> Result<()> {
     if plans.is_empty() || plans.len() > MOST {
-        return Err(Diagnostic::new(format!(
-            "a .plan file holds 1 to {MOST} plans, not {}",
-            plans.len()
-        )));
+        return Err(diagnostic!("a .plan file holds 1 to {MOST} plans, not {}", plans.len()));
     }
     for pair in plans.windows(2) {
         let alike = pair[0].function == pair[1].function
@@ -141,10 +138,10 @@ fn go_together(plans: &[Verified<Plan>]) -> Result<()> {
         }
         let [first, second] = [0, 1].map(|n| Account::sizes(&pair[n]).total());
         if first <= second {
-            return Err(Diagnostic::new(format!(
+            return Err(diagnostic!(
                 "each plan of a file takes less memory than the one before: \
                  {second} bytes follow {first}"
-            )));
+            ));
         }
     }
     Ok(())

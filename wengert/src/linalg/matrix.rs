@@ -3,7 +3,7 @@
 use wengert_compiler::vmap::operators::vmap;
 use wengert_core::build::Scope;
 use wengert_core::op::{Reduce, ReduceKind, TriangularSolve};
-use wengert_core::{DType, Diagnostic, Differentiable, Dim, Location, Tensor, TensorType};
+use wengert_core::{DType, Differentiable, Dim, Location, Tensor, TensorType, diagnostic};
 
 /// Number of columns that are factorized one by one before a product updates the others.
 pub(super) const BLOCK: usize = 32;
@@ -28,7 +28,7 @@ pub(super) fn matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
              a variable extent"
         }
     };
-    Err(Tensor::fail_of(&[a], Diagnostic::new(format!("{name} of {}", a.ty())).help(help)))
+    Err(Tensor::fail_of(&[a], diagnostic!("{name} of {}", a.ty()).help(help)))
 }
 
 /// [`matrices`], restricted to square ones.
@@ -39,7 +39,7 @@ pub(super) fn square_matrices(name: &str, a: &Tensor) -> Result<usize, Tensor> {
         true => Ok(leading),
         false => Err(Tensor::fail_of(
             &[a],
-            Diagnostic::new(format!("{name} of {}", a.ty()))
+            diagnostic!("{name} of {}", a.ty())
                 .help("the last two axes are those of a square matrix"),
         )),
     }

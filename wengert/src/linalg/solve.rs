@@ -3,7 +3,7 @@
 use super::lu;
 use super::matrix::{each, extents, eye, located, square_matrices};
 use wengert_compiler::autodiff::rules::custom_jvp_named;
-use wengert_core::{Diagnostic, Dim, Tensor};
+use wengert_core::{Dim, Tensor, diagnostic};
 
 /// x with a·x = b.
 ///
@@ -26,11 +26,10 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
     }
     let (vector, fits) = (b.rank() == leading + 1, [leading + 1, leading + 2].contains(&b.rank()));
     if !fits || b.dtype() != a.dtype() || b.shape()[..=leading] != a.shape()[..=leading] {
-        let error = Diagnostic::new(format!("solve: a has type {}, b has type {}", a.ty(), b.ty()))
-            .help(
-                "b has the dtype and the leading axes of a, then as many rows as a, and columns \
+        let error = diagnostic!("solve: a has type {}, b has type {}", a.ty(), b.ty()).help(
+            "b has the dtype and the leading axes of a, then as many rows as a, and columns \
                  unless it is a vector",
-            );
+        );
         return Tensor::fail_of(&[a, b], error);
     }
     located("solve", || {

@@ -7,13 +7,14 @@
 //! last, with a number in every line. Read again as a problem, it has only this solution.
 
 use crate::atomic;
+use crate::data::csv::{Records, line_at, mistake};
 use crate::data::inflate::InflateLimit;
 use crate::data::text;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
 use wengert_compiler::memory::assign::problem::{Buffer, Problem, Solution};
-use wengert_core::{Diagnostic, Location, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// The known columns.
 const COLUMNS: [&str; 7] = ["id", "lower", "upper", "size", "alignment", "offset", "alias"];
@@ -104,24 +105,21 @@ impl Table {
     pub fn print(&self, solution: &Solution) -> String {
         let aligned = self.rows.iter().any(|row| row.alignment != 1);
         let aliases = self.rows.iter().any(|row| row.alias.is_some());
-        let mut text = String::from("id,lower,upper,size");
-        text += if aligned { ",alignment" } else { "" };
-        text += if aliases { ",alias" } else { "" };
-        text += ",offset\n";
-        for row in &self.rows {
-            let [lower, upper, size] = row.numbers;
-            let mut line = format!("{},{lower},{upper},{size}", quoted(&row.id));
-            if aligned {
-                write!(line, ",{}", row.alignment).expect("strings take everything");
-            }
-            if aliases {
-                write!(line, ",{}", quoted(row.alias.as_deref().unwrap_or("")))
-                    .expect("strings take everything");
-            }
-            writeln!(text, "{line},{}", solution.offsets[row.buffer])
-                .expect("strings take everything");
-        }
-        text
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let mut write = |fields: [&str; 4], alignment: &str, alias: &str, offset: &str| {
+            let optional = [aligned.then_some(alignment), aliases.then_some(alias), Some(offset)];
+            writer.write_record(fields.into_iter().chain(optional.into_iter().flatten()))
+        };
+        let header = write(["id", "lower", "upper", "size"], "alignment", "alias", "offset");
+        let mut rows = self.rows.iter().map(|row| {
+            let [lower, upper, size] = row.numbers.map(|number| number.to_string());
+            let offset = solution.offsets[row.buffer].to_string();
+            let alias = row.alias.as_deref().unwrap_or("");
+            write([&row.id, &lower, &upper, &size], &row.alignment.to_string(), alias, &offset)
+        });
+        header.and_then(|()| rows.try_for_each(|row| row)).expect("vectors take everything");
+        let text = writer.into_inner().expect("vectors take everything");
+        String::from_utf8(text).expect("the fields are texts")
     }
 
     /// Writes the table with the offsets of a solution, atomically.
@@ -132,109 +130,64 @@ impl Table {
     }
 }
 
-/// A field, quoted for CSV.
-fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
-}
-
 struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
-/// Position up to which lines have been counted.
-struct LinesRead {
-    at: usize,
-    line: u32,
-}
-
-impl LinesRead {
-    /// The number of the line where the record at a byte begins, empty lines and comments
-    /// skipped. Bytes must not decrease between calls.
-    fn line(&mut self, text: &str, byte: u64) -> u32 {
-        let mut at = usize::try_from(byte).map_or(text.len(), |byte| byte.min(text.len()));
-        loop {
-            let rest = &text[at..];
-            at += rest.len() - rest.trim_start().len();
-            let Some(comment) = text[at..].strip_prefix('#') else { break };
-            at += 1 + comment.find('\n').unwrap_or(comment.len());
-        }
-        let passed = text[self.at..at].bytes().filter(|b| *b == b'\n').count();
-        (self.at, self.line) =
-            (at, self.line.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX)));
-        self.line
-    }
-}
-
 /// A parsed line.
 struct Line {
-    number: u32,
+    /// The byte where it begins.
+    start: usize,
     row: Row,
     offset: Option<u64>,
 }
 
 impl Reader<'_> {
     fn table(&self) -> Result<Table> {
-        let mut reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .comment(Some(b'#'))
-            .trim(csv::Trim::All)
-            .from_reader(self.text.as_bytes());
+        let mut records = Records::new(self.path, self.text);
         let mut columns: Option<Vec<usize>> = None;
         let mut lines: Vec<Line> = Vec::new();
         let mut record = csv::StringRecord::new();
-        let mut lines_read = LinesRead { at: 0, line: 1 };
-        while reader
-            .read_record(&mut record)
-            .map_err(|error| atomic::cannot("read", self.path, &error))?
-        {
-            let line = lines_read.line(self.text, record.position().map_or(0, |p| p.byte()));
+        while let Some(start) = records.read(&mut record)? {
             match &columns {
-                None => columns = Some(self.columns(line, &record)?),
-                Some(columns) => lines.push(self.line(line, columns, &record)?),
+                None => columns = Some(self.columns(start, &record)?),
+                Some(columns) => lines.push(self.line(start, columns, &record)?),
             }
         }
         if columns.is_none() {
-            return Err(Diagnostic::new(format!(
-                "`{}` holds no table: it has no line",
-                self.path.display()
-            ))
-            .help("the first line names the columns: id,lower,upper,size"));
+            return Err(diagnostic!("`{}` holds no table: it has no line", self.path.display())
+                .help("the first line names the columns: id,lower,upper,size"));
         }
         self.assemble(lines)
     }
 
     /// The column of each field.
-    fn columns(&self, line: u32, record: &csv::StringRecord) -> Result<Vec<usize>> {
+    fn columns(&self, start: usize, record: &csv::StringRecord) -> Result<Vec<usize>> {
         let mut columns = Vec::new();
         for field in record {
             let Some(column) = COLUMNS.iter().position(|name| *name == field) else {
                 return Err(self
-                    .mistake(line, format!("`{field}` is no column"))
+                    .mistake(start, format!("`{field}` is no column"))
                     .help(format!("columns are {}", COLUMNS.join(", "))));
             };
             if columns.contains(&column) {
-                return Err(self.mistake(line, format!("there are two columns `{field}`")));
+                return Err(self.mistake(start, format!("there are two columns `{field}`")));
             }
             columns.push(column);
         }
         match COLUMNS[..NEEDED].iter().enumerate().find(|(n, _)| !columns.contains(n)) {
             None => Ok(columns),
             Some((_, missing)) => Err(self
-                .mistake(line, format!("there is no column `{missing}`"))
+                .mistake(start, format!("there is no column `{missing}`"))
                 .help("the first line names the columns: id,lower,upper,size")),
         }
     }
 
-    fn line(&self, number: u32, columns: &[usize], record: &csv::StringRecord) -> Result<Line> {
+    fn line(&self, start: usize, columns: &[usize], record: &csv::StringRecord) -> Result<Line> {
         if record.len() != columns.len() {
             let what = format!("{} fields here, {} in the first line", record.len(), columns.len());
-            return Err(self.mistake(number, what));
+            return Err(self.mistake(start, what));
         }
         let field = |column: usize| {
             let at = columns.iter().position(|c| *c == column)?;
@@ -244,38 +197,34 @@ impl Reader<'_> {
             let Some(text) = field(column) else { return Ok(None) };
             let wrong = |_| {
                 self.mistake(
-                    number,
+                    start,
                     format!("`{text}` is no `{}`: it must be a whole number", COLUMNS[column]),
                 )
             };
             text.parse().map(Some).map_err(wrong)
         };
         let needed = |column: usize| -> Result<u64> {
-            value(column)?.ok_or_else(|| {
-                self.mistake(number, format!("the `{}` is missing", COLUMNS[column]))
-            })
+            value(column)?
+                .ok_or_else(|| self.mistake(start, format!("the `{}` is missing", COLUMNS[column])))
         };
-        let id = field(0).ok_or_else(|| self.mistake(number, "the `id` is missing"))?.to_owned();
+        let id = field(0).ok_or_else(|| self.mistake(start, "the `id` is missing"))?.to_owned();
         let numbers = [needed(1)?, needed(2)?, needed(3)?];
         if numbers[0] >= numbers[1] {
             let what =
                 format!("`{id}` lives at no moment: lower is {}, upper {}", numbers[0], numbers[1]);
             return Err(self
-                .mistake(number, what)
+                .mistake(start, what)
                 .help("upper is the first moment at which it lives no more"));
         }
         let alignment = value(4)?.unwrap_or(1);
         if alignment == 0 {
             return Err(self
-                .mistake(number, format!("the alignment of `{id}` is 0"))
+                .mistake(start, format!("the alignment of `{id}` is 0"))
                 .help("leave it empty, or write 1"));
         }
         let alias = field(6).map(str::to_owned);
-        Ok(Line {
-            number,
-            row: Row { id, numbers, alignment, alias, buffer: 0 },
-            offset: value(5)?,
-        })
+        let row = Row { id, numbers, alignment, alias, buffer: 0 };
+        Ok(Line { start, row, offset: value(5)? })
     }
 
     fn assemble(&self, mut lines: Vec<Line>) -> Result<Table> {
@@ -284,9 +233,10 @@ impl Reader<'_> {
             if let Some(first) = of_id.insert(&line.row.id, n) {
                 let what = format!(
                     "the id `{}` is that of line {}, too",
-                    line.row.id, lines[first].number
+                    line.row.id,
+                    line_at(self.text, lines[first].start)
                 );
-                return Err(self.mistake(line.number, what));
+                return Err(self.mistake(line.start, what));
             }
         }
         // The first line of the lines that share bytes, found by a disjoint-set forest.
@@ -302,7 +252,7 @@ impl Reader<'_> {
             let Some(alias) = &line.row.alias else { continue };
             let Some(other) = of_id.get(alias.as_str()) else {
                 return Err(
-                    self.mistake(line.number, format!("the alias `{alias}` is the id of no line"))
+                    self.mistake(line.start, format!("the alias `{alias}` is the id of no line"))
                 );
             };
             let (a, b) = (root(&mut first, n), root(&mut first, *other));
@@ -311,26 +261,20 @@ impl Reader<'_> {
         let mut problem = Problem::default();
         let mut buffer_of: Vec<Option<usize>> = vec![None; lines.len()];
         for (n, line) in lines.iter_mut().enumerate() {
-            let (number, offset) = (line.number, line.offset);
-            let Row { numbers: [lower, upper, size], alignment, id, buffer: of_row, .. } =
-                &mut line.row;
-            let made = Buffer {
-                lower: *lower,
-                upper: *upper,
-                size: *size,
-                alignment: *alignment,
-                fixed: offset,
-            };
-            if offset.is_some_and(|offset| !offset.is_multiple_of(*alignment)) {
+            let Line { start, row, offset: fixed } = line;
+            let (start, id) = (*start, &row.id);
+            let ([lower, upper, size], alignment, fixed) = (row.numbers, row.alignment, *fixed);
+            let made = Buffer { lower, upper, size, alignment, fixed };
+            if fixed.is_some_and(|offset| !offset.is_multiple_of(alignment)) {
                 return Err(self.mistake(
-                    number,
+                    start,
                     format!("the offset of `{id}` is no multiple of its alignment"),
                 ));
             }
             let root = root(&mut first, n);
             let Some(buffer) = buffer_of[root] else {
                 buffer_of[root] = Some(problem.push(made));
-                *of_row = problem.buffers.len() - 1;
+                row.buffer = problem.buffers.len() - 1;
                 continue;
             };
             let shared = &mut problem.buffers[buffer];
@@ -340,13 +284,13 @@ impl Reader<'_> {
                 let what = format!(
                     "`{id}` shares the bytes of a buffer at offset {a}, and has offset {b}"
                 );
-                return Err(self.mistake(number, what));
+                return Err(self.mistake(start, what));
             }
             let alignment = shared
                 .alignment
                 .checked_mul(made.alignment / gcd(shared.alignment, made.alignment));
             let alignment =
-                alignment.ok_or_else(|| self.mistake(number, "there is no such alignment"))?;
+                alignment.ok_or_else(|| self.mistake(start, "there is no such alignment"))?;
             *shared = Buffer {
                 lower: shared.lower.min(made.lower),
                 upper: shared.upper.max(made.upper),
@@ -354,7 +298,7 @@ impl Reader<'_> {
                 alignment,
                 fixed: shared.fixed.or(made.fixed),
             };
-            *of_row = buffer;
+            row.buffer = buffer;
         }
         self.check(&lines, &problem)?;
         Ok(Table { rows: lines.into_iter().map(|line| line.row).collect(), problem })
@@ -363,7 +307,7 @@ impl Reader<'_> {
     /// Checks that involve more than one line.
     fn check(&self, lines: &[Line], problem: &Problem) -> Result<()> {
         let line_of = |buffer: usize| lines.iter().find(|line| line.row.buffer == buffer);
-        let number = |buffer: usize| line_of(buffer).map_or(1, |line| line.number);
+        let start = |buffer: usize| line_of(buffer).map_or(0, |line| line.start);
         // An upper bound of the size: all buffers one after another, each aligned.
         let mut total = 0u64;
         for (n, buffer) in problem.buffers.iter().enumerate() {
@@ -377,7 +321,7 @@ impl Reader<'_> {
                 .filter(|total| i64::try_from(*total).is_ok())
                 .ok_or_else(|| {
                     self.mistake(
-                        number(n),
+                        start(n),
                         "up to this line, the buffers are beyond 2^63 bytes together",
                     )
                 })?;
@@ -389,7 +333,7 @@ impl Reader<'_> {
         match alone.conflict(&Solution { offsets, height: u64::MAX }) {
             None => Ok(()),
             Some((a, b)) if a == b => Err(self.mistake(
-                number(fixed[a]),
+                start(fixed[a]),
                 "the offset is no multiple of the alignment of all that share it",
             )),
             Some((a, b)) => {
@@ -398,16 +342,13 @@ impl Reader<'_> {
                 let what = format!(
                     "`{a}` and `{b}` live at one moment and overlap where their offsets put them"
                 );
-                Err(self.mistake(line_of(fixed[0]).map_or(1, |line| line.number), what))
+                Err(self.mistake(start(fixed[0]), what))
             }
         }
     }
 
-    fn mistake(&self, line: u32, what: impl Into<String>) -> Diagnostic {
-        let path: PathBuf = self.path.to_owned();
-        Diagnostic::new(format!("`{}`, line {line}: {}", path.display(), what.into()))
-            .at(Location::source(path.display().to_string(), line, 1), "")
-            .excerpt(self.text, line, 1)
+    fn mistake(&self, start: usize, what: impl fmt::Display) -> Diagnostic {
+        mistake(self.path, self.text, (start, 1), format_args!(": {what}"))
     }
 }
 

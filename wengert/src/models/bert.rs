@@ -2,10 +2,8 @@
 
 use super::torch::{Layout, from_torch};
 use crate::data::Arrays;
-use crate::nn::{Embedding, LayerNorm, Linear, Mask, dot_product_attention};
-use wengert_core::{
-    DType, Differentiable, Dim, Initializer, KeyPath, Location, Result, Tensor, TensorType,
-};
+use crate::nn::{Embedding, LayerNorm, Linear, Mask, dot_product_attention, parameters};
+use wengert_core::{DType, Differentiable, Dim, KeyPath, Location, Result, Tensor, TensorType};
 
 /// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,11 +44,7 @@ impl BertSettings {
 
     /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
-        let (c, norm) = (self.width, 2 * self.width);
-        let dense = |inputs: usize, outputs: usize| (inputs + 1) * outputs;
-        let mlp = dense(c, self.intermediate) + dense(self.intermediate, c);
-        let embeddings = (self.vocabulary + self.positions + self.types) * c + norm;
-        embeddings + self.layers * (4 * dense(c, c) + mlp + 2 * norm) + dense(c, c)
+        parameters(&Bert::new(self))
     }
 }
 
@@ -164,16 +158,10 @@ impl Differentiable for BertAttention {
     }
 }
 
-/// A layer with BERT's initialization.
+/// A layer with weights of standard deviation 0.02.
 #[track_caller]
 fn linear(inputs: usize, outputs: usize) -> Linear {
-    let variable = |shape: &[usize], initializer| {
-        Tensor::variable(TensorType::new(DType::F32, shape.iter().copied()), initializer)
-    };
-    Linear {
-        weight: variable(&[inputs, outputs], Initializer::Normal { mean: 0.0, std: 0.02 }),
-        bias: Some(variable(&[outputs], Initializer::Zeros)),
-    }
+    Linear::normal(inputs, outputs, 0.02)
 }
 
 #[track_caller]

@@ -1,6 +1,6 @@
 //! A small convolutional network.
 
-use crate::nn::{Conv2d, Dropout, Linear};
+use crate::nn::{Conv2d, Dropout, Linear, parameters};
 use wengert_core::build::Padding;
 use wengert_core::{Differentiable, Location, Tensor};
 
@@ -39,9 +39,7 @@ impl ConvnetSettings {
 
     /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
-        let [first, second] = self.features;
-        let convolutions = (9 * self.channels + 1) * first + (9 * first + 1) * second;
-        convolutions + (self.flat() + 1) * self.width + (self.width + 1) * self.classes
+        parameters(&Convnet::new(self))
     }
 }
 

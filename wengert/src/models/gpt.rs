@@ -1,7 +1,9 @@
 //! GPT-2 (Radford and others 2019), in any size.
 
-use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention, linear_cross_entropy};
-use wengert_core::{DType, Differentiable, Initializer, Location, Tensor, TensorType};
+use crate::nn::{
+    Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention, linear_cross_entropy, parameters,
+};
+use wengert_core::{DType, Differentiable, Location, Tensor};
 
 /// Sizes of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,9 +33,7 @@ impl GptSettings {
 
     /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
-        let (c, norm) = (self.width, 2 * self.width);
-        let block = 2 * norm + c * 3 * c + 3 * c + c * c + c + c * 4 * c + 4 * c + 4 * c * c + c;
-        (self.vocabulary + self.positions) * c + self.layers * block + norm
+        parameters(&Gpt::new(self))
     }
 }
 
@@ -72,18 +72,6 @@ pub struct GptMlp {
     pub c_proj: Linear,
 }
 
-/// A layer with GPT-2's initialization.
-#[track_caller]
-fn linear(inputs: usize, outputs: usize, std: f64) -> Linear {
-    let variable = |shape: &[usize], initializer| {
-        Tensor::variable(TensorType::new(DType::F32, shape.iter().copied()), initializer)
-    };
-    Linear {
-        weight: variable(&[inputs, outputs], Initializer::Normal { mean: 0.0, std }),
-        bias: Some(variable(&[outputs], Initializer::Zeros)),
-    }
-}
-
 impl Gpt {
     /// A network with GPT-2's initialization: weights of standard deviation 0.02, divided by the
     /// square root of the number of residual additions for layers whose results are added to the
@@ -104,15 +92,15 @@ impl Gpt {
         let block = |_| GptBlock {
             ln_1: LayerNorm::new(width),
             attn: SelfAttention {
-                c_attn: linear(width, 3 * width, 0.02),
-                c_proj: linear(width, width, added),
+                c_attn: Linear::normal(width, 3 * width, 0.02),
+                c_proj: Linear::normal(width, width, added),
                 heads,
                 mask: Mask::Causal,
             },
             ln_2: LayerNorm::new(width),
             mlp: GptMlp {
-                c_fc: linear(width, 4 * width, 0.02),
-                c_proj: linear(4 * width, width, added),
+                c_fc: Linear::normal(width, 4 * width, 0.02),
+                c_proj: Linear::normal(4 * width, width, added),
             },
         };
         Gpt {

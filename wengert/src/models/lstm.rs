@@ -1,6 +1,6 @@
 //! A language model of LSTMs.
 
-use crate::nn::{Dropout, Embedding, Linear, Lstm, LstmState};
+use crate::nn::{Dropout, Embedding, Linear, Lstm, LstmState, parameters};
 use wengert_core::{Differentiable, Dim, Location, Tensor};
 
 /// Sizes of the network.
@@ -21,10 +21,7 @@ pub struct LstmModelSettings {
 impl LstmModelSettings {
     /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
-        let inputs = |layer: usize| if layer == 0 { self.embedding } else { self.width };
-        let lstm = |layer: usize| (inputs(layer) + self.width + 1) * 4 * self.width;
-        let last = (inputs(self.layers) + 1) * self.vocabulary;
-        self.vocabulary * self.embedding + (0..self.layers).map(lstm).sum::<usize>() + last
+        parameters(&LstmModel::new(self))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::torch::{Layout, from_torch};
 use crate::data::Arrays;
-use crate::nn::{BatchNorm, Conv2d, Linear, RunningStatistics, Statistics};
+use crate::nn::{BatchNorm, Conv2d, Linear, RunningStatistics, Statistics, parameters};
 use wengert_core::build::Padding;
 use wengert_core::{Differentiable, Location, Result, Tensor};
 
@@ -34,20 +34,7 @@ impl ResNetSettings {
 
     /// Number of learnt parameters, running statistics excluded.
     pub fn parameters(&self) -> usize {
-        let norm = |channels: usize| 2 * channels;
-        let mut inputs = self.width;
-        let mut sum = 49 * self.channels * inputs + norm(inputs);
-        for (stage, blocks) in self.blocks.iter().enumerate() {
-            let within = self.width << stage;
-            let outputs = EXPANSION * within;
-            for block in 0..*blocks {
-                sum += inputs * within + norm(within) + 9 * within * within + norm(within);
-                sum += within * outputs + norm(outputs);
-                sum += if block == 0 { inputs * outputs + norm(outputs) } else { 0 };
-                inputs = outputs;
-            }
-        }
-        sum + (inputs + 1) * self.classes
+        parameters(&ResNet::new(self))
     }
 }
 

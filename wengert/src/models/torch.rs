@@ -1,7 +1,7 @@
 //! Conversion of weights from PyTorch's layout to the layout of the layers here.
 
 use crate::data::Arrays;
-use wengert_core::{Diagnostic, Differentiable, Literal, Result, with_native};
+use wengert_core::{Diagnostic, Differentiable, Literal, Result, diagnostic, with_native};
 
 /// PyTorch's layout of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,10 +28,7 @@ pub(super) fn from_torch<M: Differentiable>(
     for (path, tensor) in model.tensors() {
         let path = path.to_string();
         let Some(array) = arrays.get(&path) else {
-            return Err(Diagnostic::new(format!(
-                "there are no weights for `{path}` ({})",
-                tensor.ty()
-            )));
+            return Err(diagnostic!("there are no weights for `{path}` ({})", tensor.ty()));
         };
         let axes: &[usize] = match layout(&path, array.shape().len()) {
             Layout::Same => &[],

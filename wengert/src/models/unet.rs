@@ -1,6 +1,6 @@
 //! A U-Net.
 
-use crate::nn::{Conv2d, ConvTranspose2d};
+use crate::nn::{Conv2d, ConvTranspose2d, parameters};
 use wengert_core::build::Padding;
 use wengert_core::{Differentiable, Location, Tensor};
 
@@ -23,17 +23,7 @@ impl UNetSettings {
 
     /// Number of learnt parameters.
     pub fn parameters(&self) -> usize {
-        let pair = |inputs: usize, outputs: usize| {
-            (9 * inputs + 1) * outputs + (9 * outputs + 1) * outputs
-        };
-        let level = |n: usize| self.width << n;
-        let down: usize = (0..=self.depth)
-            .map(|n| pair(if n == 0 { self.channels } else { level(n - 1) }, level(n)))
-            .sum();
-        let up: usize = (0..self.depth)
-            .map(|n| (4 * level(n + 1) + 1) * level(n) + pair(level(n + 1), level(n)))
-            .sum();
-        down + up + (self.width + 1) * self.classes
+        parameters(&UNet::new(self))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Linear;
 use wengert_core::op::{Attention, AttentionKind};
-use wengert_core::{DType, Diagnostic, Differentiable, Dim, Scalar, Tensor};
+use wengert_core::{DType, Differentiable, Dim, Scalar, Tensor, diagnostic};
 
 /// Which positions a position may attend to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -36,45 +36,32 @@ pub fn dot_product_attention(
     }
     for (name, tensor) in [("queries", q), ("keys", k), ("values", v)] {
         if tensor.rank() != 4 {
-            let error = Diagnostic::new(format!("{name} of attention have type {}", tensor.ty()));
+            let error = diagnostic!("{name} of attention have type {}", tensor.ty());
             return Tensor::fail_of(
                 &[tensor],
                 error.help("they are [batch, positions, heads, width]"),
             );
         }
     }
-    let scale = match scale(q) {
-        Ok(scale) => scale,
-        Err(poison) => return poison,
+    let Some(width) = q.shape()[3].as_extent() else {
+        let error = diagnostic!("attention with heads of width {}", q.shape()[3]);
+        return Tensor::fail_of(&[q], error.help("the width of a head is a number"));
     };
     match bias {
-        None => attention(&[q, k, v], mask, scale, false),
+        None => attention(&[q, k, v], mask, width, false),
         Some(bias) => {
             // Scores of f16 and bf16 are f32.
             let wide = if q.dtype().is_half() { DType::F32 } else { q.dtype() };
-            attention(&[q, k, v, &bias.convert(wide)], mask, scale, true)
+            attention(&[q, k, v, &bias.convert(wide)], mask, width, true)
         }
     }
 }
 
-/// 1/√H for heads of width H.
-#[track_caller]
-fn scale(q: &Tensor) -> Result<f64, Tensor> {
-    if q.error().is_some() {
-        return Err(q.clone());
-    }
-    let width = q.shape().last().expect("queries have axes");
-    let Some(extent) = width.as_extent() else {
-        let error = Diagnostic::new(format!("attention with heads of width {width}"));
-        return Err(Tensor::fail_of(&[q], error.help("the width of a head is a number")));
-    };
-    Ok(1.0 / (extent as f64).sqrt())
-}
-
 /// The op on queries, keys and values, or on one tensor that holds them, and on an optional bias.
 #[track_caller]
-fn attention(operands: &[&Tensor], mask: Mask, scale: f64, bias: bool) -> Tensor {
-    let (causal, scale) = (mask == Mask::Causal, Scalar::of(scale));
+fn attention(operands: &[&Tensor], mask: Mask, width: usize, bias: bool) -> Tensor {
+    let scale = Scalar::of(1.0 / (width as f64).sqrt());
+    let causal = mask == Mask::Causal;
     Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, bias, scale }, operands)
         .swap_remove(0)
 }
@@ -115,24 +102,18 @@ impl SelfAttention {
             return qkv;
         }
         let Some(width) = qkv.shape().last().and_then(Dim::as_extent).map(|w| w / 3) else {
-            let error = Diagnostic::new(format!(
-                "the layer of queries, keys and values gives {}",
-                qkv.ty()
-            ));
+            let error = diagnostic!("the layer of queries, keys and values gives {}", qkv.ty());
             return Tensor::fail_of(
                 &[&qkv],
                 error.help("its last axis is a number, thrice the width"),
             );
         };
         if qkv.rank() != 3 {
-            let error = Diagnostic::new(format!("self-attention of {}", x.ty()));
+            let error = diagnostic!("self-attention of {}", x.ty());
             return Tensor::fail_of(&[x], error.help("it takes [batch, positions, width]"));
         }
         if self.heads == 0 || width % self.heads != 0 {
-            let error = Diagnostic::new(format!(
-                "a width of {width} is not divided by {} heads",
-                self.heads
-            ));
+            let error = diagnostic!("a width of {width} is not divided by {} heads", self.heads);
             return Tensor::fail_of(
                 &[x],
                 error.help("the width is a multiple of the number of heads"),
@@ -142,10 +123,7 @@ impl SelfAttention {
         let apart: [Dim; 5] =
             [shape[0].clone(), shape[1].clone(), 3.into(), heads.into(), (width / heads).into()];
         let qkv = qkv.reshape(apart);
-        let mixed = match scale(&qkv) {
-            Ok(scale) => attention(&[&qkv], self.mask, scale, false),
-            Err(poison) => return poison,
-        };
+        let mixed = attention(&[&qkv], self.mask, width / heads, false);
         self.c_proj.call(&mixed.reshape([shape[0].clone(), shape[1].clone(), width.into()]))
     }
 }

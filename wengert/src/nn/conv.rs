@@ -66,18 +66,10 @@ impl Conv2d {
     /// `[batch, height, width, inputs]` to `[batch, height′, width′, outputs]`.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
-        let padding = self.padding.map(|p| (Dim::from(p), Dim::from(p)));
         let op = ConvGeneralDilated {
             stride: self.stride.to_vec(),
-            padding: padding.to_vec(),
-            lhs_dilation: vec![],
-            rhs_dilation: vec![],
-            feature_group_count: Dim::constant(1),
-            batch_group_count: Dim::constant(1),
-            lhs_spec: vec![],
-            rhs_spec: vec![],
-            out_spec: vec![],
-            result: None,
+            padding: self.padding.map(|p| (Dim::from(p), Dim::from(p))).to_vec(),
+            ..ConvGeneralDilated::new(2)
         };
         let y = Tensor::apply(op, &[x, &self.weight]);
         match &self.bias {

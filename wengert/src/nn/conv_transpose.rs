@@ -44,18 +44,10 @@ impl ConvTranspose2d {
     /// `[batch, height, width, inputs]` to `[batch, height′, width′, outputs]`.
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
-        let padding = self.kernel.map(|k| (Dim::from(k - 1), Dim::from(k - 1)));
         let op = ConvGeneralDilated {
-            stride: vec![1, 1],
-            padding: padding.to_vec(),
+            padding: self.kernel.map(|k| (Dim::from(k - 1), Dim::from(k - 1))).to_vec(),
             lhs_dilation: self.stride.to_vec(),
-            rhs_dilation: vec![],
-            feature_group_count: Dim::constant(1),
-            batch_group_count: Dim::constant(1),
-            lhs_spec: vec![],
-            rhs_spec: vec![],
-            out_spec: vec![],
-            result: None,
+            ..ConvGeneralDilated::new(2)
         };
         // A convolution gathers with the filter; the transpose scatters with it, hence the
         // reversal.

@@ -16,15 +16,26 @@ impl Linear {
     /// A layer with [Glorot's](glorot_uniform) weights and a bias of zeros.
     #[track_caller]
     pub fn new(inputs: usize, outputs: usize) -> Self {
-        let weight = variable(&[inputs, outputs], glorot_uniform(inputs, outputs));
-        Linear { weight, bias: Some(variable(&[outputs], Initializer::Zeros)) }
+        Linear::of(inputs, outputs, glorot_uniform(inputs, outputs))
     }
 
     /// A layer with [Kaiming's](kaiming_uniform) weights, to be followed by a relu, and a bias of
     /// zeros.
     #[track_caller]
     pub fn kaiming(inputs: usize, outputs: usize) -> Self {
-        let weight = variable(&[inputs, outputs], kaiming_uniform(inputs));
+        Linear::of(inputs, outputs, kaiming_uniform(inputs))
+    }
+
+    /// A layer with weights of a normal distribution, of mean 0 and standard deviation `std`, and a
+    /// bias of zeros.
+    #[track_caller]
+    pub(crate) fn normal(inputs: usize, outputs: usize, std: f64) -> Self {
+        Linear::of(inputs, outputs, Initializer::Normal { mean: 0.0, std })
+    }
+
+    #[track_caller]
+    fn of(inputs: usize, outputs: usize, initializer: Initializer) -> Self {
+        let weight = variable(&[inputs, outputs], initializer);
         Linear { weight, bias: Some(variable(&[outputs], Initializer::Zeros)) }
     }
 

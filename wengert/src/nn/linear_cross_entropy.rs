@@ -12,7 +12,7 @@ use wengert_compiler::autodiff::operators::vjp;
 use wengert_compiler::autodiff::rules::custom_vjp;
 use wengert_core::build::control::scan;
 use wengert_core::op::DotGeneral;
-use wengert_core::{DType, Diagnostic, Dim, Location, Tensor};
+use wengert_core::{DType, Diagnostic, Dim, Location, Tensor, diagnostic};
 
 /// The mean of the [softmax cross-entropy](Tensor::softmax_cross_entropy) of the logits
 /// `hidden · weightᵀ`, with one of `chunks` equal parts of the logits in memory at a time. Value
@@ -57,10 +57,7 @@ pub fn linear_cross_entropy(
     let at = (hidden.clone(), weight.clone());
     custom_vjp(
         &at,
-        |(hidden, weight)| {
-            let (loss, gradients) = rows.loss_and_gradients(hidden, weight, labels);
-            (loss, gradients)
-        },
+        |(hidden, weight)| rows.loss_and_gradients(hidden, weight, labels),
         |(by_hidden, by_weight), cotangent| {
             let scaled = |gradient: &Tensor, like: &Tensor| {
                 let factor = cotangent.convert(gradient.dtype());
@@ -97,11 +94,10 @@ impl Rows {
         }
         let mismatch = || {
             let (hidden, weight, labels) = (hidden.ty(), weight.ty(), labels.ty());
-            Diagnostic::new(format!("rows have type {hidden}, weights {weight}, labels {labels}"))
-                .help(
-                    "rows are […, C] and weights [V, C] of one float dtype, labels […] \
+            diagnostic!("rows have type {hidden}, weights {weight}, labels {labels}").help(
+                "rows are […, C] and weights [V, C] of one float dtype, labels […] \
                      of an integer dtype",
-                )
+            )
         };
         let (Some((width, rows)), [_, columns]) = (hidden.shape().split_last(), weight.shape())
         else {
@@ -120,7 +116,7 @@ impl Rows {
             count.as_ref().zip(parts).and_then(|(count, parts)| count.checked_exact_div(&parts));
         let (Some(count), Some(chunk)) = (count, chunk) else {
             let rows: Vec<String> = rows.iter().map(Dim::to_string).collect();
-            return Err(Diagnostic::new(format!("{} rows in {chunks} chunks", rows.join(" · ")))
+            return Err(diagnostic!("{} rows in {chunks} chunks", rows.join(" · "))
                 .help("give a number of chunks that divides the number of rows"));
         };
         let dtype = if hidden.dtype().is_half() { DType::F32 } else { hidden.dtype() };

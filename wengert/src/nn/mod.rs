@@ -54,6 +54,16 @@ pub fn kaiming_uniform(inputs: usize) -> Initializer {
     Initializer::Uniform { low: -limit, high: limit }
 }
 
+/// Number of elements of a model's tensors: its learnt parameters.
+///
+/// # Panics
+///
+/// If a tensor has a dimension variable.
+pub fn parameters<M: Differentiable>(model: &M) -> usize {
+    let count = |tensor: &Tensor| tensor.ty().elements().expect("the extents of a model are known");
+    model.tensors().iter().map(|(_, tensor)| count(tensor)).sum()
+}
+
 /// The same model with its float variables in another dtype. Call it before `param` or `state`.
 #[must_use]
 pub fn with_dtype<M: Differentiable>(model: &M, dtype: DType) -> M {

@@ -1,7 +1,6 @@
 //! Adam and AdamW.
 
 use super::{Choice, Rate, Variable, advance, count, moment, no_decay, variables, wide};
-use std::fmt;
 use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Tensor, TensorType};
@@ -25,30 +24,19 @@ pub struct Adam(Core);
 #[derive(Clone, Debug)]
 pub struct AdamW(Core);
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Core {
     rate: Rate,
     betas: (f64, f64),
     epsilon: f64,
     weight_decay: f64,
-    decays: Rc<Choice>,
+    decays: Choice,
     name: String,
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(&self.name)
-            .field("rate", &self.rate)
-            .field("betas", &self.betas)
-            .field("epsilon", &self.epsilon)
-            .field("weight_decay", &self.weight_decay)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Core {
     fn new(name: &str, rate: Rate, weight_decay: f64) -> Self {
-        let decays = Rc::new(|_: &str, _: &TensorType| true);
+        let decays = Choice(Rc::new(|_, _| true));
         Core { rate, betas: (0.9, 0.999), epsilon: 1e-8, weight_decay, decays, name: name.into() }
     }
 
@@ -91,7 +79,8 @@ impl Core {
         let v = v * second + g.square() * (1.0 - second);
         f.update(&m_path, &m);
         f.update(&v_path, &v);
-        let decays = self.weight_decay != 0.0 && (self.decays)(&variable.path, variable.value.ty());
+        let decays =
+            self.weight_decay != 0.0 && (self.decays.0)(&variable.path, variable.value.ty());
         let decay = match decays {
             true if value.ty() != g.ty() => {
                 no_decay(f, variable);
@@ -190,7 +179,7 @@ impl AdamW {
     /// axes or more.
     #[must_use]
     pub fn decay_where(mut self, decays: impl Fn(&str, &TensorType) -> bool + 'static) -> Self {
-        self.0.decays = Rc::new(decays);
+        self.0.decays = Choice(Rc::new(decays));
         self
     }
 }

@@ -26,13 +26,22 @@ pub use rate::Rate;
 pub use sgd::Sgd;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{
-    DType, Diagnostic, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType,
+    DType, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType, diagnostic,
 };
 
 /// A choice of variables, by key path and type.
-type Choice = dyn Fn(&str, &TensorType) -> bool;
+#[derive(Clone)]
+struct Choice(Rc<dyn Fn(&str, &TensorType) -> bool>);
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Choice")
+    }
+}
 
 /// A variable of a model with its gradient.
 struct Variable {
@@ -54,11 +63,11 @@ fn variables<M: Differentiable>(
 ) -> Vec<Variable> {
     let (tensors, gradients) = (model.tensors(), gradient.tensors());
     if tensors.len() != gradients.len() {
-        let error = Diagnostic::new(format!(
+        let error = diagnostic!(
             "a gradient of {} tensors does not fit a model of {}",
             gradients.len(),
             tensors.len()
-        ))
+        )
         .at(Location::caller(), "updated here")
         .help("a gradient has the structure of its model, as `grad` at the model gives it");
         f.scope().fail(&error);
@@ -70,10 +79,9 @@ fn variables<M: Differentiable>(
             continue;
         }
         let Some(state) = f.state_path(&value) else {
-            let error =
-                Diagnostic::new(format!("an optimiser cannot update `{path}`: it is no state"))
-                    .at(Location::caller(), "updated here")
-                    .help("give `step` the model that `state` of the function returned");
+            let error = diagnostic!("an optimiser cannot update `{path}`: it is no state")
+                .at(Location::caller(), "updated here")
+                .help("give `step` the model that `state` of the function returned");
             f.scope().fail(&error);
             continue;
         };
@@ -124,12 +132,12 @@ fn advance<M: Differentiable>(
 /// to.
 #[track_caller]
 fn no_decay(f: &FunctionBuilder, variable: &Variable) {
-    let error = Diagnostic::new(format!(
+    let error = diagnostic!(
         "weight decay pulls towards zero, and `{}` ({}) has none: its tangent is {}",
         variable.path,
         variable.value.ty(),
         variable.gradient.ty()
-    ))
+    )
     .at(Location::caller(), "updated here")
     .help("leave it out with `AdamW::decay_where`, or set the weight decay to 0");
     f.scope().fail(&error);

@@ -1,7 +1,6 @@
 //! Muon: momentum with orthogonalised matrix steps.
 
 use super::{AdamW, Choice, Rate, advance, count, moment, no_decay, variables, wide};
-use std::fmt;
 use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{Differentiable, Tensor, TensorType};
@@ -26,25 +25,14 @@ use wengert_core::{Differentiable, Tensor, TensorType};
 ///
 /// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>`
 /// and `adamw.v.<path>`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Muon {
     rate: Rate,
     momentum: f64,
     weight_decay: f64,
-    matrices: Rc<Choice>,
+    matrices: Choice,
     rest: AdamW,
     name: String,
-}
-
-impl fmt::Debug for Muon {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(&self.name)
-            .field("rate", &self.rate)
-            .field("momentum", &self.momentum)
-            .field("weight_decay", &self.weight_decay)
-            .field("rest", &self.rest)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Coefficients of X, XXᵀX and (XXᵀ)²X. They maximise the slope at 0, where singular values are
@@ -86,7 +74,7 @@ impl Muon {
             rate,
             momentum: 0.95,
             weight_decay: 0.01,
-            matrices: Rc::new(|_, _| true),
+            matrices: Choice(Rc::new(|_, _| true)),
             name: "muon".into(),
         }
     }
@@ -109,7 +97,7 @@ impl Muon {
     /// e.g. all but the embeddings.
     #[must_use]
     pub fn matrices(mut self, matrices: impl Fn(&str, &TensorType) -> bool + 'static) -> Self {
-        self.matrices = Rc::new(matrices);
+        self.matrices = Choice(Rc::new(matrices));
         self
     }
 
@@ -140,7 +128,7 @@ impl Muon {
         let (mut decays, mut steps) = (Vec::new(), Vec::new());
         for variable in &variables {
             let extents = extents(variable.gradient.ty())
-                .filter(|_| (self.matrices)(&variable.path, variable.value.ty()));
+                .filter(|_| (self.matrices.0)(&variable.path, variable.value.ty()));
             let Some([rows, columns]) = extents else {
                 let Some([decay, direction]) = self.rest.moves(f, &step, variable) else { return };
                 decays.push(decay);

@@ -7,7 +7,7 @@ use super::check_data::{DataChecks, non_finite_in};
 use crate::data::{Arrays, listed};
 use crate::random::SplitMix64;
 use crate::recipe::{Batches, InputRecipe, LastBatch};
-use wengert_core::{Diagnostic, Literal, Result, with_native};
+use wengert_core::{Diagnostic, Literal, Result, diagnostic, with_native};
 
 /// The examples of a data set, converted, input by input.
 #[derive(Clone, Debug)]
@@ -30,24 +30,21 @@ impl Examples {
         for input in inputs {
             let array = data.get(&input.array).ok_or_else(|| {
                 let names: Vec<_> = data.keys().collect();
-                Diagnostic::new(format!(
-                    "the data has no array `{}` for input `{}`",
-                    input.array, input.input
-                ))
-                .help(format!("it has {}", listed(&names)))
+                diagnostic!("the data has no array `{}` for input `{}`", input.array, input.input)
+                    .help(format!("it has {}", listed(&names)))
             })?;
             let rows = *array.shape().first().ok_or_else(|| {
-                Diagnostic::new(format!(
+                diagnostic!(
                     "array `{}` is a scalar; its first axis must count examples",
                     input.array
-                ))
+                )
             })?;
             match count {
                 Some((other, name)) if other != rows => {
-                    return Err(Diagnostic::new(format!(
+                    return Err(diagnostic!(
                         "array `{name}` has {other} examples, `{}` has {rows}",
                         input.array
-                    )));
+                    ));
                 }
                 _ => count = Some((rows, &input.array)),
             }
@@ -109,11 +106,8 @@ impl Schedule {
     pub fn new(count: usize, batches: Batches) -> Result<Schedule> {
         let schedule = Schedule { count, batches, order: None };
         if schedule.steps_per_epoch() == 0 {
-            return Err(Diagnostic::new(format!(
-                "{count} examples do not make one batch of {}",
-                batches.size
-            ))
-            .help("use a smaller batch, or `LastBatch::Smaller`"));
+            return Err(diagnostic!("{count} examples do not make one batch of {}", batches.size)
+                .help("use a smaller batch, or `LastBatch::Smaller`"));
         }
         Ok(schedule)
     }

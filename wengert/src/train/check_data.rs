@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use wengert_compiler::indices::{Bound, bounds};
 use wengert_core::graph::Function;
-use wengert_core::{DType, Diagnostic, Literal, Native, Result, Scalar, with_native};
+use wengert_core::{DType, Diagnostic, Literal, Native, Result, Scalar, diagnostic, with_native};
 
 /// The checks of the arrays of a function's inputs.
 #[derive(Clone, Debug, Default)]
@@ -73,31 +73,19 @@ impl<'a> DataChecks<'a> {
         if let (Some(bound), false, true) =
             (self.bounds.get(&input.input), self.allow.out_of_range, current.dtype().is_integer())
         {
-            let range = Number::Integer(i128::from(bound.count));
-            let outside = |n: Number| {
-                matches!(
-                    (n, range),
-                    (Number::Integer(n), Number::Integer(count)) if n < 0 || n >= count
-                )
-            };
-            let what = match bound.count {
-                ..=0 => {
-                    format!("is out of range: there is nothing to look up by `{}`", bound.indexed)
-                }
-                count => {
-                    format!(
-                        "is out of range: input `{}` has values from 0 to {}",
-                        input.input,
-                        count - 1
-                    )
+            let (indexed, count) = (&bound.indexed, i128::from(bound.count));
+            let outside = |n: Number| matches!(n, Number::Integer(n) if n < 0 || n >= count);
+            let what = match count {
+                ..=0 => format!("is out of range: there is nothing to look up by `{indexed}`"),
+                _ => {
+                    let last = count - 1;
+                    format!("is out of range: input `{}` has values from 0 to {last}", input.input)
                 }
             };
             fault(current.shape(), first(&current, outside), &what).map_err(|error| {
                 let help = "mend the data or the program; `--allow-out-of-range` trains \
                             on them as they are";
-                error
-                    .at(bound.location.clone(), format!("used by {} here", bound.indexed))
-                    .help(help)
+                error.at(bound.location.clone(), format!("used by {indexed} here")).help(help)
             })?;
         }
         Ok(current)
@@ -114,7 +102,7 @@ impl<'a> DataChecks<'a> {
             0 => String::new(),
             n => format!(" (and so are {n} more)"),
         };
-        Diagnostic::new(format!("`{}`{file}, {place}: {} {what}{more}", input.array, found.number))
+        diagnostic!("`{}`{file}, {place}: {} {what}{more}", input.array, found.number)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::data::{Arrays, safetensors};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{Diagnostic, Literal, Result, diagnostic};
 
 /// The progress of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -58,18 +58,16 @@ fn step_of(name: &OsStr) -> Option<u64> {
 
 /// The checkpoints of a run's folder with their steps, the newest first. They may be damaged.
 pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
-    let failed = |error: &dyn std::fmt::Display| atomic::cannot("read", folder, error);
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|e| failed(&e))? {
-        let name = entry.map_err(|e| failed(&e))?.file_name();
-        if let Some(step) = step_of(&name) {
-            found.push((step, folder.join(name)));
+    for path in atomic::entries("read", folder)? {
+        let name = path.file_name().unwrap_or_default();
+        if let Some(step) = step_of(name) {
+            found.push((step, path));
         } else if name == UNCHECKED {
-            let path = folder.join(name);
-            return Err(Diagnostic::new(format!(
+            return Err(diagnostic!(
                 "`{}` is a checkpoint of an earlier version, which has no checksum",
                 path.display()
-            ))
+            )
             .help(format!(
                 "begin a run in another folder with its weights: `--params {} --partial`",
                 path.display()
@@ -138,11 +136,8 @@ pub fn read(folder: &Path) -> Result<Option<Checkpoint>> {
     }
     let list =
         damaged.iter().map(|(path, error)| format!("`{}`: {}", path.display(), error.message));
-    Err(Diagnostic::new(format!(
-        "every checkpoint is damaged: {}",
-        list.collect::<Vec<_>>().join("; ")
-    ))
-    .help("restore one of the files, or begin a run in another folder"))
+    Err(diagnostic!("every checkpoint is damaged: {}", list.collect::<Vec<_>>().join("; "))
+        .help("restore one of the files, or begin a run in another folder"))
 }
 
 /// The contents of a checkpoint after step `step`.
@@ -150,7 +145,7 @@ fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
     let mut arrays = safetensors::parse_checked(bytes)?;
     let mut take = |name: &str| -> Result<Literal> {
         let found = arrays.remove(name).filter(|literal| literal.shape().is_empty());
-        found.ok_or_else(|| Diagnostic::new(format!("it is no checkpoint: it has no `{name}`")))
+        found.ok_or_else(|| diagnostic!("it is no checkpoint: it has no `{name}`"))
     };
     let wrong = || Diagnostic::new("it is no checkpoint of this version");
     let whole = |literal: Literal| literal.as_slice::<u64>().map(|s| s[0]).ok_or_else(wrong);
@@ -161,7 +156,7 @@ fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
         fingerprint: whole(take("/fingerprint")?)?,
     };
     if progress.step != step {
-        return Err(Diagnostic::new(format!("it is the checkpoint after step {}", progress.step)));
+        return Err(diagnostic!("it is the checkpoint after step {}", progress.step));
     }
     Ok((arrays, progress))
 }
@@ -178,14 +173,12 @@ pub fn set_aside(path: &Path) -> Result<PathBuf> {
 
 /// Removes the temporary files of a run that was killed while it wrote.
 pub fn remove_temporary(folder: &Path) -> Result<()> {
-    let failed = |error: &dyn std::fmt::Display| atomic::cannot("tidy", folder, error);
-    for entry in fs::read_dir(folder).map_err(|e| failed(&e))? {
-        let entry = entry.map_err(|e| failed(&e))?;
-        if atomic::is_litter(&entry.file_name()) {
-            fs::remove_file(entry.path()).map_err(|e| failed(&e))?;
-        }
-    }
-    Ok(())
+    let is_temporary = |path: &PathBuf| path.file_name().is_some_and(atomic::is_litter);
+    atomic::entries("tidy", folder)?
+        .into_iter()
+        .filter(is_temporary)
+        .try_for_each(fs::remove_file)
+        .map_err(|error| atomic::cannot("tidy", folder, &error))
 }
 
 #[cfg(test)]

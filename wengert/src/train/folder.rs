@@ -12,7 +12,7 @@ use crate::session::Session;
 use std::fs;
 use std::path::{Path, PathBuf};
 use wengert_core::graph::Program;
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{Diagnostic, Literal, Result, diagnostic};
 
 /// Sets the session's variables at the start of a run, from a checkpoint or by `init`.
 pub(super) fn begin<'a>(
@@ -34,7 +34,7 @@ pub(super) fn begin<'a>(
     fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
     let lock = Lock::take(folder)?;
     if !checkpoint::list(folder)?.is_empty() {
-        return Err(Diagnostic::new(format!("`{}` already holds a run", folder.display()))
+        return Err(diagnostic!("`{}` already holds a run", folder.display())
             .help("go on with it by `--resume`, or choose another folder")
             .into());
     }
@@ -57,7 +57,7 @@ fn resume<'a>(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Progress, Option<Output<'a>>), TrainError> {
     let nothing = || {
-        Diagnostic::new(format!("there is no checkpoint in `{}` to resume from", folder.display()))
+        diagnostic!("there is no checkpoint in `{}` to resume from", folder.display())
             .help("leave `--resume` out to begin a run there")
     };
     // A folder without a run is not changed: not even a lock is made in it.
@@ -110,7 +110,7 @@ fn without_locations(mut record: v1::Program) -> v1::Program {
 
 fn mismatch(folder: &Path, found: u64, wanted: u64) -> Diagnostic {
     let what = if found >> 32 == wanted >> 32 { "other data" } else { "another program or recipe" };
-    Diagnostic::new(format!("the run in `{}` was made with {what}", folder.display()))
+    diagnostic!("the run in `{}` was made with {what}", folder.display())
         .help("resume it with what it was begun with, or choose another folder")
 }
 

@@ -9,7 +9,7 @@ use crate::atomic::cannot;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// Name of the file within a run's folder.
 pub const FILE: &str = "lock";
@@ -55,10 +55,8 @@ impl Lock {
             return Ok(());
         }
         let folder = self.folder.display();
-        Err(Diagnostic::new(format!(
-            "the folder `{folder}` was deleted or replaced while a run was in it"
-        ))
-        .help("begin the run anew; nothing can be saved to a folder that is gone"))
+        Err(diagnostic!("the folder `{folder}` was deleted or replaced while a run was in it")
+            .help("begin the run anew; nothing can be saved to a folder that is gone"))
     }
 }
 
@@ -74,17 +72,17 @@ fn taken(folder: &Path, file: &mut File) -> Diagnostic {
     let holder =
         file.take(20).read_to_string(&mut text).ok().and_then(|_| text.parse::<u32>().ok());
     let who = holder.map_or(String::new(), |process| format!(" (process {process})"));
-    Diagnostic::new(format!("another trainer{who} is in `{}`", folder.display()))
+    diagnostic!("another trainer{who} is in `{}`", folder.display())
         .help("wait until it ends, or choose another folder")
 }
 
 /// An error if the path is not a regular file; a missing file is accepted.
 pub(super) fn regular(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() => Err(Diagnostic::new(format!(
+        Ok(found) if !found.is_file() => Err(diagnostic!(
             "`{}` is no regular file",
             path.display()
-        ))
+        )
         .help(
             "a run writes to files of its own in its folder: remove it, or choose another folder",
         )),

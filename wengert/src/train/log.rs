@@ -16,7 +16,7 @@ use serde_json::{Map, Number, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Result, diagnostic};
 
 /// Name of the file within a run's folder.
 pub const FILE: &str = "log.jsonl";
@@ -70,11 +70,8 @@ impl Log {
         if is_at(self.file.get_ref(), &self.path) {
             return Ok(());
         }
-        Err(Diagnostic::new(format!(
-            "`{}` was deleted or replaced while a run wrote it",
-            self.path.display()
-        ))
-        .help("begin the run anew in another folder: its log cannot be made again"))
+        Err(diagnostic!("`{}` was deleted or replaced while a run wrote it", self.path.display())
+            .help("begin the run anew in another folder: its log cannot be made again"))
     }
 
     fn line(&mut self, step: u64, epoch: u64, key: &str, value: Value) -> Result<()> {
@@ -124,19 +121,19 @@ fn kept_lines(path: &Path, after: u64) -> Result<String> {
             None if kept + line.len() == text.len() => break,
             None => {
                 let line = 1 + text[..kept].matches('\n').count();
-                return Err(Diagnostic::new(format!(
+                return Err(diagnostic!(
                     "`{}`, line {line}: this is no line of a log",
                     path.display()
-                )));
+                ));
             }
         }
     }
     if steps != after {
-        return Err(Diagnostic::new(format!(
+        return Err(diagnostic!(
             "`{}` has no line for step {}, the checkpoint is of step {after}",
             path.display(),
             steps + 1
-        ))
+        )
         .help("the log belongs to the checkpoint; begin the run anew in another folder"));
     }
     Ok(text[..kept].to_owned())

@@ -40,7 +40,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wengert_core::graph::Program;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// Name of the file with the trained model within a run's folder.
 pub const WEIGHTS: &str = "weights.safetensors";
@@ -214,9 +214,9 @@ pub fn train(
     let per_epoch = schedule.steps_per_epoch();
     let total = match options.length.unwrap_or(recipe.length) {
         Length::Steps(steps) => steps,
-        Length::Epochs(epochs) => epochs.checked_mul(per_epoch).ok_or_else(|| {
-            Diagnostic::new(format!("{epochs} epochs are more steps than can be counted"))
-        })?,
+        Length::Epochs(epochs) => epochs
+            .checked_mul(per_epoch)
+            .ok_or_else(|| diagnostic!("{epochs} epochs are more steps than can be counted"))?,
     };
     let mut evaluation = recipe
         .evaluate
@@ -227,12 +227,9 @@ pub fn train(
     let (mut progress, mut output) = begin(session, program, recipe, data, options, observe)?;
     let resumed_at = progress.step;
     if progress.step > total {
-        return Err(Diagnostic::new(format!(
-            "the run has {} steps, more than {total}",
-            progress.step
-        ))
-        .help("ask for at least as many steps or epochs as there are")
-        .into());
+        return Err(diagnostic!("the run has {} steps, more than {total}", progress.step)
+            .help("ask for at least as many steps or epochs as there are")
+            .into());
     }
     observe(Event::Start { step: progress.step, total, steps_per_epoch: per_epoch });
     let mut metrics = Vec::new();

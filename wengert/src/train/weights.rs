@@ -10,7 +10,7 @@ use super::{Event, Options, TrainError};
 use crate::data::Arrays;
 use crate::recipe::Recipe;
 use crate::session::Session;
-use crate::signature::is_variable;
+use crate::signature::{InputPort, Signature, is_variable};
 use crate::weight_names::{NameDifferences, check_types};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::TensorType;
@@ -70,14 +70,11 @@ pub(super) fn initialize(
 fn variables(program: &Program, session: &Session) -> BTreeMap<String, TensorType> {
     let mut found = BTreeMap::new();
     for function in program.functions() {
-        let inputs =
-            function.inputs.iter().enumerate().filter(|(_, input)| is_variable(input.role));
-        found.extend(inputs.map(|(i, input)| (input.name.clone(), function.input_type(i).clone())));
-        let outputs =
-            function.outputs.iter().enumerate().filter(|(_, o)| o.role == OutputRole::State);
-        found.extend(
-            outputs.map(|(i, output)| (output.name.clone(), function.output_type(i).clone())),
-        );
+        let Signature { inputs, outputs, .. } = Signature::of_function(function);
+        let inputs = inputs.into_iter().filter(InputPort::is_variable);
+        let outputs = outputs.into_iter().filter(|output| output.role == OutputRole::State);
+        found.extend(inputs.map(|input| (input.name, input.ty)));
+        found.extend(outputs.map(|output| (output.name, output.ty)));
     }
     found.extend(session.variable_types());
     found
