@@ -73,6 +73,7 @@ pub use tidy::tidy;
 
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
+use wengert_core::Op;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 
 /// Hashes of the bodies with which rounds of passes have begun.
@@ -94,10 +95,16 @@ pub struct Rule {
     pub name: &'static str,
     /// The pattern and its replacement.
     pub doc: &'static str,
-    /// Functions in the graph language to which it applies.
+    /// Functions in the graph language to which it applies: a line of inputs, if there are any, and
+    /// equations, the last of which gives the result.
     pub examples: &'static [&'static str],
     /// The value that replaces the equation's only result, if the rule applies.
     pub(crate) apply: fn(&mut Rewriter<'_>, &Equation) -> Option<ValueId>,
+}
+
+/// An equation as a term: its op and operands, as [`Rewriter::definition`] gives those of a value.
+fn term(equation: &Equation) -> (&Op, &[ValueId]) {
+    (&equation.op, &equation.operands)
 }
 
 /// Rules for one subject.

@@ -5,6 +5,7 @@
 //! alone, and holds with and without fusion.
 
 use super::movement::shape;
+use super::term;
 use std::ops::Range;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::op::{Constant, ConvertElementType, Pad, Reduce, Reshape};
@@ -54,7 +55,7 @@ struct Plan {
 }
 
 fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
-    let (Op::Reduce(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+    let (Op::Reduce(op), [x]) = term(equation) else { return None };
     let extents = body.ty(*x).extents()?;
     let results: usize = body.ty(equation.results[0]).elements()?;
     let elements: usize = extents.iter().product();
