@@ -75,8 +75,8 @@ pub(super) fn tangents(
             // tangents.
             let mut backward = backward.to_body();
             let present: Vec<bool> = floats().map(|i| tangents[i].is_some()).collect();
-            backward.outputs = kept(&backward.outputs, &present);
-            let backward = pruned(backward);
+            backward.outputs = control::kept(&backward.outputs, &present);
+            Activity::prune(&mut backward);
             let varying: Vec<Tensor> = floats().filter_map(|i| tangents[i].clone()).collect();
             match linearizing {
                 true => {
@@ -101,7 +101,7 @@ pub(super) fn tangents(
 /// in the rule; they count as used, and [`tangents`] reports an error for them.
 pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
     let rule = &equation.regions[1];
-    let live = Activity::of(rule, &vec![false; rule.outputs.len()]).live;
+    let live = Activity::live(rule);
     let count = equation.operands.len() - captures;
     // The rule takes the operands, the results, and a tangent for each float among the arguments.
     let mut tangents = rule.inputs[equation.operands.len() + equation.results.len()..].iter();
@@ -114,7 +114,9 @@ pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
 /// which the op's own rule differentiates.
 fn residuals(forward: &Body, operands: &[Tensor], results: &[Tensor]) -> Result<Vec<Tensor>> {
     let (given, kept) = forward.outputs.split_at(results.len());
-    let values = inline(&pruned(Body { outputs: kept.to_vec(), ..forward.clone() }), operands)?;
+    let mut forward = Body { outputs: kept.to_vec(), ..forward.clone() };
+    Activity::prune(&mut forward);
+    let values = inline(&forward, operands)?;
     let choose = |(value, tensor): (&ValueId, Tensor)| match given.iter().position(|g| g == value) {
         Some(i) => results[i].clone(),
         None => tensor,
@@ -208,7 +210,7 @@ pub(super) fn run_as(
     purpose: Purpose,
 ) -> Result<Vec<Option<Tensor>>> {
     let scope = current_scope()?;
-    let live = Activity::of(body, &vec![false; body.outputs.len()]).live;
+    let live = Activity::live(body);
     let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
     for (input, tensor) in body.inputs.iter().zip(inputs) {
         values[*input] = tensor.clone();
@@ -314,17 +316,6 @@ fn has_transposed(region: &Region, seen: &mut HashSet<usize>) -> bool {
             || e.regions.iter().any(|inner| has_transposed(inner, seen))
     };
     region.equations.iter().any(&mut has)
-}
-
-/// The body without dead equations.
-fn pruned(mut body: Body) -> Body {
-    let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
-    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
-    body
-}
-
-fn kept<T: Copy>(items: &[T], keep: &[bool]) -> Vec<T> {
-    items.iter().zip(keep).filter(|(_, keep)| **keep).map(|(item, _)| *item).collect()
 }
 
 /// The name of an equation's function in errors.

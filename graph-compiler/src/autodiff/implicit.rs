@@ -18,10 +18,10 @@
 //! no derivative, since the solution does not depend on them. Operations on captured values alone
 //! are computed once, outside of the closure, so all runs of a solver share a factorization.
 
-use super::rules::{emit, finish, leaves, types};
+use super::rules::{emit, finish};
 use super::transpose::{transpose, verify_linear};
-use super::values::{enter_scope_of, poison, with_tensors};
-use super::{current_scope, jvp, linearize, origin, record, trace};
+use super::values::{enter_scope_of, leaves, poison, types, with_tensors};
+use super::{current_scope, jvp, linearize, origin, record, trace, unpoisoned};
 use wengert_core::build::Closure;
 use wengert_core::build::inline;
 use wengert_core::graph::{Body, ValueId};
@@ -146,9 +146,7 @@ fn solved<B: Differentiable>(
     let apply = |x: &B| {
         let run = || {
             let x = leaves(x);
-            if let Some(error) = x.iter().find_map(Tensor::error) {
-                return Err(error.clone());
-            }
+            unpoisoned(&x)?;
             check_types("a solver calls its map on", &types(&x), kinds)?;
             inline(&map.body, &[x, map.captures.clone()].concat())
         };
@@ -285,9 +283,7 @@ fn root_rule<X: Differentiable>(
             with_tensors(guess, &given.unwrap_or_else(|error| vec![poison(&error); count]))
         };
         let found = leaves(&tangent_solve(&g, &with_tensors(guess, &right)));
-        if let Some(error) = found.iter().find_map(Tensor::error) {
-            return Err(error.clone());
-        }
+        unpoisoned(&found)?;
         check_types("the solver of a root's tangent gives", &types(&found), kinds)?;
         let _user = caller.attributed();
         Ok(found.iter().map(|t| -t).collect())
@@ -300,9 +296,7 @@ fn root_rule<X: Differentiable>(
 /// Errors: a tensor is poisoned, or is not a float.
 fn floats(value: &impl Differentiable, what: &str) -> Result<Vec<Tensor>> {
     let tensors = leaves(value);
-    if let Some(error) = tensors.iter().find_map(Tensor::error) {
-        return Err(error.clone());
-    }
+    unpoisoned(&tensors)?;
     match tensors.iter().find(|t| !t.dtype().is_float()) {
         Some(t) => {
             Err(Diagnostic::new(format!("{what} holds {}, which has no derivative", t.ty()))

@@ -9,7 +9,7 @@
 use super::custom::Purpose;
 use super::jvp::run;
 use super::transpose::transpose;
-use super::{Activity, add, current_scope, custom};
+use super::{Activity, add, current_scope, custom, unpoisoned};
 use wengert_core::build::Closure;
 use wengert_core::graph::Body;
 use wengert_core::{Diagnostic, Result, Tensor, TensorType};
@@ -103,7 +103,7 @@ impl Linear {
 
     /// For each input whether some output depends on it.
     pub fn depends(&self) -> Vec<bool> {
-        let live = Activity::of(&self.body, &vec![false; self.body.outputs.len()]).live;
+        let live = Activity::live(&self.body);
         let mut inputs = self.body.inputs.iter();
         let of =
             |(_, active): &(TensorType, bool)| *active && inputs.next().is_some_and(|v| live[*v]);
@@ -147,9 +147,7 @@ pub(super) fn check<'a>(
     }
     for (i, (ty, given)) in types.zip(given).enumerate() {
         let Some(given) = given else { continue };
-        if let Some(error) = given.error() {
-            return Err(error.clone());
-        }
+        unpoisoned([given])?;
         if given.ty() != ty {
             let at = given.defined_at().unwrap_or_default();
             return Err(Diagnostic::new(format!(

@@ -74,12 +74,14 @@ fn origin(scope: &Scope, id: LocationId) -> Location {
     scope.origin(id)
 }
 
+/// Fails with the first error that poisons a tensor.
+pub(crate) fn unpoisoned<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> Result<()> {
+    tensors.into_iter().find_map(Tensor::error).map_or(Ok(()), |error| Err(error.clone()))
+}
+
 /// The tensors, or the first error that poisons one.
 fn sound(tensors: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
-    match tensors.iter().flatten().find_map(Tensor::error) {
-        Some(error) => Err(error.clone()),
-        None => Ok(tensors),
-    }
+    unpoisoned(tensors.iter().flatten()).map(|()| tensors)
 }
 
 /// `a + b`; neither is a symbolic zero.

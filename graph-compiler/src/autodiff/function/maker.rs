@@ -88,7 +88,6 @@ pub(super) fn fresh(mut name: String, prefix: &str, taken: impl Fn(&str) -> bool
 
 /// The body without dead equations. For example, a gradient may not depend on the value.
 pub(super) fn live(mut body: Body) -> Body {
-    let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
-    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+    Activity::prune(&mut body);
     body.renumber()
 }
