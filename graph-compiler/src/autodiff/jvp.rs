@@ -19,7 +19,7 @@ use super::activity::Activity;
 use super::trace::trace;
 use super::transpose::transpose;
 use super::values::types;
-use super::{add, control, current_scope, custom, sound, unpoisoned};
+use super::{control, current_scope, custom, plus, sound, unpoisoned};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Compute;
@@ -285,17 +285,14 @@ fn multilinear(
         let mut operands = operands.to_vec();
         operands[i] = tangent.clone();
         for (sum, term) in sums.iter_mut().zip(apply(equation, &operands)?) {
-            *sum = match (sum.take(), term) {
-                (Some(sum), Some(term)) => Some(add(sum, &term)?),
-                (sum, term) => sum.or(term),
-            };
+            *sum = plus(sum.take(), term)?;
         }
     }
     Ok(sums)
 }
 
 /// The equation's op on other operands. Results that are not floats have no tangent.
-fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+pub(super) fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     let results = Scope::emit(
         equation.op.clone(),
         operands,
@@ -303,6 +300,14 @@ fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>
         wengert_core::Location::Unknown,
     )?;
     Ok(results.into_iter().map(|t| t.dtype().is_float().then_some(t)).collect())
+}
+
+/// The tensors, with zeros for those that are missing.
+pub(super) fn with_zeros<'t>(
+    tensors: impl IntoIterator<Item = Option<Tensor>>,
+    types: impl IntoIterator<Item = &'t TensorType>,
+) -> Result<Vec<Tensor>> {
+    tensors.into_iter().zip(types).map(|(t, ty)| t.map_or_else(|| zeros(ty), Ok)).collect()
 }
 
 /// Zeros of a type.

@@ -82,12 +82,8 @@ impl Linear {
         self.apply_as(Purpose::Forwards, tangents)
     }
 
-    /// [`apply`](Self::apply) within another linear program, which may still be transposed.
-    pub(super) fn apply_within(&self, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
-        self.apply_as(Purpose::Linear, tangents)
-    }
-
-    fn apply_as(
+    /// [`apply`](Self::apply) in a program of that kind.
+    pub(super) fn apply_as(
         &self,
         purpose: Purpose,
         tangents: &[Option<Tensor>],
@@ -97,7 +93,7 @@ impl Linear {
         let mut operands: Vec<Option<Tensor>> =
             active.map(|(_, tangent)| tangent.clone()).collect();
         operands.extend(self.residuals.iter().cloned().map(Some));
-        let results = custom::run_as(&self.body, &operands, purpose)?;
+        let results = custom::run(&self.body, &operands, purpose)?;
         Ok(self.outputs.iter().map(|(_, at)| at.and_then(|at| results[at].clone())).collect())
     }
 

@@ -8,7 +8,7 @@ use super::{
     Operand, Site, derived, flags, innermost, kept, of_operands, opened, present, region, spread,
     types,
 };
-use crate::autodiff::custom;
+use crate::autodiff::custom::{self, Purpose};
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
 use crate::autodiff::transpose::transpose as transpose_body;
@@ -148,7 +148,7 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
             let residuals = sources.iter().map(of);
             let given: Vec<Option<Tensor>> =
                 inputs[..first].iter().cloned().chain(residuals).map(Some).collect();
-            let tangents = custom::run_linear(&linear.body, &given)?;
+            let tangents = custom::run(&linear.body, &given, Purpose::Linear)?;
             let of = |i: usize| linear.outputs[i].1.and_then(|at| tangents[at].clone());
             let moving = (0..results.len()).filter(|i| moving[*i]);
             moving.map(|i| of(i).map_or_else(|| zeros(&results[i]), Ok)).collect()

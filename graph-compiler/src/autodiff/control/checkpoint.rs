@@ -12,6 +12,7 @@ use super::{
     transposed_region, types,
 };
 use crate::autodiff::activity::Activity;
+use crate::autodiff::custom::Purpose;
 use crate::autodiff::jvp::Duals;
 use crate::autodiff::linearize::linearize as linearized;
 use crate::autodiff::{current_scope, unpoisoned};
@@ -61,7 +62,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
         let arguments = guarded(arguments)?;
         let closure = Closure { body: extended.clone(), captures: vec![] };
         let apart = linearized(&closure, &arguments, &active, &wanted)?;
-        let made = apart.linear.apply_within(&spread(tangents, &active))?;
+        let made = apart.linear.apply_as(Purpose::Linear, &spread(tangents, &active))?;
         let (made, _) = made.split_at(body.outputs.len());
         moving = flags(made);
         Ok([present(made), apart.outputs[body.outputs.len()..].to_vec()].concat())

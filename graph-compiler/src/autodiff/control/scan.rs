@@ -3,7 +3,7 @@
 use super::{
     Site, active_carries, innermost, kept, opened, or_zeros, part, present, pruned, spread, types,
 };
-use crate::autodiff::custom;
+use crate::autodiff::custom::{self, Purpose};
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
 use crate::probes::unwatched;
@@ -124,7 +124,7 @@ pub(super) fn joint(plan: &Plan<'_>, initial: Vec<Tensor>, mode: Mode) -> Result
         Mode::Apart => {
             let closure = Closure { body: plan.step.clone(), captures: vec![] };
             let apart = linearized(&closure, &primals, &plan.active(), &plan.wanted)?;
-            let tangents = apart.linear.apply_within(&tangents)?;
+            let tangents = apart.linear.apply_as(Purpose::Linear, &tangents)?;
             Ok((apart.outputs, tangents))
         }
     })?;
@@ -336,7 +336,7 @@ pub(super) fn linear_loop(
         }));
     }
     let closure = scope.enter(|| {
-        let made = custom::run_linear(&linear.body, &given)?;
+        let made = custom::run(&linear.body, &given, Purpose::Linear)?;
         let output = |i: usize| linear.outputs[i].1.and_then(|at| made[at].clone());
         let all = (0..linear.outputs.len()).filter(|i| match i.checked_sub(moving.len()) {
             None => moving[*i],

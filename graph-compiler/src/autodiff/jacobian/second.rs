@@ -1,7 +1,7 @@
 //! Second derivatives: the Hessian, and products with it and with the Gauss-Newton matrix.
 
 use super::{Blocks, Outputs, columns, failed};
-use crate::autodiff::jvp::zeros;
+use crate::autodiff::jvp::with_zeros;
 use crate::autodiff::operators::{linearize as linearize_closure, needs_scalar};
 use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangent_of, types};
 use crate::autodiff::{jvp as jvp_of_body, linearize, record};
@@ -181,9 +181,7 @@ fn gradient_of_body(closure: &Closure, primals: &[Tensor], active: &[bool]) -> R
         let one = Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)));
         let cotangents = linearized.linear.transpose(&[Some(one)])?;
         let mut outputs = linearized.outputs;
-        for (cotangent, ty) in cotangents.into_iter().zip(&types) {
-            outputs.push(cotangent.map_or_else(|| zeros(ty), Ok)?);
-        }
+        outputs.extend(with_zeros(cotangents, &types)?);
         Ok(outputs)
     })
 }
