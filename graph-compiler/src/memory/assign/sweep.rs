@@ -133,7 +133,7 @@ impl<'a> Sweeps<'a> {
 }
 
 /// Sorts intervals, and merges those that overlap or touch.
-fn join(intervals: &mut Vec<(u64, u64)>) {
+pub(super) fn join(intervals: &mut Vec<(u64, u64)>) {
     intervals.sort_unstable();
     intervals.dedup_by(|next, last| {
         let joined = next.0 <= last.1;
