@@ -102,7 +102,7 @@ pub struct Rule {
     pub(crate) apply: fn(&mut Rewriter<'_>, &Equation) -> Option<ValueId>,
 }
 
-/// Changes a function's body with the given fuel. Returns the fuel spent.
+/// Changes a function's body with the given fuel. Returns the function and the fuel spent.
 fn with_fuel(
     mut function: Function,
     fuel: u64,
