@@ -25,6 +25,7 @@
 //! which runs on scalars in no fixed order.
 
 use crate::calls;
+use crate::rewrite::push;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, Output, OutputRole, ValueId};
 use wengert_core::op::{
@@ -314,14 +315,4 @@ fn filled(body: &mut Body, number: Scalar, ty: &TensorType, location: LocationId
             push(body, BroadcastInDim { shape: ty.shape.clone(), dims: vec![] }, &[value], location)
         }
     }
-}
-
-/// Adds an equation with one result.
-fn push(body: &mut Body, op: impl Into<Op>, operands: &[ValueId], location: LocationId) -> ValueId {
-    let op = op.into();
-    let ty = op.infer(&body.types(operands), &[]).expect("operands are made for the op").remove(0);
-    let result = body.values.push(ty);
-    let (operands, results) = (operands.to_vec(), vec![result]);
-    body.equations.push(Equation { op, operands, results, regions: vec![], location });
-    result
 }

@@ -16,6 +16,18 @@ pub struct Activity {
 }
 
 impl Activity {
+    /// For each value of a body whether some output depends on it.
+    pub fn live(body: &Body) -> IdVec<ValueId, bool> {
+        Activity::of(body, &vec![false; body.outputs.len()]).live
+    }
+
+    /// Removes the equations on which no output depends. Returns the live values.
+    pub fn prune(body: &mut Body) -> IdVec<ValueId, bool> {
+        let live = Activity::live(body);
+        body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+        live
+    }
+
     /// Analyses a body whose `wanted` outputs are differentiated.
     pub fn of(body: &Body, wanted: &[bool]) -> Self {
         let none = || body.values.ids().map(|_| false).collect::<IdVec<ValueId, bool>>();

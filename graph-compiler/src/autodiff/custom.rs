@@ -14,9 +14,9 @@
 //! - A symbolic zero cotangent stays one on its way through a backward half ([`run`]): values
 //!   multiplied by it are not computed.
 
-use super::jvp::{duals_of_linear, zeros};
+use super::jvp::{duals_of_linear, with_zeros, zeros};
 use super::transpose::{transpose, verify_linear};
-use super::{Activity, control, current_scope, linear_solve, origin};
+use super::{Activity, control, current_scope, linear_solve};
 use std::collections::HashSet;
 use wengert_core::build::Scope;
 use wengert_core::build::inline;
@@ -64,7 +64,7 @@ pub(super) fn tangents(
             let mut taken: Vec<Option<Tensor>> =
                 operands.iter().chain(results).cloned().map(Some).collect();
             taken.extend(floats().map(|i| tangents[i].clone()));
-            run(&equation.regions[1], &taken)?
+            run(&equation.regions[1], &taken, Purpose::Forwards)?
         }
         _ => {
             let [forward, backward] = equation.regions.as_slice() else {
@@ -75,8 +75,8 @@ pub(super) fn tangents(
             // tangents.
             let mut backward = backward.to_body();
             let present: Vec<bool> = floats().map(|i| tangents[i].is_some()).collect();
-            backward.outputs = kept(&backward.outputs, &present);
-            let backward = pruned(backward);
+            backward.outputs = control::kept(&backward.outputs, &present);
+            Activity::prune(&mut backward);
             let varying: Vec<Tensor> = floats().filter_map(|i| tangents[i].clone()).collect();
             match linearizing {
                 true => {
@@ -101,7 +101,7 @@ pub(super) fn tangents(
 /// in the rule; they count as used, and [`tangents`] reports an error for them.
 pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
     let rule = &equation.regions[1];
-    let live = Activity::of(rule, &vec![false; rule.outputs.len()]).live;
+    let live = Activity::live(rule);
     let count = equation.operands.len() - captures;
     // The rule takes the operands, the results, and a tangent for each float among the arguments.
     let mut tangents = rule.inputs[equation.operands.len() + equation.results.len()..].iter();
@@ -114,7 +114,9 @@ pub(super) fn matters(equation: &Equation, captures: usize) -> Vec<bool> {
 /// which the op's own rule differentiates.
 fn residuals(forward: &Body, operands: &[Tensor], results: &[Tensor]) -> Result<Vec<Tensor>> {
     let (given, kept) = forward.outputs.split_at(results.len());
-    let values = inline(&pruned(Body { outputs: kept.to_vec(), ..forward.clone() }), operands)?;
+    let mut forward = Body { outputs: kept.to_vec(), ..forward.clone() };
+    Activity::prune(&mut forward);
+    let values = inline(&forward, operands)?;
     let choose = |(value, tensor): (&ValueId, Tensor)| match given.iter().position(|g| g == value) {
         Some(i) => results[i].clone(),
         None => tensor,
@@ -131,13 +133,8 @@ pub(super) fn expand(
 ) -> Result<Vec<Tensor>> {
     let (residuals, tangents) = operands.split_at(operands.len() - tangents);
     let results = transposed(scope, &equation.regions[0], residuals, tangents)?;
-    let types = &equation.regions[0].inputs[residuals.len()..];
     let region = &equation.regions[0];
-    results
-        .into_iter()
-        .zip(types)
-        .map(|(t, v)| t.map_or_else(|| zeros(region.ty(*v)), Ok))
-        .collect()
+    with_zeros(results, region.inputs[residuals.len()..].iter().map(|v| region.ty(*v)))
 }
 
 /// Aᵀ·t, where the body computes A·ȳ from the residuals, then ȳ.
@@ -150,7 +147,7 @@ fn transposed(
     let mut body = backward.clone();
     body.inputs.rotate_left(residuals.len());
     let linear = body.inputs.len() - residuals.len();
-    verify_linear(&body, linear, |id| origin(scope, id)).map_err(|mut d| {
+    verify_linear(&body, linear, |id| scope.origin(id)).map_err(|mut d| {
         d.message = format!(
             "forward mode of a `custom_vjp` is the transpose of its backward half: {}",
             d.message
@@ -171,8 +168,17 @@ pub(super) fn adjoint(
     let taken: Vec<Option<Tensor>> =
         residuals.into_iter().map(Some).chain(cotangents.iter().cloned()).collect();
     let mut results = vec![None; count];
-    results.extend(run(&equation.regions[0], &taken)?);
+    results.extend(run(&equation.regions[0], &taken, Purpose::Forwards)?);
     Ok(results)
+}
+
+/// The kind of program that [`run`] emits.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Purpose {
+    /// An ordinary program.
+    Forwards,
+    /// A part of a linear program that may still be transposed: `transposed` stays.
+    Linear,
 }
 
 /// Runs a body on inputs some of which are symbolic zeros (`None`). Results that are zero because
@@ -181,34 +187,15 @@ pub(super) fn adjoint(
 /// An op that is linear in its zero operands has a zero result. If only some operands of a sum
 /// are zero, it is the sum of the others. For any other op, zeros are materialized.
 ///
-/// The result is an ordinary program: each `transposed`, at any depth, is replaced by the
+/// An ordinary program has no `transposed`: each, at any depth, is replaced by the
 /// transpose of its region.
-pub(super) fn run(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
-    run_as(body, inputs, Purpose::Forwards)
-}
-
-/// [`run`], for a part of a linear program that may still be transposed: `transposed` stays.
-pub(super) fn run_linear(body: &Body, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
-    run_as(body, inputs, Purpose::Linear)
-}
-
-/// The kind of program that [`run_as`] emits.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Purpose {
-    /// An ordinary program.
-    Forwards,
-    /// A part of a linear program.
-    Linear,
-}
-
-/// [`run`] or [`run_linear`].
-pub(super) fn run_as(
+pub(super) fn run(
     body: &Body,
     inputs: &[Option<Tensor>],
     purpose: Purpose,
 ) -> Result<Vec<Option<Tensor>>> {
     let scope = current_scope()?;
-    let live = Activity::of(body, &vec![false; body.outputs.len()]).live;
+    let live = Activity::live(body);
     let mut values: IdVec<ValueId, Option<Tensor>> = body.values.ids().map(|_| None).collect();
     for (input, tensor) in body.inputs.iter().zip(inputs) {
         values[*input] = tensor.clone();
@@ -298,8 +285,8 @@ fn expanded(region: &Region) -> Result<Region> {
     }
     let made = control::region(&region.types(&region.inputs), |inputs| {
         let inputs: Vec<Option<Tensor>> = inputs.iter().cloned().map(Some).collect();
-        let outputs = run(region, &inputs)?.into_iter().zip(&region.outputs);
-        outputs.map(|(t, v)| t.map_or_else(|| zeros(region.ty(*v)), Ok)).collect()
+        let outputs = run(region, &inputs, Purpose::Forwards)?;
+        with_zeros(outputs, region.outputs.iter().map(|v| region.ty(*v)))
     })?;
     Ok(made.renumber().into())
 }
@@ -314,17 +301,6 @@ fn has_transposed(region: &Region, seen: &mut HashSet<usize>) -> bool {
             || e.regions.iter().any(|inner| has_transposed(inner, seen))
     };
     region.equations.iter().any(&mut has)
-}
-
-/// The body without dead equations.
-fn pruned(mut body: Body) -> Body {
-    let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
-    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
-    body
-}
-
-fn kept<T: Copy>(items: &[T], keep: &[bool]) -> Vec<T> {
-    items.iter().zip(keep).filter(|(_, keep)| **keep).map(|(item, _)| *item).collect()
 }
 
 /// The name of an equation's function in errors.
@@ -348,7 +324,7 @@ pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
         "cannot differentiate through {}: it is opaque",
         function_name(&equation.op)
     ))
-    .at(origin(scope, equation.location), "called here")
+    .at(scope.origin(equation.location), "called here")
     .help("Give it a `custom_vjp` or mark it `stop_gradient`")
 }
 
@@ -357,7 +333,7 @@ fn captured_error(scope: &Scope, equation: &Equation, captured: &Tensor) -> Diag
         "the rule of {} captures a value that is differentiated, of which it knows no derivative",
         function_name(&equation.op)
     ))
-    .at(origin(scope, equation.location), "the rule is given here")
+    .at(scope.origin(equation.location), "the rule is given here")
     .help("pass the value as an argument, or cut it off by `stop_gradient`");
     match captured.defined_at() {
         Some(at) => error.at(at, format!("captured: {}", captured.ty())),

@@ -37,8 +37,8 @@
 //! ```
 
 use super::list::{WengertList, print};
-use super::values::{components_of, enter_scope_of, poison, tangent_of};
-use super::{Linearized, linearize};
+use super::values::{components_of, enter_scope_of, leaves, poison, tangent_of};
+use super::{Linearized, linearize, unpoisoned};
 use std::fmt;
 use std::ops::Deref;
 use wengert_core::build::Scope;
@@ -105,8 +105,8 @@ impl<M: Differentiable> Tracked<M> {
     ///
     /// Other tensors that `result` depends on are captured.
     pub fn list<O: Differentiable>(&self, result: &O) -> Result<WengertList<M, O>> {
-        let outputs: Vec<Tensor> = result.tensors().into_iter().map(|(_, t)| t).collect();
-        let inputs: Vec<Tensor> = self.value.tensors().into_iter().map(|(_, t)| t).collect();
+        let outputs: Vec<Tensor> = leaves(result);
+        let inputs: Vec<Tensor> = leaves(&self.value);
         let scope = innermost(&self.scope, &outputs)?;
         let closure = scope.between(&inputs, &outputs)?;
         Ok(WengertList::of_closure(&self.value, result, closure, scope.locations()))
@@ -177,12 +177,8 @@ pub fn push_forward<M: Differentiable, O: Differentiable>(
 /// The derivative of `of` with respect to `at`. Replays the operations between them, whose values
 /// are known.
 fn replayed<M: Differentiable, O: Differentiable>(of: &O, at: &M) -> Result<Linearized> {
-    let tensors =
-        |value: Vec<(KeyPath, Tensor)>| value.into_iter().map(|(_, t)| t).collect::<Vec<_>>();
-    let (inputs, outputs) = (tensors(at.tensors()), tensors(of.tensors()));
-    if let Some(error) = inputs.iter().chain(&outputs).find_map(Tensor::error) {
-        return Err(error.clone());
-    }
+    let (inputs, outputs) = (leaves(at), leaves(of));
+    unpoisoned(inputs.iter().chain(&outputs))?;
     let scope = inputs.iter().find_map(Tensor::scope).ok_or_else(|| {
         Diagnostic::new("a value without tensors in a list has no derivative")
             .help("begin with `Tracked::new`, and differentiate by what it holds")
@@ -208,9 +204,7 @@ fn replayed<M: Differentiable, O: Differentiable>(of: &O, at: &M) -> Result<Line
 fn innermost(outer: &Scope, outputs: &[Tensor]) -> Result<Scope> {
     let mut scope = outer.clone();
     for tensor in outputs {
-        if let Some(error) = tensor.error() {
-            return Err(error.clone());
-        }
+        unpoisoned([tensor])?;
         let Some(of) = tensor.scope() else { continue };
         if of.is_within(&scope) {
             scope = of.clone();

@@ -18,10 +18,11 @@
 //! no derivative, since the solution does not depend on them. Operations on captured values alone
 //! are computed once, outside of the closure, so all runs of a solver share a factorization.
 
-use super::rules::{emit, finish, leaves, types};
+use super::jvp::with_zeros;
+use super::rules::{emit, finish};
 use super::transpose::{transpose, verify_linear};
-use super::values::{enter_scope_of, poison, with_tensors};
-use super::{current_scope, jvp, linearize, origin, record, trace};
+use super::values::{enter_scope_of, leaves, poison, types, with_tensors};
+use super::{current_scope, jvp, linearize, record, trace, unpoisoned};
 use wengert_core::build::Closure;
 use wengert_core::build::inline;
 use wengert_core::graph::{Body, ValueId};
@@ -127,11 +128,11 @@ fn transposed_map(map: &Closure, kinds: &[TensorType]) -> Result<Closure> {
         d.message = format!("the map of `custom_linear_solve` cannot be transposed: {}", d.message);
         d
     };
-    verify_linear(&map.body, kinds.len(), |id| origin(&scope, id)).map_err(explain)?;
+    verify_linear(&map.body, kinds.len(), |id| scope.origin(id)).map_err(explain)?;
     record(kinds, |y| {
         let cotangents: Vec<Option<Tensor>> = y.iter().cloned().map(Some).collect();
         let of = transpose(&map.body, kinds.len(), &map.captures, &cotangents).map_err(explain)?;
-        of.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok)).collect()
+        with_zeros(of, kinds)
     })
 }
 
@@ -146,9 +147,7 @@ fn solved<B: Differentiable>(
     let apply = |x: &B| {
         let run = || {
             let x = leaves(x);
-            if let Some(error) = x.iter().find_map(Tensor::error) {
-                return Err(error.clone());
-            }
+            unpoisoned(&x)?;
             check_types("a solver calls its map on", &types(&x), kinds)?;
             inline(&map.body, &[x, map.captures.clone()].concat())
         };
@@ -266,28 +265,17 @@ fn root_rule<X: Differentiable>(
         );
         let wanted = vec![true; count];
         let user = caller.attributed();
-        let right = jvp(&f.body, &primals, &along, &wanted)?.1;
-        let right =
-            right.into_iter().zip(kinds).map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok));
-        let right: Vec<Tensor> = right.collect::<Result<_>>()?;
+        let right = with_zeros(jvp(&f.body, &primals, &along, &wanted)?.1, kinds)?;
         let linear = linearize(f, at, &wanted, &wanted)?.linear;
         drop(user);
         let g = |y: &X| {
             let _user = caller.attributed();
             let y: Vec<Option<Tensor>> = leaves(y).into_iter().map(Some).collect();
-            let given = linear.apply(&y).and_then(|given| {
-                given
-                    .into_iter()
-                    .zip(kinds)
-                    .map(|(t, ty)| t.map_or_else(|| jvp::zeros(ty), Ok))
-                    .collect()
-            });
+            let given = linear.apply(&y).and_then(|given| with_zeros(given, kinds));
             with_tensors(guess, &given.unwrap_or_else(|error| vec![poison(&error); count]))
         };
         let found = leaves(&tangent_solve(&g, &with_tensors(guess, &right)));
-        if let Some(error) = found.iter().find_map(Tensor::error) {
-            return Err(error.clone());
-        }
+        unpoisoned(&found)?;
         check_types("the solver of a root's tangent gives", &types(&found), kinds)?;
         let _user = caller.attributed();
         Ok(found.iter().map(|t| -t).collect())
@@ -300,9 +288,7 @@ fn root_rule<X: Differentiable>(
 /// Errors: a tensor is poisoned, or is not a float.
 fn floats(value: &impl Differentiable, what: &str) -> Result<Vec<Tensor>> {
     let tensors = leaves(value);
-    if let Some(error) = tensors.iter().find_map(Tensor::error) {
-        return Err(error.clone());
-    }
+    unpoisoned(&tensors)?;
     match tensors.iter().find(|t| !t.dtype().is_float()) {
         Some(t) => {
             Err(Diagnostic::new(format!("{what} holds {}, which has no derivative", t.ty()))

@@ -18,7 +18,8 @@
 use super::activity::Activity;
 use super::trace::trace;
 use super::transpose::transpose;
-use super::{add, control, current_scope, custom, sound};
+use super::values::types;
+use super::{control, current_scope, custom, plus, sound, unpoisoned};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Compute;
@@ -114,7 +115,7 @@ fn differentiate(
     let rule = op.derivative();
     let active = tangents.iter().any(Option::is_some);
     if active && matches!(rule, Derivative::Composite) {
-        let types = (operand_types(operands), body.types(&equation.results));
+        let types = (types(operands), body.types(&equation.results));
         let rule = format!("decompose({})", op.name());
         let decomposition =
             scope.derived(equation.location, rule, || decompose(equation, &types.0, &types.1))?;
@@ -126,7 +127,7 @@ fn differentiate(
         _ => None,
     };
     if let (true, Some(decomposition)) = (active, by) {
-        let body = decomposed(scope, equation, decomposition, &operand_types(operands))?;
+        let body = decomposed(scope, equation, decomposition, &types(operands))?;
         return run(&body, operands, tangents, &vec![true; equation.results.len()], linearizing);
     }
     if let Derivative::Custom(Custom::Transposed { tangents: count }) = rule {
@@ -163,7 +164,7 @@ fn differentiate(
             | Derivative::Opaque => vec![None; results.len()],
             Derivative::Linear(_) | Derivative::SignedSum(_) => {
                 let transpose = rule.linear().expect("both kinds are linear");
-                duals_of_linear(equation, transpose, operands, &operand_types(&results), tangents)?
+                duals_of_linear(equation, transpose, operands, &types(&results), tangents)?
             }
             Derivative::Multilinear(_) => multilinear(equation, operands, tangents)?,
             Derivative::Nonlinear(jvp) | Derivative::LinearIn(_, jvp, _) => {
@@ -183,10 +184,6 @@ fn differentiate(
         }
     }
     Ok((results, tangents))
-}
-
-fn operand_types(operands: &[Tensor]) -> Vec<TensorType> {
-    operands.iter().map(|t| t.ty().clone()).collect()
 }
 
 /// The body of a composite, for operands of these types.
@@ -288,17 +285,14 @@ fn multilinear(
         let mut operands = operands.to_vec();
         operands[i] = tangent.clone();
         for (sum, term) in sums.iter_mut().zip(apply(equation, &operands)?) {
-            *sum = match (sum.take(), term) {
-                (Some(sum), Some(term)) => Some(add(sum, &term)?),
-                (sum, term) => sum.or(term),
-            };
+            *sum = plus(sum.take(), term)?;
         }
     }
     Ok(sums)
 }
 
 /// The equation's op on other operands. Results that are not floats have no tangent.
-fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+pub(super) fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
     let results = Scope::emit(
         equation.op.clone(),
         operands,
@@ -308,12 +302,17 @@ fn apply(equation: &Equation, operands: &[Tensor]) -> Result<Vec<Option<Tensor>>
     Ok(results.into_iter().map(|t| t.dtype().is_float().then_some(t)).collect())
 }
 
+/// The tensors, with zeros for those that are missing.
+pub(super) fn with_zeros<'t>(
+    tensors: impl IntoIterator<Item = Option<Tensor>>,
+    types: impl IntoIterator<Item = &'t TensorType>,
+) -> Result<Vec<Tensor>> {
+    tensors.into_iter().zip(types).map(|(t, ty)| t.map_or_else(|| zeros(ty), Ok)).collect()
+}
+
 /// Zeros of a type.
 pub fn zeros(ty: &TensorType) -> Result<Tensor> {
     let zero = Tensor::constant(Literal::full(&[], Scalar::zero(ty.dtype)));
     let zeros = if ty.rank() == 0 { zero } else { zero.broadcast_in_dim(ty.shape.clone(), &[]) };
-    match zeros.error() {
-        Some(error) => Err(error.clone()),
-        None => Ok(zeros),
-    }
+    unpoisoned([&zeros]).map(|()| zeros)
 }

@@ -6,7 +6,7 @@
 //! its right-hand side. Its transpose is the equation with the transposed map and its solver. So
 //! in every mode and order each derivative adds one system, and no solver is differentiated.
 
-use super::jvp::{self, zeros};
+use super::jvp::{self, with_zeros, zeros};
 use super::{Activity, emit_one};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Equation, Region};
@@ -81,9 +81,7 @@ pub(super) fn adjoint(
     scope.derived(equation.location, "transpose(custom_linear_solve)", || {
         let region = &equation.regions[0];
         let types = region.inputs.iter().map(|v| region.ty(*v));
-        let right =
-            cotangents.iter().zip(types).map(|(c, ty)| c.clone().map_or_else(|| zeros(ty), Ok));
-        let mut right: Vec<Tensor> = right.collect::<Result<_>>()?;
+        let mut right = with_zeros(cotangents.iter().cloned(), types)?;
         right.extend(operands[count..].iter().flatten().cloned());
         let solved = Scope::emit(equation.op.clone(), &right, regions, Location::Unknown)?;
         let of =

@@ -9,7 +9,7 @@
 use super::custom::Purpose;
 use super::jvp::run;
 use super::transpose::transpose;
-use super::{Activity, add, current_scope, custom};
+use super::{Activity, add, current_scope, custom, unpoisoned};
 use wengert_core::build::Closure;
 use wengert_core::graph::Body;
 use wengert_core::{Diagnostic, Result, Tensor, TensorType};
@@ -82,12 +82,8 @@ impl Linear {
         self.apply_as(Purpose::Forwards, tangents)
     }
 
-    /// [`apply`](Self::apply) within another linear program, which may still be transposed.
-    pub(super) fn apply_within(&self, tangents: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
-        self.apply_as(Purpose::Linear, tangents)
-    }
-
-    fn apply_as(
+    /// [`apply`](Self::apply) in a program of that kind.
+    pub(super) fn apply_as(
         &self,
         purpose: Purpose,
         tangents: &[Option<Tensor>],
@@ -97,13 +93,13 @@ impl Linear {
         let mut operands: Vec<Option<Tensor>> =
             active.map(|(_, tangent)| tangent.clone()).collect();
         operands.extend(self.residuals.iter().cloned().map(Some));
-        let results = custom::run_as(&self.body, &operands, purpose)?;
+        let results = custom::run(&self.body, &operands, purpose)?;
         Ok(self.outputs.iter().map(|(_, at)| at.and_then(|at| results[at].clone())).collect())
     }
 
     /// For each input whether some output depends on it.
     pub fn depends(&self) -> Vec<bool> {
-        let live = Activity::of(&self.body, &vec![false; self.body.outputs.len()]).live;
+        let live = Activity::live(&self.body);
         let mut inputs = self.body.inputs.iter();
         let of =
             |(_, active): &(TensorType, bool)| *active && inputs.next().is_some_and(|v| live[*v]);
@@ -147,9 +143,7 @@ pub(super) fn check<'a>(
     }
     for (i, (ty, given)) in types.zip(given).enumerate() {
         let Some(given) = given else { continue };
-        if let Some(error) = given.error() {
-            return Err(error.clone());
-        }
+        unpoisoned([given])?;
         if given.ty() != ty {
             let at = given.defined_at().unwrap_or_default();
             return Err(Diagnostic::new(format!(

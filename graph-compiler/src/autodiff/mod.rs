@@ -59,7 +59,7 @@ pub use trace::trace;
 pub use transpose::transpose;
 
 use wengert_core::build::Scope;
-use wengert_core::{Diagnostic, Location, LocationId, Result, Tensor};
+use wengert_core::{Diagnostic, Location, Result, Tensor};
 
 /// The scope of derivative code whose operands do not determine one.
 pub(crate) fn current_scope() -> Result<Scope> {
@@ -69,22 +69,27 @@ pub(crate) fn current_scope() -> Result<Scope> {
     })
 }
 
-/// The user's source line that an equation comes from, through all derivations.
-fn origin(scope: &Scope, id: LocationId) -> Location {
-    scope.origin(id)
+/// Fails with the first error that poisons a tensor.
+pub(crate) fn unpoisoned<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> Result<()> {
+    tensors.into_iter().find_map(Tensor::error).map_or(Ok(()), |error| Err(error.clone()))
 }
 
 /// The tensors, or the first error that poisons one.
 fn sound(tensors: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
-    match tensors.iter().flatten().find_map(Tensor::error) {
-        Some(error) => Err(error.clone()),
-        None => Ok(tensors),
-    }
+    unpoisoned(tensors.iter().flatten()).map(|()| tensors)
 }
 
 /// `a + b`; neither is a symbolic zero.
 fn add(a: Tensor, b: &Tensor) -> Result<Tensor> {
     emit_one(wengert_core::op::Binary::Add.into(), &[a, b.clone()])
+}
+
+/// The sum of two tensors; `None` is zero.
+fn plus(a: Option<Tensor>, b: Option<Tensor>) -> Result<Option<Tensor>> {
+    match (a, b) {
+        (Some(a), Some(b)) => add(a, &b).map(Some),
+        (a, b) => Ok(a.or(b)),
+    }
 }
 
 /// Emits an op of one result for a driver. Its location is the current derivation.

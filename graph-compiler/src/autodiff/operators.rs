@@ -17,7 +17,7 @@ use super::values::{
     with_tensors,
 };
 pub use super::wrt::{grad_wrt, value_and_grad_wrt};
-use super::{Linear, Linearized, current_scope, jvp as jvp_of_body, origin};
+use super::{Linear, Linearized, current_scope, jvp as jvp_of_body};
 use std::marker::PhantomData;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::{
@@ -114,7 +114,7 @@ pub(super) fn needs_scalar(operator: &str, closure: &Closure) -> Result<()> {
     };
     let made = closure.body.equations.iter().find(|e| e.results.contains(&output));
     let made = match (made, Scope::current()) {
-        (Some(equation), Some(scope)) => Some(origin(&scope, equation.location)),
+        (Some(equation), Some(scope)) => Some(scope.origin(equation.location)),
         _ => {
             // An input of the closure has no line of its own; a captured tensor has its
             // definition's.
@@ -314,7 +314,7 @@ pub fn transpose<'m, M: Differentiable + 'm, O: Differentiable + 'm>(
         }
         let scope = current_scope()?;
         super::transpose::verify_linear(&closure.body, traced.primals.len(), |id| {
-            origin(&scope, id)
+            scope.origin(id)
         })?;
         let outputs = closure.body.types(&closure.body.outputs).into_iter().enumerate();
         Ok(Linear {

@@ -9,8 +9,8 @@
 //! captured value is an error that names both places: pass the value as part of the argument, or
 //! cut it off by [`Tensor::stop_gradient`].
 
-use super::current_scope;
-use super::values::{poison, tangent_of, with_tensors};
+use super::values::{leaves, poison, tangent_of, types, with_tensors};
+use super::{current_scope, unpoisoned};
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, ValueId};
 use wengert_core::op::{Checkpoint, CustomJvp, CustomVjp, FunctionCall, FunctionName, Op};
@@ -289,11 +289,8 @@ fn traced<M: Differentiable, O: Differentiable>(
     arguments: &[Tensor],
     f: impl FnOnce(&M) -> O,
 ) -> (O, Result<Closure>) {
-    if let Err(error) = current_scope() {
+    if let Err(error) = current_scope().and_then(|_| unpoisoned(arguments)) {
         return (f(at), Err(error));
-    }
-    if let Some(error) = arguments.iter().find_map(Tensor::error) {
-        return (f(at), Err(error.clone()));
     }
     let mut output = None;
     let closure = region(&types(arguments), |x| {
@@ -311,10 +308,8 @@ fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Res
     let inputs: Vec<Tensor> =
         types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();
     let outputs = scope.enter(|| f(&inputs));
-    match outputs.iter().find_map(Tensor::error) {
-        Some(error) => Err(error.clone()),
-        None => scope.close(&outputs),
-    }
+    unpoisoned(&outputs)?;
+    scope.close(&outputs)
 }
 
 /// The values that stand for outer tensors in a closure. Tensors that it does not capture yet
@@ -361,14 +356,6 @@ pub(super) fn finish<O: Differentiable>(
         ]
     });
     with_tensors(output, &results)
-}
-
-pub(super) fn leaves(value: &impl Differentiable) -> Vec<Tensor> {
-    value.tensors().into_iter().map(|(_, tensor)| tensor).collect()
-}
-
-pub(super) fn types(tensors: &[Tensor]) -> Vec<TensorType> {
-    tensors.iter().map(|t| t.ty().clone()).collect()
 }
 
 fn floats(types: &[TensorType]) -> impl Iterator<Item = TensorType> + '_ {

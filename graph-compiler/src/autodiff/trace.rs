@@ -1,6 +1,6 @@
 //! Rust closures as bodies.
 
-use super::current_scope;
+use super::{current_scope, unpoisoned};
 use wengert_core::build::{Closure, Scope};
 use wengert_core::{Location, Result, Tensor, TensorType};
 
@@ -35,9 +35,7 @@ fn run(
     f: impl FnOnce(&[Tensor]) -> Vec<Tensor>,
 ) -> Result<Closure> {
     let outputs = scope.enter(|| f(&inputs));
-    if let Some(error) = outputs.iter().find_map(Tensor::error) {
-        return Err(error.clone());
-    }
+    unpoisoned(&outputs)?;
     scope.close(&outputs)
 }
 

@@ -3,9 +3,9 @@
 //! vector, or as poison on an error.
 
 use super::trace::trace_at;
-use super::{Linearized, current_scope, linearize};
+use super::{Linearized, current_scope, linearize, unpoisoned};
 use wengert_core::build::{Closure, Entered, Scope};
-use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor};
+use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Tensor, TensorType};
 
 /// A closure that has been run on fresh values.
 pub(super) struct Traced<O> {
@@ -18,7 +18,7 @@ pub(super) struct Traced<O> {
 impl<O: Differentiable> Traced<O> {
     #[track_caller]
     pub fn of<M: Differentiable>(at: &M, f: impl FnOnce(&M) -> O) -> Self {
-        let primals: Vec<Tensor> = at.tensors().into_iter().map(|(_, t)| t).collect();
+        let primals: Vec<Tensor> = leaves(at);
         let usable = current_scope().and_then(|_| {
             let unusable = |t: &&Tensor| t.literal().is_none() && t.traced_value().is_err();
             primals.iter().find(unusable).map_or(Ok(()), |t| t.traced_value().map(|_| ()))
@@ -33,7 +33,7 @@ impl<O: Differentiable> Traced<O> {
         let mut output = None;
         let closure = trace_at(&primals, |inputs| {
             let returned = f(&with_tensors(at, inputs));
-            let tensors = returned.tensors().into_iter().map(|(_, t)| t).collect();
+            let tensors = leaves(&returned);
             output = Some(returned);
             tensors
         });
@@ -82,9 +82,7 @@ pub(super) fn fit(what: &str, value: &impl Differentiable, given: &[Option<Tenso
     }
     for ((path, tensor), given) in tensors.iter().zip(given) {
         let Some(given) = given else { continue };
-        if let Some(error) = given.error().or(tensor.error()) {
-            return Err(error.clone());
-        }
+        unpoisoned([given, tensor])?;
         if given.ty() == tensor.ty() {
             continue;
         }
@@ -117,6 +115,16 @@ pub(super) fn settle(
     };
     let poison = poison(&error);
     (vec![poison.clone(); output.tensors().len()], vec![Some(poison); point.tensors().len()])
+}
+
+/// The tensors of a value.
+pub(crate) fn leaves(value: &impl Differentiable) -> Vec<Tensor> {
+    value.tensors().into_iter().map(|(_, tensor)| tensor).collect()
+}
+
+/// Types of tensors.
+pub(super) fn types(tensors: &[Tensor]) -> Vec<TensorType> {
+    tensors.iter().map(|t| t.ty().clone()).collect()
 }
 
 pub(crate) fn poison(error: &Diagnostic) -> Tensor {

@@ -3,6 +3,7 @@
 //!
 //! Loops without steps are composites too: their results are their initial values.
 
+use crate::autodiff::unpoisoned;
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
@@ -174,9 +175,7 @@ impl Replacing<'_> {
                 Scope::emit(equation.op.clone(), &operands, regions, location)?
             };
             for (value, tensor) in equation.results.iter().zip(results) {
-                if let Some(error) = tensor.error() {
-                    return Err(error.clone().context(equation.op.name()));
-                }
+                unpoisoned([&tensor]).map_err(|e| e.context(equation.op.name()))?;
                 assert_eq!(
                     tensor.ty(),
                     body.ty(*value),

@@ -83,9 +83,6 @@ impl Following {
             return None;
         }
         let [made] = writes[..] else { return None };
-        if !call.has_tiles() {
-            return None;
-        }
         let readers = &self.readers[made];
         // A reader that follows another product already has another position.
         if readers.iter().any(|n| self.role[*n] == Role::Follower) {

@@ -21,6 +21,7 @@ mod bounds;
 
 pub use bounds::{Bound, bounds};
 
+use crate::autodiff::unpoisoned;
 use crate::calls;
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, Function, Output, OutputRole, Region, ValueId};
@@ -204,9 +205,7 @@ impl Watching<'_> {
                     results.outputs
                 }
             };
-            if let Some(error) = results.iter().find_map(Tensor::error) {
-                return Err(error.clone().context(equation.op.name()));
-            }
+            unpoisoned(&results).map_err(|e| e.context(equation.op.name()))?;
             if let Some(lookup) = lookup_of(body, equation) {
                 let indices = &operands[lookup.operand];
                 let (watched, counts) = self.describe(equation, &lookup, indices.ty())?;
@@ -403,9 +402,7 @@ fn inputs(body: &Body, values: &[ValueId], scope: &Scope) -> Vec<Tensor> {
 }
 
 fn close(scope: &Scope, outputs: &[Tensor]) -> Result<Body> {
-    if let Some(error) = outputs.iter().find_map(Tensor::error) {
-        return Err(error.clone());
-    }
+    unpoisoned(outputs)?;
     let closure = scope.close(outputs)?;
     assert!(closure.captures.is_empty(), "a region is closed, and so is what takes its place");
     Ok(closure.body)

@@ -8,7 +8,7 @@ use super::{BufferId, Kernel, Kernels, Work};
 use wengert_core::call::Call;
 use wengert_core::id::IdVec;
 use wengert_core::nest::{self, Nest};
-use wengert_core::{DType, Diagnostic, Id, Literal, Result};
+use wengert_core::{DType, Diagnostic, Id, Literal, Result, TensorType};
 
 /// Runs kernels on the function's inputs, in order. Returns its outputs, in order. `call`
 /// executes calls: it takes the operands with the shapes of their buffers, and returns the
@@ -60,8 +60,7 @@ pub fn interpret(
             },
         };
         for (buffer, literal) in kernel.writes.iter().zip(results) {
-            let shape =
-                kernels.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
+            let shape = extents(&kernels.buffers[*buffer].ty);
             memory[*buffer] = Some(literal.reshape(&shape)?);
         }
     }
@@ -69,7 +68,7 @@ pub fn interpret(
         .outputs
         .iter()
         .map(|(_, ty, buffer)| {
-            let shape = ty.extents().expect("verified kernels have no variables");
+            let shape = extents(ty);
             read(kernels, &memory, *buffer)?.reshape(&shape)
         })
         .collect()
@@ -96,8 +95,7 @@ pub type Execute<'c> = dyn FnMut(&Call, &[Literal]) -> Result<Vec<Literal>> + 'c
 /// Runs a region on literals of its inputs' sizes.
 fn region(region: &Kernels, inputs: &[Literal], call: &mut Execute<'_>) -> Result<Vec<Literal>> {
     let shaped = region.inputs.iter().zip(inputs).map(|((_, buffer), literal)| {
-        let shape =
-            region.buffers[*buffer].ty.extents().expect("verified kernels have no variables");
+        let shape = extents(&region.buffers[*buffer].ty);
         literal.reshape(&shape)
     });
     interpret(region, &shaped.collect::<Result<Vec<_>>>()?, call)
@@ -142,7 +140,7 @@ fn repeat(
         let slices = slices.iter().zip(&step.inputs[form.carries..]).map(|(whole, (_, buffer))| {
             let ty = &step.buffers[*buffer].ty;
             let bytes = ty.bytes().expect("verified kernels have no variables");
-            let shape = ty.extents().expect("verified kernels have no variables");
+            let shape = extents(ty);
             Literal::from_bytes(ty.dtype, &shape, &whole.to_bytes()[n * bytes..(n + 1) * bytes])
         });
         let slices = slices.collect::<Result<Vec<_>>>()?;
@@ -156,11 +154,7 @@ fn repeat(
     }
     let wholes = stacks.iter().zip(&kernel.writes[form.carries..]).map(|(bytes, buffer)| {
         let ty = &kernels.buffers[*buffer].ty;
-        Literal::from_bytes(
-            ty.dtype,
-            &ty.extents().expect("verified kernels have no variables"),
-            bytes,
-        )
+        Literal::from_bytes(ty.dtype, &extents(ty), bytes)
     });
     carries.into_iter().map(Ok).chain(wholes).collect()
 }
@@ -168,6 +162,11 @@ fn repeat(
 /// The only element of a literal, which is a bool or an integer.
 fn integer(literal: &Literal) -> i64 {
     literal.get(0).to_i64().expect("integers and bools decide what control flow does")
+}
+
+/// The extents of a type.
+fn extents(ty: &TensorType) -> Vec<usize> {
+    ty.extents().expect("verified kernels have no variables")
 }
 
 /// Runs a nest on literals of its parameters' sizes.

@@ -1,30 +1,22 @@
 //! Neutral elements, signs, and exact replacements of an instruction by a cheaper one.
 
-use super::{Rewriter, Rule};
+use super::{Rewriter, Rule, term};
 use wengert_core::graph::{Equation, ValueId};
 use wengert_core::op::{Binary, Unary};
 use wengert_core::{DType, Op, Scalar};
 
 /// Op and operands of a binary equation.
 fn binary(equation: &Equation) -> Option<(Binary, ValueId, ValueId)> {
-    match (&equation.op, equation.operands.as_slice()) {
-        (Op::Binary(op), [x, y]) => Some((*op, *x, *y)),
-        _ => None,
-    }
-}
-
-/// Op and operand of a unary equation.
-fn unary(equation: &Equation) -> Option<(Unary, ValueId)> {
-    match (&equation.op, equation.operands.as_slice()) {
-        (Op::Unary(op), [x]) => Some((*op, *x)),
+    match term(equation) {
+        (Op::Binary(op), &[x, y]) => Some((*op, x, y)),
         _ => None,
     }
 }
 
 /// The operand of this unary op, if it defines the value.
-fn operand_of(cx: &Rewriter<'_>, op: Unary, value: ValueId) -> Option<ValueId> {
+pub(super) fn operand_of(cx: &Rewriter<'_>, op: Unary, value: ValueId) -> Option<ValueId> {
     match cx.definition(value)? {
-        (Op::Unary(found), [x]) if *found == op => Some(*x),
+        (Op::Unary(found), &[x]) if *found == op => Some(x),
         _ => None,
     }
 }
@@ -88,17 +80,13 @@ pub(super) const RULES: &[Rule] = &[
         name: "stopped_gradient",
         doc: "stop_gradient(x) → x: differentiation precedes compilation",
         examples: &[
-            "func @f(%x: f16[33]) -> (f16[33]) {
-               %0: f16[33] = stop_gradient %x
-               return %0
-             }",
-            "func @f(%x: bool[33]) -> (bool[33]) {
-               %0: bool[33] = stop_gradient %x
-               return %0
-             }",
+            "%x: f16[33]
+             %0: f16[33] = stop_gradient %x",
+            "%x: bool[33]
+             %0: bool[33] = stop_gradient %x",
         ],
-        apply: |_, equation| match (&equation.op, equation.operands.as_slice()) {
-            (Op::Unary(Unary::StopGradient), [x]) => Some(*x),
+        apply: |_, equation| match term(equation) {
+            (Op::Unary(Unary::StopGradient), &[x]) => Some(x),
             _ => None,
         },
     },
@@ -106,31 +94,21 @@ pub(super) const RULES: &[Rule] = &[
         name: "neutral_element",
         doc: "x + −0.0, x − 0, x · 1, x / 1, max(x, −∞), x & ~0, x | 0, x << 0, … → x",
         examples: &[
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] -0.0}
-               %1: f32[33] = add %x, %0
-               return %1
-             }",
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] 0.0}
-               %1: f32[33] = sub %x, %0
-               return %1
-             }",
-            "func @f(%x: f16[33]) -> (f16[33]) {
-               %0: f16[33] = constant {value=f16[33] 1.0}
-               %1: f16[33] = mul %0, %x
-               return %1
-             }",
-            "func @f(%x: f64[33]) -> (f64[33]) {
-               %0: f64[33] = constant {value=f64[33] -inf}
-               %1: f64[33] = max %x, %0
-               return %1
-             }",
-            "func @f(%x: i32[33]) -> (i32[33]) {
-               %0: i32[33] = constant {value=i32[33] -1}
-               %1: i32[33] = and %x, %0
-               return %1
-             }",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] -0.0}
+             %1: f32[33] = add %x, %0",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] 0.0}
+             %1: f32[33] = sub %x, %0",
+            "%x: f16[33]
+             %0: f16[33] = constant {value=f16[33] 1.0}
+             %1: f16[33] = mul %0, %x",
+            "%x: f64[33]
+             %0: f64[33] = constant {value=f64[33] -inf}
+             %1: f64[33] = max %x, %0",
+            "%x: i32[33]
+             %0: i32[33] = constant {value=i32[33] -1}
+             %1: i32[33] = and %x, %0",
         ],
         apply: |cx, equation| beside(cx, equation, is_neutral),
     },
@@ -138,16 +116,12 @@ pub(super) const RULES: &[Rule] = &[
         name: "absorbing_element",
         doc: "x · 0, x & 0 → 0 and x | ~0 → ~0 for integers and bool",
         examples: &[
-            "func @f(%x: i32[33]) -> (i32[33]) {
-               %0: i32[33] = constant {value=i32[33] 0}
-               %1: i32[33] = mul %x, %0
-               return %1
-             }",
-            "func @f(%x: bool[33]) -> (bool[33]) {
-               %0: bool[33] = constant {value=bool[33] true}
-               %1: bool[33] = or %0, %x
-               return %1
-             }",
+            "%x: i32[33]
+             %0: i32[33] = constant {value=i32[33] 0}
+             %1: i32[33] = mul %x, %0",
+            "%x: bool[33]
+             %0: bool[33] = constant {value=bool[33] true}
+             %1: bool[33] = or %0, %x",
         ],
         apply: |cx, equation| {
             let absorbs = |op: Binary, s: Scalar| match op {
@@ -165,14 +139,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "same_operands",
         doc: "max(x, x), min(x, x), x & x, x | x → x; x − x, x ^ x → 0 for integers",
         examples: &[
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = max %x, %x
-               return %0
-             }",
-            "func @f(%x: i32[33]) -> (i32[33]) {
-               %0: i32[33] = sub %x, %x
-               return %0
-             }",
+            "%x: f32[33]
+             %0: f32[33] = max %x, %x",
+            "%x: i32[33]
+             %0: i32[33] = sub %x, %x",
         ],
         apply: |cx, equation| {
             let (op, x, y) = binary(equation)?;
@@ -191,21 +161,15 @@ pub(super) const RULES: &[Rule] = &[
         name: "sign_of_a_sum",
         doc: "x + (−y) → x − y; x − (−y) → x + y; −0.0 − x → −x; 0 − x → −x for integers",
         examples: &[
-            "func @f(%x: f32[33], %y: f32[33]) -> (f32[33]) {
-               %0: f32[33] = neg %y
-               %1: f32[33] = add %0, %x
-               return %1
-             }",
-            "func @f(%x: f32[33], %y: f32[33]) -> (f32[33]) {
-               %0: f32[33] = neg %y
-               %1: f32[33] = sub %x, %0
-               return %1
-             }",
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] -0.0}
-               %1: f32[33] = sub %0, %x
-               return %1
-             }",
+            "%x: f32[33], %y: f32[33]
+             %0: f32[33] = neg %y
+             %1: f32[33] = add %0, %x",
+            "%x: f32[33], %y: f32[33]
+             %0: f32[33] = neg %y
+             %1: f32[33] = sub %x, %0",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] -0.0}
+             %1: f32[33] = sub %0, %x",
         ],
         apply: |cx, equation| {
             let (op, x, y) = binary(equation)?;
@@ -235,30 +199,22 @@ pub(super) const RULES: &[Rule] = &[
         doc: "x · −1, x / −1 → −x for floats; (−x) · (−y) → x · y, (−x) / (−y) → x / y for floats; \
               −(−x) → x; |−x|, ||x|| → |x|",
         examples: &[
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] -1.0}
-               %1: f32[33] = mul %0, %x
-               return %1
-             }",
-            "func @f(%x: f32[33], %y: f32[33]) -> (f32[33]) {
-               %0: f32[33] = neg %x
-               %1: f32[33] = neg %y
-               %2: f32[33] = div %0, %1
-               return %2
-             }",
-            "func @f(%x: i32[33]) -> (i32[33]) {
-               %0: i32[33] = neg %x
-               %1: i32[33] = neg %0
-               return %1
-             }",
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = neg %x
-               %1: f32[33] = abs %0
-               return %1
-             }",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] -1.0}
+             %1: f32[33] = mul %0, %x",
+            "%x: f32[33], %y: f32[33]
+             %0: f32[33] = neg %x
+             %1: f32[33] = neg %y
+             %2: f32[33] = div %0, %1",
+            "%x: i32[33]
+             %0: i32[33] = neg %x
+             %1: i32[33] = neg %0",
+            "%x: f32[33]
+             %0: f32[33] = neg %x
+             %1: f32[33] = abs %0",
         ],
         apply: |cx, equation| {
-            if let Some((op, x)) = unary(equation) {
+            if let (Op::Unary(op), &[x]) = term(equation) {
                 return match op {
                     Unary::Neg => operand_of(cx, Unary::Neg, x),
                     Unary::Abs if cx.ty(x).dtype.is_unsigned_integer() => None,
@@ -288,21 +244,15 @@ pub(super) const RULES: &[Rule] = &[
         doc: "x / 2ᵏ → x · 2⁻ᵏ for floats where both powers are normal numbers; 1 / x → reciprocal \
               x",
         examples: &[
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] 64.0}
-               %1: f32[33] = div %x, %0
-               return %1
-             }",
-            "func @f(%x: bf16[33]) -> (bf16[33]) {
-               %0: bf16[33] = constant {value=bf16[33] -0.125}
-               %1: bf16[33] = div %x, %0
-               return %1
-             }",
-            "func @f(%x: f16[33]) -> (f16[33]) {
-               %0: f16[33] = constant {value=f16[33] 1.0}
-               %1: f16[33] = div %0, %x
-               return %1
-             }",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] 64.0}
+             %1: f32[33] = div %x, %0",
+            "%x: bf16[33]
+             %0: bf16[33] = constant {value=bf16[33] -0.125}
+             %1: bf16[33] = div %x, %0",
+            "%x: f16[33]
+             %0: f16[33] = constant {value=f16[33] 1.0}
+             %1: f16[33] = div %0, %x",
         ],
         apply: |cx, equation| {
             let (Binary::Div, x, y) = binary(equation)? else { return None };
@@ -319,16 +269,12 @@ pub(super) const RULES: &[Rule] = &[
         name: "strong_product_of_a_known_tangent",
         doc: "mul_zero(c, 0) → 0; mul_zero(c, t) → c · t for a constant t other than 0",
         examples: &[
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] 3.0}
-               %1: f32[33] = mul_zero %x, %0
-               return %1
-             }",
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] -0.0}
-               %1: f32[33] = mul_zero %x, %0
-               return %1
-             }",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] 3.0}
+             %1: f32[33] = mul_zero %x, %0",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] -0.0}
+             %1: f32[33] = mul_zero %x, %0",
         ],
         apply: |cx, equation| {
             let (Binary::MulZero, coefficient, tangent) = binary(equation)? else { return None };
@@ -345,16 +291,12 @@ pub(super) const RULES: &[Rule] = &[
         doc: "mul_zero(c, t) → c · t + 0.0 for a finite constant c with |c| ≥ 1: c · t is 0 only \
               if t is 0",
         examples: &[
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] -2.5}
-               %1: f32[33] = mul_zero %0, %x
-               return %1
-             }",
-            "func @f(%x: f16[33]) -> (f16[33]) {
-               %0: f16[33] = constant {value=f16[33] 1.0}
-               %1: f16[33] = mul_zero %0, %x
-               return %1
-             }",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] -2.5}
+             %1: f32[33] = mul_zero %0, %x",
+            "%x: f16[33]
+             %0: f16[33] = constant {value=f16[33] 1.0}
+             %1: f16[33] = mul_zero %0, %x",
         ],
         apply: |cx, equation| {
             let (Binary::MulZero, coefficient, tangent) = binary(equation)? else { return None };
@@ -371,26 +313,22 @@ pub(super) const RULES: &[Rule] = &[
         name: "zero_added_twice",
         doc: "(x + 0.0) + 0.0 → x + 0.0; |x| + 0.0 → |x|; x² + 0.0 → x²",
         examples: &[
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] 0.0}
-               %1: f32[33] = add %x, %0
-               %2: f32[33] = add %1, %0
-               return %2
-             }",
-            "func @f(%x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] 0.0}
-               %1: f32[33] = abs %x
-               %2: f32[33] = add %1, %0
-               return %2
-             }",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] 0.0}
+             %1: f32[33] = add %x, %0
+             %2: f32[33] = add %1, %0",
+            "%x: f32[33]
+             %0: f32[33] = constant {value=f32[33] 0.0}
+             %1: f32[33] = abs %x
+             %2: f32[33] = add %1, %0",
         ],
         apply: |cx, equation| {
             let is_zero = |s: Scalar| s.dtype().is_float() && s == Scalar::zero(s.dtype());
             let rest = beside(cx, equation, |op, s| op == Binary::Add && is_zero(s))?;
             let never_minus_zero = match cx.definition(rest)? {
                 (Op::Unary(Unary::Abs | Unary::Square | Unary::Exp), _) => true,
-                (Op::Binary(Binary::Add), [x, y]) => {
-                    [*x, *y].iter().any(|v| cx.splat(*v).is_some_and(is_zero))
+                (Op::Binary(Binary::Add), &[x, y]) => {
+                    [x, y].iter().any(|v| cx.splat(*v).is_some_and(is_zero))
                 }
                 _ => false,
             };

@@ -1,6 +1,6 @@
 //! Consecutive lossless conversions. A rounding is never removed.
 
-use super::Rule;
+use super::{Rule, term};
 use wengert_core::op::{BitcastConvertType, ConvertElementType};
 use wengert_core::{DType, Op};
 
@@ -24,16 +24,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conversion_to_the_same_dtype",
         doc: "convert(x) → x if x already has the dtype",
-        examples: &["func @f(%x: f16[33]) -> (f16[33]) {
-               %0: f16[33] = convert_element_type %x {dtype=f16}
-               return %0
-             }"],
+        examples: &["%x: f16[33]
+                     %0: f16[33] = convert_element_type %x {dtype=f16}"],
         apply: |cx, equation| {
-            let (Op::ConvertElementType(op), [x]) = (&equation.op, equation.operands.as_slice())
-            else {
-                return None;
-            };
-            (cx.ty(*x).dtype == op.dtype).then_some(*x)
+            let (Op::ConvertElementType(op), &[x]) = term(equation) else { return None };
+            (cx.ty(x).dtype == op.dtype).then_some(x)
         },
     },
     Rule {
@@ -42,34 +37,23 @@ pub(super) const RULES: &[Rule] = &[
               exactly; for integer → float → integer only if e does so too, since the conversion \
               to e saturates",
         examples: &[
-            "func @f(%x: f16[33]) -> (f16[33]) {
-               %0: f32[33] = convert_element_type %x {dtype=f32}
-               %1: f16[33] = convert_element_type %0 {dtype=f16}
-               return %1
-             }",
-            "func @f(%x: u8[33]) -> (bf16[33]) {
-               %0: i32[33] = convert_element_type %x {dtype=i32}
-               %1: bf16[33] = convert_element_type %0 {dtype=bf16}
-               return %1
-             }",
-            "func @f(%x: i32[33]) -> (u8[33]) {
-               %0: i64[33] = convert_element_type %x {dtype=i64}
-               %1: u8[33] = convert_element_type %0 {dtype=u8}
-               return %1
-             }",
-            "func @f(%x: bf16[33]) -> (i8[33]) {
-               %0: f64[33] = convert_element_type %x {dtype=f64}
-               %1: i8[33] = convert_element_type %0 {dtype=i8}
-               return %1
-             }",
+            "%x: f16[33]
+             %0: f32[33] = convert_element_type %x {dtype=f32}
+             %1: f16[33] = convert_element_type %0 {dtype=f16}",
+            "%x: u8[33]
+             %0: i32[33] = convert_element_type %x {dtype=i32}
+             %1: bf16[33] = convert_element_type %0 {dtype=bf16}",
+            "%x: i32[33]
+             %0: i64[33] = convert_element_type %x {dtype=i64}
+             %1: u8[33] = convert_element_type %0 {dtype=u8}",
+            "%x: bf16[33]
+             %0: f64[33] = convert_element_type %x {dtype=f64}
+             %1: i8[33] = convert_element_type %0 {dtype=i8}",
         ],
         apply: |cx, equation| {
-            let (Op::ConvertElementType(outer), [y]) = (&equation.op, equation.operands.as_slice())
-            else {
-                return None;
-            };
-            let (Op::ConvertElementType(inner), [x]) = cx.definition(*y)? else { return None };
-            let (middle, x) = (inner.dtype, *x);
+            let (Op::ConvertElementType(outer), &[y]) = term(equation) else { return None };
+            let (Op::ConvertElementType(inner), &[x]) = cx.definition(y)? else { return None };
+            let middle = inner.dtype;
             let from = cx.ty(x).dtype;
             let saturates = from.is_integer() && middle.is_float() && outer.dtype.is_integer();
             if !is_exact(from, middle) || (saturates && !is_exact(from, outer.dtype)) {
@@ -82,24 +66,18 @@ pub(super) const RULES: &[Rule] = &[
         name: "bitcast_of_a_bitcast",
         doc: "bitcast(bitcast(x)) → bitcast(x) if all three dtypes have one size; x if x already \
               has the dtype",
-        examples: &["func @f(%x: f32[33]) -> (f32[33]) {
-               %0: u32[33] = bitcast_convert_type %x {dtype=u32}
-               %1: f32[33] = bitcast_convert_type %0 {dtype=f32}
-               return %1
-             }"],
+        examples: &["%x: f32[33]
+                     %0: u32[33] = bitcast_convert_type %x {dtype=u32}
+                     %1: f32[33] = bitcast_convert_type %0 {dtype=f32}"],
         apply: |cx, equation| {
-            let (Op::BitcastConvertType(op), [y]) = (&equation.op, equation.operands.as_slice())
-            else {
-                return None;
-            };
-            if cx.ty(*y).dtype == op.dtype {
-                return Some(*y);
+            let (Op::BitcastConvertType(op), &[y]) = term(equation) else { return None };
+            if cx.ty(y).dtype == op.dtype {
+                return Some(y);
             }
-            let (Op::BitcastConvertType(_), [x]) = cx.definition(*y)? else { return None };
-            let x = *x;
+            let (Op::BitcastConvertType(_), &[x]) = cx.definition(y)? else { return None };
             // Parts of halves that are NaN are not those of the dtype between.
             let size = op.dtype.size();
-            if cx.ty(x).dtype.size() != size || cx.ty(*y).dtype.size() != size {
+            if cx.ty(x).dtype.size() != size || cx.ty(y).dtype.size() != size {
                 return None;
             }
             cx.emit(BitcastConvertType { dtype: op.dtype }, &[x])

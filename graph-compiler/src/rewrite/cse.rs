@@ -6,6 +6,7 @@
 //! are found however long the chain of their equations is, and at any depth.
 
 use super::control::merge;
+use super::{of_regions, with_fuel};
 use crate::probes::watches;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -24,17 +25,14 @@ pub(crate) fn cse(function: Function, fuel: u64) -> (Function, u64) {
 
 /// [`cse`], without changing the operands and results of constructs for which `stays` is true.
 pub(crate) fn cse_but(
-    mut function: Function,
+    function: Function,
     fuel: u64,
     stays: &dyn Fn(&Equation) -> bool,
 ) -> (Function, u64) {
-    let (body, spent) = of_body(function.body, fuel, stays);
-    function.body = body;
-    (function, spent)
+    with_fuel(function, fuel, |body, left| of_body(body, left, stays))
 }
 
-fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Body, u64) {
-    let mut left = fuel;
+fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
     let mut used: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     let operands = body.equations.iter().flat_map(|equation| &equation.operands);
     operands.chain(&body.outputs).for_each(|v| used[*v] = true);
@@ -45,23 +43,20 @@ fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Bod
         equation.operands.iter_mut().for_each(|v| *v = current[*v]);
         let merges = equation.op.control().is_some() && !stays(&equation);
         if merges {
-            merge::operands(&mut equation, &mut left);
+            merge::operands(&mut equation, left);
         }
-        for region in &mut equation.regions {
-            let (rewritten, spent) = of_body(std::mem::take(region).into_body(), left, stays);
-            (*region, left) = (rewritten.into(), left - spent);
-        }
+        of_regions(&mut equation, left, &|body, left| of_body(body, left, stays));
         if merges {
-            merge::results(&equation, &used, &mut current, &mut left);
+            merge::results(&equation, &used, &mut current, left);
         }
         let large = matches!(&equation.op, Op::Constant(c) if c.value.len() > MAX_LITERAL);
-        if large || left == 0 || watches(&equation) {
+        if large || *left == 0 || watches(&equation) {
             kept.push(equation);
             continue;
         }
-        match known.find_or_add(&body, &kept, &equation) {
+        match known.find_or_add(body, &kept, &equation) {
             Some(earlier) => {
-                left -= 1;
+                *left -= 1;
                 let results = equation.results.iter().zip(&kept[earlier].results);
                 results.for_each(|(v, e)| current[*v] = current[*e]);
             }
@@ -70,9 +65,6 @@ fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Bod
     }
     body.equations = kept;
     body.outputs.iter_mut().for_each(|v| *v = current[*v]);
-    // Nothing was removed, so the numbering is unchanged.
-    let body = if left == fuel { body } else { body.renumber() };
-    (body, fuel - left)
 }
 
 /// Positions of kept equations, by a hash of the fields that make two equal. Bodies are compared

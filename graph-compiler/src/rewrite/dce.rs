@@ -5,6 +5,7 @@
 //! probe is always live.
 
 use super::control::unused::Unused;
+use super::{of_regions, with_fuel};
 use crate::probes::watches;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
@@ -17,31 +18,29 @@ pub(crate) fn dce(function: Function, fuel: u64) -> (Function, u64) {
 /// [`dce`], without changing the results, carries and operands of constructs for which `stays` is
 /// true.
 pub(crate) fn dce_but(
-    mut function: Function,
+    function: Function,
     fuel: u64,
     stays: &dyn Fn(&Equation) -> bool,
 ) -> (Function, u64) {
-    let (body, spent) = of_body(function.body, fuel, stays);
-    function.body = body;
-    (function, spent)
+    with_fuel(function, fuel, |body, left| of_body(body, left, stays))
 }
 
-fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Body, u64) {
-    let mut left = fuel;
+fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
+    let within = |body: &mut Body, left: &mut u64| of_body(body, left, stays);
     let mut live: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
     body.outputs.iter().for_each(|v| live[*v] = true);
     let mut kept = Vec::with_capacity(body.equations.len());
     for mut equation in std::mem::take(&mut body.equations).into_iter().rev() {
-        if left > 0 && !equation.results.iter().any(|v| live[*v]) && !watches(&equation) {
-            left -= 1;
+        if *left > 0 && !equation.results.iter().any(|v| live[*v]) && !watches(&equation) {
+            *left -= 1;
             continue;
         }
         if equation.op.control().is_some() && !stays(&equation) {
-            let mut unused = Unused { equation: &mut equation, left: &mut left };
+            let mut unused = Unused { equation: &mut equation, left };
             unused.results(&live);
             unused.carries(&live);
             loop {
-                of_regions(unused.equation, unused.left, stays);
+                of_regions(unused.equation, unused.left, &within);
                 // A removed result may have been the only reader of a carry.
                 if !unused.carries(&live) {
                     break;
@@ -49,7 +48,7 @@ fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Bod
             }
             unused.operands();
         } else {
-            of_regions(&mut equation, &mut left, stays);
+            of_regions(&mut equation, left, &within);
         }
         equation.operands.iter().for_each(|v| live[*v] = true);
         kept.push(equation);
@@ -59,14 +58,4 @@ fn of_body(mut body: Body, fuel: u64, stays: &dyn Fn(&Equation) -> bool) -> (Bod
     // equations.
     kept.shrink_to_fit();
     body.equations = kept;
-    // Nothing was removed, so the numbering is unchanged.
-    let body = if left == fuel { body } else { body.renumber() };
-    (body, fuel - left)
-}
-
-fn of_regions(equation: &mut Equation, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
-    for region in &mut equation.regions {
-        let (rewritten, spent) = of_body(std::mem::take(region).into_body(), *left, stays);
-        (*region, *left) = (rewritten.into(), *left - spent);
-    }
 }

@@ -23,10 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "constant_of_equal_elements",
         doc: "a literal of equal elements → the broadcast of a scalar",
-        examples: &["func @f() -> (f32[2,2]) {
-               %0: f32[2,2] = constant {value=f32[2,2] [[1.5, 1.5], [1.5, 1.5]]}
-               return %0
-             }"],
+        examples: &["%0: f32[2,2] = constant {value=f32[2,2] [[1.5, 1.5], [1.5, 1.5]]}"],
         apply: |cx, equation| {
             let Op::Constant(op) = &equation.op else { return None };
             if op.value.shape().is_empty() || op.value.len() > MAX_SPLAT {
@@ -40,17 +37,11 @@ pub(super) const RULES: &[Rule] = &[
         doc: "f(c, d, …) → its value, for elementwise exact f on constants of equal elements, and \
               for exact f without operands that gives one element",
         examples: &[
-            "func @f() -> (f32[4]) {
-               %0: f32[4] = constant {value=f32[4] 3.0}
-               %1: f32[4] = reciprocal %0
-               %2: f32[4] = sub %1, %0
-               return %2
-             }",
-            "func @f() -> (f16[]) {
-               %0: f16[] = constant {value=f16[] 0.1}
-               %1: f16[] = mul %0, %0
-               return %1
-             }",
+            "%0: f32[4] = constant {value=f32[4] 3.0}
+             %1: f32[4] = reciprocal %0
+             %2: f32[4] = sub %1, %0",
+            "%0: f16[] = constant {value=f16[] 0.1}
+             %1: f16[] = mul %0, %0",
         ],
         apply: |cx, equation| {
             let traits = equation.op.traits();
@@ -73,16 +64,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "constants_moved",
         doc: "an exact function of small literals → a literal of its elements",
         examples: &[
-            "func @f() -> (f32[3]) {
-               %0: f32[3] = constant {value=f32[3] [1.0, -0.0, inf]}
-               %1: f32[3] = add %0, %0
-               return %1
-             }",
-            "func @f() -> (i32[3,2]) {
-               %0: i32[2,3] = constant {value=i32[2,3] [[1, 2, 3], [4, 5, 6]]}
-               %1: i32[3,2] = permute %0 {permutation=[1,0]}
-               return %1
-             }",
+            "%0: f32[3] = constant {value=f32[3] [1.0, -0.0, inf]}
+             %1: f32[3] = add %0, %0",
+            "%0: i32[2,3] = constant {value=i32[2,3] [[1, 2, 3], [4, 5, 6]]}
+             %1: i32[3,2] = permute %0 {permutation=[1,0]}",
         ],
         apply: |cx, equation| {
             let result = equation.results[0];

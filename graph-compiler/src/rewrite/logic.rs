@@ -1,17 +1,10 @@
 //! Comparisons, negations, and selections with a known outcome.
 
-use super::{Rewriter, Rule};
+use super::arithmetic::operand_of;
+use super::{Rule, term};
 use wengert_core::graph::ValueId;
 use wengert_core::op::{Compare, ConvertElementType, Select, Unary};
 use wengert_core::{DType, Op, Scalar};
-
-/// The operand of a negation.
-fn negated(cx: &Rewriter<'_>, value: ValueId) -> Option<ValueId> {
-    match cx.definition(value)? {
-        (Op::Unary(Unary::Not), [x]) => Some(*x),
-        _ => None,
-    }
-}
 
 /// The negation of a comparison. Order comparisons have one only for dtypes without NaN.
 fn opposite(compare: Compare, ordered: bool) -> Option<Compare> {
@@ -31,19 +24,15 @@ pub(super) const RULES: &[Rule] = &[
         name: "case_of_a_condition",
         doc: "select_n(p, x, y) → select(p, y, x) for a bool p; select_n(w, x) → x",
         examples: &[
-            "func @f(%p: bool[33], %x: f32[33], %y: f32[33]) -> (f32[33]) {
-               %0: f32[33] = select_n %p, %x, %y
-               return %0
-             }",
-            "func @f(%w: i32[], %x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = select_n %w, %x
-               return %0
-             }",
+            "%p: bool[33], %x: f32[33], %y: f32[33]
+             %0: f32[33] = select_n %p, %x, %y",
+            "%w: i32[], %x: f32[33]
+             %0: f32[33] = select_n %w, %x",
         ],
-        apply: |cx, equation| match (&equation.op, equation.operands.as_slice()) {
-            (Op::SelectN(_), [_, x]) => Some(*x),
-            (Op::SelectN(_), [which, x, y]) if cx.ty(*which).dtype == DType::Bool => {
-                cx.emit(Select {}, &[*which, *y, *x])
+        apply: |cx, equation| match term(equation) {
+            (Op::SelectN(_), &[_, x]) => Some(x),
+            (Op::SelectN(_), &[which, x, y]) if cx.ty(which).dtype == DType::Bool => {
+                cx.emit(Select {}, &[which, y, x])
             }
             _ => None,
         },
@@ -53,31 +42,22 @@ pub(super) const RULES: &[Rule] = &[
         doc: "!!x → x; !(x = y) → x ≠ y, and likewise for ≠; !(x < y) → x ≥ y, and likewise for ≤, \
               >, ≥, except for floats (NaN is unordered)",
         examples: &[
-            "func @f(%x: u8[33]) -> (u8[33]) {
-               %0: u8[33] = not %x
-               %1: u8[33] = not %0
-               return %1
-             }",
-            "func @f(%x: f32[33], %y: f32[33]) -> (bool[33]) {
-               %0: bool[33] = eq %x, %y
-               %1: bool[33] = not %0
-               return %1
-             }",
-            "func @f(%x: i32[33], %y: i32[33]) -> (bool[33]) {
-               %0: bool[33] = lt %x, %y
-               %1: bool[33] = not %0
-               return %1
-             }",
+            "%x: u8[33]
+             %0: u8[33] = not %x
+             %1: u8[33] = not %0",
+            "%x: f32[33], %y: f32[33]
+             %0: bool[33] = eq %x, %y
+             %1: bool[33] = not %0",
+            "%x: i32[33], %y: i32[33]
+             %0: bool[33] = lt %x, %y
+             %1: bool[33] = not %0",
         ],
         apply: |cx, equation| {
-            let (Op::Unary(Unary::Not), [x]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            if let Some(inner) = negated(cx, *x) {
+            let (Op::Unary(Unary::Not), &[x]) = term(equation) else { return None };
+            if let Some(inner) = operand_of(cx, Unary::Not, x) {
                 return Some(inner);
             }
-            let (Op::Compare(compare), [a, b]) = cx.definition(*x)? else { return None };
-            let (a, b) = (*a, *b);
+            let (Op::Compare(compare), &[a, b]) = cx.definition(x)? else { return None };
             let compare = opposite(*compare, !cx.ty(a).dtype.is_float())?;
             cx.emit(compare, &[a, b])
         },
@@ -87,21 +67,14 @@ pub(super) const RULES: &[Rule] = &[
         doc: "x < x, x > x → false; x = x, x ≤ x, x ≥ x → true and x ≠ x → false for dtypes \
               without NaN",
         examples: &[
-            "func @f(%x: f32[33]) -> (bool[33]) {
-               %0: bool[33] = lt %x, %x
-               return %0
-             }",
-            "func @f(%x: i64[33]) -> (bool[33]) {
-               %0: bool[33] = le %x, %x
-               return %0
-             }",
+            "%x: f32[33]
+             %0: bool[33] = lt %x, %x",
+            "%x: i64[33]
+             %0: bool[33] = le %x, %x",
         ],
         apply: |cx, equation| {
-            let (Op::Compare(compare), [x, y]) = (&equation.op, equation.operands.as_slice())
-            else {
-                return None;
-            };
-            let float = cx.ty(*x).dtype.is_float();
+            let (Op::Compare(compare), &[x, y]) = term(equation) else { return None };
+            let float = cx.ty(x).dtype.is_float();
             let outcome = match compare {
                 _ if x != y => return None,
                 Compare::Lt | Compare::Gt => false,
@@ -116,101 +89,77 @@ pub(super) const RULES: &[Rule] = &[
         name: "known_choice",
         doc: "select(true, x, y) → x; select(false, x, y) → y; select(p, x, x) → x",
         examples: &[
-            "func @f(%x: f32[33], %y: f32[33]) -> (f32[33]) {
-               %0: bool[33] = constant {value=bool[33] true}
-               %1: f32[33] = select %0, %x, %y
-               return %1
-             }",
-            "func @f(%x: f32[33], %y: f32[33]) -> (f32[33]) {
-               %0: bool[] = constant {value=bool[] false}
-               %1: f32[33] = select %0, %x, %y
-               return %1
-             }",
-            "func @f(%p: bool[33], %x: f32[33]) -> (f32[33]) {
-               %0: f32[33] = select %p, %x, %x
-               return %0
-             }",
+            "%x: f32[33], %y: f32[33]
+             %0: bool[33] = constant {value=bool[33] true}
+             %1: f32[33] = select %0, %x, %y",
+            "%x: f32[33], %y: f32[33]
+             %0: bool[] = constant {value=bool[] false}
+             %1: f32[33] = select %0, %x, %y",
+            "%p: bool[33], %x: f32[33]
+             %0: f32[33] = select %p, %x, %x",
         ],
         apply: |cx, equation| {
-            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
+            let (Op::Select(_), &[p, x, y]) = term(equation) else { return None };
             if x == y {
-                return Some(*x);
+                return Some(x);
             }
-            Some(if cx.splat(*p)? == Scalar::of(true) { *x } else { *y })
+            Some(if cx.splat(p)? == Scalar::of(true) { x } else { y })
         },
     },
     Rule {
         name: "choice_by_a_negation",
         doc: "select(!p, x, y) → select(p, y, x)",
-        examples: &["func @f(%p: bool[33], %x: f32[33], %y: f32[33]) -> (f32[33]) {
-               %0: bool[33] = not %p
-               %1: f32[33] = select %0, %x, %y
-               return %1
-             }"],
+        examples: &["%p: bool[33], %x: f32[33], %y: f32[33]
+                     %0: bool[33] = not %p
+                     %1: f32[33] = select %0, %x, %y"],
         apply: |cx, equation| {
-            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let p = negated(cx, *p)?;
-            cx.emit(Select {}, &[p, *y, *x])
+            let (Op::Select(_), &[p, x, y]) = term(equation) else { return None };
+            let p = operand_of(cx, Unary::Not, p)?;
+            cx.emit(Select {}, &[p, y, x])
         },
     },
     Rule {
         name: "choice_of_truth",
         doc: "select(p, true, false) → p",
-        examples: &["func @f(%p: bool[33]) -> (bool[33]) {
-               %0: bool[33] = constant {value=bool[33] true}
-               %1: bool[33] = constant {value=bool[33] false}
-               %2: bool[33] = select %p, %0, %1
-               return %2
-             }"],
+        examples: &["%p: bool[33]
+                     %0: bool[33] = constant {value=bool[33] true}
+                     %1: bool[33] = constant {value=bool[33] false}
+                     %2: bool[33] = select %p, %0, %1"],
         apply: |cx, equation| {
-            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
+            let (Op::Select(_), &[p, x, y]) = term(equation) else { return None };
             let truth = |v: ValueId, wanted: bool| cx.splat(v) == Some(Scalar::of(wanted));
-            let bools = cx.ty(*x).dtype == DType::Bool && cx.ty(*p) == cx.ty(*x);
-            (bools && truth(*x, true) && truth(*y, false)).then_some(*p)
+            let bools = cx.ty(x).dtype == DType::Bool && cx.ty(p) == cx.ty(x);
+            (bools && truth(x, true) && truth(y, false)).then_some(p)
         },
     },
     Rule {
         name: "choice_of_one",
         doc: "select(p, 1, 0) → convert(p) for numeric dtypes, if p has the result's shape",
         examples: &[
-            "func @f(%p: bool[33]) -> (f32[33]) {
-               %0: f32[33] = constant {value=f32[33] 1.0}
-               %1: f32[33] = constant {value=f32[33] 0.0}
-               %2: f32[33] = select %p, %0, %1
-               return %2
-             }",
-            "func @f(%x: i32[33], %y: i32[33]) -> (f16[33]) {
-               %0: f16[33] = constant {value=f16[33] 1.0}
-               %1: f16[33] = constant {value=f16[33] 0.0}
-               %2: bool[33] = lt %x, %y
-               %3: f16[33] = select %2, %0, %1
-               return %3
-             }",
-            "func @f(%p: bool[33]) -> (u8[33]) {
-               %0: u8[33] = constant {value=u8[33] 1}
-               %1: u8[33] = constant {value=u8[33] 0}
-               %2: u8[33] = select %p, %0, %1
-               return %2
-             }",
+            "%p: bool[33]
+             %0: f32[33] = constant {value=f32[33] 1.0}
+             %1: f32[33] = constant {value=f32[33] 0.0}
+             %2: f32[33] = select %p, %0, %1",
+            "%x: i32[33], %y: i32[33]
+             %0: f16[33] = constant {value=f16[33] 1.0}
+             %1: f16[33] = constant {value=f16[33] 0.0}
+             %2: bool[33] = lt %x, %y
+             %3: f16[33] = select %2, %0, %1",
+            "%p: bool[33]
+             %0: u8[33] = constant {value=u8[33] 1}
+             %1: u8[33] = constant {value=u8[33] 0}
+             %2: u8[33] = select %p, %0, %1",
         ],
         apply: |cx, equation| {
-            let (Op::Select(_), [p, x, y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let dtype = cx.ty(*x).dtype;
-            let numbers = dtype != DType::Bool && cx.ty(*p).shape == cx.ty(*x).shape;
-            let chosen = cx.splat(*x) == Some(Scalar::one(dtype))
-                && cx.splat(*y) == Some(Scalar::zero(dtype));
+            let (Op::Select(_), &[p, x, y]) = term(equation) else { return None };
+            let dtype = cx.ty(x).dtype;
+            let numbers = dtype != DType::Bool && cx.ty(p).shape == cx.ty(x).shape;
+            let chosen =
+                cx.splat(x) == Some(Scalar::one(dtype)) && cx.splat(y) == Some(Scalar::zero(dtype));
             if !numbers || !chosen {
                 return None;
             }
-            cx.emit(ConvertElementType { dtype }, &[*p])
+            cx.emit(ConvertElementType { dtype }, &[p])
         },
     },
 ];

@@ -7,6 +7,7 @@
 //! the comparison exactly as the values that it replaces, the result compares as the operand did,
 //! bit for bit, NaNs included.
 
+use super::with_fuel;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
@@ -14,13 +15,8 @@ use wengert_core::op::Compare;
 use wengert_core::{Op, Scalar};
 
 /// Compares results in place of operands; at most `fuel` changes.
-pub(crate) fn masks(mut function: Function, fuel: u64) -> (Function, u64) {
-    let mut left = fuel;
-    of_body(&mut function.body, &mut left);
-    if left < fuel {
-        function.body = function.body.renumber();
-    }
-    (function, fuel - left)
+pub(crate) fn masks(function: Function, fuel: u64) -> (Function, u64) {
+    with_fuel(function, fuel, of_body)
 }
 
 /// A comparison of a value with a number.

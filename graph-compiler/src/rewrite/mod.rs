@@ -74,6 +74,7 @@ pub use tidy::tidy;
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::{LocationId, Op};
 
 /// Hashes of the bodies with which rounds of passes have begun.
 #[derive(Default)]
@@ -94,10 +95,60 @@ pub struct Rule {
     pub name: &'static str,
     /// The pattern and its replacement.
     pub doc: &'static str,
-    /// Functions in the graph language to which it applies.
+    /// Functions in the graph language to which it applies: a line of inputs, if there are any, and
+    /// equations, the last of which gives the result.
     pub examples: &'static [&'static str],
     /// The value that replaces the equation's only result, if the rule applies.
     pub(crate) apply: fn(&mut Rewriter<'_>, &Equation) -> Option<ValueId>,
+}
+
+/// Changes a function's body with the given fuel. Returns the function and the fuel spent.
+fn with_fuel(
+    mut function: Function,
+    fuel: u64,
+    change: impl FnOnce(&mut Body, &mut u64),
+) -> (Function, u64) {
+    let mut left = fuel;
+    change(&mut function.body, &mut left);
+    // An unchanged function is numbered already.
+    let function = if left == fuel { function } else { function.renumber() };
+    (function, fuel - left)
+}
+
+/// Changes each region of an equation, and numbers those in which fuel was spent.
+fn of_regions(equation: &mut Equation, left: &mut u64, change: &dyn Fn(&mut Body, &mut u64)) {
+    for region in &mut equation.regions {
+        let (mut body, before) = (std::mem::take(region).into_body(), *left);
+        change(&mut body, left);
+        *region = if *left == before { body } else { body.renumber() }.into();
+    }
+}
+
+/// Takes a unit of fuel, if any is left.
+fn spend(left: &mut u64) -> bool {
+    let some = *left > 0;
+    *left -= u64::from(some);
+    some
+}
+
+/// Appends an equation of one result.
+pub(crate) fn push(
+    body: &mut Body,
+    op: impl Into<Op>,
+    operands: &[ValueId],
+    location: LocationId,
+) -> ValueId {
+    let op = op.into();
+    let ty = op.infer(&body.types(operands), &[]).expect("operands are made for the op").remove(0);
+    let result = body.values.push(ty);
+    let (operands, results) = (operands.to_vec(), vec![result]);
+    body.equations.push(Equation { op, operands, results, regions: vec![], location });
+    result
+}
+
+/// An equation as a term: its op and operands, as [`Rewriter::definition`] gives those of a value.
+fn term(equation: &Equation) -> (&Op, &[ValueId]) {
+    (&equation.op, &equation.operands)
 }
 
 /// Rules for one subject.

@@ -1,7 +1,7 @@
 //! Reshape, permute, broadcast and reverse: merges consecutive ones of a kind, and moves
 //! elementwise ops in front of broadcasts.
 
-use super::{Rewriter, Rule};
+use super::{Rewriter, Rule, term};
 use wengert_core::graph::ValueId;
 use wengert_core::op::{BroadcastInDim, Permute, Reshape, Reverse};
 use wengert_core::{Dim, Op};
@@ -14,7 +14,7 @@ pub(super) fn shape(extents: &[usize]) -> Vec<Dim> {
 /// The broadcast that defines a value: the positions of its operand's axes, and the operand.
 fn broadcast(cx: &Rewriter<'_>, value: ValueId) -> Option<(Vec<usize>, ValueId)> {
     match cx.definition(value)? {
-        (Op::BroadcastInDim(op), [x]) => Some((op.dims.clone(), *x)),
+        (Op::BroadcastInDim(op), &[x]) => Some((op.dims.clone(), x)),
         _ => None,
     }
 }
@@ -30,18 +30,12 @@ pub(super) const RULES: &[Rule] = &[
         doc: "reshape, permute, slice, reverse and broadcast of a constant of equal elements → the \
               constant in the result's shape",
         examples: &[
-            "func @f() -> (f32[3,2]) {
-               %0: f32[] = constant {value=f32[] 2.5}
-               %1: f32[6] = broadcast_in_dim %0 {shape=[6]}
-               %2: f32[3,2] = reshape %1 {shape=[3,2]}
-               return %2
-             }",
-            "func @f() -> (f32[3]) {
-               %0: f32[] = constant {value=f32[] 2.5}
-               %1: f32[6] = broadcast_in_dim %0 {shape=[6]}
-               %2: f32[3] = slice %1 {limit=[4], start=[1]}
-               return %2
-             }",
+            "%0: f32[] = constant {value=f32[] 2.5}
+             %1: f32[6] = broadcast_in_dim %0 {shape=[6]}
+             %2: f32[3,2] = reshape %1 {shape=[3,2]}",
+            "%0: f32[] = constant {value=f32[] 2.5}
+             %1: f32[6] = broadcast_in_dim %0 {shape=[6]}
+             %2: f32[3] = slice %1 {limit=[4], start=[1]}",
         ],
         apply: |cx, equation| {
             let moves = matches!(
@@ -52,10 +46,10 @@ pub(super) const RULES: &[Rule] = &[
                     | Op::Reverse(_)
                     | Op::BroadcastInDim(_)
             );
-            let [x] = equation.operands.as_slice() else { return None };
-            let splat = cx.splat(*x).filter(|_| moves)?;
+            let &[x] = equation.operands.as_slice() else { return None };
+            let splat = cx.splat(x).filter(|_| moves)?;
             // The normal form itself does not change.
-            if matches!(equation.op, Op::BroadcastInDim(_)) && cx.ty(*x).rank() == 0 {
+            if matches!(equation.op, Op::BroadcastInDim(_)) && cx.ty(x).rank() == 0 {
                 return None;
             }
             cx.full_like(splat, equation)
@@ -65,63 +59,47 @@ pub(super) const RULES: &[Rule] = &[
         name: "reshape_of_a_reshape",
         doc: "reshape(reshape(x)) → reshape(x); x if x already has the shape",
         examples: &[
-            "func @f(%x: f32[6,4]) -> (f32[3,8]) {
-               %0: f32[24] = reshape %x {shape=[24]}
-               %1: f32[3,8] = reshape %0 {shape=[3,8]}
-               return %1
-             }",
-            "func @f(%x: f32[6,4]) -> (f32[6,4]) {
-               %0: f32[6,4] = reshape %x {shape=[6,4]}
-               return %0
-             }",
+            "%x: f32[6,4]
+             %0: f32[24] = reshape %x {shape=[24]}
+             %1: f32[3,8] = reshape %0 {shape=[3,8]}",
+            "%x: f32[6,4]
+             %0: f32[6,4] = reshape %x {shape=[6,4]}",
         ],
         apply: |cx, equation| {
-            let (Op::Reshape(op), [y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            if cx.ty(*y).shape == op.shape {
-                return Some(*y);
+            let (Op::Reshape(op), &[y]) = term(equation) else { return None };
+            if cx.ty(y).shape == op.shape {
+                return Some(y);
             }
-            let (Op::Reshape(_), [x]) = cx.definition(*y)? else { return None };
-            let x = *x;
+            let (Op::Reshape(_), &[x]) = cx.definition(y)? else { return None };
             reshape(cx, x, op.shape.clone())
         },
     },
     Rule {
         name: "permute_that_moves_nothing",
         doc: "permute(x) → reshape(x) if the axes of extents other than 1 keep their order",
-        examples: &["func @f(%x: f32[6,1,4]) -> (f32[6,4,1]) {
-               %0: f32[6,4,1] = permute %x {permutation=[0,2,1]}
-               return %0
-             }"],
+        examples: &["%x: f32[6,1,4]
+                     %0: f32[6,4,1] = permute %x {permutation=[0,2,1]}"],
         apply: |cx, equation| {
-            let (Op::Permute(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let extents = cx.extents(*x);
+            let (Op::Permute(op), &[x]) = term(equation) else { return None };
+            let extents = cx.extents(x);
             let wide = op.permutation.iter().filter(|a| extents[**a] != 1);
             if !wide.is_sorted() {
                 return None;
             }
             let shape = op.permutation.iter().map(|a| Dim::from(extents[*a])).collect();
-            reshape(cx, *x, shape)
+            reshape(cx, x, shape)
         },
     },
     Rule {
         name: "permute_of_a_permute",
         doc: "permute(permute(x)) → permute(x)",
-        examples: &["func @f(%x: f32[2,3,4]) -> (f32[4,3,2]) {
-               %0: f32[3,4,2] = permute %x {permutation=[1,2,0]}
-               %1: f32[4,3,2] = permute %0 {permutation=[1,0,2]}
-               return %1
-             }"],
+        examples: &["%x: f32[2,3,4]
+                     %0: f32[3,4,2] = permute %x {permutation=[1,2,0]}
+                     %1: f32[4,3,2] = permute %0 {permutation=[1,0,2]}"],
         apply: |cx, equation| {
-            let (Op::Permute(outer), [y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let (Op::Permute(inner), [x]) = cx.definition(*y)? else { return None };
+            let (Op::Permute(outer), &[y]) = term(equation) else { return None };
+            let (Op::Permute(inner), &[x]) = cx.definition(y)? else { return None };
             let permutation = outer.permutation.iter().map(|a| inner.permutation[*a]).collect();
-            let x = *x;
             cx.emit(Permute { permutation }, &[x])
         },
     },
@@ -130,28 +108,22 @@ pub(super) const RULES: &[Rule] = &[
         doc: "reverse(reverse(x)) → reverse(x) along the axes in exactly one of the two; axes of \
               extent 1 are dropped; reverse(x) → x if no axis remains",
         examples: &[
-            "func @f(%x: f32[3,4,5]) -> (f32[3,4,5]) {
-               %0: f32[3,4,5] = reverse %x {axes=[0,1]}
-               %1: f32[3,4,5] = reverse %0 {axes=[2,1]}
-               return %1
-             }",
-            "func @f(%x: f32[1,4]) -> (f32[1,4]) {
-               %0: f32[1,4] = reverse %x {axes=[0]}
-               return %0
-             }",
+            "%x: f32[3,4,5]
+             %0: f32[3,4,5] = reverse %x {axes=[0,1]}
+             %1: f32[3,4,5] = reverse %0 {axes=[2,1]}",
+            "%x: f32[1,4]
+             %0: f32[1,4] = reverse %x {axes=[0]}",
         ],
         apply: |cx, equation| {
-            let (Op::Reverse(outer), [y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let extents = cx.extents(*y);
-            let (axes, x) = match cx.definition(*y) {
-                Some((Op::Reverse(inner), [x])) => {
+            let (Op::Reverse(outer), &[y]) = term(equation) else { return None };
+            let extents = cx.extents(y);
+            let (axes, x) = match cx.definition(y) {
+                Some((Op::Reverse(inner), &[x])) => {
                     let once = |a: &usize| inner.axes.contains(a) != outer.axes.contains(a);
-                    ((0..extents.len()).filter(once).collect::<Vec<_>>(), *x)
+                    ((0..extents.len()).filter(once).collect::<Vec<_>>(), x)
                 }
                 _ if outer.axes.iter().any(|a| extents[*a] == 1) || outer.axes.is_empty() => {
-                    (outer.axes.clone(), *y)
+                    (outer.axes.clone(), y)
                 }
                 _ => return None,
             };
@@ -162,35 +134,26 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "broadcast_that_repeats_nothing",
         doc: "broadcast(x) → reshape(x) if all new axes have extent 1",
-        examples: &["func @f(%x: f32[6,4]) -> (f32[6,1,4]) {
-               %0: f32[6,1,4] = broadcast_in_dim %x {dims=[0,2], shape=[6,1,4]}
-               return %0
-             }"],
+        examples: &["%x: f32[6,4]
+                     %0: f32[6,1,4] = broadcast_in_dim %x {dims=[0,2], shape=[6,1,4]}"],
         apply: |cx, equation| {
-            let (Op::BroadcastInDim(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let same = cx.elements(*x) == cx.elements(equation.results[0]) && cx.elements(*x) > 0;
-            if !same || cx.splat(*x).is_some() {
+            let (Op::BroadcastInDim(op), &[x]) = term(equation) else { return None };
+            let same = cx.elements(x) == cx.elements(equation.results[0]) && cx.elements(x) > 0;
+            if !same || cx.splat(x).is_some() {
                 return None;
             }
-            reshape(cx, *x, op.shape.clone())
+            reshape(cx, x, op.shape.clone())
         },
     },
     Rule {
         name: "broadcast_of_a_broadcast",
         doc: "broadcast(broadcast(x)) → broadcast(x)",
-        examples: &["func @f(%x: f32[4]) -> (f32[2,3,4]) {
-               %0: f32[3,4] = broadcast_in_dim %x {dims=[1], shape=[3,4]}
-               %1: f32[2,3,4] = broadcast_in_dim %0 {dims=[1,2], shape=[2,3,4]}
-               return %1
-             }"],
+        examples: &["%x: f32[4]
+                     %0: f32[3,4] = broadcast_in_dim %x {dims=[1], shape=[3,4]}
+                     %1: f32[2,3,4] = broadcast_in_dim %0 {dims=[1,2], shape=[2,3,4]}"],
         apply: |cx, equation| {
-            let (Op::BroadcastInDim(outer), [y]) = (&equation.op, equation.operands.as_slice())
-            else {
-                return None;
-            };
-            let (inner, x) = broadcast(cx, *y)?;
+            let (Op::BroadcastInDim(outer), &[y]) = term(equation) else { return None };
+            let (inner, x) = broadcast(cx, y)?;
             let dims = inner.iter().map(|d| outer.dims[*d]).collect();
             cx.emit(BroadcastInDim { shape: outer.shape.clone(), dims }, &[x])
         },
@@ -199,17 +162,13 @@ pub(super) const RULES: &[Rule] = &[
         name: "broadcast_of_unit_axes",
         doc: "broadcast(reshape(x)) → broadcast(x) if the reshape only adds or drops axes of \
               extent 1",
-        examples: &["func @f(%x: f32[4]) -> (f32[4,3]) {
-               %0: f32[4,1] = reshape %x {shape=[4,1]}
-               %1: f32[4,3] = broadcast_in_dim %0 {dims=[0,1], shape=[4,3]}
-               return %1
-             }"],
+        examples: &["%x: f32[4]
+                     %0: f32[4,1] = reshape %x {shape=[4,1]}
+                     %1: f32[4,3] = broadcast_in_dim %0 {dims=[0,1], shape=[4,3]}"],
         apply: |cx, equation| {
-            let (Op::BroadcastInDim(op), [y]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let (Op::Reshape(_), [x]) = cx.definition(*y)? else { return None };
-            let (x, from, to) = (*x, cx.extents(*x), cx.extents(*y));
+            let (Op::BroadcastInDim(op), &[y]) = term(equation) else { return None };
+            let (Op::Reshape(_), &[x]) = cx.definition(y)? else { return None };
+            let (from, to) = (cx.extents(x), cx.extents(y));
             // The axes of both with extents other than 1, in order; the operand's remaining axes
             // are unit axes.
             let wide = |e: &[usize]| (0..e.len()).filter(|a| e[*a] != 1).collect::<Vec<_>>();
@@ -229,19 +188,15 @@ pub(super) const RULES: &[Rule] = &[
         doc: "f(broadcast(x), broadcast(y), constant) → broadcast(f(x, y, constant)) for an \
               elementwise op on equal broadcasts",
         examples: &[
-            "func @f(%x: f32[4], %y: f32[4]) -> (f32[4,3]) {
-               %0: f32[4,3] = broadcast_in_dim %x {dims=[0], shape=[4,3]}
-               %1: f32[4,3] = broadcast_in_dim %y {dims=[0], shape=[4,3]}
-               %2: f32[4,3] = mul_zero %0, %1
-               return %2
-             }",
-            "func @f(%x: f32[]) -> (f32[4,3]) {
-               %0: f32[4,3] = broadcast_in_dim %x {shape=[4,3]}
-               %1: f32[4,3] = constant {value=f32[4,3] 2.0}
-               %2: f32[4,3] = sub %1, %0
-               %3: f32[4,3] = exp %2
-               return %3
-             }",
+            "%x: f32[4], %y: f32[4]
+             %0: f32[4,3] = broadcast_in_dim %x {dims=[0], shape=[4,3]}
+             %1: f32[4,3] = broadcast_in_dim %y {dims=[0], shape=[4,3]}
+             %2: f32[4,3] = mul_zero %0, %1",
+            "%x: f32[]
+             %0: f32[4,3] = broadcast_in_dim %x {shape=[4,3]}
+             %1: f32[4,3] = constant {value=f32[4,3] 2.0}
+             %2: f32[4,3] = sub %1, %0
+             %3: f32[4,3] = exp %2",
         ],
         apply: |cx, equation| {
             let result = equation.results[0];

@@ -3,19 +3,12 @@
 //! The sum over contracted axes stays in the order in which they are listed. The order in which a
 //! back end adds depends on extents and strides, so the layout is chosen here, before fusion.
 
-use super::{Rewriter, Rule};
-use wengert_core::graph::{Equation, ValueId};
+use super::{Rewriter, Rule, term};
+use wengert_core::graph::ValueId;
 use wengert_core::op::{Compute, DotGeneral, Permute};
 use wengert_core::{Op, TensorType};
 
 type Axes = (Vec<usize>, Vec<usize>);
-
-fn dot(equation: &Equation) -> Option<(&DotGeneral, ValueId, ValueId)> {
-    match (&equation.op, equation.operands.as_slice()) {
-        (Op::DotGeneral(op), [x, y]) => Some((op, *x, *y)),
-        _ => None,
-    }
-}
 
 /// The axes of one operand that are neither contracted nor batch axes.
 fn free(contract: &[usize], batch: &[usize], rank: usize) -> Vec<usize> {
@@ -41,22 +34,20 @@ pub(super) const RULES: &[Rule] = &[
         doc: "dot_general(permute(x), y) → dot_general(x, y) with renumbered axes, if the free \
               axes of x keep their order",
         examples: &[
-            "func @f(%x: f32[5,3], %y: f32[5,4]) -> (f32[3,4]) {
-               %0: f32[3,5] = permute %x {permutation=[1,0]}
-               %1: f32[3,4] = dot_general %0, %y {contract=[[1],[0]]}
-               return %1
-             }",
-            "func @f(%x: f32[2,3,5], %y: f32[2,4,5]) -> (f32[2,3,4]) {
-               %0: f32[2,5,4] = permute %y {permutation=[0,2,1]}
-               %1: f32[2,3,4] = dot_general %x, %0 {batch=[[0],[0]], contract=[[2],[1]]}
-               return %1
-             }",
+            "%x: f32[5,3], %y: f32[5,4]
+             %0: f32[3,5] = permute %x {permutation=[1,0]}
+             %1: f32[3,4] = dot_general %0, %y {contract=[[1],[0]]}",
+            "%x: f32[2,3,5], %y: f32[2,4,5]
+             %0: f32[2,5,4] = permute %y {permutation=[0,2,1]}
+             %1: f32[2,3,4] = dot_general %x, %0 {batch=[[0],[0]], contract=[[2],[1]]}",
         ],
         apply: |cx, equation| {
-            let (op, x, y) = dot(equation)?;
+            let (Op::DotGeneral(op), &[x, y]) = term(equation) else { return None };
             for (number, value) in [x, y].into_iter().enumerate() {
-                let Some((Op::Permute(permute), [source])) = cx.definition(value) else { continue };
-                let (permutation, source) = (permute.permutation.clone(), *source);
+                let Some((Op::Permute(permute), &[source])) = cx.definition(value) else {
+                    continue;
+                };
+                let permutation = permute.permutation.clone();
                 let mut moved = op.clone();
                 let (contract, batch) = (
                     side(&mut moved.contract, number).clone(),
@@ -83,19 +74,13 @@ pub(super) const RULES: &[Rule] = &[
         name: "permute_of_a_product",
         doc: "permute(dot_general(x, y)) → dot_general(y, x) if it swaps the free axes of x with \
               those of y",
-        examples: &["func @f(%x: f32[5,3], %y: f32[5,4]) -> (f32[4,3]) {
-               %0: f32[3,4] = dot_general %x, %y {contract=[[0],[0]]}
-               %1: f32[4,3] = permute %0 {permutation=[1,0]}
-               return %1
-             }"],
+        examples: &["%x: f32[5,3], %y: f32[5,4]
+                     %0: f32[3,4] = dot_general %x, %y {contract=[[0],[0]]}
+                     %1: f32[4,3] = permute %0 {permutation=[1,0]}"],
         apply: |cx, equation| {
-            let (Op::Permute(Permute { permutation }), [z]) =
-                (&equation.op, equation.operands.as_slice())
-            else {
-                return None;
-            };
-            let (Op::DotGeneral(op), [x, y]) = cx.definition(*z)? else { return None };
-            let (op, x, y) = (op.clone(), *x, *y);
+            let (Op::Permute(Permute { permutation }), &[z]) = term(equation) else { return None };
+            let (Op::DotGeneral(op), &[x, y]) = cx.definition(z)? else { return None };
+            let op = op.clone();
             let batch = op.batch.0.len();
             let free_x = free(&op.contract.0, &op.batch.0, cx.ty(x).rank()).len();
             let rank = permutation.len();

@@ -5,43 +5,34 @@
 //! alone, and holds with and without fusion.
 
 use super::movement::shape;
+use super::{push, term, with_fuel};
 use std::ops::Range;
-use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::graph::{Body, Equation, Function};
 use wengert_core::op::{Constant, ConvertElementType, Pad, Reduce, Reshape};
-use wengert_core::{DType, Dim, Literal, LocationId, Op, Target, TensorType};
+use wengert_core::{DType, Dim, Literal, Op, Target};
 
 /// Minimum number of elements; below it, a reduction ends before further processors have started.
 const MIN_ELEMENTS: usize = 1 << 16;
 
 /// Splits reductions where it pays; at most `fuel` of them.
-pub(crate) fn split_reductions(
-    mut function: Function,
-    target: &Target,
-    fuel: u64,
-) -> (Function, u64) {
-    let mut left = fuel;
-    of_body(&mut function.body, target, &mut left);
-    if left < fuel {
-        function.body = function.body.renumber();
-    }
-    (function, fuel - left)
+pub(crate) fn split_reductions(function: Function, target: &Target, fuel: u64) -> (Function, u64) {
+    with_fuel(function, fuel, |body, left| of_body(body, target, left))
 }
 
 fn of_body(body: &mut Body, target: &Target, left: &mut u64) {
-    let mut equations = Vec::with_capacity(body.equations.len());
-    for mut equation in std::mem::take(&mut body.equations) {
+    let equations = std::mem::take(&mut body.equations);
+    for mut equation in equations {
         if equation.op.control().is_some() {
             equation.regions.iter_mut().for_each(|region| of_body(region, target, left));
         }
         match plan(body, &equation, target).filter(|_| *left > 0) {
             Some(plan) => {
                 *left -= 1;
-                plan.apply(body, &mut equations, &equation);
+                plan.apply(body, &equation);
             }
-            None => equations.push(equation),
+            None => body.equations.push(equation),
         }
     }
-    body.equations = equations;
 }
 
 /// A split of a reduction along adjacent axes, taken as one, into parts of one length.
@@ -54,7 +45,7 @@ struct Plan {
 }
 
 fn plan(body: &Body, equation: &Equation, target: &Target) -> Option<Plan> {
-    let (Op::Reduce(op), [x]) = (&equation.op, equation.operands.as_slice()) else { return None };
+    let (Op::Reduce(op), [x]) = term(equation) else { return None };
     let extents = body.ty(*x).extents()?;
     let results: usize = body.ty(equation.results[0]).elements()?;
     let elements: usize = extents.iter().product();
@@ -88,34 +79,34 @@ fn even(count: usize, parts: usize) -> usize {
 }
 
 impl Plan {
-    fn apply(self, body: &mut Body, equations: &mut Vec<Equation>, equation: &Equation) {
+    fn apply(self, body: &mut Body, equation: &Equation) {
         let location = equation.location;
-        let mut emit = Emit { body, equations, location };
         let mut value = equation.operands[0];
-        let dtype = emit.body.ty(value).dtype;
+        let dtype = body.ty(value).dtype;
         // Halves are carried in f32 throughout and rounded once.
         let carried = if dtype.is_half() { DType::F32 } else { dtype };
         if carried != dtype {
-            value = emit.one(ConvertElementType { dtype: carried }, &[value]);
+            value = push(body, ConvertElementType { dtype: carried }, &[value], location);
         }
         let mut extents =
-            emit.body.ty(value).extents().expect("functions are bound before they are split");
+            body.ty(value).extents().expect("functions are bound before they are split");
         let count: usize = extents[self.run.clone()].iter().product();
         let missing = self.parts * self.length - count;
         if missing > 0 {
             extents.splice(self.run.clone(), [count]);
-            value = emit.one(Reshape { shape: shape(&extents) }, &[value]);
+            value = push(body, Reshape { shape: shape(&extents) }, &[value], location);
             let identity = Literal::full(&[], self.op.kind.identity(carried));
-            let identity = emit.one(Constant { value: identity }, &[]);
+            let identity = push(body, Constant { value: identity }, &[], location);
             let none = vec![Dim::constant(0); extents.len()];
             let mut high = none.clone();
             high[self.run.start] = Dim::from(missing);
-            value = emit.one(Pad { low: none, high, interior: vec![] }, &[value, identity]);
+            value =
+                push(body, Pad { low: none, high, interior: vec![] }, &[value, identity], location);
             extents.splice(self.run.start..=self.run.start, [self.parts, self.length]);
         } else {
             extents.splice(self.run.clone(), [self.parts, self.length]);
         }
-        value = emit.one(Reshape { shape: shape(&extents) }, &[value]);
+        value = push(body, Reshape { shape: shape(&extents) }, &[value], location);
         // First reduces all axes but that of the parts, which takes the position of the run.
         let run = self.run.clone();
         let behind = |a: usize| a + 2 - (run.end - run.start);
@@ -123,43 +114,19 @@ impl Plan {
         let after = self.op.axes.iter().copied().filter(|a| *a >= run.end).map(behind);
         let parts = run.start - before.len();
         let axes = before.into_iter().chain([run.start + 1]).chain(after).collect();
-        value = emit.one(Reduce { kind: self.op.kind, axes }, &[value]);
+        value = push(body, Reduce { kind: self.op.kind, axes }, &[value], location);
         let mut last: Op = Reduce { kind: self.op.kind, axes: vec![parts] }.into();
         if carried != dtype {
-            value = emit.one(last, &[value]);
+            value = push(body, last, &[value], location);
             last = ConvertElementType { dtype }.into();
         }
         let results = equation.results.clone();
-        emit.equations.push(Equation {
+        body.equations.push(Equation {
             op: last,
             operands: vec![value],
             results,
             regions: vec![],
             location,
         });
-    }
-}
-
-struct Emit<'e> {
-    body: &'e mut Body,
-    equations: &'e mut Vec<Equation>,
-    location: LocationId,
-}
-
-impl Emit<'_> {
-    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> ValueId {
-        let op = op.into();
-        let types: Vec<TensorType> = self.body.types(operands);
-        let ty = op.infer(&types, &[]).expect("the extents were computed to fit").remove(0);
-        let result = self.body.values.push(ty);
-        let (operands, location) = (operands.to_vec(), self.location);
-        self.equations.push(Equation {
-            op,
-            operands,
-            results: vec![result],
-            regions: vec![],
-            location,
-        });
-        result
     }
 }

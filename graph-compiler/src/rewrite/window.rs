@@ -1,7 +1,7 @@
 //! Slices, pads and concatenations that are identities, or that follow one another.
 
 use super::movement::shape;
-use super::{Rewriter, Rule};
+use super::{Rewriter, Rule, term};
 use wengert_core::graph::{Equation, ValueId};
 use wengert_core::op::{BroadcastInDim, Concatenate, Slice};
 use wengert_core::{Dim, Op};
@@ -25,8 +25,8 @@ fn slice(start: &[i64], limit: &[i64], stride: &[i64]) -> Slice {
 }
 
 fn sliced(equation: &Equation) -> Option<(&Slice, ValueId)> {
-    match (&equation.op, equation.operands.as_slice()) {
-        (Op::Slice(op), [x]) => Some((op, *x)),
+    match term(equation) {
+        (Op::Slice(op), &[x]) => Some((op, x)),
         _ => None,
     }
 }
@@ -51,10 +51,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slice_of_everything",
         doc: "slice(x) → x if the slice has every element of x",
-        examples: &["func @f(%x: f32[6,4]) -> (f32[6,4]) {
-               %0: f32[6,4] = slice %x {limit=[6,4], start=[0,0]}
-               return %0
-             }"],
+        examples: &["%x: f32[6,4]
+                     %0: f32[6,4] = slice %x {limit=[6,4], start=[0,0]}"],
         apply: |cx, equation| {
             let (_, x) = sliced(equation)?;
             (cx.ty(x) == cx.ty(equation.results[0])).then_some(x)
@@ -63,15 +61,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slice_of_a_slice",
         doc: "slice(slice(x)) → slice(x)",
-        examples: &["func @f(%x: f32[20,9]) -> (f32[3,2]) {
-               %0: f32[9,4] = slice %x {limit=[19,8], start=[2,1], stride=[2,2]}
-               %1: f32[3,2] = slice %0 {limit=[8,3], start=[1,1], stride=[3,1]}
-               return %1
-             }"],
+        examples: &["%x: f32[20,9]
+                     %0: f32[9,4] = slice %x {limit=[19,8], start=[2,1], stride=[2,2]}
+                     %1: f32[3,2] = slice %0 {limit=[8,3], start=[1,1], stride=[3,1]}"],
         apply: |cx, equation| {
             let (outer, y) = sliced(equation)?;
-            let (Op::Slice(inner), [x]) = cx.definition(y)? else { return None };
-            let (x, count) = (*x, cx.extents(equation.results[0]));
+            let (Op::Slice(inner), &[x]) = cx.definition(y)? else { return None };
+            let count = cx.extents(equation.results[0]);
             let ((start, _, stride), (base, _, step)) = (bounds(outer)?, bounds(inner)?);
             let extents = cx.extents(x);
             let (mut from, mut to, mut by) = (vec![], vec![], vec![]);
@@ -91,15 +87,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slice_of_a_broadcast",
         doc: "slice(broadcast(x)) → broadcast(slice(x))",
-        examples: &["func @f(%x: f32[1,5]) -> (f32[3,2]) {
-               %0: f32[7,5] = broadcast_in_dim %x {dims=[0,1], shape=[7,5]}
-               %1: f32[3,2] = slice %0 {limit=[5,4], start=[2,1], stride=[1,2]}
-               return %1
-             }"],
+        examples: &["%x: f32[1,5]
+                     %0: f32[7,5] = broadcast_in_dim %x {dims=[0,1], shape=[7,5]}
+                     %1: f32[3,2] = slice %0 {limit=[5,4], start=[2,1], stride=[1,2]}"],
         apply: |cx, equation| {
             let (op, y) = sliced(equation)?;
-            let (Op::BroadcastInDim(broadcast), [x]) = cx.definition(y)? else { return None };
-            let (dims, x) = (broadcast.dims.clone(), *x);
+            let (Op::BroadcastInDim(broadcast), &[x]) = cx.definition(y)? else { return None };
+            let dims = broadcast.dims.clone();
             let (start, limit, stride) = bounds(op)?;
             let (from, to) = (cx.extents(x), cx.extents(equation.results[0]));
             let (mut low, mut high, mut step) = (vec![], vec![], vec![]);
@@ -116,11 +110,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slice_of_a_concatenation",
         doc: "slice(concatenate(…, x, …)) → slice(x) if the slice lies within x",
-        examples: &["func @f(%x: f32[3,2], %y: f32[4,2]) -> (f32[2,2]) {
-               %0: f32[7,2] = concatenate %x, %y {axis=0}
-               %1: f32[2,2] = slice %0 {limit=[6,2], start=[4,0]}
-               return %1
-             }"],
+        examples: &["%x: f32[3,2], %y: f32[4,2]
+                     %0: f32[7,2] = concatenate %x, %y {axis=0}
+                     %1: f32[2,2] = slice %0 {limit=[6,2], start=[4,0]}"],
         apply: |cx, equation| {
             let (op, y) = sliced(equation)?;
             let (Op::Concatenate(concatenate), parts) = cx.definition(y)? else { return None };
@@ -132,21 +124,17 @@ pub(super) const RULES: &[Rule] = &[
         name: "concatenation_of_one",
         doc: "concatenate(…) → concatenate without its empty operands; concatenate(x) → x",
         examples: &[
-            "func @f(%x: f32[3,2]) -> (f32[3,2]) {
-               %0: f32[3,2] = concatenate %x {axis=1}
-               return %0
-             }",
-            "func @f(%x: f32[3,2], %y: f32[3,0]) -> (f32[3,4]) {
-               %0: f32[3,4] = concatenate %x, %y, %x {axis=1}
-               return %0
-             }",
+            "%x: f32[3,2]
+             %0: f32[3,2] = concatenate %x {axis=1}",
+            "%x: f32[3,2], %y: f32[3,0]
+             %0: f32[3,4] = concatenate %x, %y, %x {axis=1}",
         ],
         apply: |cx, equation| {
             let Op::Concatenate(op) = &equation.op else { return None };
             let mut parts = equation.operands.clone();
             parts.retain(|v| cx.elements(*v) > 0);
             match parts.as_slice() {
-                [x] => Some(*x),
+                &[x] => Some(x),
                 [] => None,
                 parts if parts.len() == equation.operands.len() => None,
                 parts => cx.emit(op.clone(), parts),
@@ -156,11 +144,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "concatenation_of_concatenations",
         doc: "concatenate(concatenate(x, y), z) → concatenate(x, y, z) along the same axis",
-        examples: &["func @f(%x: f32[3], %y: f32[4], %z: f32[5]) -> (f32[12]) {
-               %0: f32[7] = concatenate %x, %y {axis=0}
-               %1: f32[12] = concatenate %0, %z {axis=0}
-               return %1
-             }"],
+        examples: &["%x: f32[3], %y: f32[4], %z: f32[5]
+                     %0: f32[7] = concatenate %x, %y {axis=0}
+                     %1: f32[12] = concatenate %0, %z {axis=0}"],
         apply: |cx, equation| {
             let Op::Concatenate(op) = &equation.op else { return None };
             let parts_of = |v: &ValueId| match cx.definition(*v) {
@@ -178,39 +164,30 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pad_of_nothing",
         doc: "pad(x) → x if all padding is 0",
-        examples: &["func @f(%x: f32[3,2]) -> (f32[3,2]) {
-               %0: f32[] = constant {value=f32[] 1.0}
-               %1: f32[3,2] = pad %x, %0 {high=[0,0], low=[0,0]}
-               return %1
-             }"],
+        examples: &["%x: f32[3,2]
+                     %0: f32[] = constant {value=f32[] 1.0}
+                     %1: f32[3,2] = pad %x, %0 {high=[0,0], low=[0,0]}"],
         apply: |cx, equation| {
-            let (Op::Pad(op), [x, _]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
+            let (Op::Pad(op), &[x, _]) = term(equation) else { return None };
             let nothing = numbers(&op.low)?
                 .iter()
                 .chain(&numbers(&op.high)?)
                 .chain(&op.interior)
                 .all(|n| *n == 0);
-            (nothing && cx.ty(*x) == cx.ty(equation.results[0])).then_some(*x)
+            (nothing && cx.ty(x) == cx.ty(equation.results[0])).then_some(x)
         },
     },
     Rule {
         name: "pad_with_what_is_there",
         doc: "pad of a constant of equal elements by the same element → the constant in the \
               result's shape",
-        examples: &["func @f() -> (f32[7]) {
-               %0: f32[] = constant {value=f32[] 1.5}
-               %1: f32[3] = broadcast_in_dim %0 {shape=[3]}
-               %2: f32[7] = pad %1, %0 {high=[1], low=[3]}
-               return %2
-             }"],
+        examples: &["%0: f32[] = constant {value=f32[] 1.5}
+                     %1: f32[3] = broadcast_in_dim %0 {shape=[3]}
+                     %2: f32[7] = pad %1, %0 {high=[1], low=[3]}"],
         apply: |cx, equation| {
-            let (Op::Pad(_), [x, value]) = (&equation.op, equation.operands.as_slice()) else {
-                return None;
-            };
-            let splat = cx.splat(*x)?;
-            if cx.splat(*value) != Some(splat) {
+            let (Op::Pad(_), &[x, value]) = term(equation) else { return None };
+            let splat = cx.splat(x)?;
+            if cx.splat(value) != Some(splat) {
                 return None;
             }
             cx.full_like(splat, equation)

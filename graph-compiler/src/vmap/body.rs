@@ -1,6 +1,6 @@
 //! The driver: a body on batched values.
 
-use crate::autodiff::{Activity, current_scope, trace};
+use crate::autodiff::{Activity, current_scope, trace, unpoisoned};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::batch::RegionOutput;
@@ -71,7 +71,7 @@ fn emit(op: Op, x: &Tensor, caller: &Location) -> Result<Tensor> {
 pub fn batch(body: &Body, inputs: &[Value], size: &Dim) -> Result<Vec<Value>> {
     assert_eq!(inputs.len(), body.inputs.len(), "vmap: one value for each input");
     let scope = current_scope()?;
-    let live = Activity::of(body, &vec![false; body.outputs.len()]).live;
+    let live = Activity::live(body);
     let mut values: IdVec<ValueId, Option<Value>> = body.values.ids().map(|_| None).collect();
     for (input, value) in body.inputs.iter().zip(inputs) {
         values[*input] = Some(value.clone());
@@ -128,9 +128,8 @@ fn map(
             },
         })
     });
-    if let Some(error) = results.iter().find_map(Tensor::error) {
-        return Err(error.clone().within(&scope.origin(equation.location), op.name()));
-    }
+    unpoisoned(&results)
+        .map_err(|error| error.within(&scope.origin(equation.location), op.name()))?;
     for (result, ty) in results.iter().zip(&types) {
         assert_eq!(
             *result.ty(),

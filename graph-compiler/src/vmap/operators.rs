@@ -8,7 +8,7 @@
 //! function's `finish` returns it.
 
 use super::body::{Value, batch, moved};
-use crate::autodiff::values::{poison, with_tensors};
+use crate::autodiff::values::{leaves, poison, with_tensors};
 use crate::autodiff::{current_scope, trace};
 use wengert_core::{
     Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor, TensorType,
@@ -132,7 +132,7 @@ pub fn vmap_axes<M: Differentiable, O: Differentiable>(
     let mut output = None;
     let closure = trace(&types, |inputs| {
         let returned = f(&with_tensors(xs, inputs));
-        let tensors = returned.tensors().into_iter().map(|(_, t)| t).collect();
+        let tensors = leaves(&returned);
         output = Some(returned);
         tensors
     });

@@ -3,15 +3,17 @@
 //! Each region is differentiated on its own. A result has a tangent if it has one in some region;
 //! in the others it is zero.
 
+use super::transposed::reordered;
 use super::{
-    Operand, Site, derived, flags, innermost, kept, opened, present, region, spread, types,
+    Operand, Site, derived, flags, innermost, kept, of_operands, opened, present, region, spread,
+    types,
 };
-use crate::autodiff::custom;
+use crate::autodiff::custom::{self, Purpose};
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
 use crate::autodiff::transpose::transpose as transpose_body;
 use wengert_core::build::{Closure, Scope};
-use wengert_core::graph::{Body, Equation};
+use wengert_core::graph::{Body, Equation, Region};
 use wengert_core::{Result, Tensor, TensorType};
 
 /// A region that has been run but not closed, since not all of its outputs are known yet.
@@ -22,17 +24,17 @@ struct Way<T> {
 }
 
 fn ways<T>(
-    at: &Site<'_>,
+    equation: &Equation,
     types: &[TensorType],
-    f: impl Fn(usize, &[Tensor]) -> Result<T>,
+    f: impl Fn(&Body, &[Tensor]) -> Result<T>,
 ) -> Result<Vec<Way<T>>> {
     let current = innermost([])?;
-    let way = |n| {
+    let way = |region: &Region| {
         let (scope, inputs) = opened(current.region(), types);
-        let given = scope.enter(|| f(n, &inputs))?;
+        let given = scope.enter(|| f(region, &inputs))?;
         Ok(Way { scope, inputs, given })
     };
-    (0..at.equation.regions.len()).map(way).collect()
+    equation.regions.iter().map(way).collect()
 }
 
 impl<T> Way<T> {
@@ -53,9 +55,9 @@ pub(super) fn jvp(at: &Site<'_>) -> Result<Duals> {
     let count = at.operands.len() - 1;
     let taken = [types(&at.operands[1..]), types(&given)].concat();
     let active = flags(&at.tangents[1..]);
-    let ways = ways(at, &taken, |n, inputs| {
+    let ways = ways(at.equation, &taken, |region, inputs| {
         let tangents = spread(&inputs[count..], &active);
-        run(&at.equation.regions[n], &inputs[..count], &tangents, at.wanted, false)
+        run(region, &inputs[..count], &tangents, at.wanted, false)
     })?;
     let results: Vec<TensorType> = types(&ways[0].given.0);
     let moving = moving(results.len(), ways.iter().map(|w| w.given.1.as_slice()));
@@ -84,8 +86,8 @@ fn moving<'t>(results: usize, ways: impl Iterator<Item = &'t [Option<Tensor>]>) 
 pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
     let taken = types(&at.operands[1..]);
     let active = flags(&at.tangents[1..]);
-    let ways = ways(at, &taken, |n, inputs| {
-        let closure = Closure { body: at.equation.regions[n].to_body(), captures: vec![] };
+    let ways = ways(at.equation, &taken, |region, inputs| {
+        let closure = Closure { body: region.clone(), captures: vec![] };
         linearized(&closure, inputs, &active, at.wanted)
     })?;
     let results = types(&ways[0].given.outputs);
@@ -146,7 +148,7 @@ pub(super) fn linearize(at: &Site<'_>) -> Result<Duals> {
             let residuals = sources.iter().map(of);
             let given: Vec<Option<Tensor>> =
                 inputs[..first].iter().cloned().chain(residuals).map(Some).collect();
-            let tangents = custom::run_linear(&linear.body, &given)?;
+            let tangents = custom::run(&linear.body, &given, Purpose::Linear)?;
             let of = |i: usize| linear.outputs[i].1.and_then(|at| tangents[at].clone());
             let moving = (0..results.len()).filter(|i| moving[*i]);
             moving.map(|i| of(i).map_or_else(|| zeros(&results[i]), Ok)).collect()
@@ -179,7 +181,7 @@ pub(super) fn without_unused(
     regions: Vec<Body>,
 ) -> (Vec<Tensor>, Vec<Body>) {
     let live = |region: &Body| {
-        let live = super::Activity::of(region, &vec![false; region.outputs.len()]).live;
+        let live = super::Activity::live(region);
         region.inputs.iter().map(|v| live[*v]).collect::<Vec<bool>>()
     };
     let each: Vec<Vec<bool>> = regions.iter().map(live).collect();
@@ -203,29 +205,16 @@ pub(super) fn transpose(
         .clone()
         .expect("what chooses is an integer or a bool, so nothing is linear in it");
     let known = present(&operands[1..]);
-    let linear: Vec<bool> = operands[1..].iter().map(Option::is_none).collect();
+    let linear = super::linear(operands);
     let given = present(cotangents);
     let taken = [types(&given), types(&known)].concat();
-    let region_types = |which: bool| {
-        let region = &equation.regions[0];
-        let inputs = region.inputs.iter().zip(&linear).filter(move |(_, l)| **l == which);
-        inputs.map(|(v, _)| region.ty(*v).clone()).collect::<Vec<TensorType>>()
-    };
-    let made = region_types(true);
-    let current = innermost([])?;
-    let mut ways = Vec::new();
-    for body in &equation.regions {
-        let (way, inputs) = opened(current.region(), &taken);
-        let mut body = body.to_body();
-        let (first, last): (Vec<_>, Vec<_>) =
-            body.inputs.iter().zip(&linear).map(|(v, l)| (*v, *l)).partition(|(_, l)| *l);
-        body.inputs = first.into_iter().chain(last).map(|(v, _)| v).collect();
-        let results = way.enter(|| {
-            let cotangents = spread(&inputs[..given.len()], &flags(cotangents));
-            transpose_body(&body, made.len(), &inputs[given.len()..], &cotangents)
-        })?;
-        ways.push(Way { scope: way, inputs, given: results });
-    }
+    let region = &equation.regions[0];
+    let made = kept(&region.types(&region.inputs), &linear[1..]);
+    let ways = ways(equation, &taken, |region, inputs| {
+        let (body, lines) = reordered(region, &linear[1..]);
+        let cotangents = spread(&inputs[..given.len()], &flags(cotangents));
+        transpose_body(&body, lines, &inputs[given.len()..], &cotangents)
+    })?;
     let moving = moving(made.len(), ways.iter().map(|w| w.given.as_slice()));
     let kinds = kept(&made, &moving);
     let mut regions = Vec::new();
@@ -240,8 +229,5 @@ pub(super) fn transpose(
     let (all, regions) = without_unused(1, all, regions);
     let rule = format!("transpose({})", equation.op.name());
     let results = derived(scope, equation, rule, equation.op.clone(), &all, regions)?;
-    let results = spread(&results, &moving);
-    let mut results = results.into_iter();
-    let of = |is_linear: &bool| is_linear.then(|| results.next().flatten()).flatten();
-    Ok(std::iter::once(None).chain(linear.iter().map(of)).collect())
+    Ok(of_operands(&results, &moving, &linear))
 }

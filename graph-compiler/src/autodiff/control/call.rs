@@ -11,20 +11,19 @@
 //! `@f.forward.linear`, and so on.
 
 use super::{
-    Activity, Operand, Site, flags, kept, opened, or_zeros, present, region, spread, transposed,
-    types,
+    Activity, Operand, Site, dual, flags, kept, linear, of_operands, opened, present, spread,
+    transposed_region, types,
 };
 use crate::autodiff::current_scope;
-use crate::autodiff::jvp::{Duals, run};
+use crate::autodiff::jvp::Duals;
 use crate::autodiff::linearize::linearize as linearized;
-use crate::autodiff::transpose::transpose as transpose_body;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use wengert_core::build::{Closure, Scope};
-use wengert_core::graph::{Body, Equation, Region, ValueId};
+use wengert_core::graph::{Equation, Region, ValueId};
 use wengert_core::op::{FunctionCall, FunctionName};
-use wengert_core::{Location, Result, Tensor, TensorType};
+use wengert_core::{Location, Result, Tensor};
 
 /// A function, and flags of the arguments and results that a derivative concerns.
 type Key = (Region, Vec<bool>, Vec<bool>);
@@ -129,21 +128,12 @@ fn derived_call(
 
 pub(super) fn jvp(at: &Site<'_>, op: &FunctionCall) -> Result<Duals> {
     let body = &at.equation.regions[0];
-    let active = flags(at.tangents);
-    let given = present(at.tangents);
-    let key = (body.clone(), active.clone(), at.wanted.to_vec());
+    let key = (body.clone(), flags(at.tangents), at.wanted.to_vec());
     let joint = remembered(&at.scope.remembered::<Bundles>().tangents, key, || {
-        let taken = [types(at.operands), types(&given)].concat();
-        let mut moving = vec![];
-        let body = region(&taken, |inputs| {
-            let (primals, rest) = inputs.split_at(at.operands.len());
-            let (outputs, tangents) = run(body, primals, &spread(rest, &active), at.wanted, false)?;
-            moving = flags(&tangents);
-            Ok(outputs.into_iter().chain(tangents.into_iter().flatten()).collect())
-        })?;
+        let (body, moving) = dual(at, body)?;
         Ok(Joint { body: body.into(), moving })
     })?;
-    let operands = [at.operands, &given].concat();
+    let operands = [at.operands, &present(at.tangents)].concat();
     let mut results = called(at, part(op, "jvp"), &operands, &joint.body)?;
     let tangents = results.split_off(body.outputs.len());
     Ok((results, spread(&tangents, &joint.moving)))
@@ -210,24 +200,12 @@ pub(super) fn transpose(
     operands: &[Operand],
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
-    let linear: Vec<bool> = operands.iter().map(Option::is_none).collect();
+    let linear = linear(operands);
     let body = &equation.regions[0];
     let key = (body.clone(), linear.clone(), flags(cotangents));
-    let (known, given) = (present(operands), present(cotangents));
     let made = remembered(&scope.remembered::<Bundles>().transposes, key, || {
-        let (reordered, lines) = transposed::reordered(body, &linear);
-        let taken = [types(&known), types(&given)].concat();
-        let made: Vec<TensorType> = reordered.types(&reordered.inputs[..lines]);
-        let mut moving = vec![];
-        let mut body: Body = region(&taken, |inputs| {
-            let (known, given) = inputs.split_at(known.len());
-            let given = spread(given, &flags(cotangents));
-            let results = transpose_body(&reordered, lines, known, &given)?;
-            moving = flags(&results);
-            let there = results.iter().zip(&made).filter(|(r, _)| r.is_some());
-            there.map(|(r, ty)| or_zeros(r.as_ref(), ty)).collect()
-        })?;
-        let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
+        let (mut body, moving) = transposed_region(body, operands, cotangents)?;
+        let live = Activity::live(&body);
         let used: Vec<bool> = body.inputs.iter().map(|v| live[*v]).collect();
         body.inputs = kept(&body.inputs, &used);
         Ok(Transposed { body: body.renumber().into(), used, moving })
@@ -235,9 +213,8 @@ pub(super) fn transpose(
     if !made.moving.contains(&true) {
         return Ok(vec![None; operands.len()]);
     }
-    let operands = kept(&[known, given].concat(), &made.used);
+    let operands = kept(&[present(operands), present(cotangents)].concat(), &made.used);
     let rule = format!("transpose({})", equation.op.name());
     let results = derived_call(scope, equation, rule, part(op, "pullback"), &operands, &made.body)?;
-    let mut results = spread(&results, &made.moving).into_iter();
-    Ok(linear.iter().map(|linear| linear.then(|| results.next().flatten()).flatten()).collect())
+    Ok(of_operands(&results, &made.moving, &linear))
 }

@@ -8,34 +8,26 @@
 
 use super::branch::without_unused;
 use super::{
-    Body, Operand, Site, derived, flags, kept, opened, or_zeros, present, region, spread, types,
+    Operand, Site, derived, dual, flags, kept, linear, of_operands, opened, present, spread,
+    transposed_region, types,
 };
 use crate::autodiff::activity::Activity;
-use crate::autodiff::current_scope;
-use crate::autodiff::jvp::{Duals, run};
+use crate::autodiff::custom::Purpose;
+use crate::autodiff::jvp::Duals;
 use crate::autodiff::linearize::linearize as linearized;
-use crate::autodiff::transpose::transpose as transpose_body;
+use crate::autodiff::{current_scope, unpoisoned};
 use crate::probes::unwatched;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Equation, ValueId};
 use wengert_core::op::{Checkpoint, OptimizationBarrier};
-use wengert_core::{Result, Tensor, TensorType};
+use wengert_core::{Result, Tensor};
 
 /// The function with its tangents, as one checkpointed function.
 pub(super) fn jvp(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
     let body = &at.equation.regions[0];
-    let given = present(at.tangents);
-    let taken = [types(at.operands), types(&given)].concat();
-    let active = flags(at.tangents);
-    let mut moving = vec![];
-    let joint = region(&taken, |inputs| {
-        let (primals, rest) = inputs.split_at(at.operands.len());
-        let (outputs, tangents) = run(body, primals, &spread(rest, &active), at.wanted, false)?;
-        moving = flags(&tangents);
-        Ok(outputs.into_iter().chain(tangents.into_iter().flatten()).collect())
-    })?;
-    let operands = [at.operands, &given].concat();
-    let mut results = at.emit(op.clone(), &operands, vec![joint])?;
+    let (dual, moving) = dual(at, body)?;
+    let operands = [at.operands, &present(at.tangents)].concat();
+    let mut results = at.emit(op.clone(), &operands, vec![dual])?;
     let tangents = results.split_off(body.outputs.len());
     Ok((results, spread(&tangents, &moving)))
 }
@@ -44,10 +36,8 @@ pub(super) fn jvp(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
 fn guarded(inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let guarded: Vec<Tensor> =
         inputs.iter().map(|t| Tensor::apply(OptimizationBarrier {}, &[t])).collect();
-    match guarded.iter().find_map(Tensor::error) {
-        Some(error) => Err(error.clone()),
-        None => Ok(guarded),
-    }
+    unpoisoned(&guarded)?;
+    Ok(guarded)
 }
 
 pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
@@ -72,7 +62,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
         let arguments = guarded(arguments)?;
         let closure = Closure { body: extended.clone(), captures: vec![] };
         let apart = linearized(&closure, &arguments, &active, &wanted)?;
-        let made = apart.linear.apply_within(&spread(tangents, &active))?;
+        let made = apart.linear.apply_as(Purpose::Linear, &spread(tangents, &active))?;
         let (made, _) = made.split_at(body.outputs.len());
         moving = flags(made);
         Ok([present(made), apart.outputs[body.outputs.len()..].to_vec()].concat())
@@ -90,8 +80,7 @@ pub(super) fn linearize(at: &Site<'_>, op: &Checkpoint) -> Result<Duals> {
         equation.operands.iter_mut().for_each(replace);
     }
     linear.outputs.iter_mut().for_each(replace);
-    let live = Activity::of(&linear, &vec![false; linear.outputs.len()]).live;
-    linear.equations.retain(|e| e.results.iter().any(|v| live[*v]));
+    let live = Activity::prune(&mut linear);
     let needed: Vec<bool> = outside.iter().map(|v| live[*v]).collect();
 
     let mut primal = body.to_body();
@@ -123,33 +112,13 @@ pub(super) fn transpose(
     operands: &[Operand],
     cotangents: &[Option<Tensor>],
 ) -> Result<Vec<Option<Tensor>>> {
-    let body = &equation.regions[0];
-    let linear: Vec<bool> = operands.iter().map(Option::is_none).collect();
-    let (reordered, lines) = super::transposed::reordered(body, &linear);
-    let known = present(operands);
-    let given = present(cotangents);
-    let taken = [types(&known), types(&given)].concat();
-    let made: Vec<TensorType> = reordered.types(&reordered.inputs[..lines]);
-    let mut moving = vec![];
-    let transposed: Body = region(&taken, |inputs| {
-        let (known, given) = inputs.split_at(known.len());
-        let given = spread(given, &flags(cotangents));
-        let results = transpose_body(&reordered, lines, known, &given)?;
-        moving = flags(&results);
-        results
-            .iter()
-            .zip(&made)
-            .filter(|(r, _)| r.is_some())
-            .map(|(r, ty)| or_zeros(r.as_ref(), ty))
-            .collect()
-    })?;
+    let (transposed, moving) = transposed_region(&equation.regions[0], operands, cotangents)?;
     if !moving.contains(&true) {
         return Ok(vec![None; operands.len()]);
     }
-    let all = [known, given].concat();
+    let all = [present(operands), present(cotangents)].concat();
     let (all, regions) = without_unused(0, all, vec![transposed]);
     let rule = format!("transpose({})", equation.op.name());
     let results = derived(scope, equation, rule, op.clone().into(), &all, regions)?;
-    let mut results = spread(&results, &moving).into_iter();
-    Ok(linear.iter().map(|linear| linear.then(|| results.next().flatten()).flatten()).collect())
+    Ok(of_operands(&results, &moving, &linear(operands)))
 }

@@ -28,7 +28,9 @@ mod while_loop;
 
 use super::activity::Activity;
 use super::current_scope;
-use super::jvp::{Duals, zeros};
+use super::jvp::{Duals, run, zeros};
+use super::transpose::transpose as transpose_body;
+use super::values::types;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::{Control, Derivative};
@@ -154,10 +156,6 @@ fn renumbered(regions: Vec<impl Into<Region>>) -> Vec<Region> {
     regions.into_iter().map(|region| region.into().into_body().renumber().into()).collect()
 }
 
-fn types(tensors: &[Tensor]) -> Vec<TensorType> {
-    tensors.iter().map(|t| t.ty().clone()).collect()
-}
-
 /// The type of a stack's row.
 fn part(ty: &TensorType) -> TensorType {
     ty.with_shape(ty.shape[1..].to_vec())
@@ -180,7 +178,7 @@ fn spread<T: Clone>(items: &[T], flags: &[bool]) -> Vec<Option<T>> {
 }
 
 /// The items whose flags are set.
-fn kept<T: Clone>(items: &[T], flags: &[bool]) -> Vec<T> {
+pub(super) fn kept<T: Clone>(items: &[T], flags: &[bool]) -> Vec<T> {
     items.iter().zip(flags).filter(|(_, flag)| **flag).map(|(item, _)| item.clone()).collect()
 }
 
@@ -217,15 +215,70 @@ pub(super) fn region(
     Ok(closure.body)
 }
 
+/// [`region`] of outputs that may be zero. It returns those that are not; also returns which they
+/// are.
+fn region_of_some(
+    types: &[TensorType],
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Option<Tensor>>>,
+) -> Result<(Body, Vec<bool>)> {
+    let mut some = vec![];
+    let body = region(types, |inputs| {
+        let outputs = f(inputs)?;
+        some = flags(&outputs);
+        Ok(present(&outputs))
+    })?;
+    Ok((body, some))
+}
+
+/// A region together with its tangents. It takes the operands, then the tangents that are
+/// present; also returns whether each result has a tangent.
+fn dual(at: &Site<'_>, body: &Body) -> Result<(Body, Vec<bool>)> {
+    let taken = [types(at.operands), types(&present(at.tangents))].concat();
+    let (dual, mut some) = region_of_some(&taken, |inputs| {
+        let (primals, rest) = inputs.split_at(at.operands.len());
+        let tangents = spread(rest, &flags(at.tangents));
+        let (outputs, tangents) = run(body, primals, &tangents, at.wanted, false)?;
+        Ok(outputs.into_iter().map(Some).chain(tangents).collect())
+    })?;
+    Ok((dual, some.split_off(body.outputs.len())))
+}
+
+/// The transpose of a region that is linear in operands that are not known. It takes the known
+/// operands, then the cotangents that are present; also returns whether each linear operand has a
+/// cotangent.
+fn transposed_region(
+    body: &Body,
+    operands: &[Operand],
+    cotangents: &[Option<Tensor>],
+) -> Result<(Body, Vec<bool>)> {
+    let (body, lines) = transposed::reordered(body, &linear(operands));
+    let known = present(operands);
+    let taken = [types(&known), types(&present(cotangents))].concat();
+    region_of_some(&taken, |inputs| {
+        let (known, given) = inputs.split_at(known.len());
+        transpose_body(&body, lines, known, &spread(given, &flags(cotangents)))
+    })
+}
+
+/// Whether an equation is linear in each operand.
+fn linear(operands: &[Operand]) -> Vec<bool> {
+    operands.iter().map(Option::is_none).collect()
+}
+
+/// Cotangents of all operands from those of the linear ones, of which the `moving` ones have any.
+fn of_operands(cotangents: &[Tensor], moving: &[bool], linear: &[bool]) -> Vec<Option<Tensor>> {
+    let each = spread(cotangents, moving);
+    spread(&each, linear).into_iter().map(Option::flatten).collect()
+}
+
 /// A closure without unused captures.
 fn pruned(mut closure: Closure) -> Closure {
-    let live = Activity::of(&closure.body, &vec![false; closure.body.outputs.len()]).live;
+    let live = Activity::prune(&mut closure.body);
     let explicit = closure.body.inputs.len() - closure.captures.len();
     let used: Vec<bool> = closure.body.inputs[explicit..].iter().map(|v| live[*v]).collect();
     let captured = closure.body.inputs.split_off(explicit);
     closure.body.inputs.extend(kept(&captured, &used));
     closure.captures = kept(&closure.captures, &used);
-    closure.body.equations.retain(|e| e.results.iter().any(|v| live[*v]));
     closure
 }
 
@@ -247,19 +300,25 @@ fn reached(body: &Body, active: &[bool]) -> Vec<bool> {
     body.outputs.iter().map(|v| moves[*v]).collect()
 }
 
+/// Whether each carry of a loop depends on the active operands: its initial value does, or a step
+/// computes it from a value that does.
+fn reached_carries(step: &Body, carries: usize, active: &[bool]) -> Vec<bool> {
+    let mut active = active.to_vec();
+    loop {
+        let reached = reached(step, &active);
+        let more: Vec<usize> = (0..carries).filter(|i| reached[*i] && !active[*i]).collect();
+        if more.is_empty() {
+            return active[..carries].to_vec();
+        }
+        more.iter().for_each(|i| active[*i] = true);
+    }
+}
+
 /// The carries of a loop with tangents: those that an active operand reaches and that reach a
 /// wanted result. The operands of `step` are carries, then others; its outputs carries, then
 /// others.
 fn active_carries(step: &Body, carries: usize, active: &[bool], wanted: &[bool]) -> Vec<bool> {
-    let mut forward = active.to_vec();
-    loop {
-        let reached = reached(step, &forward);
-        let more = (0..carries).filter(|i| reached[*i] && !forward[*i]).collect::<Vec<_>>();
-        if more.is_empty() {
-            break;
-        }
-        more.iter().for_each(|i| forward[*i] = true);
-    }
+    let forward = reached_carries(step, carries, active);
     let mut backward = wanted.to_vec();
     loop {
         let matters = Activity::of(step, &backward).differentiated;

@@ -13,6 +13,7 @@
 //! at run time only, since the product would include steps that did not run.
 
 use super::pruned;
+use crate::autodiff::unpoisoned;
 use wengert_core::build::Closure;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::{Binary, DotGeneral};
@@ -105,8 +106,7 @@ impl Sum {
             });
         }
         let sum = sum.expect("a sum has a term");
-        sum.error().map_or(Ok(()), |error| Err(error.clone()))?;
-        Ok(sum)
+        unpoisoned([&sum]).map(|()| sum)
     }
 }
 

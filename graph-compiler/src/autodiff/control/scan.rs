@@ -3,7 +3,7 @@
 use super::{
     Site, active_carries, innermost, kept, opened, or_zeros, part, present, pruned, spread, types,
 };
-use crate::autodiff::custom;
+use crate::autodiff::custom::{self, Purpose};
 use crate::autodiff::jvp::{Duals, run, zeros};
 use crate::autodiff::linearize::{Linear, linearize as linearized};
 use crate::probes::unwatched;
@@ -73,10 +73,10 @@ impl<'a> Plan<'a> {
 
 /// A step on carries, slices and captures with their tangents. Captures are used from outside, so
 /// values that depend on them alone move out.
-struct Joint {
+pub(super) struct Joint {
     /// Inputs are carries, their tangents, rows of slices, their tangents, captures. Outputs are
     /// carries, their tangents, rows of stacks, their tangents.
-    closure: Closure,
+    pub closure: Closure,
     /// Initial tangents of the carries.
     initial: Vec<Tensor>,
     /// Tangents of slices.
@@ -86,17 +86,29 @@ struct Joint {
     moving_stacks: Vec<bool>,
 }
 
+impl Joint {
+    /// Results and tangents of a loop from the results of the loop of this step.
+    pub fn duals(&self, plan: &Plan<'_>, mut results: Vec<Tensor>) -> Duals {
+        let mut rest = results.split_off(plan.carries.len());
+        let mut whole = rest.split_off(self.initial.len());
+        let stacked = whole.split_off(self.stacks);
+        results.extend(whole);
+        let mut tangents = spread(&rest, &plan.moving);
+        tangents.extend(spread(&stacked, &self.moving_stacks));
+        (results, tangents)
+    }
+}
+
 /// Primal and tangent in one loop, or separate (linearized). Only a separate tangent can be
 /// transposed.
 #[derive(Clone, Copy, PartialEq)]
-enum Mode {
+pub(super) enum Mode {
     Interwoven,
     Apart,
 }
 
-fn joint(plan: &Plan<'_>, mode: Mode) -> Result<Joint> {
+pub(super) fn joint(plan: &Plan<'_>, initial: Vec<Tensor>, mode: Mode) -> Result<Joint> {
     let count = plan.carries.len();
-    let initial = plan.initial()?;
     let slices = present(plan.tangents_of_slices());
     let taken = [types(plan.carries), types(&initial), plan.parts(), parts(&slices)].concat();
     let (scope, inputs) = opened(innermost(plan.tangents.iter().flatten())?.child(), &taken);
@@ -112,7 +124,7 @@ fn joint(plan: &Plan<'_>, mode: Mode) -> Result<Joint> {
         Mode::Apart => {
             let closure = Closure { body: plan.step.clone(), captures: vec![] };
             let apart = linearized(&closure, &primals, &plan.active(), &plan.wanted)?;
-            let tangents = apart.linear.apply_within(&tangents)?;
+            let tangents = apart.linear.apply_as(Purpose::Linear, &tangents)?;
             Ok((apart.outputs, tangents))
         }
     })?;
@@ -142,7 +154,7 @@ pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let step = &at.equation.regions[0];
     let plan =
         Plan::new(at, step, &at.operands[first..], &at.tangents[first..], op.carries, op.captures);
-    let joint = joint(&plan, Mode::Interwoven)?;
+    let joint = joint(&plan, plan.initial()?, Mode::Interwoven)?;
     let op = Scan {
         carries: op.carries + joint.initial.len(),
         captures: joint.closure.captures.len(),
@@ -152,14 +164,8 @@ pub(super) fn jvp(at: &Site<'_>, op: &Scan) -> Result<Duals> {
     let operands =
         [count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures]
             .concat();
-    let mut results = at.emit(op, &operands, vec![joint.closure.body])?;
-    let mut rest = results.split_off(plan.carries.len());
-    let mut whole = rest.split_off(joint.initial.len());
-    let stacked = whole.split_off(joint.stacks);
-    results.extend(whole);
-    let mut tangents = spread(&rest, &plan.moving);
-    tangents.extend(spread(&stacked, &joint.moving_stacks));
-    Ok((results, tangents))
+    let results = at.emit(op, &operands, vec![joint.closure.body.clone()])?;
+    Ok(joint.duals(&plan, results))
 }
 
 /// A linear loop that recomputes the carries beside their tangents, since there is no tape.
@@ -173,7 +179,8 @@ pub(super) fn recomputing(
 ) -> Result<Vec<Option<Tensor>>> {
     // The forward run has reported the probes already.
     let step = unwatched(plan.step);
-    let joint = joint(&Plan { step: &step, ..plan.clone() }, Mode::Apart)?;
+    let apart = Plan { step: &step, ..plan.clone() };
+    let joint = joint(&apart, plan.initial()?, Mode::Apart)?;
     let op = Scan {
         length: looped.length.clone(),
         carries: plan.carries.len() + joint.initial.len(),
@@ -186,12 +193,8 @@ pub(super) fn recomputing(
     let operands =
         [&count, plan.carries, &joint.initial, plan.slices, &joint.slices, &joint.closure.captures]
             .concat();
-    let mut results =
-        at.emit_linear(op, &operands, vec![joint.closure.body])?.split_off(plan.carries.len());
-    let stacks = results.split_off(joint.initial.len());
-    let mut tangents = spread(&results, &plan.moving);
-    tangents.extend(spread(&stacks, &joint.moving_stacks));
-    Ok(tangents)
+    let results = at.emit_linear(op, &operands, vec![joint.closure.body.clone()])?;
+    Ok(joint.duals(plan, results).1)
 }
 
 fn parts(wholes: &[Tensor]) -> Vec<TensorType> {
@@ -333,7 +336,7 @@ pub(super) fn linear_loop(
         }));
     }
     let closure = scope.enter(|| {
-        let made = custom::run_linear(&linear.body, &given)?;
+        let made = custom::run(&linear.body, &given, Purpose::Linear)?;
         let output = |i: usize| linear.outputs[i].1.and_then(|at| made[at].clone());
         let all = (0..linear.outputs.len()).filter(|i| match i.checked_sub(moving.len()) {
             None => moving[*i],

@@ -10,8 +10,8 @@
 
 use super::products::taken_out;
 use super::{
-    Operand, binomial, derived, innermost, kept, opened, or_zeros, part, present, pruned, reached,
-    spread, types,
+    Activity, Operand, binomial, derived, innermost, kept, opened, or_zeros, part, present, pruned,
+    reached, reached_carries, spread, types,
 };
 use crate::autodiff::add;
 use crate::autodiff::jvp::zeros;
@@ -21,19 +21,6 @@ use wengert_core::build::inline;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::{Control, Scan};
 use wengert_core::{Location, LocationId, Result, Tensor, TensorType};
-
-/// Whether each carry is linear: its initial value is, or a step computes it from a linear value.
-fn linear_carries(step: &Body, carries: usize, linear: &[bool]) -> Vec<bool> {
-    let mut linear = linear.to_vec();
-    loop {
-        let reached = reached(step, &linear);
-        let more: Vec<usize> = (0..carries).filter(|i| reached[*i] && !linear[*i]).collect();
-        if more.is_empty() {
-            return linear[..carries].to_vec();
-        }
-        more.iter().for_each(|i| linear[*i] = true);
-    }
-}
 
 /// Checks that the regions of a construct are linear in the marked operands.
 pub(in crate::autodiff) fn verify(
@@ -48,12 +35,12 @@ pub(in crate::autodiff) fn verify(
         Control::Branch => (&equation.regions[..], linear[1..].to_vec()),
         Control::Scan(op) => {
             let linear = &linear[usize::from(op.counted)..];
-            let carries = linear_carries(&equation.regions[0], op.carries, linear);
+            let carries = reached_carries(&equation.regions[0], op.carries, linear);
             (&equation.regions[..], [&carries, &linear[op.carries..]].concat())
         }
         Control::While(op) => {
             let carries = op.parts(linear)?.carries.len();
-            let linear_ones = linear_carries(&equation.regions[1], carries, linear);
+            let linear_ones = reached_carries(&equation.regions[1], carries, linear);
             (&equation.regions[1..], [&linear_ones, &linear[carries..]].concat())
         }
     };
@@ -88,8 +75,8 @@ pub(super) fn transpose(
     let count: Vec<Tensor> = present(&operands[..first]);
     let operands = &operands[first..];
     let slices = operands.len() - op.carries - op.captures;
-    let linear_operands: Vec<bool> = operands.iter().map(Option::is_none).collect();
-    let carries = linear_carries(step, op.carries, &linear_operands);
+    let linear_operands = super::linear(operands);
+    let carries = reached_carries(step, op.carries, &linear_operands);
     let linear = [&carries, &linear_operands[op.carries..]].concat();
     let input_types = step.types(&step.inputs);
 
@@ -240,8 +227,7 @@ fn history(
 pub(super) fn known_step(step: &Body, carries: usize, known: &[bool]) -> (Body, Vec<bool>) {
     let mut step = step.clone();
     step.outputs = kept(&step.outputs[..carries], known);
-    let live = super::Activity::of(&step, &vec![false; step.outputs.len()]).live;
-    step.equations.retain(|e| e.results.iter().any(|v| live[*v]));
+    let live = Activity::prune(&mut step);
     let used: Vec<bool> = step.inputs.iter().map(|v| live[*v]).collect();
     step.inputs = kept(&step.inputs, &used);
     (step, used)

@@ -1,8 +1,8 @@
 //! Forward mode and linearization of `while`.
 
-use super::scan::{Loop, Plan, linear_loop, recomputing, tape};
-use super::{Site, innermost, opened, or_zeros, pruned, spread, types};
-use crate::autodiff::jvp::{Duals, run};
+use super::scan::{Loop, Mode, Plan, joint, linear_loop, recomputing, tape};
+use super::{Site, innermost, opened, pruned, types};
+use crate::autodiff::jvp::Duals;
 use wengert_core::build::Closure;
 use wengert_core::build::inline;
 use wengert_core::op::While;
@@ -24,31 +24,10 @@ pub(super) fn jvp(at: &Site<'_>, op: &While) -> Result<Duals> {
     let goes_on = scope.enter(|| inline(condition, &primals))?;
     let condition = pruned(scope.close(&goes_on)?);
 
-    let (scope, inputs) = opened(outer.child(), &taken);
-    let (primals, carried) = inputs.split_at(carries);
-    let primals = [primals, plan.captures].concat();
-    let mut tangents = spread(carried, &plan.moving);
-    tangents.extend(plan.tangents_of_captures().iter().cloned());
-    let (mut outputs, mut made) =
-        scope.enter(|| run(step, &primals, &tangents, &plan.wanted, false))?;
-    let stacks = outputs.split_off(carries);
-    let stacked = made.split_off(carries);
-    let next = scope.enter(|| {
-        let moving = (0..carries).filter(|i| plan.moving[*i]);
-        moving.map(|i| or_zeros(made[i].as_ref(), outputs[i].ty())).collect::<Result<Vec<_>>>()
-    })?;
-    let all = [outputs, next, stacks.clone(), super::present(&stacked)].concat();
-    let step = pruned(scope.close(&all)?);
-
-    let initial = [plan.carries, &initial].concat();
-    let mut results = emit(at, op, condition, step, &initial)?;
-    let mut rest = results.split_off(carries);
-    let mut whole = rest.split_off(initial.len() - carries);
-    let stacked_tangents = whole.split_off(stacks.len());
-    results.extend(whole);
-    let mut tangents = spread(&rest, &plan.moving);
-    tangents.extend(spread(&stacked_tangents, &super::flags(&stacked)));
-    Ok((results, tangents))
+    let all = [plan.carries, &initial].concat();
+    let joint = joint(&plan, initial, Mode::Interwoven)?;
+    let results = emit(at, op, condition, joint.closure.clone(), &all)?;
+    Ok(joint.duals(&plan, results))
 }
 
 /// The loop with other regions.

@@ -1,13 +1,12 @@
 //! Matrices of derivatives, and products with them.
 
 use super::choose::{Need, differentiated, independent, select};
-use super::maker::{Maker, fresh};
+use super::maker::Making;
 use super::{Derived, Hessian, Jacobian};
 use crate::autodiff::jacobian::{columns, hessian_of_body, hvp_of_body, rows};
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::linearize;
-use wengert_core::build::Closure;
-use wengert_core::graph::{Function, Output, OutputRole};
+use wengert_core::graph::Function;
 use wengert_core::{Diagnostic, Result, Tensor};
 
 pub(super) fn jacobian_of(function: &Function, request: &Jacobian<'_>) -> Result<Derived> {
@@ -16,7 +15,7 @@ pub(super) fn jacobian_of(function: &Function, request: &Jacobian<'_>) -> Result
     let output = &function.outputs[of];
     let mut making = Making::new(function, of);
     if request.value {
-        making.names.push(value_of(output));
+        making.value();
     }
     let mut warnings = Vec::new();
     let tensors = making.maker.scope.clone().enter(|| -> Result<Vec<Tensor>> {
@@ -51,7 +50,7 @@ pub(super) fn hessian_of(function: &Function, request: &Hessian<'_>) -> Result<D
             hessian_of_body(&making.closure, &making.maker.primals, &wrt)?;
         let mut tensors = Vec::new();
         if request.value {
-            making.names.push(value_of(&function.outputs[of]));
+            making.value();
             tensors.push(value);
             for i in &selected {
                 making.name(format!("d_{}", function.inputs[*i].name), "d_");
@@ -87,7 +86,7 @@ pub(super) fn hvp_of(function: &Function, request: &Hessian<'_>) -> Result<Deriv
         let (value, gradient, products) = hvp_of_body(&making.closure, primals, &wrt, &tangents)?;
         let mut tensors = Vec::new();
         if request.value {
-            making.names.push(value_of(&function.outputs[of]));
+            making.value();
             tensors.push(value);
             for i in &selected {
                 making.name(format!("d_{}", function.inputs[*i].name), "d_");
@@ -108,46 +107,4 @@ pub(super) fn hvp_of(function: &Function, request: &Hessian<'_>) -> Result<Deriv
         Ok(tensors)
     })?;
     making.finish(format!("{}_hvp", function.name), &tensors, warnings)
-}
-
-/// A state output is the variable's next value; here it becomes an ordinary output.
-fn value_of(output: &Output) -> Output {
-    Output { name: output.name.clone(), role: OutputRole::Output }
-}
-
-/// A function of derivatives of one output, under construction.
-struct Making<'a> {
-    function: &'a Function,
-    maker: Maker,
-    /// The function with only that output.
-    closure: Closure,
-    names: Vec<Output>,
-}
-
-impl<'a> Making<'a> {
-    fn new(function: &'a Function, of: usize) -> Self {
-        let mut maker = Maker::new(function);
-        maker.only_read();
-        let mut closure = Closure { body: function.body.clone(), captures: vec![] };
-        closure.body.outputs = vec![function.body.outputs[of]];
-        Making { function, maker, closure, names: vec![] }
-    }
-
-    /// Names the next output, with `prefix` in front as often as necessary to make the name
-    /// unique.
-    fn name(&mut self, name: String, prefix: &str) {
-        let taken =
-            |name: &str| self.function.outputs.iter().chain(&self.names).any(|o| o.name == name);
-        let name = fresh(name, prefix, taken);
-        self.names.push(Output { name, role: OutputRole::Output });
-    }
-
-    fn finish(
-        self,
-        name: String,
-        tensors: &[Tensor],
-        warnings: Vec<Diagnostic>,
-    ) -> Result<Derived> {
-        Ok(Derived { function: self.maker.finish(name, self.names, tensors)?, warnings })
-    }
 }

@@ -1,9 +1,10 @@
 //! Functions under construction.
 
+use super::Derived;
 use crate::autodiff::activity::Activity;
-use wengert_core::build::Scope;
-use wengert_core::graph::{Body, Function, Input, InputRole, Output, verify};
-use wengert_core::{LocationId, Result, Tensor, TensorType};
+use wengert_core::build::{Closure, Scope};
+use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, verify};
+use wengert_core::{Diagnostic, LocationId, Result, Tensor, TensorType};
 
 /// A function under construction that begins with the inputs of another one.
 pub(crate) struct Maker {
@@ -78,6 +79,51 @@ impl Maker {
     }
 }
 
+/// A function of derivatives of one output, under construction.
+pub(super) struct Making<'a> {
+    function: &'a Function,
+    of: usize,
+    pub maker: Maker,
+    /// The function with only that output.
+    pub closure: Closure,
+    names: Vec<Output>,
+}
+
+impl<'a> Making<'a> {
+    pub fn new(function: &'a Function, of: usize) -> Self {
+        let mut maker = Maker::new(function);
+        maker.only_read();
+        let mut closure = Closure { body: function.body.clone(), captures: vec![] };
+        closure.body.outputs = vec![function.body.outputs[of]];
+        Making { function, of, maker, closure, names: vec![] }
+    }
+
+    /// Names the next output: the value. A state output is the variable's next value; here it
+    /// becomes an ordinary output.
+    pub fn value(&mut self) {
+        let name = self.function.outputs[self.of].name.clone();
+        self.names.push(Output { name, role: OutputRole::Output });
+    }
+
+    /// Names the next output, with `prefix` in front as often as necessary to make the name
+    /// unique.
+    pub fn name(&mut self, name: String, prefix: &str) {
+        let taken =
+            |name: &str| self.function.outputs.iter().chain(&self.names).any(|o| o.name == name);
+        let name = fresh(name, prefix, taken);
+        self.names.push(Output { name, role: OutputRole::Output });
+    }
+
+    pub fn finish(
+        self,
+        name: String,
+        tensors: &[Tensor],
+        warnings: Vec<Diagnostic>,
+    ) -> Result<Derived> {
+        Ok(Derived { function: self.maker.finish(name, self.names, tensors)?, warnings })
+    }
+}
+
 /// `name`, with `prefix` in front as often as necessary to make it unique.
 pub(super) fn fresh(mut name: String, prefix: &str, taken: impl Fn(&str) -> bool) -> String {
     while taken(&name) {
@@ -87,8 +133,7 @@ pub(super) fn fresh(mut name: String, prefix: &str, taken: impl Fn(&str) -> bool
 }
 
 /// The body without dead equations. For example, a gradient may not depend on the value.
-pub(super) fn live(mut body: Body) -> Body {
-    let live = Activity::of(&body, &vec![false; body.outputs.len()]).live;
-    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+fn live(mut body: Body) -> Body {
+    Activity::prune(&mut body);
     body.renumber()
 }

@@ -12,13 +12,13 @@
 //! second half's signature, and print as a table.
 
 use super::choose::{Need, differentiated, independent, select};
-use super::maker::{Maker, fresh, live};
+use super::maker::{Maker, fresh};
 use super::{Grad, Halves, Jvp};
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::residuals::{Residual, ResidualKind, Residuals, readers};
 use crate::autodiff::{Linear, linearize};
 use wengert_core::build::{Closure, Scope};
-use wengert_core::graph::{Function, Input, InputRole, Output, OutputRole, verify};
+use wengert_core::graph::{Function, Input, InputRole, Output, OutputRole};
 use wengert_core::{Location, LocationId, LocationTable, Result, Tensor, TensorType};
 
 pub(super) fn split_of(function: &Function, request: &Grad<'_>) -> Result<Halves> {
@@ -33,7 +33,7 @@ pub(super) fn split_of(function: &Function, request: &Grad<'_>) -> Result<Halves
             second.input(format!("ct_{}", output.name), function.output_type(of).clone());
         let mut cotangents = vec![None; wanted.len()];
         cotangents[of] = Some(cotangent);
-        let gradients = second.scope.clone().enter(|| linear.transpose(&cotangents))?;
+        let gradients = second.maker.scope.clone().enter(|| linear.transpose(&cotangents))?;
         for (i, gradient) in gradients.into_iter().enumerate().filter(|(i, _)| wrt[*i]) {
             if gradient.is_none() {
                 warnings.push(independent(function, &output.name, &function.inputs[i]));
@@ -61,7 +61,7 @@ pub(super) fn linearize_of(function: &Function, request: &Jvp<'_>) -> Result<Hal
             let name = format!("t_{}", function.inputs[i].name);
             tangents[i] = Some(second.input(name, function.input_type(i).clone()));
         }
-        let results = second.scope.clone().enter(|| linear.apply(&tangents))?;
+        let results = second.maker.scope.clone().enter(|| linear.apply(&tangents))?;
         for (i, result) in results.into_iter().enumerate().filter(|(i, _)| wanted[*i]) {
             second.output(
                 format!("t_{}", function.outputs[i].name),
@@ -137,12 +137,9 @@ impl Forward {
         suffix: &str,
         derive: impl FnOnce(&mut Second, &Linear) -> Result<()>,
     ) -> Result<Halves> {
-        let mut second = Second {
-            scope: Scope::new(self.locations),
-            inputs: vec![],
-            outputs: vec![],
-            tensors: vec![],
-        };
+        let scope = Scope::new(self.locations);
+        let maker = Maker { scope, inputs: vec![], primals: vec![] };
+        let mut second = Second { maker, outputs: vec![], tensors: vec![] };
         let mut known = Vec::new();
         for (residual, original) in self.residuals.0.iter().zip(&self.linear.residuals) {
             assert_eq!(residual.ty, *original.ty(), "a residual keeps its type");
@@ -159,7 +156,9 @@ impl Forward {
         }
         let linear = Linear { residuals: known, ..self.linear };
         derive(&mut second, &linear)?;
-        let derivative = second.finish(format!("{}_{suffix}", function.name))?;
+        let Second { maker, outputs, tensors } = second;
+        let name = format!("{}_{suffix}", function.name);
+        let derivative = maker.finish(name, outputs, &tensors)?;
         Ok(Halves {
             forward: self.function,
             derivative,
@@ -171,24 +170,23 @@ impl Forward {
 
 /// The second half under construction.
 struct Second {
-    scope: Scope,
-    inputs: Vec<Input>,
+    maker: Maker,
     outputs: Vec<Output>,
     tensors: Vec<Tensor>,
 }
 
 impl Second {
     fn input(&mut self, name: String, ty: TensorType) -> Tensor {
-        let name = fresh(name, "t_", |name| self.inputs.iter().any(|i| i.name == name));
-        self.inputs.push(Input { name, role: InputRole::Input, location: LocationId(0) });
-        self.scope.input_at(ty, Location::Unknown)
+        let name = fresh(name, "t_", |name| self.maker.inputs.iter().any(|i| i.name == name));
+        self.maker.inputs.push(Input { name, role: InputRole::Input, location: LocationId(0) });
+        self.maker.scope.input_at(ty, Location::Unknown)
     }
 
     /// An input that both halves take.
     fn shared(&mut self, input: &Input, ty: TensorType) -> Tensor {
         let role = if input.role == InputRole::State { InputRole::Param } else { input.role };
-        self.inputs.push(Input { role, ..input.clone() });
-        self.scope.input_at(ty, self.scope.location(input.location))
+        self.maker.inputs.push(Input { role, ..input.clone() });
+        self.maker.scope.input_at(ty, self.maker.scope.location(input.location))
     }
 
     fn output(
@@ -202,20 +200,9 @@ impl Second {
         self.outputs.push(Output { name, role: OutputRole::Output });
         let tensor = match tensor {
             Some(tensor) => tensor,
-            None => self.scope.clone().enter(|| zeros(ty))?,
+            None => self.maker.scope.clone().enter(|| zeros(ty))?,
         };
         self.tensors.push(tensor);
         Ok(())
-    }
-
-    fn finish(self, name: String) -> Result<Function> {
-        let closure = self.scope.close(&self.tensors)?;
-        assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
-        let locations = self.scope.locations();
-        let body = live(closure.body);
-        let function =
-            Function { name, inputs: self.inputs, outputs: self.outputs, body, locations };
-        verify(&function)?;
-        Ok(function)
     }
 }

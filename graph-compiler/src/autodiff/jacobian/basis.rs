@@ -1,7 +1,7 @@
 //! Blocks of a Jacobian: a linear program, mapped over the vectors of a basis.
 
 use crate::autodiff::jvp::zeros;
-use crate::autodiff::{Linear, record};
+use crate::autodiff::{Linear, record, unpoisoned};
 use crate::vmap::{Value, batch};
 use wengert_core::{DType, Diagnostic, Dim, Literal, Location, Result, Scalar, Tensor, TensorType};
 
@@ -62,10 +62,7 @@ fn empty(linear: &Linear) -> Vec<Vec<Option<Tensor>>> {
 fn filled(linear: &Linear, blocks: Vec<Vec<Option<Tensor>>>) -> Result<Vec<Blocks>> {
     let row = |((output, _), row): (&(TensorType, Option<usize>), Vec<Option<Tensor>>)| {
         let block = |((input, _), block): (&(TensorType, bool), Option<Tensor>)| match block {
-            Some(block) => match block.error() {
-                Some(error) => Err(error.clone()),
-                None => Ok(block),
-            },
+            Some(block) => unpoisoned([&block]).map(|()| block),
             None => zeros(&with_front(&output.shape, input, input.dtype)),
         };
         linear.inputs.iter().zip(row).map(block).collect()
@@ -102,9 +99,7 @@ fn against_basis(
     let ones =
         Tensor::iota(index, square.clone(), 0).eq(Tensor::iota(index, square, 1)).convert(ty.dtype);
     let basis = ones.reshape(std::iter::once(count.clone()).chain(ty.shape.iter().cloned()));
-    if let Some(error) = basis.error() {
-        return Err(error.clone());
-    }
+    unpoisoned([&basis])?;
     let results = mapped(&place(basis), &count, f)?;
     let unfold = |t: Tensor| {
         let shape: Vec<Dim> = ty.shape.iter().chain(&t.shape()[1..]).cloned().collect();

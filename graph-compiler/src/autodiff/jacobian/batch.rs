@@ -2,10 +2,10 @@
 
 use super::basis::{mapped, with_front};
 use super::failed;
-use crate::autodiff::Linear;
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::operators::Differential;
 use crate::autodiff::values::{components_of, tangent_of};
+use crate::autodiff::{Linear, unpoisoned};
 use wengert_core::{Diagnostic, Differentiable, Dim, KeyPath, Location, Result, Tensor};
 
 impl<M: Differentiable, O: Differentiable> Differential<M, O> {
@@ -70,9 +70,7 @@ fn fit_batch(what: &str, value: &impl Differentiable, vectors: &[Option<Tensor>]
         .iter()
         .flatten()
         .find_map(|v| v.error().map_or_else(|| v.shape().first().cloned(), |_| None));
-    if let Some(error) = vectors.iter().flatten().find_map(Tensor::error) {
-        return Err(error.clone());
-    }
+    unpoisoned(vectors.iter().flatten())?;
     let Some(size) = first else {
         return Err(Diagnostic::new(format!(
             "the batch of {what}s has no axis in front that runs over them"

@@ -1,13 +1,13 @@
 //! Second derivatives: the Hessian, and products with it and with the Gauss-Newton matrix.
 
 use super::{Blocks, Outputs, columns, failed};
-use crate::autodiff::jvp::zeros;
+use crate::autodiff::jvp::with_zeros;
 use crate::autodiff::operators::{linearize as linearize_closure, needs_scalar};
-use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangent_of};
+use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangent_of, types};
 use crate::autodiff::{jvp as jvp_of_body, linearize, record};
 use wengert_core::build::Closure;
 use wengert_core::{
-    Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor, TensorType,
+    Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor,
 };
 
 /// The Hessian of a scalar-valued closure. For each tensor x of the argument it has a tangent
@@ -174,16 +174,14 @@ pub fn gvp<M: Differentiable, O: Differentiable>(
 /// The gradient of a closure's only output, a scalar, as a closure of the same inputs. It returns
 /// the value, then a cotangent for each input (zeros for inactive ones).
 fn gradient_of_body(closure: &Closure, primals: &[Tensor], active: &[bool]) -> Result<Closure> {
-    let types: Vec<TensorType> = primals.iter().map(|t| t.ty().clone()).collect();
+    let types = types(primals);
     let ty = closure.body.ty(closure.body.outputs[0]).clone();
     record(&types, |inputs| {
         let linearized = linearize(closure, inputs, active, &[true])?;
         let one = Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)));
         let cotangents = linearized.linear.transpose(&[Some(one)])?;
         let mut outputs = linearized.outputs;
-        for (cotangent, ty) in cotangents.into_iter().zip(&types) {
-            outputs.push(cotangent.map_or_else(|| zeros(ty), Ok)?);
-        }
+        outputs.extend(with_zeros(cotangents, &types)?);
         Ok(outputs)
     })
 }

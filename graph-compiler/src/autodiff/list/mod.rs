@@ -38,9 +38,8 @@ mod named;
 pub(super) mod print;
 mod value;
 
-use super::Activity;
-use super::operators;
-use super::values::{enter_scope_of, poison, with_tensors};
+use super::values::{enter_scope_of, leaves, poison, with_tensors};
+use super::{Activity, operators, unpoisoned};
 use wengert_core::build::inline;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, Region, verify};
@@ -82,16 +81,12 @@ pub fn trace<I: Differentiable, O: Differentiable>(
     };
     let mut inputs = Vec::new();
     for (path, tensor) in like.tensors() {
-        if let Some(error) = tensor.error() {
-            return Err(error.clone().context(format!("the argument at `{path}`")));
-        }
+        unpoisoned([&tensor]).map_err(|e| e.context(format!("the argument at `{path}`")))?;
         inputs.push(scope.input_at(tensor.ty().clone(), caller.clone()));
     }
     let output = scope.guarded(|| f(&with_tensors(like, &inputs)))?;
-    let outputs: Vec<Tensor> = output.tensors().into_iter().map(|(_, t)| t).collect();
-    if let Some(error) = outputs.iter().find_map(Tensor::error) {
-        return Err(error.clone());
-    }
+    let outputs: Vec<Tensor> = leaves(&output);
+    unpoisoned(&outputs)?;
     let closure = scope.close(&outputs)?;
     Ok(WengertList::of_closure(like, &output, closure, scope.locations()))
 }
@@ -226,9 +221,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
             )));
         }
         for ((path, mine), (_, given)) in mine.iter().zip(&given) {
-            if let Some(error) = given.error() {
-                return Err(error.clone());
-            }
+            unpoisoned([given])?;
             if mine.ty() != given.ty() {
                 return Err(Diagnostic::new(format!(
                     "the argument{} has type {}, the list was traced on {}",
@@ -322,9 +315,7 @@ pub type Adjoint<I, O> = WengertList<
 /// The list without dead operations, such as those of a function's value when only the gradient
 /// is returned.
 fn derived<I, O>(mut list: WengertList<I, O>) -> Result<WengertList<I, O>> {
-    let live = Activity::of(&list.body, &vec![false; list.body.outputs.len()]).live;
-    let body: &mut Body = &mut list.body;
-    body.equations.retain(|equation| equation.results.iter().any(|v| live[*v]));
+    let live = Activity::prune(&mut list.body);
     // Captures that are no longer live are removed.
     let own = list.body.inputs.len() - list.captures.len();
     let needed: Vec<bool> = list.body.inputs[own..].iter().map(|v| live[*v]).collect();
@@ -347,10 +338,8 @@ fn tangent_like<T: Differentiable>(value: &T) -> Result<T::TangentVector> {
     let inputs: Vec<Tensor> =
         types.map(|(_, t)| scope.input_at(t.ty().clone(), Location::Unknown)).collect();
     let zero = scope.enter(|| with_tensors(value, &inputs).zero_tangent());
-    match zero.tensors().iter().find_map(|(_, t)| t.error().cloned()) {
-        Some(error) => Err(error),
-        None => Ok(without_values(&zero)),
-    }
+    unpoisoned(&leaves(&zero))?;
+    Ok(without_values(&zero))
 }
 
 /// Key paths of the tensors below `root`.

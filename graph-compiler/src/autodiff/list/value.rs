@@ -10,6 +10,8 @@
 //! Ultimate Backpropagator* (2008).
 
 use super::{WengertList, copy, without_values};
+use crate::autodiff::unpoisoned;
+use crate::autodiff::values::leaves;
 use wengert_core::build::Scope;
 use wengert_core::build::inline;
 use wengert_core::graph::Region;
@@ -91,9 +93,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
                 Diagnostic::new("there is no list to choose from").at(caller, "chosen here")
             );
         };
-        if let Some(error) = index.error() {
-            return Err(error.clone());
-        }
+        unpoisoned([index])?;
         let signature = |list: &Self| (list.types(), list.body.types(&list.body.outputs));
         if let Some(other) = lists.iter().position(|list| signature(list) != signature(first)) {
             return Err(Diagnostic::new(format!("list {other} has another signature than list 0"))
@@ -184,10 +184,8 @@ impl<A: Differentiable, B: Differentiable, O: Differentiable> WengertList<(A, B)
         let caller = Location::caller();
         let (a, b) = &self.input;
         let wanted = a.tensors();
-        let given: Vec<Tensor> = first.tensors().into_iter().map(|(_, t)| t).collect();
-        if let Some(error) = given.iter().find_map(Tensor::error) {
-            return Err(error.clone());
-        }
+        let given: Vec<Tensor> = leaves(first);
+        unpoisoned(&given)?;
         let types = |tensors: &mut dyn Iterator<Item = &Tensor>| -> Vec<String> {
             tensors.map(|t| t.ty().to_string()).collect()
         };

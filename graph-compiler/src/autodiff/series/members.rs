@@ -2,8 +2,8 @@
 //! node's own of lower order.
 
 use super::{Applied, Nodes, Rule, Value};
-use crate::autodiff::jvp::{duals_of_linear, jvp};
-use crate::autodiff::{add, sound};
+use crate::autodiff::jvp::{apply, duals_of_linear, jvp};
+use crate::autodiff::{plus, sound};
 use std::rc::Rc;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::Equation;
@@ -187,9 +187,7 @@ fn term(
         (0..factors.len()).rev().find(|f| orders[*f] > 0).expect("one of them is a derivative");
     let (which, closure) = &factors[tangent];
     let Some(closure) = closure else {
-        let location = wengert_core::Location::Unknown;
-        let terms = Scope::emit(equation.op.clone(), operands, equation.regions.clone(), location)?;
-        return Ok(terms.into_iter().map(|t| t.dtype().is_float().then_some(t)).collect());
+        return apply(equation, operands);
     };
     let mut inputs = operands.to_vec();
     // The rule does not read the results.
@@ -230,11 +228,4 @@ fn multinomial(orders: &[usize]) -> f64 {
 
 fn scaled(tensor: Tensor, weight: f64) -> Tensor {
     if weight == 1.0 { tensor } else { tensor * weight }
-}
-
-fn plus(a: Option<Tensor>, b: Option<Tensor>) -> Result<Option<Tensor>> {
-    match (a, b) {
-        (Some(a), Some(b)) => add(a, &b).map(Some),
-        (a, b) => Ok(a.or(b)),
-    }
 }

@@ -25,9 +25,9 @@ impl Nodes {
             let Some(closure) = closure else { return Ok(Rule::Nonlinear(rule)) };
             // Only the op itself may be linear in one operand. A rule that reads the result reads
             // that of other operands.
-            let activity = Activity::of(&closure.body, &vec![false; closure.body.outputs.len()]);
+            let live = Activity::live(&closure.body);
             let results = applied.operands.len()..applied.operands.len() + types.len();
-            if closure.body.inputs[results].iter().any(|v| activity.live[*v]) {
+            if closure.body.inputs[results].iter().any(|v| live[*v]) {
                 return Ok(Rule::Nonlinear(rule));
             }
             factors.push((*i, Some(closure)));

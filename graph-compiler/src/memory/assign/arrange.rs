@@ -13,7 +13,7 @@ const WAYS: u64 = 2;
 /// Nodes and neighbours inspected by an order per unit of effort.
 const NODES: u64 = 5;
 
-/// Places every buffer. Begins with the first order of [`greedy`], or with a sweep if the problem
+/// Places every buffer. Begins with the first order of `greedy`, or with a sweep if the problem
 /// is large. With `effort`, of which a million units take some 50 milliseconds, other methods
 /// follow.
 ///

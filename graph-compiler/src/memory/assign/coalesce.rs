@@ -338,8 +338,8 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::assign::arrange;
     use crate::memory::assign::bound::max_load;
-    use crate::memory::assign::greedy;
     use crate::memory::assign::samples::{planted, problem};
     use proptest::prelude::*;
 
@@ -404,7 +404,7 @@ mod tests {
                 let load = max_load(&coalesced.problem);
                 let tolerance = TOLERANCES[way as usize % TOLERANCES.len()];
                 prop_assert!(load == max_load(&p) || tolerance > 0 && load > max_load(&p));
-                let s = coalesced.expanded(&p, &greedy::solve(&coalesced.problem));
+                let s = coalesced.expanded(&p, &arrange(&coalesced.problem, 0));
                 prop_assert_eq!(p.conflict(&s), None);
             }
         }

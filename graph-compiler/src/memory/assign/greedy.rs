@@ -1,25 +1,14 @@
 //! Heuristics: buffers are placed one after another, each into a gap between those already
 //! placed.
 //!
-//! No order is good for every problem, so several are tried, each with both rules for choosing a
-//! gap, and the lowest result is kept. In further rounds the buffers that end above the max load
-//! are placed earlier (squeaky wheel), until the max load is reached or the effort is spent.
-//! Effort is counted, so the result depends on the problem alone.
+//! No order is good for every problem, so there are several, each with both rules for choosing a
+//! gap ([`Ways`]). Effort is counted, so the result depends on the problem alone.
 
-use super::bound::max_load;
 use super::problem::{Buffer, Problem, Solution};
-use super::sweep;
 use std::cmp::Reverse;
-
-/// Nodes and neighbours that all placements of a problem together may inspect. With many buffers
-/// this may not suffice for one placement; then the solution of [`sweep`] is used.
-const EFFORT: u64 = 30_000_000;
 
 /// Above this number of buffers a sweep runs first.
 const MANY: usize = 1000;
-
-/// Rounds without a better result after which the search ends.
-const PATIENCE: usize = 60;
 
 type Key = (Reverse<u128>, Reverse<u64>, u64);
 
@@ -42,36 +31,6 @@ enum Fit {
     Best,
     /// The lowest sufficient gap.
     Lowest,
-}
-
-/// Places every buffer. The height is at least the max load, and often equal to it.
-pub fn solve(problem: &Problem) -> Solution {
-    let bound = max_load(problem);
-    let swept = is_large(problem).then(|| sweep::solve(problem));
-    if let Some(solution) = swept.clone().filter(|solution| solution.height <= bound) {
-        return solution;
-    }
-    let mut ways = Ways::new(problem);
-    let mut best: Option<(Solution, Vec<usize>, Fit)> = None;
-    while let Some(solution) = ways.next(EFFORT) {
-        if best.as_ref().is_none_or(|(b, ..)| solution.height < b.height) {
-            let done = solution.height <= bound;
-            best = Some((solution, ways.order.clone(), ways.fit()));
-            if done {
-                break;
-            }
-        }
-    }
-    let Some((best, order, fit)) = best else {
-        return swept
-            .expect("only where there are many buffers the effort ends before one order is done");
-    };
-    let best = swept.filter(|swept| swept.height < best.height).unwrap_or(best);
-    if best.height <= bound {
-        best
-    } else {
-        squeak(problem, &mut ways.placer, best, order, fit, bound)
-    }
 }
 
 /// True if the effort may end before one order is complete, since a sweep then gives the
@@ -108,49 +67,10 @@ impl<'a> Ways<'a> {
             self.order = (0..problem.buffers.len()).collect();
             self.order.sort_by_key(|i| (key(&problem.buffers[*i]), *i));
         }
+        let fit = FITS[self.taken % FITS.len()];
         self.taken += 1;
-        self.placer.place(&self.order, self.fit(), is_large(problem).then_some(effort))
+        self.placer.place(&self.order, fit, is_large(problem).then_some(effort))
     }
-
-    /// The rule of the last way tried.
-    fn fit(&self) -> Fit {
-        FITS[(self.taken - 1) % FITS.len()]
-    }
-}
-
-/// Rounds in which buffers that end above the bound are placed earlier.
-fn squeak(
-    problem: &Problem,
-    placer: &mut Placer<'_>,
-    mut best: Solution,
-    mut order: Vec<usize>,
-    fit: Fit,
-    bound: u64,
-) -> Solution {
-    let mut rank: Vec<usize> = vec![0; order.len()];
-    let mut current = best.clone();
-    let limit = is_large(problem).then_some(EFFORT);
-    let mut failures = 0;
-    while best.height > bound && failures < PATIENCE && placer.effort < EFFORT {
-        for (position, i) in order.iter().enumerate() {
-            let end = current.offsets[*i] + problem.buffers[*i].size;
-            // Buffers above the bound move to half their position; the others keep their order.
-            rank[*i] = if end > bound { position / 2 } else { position + order.len() / 64 };
-        }
-        let before = order.clone();
-        order.sort_by_key(|i| rank[*i]);
-        if order == before {
-            break;
-        }
-        let Some(next) = placer.place(&order, fit, limit) else { break };
-        current = next;
-        failures += 1;
-        if current.height < best.height {
-            best = current.clone();
-            failures = 0;
-        }
-    }
-    best
 }
 
 /// Finds the placed buffers whose live ranges overlap that of a buffer: a tree over the buffers
@@ -262,8 +182,15 @@ fn gap(occupied: &[(u64, u64)], [size, alignment]: [u64; 2], fit: Fit) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::assign::bound::max_load;
     use crate::memory::assign::samples::{planted, problem};
     use proptest::prelude::*;
+
+    /// The lowest solution of all ways.
+    fn solve(problem: &Problem) -> Solution {
+        let mut ways = Ways::new(problem);
+        std::iter::from_fn(|| ways.next(u64::MAX)).min_by_key(|s| s.height).unwrap()
+    }
 
     #[test]
     fn buffers_that_never_meet_share_bytes() {
@@ -292,7 +219,7 @@ mod tests {
             let s = solve(&p);
             assert_eq!(p.conflict(&s), None);
             let gap = s.height as f64 / height as f64;
-            assert!(gap <= 1.25, "seed {seed}: {gap}");
+            assert!(gap <= 1.4, "seed {seed}: {gap}");
         }
     }
 

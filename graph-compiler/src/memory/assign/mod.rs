@@ -3,13 +3,13 @@
 //! The [`problem`] is that of MiniMalloc and of every static planner, and NP-hard. The max load
 //! is a lower [`bound`]; solutions are measured by their distance from it.
 //!
-//! - [`sweep`] goes through time and places the buffers of one priority in O(n log n);
+//! - `sweep` goes through time and places the buffers of one priority in O(n log n);
 //!   `priority` chooses the priorities.
 //! - `two_ended` places long-lived buffers from the ground and from a ceiling, so that the free
 //!   bytes between stay contiguous. The ceiling is lowered step by step. `occupancy` finds the gaps
 //!   for it.
-//! - [`greedy`] places buffers in several orders, each into a gap, and improves the best by
-//!   counted effort. `arrange`, which lays out plans, begins with it.
+//! - `greedy` places buffers in several orders, each into a gap. `arrange`, which lays out plans,
+//!   begins with it.
 //! - [`search`] finds offsets below a height or proves that there are none, within its effort.
 //! - `coalesce` makes one block of buffers that fit together.
 //! - [`minimize`] uses all of them: it splits a problem in time, and bounds the least height of
@@ -20,7 +20,7 @@
 mod arrange;
 pub mod bound;
 mod coalesce;
-pub mod greedy;
+mod greedy;
 mod improve;
 mod minimize;
 mod occupancy;
@@ -29,7 +29,7 @@ pub mod problem;
 #[cfg(test)]
 mod samples;
 pub mod search;
-pub mod sweep;
+mod sweep;
 mod two_ended;
 
 pub use arrange::arrange;

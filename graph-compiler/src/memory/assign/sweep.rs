@@ -1,7 +1,7 @@
 //! Solutions by sweeps over time: bytes are taken from a list of gaps at births, and returned at
 //! deaths.
 //!
-//! One sweep takes O(n log n). The heuristics of [`super::greedy`] inspect all buffers that
+//! One sweep takes O(n log n). The heuristics of `greedy` inspect all buffers that
 //! overlap in time, for each buffer. But a sweep does not look ahead, so short-lived buffers
 //! fragment the bytes of long-lived ones. Hence there is one sweep for each priority. It places the
 //! buffers of this priority around those of higher priorities, whose births it knows. Buffers with
@@ -133,7 +133,7 @@ impl<'a> Sweeps<'a> {
 }
 
 /// Sorts intervals, and merges those that overlap or touch.
-fn join(intervals: &mut Vec<(u64, u64)>) {
+pub(super) fn join(intervals: &mut Vec<(u64, u64)>) {
     intervals.sort_unstable();
     intervals.dedup_by(|next, last| {
         let joined = next.0 <= last.1;

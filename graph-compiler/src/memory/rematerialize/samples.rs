@@ -1,7 +1,27 @@
 //! Problems for tests.
 
-use super::computation::{ALWAYS, Computation, NEVER};
+use super::computation::{ALWAYS, Computation, NEVER, Step, Value};
 use super::tests::varied::Link;
+
+impl Computation {
+    /// Adds a value and returns its number.
+    pub fn value(&mut self, bytes: u64) -> usize {
+        self.values.push(Value { bytes, output: false });
+        self.values.len() - 1
+    }
+
+    /// Adds a step that may be repeated anywhere and returns its number.
+    pub fn step(&mut self, cost: u64, reads: &[usize], writes: &[usize]) -> usize {
+        let (reads, writes) = (reads.to_vec(), writes.to_vec());
+        self.steps.push(Step { cost, workspace: 0, reads, writes, barrier: ALWAYS });
+        self.steps.len() - 1
+    }
+
+    /// Total cost of all steps, each executed once.
+    pub fn total(&self) -> u64 {
+        self.steps.iter().map(|step| step.cost).sum()
+    }
+}
 
 /// A pseudo-random generator: each call returns a number below its argument.
 pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {

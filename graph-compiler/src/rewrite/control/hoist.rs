@@ -5,7 +5,7 @@
 //! and elementwise equations, unless the result is larger than all of the operands. Free
 //! equations, such as broadcasts, move with the equations that need them.
 
-use super::{Parts, with_regions};
+use super::{Parts, spend, with_regions};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
@@ -120,9 +120,7 @@ fn chosen(region: &Body, first_capture: usize, left: &mut u64) -> Vec<bool> {
         let worth_it = cost == Cost::Loop || (cost != Cost::Free && !grows);
         // Constants stay where they are used; they only move along.
         let of_something = !equation.operands.is_empty();
-        let wanted = invariant && of_something && worth_it && *left > 0;
-        *left -= u64::from(wanted);
-        moves.push(wanted);
+        moves.push(invariant && of_something && worth_it && spend(left));
     }
     // The equations that they depend on move along.
     let mut needed: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();

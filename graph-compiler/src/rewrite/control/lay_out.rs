@@ -5,7 +5,7 @@
 //! first. A weight that a loop captures is loop-invariant, so it is transposed once. The sums are
 //! the same chains.
 
-use super::{Parts, with_regions};
+use super::{Parts, spend, with_regions};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::op::{Control, Permute};
@@ -59,9 +59,8 @@ fn in_front_of(body: &mut Body, scan: &mut Equation, before: &mut Vec<Equation>,
         };
         let input = match transposed.get(&rhs) {
             Some(input) => *input,
-            None if *left == 0 => continue,
+            None if !spend(left) => continue,
             None => {
-                *left -= 1;
                 let mut ty = region.ty(rhs).clone();
                 ty.shape.reverse();
                 let outside = body.values.push(ty.clone());

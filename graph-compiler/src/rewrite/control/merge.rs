@@ -6,7 +6,7 @@
 //! `results` after them. So one walk merges equal values in nests of any depth and after any
 //! number of loops. Parts that lose their last reader are left for `dce`.
 
-use super::{Parts, first_giving, replace_uses, used_inputs};
+use super::{Parts, first_giving, replace_uses, spend, used_inputs};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
@@ -27,11 +27,7 @@ pub(in crate::rewrite) fn operands(equation: &mut Equation, left: &mut u64) {
         return;
     }
     let used = used_inputs(&equation.regions);
-    twins.retain(|(n, _)| {
-        let merges = used[*n] && *left > 0;
-        *left -= u64::from(merges);
-        merges
-    });
+    twins.retain(|(n, _)| used[*n] && spend(left));
     for region in equation.regions.iter_mut().filter(|_| !twins.is_empty()) {
         let region: &mut Body = region;
         let mut current: IdVec<ValueId, ValueId> = region.values.ids().collect();
@@ -54,8 +50,7 @@ pub(in crate::rewrite) fn results(
     for (n, result) in equation.results.iter().enumerate().skip(parts.carries) {
         let given = regions.iter().map(|region| region.outputs[n]).collect();
         let twin = *first.entry(given).or_insert(*result);
-        if twin != *result && used[*result] && *left > 0 {
-            *left -= 1;
+        if twin != *result && used[*result] && spend(left) {
             current[*result] = twin;
         }
     }

@@ -30,6 +30,7 @@ pub(crate) use lay_out::lay_out;
 pub(crate) use trim::{trim, trim_but};
 pub(crate) use unstack::unstack;
 
+use super::{spend, with_fuel};
 use wengert_core::graph::{Body, Equation, Function, Region, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Control;
@@ -75,18 +76,14 @@ impl Parts {
 /// Changes a function's body with the given fuel, and returns the fuel spent. Bodies without
 /// control flow, which most are, are skipped.
 fn with_regions(
-    mut function: Function,
+    function: Function,
     fuel: u64,
     change: impl FnOnce(&mut Body, &mut u64),
 ) -> (Function, u64) {
     if function.body.equations.iter().all(|equation| equation.regions.is_empty()) {
         return (function, 0);
     }
-    let mut left = fuel;
-    change(&mut function.body, &mut left);
-    // An unchanged function is numbered already.
-    let function = if left == fuel { function } else { function.renumber() };
-    (function, fuel - left)
+    with_fuel(function, fuel, change)
 }
 
 /// The values of a body on which these outputs depend.

@@ -5,7 +5,7 @@
 //! out after. So one walk moves a number into a nest of any depth, and an unchanging carry out of
 //! it.
 
-use super::{Parts, inline, replace_uses, used_inputs, with_regions, without};
+use super::{Parts, inline, replace_uses, spend, used_inputs, with_regions, without};
 use std::collections::BTreeMap;
 use wengert_core::Op;
 use wengert_core::TensorType;
@@ -89,19 +89,13 @@ struct Trimming<'e> {
 }
 
 impl Trimming<'_> {
-    fn spend(&mut self) -> bool {
-        let some = *self.left > 0;
-        *self.left -= u64::from(some);
-        some
-    }
-
     /// Turns a carry that no step changes into a capture. Its result is its initial value.
     fn constant_carries(&mut self, current: &mut IdVec<ValueId, ValueId>) {
         let Some(mut parts) = Parts::of(self.equation) else { return };
         let mut gone = vec![false; parts.carries];
         for n in (0..parts.carries).rev() {
             let step = &self.equation.regions[self.equation.regions.len() - 1];
-            gone[n] = step.outputs[n] == step.inputs[n] && self.spend();
+            gone[n] = step.outputs[n] == step.inputs[n] && spend(self.left);
             if gone[n] {
                 current[self.equation.results[n]] = self.equation.operands[parts.first + n];
             }
@@ -138,10 +132,9 @@ impl Trimming<'_> {
         for (n, used) in used.iter().enumerate().take(captures.end).skip(captures.start) {
             let operand = &mut self.equation.operands[parts.first + n];
             let Some((broadcast, ty)) = broadcasts.get(operand) else { continue };
-            if !used || *self.left == 0 {
+            if !used || !spend(self.left) {
                 continue;
             }
-            *self.left -= 1;
             *operand = broadcast.operands[0];
             smaller.push((n, broadcast, ty));
         }
@@ -172,7 +165,7 @@ impl Trimming<'_> {
             let Some(constant) = constants.get(&self.equation.operands[parts.first + n]) else {
                 continue;
             };
-            if *used && self.spend() {
+            if *used && spend(self.left) {
                 known.push((n, constant));
             }
         }

@@ -10,7 +10,7 @@
 //! 3. The regions are cleaned.
 //! 4. [`Unused::operands`] removes operands that no region reads any more.
 
-use super::{Parts, first_giving, needed, used_inputs, without};
+use super::{Parts, first_giving, needed, spend, used_inputs, without};
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
 
@@ -22,18 +22,12 @@ pub(in crate::rewrite) struct Unused<'e> {
 }
 
 impl Unused<'_> {
-    fn spend(&mut self) -> bool {
-        let some = *self.left > 0;
-        *self.left -= u64::from(some);
-        some
-    }
-
     /// Removes unread results of branches, and unread stacks.
     pub fn results(&mut self, live: &IdVec<ValueId, bool>) {
         let Some(parts) = Parts::of(self.equation) else { return };
         let mut gone = vec![false; self.equation.results.len()];
         for n in (parts.carries..gone.len()).rev() {
-            gone[n] = !live[self.equation.results[n]] && self.spend();
+            gone[n] = !live[self.equation.results[n]] && spend(self.left);
         }
         if !gone.contains(&true) {
             return;
@@ -62,7 +56,7 @@ impl Unused<'_> {
         make_live(step, parts.carries, &mut live);
         let gone: Vec<bool> = live[..parts.carries].iter().map(|live| !live).collect();
         // Dead carries may depend on each other, so they are removed together.
-        if !gone.contains(&true) || !self.spend() {
+        if !gone.contains(&true) || !spend(self.left) {
             return false;
         }
         without(&mut self.equation.operands, parts.first, &gone);
@@ -94,7 +88,7 @@ impl Unused<'_> {
         let used = used_inputs(&self.equation.regions);
         let mut gone = vec![false; count];
         for n in (parts.carries..count).rev() {
-            gone[n] = !used[n] && self.spend();
+            gone[n] = !used[n] && spend(self.left);
             parts.captures -= usize::from(gone[n] && n >= captures);
         }
         if !gone.contains(&true) {

@@ -115,10 +115,23 @@ fn same(a: &Literal, b: &Literal) -> bool {
             .all(|(x, y)| x == y || (x.to_f64().is_nan() && y.to_f64().is_nan()))
 }
 
+/// The function of an [example](Rule::examples).
+fn example(rule: &Rule, text: &str) -> Function {
+    let (inputs, equations) = match text.split_once('\n') {
+        Some((inputs, equations)) if !inputs.contains('=') => (inputs, equations),
+        _ => ("", text),
+    };
+    let last = equations.lines().last().expect("an example has an equation").trim();
+    let (result, rest) = last.split_once(": ").expect("an equation states the type of its result");
+    let (ty, _) = rest.split_once(" = ").expect("an op follows the type");
+    let text = format!("func @f({inputs}) -> ({ty}) {{\n{equations}\nreturn {result}\n}}");
+    let program = parse_program(&text, rule.name).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
+    program.functions()[0].clone()
+}
+
 /// Applies a rule to an example. Returns the inputs on which both sides differ, if any.
 fn differs(rule: &Rule, text: &str) -> Option<String> {
-    let program = parse_program(text, rule.name).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
-    let function = &program.functions()[0];
+    let function = &example(rule, text);
     verify(function).unwrap();
     // The text has literals of a shape; they are brought into normal form first.
     let normal: Vec<&Rule> =
@@ -160,8 +173,7 @@ fn every_rule_applies_to_its_examples_and_changes_no_bit() {
 fn rules_leave_what_they_have_made() {
     for rule in rules() {
         for text in rule.examples {
-            let program = parse_program(text, rule.name).unwrap();
-            let mut function = program.functions()[0].clone();
+            let mut function = example(rule, text);
             let applied = (0..20).map(|_| {
                 let (next, applied) = simplify(function.clone(), u64::MAX);
                 function = next;
@@ -236,11 +248,9 @@ fn a_rule_that_is_wrong_for_minus_zero_is_found() {
             _ => None,
         },
     };
-    let text = "func @f(%x: f32[33]) -> (f32[33]) {
+    let text = "%x: f32[33]
         %0: f32[33] = constant {value=f32[33] 0.0}
-        %1: f32[33] = add %x, %0
-        return %1
-    }";
+        %1: f32[33] = add %x, %0";
     assert!(differs(&wrong, text).is_some());
 }
 

@@ -1,6 +1,7 @@
 //! A problem in the form of the search.
 
 use crate::memory::assign::problem::{Problem, Solution};
+use crate::memory::assign::sweep::join;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -82,14 +83,7 @@ impl Instance {
             let mut taken: Vec<(u64, u64)> = fixed
                 .map(|o| (o.fixed.unwrap_or(0), o.fixed.unwrap_or(0).saturating_add(o.size)))
                 .collect();
-            taken.sort_unstable();
-            taken.dedup_by(|next, last| {
-                let joined = next.0 <= last.1;
-                if joined {
-                    last.1 = last.1.max(next.1);
-                }
-                joined
-            });
+            join(&mut taken);
             taken
         });
         let obstacles = obstacles.collect();
