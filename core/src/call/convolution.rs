@@ -186,6 +186,11 @@ impl Contract for Convolution {
         window.fold(channels, u64::saturating_mul)
     }
 
+    /// The filter's cotangent is a sum over all positions, in parts.
+    fn has_tiles(&self) -> bool {
+        self.direction != Direction::FilterGradient
+    }
+
     fn description(&self) -> String {
         let side = |f: fn(&Window) -> usize| {
             let extents: Vec<String> = self.window.iter().map(|w| f(w).to_string()).collect();

@@ -1,4 +1,4 @@
-//! Products and the nests that follow them part by part. The bits are those of running one
+//! Products and convolutions, and the nests that follow them part by part. The bits are those of running one
 //! after the other.
 //!
 //! Elements are small integers, so every sum is exact. The plan interpreter is the oracle, compared
@@ -6,11 +6,13 @@
 
 use super::compare;
 use std::sync::Arc;
-use wengert_core::Literal;
-use wengert_core::Verified;
+use wengert_core::call::{Call, Contract, Window};
+use wengert_core::graph::print::print_attributes;
 use wengert_core::plan::{Plan, interpret, parse_plan};
+use wengert_core::{DType, Literal, Verified};
 use wengert_cpu::{CpuExecutable, Pool, Simd};
 use wengert_testing::Random;
+use wengert_testing::calls::convolution::{directions, same};
 
 /// A plan of `x·w + b` with extents m, n and k, and of a nest on its result. `nest` gives the
 /// parameters and the body of the nest. The nest writes `z` at `at`. With `output` the product is
@@ -51,6 +53,50 @@ fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Verified<P
 }}"
     );
     parsed(&text)
+}
+
+/// A plan of a call of two operands, and of the nest `r - p` on its result `p`.
+fn plan_of_call(call: &Call) -> Verified<Plan> {
+    let mut attributes = String::new();
+    print_attributes(&mut attributes, &call.attributes());
+    let (operands, result) = (call.operands(), &call.results()[0]);
+    let (dtype, extents) = (result.dtype, result.extents().unwrap());
+    let [count, bytes] = [1, dtype.size()].map(|n| n * extents.iter().product::<usize>());
+    let (name, [lhs, rhs]) = (call.name(), [0, 1].map(|n| &operands[n]));
+    let wide = if dtype.is_half() { DType::F32 } else { dtype };
+    parsed(&format!(
+        "plan @follow {{
+  target @cpu {{alignment=64, calls=[\"{name}\"], gemm_epilogue=true, reduction_block=4096, \
+    reduction_lanes=16, row_bytes=0, row_storage=0}}
+  arena {bytes} bound {bytes}
+  value %0: {lhs} \"x\"
+  value %1: {rhs} \"w\"
+  value %2: {result} \"r\"
+  value %3: {result} \"p\"
+  value %4: {result} \"z\"
+  input x = %0
+  input w = %1
+  input r = %2
+  output z: {extents:?} = %4
+  nest @f(in %p: {dtype}[{count}], in %r: {dtype}[{count}], out %z: {dtype}[{count}]) {{
+    parallel i: {count}
+    phase {{
+      %0: {dtype} = load %p[i]
+      %1: {dtype} = load %r[i]
+      %2: {wide} = convert %0
+      %3: {wide} = convert %1
+      %4: {wide} = sub %3, %2
+      %5: {dtype} = convert %4
+      store %z[i], %5
+    }}
+  }}
+  steps {{
+    call {name}(%0 at input.0, %1 at input.1, %3 at arena) {attributes}
+    run @f(%3 at arena, %2 at input.2, %4 at arena)
+    copy %4 from arena to output.0
+  }}
+}}"
+    ))
 }
 
 fn parsed(text: &str) -> Verified<Plan> {
@@ -147,4 +193,26 @@ fn what_the_product_still_reads_is_not_overwritten() {
     let text = text.replace("gemm(%0 at input.0", "gemm(%0 at arena+1024");
     let text = text.replace("steps {", "steps {\n    copy %0 from input.0 to arena+1024");
     run(&parsed(&text), false);
+}
+
+/// Images that are read in place and images whose patches are copied, in groups or not.
+#[test]
+fn convolutions_have_followers() {
+    let images = |extent: usize, stride| vec![same(extent, 3, stride), same(extent + 1, 3, stride)];
+    let dilated: Vec<Window> =
+        images(6, 1).into_iter().map(|w| Window { lhs_dilation: 2, ..w }).collect();
+    let volume = vec![same(5, 3, 1); 3];
+    for (batch, groups, channels, window, dtype) in [
+        (2, 1, [16, 32], images(12, 1), DType::F32),
+        (3, 2, [16, 16], images(9, 2), DType::F32),
+        (2, 1, [16, 32], images(12, 1), DType::BF16),
+        (2, 3, [4, 5], images(7, 1), DType::F32),
+        (1, 1, [3, 7], dilated, DType::F64),
+        (2, 1, [2, 3], volume, DType::F16),
+        (2, 2, [3, 2], images(6, 1), DType::I32),
+    ] {
+        for call in directions(batch, groups, channels, window, dtype) {
+            run(&plan_of_call(&call), call.has_tiles());
+        }
+    }
 }

@@ -9,7 +9,8 @@ use super::{Run, round};
 use crate::call::chained::{Products, Rows};
 use crate::call::element::{Element, Number};
 use crate::call::product::strip::Kernels;
-use crate::call::take;
+use crate::call::{Kernels as _, room, take};
+use crate::nest::Part;
 use crate::pool::TaskPanicked;
 use std::ops::Range;
 use wengert_core::call::Direction;
@@ -68,10 +69,10 @@ impl Run<'_> {
         let filter = self.filter_view::<T>(group);
         let row = self.call.groups * columns;
         let count = lines.len() * direct.positions_of_line();
-        let out = self.arguments.result::<T>();
-        let out = out.wrapping_add(direct.first_of(image, &lines) * row + group * columns);
+        let first = direct.first_of(image, &lines);
+        let out = self.arguments.result::<T>().wrapping_add(first * row + group * columns);
         let mut scratch = self.workspace.scratch(thread);
-        let mut free = &mut scratch[..];
+        let (mut free, behind) = self.split(&mut scratch);
         let block = take::<T::Wide>(&mut free, direct.elements()).as_mut_ptr();
         let wide =
             take::<T::Wide>(&mut free, if T::HALF { count * columns } else { 0 }).as_mut_ptr();
@@ -86,6 +87,7 @@ impl Run<'_> {
             if T::HALF {
                 round(simd, [count, columns], sums, sums_row, out, row);
             }
+            self.follow(behind, group, first..first + count);
         }
     }
 
@@ -104,7 +106,7 @@ impl Run<'_> {
         let row = self.call.groups * columns;
         let out = self.arguments.result::<T>().wrapping_add(tile.start * row + group * columns);
         let mut scratch = self.workspace.scratch(thread);
-        let mut free = &mut scratch[..];
+        let (mut free, behind) = self.split(&mut scratch);
         let plain = if T::HALF { None } else { self.patches.plain(source, group) };
         let patches =
             take::<T::Wide>(&mut free, self.division.rows * self.division.taps * channels);
@@ -138,9 +140,34 @@ impl Run<'_> {
                 break;
             }
         }
-        if T::HALF {
-            // SAFETY: the sums are computed, and this part of out belongs to this task.
-            unsafe { round(simd, [tile.len(), columns], sums.at, sums.distance, out, row) };
+        // SAFETY: the sums are computed, and this part of out belongs to this task.
+        unsafe {
+            if T::HALF {
+                round(simd, [tile.len(), columns], sums.at, sums.distance, out, row);
+            }
+            self.follow(behind, group, tile);
         }
+    }
+
+    /// Scratch memory of the convolution, and that of its follower.
+    fn split<'s>(&self, scratch: &'s mut [u8]) -> (&'s mut [u8], &'s mut [u8]) {
+        let own = room(self.scratch()).min(scratch.len());
+        scratch.split_at_mut(own)
+    }
+
+    /// Runs the follower on the results of a group at some positions.
+    ///
+    /// # Safety
+    ///
+    /// These results are final, and only this task uses them. As for
+    /// [`run_on`](crate::call::CompiledCall::run_on), the follower writes nothing that the call
+    /// reads.
+    unsafe fn follow(&self, scratch: &mut [u8], group: usize, positions: Range<usize>) {
+        let Some(follower) = self.arguments.follower else { return };
+        let (columns, distance) = (self.columns(), self.call.groups * self.columns());
+        let first = positions.start * distance + group * columns;
+        let part = Part { first, lines: positions.len(), distance, rows: columns };
+        // SAFETY: the caller's promise is the same.
+        unsafe { follower.run(scratch, part) };
     }
 }

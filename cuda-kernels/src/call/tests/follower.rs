@@ -4,6 +4,7 @@ use super::*;
 use wengert_core::call::Gemm;
 use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp, interpret, parse_nests};
 use wengert_core::{Scalar, Verified};
+use wengert_testing::calls::convolution::{directions, same};
 use wengert_testing::calls::{numbers, operands};
 
 fn gemm(batch: usize, extents: [usize; 3], dtype: DType) -> Gemm {
@@ -15,17 +16,24 @@ fn parsed(text: &str) -> Verified<Nest> {
     Verified::new(nest).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// `z = (p + b[j]) · r` and `h = whether p < r`, over the axes of the product, or over one axis
-/// of all elements and then without b.
-fn nest(gemm: &Gemm, one_axis: bool) -> Verified<Nest> {
-    let Gemm { batch, m, n, result: dtype, .. } = gemm;
+/// `z = (p + b[j]) · r` and `h = whether p < r`, over the axes of the product, where j is the last,
+/// or over one axis of all elements and then without b.
+fn nest(call: &Call, one_axis: bool) -> Verified<Nest> {
+    let result = &call.results()[0];
+    let (dtype, extents) = (&result.dtype, result.extents().unwrap());
+    let n = extents[extents.len() - 1];
     let wide = if dtype.is_half() { DType::F32 } else { *dtype };
     let (shape, axes, at) = match one_axis {
         true => {
-            let all = batch * m * n;
-            (format!("{all}"), format!("e: {all}"), "e")
+            let all: usize = extents.iter().product();
+            (format!("{all}"), format!("e: {all}"), "e".into())
         }
-        false => (format!("{batch},{m},{n}"), format!("b: {batch}, i: {m}, j: {n}"), "b, i, j"),
+        false => {
+            let names = &["a", "b", "h", "i", "j"][5 - extents.len()..];
+            let axes = names.iter().zip(&extents).map(|(name, extent)| format!("{name}: {extent}"));
+            let shape: Vec<String> = extents.iter().map(usize::to_string).collect();
+            (shape.join(","), axes.collect::<Vec<_>>().join(", "), names.join(", "))
+        }
     };
     let bias = if one_axis { "load %r[e]" } else { "load %b[j]" };
     let convert = |from: usize, to: DType, of: &str| match *dtype == wide {
@@ -63,13 +71,12 @@ fn nest(gemm: &Gemm, one_axis: bool) -> Verified<Nest> {
 
 /// Runs the product with the nest, whose result z takes the product's place or not, and compares
 /// every result with the nest on the product's.
-fn check(gemm: &Gemm, one_axis: bool, stores: bool) {
-    let call = Call::Gemm(gemm.clone());
-    let given = operands(&call, 5);
+fn check(call: &Call, one_axis: bool, stores: bool) {
+    let given = operands(call, 5);
     let sm_90 = architecture(SM_90);
-    let compiled = compile(&call, sm_90, None).unwrap();
-    let product = run(&call, &compiled, &given, None).remove(0);
-    let nest = nest(gemm, one_axis);
+    let compiled = compile(call, sm_90, None).unwrap();
+    let product = run(call, &compiled, &given, None).remove(0);
+    let nest = nest(call, one_axis);
     let of_nest: Vec<Literal> = nest
         .parameters()
         .take(3)
@@ -85,7 +92,7 @@ fn check(gemm: &Gemm, one_axis: bool, stores: bool) {
     let follower =
         Follower { nest: nest.into_inner(), tile: 1, arguments, in_place: vec![], stores };
     let options = Options { follower: Some(&follower), ..Options::default() };
-    let compiled = compile_with(&call, sm_90, options).unwrap();
+    let compiled = compile_with(call, sm_90, options).unwrap();
     let mut memory = emulator::Memory::new();
     let mut place = |literal: &Literal, written: bool| {
         let bytes = literal.to_bytes();
@@ -105,7 +112,7 @@ fn check(gemm: &Gemm, one_axis: bool, stores: bool) {
         place(&expected[1], true),
     ];
     let workspace = memory.allocate("workspace", compiled.workspace.max(1)).unwrap();
-    let what = format!("{gemm:?} {one_axis} {stores}");
+    let what = format!("{call:?} {one_axis} {stores}");
     launch(&what, &compiled, &places, workspace, &mut memory);
     let mut wanted = vec![(5, &expected[0]), (6, &expected[1])];
     if stores {
@@ -140,8 +147,25 @@ fn rows_of_a_follower_are_computed_on_the_sums() {
     ] {
         for one_axis in [false, true] {
             for stores in [false, true] {
-                check(&gemm(batch, extents, dtype), one_axis, stores);
+                check(&Call::Gemm(gemm(batch, extents, dtype)), one_axis, stores);
             }
+        }
+    }
+}
+
+#[test]
+fn convolutions_have_followers() {
+    let window = |stride| vec![same(9, 3, stride), same(8, 3, stride)];
+    let calls = [
+        directions(2, 1, [5, 32], window(1), DType::F32),
+        directions(2, 3, [4, 5], window(2), DType::F32),
+        directions(1, 2, [8, 8], window(2), DType::BF16),
+        directions(1, 1, [3, 1], window(1), DType::I8),
+        directions(2, 1, [70, 16], vec![same(20, 3, 1)], DType::F64),
+    ];
+    for call in calls.iter().flatten().filter(|call| call.has_tiles()) {
+        for (one_axis, stores) in [(false, false), (false, true), (true, false)] {
+            check(call, one_axis, stores);
         }
     }
 }
@@ -151,11 +175,11 @@ fn rows_of_a_follower_are_computed_on_the_sums() {
 fn neighbours_are_moved_together() {
     let gemm = gemm(1, [64, 64, 16], DType::F32);
     let arguments = vec![3, 2, 4, 5, 6];
-    let nest = nest(&gemm, false).into_inner();
+    let call = Call::Gemm(gemm);
+    let nest = nest(&call, false).into_inner();
     let follower = Follower { nest, tile: 1, arguments, in_place: vec![], stores: false };
     let options = Options { follower: Some(&follower), ..Options::default() };
-    let compiled =
-        compile_with(&Call::Gemm(gemm), architecture(SM_90), options).unwrap().stages.remove(0);
+    let compiled = compile_with(&call, architecture(SM_90), options).unwrap().stages.remove(0);
     let text = Module { functions: vec![], kernels: vec![compiled.kernel] }.to_string();
     assert!(text.contains("ld.global.nc.v4"), "{text}");
     assert!(text.contains("st.global.v4"), "{text}");
