@@ -4,7 +4,7 @@
 //! those of CPUs, whose target the interpreters have too.
 
 use crate::call::Call;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::nest::Tree;
@@ -257,11 +257,11 @@ impl Target {
             None => Call::names(),
             Some(Attribute::List(calls)) => calls.into_iter().map(known).collect::<Result<_>>()?,
             Some(_) => {
-                return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
+                bail!("attribute `calls` is a list of names of calls");
             }
         };
         if let Some(extra) = attributes.into_keys().next() {
-            return Err(Diagnostic::new(format!("a target has no attribute `{extra}`")));
+            bail!("a target has no attribute `{extra}`");
         }
         Ok(Target {
             name: name.into(),

@@ -2,7 +2,7 @@
 
 use super::Scope;
 use super::tensor::Tensor;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, bail};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{ReduceWindow, ReduceWith, WindowKind, Windows};
@@ -41,14 +41,12 @@ impl Padding {
                 (None, 1) => reach,
                 (None, _) if reach == 0 => 0,
                 _ => {
-                    return Err(Diagnostic::new(format!(
+                    bail!(
                         "the padding for windows at stride {stride} over an axis of extent {}",
-                        shape[axis]
-                    ))
-                    .help(
-                        "give the axis a number, or say how much padding there is by \
-                         `Padding::Explicit`",
-                    ));
+                        shape[axis];
+                        help "give the axis a number, or say how much padding there is by \
+                         `Padding::Explicit`"
+                    );
                 }
             };
             let total = total.max(0);

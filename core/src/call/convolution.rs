@@ -2,7 +2,7 @@
 
 use super::contract::{Contract, fits, named, product};
 use super::reference::{Reference, Sum, rounds};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::attribute::{Attribute, Field};
@@ -113,8 +113,8 @@ impl Field for Window {
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         let numbers = Vec::<i64>::from_attribute(attribute)?;
         let [input, filter, output, stride, low, lhs_dilation, rhs_dilation] = numbers[..] else {
-            return Err(Diagnostic::new("a window has seven numbers")
-                .help("[input, filter, output, stride, low, lhs_dilation, rhs_dilation]"));
+            bail!("a window has seven numbers";
+                help "[input, filter, output, stride, low, lhs_dilation, rhs_dilation]");
         };
         let extent = |n: i64| {
             usize::try_from(n).map_err(|_| {
@@ -206,25 +206,19 @@ impl Contract for Convolution {
     }
 
     fn verify(&self) -> Result<()> {
-        if !(1..=3).contains(&self.window.len()) {
-            return Err(Diagnostic::new(format!(
-                "convolution over {} spatial axes",
-                self.window.len()
-            ))
-            .help("1 to 3 are possible"));
-        }
-        if !self.dtype.is_float() && !self.dtype.is_integer() {
-            return Err(Diagnostic::new(format!("convolution of {}", self.dtype)));
-        }
+        ensure!(
+            (1..=3).contains(&self.window.len()),
+            "convolution over {} spatial axes", self.window.len();
+            help "1 to 3 are possible"
+        );
+        ensure!(self.dtype.is_float() || self.dtype.is_integer(), "convolution of {}", self.dtype);
         if self.groups == 0
             || self
                 .window
                 .iter()
                 .any(|w| w.stride == 0 || w.lhs_dilation == 0 || w.rhs_dilation == 0)
         {
-            return Err(Diagnostic::new(
-                "groups, strides and dilations of a convolution are at least 1",
-            ));
+            bail!("groups, strides and dilations of a convolution are at least 1");
         }
         let all = |f: fn(&Window) -> usize, rest: &[usize]| {
             self.window.iter().map(f).chain(rest.iter().copied()).collect::<Vec<_>>()
@@ -239,9 +233,7 @@ impl Contract for Convolution {
             fits("window", &[w.output.max(1), w.stride])?;
             fits("window", &[w.filter.max(1), w.rhs_dilation])?;
             fits("window", &[w.input.max(1), w.lhs_dilation])?;
-            if w.low.unsigned_abs() > u32::MAX as u64 {
-                return Err(Diagnostic::new(format!("padding {} of a convolution", w.low)));
-            }
+            ensure!(w.low.unsigned_abs() <= u32::MAX as u64, "padding {} of a convolution", w.low);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::contract::{Contract, fits, named, product};
 use super::reference::{Reference, Sum, rounds};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::define::attributes;
@@ -66,12 +66,8 @@ impl Contract for SegmentSum {
     fn verify(&self) -> Result<()> {
         fits("data", &[self.rows, self.columns])?;
         fits("out", &[self.segments, self.columns])?;
-        if !matches!(self.index, DType::I32 | DType::I64) {
-            return Err(Diagnostic::new(format!("ids of {}", self.index)));
-        }
-        if self.dtype == DType::Bool {
-            return Err(Diagnostic::new("bool has no sums"));
-        }
+        ensure!(matches!(self.index, DType::I32 | DType::I64), "ids of {}", self.index);
+        ensure!(self.dtype != DType::Bool, "bool has no sums");
         Ok(())
     }
 

@@ -64,7 +64,7 @@ pub use vector_space::{Itself, VectorSpace};
 
 use crate::build::Scope;
 use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::location::Location;
 use std::fmt;
 
@@ -205,16 +205,13 @@ pub trait Differentiable: Sized {
             if let Some(error) = new.error() {
                 return Err(error.clone());
             }
-            if old.ty() != new.ty() {
-                return Err(Diagnostic::new(format!(
-                    "`{path}` has type {}, the tensor to replace it has type {}",
-                    old.ty(),
-                    new.ty()
-                ))
-                .help("a replacement keeps dtype and shape"));
-            }
+            ensure!(
+                old.ty() == new.ty(),
+                "`{path}` has type {}, the tensor to replace it has type {}", old.ty(), new.ty();
+                help "a replacement keeps dtype and shape"
+            );
             if replacements[..i].iter().any(|(earlier, _)| earlier == path) {
-                return Err(Diagnostic::new(format!("`{path}` is replaced twice")));
+                bail!("`{path}` is replaced twice");
             }
         }
         Ok(self.map_tensors(&KeyPath::default(), &mut |at, t| {

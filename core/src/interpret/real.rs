@@ -1,6 +1,6 @@
 //! Elements of float dtypes in the graph interpreter.
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use num_bigint::BigInt;
@@ -120,9 +120,7 @@ impl Real for BigRational {
         self * other
     }
     fn div(&self, other: &Self) -> Result<Self> {
-        if Zero::is_zero(other) {
-            return Err(Diagnostic::new("division by zero has no rational value"));
-        }
+        ensure!(!Zero::is_zero(other), "division by zero has no rational value");
         Ok(self / other)
     }
     fn neg(&self) -> Self {

@@ -144,31 +144,26 @@ impl Operation for DotGeneral {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [a, b] = t.exactly()?;
-        if a.dtype != b.dtype {
-            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
-                .help("convert one of them with `convert_element_type`"));
-        }
+        ensure!(a.dtype == b.dtype, "operands have types {a} and {b}";
+            help "convert one of them with `convert_element_type`");
         for (what, (left, right)) in [("contract", &self.contract), ("batch", &self.batch)] {
-            if left.len() != right.len() {
-                return Err(Diagnostic::new(format!(
-                    "{what} names {} axes of {a} and {} of {b}",
-                    left.len(),
-                    right.len()
-                )));
-            }
+            ensure!(
+                left.len() == right.len(),
+                "{what} names {} axes of {a} and {} of {b}",
+                left.len(),
+                right.len()
+            );
             for (i, j) in left.iter().zip(right) {
-                if *i >= a.rank() || *j >= b.rank() {
-                    return Err(Diagnostic::new(format!(
-                        "{what} pairs axis {i} of {a} with axis {j} of {b}"
-                    )));
-                }
-                if a.shape[*i] != b.shape[*j] {
-                    return Err(Diagnostic::new(format!(
-                        "axis {i} of {a} has extent {}, axis {j} of {b} has {}",
-                        a.shape[*i], b.shape[*j]
-                    ))
-                    .help("extents of paired axes must be equal"));
-                }
+                ensure!(
+                    *i < a.rank() && *j < b.rank(),
+                    "{what} pairs axis {i} of {a} with axis {j} of {b}"
+                );
+                ensure!(
+                    a.shape[*i] == b.shape[*j],
+                    "axis {i} of {a} has extent {}, axis {j} of {b} has {}",
+                    a.shape[*i], b.shape[*j];
+                    help "extents of paired axes must be equal"
+                );
             }
         }
         let join = |p: &[usize], q: &[usize]| p.iter().chain(q).copied().collect::<Vec<_>>();

@@ -88,8 +88,8 @@ impl Operation for Normalize {
         has_axis(x, self.axis)?;
         let epsilon = self.epsilon.to_f64();
         if self.epsilon.dtype() != DType::F64 || !epsilon.is_finite() || epsilon < 0.0 {
-            return Err(Diagnostic::new(format!("epsilon is {}", self.epsilon))
-                .help("it is a finite f64 of at least 0, such as f64(1e-5)"));
+            bail!("epsilon is {}", self.epsilon;
+                help "it is a finite f64 of at least 0, such as f64(1e-5)");
         }
         Ok(vec![x.clone()])
     }

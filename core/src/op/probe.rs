@@ -36,10 +36,8 @@ impl Operation for Probe {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
-        if !crate::text::is_name(&self.name) {
-            return Err(Diagnostic::new(format!("`{}` is no name of a probe", self.name))
-                .help("use letters, digits, `_` and `.`, not starting with a digit"));
-        }
+        ensure!(crate::text::is_name(&self.name), "`{}` is no name of a probe", self.name;
+            help "use letters, digits, `_` and `.`, not starting with a digit");
         if self.kind == ProbeKind::Finite {
             Domain::Float.check(x.dtype)?;
         }

@@ -228,9 +228,7 @@ impl Operation for Reduce {
         let [x] = t.exactly()?;
         self.kind.domain().check(x.dtype)?;
         distinct_axes("axes", &self.axes, x.rank())?;
-        if !self.axes.is_sorted() {
-            return Err(Diagnostic::new("axes must ascend"));
-        }
+        ensure!(self.axes.is_sorted(), "axes must ascend");
         Ok(vec![
             x.with_shape(self.kept(x.rank()).into_iter().map(|a| x.shape[a].clone()).collect()),
         ])

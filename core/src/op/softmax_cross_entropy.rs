@@ -46,10 +46,8 @@ impl Operation for SoftmaxCrossEntropy {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [logits, labels] = t.exactly()?;
         Domain::Float.check(logits.dtype)?;
-        if !labels.dtype.is_integer() {
-            return Err(Diagnostic::new(format!("labels of dtype {}", labels.dtype))
-                .help("labels are the numbers of classes: an integer dtype"));
-        }
+        ensure!(labels.dtype.is_integer(), "labels of dtype {}", labels.dtype;
+            help "labels are the numbers of classes: an integer dtype");
         match logits.shape.split_last() {
             Some((_, rest)) if *rest == labels.shape => {
                 Ok(vec![labels.with_dtype(wide(logits.dtype))])

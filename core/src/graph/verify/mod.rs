@@ -37,7 +37,7 @@ pub use types::{MAX_BYTES, MAX_RANK, MAX_TERMS, is_variable};
 
 use super::callees::check_extent;
 use super::{Body, Equation, Function, MAX_EQUATIONS, Program, Region, ValueId};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::id::Id;
 use crate::location::{Location, LocationId};
 use crate::text::cursor::MAX_DEPTH;
@@ -103,13 +103,11 @@ pub(super) fn context(function: &Function, name: &str, diagnostic: Diagnostic) -
 pub fn verify_program(program: &Program) -> Result<()> {
     let mut names = BTreeSet::new();
     for function in program.functions() {
-        if !names.insert(function.name.as_str()) {
-            return Err(Diagnostic::new(format!(
-                "G1: function `@{}` is defined twice",
-                function.name
-            ))
-            .help("give it another name"));
-        }
+        ensure!(
+            names.insert(function.name.as_str()),
+            "G1: function `@{}` is defined twice", function.name;
+            help "give it another name"
+        );
         verify(function)?;
     }
     Ok(())

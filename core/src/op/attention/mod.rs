@@ -272,17 +272,13 @@ impl Operation for Attention {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let sizes = Sizes::of(t.operands)?;
         if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
-            return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
-                .help("the scale is a finite f64"));
+            bail!("scores are multiplied by {}", self.scale; help "the scale is a finite f64");
         }
         let (three, primals) = (primals(t.operands), self.primals(t.operands));
         if self.bias {
             let Some(bias) = t.operands.get(three) else {
-                return Err(Diagnostic::new(format!(
-                    "{} operands, and none is the bias",
-                    t.operands.len()
-                ))
-                .help("the bias follows queries, keys and values"));
+                bail!("{} operands, and none is the bias", t.operands.len();
+                    help "the bias follows queries, keys and values");
             };
             sizes.check_bias(bias)?;
         }
@@ -293,20 +289,14 @@ impl Operation for Attention {
             AttentionKind::Jvp => given.iter().chain(results).collect(),
             AttentionKind::Vjp => vec![&given[1], &given[0], &given[1]],
         };
-        if t.operands.len() != primals + rest.len() {
-            return Err(Diagnostic::new(format!(
-                "takes {} operands, found {}",
-                primals + rest.len(),
-                t.operands.len()
-            )));
-        }
+        ensure!(
+            t.operands.len() == primals + rest.len(),
+            "takes {} operands, found {}",
+            primals + rest.len(),
+            t.operands.len()
+        );
         for (n, (found, wanted)) in t.operands[primals..].iter().zip(rest).enumerate() {
-            if found != wanted {
-                return Err(Diagnostic::new(format!(
-                    "operand {} has type {found}, not {wanted}",
-                    primals + n
-                )));
-            }
+            ensure!(found == wanted, "operand {} has type {found}, not {wanted}", primals + n);
         }
         Ok(match self.kind {
             AttentionKind::Value | AttentionKind::Jvp => given.to_vec(),

@@ -147,16 +147,10 @@ impl Operation for Scatter {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x, indices, updates] = t.exactly()?;
-        if !self.kind.takes(x.dtype) {
-            return Err(Diagnostic::new(format!("takes floats and integers, found {}", x.dtype))
-                .help("convert the operand with `convert_element_type`"));
-        }
-        if updates.dtype != x.dtype {
-            return Err(Diagnostic::new(format!(
-                "updates of type {updates} for an operand of type {x}"
-            ))
-            .help("give them one dtype"));
-        }
+        ensure!(self.kind.takes(x.dtype), "takes floats and integers, found {}", x.dtype;
+            help "convert the operand with `convert_element_type`");
+        ensure!(updates.dtype == x.dtype, "updates of type {updates} for an operand of type {x}";
+            help "give them one dtype");
         check_indices(
             "scatter_dims_to_operand_dims",
             indices,
@@ -176,33 +170,27 @@ impl Operation for Scatter {
         .check(x, indices)?;
         let positions = &indices.shape[..indices.rank() - 1];
         let lacking = self.inserted_window_dims.len() + self.operand_batching_dims.len();
-        if self.update_window_dims.len() + lacking != x.rank()
-            || updates.rank() != self.update_window_dims.len() + positions.len()
-        {
-            return Err(Diagnostic::new(format!(
-                "updates of type {updates} for an operand of type {x} and indices of type {indices}"
-            ))
-            .help(
-                "updates have an axis for each axis of the operand that is neither inserted nor \
-                 for batching, and for each position axis",
-            ));
-        }
+        ensure!(
+            self.update_window_dims.len() + lacking == x.rank()
+                && updates.rank() == self.update_window_dims.len() + positions.len(),
+            "updates of type {updates} for an operand of type {x} and indices of type {indices}";
+            help "updates have an axis for each axis of the operand that is neither inserted nor \
+             for batching, and for each position axis"
+        );
         let outside = |axis: &usize| !self.update_window_dims.contains(axis);
         let scattered: Vec<&Dim> =
             (0..updates.rank()).filter(outside).map(|a| &updates.shape[a]).collect();
-        if scattered.iter().zip(positions).any(|(a, b)| *a != b) {
-            return Err(Diagnostic::new(format!(
-                "updates of type {updates} for indices of type {indices}"
-            ))
-            .help("the updates' axes outside the window are those of the indices, in order"));
-        }
+        ensure!(
+            !scattered.iter().zip(positions).any(|(a, b)| *a != b),
+            "updates of type {updates} for indices of type {indices}";
+            help "the updates' axes outside the window are those of the indices, in order"
+        );
         for (axis, size) in self.window(x, updates).iter().enumerate() {
-            if !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!(
-                    "a window of extent {size} along axis {axis} of {x}"
-                ))
-                .help("a window is not larger than the operand"));
-            }
+            ensure!(
+                size.at_most(&x.shape[axis]),
+                "a window of extent {size} along axis {axis} of {x}";
+                help "a window is not larger than the operand"
+            );
         }
         Ok(vec![x.clone()])
     }
