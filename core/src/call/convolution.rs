@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::attribute::{Attribute, Field};
-use crate::op::define::attributes;
+use crate::op::define::{attributes, texts};
 use crate::ty::TensorType;
 
 attributes! {
@@ -56,23 +56,20 @@ pub struct Window {
     pub rhs_dilation: usize,
 }
 
-/// Directions of a convolution. Arguments: the two given tensors in the order input, filter,
-/// result; then the computed tensor.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Direction {
-    /// Result from input and filter.
-    Forward,
-    /// Cotangent of the input from filter and the result's cotangent.
-    InputGradient,
-    /// Cotangent of the filter from input and the result's cotangent.
-    FilterGradient,
+texts! {
+    /// Directions of a convolution. Arguments: the two given tensors in the order input, filter,
+    /// result; then the computed tensor.
+    Direction {
+        /// Result from input and filter.
+        Forward "forward",
+        /// Cotangent of the input from filter and the result's cotangent.
+        InputGradient "input_gradient",
+        /// Cotangent of the filter from input and the result's cotangent.
+        FilterGradient "filter_gradient",
+    }
 }
 
 impl Direction {
-    /// Every direction.
-    pub const ALL: [Direction; 3] =
-        [Direction::Forward, Direction::InputGradient, Direction::FilterGradient];
-
     /// Position of the computed tensor among input, filter, result.
     pub const fn computed(self) -> usize {
         match self {
@@ -80,27 +77,6 @@ impl Direction {
             Direction::FilterGradient => 1,
             Direction::Forward => 2,
         }
-    }
-
-    /// Name in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Direction::Forward => "forward",
-            Direction::InputGradient => "input_gradient",
-            Direction::FilterGradient => "filter_gradient",
-        }
-    }
-}
-
-impl Field for Direction {
-    fn to_attribute(&self) -> Attribute {
-        Attribute::Text(self.name().into())
-    }
-    fn from_attribute(attribute: Attribute) -> Result<Self> {
-        let found = Direction::ALL.into_iter().find(|d| d.to_attribute() == attribute);
-        found.ok_or_else(|| {
-            Diagnostic::new("expected \"forward\", \"input_gradient\" or \"filter_gradient\"")
-        })
     }
 }
 

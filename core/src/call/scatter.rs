@@ -14,47 +14,41 @@ use crate::literal::Literal;
 use crate::nest::ScalarOp;
 use crate::nest::evaluate::evaluate;
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes};
-use crate::op::define::attributes;
+use crate::op::define::{attributes, kinds};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// The operation of a scatter on an element x and an update u.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum ScatterKind {
-    /// x + u; integers wrap.
-    Add,
-    /// x · u; integers wrap.
-    Mul,
-    /// The smaller; NaN if one is NaN; −0 is below +0; false below true.
-    Min,
-    /// The greater; NaN if one is NaN; −0 is below +0; false below true.
-    Max,
-    /// u.
-    Replace,
+kinds! {
+    /// The operation of a scatter on an element x and an update u.
+    ScatterKind {
+        /// x + u; integers wrap.
+        Add "scatter_add"
+            "x plus windows of the updates at the positions in the indices, added in their order. \
+             A window that does not lie within x is skipped; with `clip`, its start is clamped.",
+        /// x · u; integers wrap.
+        Mul "scatter_mul"
+            "x times windows of the updates at the positions in the indices, multiplied in their \
+             order. Windows outside x are treated as in `scatter_add`.",
+        /// The smaller; NaN if one is NaN; −0 is below +0; false below true.
+        Min "scatter_min"
+            "The minimum of x and windows of the updates at the positions in the indices. Windows \
+             outside x are treated as in `scatter_add`. The element and the updates that equal the \
+             minimum share the gradient in equal parts.",
+        /// The greater; NaN if one is NaN; −0 is below +0; false below true.
+        Max "scatter_max"
+            "The maximum of x and windows of the updates at the positions in the indices. Windows \
+             outside x are treated as in `scatter_add`. The element and the updates that equal the \
+             maximum share the gradient in equal parts.",
+        /// u.
+        Replace "scatter"
+            "x with windows replaced by the updates at the positions in the indices. If several \
+             updates write one element, the last in the order of the positions wins. Windows \
+             outside x are treated as in `scatter_add`.",
+    }
 }
 
 impl ScatterKind {
-    /// Every kind.
-    pub const ALL: [ScatterKind; 5] = [
-        ScatterKind::Add,
-        ScatterKind::Mul,
-        ScatterKind::Min,
-        ScatterKind::Max,
-        ScatterKind::Replace,
-    ];
-
-    /// Name of the call and of the op.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ScatterKind::Add => "scatter_add",
-            ScatterKind::Mul => "scatter_mul",
-            ScatterKind::Min => "scatter_min",
-            ScatterKind::Max => "scatter_max",
-            ScatterKind::Replace => "scatter",
-        }
-    }
-
     /// Whether elements of that dtype can be combined. Bool has neither sums nor products.
     pub const fn takes(self, dtype: DType) -> bool {
         !matches!((self, dtype), (ScatterKind::Add | ScatterKind::Mul, DType::Bool))

@@ -114,36 +114,8 @@ impl Scatter {
     }
 }
 
-const fn doc(kind: ScatterKind) -> &'static str {
-    match kind {
-        ScatterKind::Add => {
-            "x plus windows of the updates at the positions in the indices, added in their order. \
-             A window that does not lie within x is skipped; with `clip`, its start is clamped."
-        }
-        ScatterKind::Mul => {
-            "x times windows of the updates at the positions in the indices, multiplied in their \
-             order. Windows outside x are treated as in `scatter_add`."
-        }
-        ScatterKind::Min => {
-            "The minimum of x and windows of the updates at the positions in the indices. Windows \
-             outside x are treated as in `scatter_add`. The element and the updates that equal the \
-             minimum share the gradient in equal parts."
-        }
-        ScatterKind::Max => {
-            "The maximum of x and windows of the updates at the positions in the indices. Windows \
-             outside x are treated as in `scatter_add`. The element and the updates that equal the \
-             maximum share the gradient in equal parts."
-        }
-        ScatterKind::Replace => {
-            "x with windows replaced by the updates at the positions in the indices. If several \
-             updates write one element, the last in the order of the positions wins. Windows \
-             outside x are treated as in `scatter_add`."
-        }
-    }
-}
-
 impl Operation for Scatter {
-    named!(kind: ScatterKind, ScatterKind::name, doc, derivative::rule);
+    named!(kind: ScatterKind, derivative::rule);
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x, indices, updates] = t.exactly()?;
