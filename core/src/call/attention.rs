@@ -70,7 +70,7 @@ impl Attention {
 
     /// The dtype of sums, of the bias, of l and of m.
     pub fn wide(&self) -> DType {
-        if self.dtype.is_half() { DType::F32 } else { self.dtype }
+        self.dtype.wide()
     }
 
     /// Types of q, k and v, or of the operand that packs them.

@@ -217,7 +217,7 @@ impl Contract for Convolution {
     fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let types = self.tensors();
         let computed = self.direction.computed();
-        let accumulate = if self.dtype.is_half() { DType::F32 } else { self.dtype };
+        let accumulate = self.dtype.wide();
         let elements = types[computed].elements().expect("extents were verified");
         let mut sums: Vec<Sum> = (0..elements).map(|_| Sum::new(accumulate)).collect();
         let extents = |f: fn(&Window) -> usize| self.window.iter().map(f).collect::<Vec<_>>();

@@ -81,7 +81,7 @@ impl Contract for SegmentSum {
         for segment in 0..if self.columns == 0 { 0 } else { self.segments as i64 } {
             let rows = first_row(self.rows, id, segment)..first_row(self.rows, id, segment + 1);
             for column in 0..self.columns {
-                let wide = if self.dtype.is_half() { DType::F32 } else { self.dtype };
+                let wide = self.dtype.wide();
                 let mut sum = Sum::new(wide);
                 let terms = rows.clone().map(|row| data.get(row * self.columns + column));
                 terms.for_each(|term| sum.add_product(term, one));

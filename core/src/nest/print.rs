@@ -131,31 +131,27 @@ impl Nest {
         instr: &Instr,
         registers: &Registers,
     ) -> fmt::Result {
+        if !instr.results().is_empty() {
+            write_results(f, instr.results(), registers)?;
+        }
         match instr {
-            Instr::Scalar { result, op, operands } => {
-                write_results(f, &[*result], registers)?;
+            Instr::Scalar { op, operands, .. } => {
                 f.write_str(op.name())?;
                 for (n, operand) in operands.iter().enumerate() {
                     write!(f, "{} {operand}", if n > 0 { "," } else { "" })?;
                 }
                 Ok(())
             }
-            Instr::Const { result, value } => {
-                write_results(f, &[*result], registers)?;
-                write!(f, "const {value}")
-            }
-            Instr::Index { result, value } => {
-                write_results(f, &[*result], registers)?;
+            Instr::Const { value, .. } => write!(f, "const {value}"),
+            Instr::Index { value, .. } => {
                 f.write_str("index ")?;
                 self.write_affine(f, value)
             }
-            Instr::Test { result, guards } => {
-                write_results(f, &[*result], registers)?;
+            Instr::Test { guards, .. } => {
                 f.write_str("test ")?;
                 self.write_guards(f, guards)
             }
-            Instr::Load { result, access, fill } => {
-                write_results(f, &[*result], registers)?;
+            Instr::Load { access, fill, .. } => {
                 f.write_str("load ")?;
                 self.write_access(f, access)?;
                 if !access.guards.is_empty() || fill.is_some() {
@@ -177,8 +173,7 @@ impl Nest {
                 }
                 Ok(())
             }
-            Instr::Prefix(Prefix { results, values, combine, reverse }) => {
-                write_results(f, results, registers)?;
+            Instr::Prefix(Prefix { values, combine, reverse, .. }) => {
                 f.write_str(if *reverse { "prefix reverse" } else { "prefix" })?;
                 write_registers(f, values)?;
                 self.write_combine(f, combine)

@@ -234,7 +234,7 @@ impl Operation for DotGeneral {
             }));
         }
         if result != operand && !(operand.is_half() && result == DType::F32) {
-            let wide = if result.is_half() { DType::F32 } else { result };
+            let wide = result.wide();
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, y] = [0, 1].map(|i| tensors[i].convert(wide));
                 vec![
@@ -266,7 +266,7 @@ impl Operation for DotGeneral {
                 lhs,
                 rhs,
                 operand,
-                accumulate: if operand.is_half() { DType::F32 } else { operand },
+                accumulate: operand.wide(),
                 result,
                 addends: Addends::default(),
             }));

@@ -10,7 +10,6 @@ use crate::build::control::fori;
 use crate::op::DotGeneral;
 use crate::op::batch::moved;
 use crate::op::prelude::*;
-use crate::op::softmax::wide;
 
 attributes! {
     /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true,
@@ -114,7 +113,7 @@ impl TriangularSolve {
             return b.clone();
         }
         let dtype = b.dtype();
-        let (a, b) = (a.convert(wide(dtype)), b.convert(wide(dtype)));
+        let (a, b) = (a.convert(dtype.wide()), b.convert(dtype.wide()));
         let rank = a.rank();
         let (row, column) = positions(a.shape());
         // x·op(a) = b is op(a)ᵀ·xᵀ = bᵀ.

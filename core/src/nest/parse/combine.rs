@@ -1,6 +1,6 @@
 //! Parser of combiners.
 
-use super::{Defined, define, definitions, read_reg, single, straight, with_result};
+use super::{Defined, define, definitions, read_reg, single, straight};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::id::IdVec;
@@ -54,8 +54,9 @@ pub(super) fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> 
         let single = single(c, &defined)?;
         let token = c.peek();
         let word = c.expect_name("an instruction")?;
-        let instr = straight(c, token, word, single, |c| read_reg(c, &names))?;
-        body.push(with_result(instr, define(c, single, &mut names, &mut registers)?));
+        let mut instr = straight(c, token, word, single, |c| read_reg(c, &names))?;
+        instr.results_mut().fill(define(c, single, &mut names, &mut registers)?);
+        body.push(instr);
     }
     c.expect_keyword("return")?;
     let mut results = vec![read_reg(c, &names)?];

@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
         }
         let single = single(c, defined)?;
         // Operands are parsed before the definition, so no instruction reads its own result.
-        let instr = match word {
+        let mut instr = match word {
             "index" => Instr::Index { result: Reg(0), value: self.affine(c)? },
             "test" => Instr::Test { result: Reg(0), guards: self.guards(c)? },
             "load" => {
@@ -235,7 +235,8 @@ impl<'a> Parser<'a> {
             _ => straight(c, token, word, single, |c| self.reg(c))?,
         };
         let register = define(c, single, &mut self.registers, &mut self.nest.registers)?;
-        Ok(with_result(instr, register))
+        instr.results_mut().fill(register);
+        Ok(instr)
     }
 
     fn reduction(&mut self, c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> Result<Reduction> {
@@ -362,16 +363,4 @@ fn straight<'a>(
         operands.push(reg(c)?);
     }
     Ok(Instr::Scalar { result: Reg(0), op, operands })
-}
-
-fn with_result(mut instr: Instr, register: Reg) -> Instr {
-    match &mut instr {
-        Instr::Scalar { result, .. }
-        | Instr::Const { result, .. }
-        | Instr::Index { result, .. }
-        | Instr::Test { result, .. }
-        | Instr::Load { result, .. } => *result = register,
-        Instr::Store { .. } | Instr::Prefix(_) => {}
-    }
-    instr
 }

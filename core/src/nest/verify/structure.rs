@@ -4,7 +4,7 @@
 use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERMS, failure};
 use crate::diagnostic::{bail, ensure};
 use crate::dtype::DType;
-use crate::id::{Id, IdVec};
+use crate::id::Id;
 use crate::nest::parse::Part;
 use crate::nest::{
     Access, Affine, AxisId, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term,
@@ -397,65 +397,55 @@ fn expect(part: Part, what: &str, is: DType, other: &str, wanted: DType) -> Resu
 }
 
 fn check_combine(part: Part, combine: &Combine) -> Result {
-    let wrong = |what: String| Err(failure(part, 11, what));
     let operands = combine.dtypes();
-    if operands.is_empty() || operands.len() > MAX_RANK {
-        return wrong(format!("a combiner of {} elements", operands.len()));
-    }
+    ensure!(
+        !operands.is_empty() && operands.len() <= MAX_RANK,
+        part,
+        11,
+        "a combiner of {} elements",
+        operands.len()
+    );
     let declared = combine.registers.as_slice();
     let operand_count = 2 * operands.len();
     let agrees = declared.len() == operand_count + combine.body.len()
         && declared[..operand_count] == [&operands[..], &operands[..]].concat();
-    if !agrees {
-        return wrong(
-            "the combiner's registers are not its operands, twice, and one an instruction".into(),
-        );
-    }
-    let read = |registers: &IdVec<Reg, DType>, reg: Reg, defined: usize| {
-        if reg.index() < defined {
-            Ok(registers[reg])
-        } else {
-            Err(failure(part, 11, format!("{reg} is not defined")))
-        }
+    ensure!(
+        agrees,
+        part,
+        11,
+        "the combiner's registers are not its operands, twice, and one an instruction"
+    );
+    let read = |reg: Reg, defined: usize| {
+        ensure!(reg.index() < defined, part, 11, "{reg} is not defined");
+        Ok(combine.registers[reg])
     };
     for (n, instr) in combine.body.iter().enumerate() {
         let defined = operand_count + n;
         let dtype = declared[defined];
         let [result] = instr.results() else {
-            return wrong("the combiner has an instruction with several results".into());
+            bail!(part, 11, "the combiner has an instruction with several results");
         };
-        if result.index() != defined {
-            return wrong(format!("the combiner defines {result} where %{defined} belongs"));
-        }
+        let belongs = result.index() == defined;
+        ensure!(belongs, part, 11, "the combiner defines {result} where %{defined} belongs");
         match instr {
             Instr::Scalar { op, operands, .. } => {
-                let dtypes = operands
-                    .iter()
-                    .map(|r| read(&combine.registers, *r, defined))
-                    .collect::<Result<Vec<_>>>()?;
+                let dtypes =
+                    operands.iter().map(|r| read(*r, defined)).collect::<Result<Vec<_>>>()?;
                 op.check(&dtypes, dtype).map_err(|e| failure(part, 11, e))?;
             }
             Instr::Const { value, .. } if value.dtype() == dtype => {}
-            _ => {
-                return wrong(
-                    "the combiner has more than scalar instructions and constants of their dtype"
-                        .into(),
-                );
-            }
+            _ => bail!(
+                part,
+                11,
+                "the combiner has more than scalar instructions and constants of their dtype"
+            ),
         }
     }
-    if combine.results.len() != operands.len() {
-        return wrong(format!(
-            "the combiner returns {} of {} elements",
-            combine.results.len(),
-            operands.len()
-        ));
-    }
+    let (returned, wanted) = (combine.results.len(), operands.len());
+    ensure!(returned == wanted, part, 11, "the combiner returns {returned} of {wanted} elements");
     for (result, dtype) in combine.results.iter().zip(&operands) {
-        let found = read(&combine.registers, *result, declared.len())?;
-        if found != *dtype {
-            return wrong(format!("the combiner returns {found} for {dtype}"));
-        }
+        let found = read(*result, declared.len())?;
+        ensure!(found == *dtype, part, 11, "the combiner returns {found} for {dtype}");
     }
     Ok(())
 }

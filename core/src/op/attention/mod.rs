@@ -43,7 +43,6 @@ use crate::call::{self, Call};
 use crate::op::compute::DecomposeRule;
 use crate::op::derivative::TangentRule;
 use crate::op::prelude::*;
-use crate::op::softmax::wide;
 
 kinds! {
     /// The members of the family.
@@ -151,19 +150,20 @@ impl Sizes {
         let scores = [&self.batch, &self.heads, &self.queries, &self.keys];
         let fits = |(found, wanted): (&Dim, &&Dim)| found == *wanted || *found == Dim::from(1);
         if bias.rank() == 4
-            && bias.dtype == wide(self.dtype)
+            && bias.dtype == self.dtype.wide()
             && bias.shape.iter().zip(&scores).all(fits)
         {
             return Ok(());
         }
-        let scores = TensorType { dtype: wide(self.dtype), shape: scores.map(Dim::clone).to_vec() };
+        let scores =
+            TensorType { dtype: self.dtype.wide(), shape: scores.map(Dim::clone).to_vec() };
         Err(Diagnostic::new(format!("scores have type {scores}, their bias {bias}"))
             .help("the bias has their dtype, and their extents or 1 where it repeats"))
     }
 
     fn logarithm(&self) -> TensorType {
         let shape = [&self.batch, &self.heads, &self.queries];
-        TensorType { dtype: wide(self.dtype), shape: shape.map(Dim::clone).to_vec() }
+        TensorType { dtype: self.dtype.wide(), shape: shape.map(Dim::clone).to_vec() }
     }
 }
 

@@ -324,7 +324,7 @@ impl Operation for ConvGeneralDilated {
         let (specs, n) = (self.specs(), self.spatial());
         let (operand, result) = (l.operands[0].dtype, l.results[0].dtype);
         if result != operand {
-            let wide = if result.is_half() { DType::F32 } else { result };
+            let wide = result.wide();
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, w] = [0, 1].map(|i| tensors[i].convert(wide));
                 let conv = ConvGeneralDilated { result: None, ..self.clone() };
