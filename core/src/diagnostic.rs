@@ -131,11 +131,17 @@ impl std::error::Error for Diagnostic {}
 pub type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
 /// Returns an error: `bail!("a message with {arguments}"; help "the remedy")`, where the remedy may
-/// be left out. A verifier that has a function `failure` first names the part at fault and the
+/// be left out. A parser first names its cursor and the token at fault: `bail!(c at token, "a
+/// message")`. A verifier that has a function `failure` first names the part at fault and the
 /// number of the invariant: `bail!(part, 3, "a message")`.
 macro_rules! bail {
     ($message:literal $(, $argument:expr)* $(,)? $(; help $($help:tt)+)?) => {
         return Err($crate::Diagnostic::new(format!($message $(, $argument)*))
+            $(.help(format!($($help)+)))?)
+    };
+    ($cursor:ident at $token:expr, $message:literal $(, $argument:expr)* $(,)?
+    $(; help $($help:tt)+)?) => {
+        return Err($cursor.error($token, format!($message $(, $argument)*))
             $(.help(format!($($help)+)))?)
     };
     ($part:expr, $number:literal, $message:literal $(, $argument:expr)* $(,)?

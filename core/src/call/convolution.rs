@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use super::contract::{Contract, fits, named, product};
-use super::reference::{Reference, Sum, rounds};
+use super::reference::{Reference, Sum};
 use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -258,12 +258,7 @@ impl Contract for Convolution {
         });
         let mut reference = Reference::new(types[computed].clone());
         for sum in sums {
-            let (value, error) = sum.finish();
-            let (value, error) = if self.dtype.is_float() {
-                rounds(self.dtype, value.to_f64(), error)
-            } else {
-                (value, error)
-            };
+            let (value, error) = sum.finish_in(self.dtype);
             reference.push(value, error);
         }
         vec![reference]

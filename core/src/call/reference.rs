@@ -160,6 +160,14 @@ impl Sum {
         }
     }
 
+    /// [`finish`](Self::finish), with a sum of floats rounded to another dtype.
+    pub fn finish_in(&self, dtype: DType) -> (Scalar, f64) {
+        match (self.finish(), dtype.is_float()) {
+            ((value, error), true) => rounds(dtype, value.to_f64(), error),
+            (exact, false) => exact,
+        }
+    }
+
     /// The sum rounded to the dtype, and the error bound for any other order.
     pub fn finish(&self) -> (Scalar, f64) {
         if !self.dtype.is_float() {

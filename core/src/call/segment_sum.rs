@@ -1,7 +1,7 @@
 //! Segmented sums: rows with sorted ids, added up by id.
 
 use super::contract::{Contract, fits, named, product};
-use super::reference::{Reference, Sum, rounds};
+use super::reference::{Reference, Sum};
 use crate::diagnostic::{Result, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -85,10 +85,7 @@ impl Contract for SegmentSum {
                 let mut sum = Sum::new(wide);
                 let terms = rows.clone().map(|row| data.get(row * self.columns + column));
                 terms.for_each(|term| sum.add_product(term, one));
-                let (value, error) = match (sum.finish(), self.dtype.is_float()) {
-                    ((value, error), true) => rounds(self.dtype, value.to_f64(), error),
-                    (exact, false) => exact,
-                };
+                let (value, error) = sum.finish_in(self.dtype);
                 reference.push(value, error);
             }
         }

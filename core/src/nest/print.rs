@@ -9,6 +9,7 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
+use crate::text::{joined, print_extents};
 use std::fmt;
 
 impl BufferRole {
@@ -93,11 +94,8 @@ impl Nest {
         role: BufferRole,
     ) -> fmt::Result {
         let buffer = &self.buffers[id];
-        write!(f, "{} %{}: {}[", role.name(), buffer.name, buffer.dtype)?;
-        for (n, extent) in buffer.shape.iter().enumerate() {
-            write!(f, "{}{extent}", if n > 0 { "," } else { "" })?;
-        }
-        f.write_str("]")
+        let shape = print_extents(&buffer.shape);
+        write!(f, "{} %{}: {}{shape}", role.name(), buffer.name, buffer.dtype)
     }
 
     fn write_axes(&self, f: &mut fmt::Formatter<'_>, axes: &[AxisId]) -> fmt::Result {
@@ -136,11 +134,7 @@ impl Nest {
         }
         match instr {
             Instr::Scalar { op, operands, .. } => {
-                f.write_str(op.name())?;
-                for (n, operand) in operands.iter().enumerate() {
-                    write!(f, "{} {operand}", if n > 0 { "," } else { "" })?;
-                }
-                Ok(())
+                write!(f, "{} {}", op.name(), joined(operands, ", "))
             }
             Instr::Const { value, .. } => write!(f, "const {value}"),
             Instr::Index { value, .. } => {
@@ -174,8 +168,8 @@ impl Nest {
                 Ok(())
             }
             Instr::Prefix(Prefix { values, combine, reverse, .. }) => {
-                f.write_str(if *reverse { "prefix reverse" } else { "prefix" })?;
-                write_registers(f, values)?;
+                let reverse = if *reverse { " reverse" } else { "" };
+                write!(f, "prefix{reverse}({})", joined(values, ", "))?;
                 self.write_combine(f, combine)
             }
         }
@@ -183,8 +177,7 @@ impl Nest {
 
     fn write_reduction(&self, f: &mut fmt::Formatter<'_>, reduction: &Reduction) -> fmt::Result {
         write_results(f, &reduction.results, &self.registers)?;
-        f.write_str("reduce")?;
-        write_registers(f, &reduction.values)?;
+        write!(f, "reduce({})", joined(&reduction.values, ", "))?;
         self.write_combine(f, &reduction.combine)?;
         write!(f, " {}", reduction.tree)
     }
@@ -213,11 +206,7 @@ impl Nest {
             self.write_instr(f, instr, &combine.registers)?;
             f.write_str("\n")?;
         }
-        f.write_str("      return")?;
-        for (n, result) in combine.results.iter().enumerate() {
-            write!(f, "{} {result}", if n > 0 { "," } else { "" })?;
-        }
-        f.write_str("\n    }")
+        write!(f, "      return {}\n    }}", joined(&combine.results, ", "))
     }
 
     fn write_access(&self, f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
@@ -285,14 +274,6 @@ fn write_results(
         }
     }
     f.write_str(" = ")
-}
-
-fn write_registers(f: &mut fmt::Formatter<'_>, registers: &[Reg]) -> fmt::Result {
-    f.write_str("(")?;
-    for (n, reg) in registers.iter().enumerate() {
-        write!(f, "{}{reg}", if n > 0 { ", " } else { "" })?;
-    }
-    f.write_str(")")
 }
 
 impl fmt::Display for Tree {

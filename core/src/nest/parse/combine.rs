@@ -23,20 +23,17 @@ pub(super) fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> 
     }
     let mut names = BTreeMap::new();
     let mut registers = IdVec::new();
-    let mut identity = Vec::new();
     c.expect("(")?;
-    loop {
+    let identity = c.separated(|c| {
         let token = c.peek();
         let name = c.expect_value("an operand of the combiner")?;
         c.expect(":")?;
         let dtype = c.dtype()?;
         c.expect("=")?;
-        identity.push(c.scalar(dtype)?);
+        let identity = c.scalar(dtype)?;
         define(c, Defined { name, dtype, token }, &mut names, &mut registers)?;
-        if !c.eat(",") {
-            break;
-        }
-    }
+        Ok(identity)
+    })?;
     c.expect(";")?;
     for (n, value) in identity.iter().enumerate() {
         if n > 0 {
@@ -59,10 +56,7 @@ pub(super) fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> 
         body.push(instr);
     }
     c.expect_keyword("return")?;
-    let mut results = vec![read_reg(c, &names)?];
-    while c.eat(",") {
-        results.push(read_reg(c, &names)?);
-    }
+    let results = c.separated(|c| read_reg(c, &names))?;
     c.expect("}")?;
     Ok(Combine { identity, registers, body, results })
 }
