@@ -40,7 +40,7 @@ pub(super) fn check_axis(x: &TensorType, axis: usize) -> Result<()> {
         bail!("axis {axis} of an operand of type {x}"; help "only tensors with axes are sorted");
     };
     ensure!(
-        !extent.as_constant().is_some_and(|e| e > i32::MAX.into()),
+        extent.as_constant().is_none_or(|e| e <= i32::MAX.into()),
         "axis {axis} of {x} has more elements than i32 can count"
     );
     Ok(())

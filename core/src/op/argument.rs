@@ -68,7 +68,7 @@ impl Operation for Argument {
             .to_i64()
             .map_or(i64::MAX, |m| if m < 0 { i64::MAX } else { m });
         ensure!(
-            !extent.as_constant().is_some_and(|e| e - 1 > most),
+            extent.as_constant().is_none_or(|e| e - 1 <= most),
             "an index of dtype {} cannot count to {extent}", self.index;
             help "use `index=i64`"
         );

@@ -63,7 +63,7 @@ impl<'a> Reader<'a, '_> {
             return Ok(callee.body.clone());
         }
         ensure!(
-            !self.open.iter().any(|open| open == name), c at token,
+            self.open.iter().all(|open| open != name), c at token,
             "G10: `@{name}` calls itself, and a static graph has no recursion";
             help "repeat a step by `scan`, `fori` or `while`"
         );

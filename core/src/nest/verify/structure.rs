@@ -324,7 +324,7 @@ impl Checker<'_> {
         }
         let sorted = e.terms.windows(2).all(|pair| pair[0].0 < pair[1].0);
         ensure!(
-            sorted && !e.terms.iter().any(|(_, c)| *c == 0),
+            sorted && e.terms.iter().all(|(_, c)| *c != 0),
             part,
             6,
             "the terms of an index expression are not sorted, unique and present"

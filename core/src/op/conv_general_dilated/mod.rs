@@ -194,7 +194,7 @@ impl ConvGeneralDilated {
         );
         let mut steps = self.stride.iter().chain(&self.lhs_dilation).chain(&self.rhs_dilation);
         ensure!(
-            !steps.any(|v| *v == 0)
+            steps.all(|v| *v != 0)
                 && self.feature_group_count.at_least(1)
                 && self.batch_group_count.at_least(1),
             "strides, dilations and group counts are at least 1"

@@ -153,7 +153,7 @@ impl Operation for Scatter {
         let scattered: Vec<&Dim> =
             (0..updates.rank()).filter(outside).map(|a| &updates.shape[a]).collect();
         ensure!(
-            !scattered.iter().zip(positions).any(|(a, b)| *a != b),
+            scattered.iter().zip(positions).all(|(a, b)| *a == b),
             "updates of type {updates} for indices of type {indices}";
             help "the updates' axes outside the window are those of the indices, in order"
         );

@@ -146,7 +146,7 @@ impl Windows {
         }
         let count = self.window.iter().try_fold(1usize, |n, w| n.checked_mul(*w));
         ensure!(
-            !count.is_none_or(|n| n >= i32::MAX as usize),
+            count.is_some_and(|n| n < i32::MAX as usize),
             "a window of {:?} has more elements than i32 can count",
             self.window
         );

@@ -337,7 +337,7 @@ impl<'a> Checker<'a> {
             bail!(part, 7, "`{at}` is not aligned to {alignment} bytes");
         }
         ensure!(
-            !at.offset.checked_add(bytes).is_none_or(|end| end > size),
+            at.offset.checked_add(bytes).is_some_and(|end| end <= size),
             part,
             7,
             "{bytes} bytes at `{at}` are beyond its {size} bytes"
