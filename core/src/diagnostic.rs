@@ -137,3 +137,36 @@ impl std::error::Error for Diagnostic {}
 
 /// Result of every function in this crate that can fail because of user input.
 pub type Result<T, E = Diagnostic> = std::result::Result<T, E>;
+
+/// Returns an error: `bail!("a message with {arguments}"; help "the remedy")`, where the remedy may
+/// be left out. A parser first names its cursor and the token at fault: `bail!(c at token, "a
+/// message")`. A verifier that has a function `failure` first names the part at fault and the
+/// number of the invariant: `bail!(part, 3, "a message")`.
+macro_rules! bail {
+    ($message:literal $(, $argument:expr)* $(,)? $(; help $($help:tt)+)?) => {
+        return Err($crate::Diagnostic::new(format!($message $(, $argument)*))
+            $(.help(format!($($help)+)))?)
+    };
+    ($cursor:ident at $token:expr, $message:literal $(, $argument:expr)* $(,)?
+    $(; help $($help:tt)+)?) => {
+        return Err($cursor.error($token, format!($message $(, $argument)*))
+            $(.help(format!($($help)+)))?)
+    };
+    ($part:expr, $number:literal, $message:literal $(, $argument:expr)* $(,)?
+    $(; help $($help:tt)+)?) => {
+        return Err(failure($part, $number, format!($message $(, $argument)*))
+            $(.help(format!($($help)+)))?)
+    };
+}
+pub(crate) use bail;
+
+/// Returns an error unless a condition holds: `ensure!(condition, "a message")`, with all that
+/// [`bail!`] takes.
+macro_rules! ensure {
+    ($condition:expr, $($error:tt)+) => {
+        if !$condition {
+            $crate::diagnostic::bail!($($error)+);
+        }
+    };
+}
+pub(crate) use ensure;

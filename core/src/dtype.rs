@@ -103,6 +103,12 @@ impl DType {
     pub const fn is_half(self) -> bool {
         matches!(self, DType::F16 | DType::BF16)
     }
+
+    /// The dtype of intermediate results: f32 for halves, else the dtype itself.
+    #[must_use]
+    pub const fn wide(self) -> DType {
+        if self.is_half() { DType::F32 } else { self }
+    }
 }
 
 impl fmt::Display for DType {

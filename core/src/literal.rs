@@ -1,7 +1,7 @@
 //! Concrete tensors: the constants of a graph, and the inputs and outputs of a run.
 
 use crate::allocation::reserved;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dtype::DType;
 use crate::scalar::{Native, Scalar};
 use crate::ty::TensorType;
@@ -134,7 +134,7 @@ impl Literal {
     /// A literal of scalars in row-major order. Each must have the dtype.
     pub fn from_scalars(dtype: DType, shape: &[usize], values: &[Scalar]) -> Result<Literal> {
         if let Some(wrong) = values.iter().find(|v| v.dtype() != dtype) {
-            return Err(Diagnostic::new(format!("element {wrong:?} in a literal of {dtype}")));
+            bail!("element {wrong:?} in a literal of {dtype}");
         }
         crate::with_native!(dtype, T => {
             Literal::from_vec(shape, values.iter().map(|v| v.get::<T>()).collect())
@@ -147,15 +147,14 @@ impl Literal {
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Literal> {
         let size = dtype.size();
         let wanted = shape.iter().try_fold(size, |n, e| n.checked_mul(*e));
-        if wanted != Some(bytes.len()) {
-            return Err(Diagnostic::new(format!(
-                "{} bytes for a literal of {dtype}{shape:?}, which has {}",
-                bytes.len(),
-                wanted.map_or("too many".into(), |w| w.to_string())
-            )));
-        }
+        ensure!(
+            wanted == Some(bytes.len()),
+            "{} bytes for a literal of {dtype}{shape:?}, which has {}",
+            bytes.len(),
+            wanted.map_or("too many".into(), |w| w.to_string())
+        );
         if dtype == DType::Bool && bytes.iter().any(|b| *b > 1) {
-            return Err(Diagnostic::new("a byte of a bool literal is neither 0 nor 1"));
+            bail!("a byte of a bool literal is neither 0 nor 1");
         }
         let bits = |chunk: &[u8]| chunk.iter().rev().fold(0u64, |n, b| n << 8 | *b as u64);
         crate::with_native!(dtype, T => {

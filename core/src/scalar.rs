@@ -61,51 +61,18 @@ native! {
 #[macro_export]
 macro_rules! with_native {
     ($dtype:expr, $t:ident => $body:expr) => {
+        $crate::with_native! {
+            @ $dtype, $t => $body;
+            Bool bool, U8 u8, I8 i8, I32 i32, I64 i64, U32 u32, U64 u64,
+            F16 $crate::half::f16, BF16 $crate::half::bf16, F32 f32, F64 f64
+        }
+    };
+    (@ $dtype:expr, $t:ident => $body:expr; $($variant:ident $native:ty),*) => {
         match $dtype {
-            $crate::DType::Bool => {
-                type $t = bool;
+            $($crate::DType::$variant => {
+                type $t = $native;
                 $body
-            }
-            $crate::DType::U8 => {
-                type $t = u8;
-                $body
-            }
-            $crate::DType::I8 => {
-                type $t = i8;
-                $body
-            }
-            $crate::DType::I32 => {
-                type $t = i32;
-                $body
-            }
-            $crate::DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            $crate::DType::U32 => {
-                type $t = u32;
-                $body
-            }
-            $crate::DType::U64 => {
-                type $t = u64;
-                $body
-            }
-            $crate::DType::F16 => {
-                type $t = $crate::half::f16;
-                $body
-            }
-            $crate::DType::BF16 => {
-                type $t = $crate::half::bf16;
-                $body
-            }
-            $crate::DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            $crate::DType::F64 => {
-                type $t = f64;
-                $body
-            }
+            })*
         }
     };
 }
@@ -228,18 +195,14 @@ impl fmt::Display for Scalar {
         match self.dtype {
             DType::Bool => write!(f, "{}", self.bits != 0),
             DType::U8 | DType::U32 | DType::U64 => write!(f, "{}", self.bits),
-            DType::I8 | DType::I32 | DType::I64 => write!(f, "{}", self.bits_as_i64()),
+            DType::I8 | DType::I32 | DType::I64 => {
+                write!(f, "{}", self.to_i64().expect("its dtype is an integer"))
+            }
             DType::F64 => float(f, self.to_f64(), format!("{:?}", self.get::<f64>())),
             // The shortest f32 decimal of a half is not the shortest for the half, but it reads
             // back exactly.
             _ => float(f, self.to_f64(), format!("{:?}", self.to_f64() as f32)),
         }
-    }
-}
-
-impl Scalar {
-    fn bits_as_i64(self) -> i64 {
-        self.to_i64().expect("called for integers only")
     }
 }
 

@@ -4,7 +4,7 @@
 //! those of CPUs, whose target the interpreters have too.
 
 use crate::call::Call;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::nest::Tree;
@@ -136,33 +136,31 @@ impl Target {
 
     /// Checks the numbers, which may come from an untrusted file.
     pub fn verify(&self) -> Result<()> {
-        let wrong = |what: String| Err(Diagnostic::new(format!("target {}: {what}", self.name)));
+        self.check().map_err(|d| d.context(format_args!("target {}", self.name)))
+    }
+
+    fn check(&self) -> Result<()> {
         let (lanes, block) = (self.reduction_lanes, self.reduction_block);
-        if !is_sigil_name(&self.name) {
-            return wrong("its name is no name".into());
-        }
-        if !lanes.is_power_of_two() || lanes > MAX_LANES || !block.is_multiple_of(lanes) {
-            return wrong(format!("{lanes} lanes and blocks of {block} make no reduction tree"));
-        }
+        ensure!(is_sigil_name(&self.name), "its name is no name");
+        ensure!(
+            lanes.is_power_of_two() && lanes <= MAX_LANES && block.is_multiple_of(lanes),
+            "{lanes} lanes and blocks of {block} make no reduction tree"
+        );
         let (least, column) = (self.least_lanes, self.column_lanes);
         let fits = |n: u32| n.is_power_of_two() && (block == 0 || block.is_multiple_of(n));
-        if !fits(least) || least > lanes || !fits(column) || column > MAX_LANES {
-            return wrong(format!(
-                "{least} lanes at least and {column} in columns make no reduction tree"
-            ));
-        }
-        if !self.alignment.is_power_of_two() || self.alignment > MAX_ALIGNMENT {
-            return wrong(format!(
-                "alignment {} is no power of two up to {MAX_ALIGNMENT}",
-                self.alignment
-            ));
-        }
-        if self.row_storage.max(self.row_bytes).max(self.attention_row) > i64::MAX as u64 {
-            return wrong("rows are larger than any memory".into());
-        }
-        if (1..self.calls.len()).any(|n| self.calls[..n].contains(&self.calls[n])) {
-            return wrong("it claims a call twice".into());
-        }
+        ensure!(
+            fits(least) && least <= lanes && fits(column) && column <= MAX_LANES,
+            "{least} lanes at least and {column} in columns make no reduction tree"
+        );
+        ensure!(
+            self.alignment.is_power_of_two() && self.alignment <= MAX_ALIGNMENT,
+            "alignment {} is no power of two up to {MAX_ALIGNMENT}",
+            self.alignment
+        );
+        let row = self.row_storage.max(self.row_bytes).max(self.attention_row);
+        ensure!(row <= i64::MAX as u64, "rows are larger than any memory");
+        let mut claims = self.calls.iter().enumerate();
+        ensure!(claims.all(|(n, call)| !self.calls[..n].contains(call)), "it claims a call twice");
         Ok(())
     }
 
@@ -198,20 +196,16 @@ impl Target {
         if self.attention_row != ANY {
             attributes.insert("attention_row", number(self.attention_row));
         }
-        if self.half_attention {
-            attributes.insert("half_attention", Attribute::Bool(true));
-        }
-        if self.followers {
-            attributes.insert("followers", Attribute::Bool(true));
-        }
-        if self.lays_out {
-            attributes.insert("lays_out", Attribute::Bool(true));
-        }
-        if self.rematerializes {
-            attributes.insert("rematerializes", Attribute::Bool(true));
-        }
-        if self.workspace.is_some() {
-            attributes.insert("workspace", Attribute::Bool(true));
+        for (name, value) in [
+            ("half_attention", self.half_attention),
+            ("followers", self.followers),
+            ("lays_out", self.lays_out),
+            ("rematerializes", self.rematerializes),
+            ("workspace", self.workspace.is_some()),
+        ] {
+            if value {
+                attributes.insert(name, Attribute::Bool(true));
+            }
         }
         attributes
     }
@@ -257,11 +251,11 @@ impl Target {
             None => Call::names(),
             Some(Attribute::List(calls)) => calls.into_iter().map(known).collect::<Result<_>>()?,
             Some(_) => {
-                return Err(Diagnostic::new("attribute `calls` is a list of names of calls"));
+                bail!("attribute `calls` is a list of names of calls");
             }
         };
         if let Some(extra) = attributes.into_keys().next() {
-            return Err(Diagnostic::new(format!("a target has no attribute `{extra}`")));
+            bail!("a target has no attribute `{extra}`");
         }
         Ok(Target {
             name: name.into(),

@@ -3,6 +3,7 @@
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Binding, Dim};
 use crate::dtype::DType;
+use crate::text::joined;
 use std::fmt;
 
 /// The type of a tensor: `f32[B,784]`.
@@ -86,15 +87,11 @@ impl TensorType {
 
 /// Types as a list for messages.
 pub(crate) fn listed(types: &[TensorType]) -> String {
-    types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ")
+    joined(types, ", ")
 }
 
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[", self.dtype)?;
-        for (i, dim) in self.shape.iter().enumerate() {
-            write!(f, "{}{dim}", if i > 0 { "," } else { "" })?;
-        }
-        f.write_str("]")
+        write!(f, "{}[{}]", self.dtype, joined(&self.shape, ","))
     }
 }

@@ -20,6 +20,7 @@ use wengert_core::plan::account::AccountText;
 use wengert_core::plan::{Plan, account, interpret, parse_plan, verify_at};
 use wengert_core::text::{Cursor, print_literal};
 use wengert_core::{DType, Literal};
+use wengert_testing::Random;
 
 /// The dtypes and shapes of the values of a directive, in order.
 fn types(plan: &Plan, directive: &str) -> Vec<(DType, Vec<usize>)> {
@@ -129,39 +130,40 @@ fn damaged_texts() {
         "9223372036854775807",
         "18446744073709551615",
     ];
-    let mut state = 1u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize % below.max(1)
-    };
+    let mut random = Random(1);
     let texts = texts("plan");
     let cases: Vec<Case<'_>> = texts.iter().flat_map(|(_, text)| cases(text, "plan")).collect();
     let (mut parsed, mut good) = (0, 0);
     for _ in 0..15_000 {
-        let text = cases[random(cases.len())].text.trim_start();
+        let text = cases[random.below(cases.len())].text.trim_start();
         let digits: Vec<usize> =
             text.match_indices(|c: char| c.is_ascii_digit()).map(|(at, _)| at).collect();
         let mut lines: Vec<&str> = text.lines().collect();
-        let damaged = match random(5) {
+        let damaged = match random.below(5) {
             0 | 1 => {
-                let start = digits[random(digits.len())];
+                let start = digits[random.below(digits.len())];
                 let end = text[start..]
                     .find(|c: char| !c.is_ascii_digit())
                     .map_or(text.len(), |n| start + n);
-                format!("{}{}{}", &text[..start], numbers[random(numbers.len())], &text[end..])
+                format!(
+                    "{}{}{}",
+                    &text[..start],
+                    numbers[random.below(numbers.len())],
+                    &text[end..]
+                )
             }
             2 => {
-                let at = random(text.len());
+                let at = random.below(text.len());
                 text.char_indices().filter(|(n, _)| *n != at).map(|(_, c)| c).collect()
             }
             3 => {
-                let (from, to) = (random(lines.len()), random(lines.len()));
+                let (from, to) = (random.below(lines.len()), random.below(lines.len()));
                 let line = lines.remove(from);
                 lines.insert(to, line);
                 lines.join("\n")
             }
             _ => {
-                let (from, to) = (random(lines.len()), random(lines.len()));
+                let (from, to) = (random.below(lines.len()), random.below(lines.len()));
                 lines[to] = lines[from];
                 lines.join("\n")
             }

@@ -3,7 +3,8 @@
 //! - [`skipped`] reports a test that this machine cannot run.
 //! - [`Random`] and [`random`]: random numbers and literals.
 //! - Generators: [`programs`] of many functions for text and files, [`functions`] for passes,
-//!   [`smooth`] functions for derivatives, [`nests`], and [`nested`] loops and branches.
+//!   [`smooth`] functions for derivatives, [`nests`], [`nested`] loops and branches, and
+//!   [`mutants`] of samples.
 //! - [`targets`]: a target like a GPU's.
 //! - Oracles: [`derivative`] has finite differences, [`naive`] executes calls one scalar after
 //!   another. Over [`Rational`] numbers the interpreter is exact.
@@ -20,6 +21,7 @@ pub mod derivative;
 pub mod digits;
 #[cfg(feature = "compiler")]
 pub mod functions;
+pub mod mutants;
 pub mod naive;
 pub mod nested;
 pub mod nests;

@@ -39,7 +39,7 @@ impl Tensor {
     /// f32.
     #[track_caller]
     pub fn mean_axes(&self, axes: &[usize]) -> Tensor {
-        let dtype = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
+        let dtype = self.dtype().wide();
         if !dtype.is_float() {
             return self.fail(
                 Diagnostic::new(format!("mean of {}, which is not of floats", self.ty()))
@@ -74,7 +74,7 @@ impl Tensor {
     /// Variance along axes, which are removed. Halves are computed in f32.
     #[track_caller]
     pub fn var_axes(&self, axes: &[usize]) -> Tensor {
-        let dtype = if self.dtype().is_half() { DType::F32 } else { self.dtype() };
+        let dtype = self.dtype().wide();
         let x = self.convert(dtype);
         let mean = x.mean_axes(axes);
         if mean.error().is_some() {

@@ -9,11 +9,9 @@ use crate::graph::verify::types::well_formed;
 use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::location::{Location, LocationTable};
 use crate::nearest::nearest;
+use crate::text::{NAME_HELP, is_name};
 use crate::ty::TensorType;
 use std::collections::HashMap;
-
-/// The help on valid names.
-const NAMES: &str = "use letters, digits, `_` and `.`, not starting with a digit";
 
 /// Builds one function: the `f` of `program.function("name", |f| …)`.
 pub struct FunctionBuilder {
@@ -106,8 +104,8 @@ impl FunctionBuilder {
             d.message = d.message.trim_start_matches("G6: ").into();
             return fail(d, None);
         }
-        if !crate::text::is_name(name) {
-            return fail(Diagnostic::new("not a name").help(NAMES), None);
+        if !is_name(name) {
+            return fail(Diagnostic::new("not a name").help(NAME_HELP), None);
         }
         if let Some(first) = self.index.inputs.get(name) {
             let first = self.scope.location(self.inputs[*first].location);
@@ -234,10 +232,10 @@ impl FunctionBuilder {
             error.clone()
         } else if let Some(error) = foreign {
             error.context(format!("{what} `{name}`")).at(caller, "given here")
-        } else if !crate::text::is_name(name) {
+        } else if !is_name(name) {
             Diagnostic::new(format!("{what} `{name}`: not a name"))
                 .at(caller, "given here")
-                .help(NAMES)
+                .help(NAME_HELP)
         } else if let Some(first) = self.index.outputs.get(&(role, name.to_owned())) {
             Diagnostic::new(format!("{what} `{name}` is given twice"))
                 .at(caller, "given again here")

@@ -51,11 +51,6 @@ fn dims<D: Into<Dim>>(shape: impl IntoIterator<Item = D>) -> Vec<Dim> {
     shape.into_iter().map(Into::into).collect()
 }
 
-/// The dtype in which numbers of `dtype` are drawn.
-fn wide(dtype: DType) -> DType {
-    if dtype.is_half() { DType::F32 } else { dtype }
-}
-
 /// The greatest float of a dtype below `value`.
 fn below(dtype: DType, value: f64) -> Scalar {
     let scalar = Scalar::from_f64(dtype, value);
@@ -214,7 +209,7 @@ impl Tensor {
     #[track_caller]
     fn uniform_open(&self, dtype: DType, shape: Vec<Dim>) -> Tensor {
         let half_step = if dtype == DType::F64 { 0.5f64.powi(53) } else { 0.5f64.powi(24) };
-        self.uniform(wide(dtype), shape) + half_step
+        self.uniform(dtype.wide(), shape) + half_step
     }
 
     /// Normally distributed floats of mean 0 and variance 1 from a key (`self`), by the
@@ -223,7 +218,7 @@ impl Tensor {
     pub fn normal<D: Into<Dim>>(&self, dtype: DType, shape: impl IntoIterator<Item = D>) -> Tensor {
         let shape = dims(shape);
         let pairs: Vec<Dim> = [Dim::constant(2)].into_iter().chain(shape.iter().cloned()).collect();
-        let uniform = self.uniform(wide(dtype), pairs);
+        let uniform = self.uniform(dtype.wide(), pairs);
         let _user = Location::caller().attributed();
         let part = |i: i64| uniform.slice_axis(0, i, i + 1).reshape(shape.clone());
         // 1 − u is in (0, 1], so its logarithm is finite.
@@ -262,7 +257,7 @@ impl Tensor {
         let (low, high) = (low.convert(dtype), high.convert(dtype));
         let first = low.stop_gradient().nextafter(f64::INFINITY);
         let last = high.stop_gradient().nextafter(f64::NEG_INFINITY);
-        let wide = wide(dtype);
+        let wide = dtype.wide();
         let _user = Location::caller().attributed();
         let erf =
             |b: &Tensor| (b.convert(wide) / std::f64::consts::SQRT_2).erf().broadcast_to(&shape);
@@ -279,7 +274,7 @@ impl Tensor {
         dtype: DType,
         shape: impl IntoIterator<Item = D>,
     ) -> Tensor {
-        (-(-self.uniform(wide(dtype), dims(shape))).log1p()).convert(dtype)
+        (-(-self.uniform(dtype.wide(), dims(shape))).log1p()).convert(dtype)
     }
 
     /// Floats of the Gumbel distribution of maxima (location 0, scale 1) from a key (`self`):
@@ -302,7 +297,7 @@ impl Tensor {
             return p;
         }
         // In a half, probabilities would have only the steps of its mantissa.
-        let p = p.convert(wide(p.dtype()));
+        let p = p.convert(p.dtype().wide());
         self.uniform(p.dtype(), dims(shape)).lt(&p)
     }
 
@@ -313,8 +308,8 @@ impl Tensor {
         if logits.error().is_some() {
             return logits.clone();
         }
-        let noise = self.gumbel(wide(logits.dtype()), logits.shape().to_vec());
-        (logits.convert(wide(logits.dtype())) + noise).argmax(axis)
+        let noise = self.gumbel(logits.dtype().wide(), logits.shape().to_vec());
+        (logits.convert(logits.dtype().wide()) + noise).argmax(axis)
     }
 
     /// A random order of 0..`count` (i32) from a key (`self`): the positions sorted by 64 random

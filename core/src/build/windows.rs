@@ -2,9 +2,8 @@
 
 use super::Scope;
 use super::tensor::Tensor;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, bail};
 use crate::dim::Dim;
-use crate::dtype::DType;
 use crate::op::{ReduceWindow, ReduceWith, WindowKind, Windows};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
@@ -41,14 +40,12 @@ impl Padding {
                 (None, 1) => reach,
                 (None, _) if reach == 0 => 0,
                 _ => {
-                    return Err(Diagnostic::new(format!(
+                    bail!(
                         "the padding for windows at stride {stride} over an axis of extent {}",
-                        shape[axis]
-                    ))
-                    .help(
-                        "give the axis a number, or say how much padding there is by \
-                         `Padding::Explicit`",
-                    ));
+                        shape[axis];
+                        help "give the axis a number, or say how much padding there is by \
+                         `Padding::Explicit`"
+                    );
                 }
             };
             let total = total.max(0);
@@ -125,7 +122,7 @@ impl Tensor {
                 error.help("convert it to a float dtype first, e.g. by `.convert(DType::F32)`"),
             );
         }
-        let x = self.convert(if self.dtype().is_half() { DType::F32 } else { self.dtype() });
+        let x = self.convert(self.dtype().wide());
         let (windows, around) = self.spatial(window, stride, padding);
         let sum = x.reduce_window(WindowKind::Sum, windows.clone(), &around);
         if sum.error().is_some() {

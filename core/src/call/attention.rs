@@ -2,7 +2,7 @@
 
 use super::contract::{Contract, fits, named};
 use super::reference::{Reference, Sum, greatest, rounding, rounds, sum_error, unit};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, bail, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::define::attributes;
@@ -70,7 +70,7 @@ impl Attention {
 
     /// The dtype of sums, of the bias, of l and of m.
     pub fn wide(&self) -> DType {
-        if self.dtype.is_half() { DType::F32 } else { self.dtype }
+        self.dtype.wide()
     }
 
     /// Types of q, k and v, or of the operand that packs them.
@@ -159,40 +159,31 @@ impl Contract for Attention {
 
     fn verify(&self) -> Result<()> {
         let extents = [self.batch, self.queries, self.keys, self.heads, self.width];
-        if extents.contains(&0) {
-            return Err(Diagnostic::new(format!("attention of extents {extents:?}"))
-                .help("every extent is at least 1"));
-        }
+        ensure!(!extents.contains(&0), "attention of extents {extents:?}";
+            help "every extent is at least 1");
         fits(
             "queries, keys and values",
             &[3, self.batch, self.queries.max(self.keys), self.heads, self.width],
         )?;
-        if self.packed && self.queries != self.keys {
-            return Err(Diagnostic::new(format!(
-                "{} queries beside {} keys",
-                self.queries, self.keys
-            )));
-        }
+        ensure!(
+            !self.packed || self.queries == self.keys,
+            "{} queries beside {} keys",
+            self.queries,
+            self.keys
+        );
         let scores = self.scores_shape();
         fits("scores", &scores)?;
         let one_or = |axis: usize| self.bias[axis] == 1 || self.bias[axis] == scores[axis];
-        if !self.bias.is_empty()
-            && (self.bias.len() != 4 || !(0..3).all(one_or) || self.bias[3] != self.keys)
-        {
-            return Err(Diagnostic::new(format!("scores {scores:?} with a bias {:?}", self.bias))
-                .help(
-                    "an extent of the bias is that of the scores; but for that of the keys, it may \
-                     be 1",
-                ));
-        }
-        if !self.dtype.is_float() {
-            return Err(
-                Diagnostic::new(format!("attention of {}", self.dtype)).help("it is of floats")
-            );
-        }
+        ensure!(
+            self.bias.is_empty()
+                || (self.bias.len() == 4 && (0..3).all(one_or) && self.bias[3] == self.keys),
+            "scores {scores:?} with a bias {:?}", self.bias;
+            help "an extent of the bias is that of the scores; but for that of the keys, it may be \
+             1"
+        );
+        ensure!(self.dtype.is_float(), "attention of {}", self.dtype; help "it is of floats");
         if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
-            return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
-                .help("the scale is a finite f64"));
+            bail!("scores are multiplied by {}", self.scale; help "the scale is a finite f64");
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! Convolutions.
 
 use super::contract::{Contract, fits, named, product};
-use super::reference::{Reference, Sum, rounds};
-use crate::diagnostic::{Diagnostic, Result};
+use super::reference::{Reference, Sum};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::attribute::{Attribute, Field};
-use crate::op::define::attributes;
+use crate::op::define::{attributes, texts};
 use crate::ty::TensorType;
 
 attributes! {
@@ -56,23 +56,20 @@ pub struct Window {
     pub rhs_dilation: usize,
 }
 
-/// Directions of a convolution. Arguments: the two given tensors in the order input, filter,
-/// result; then the computed tensor.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Direction {
-    /// Result from input and filter.
-    Forward,
-    /// Cotangent of the input from filter and the result's cotangent.
-    InputGradient,
-    /// Cotangent of the filter from input and the result's cotangent.
-    FilterGradient,
+texts! {
+    /// Directions of a convolution. Arguments: the two given tensors in the order input, filter,
+    /// result; then the computed tensor.
+    Direction {
+        /// Result from input and filter.
+        Forward "forward",
+        /// Cotangent of the input from filter and the result's cotangent.
+        InputGradient "input_gradient",
+        /// Cotangent of the filter from input and the result's cotangent.
+        FilterGradient "filter_gradient",
+    }
 }
 
 impl Direction {
-    /// Every direction.
-    pub const ALL: [Direction; 3] =
-        [Direction::Forward, Direction::InputGradient, Direction::FilterGradient];
-
     /// Position of the computed tensor among input, filter, result.
     pub const fn computed(self) -> usize {
         match self {
@@ -80,27 +77,6 @@ impl Direction {
             Direction::FilterGradient => 1,
             Direction::Forward => 2,
         }
-    }
-
-    /// Name in text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Direction::Forward => "forward",
-            Direction::InputGradient => "input_gradient",
-            Direction::FilterGradient => "filter_gradient",
-        }
-    }
-}
-
-impl Field for Direction {
-    fn to_attribute(&self) -> Attribute {
-        Attribute::Text(self.name().into())
-    }
-    fn from_attribute(attribute: Attribute) -> Result<Self> {
-        let found = Direction::ALL.into_iter().find(|d| d.to_attribute() == attribute);
-        found.ok_or_else(|| {
-            Diagnostic::new("expected \"forward\", \"input_gradient\" or \"filter_gradient\"")
-        })
     }
 }
 
@@ -113,8 +89,8 @@ impl Field for Window {
     fn from_attribute(attribute: Attribute) -> Result<Self> {
         let numbers = Vec::<i64>::from_attribute(attribute)?;
         let [input, filter, output, stride, low, lhs_dilation, rhs_dilation] = numbers[..] else {
-            return Err(Diagnostic::new("a window has seven numbers")
-                .help("[input, filter, output, stride, low, lhs_dilation, rhs_dilation]"));
+            bail!("a window has seven numbers";
+                help "[input, filter, output, stride, low, lhs_dilation, rhs_dilation]");
         };
         let extent = |n: i64| {
             usize::try_from(n).map_err(|_| {
@@ -211,25 +187,19 @@ impl Contract for Convolution {
     }
 
     fn verify(&self) -> Result<()> {
-        if !(1..=3).contains(&self.window.len()) {
-            return Err(Diagnostic::new(format!(
-                "convolution over {} spatial axes",
-                self.window.len()
-            ))
-            .help("1 to 3 are possible"));
-        }
-        if !self.dtype.is_float() && !self.dtype.is_integer() {
-            return Err(Diagnostic::new(format!("convolution of {}", self.dtype)));
-        }
+        ensure!(
+            (1..=3).contains(&self.window.len()),
+            "convolution over {} spatial axes", self.window.len();
+            help "1 to 3 are possible"
+        );
+        ensure!(self.dtype.is_float() || self.dtype.is_integer(), "convolution of {}", self.dtype);
         if self.groups == 0
             || self
                 .window
                 .iter()
                 .any(|w| w.stride == 0 || w.lhs_dilation == 0 || w.rhs_dilation == 0)
         {
-            return Err(Diagnostic::new(
-                "groups, strides and dilations of a convolution are at least 1",
-            ));
+            bail!("groups, strides and dilations of a convolution are at least 1");
         }
         let all = |f: fn(&Window) -> usize, rest: &[usize]| {
             self.window.iter().map(f).chain(rest.iter().copied()).collect::<Vec<_>>()
@@ -244,9 +214,7 @@ impl Contract for Convolution {
             fits("window", &[w.output.max(1), w.stride])?;
             fits("window", &[w.filter.max(1), w.rhs_dilation])?;
             fits("window", &[w.input.max(1), w.lhs_dilation])?;
-            if w.low.unsigned_abs() > u32::MAX as u64 {
-                return Err(Diagnostic::new(format!("padding {} of a convolution", w.low)));
-            }
+            ensure!(w.low.unsigned_abs() <= u32::MAX as u64, "padding {} of a convolution", w.low);
         }
         Ok(())
     }
@@ -254,7 +222,7 @@ impl Contract for Convolution {
     fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
         let types = self.tensors();
         let computed = self.direction.computed();
-        let accumulate = if self.dtype.is_half() { DType::F32 } else { self.dtype };
+        let accumulate = self.dtype.wide();
         let elements = types[computed].elements().expect("extents were verified");
         let mut sums: Vec<Sum> = (0..elements).map(|_| Sum::new(accumulate)).collect();
         let extents = |f: fn(&Window) -> usize| self.window.iter().map(f).collect::<Vec<_>>();
@@ -295,12 +263,7 @@ impl Contract for Convolution {
         });
         let mut reference = Reference::new(types[computed].clone());
         for sum in sums {
-            let (value, error) = sum.finish();
-            let (value, error) = if self.dtype.is_float() {
-                rounds(self.dtype, value.to_f64(), error)
-            } else {
-                (value, error)
-            };
+            let (value, error) = sum.finish_in(self.dtype);
             reference.push(value, error);
         }
         vec![reference]

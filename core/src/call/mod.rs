@@ -32,7 +32,7 @@ pub use segment_sum::{SegmentSum, first_row};
 pub use sort::{Sort, compare};
 pub use top_k::TopK;
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::literal::Literal;
 use crate::op::attribute::Attribute;
 use std::collections::BTreeMap;
@@ -110,24 +110,22 @@ impl Call {
     pub fn references(&self, operands: &[Literal]) -> Result<Vec<Reference>> {
         self.verify()?;
         let types = self.operands();
-        if operands.len() != types.len() {
-            return Err(Diagnostic::new(format!(
-                "`{}` has {} operands, {} are given",
-                self.name(),
-                types.len(),
-                operands.len()
-            )));
-        }
+        ensure!(
+            operands.len() == types.len(),
+            "`{}` has {} operands, {} are given",
+            self.name(),
+            types.len(),
+            operands.len()
+        );
         for (n, (literal, ty)) in operands.iter().zip(&types).enumerate() {
             let elements = ty.elements().expect("verified extents fit");
             let enough =
                 literal.len() == elements || (literal.len() > elements && self.may_be_larger(n));
-            if literal.dtype() != ty.dtype || !enough {
-                return Err(Diagnostic::new(format!(
-                    "operand {n} is {ty}, {} is given",
-                    literal.ty()
-                )));
-            }
+            ensure!(
+                literal.dtype() == ty.dtype && enough,
+                "operand {n} is {ty}, {} is given",
+                literal.ty()
+            );
         }
         Ok(self.evaluate(operands))
     }

@@ -9,7 +9,7 @@
 //!
 //! Integers wrap and are exact. A scatter is exact too, since its contract fixes the order.
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::scalar::Scalar;
@@ -55,17 +55,14 @@ impl Reference {
     ///
     /// Errors: an element that it does not allow; most elements have no bound.
     pub fn check(&self, found: &Literal) -> Result<()> {
-        if found.ty() != self.ty {
-            return Err(Diagnostic::new(format!("the result is {}, not {}", found.ty(), self.ty)));
-        }
+        ensure!(found.ty() == self.ty, "the result is {}, not {}", found.ty(), self.ty);
         let unbounded = self.errors.iter().filter(|error| error.is_infinite()).count();
-        if unbounded > self.errors.len() / 2 {
-            return Err(Diagnostic::new(format!(
-                "{unbounded} of {} elements have no error bound, so there is little to check",
-                self.errors.len()
-            ))
-            .help("take smaller operands, or fewer terms of a sum in halves"));
-        }
+        ensure!(
+            unbounded <= self.errors.len() / 2,
+            "{unbounded} of {} elements have no error bound, so there is little to check",
+            self.errors.len();
+            help "take smaller operands, or fewer terms of a sum in halves"
+        );
         for (at, (value, error)) in self.values.iter().zip(&self.errors).enumerate() {
             let got = found.get(at);
             let (x, y) = (value.to_f64(), got.to_f64());
@@ -73,11 +70,7 @@ impl Reference {
                 || error.is_infinite()
                 || (x.is_nan() && y.is_nan())
                 || (self.ty.dtype.is_float() && (x - y).abs() <= *error);
-            if !good {
-                return Err(Diagnostic::new(format!(
-                    "element {at} is {got}, the reference is {value} ± {error:e}"
-                )));
-            }
+            ensure!(good, "element {at} is {got}, the reference is {value} ± {error:e}");
         }
         Ok(())
     }
@@ -164,6 +157,14 @@ impl Sum {
         self.low += error + lost;
         if x.is_finite() && y.is_finite() {
             self.magnitude += product.abs();
+        }
+    }
+
+    /// [`finish`](Self::finish), with a sum of floats rounded to another dtype.
+    pub fn finish_in(&self, dtype: DType) -> (Scalar, f64) {
+        match (self.finish(), dtype.is_float()) {
+            ((value, error), true) => rounds(dtype, value.to_f64(), error),
+            (exact, false) => exact,
         }
     }
 

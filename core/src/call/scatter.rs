@@ -8,53 +8,47 @@
 use super::contract::{Contract, fits, product};
 use super::convolution::each;
 use super::reference::Reference;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, bail, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::nest::ScalarOp;
 use crate::nest::evaluate::evaluate;
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes};
-use crate::op::define::attributes;
+use crate::op::define::{attributes, kinds};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// The operation of a scatter on an element x and an update u.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum ScatterKind {
-    /// x + u; integers wrap.
-    Add,
-    /// x · u; integers wrap.
-    Mul,
-    /// The smaller; NaN if one is NaN; −0 is below +0; false below true.
-    Min,
-    /// The greater; NaN if one is NaN; −0 is below +0; false below true.
-    Max,
-    /// u.
-    Replace,
+kinds! {
+    /// The operation of a scatter on an element x and an update u.
+    ScatterKind {
+        /// x + u; integers wrap.
+        Add "scatter_add"
+            "x plus windows of the updates at the positions in the indices, added in their order. \
+             A window that does not lie within x is skipped; with `clip`, its start is clamped.",
+        /// x · u; integers wrap.
+        Mul "scatter_mul"
+            "x times windows of the updates at the positions in the indices, multiplied in their \
+             order. Windows outside x are treated as in `scatter_add`.",
+        /// The smaller; NaN if one is NaN; −0 is below +0; false below true.
+        Min "scatter_min"
+            "The minimum of x and windows of the updates at the positions in the indices. Windows \
+             outside x are treated as in `scatter_add`. The element and the updates that equal the \
+             minimum share the gradient in equal parts.",
+        /// The greater; NaN if one is NaN; −0 is below +0; false below true.
+        Max "scatter_max"
+            "The maximum of x and windows of the updates at the positions in the indices. Windows \
+             outside x are treated as in `scatter_add`. The element and the updates that equal the \
+             maximum share the gradient in equal parts.",
+        /// u.
+        Replace "scatter"
+            "x with windows replaced by the updates at the positions in the indices. If several \
+             updates write one element, the last in the order of the positions wins. Windows \
+             outside x are treated as in `scatter_add`.",
+    }
 }
 
 impl ScatterKind {
-    /// Every kind.
-    pub const ALL: [ScatterKind; 5] = [
-        ScatterKind::Add,
-        ScatterKind::Mul,
-        ScatterKind::Min,
-        ScatterKind::Max,
-        ScatterKind::Replace,
-    ];
-
-    /// Name of the call and of the op.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ScatterKind::Add => "scatter_add",
-            ScatterKind::Mul => "scatter_mul",
-            ScatterKind::Min => "scatter_min",
-            ScatterKind::Max => "scatter_max",
-            ScatterKind::Replace => "scatter",
-        }
-    }
-
     /// Whether elements of that dtype can be combined. Bool has neither sums nor products.
     pub const fn takes(self, dtype: DType) -> bool {
         !matches!((self, dtype), (ScatterKind::Add | ScatterKind::Mul, DType::Bool))
@@ -180,50 +174,7 @@ impl Contract for Scatter {
         fits("operand", &self.operand)?;
         fits("indices", &self.indices)?;
         fits("updates", &self.updates)?;
-        let wrong = |what: String| Err(Diagnostic::new(format!("{}: {what}", self.kind.name())));
-        if !matches!(self.index, DType::I32 | DType::I64) {
-            return wrong(format!("indices of {}", self.index));
-        }
-        if !self.kind.takes(self.dtype) {
-            return wrong(format!("{} has neither sums nor products", self.dtype));
-        }
-        let ascending = |axes: &[usize], rank: usize| {
-            axes.is_sorted_by(|a, b| a < b) && axes.iter().all(|a| *a < rank)
-        };
-        if !ascending(&self.update_window_dims, self.updates.len())
-            || !ascending(&self.inserted_window_dims, self.operand.len())
-        {
-            return wrong("window axes must ascend and exist".into());
-        }
-        let Some((vector, positions)) = self.indices.split_last() else {
-            return wrong("indices need an index vector axis".into());
-        };
-        if *vector != self.scatter_dims_to_operand_dims.len()
-            || self.scatter_dims_to_operand_dims.iter().any(|a| *a >= self.operand.len())
-        {
-            return wrong("the index vector and scatter_dims_to_operand_dims disagree".into());
-        }
-        if self.update_window_dims.len() + self.inserted_window_dims.len() != self.operand.len()
-            || self.updates.len() != self.update_window_dims.len() + positions.len()
-        {
-            return wrong("ranks of operand, indices and updates disagree".into());
-        }
-        let scatter: Vec<usize> = (0..self.updates.len())
-            .filter(|a| !self.update_window_dims.contains(a))
-            .map(|a| self.updates[a])
-            .collect();
-        if scatter != positions {
-            return wrong(format!(
-                "updates have scatter extents {scatter:?}, indices {positions:?}"
-            ));
-        }
-        let window = (0..self.operand.len()).filter(|a| !self.inserted_window_dims.contains(a));
-        for (axis, update) in window.zip(&self.update_window_dims) {
-            if self.updates[*update] > self.operand[axis] {
-                return wrong("a window is larger than the operand".into());
-            }
-        }
-        Ok(())
+        self.check().map_err(|d| d.context(self.kind.name()))
     }
 
     fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
@@ -275,6 +226,49 @@ impl Contract for Scatter {
 }
 
 impl Scatter {
+    /// What [`verify`](Contract::verify) checks of tensors whose extents fit.
+    fn check(&self) -> Result<()> {
+        ensure!(matches!(self.index, DType::I32 | DType::I64), "indices of {}", self.index);
+        ensure!(self.kind.takes(self.dtype), "{} has neither sums nor products", self.dtype);
+        let ascending = |axes: &[usize], rank: usize| {
+            axes.is_sorted_by(|a, b| a < b) && axes.iter().all(|a| *a < rank)
+        };
+        ensure!(
+            ascending(&self.update_window_dims, self.updates.len())
+                && ascending(&self.inserted_window_dims, self.operand.len()),
+            "window axes must ascend and exist"
+        );
+        let Some((vector, positions)) = self.indices.split_last() else {
+            bail!("indices need an index vector axis");
+        };
+        ensure!(
+            *vector == self.scatter_dims_to_operand_dims.len()
+                && self.scatter_dims_to_operand_dims.iter().all(|a| *a < self.operand.len()),
+            "the index vector and scatter_dims_to_operand_dims disagree"
+        );
+        ensure!(
+            self.update_window_dims.len() + self.inserted_window_dims.len() == self.operand.len()
+                && self.updates.len() == self.update_window_dims.len() + positions.len(),
+            "ranks of operand, indices and updates disagree"
+        );
+        let scatter: Vec<usize> = (0..self.updates.len())
+            .filter(|a| !self.update_window_dims.contains(a))
+            .map(|a| self.updates[a])
+            .collect();
+        ensure!(
+            scatter == positions,
+            "updates have scatter extents {scatter:?}, indices {positions:?}"
+        );
+        let mut window = (0..self.operand.len())
+            .filter(|a| !self.inserted_window_dims.contains(a))
+            .zip(&self.update_window_dims);
+        ensure!(
+            window.all(|(axis, update)| self.updates[*update] <= self.operand[axis]),
+            "a window is larger than the operand"
+        );
+        Ok(())
+    }
+
     fn result_type(&self) -> TensorType {
         TensorType::new(self.dtype, self.operand.iter().copied())
     }

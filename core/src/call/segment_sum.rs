@@ -1,8 +1,8 @@
 //! Segmented sums: rows with sorted ids, added up by id.
 
 use super::contract::{Contract, fits, named, product};
-use super::reference::{Reference, Sum, rounds};
-use crate::diagnostic::{Diagnostic, Result};
+use super::reference::{Reference, Sum};
+use crate::diagnostic::{Result, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::define::attributes;
@@ -66,12 +66,8 @@ impl Contract for SegmentSum {
     fn verify(&self) -> Result<()> {
         fits("data", &[self.rows, self.columns])?;
         fits("out", &[self.segments, self.columns])?;
-        if !matches!(self.index, DType::I32 | DType::I64) {
-            return Err(Diagnostic::new(format!("ids of {}", self.index)));
-        }
-        if self.dtype == DType::Bool {
-            return Err(Diagnostic::new("bool has no sums"));
-        }
+        ensure!(matches!(self.index, DType::I32 | DType::I64), "ids of {}", self.index);
+        ensure!(self.dtype != DType::Bool, "bool has no sums");
         Ok(())
     }
 
@@ -85,14 +81,11 @@ impl Contract for SegmentSum {
         for segment in 0..if self.columns == 0 { 0 } else { self.segments as i64 } {
             let rows = first_row(self.rows, id, segment)..first_row(self.rows, id, segment + 1);
             for column in 0..self.columns {
-                let wide = if self.dtype.is_half() { DType::F32 } else { self.dtype };
+                let wide = self.dtype.wide();
                 let mut sum = Sum::new(wide);
                 let terms = rows.clone().map(|row| data.get(row * self.columns + column));
                 terms.for_each(|term| sum.add_product(term, one));
-                let (value, error) = match (sum.finish(), self.dtype.is_float()) {
-                    ((value, error), true) => rounds(self.dtype, value.to_f64(), error),
-                    (exact, false) => exact,
-                };
+                let (value, error) = sum.finish_in(self.dtype);
                 reference.push(value, error);
             }
         }

@@ -6,7 +6,7 @@
 
 use super::contract::{Contract, fits, named, product};
 use super::reference::Reference;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::define::attributes;
@@ -61,11 +61,7 @@ pub fn compare(x: Scalar, y: Scalar) -> Ordering {
 
 /// Fails if the indices of a row do not fit i32.
 pub(super) fn countable(length: usize) -> Result<()> {
-    if length > i32::MAX as usize {
-        return Err(Diagnostic::new(format!(
-            "rows of {length} elements have more than i32 can count"
-        )));
-    }
+    ensure!(length <= i32::MAX as usize, "rows of {length} elements have more than i32 can count");
     Ok(())
 }
 
@@ -102,10 +98,8 @@ impl Contract for Sort {
     fn verify(&self) -> Result<()> {
         fits("keys", &[self.outer, self.length, self.inner])?;
         countable(self.length)?;
-        if !(1..=MAX_KEYS).contains(&self.keys.len()) {
-            return Err(Diagnostic::new(format!("sort by {} keys", self.keys.len()))
-                .help(format!("1 to {MAX_KEYS} are possible")));
-        }
+        ensure!((1..=MAX_KEYS).contains(&self.keys.len()), "sort by {} keys", self.keys.len();
+            help "1 to {MAX_KEYS} are possible");
         Ok(())
     }
 

@@ -34,7 +34,7 @@ fn gemm(batch: usize, m: usize, n: usize, k: usize, dtype: DType) -> Gemm {
         lhs: Matrix { batch: m * k, row: k, column: 1 },
         rhs: Matrix { batch: k * n, row: n, column: 1 },
         operand: dtype,
-        accumulate: if dtype.is_half() { DType::F32 } else { dtype },
+        accumulate: dtype.wide(),
         result: dtype,
         addends: Addends::default(),
     }

@@ -6,7 +6,7 @@
 use super::contract::{Contract, fits, named, product};
 use super::reference::Reference;
 use super::sort::{compare, countable, indices, sort_passes};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::define::attributes;
@@ -58,12 +58,7 @@ impl Contract for TopK {
     fn verify(&self) -> Result<()> {
         fits("operand", &[self.outer, self.length])?;
         countable(self.length)?;
-        if self.k > self.length {
-            return Err(Diagnostic::new(format!(
-                "top {} of rows of {} elements",
-                self.k, self.length
-            )));
-        }
+        ensure!(self.k <= self.length, "top {} of rows of {} elements", self.k, self.length);
         Ok(())
     }
 

@@ -4,28 +4,20 @@
 //! a map or an option has as many elements as its value. A tangent of another structure is an
 //! error, not zero.
 
-use super::{Differentiable, KeyPath, mismatch, mismatched_components};
+use super::{Differentiable, KeyPath, MakeTensor, VisitTensor, mismatch, mismatched_components};
 use crate::build::tensor::Tensor;
 use crate::location::Location;
 use std::collections::BTreeMap;
 
 impl<T: Differentiable> Differentiable for Vec<T> {
     type TangentVector = Vec<T::TangentVector>;
-    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+    fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>) {
         self.iter().enumerate().for_each(|(i, item)| item.visit_tensors(&path.child(i), visit));
     }
-    fn map_tensors(
-        &self,
-        path: &KeyPath,
-        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self {
+    fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self {
         self.iter().enumerate().map(|(i, item)| item.map_tensors(&path.child(i), map)).collect()
     }
-    fn tangent(
-        &self,
-        path: &KeyPath,
-        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self::TangentVector {
+    fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Self::TangentVector {
         self.iter().enumerate().map(|(i, item)| item.tangent(&path.child(i), make)).collect()
     }
     #[track_caller]
@@ -64,21 +56,13 @@ fn lengths(tangent: usize, value: usize) -> String {
 
 impl<T: Differentiable, const N: usize> Differentiable for [T; N] {
     type TangentVector = [T::TangentVector; N];
-    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+    fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>) {
         self.iter().enumerate().for_each(|(i, item)| item.visit_tensors(&path.child(i), visit));
     }
-    fn map_tensors(
-        &self,
-        path: &KeyPath,
-        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self {
+    fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self {
         std::array::from_fn(|i| self[i].map_tensors(&path.child(i), map))
     }
-    fn tangent(
-        &self,
-        path: &KeyPath,
-        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self::TangentVector {
+    fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Self::TangentVector {
         std::array::from_fn(|i| self[i].tangent(&path.child(i), make))
     }
     #[track_caller]
@@ -105,23 +89,15 @@ impl<T: Differentiable, const N: usize> Differentiable for [T; N] {
 /// The path of an item is its key. A key should have no dot, since it would read as two names.
 impl<T: Differentiable> Differentiable for BTreeMap<String, T> {
     type TangentVector = BTreeMap<String, T::TangentVector>;
-    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+    fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>) {
         self.iter().for_each(|(key, item)| item.visit_tensors(&path.child(key), visit));
     }
-    fn map_tensors(
-        &self,
-        path: &KeyPath,
-        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self {
+    fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self {
         self.iter()
             .map(|(key, item)| (key.clone(), item.map_tensors(&path.child(key), map)))
             .collect()
     }
-    fn tangent(
-        &self,
-        path: &KeyPath,
-        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self::TangentVector {
+    fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Self::TangentVector {
         self.iter().map(|(key, item)| (key.clone(), item.tangent(&path.child(key), make))).collect()
     }
     #[track_caller]
@@ -165,21 +141,13 @@ fn keys<'a>(
 /// The content has the path of the option: an optional `bias` is `bias`, not `bias.0`.
 impl<T: Differentiable> Differentiable for Option<T> {
     type TangentVector = Option<T::TangentVector>;
-    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+    fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>) {
         self.iter().for_each(|item| item.visit_tensors(path, visit));
     }
-    fn map_tensors(
-        &self,
-        path: &KeyPath,
-        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self {
+    fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self {
         self.as_ref().map(|item| item.map_tensors(path, map))
     }
-    fn tangent(
-        &self,
-        path: &KeyPath,
-        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self::TangentVector {
+    fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Self::TangentVector {
         self.as_ref().map(|item| item.tangent(path, make))
     }
     #[track_caller]
@@ -208,21 +176,13 @@ const ONE_IS_THERE: &str = "one of the two options is `Some`, the other `None`";
 
 impl<T: Differentiable> Differentiable for Box<T> {
     type TangentVector = Box<T::TangentVector>;
-    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+    fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>) {
         (**self).visit_tensors(path, visit);
     }
-    fn map_tensors(
-        &self,
-        path: &KeyPath,
-        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self {
+    fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self {
         Box::new((**self).map_tensors(path, map))
     }
-    fn tangent(
-        &self,
-        path: &KeyPath,
-        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self::TangentVector {
+    fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Self::TangentVector {
         Box::new((**self).tangent(path, make))
     }
     #[track_caller]
@@ -244,21 +204,13 @@ macro_rules! tuple {
         #[allow(unused_variables, clippy::unused_unit)]
         impl<$($t: Differentiable),*> Differentiable for ($($t,)*) {
             type TangentVector = ($($t::TangentVector,)*);
-            fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+            fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>) {
                 $(self.$i.visit_tensors(&path.child($i), visit);)*
             }
-            fn map_tensors(
-                &self,
-                path: &KeyPath,
-                map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-            ) -> Self {
+            fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self {
                 ($(self.$i.map_tensors(&path.child($i), map),)*)
             }
-            fn tangent(
-                &self,
-                path: &KeyPath,
-                make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-            ) -> Self::TangentVector {
+            fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Self::TangentVector {
                 ($(self.$i.tangent(&path.child($i), make),)*)
             }
             #[track_caller]

@@ -64,7 +64,7 @@ pub use vector_space::{Itself, VectorSpace};
 
 use crate::build::Scope;
 use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::location::Location;
 use std::fmt;
 
@@ -100,6 +100,12 @@ impl fmt::Display for KeyPath {
     }
 }
 
+/// Receives each tensor of a value, with its key path.
+pub type VisitTensor<'a> = &'a mut (dyn FnMut(&KeyPath, &Tensor) + 'a);
+
+/// Makes a tensor from each tensor of a value and its key path.
+pub type MakeTensor<'a> = &'a mut (dyn FnMut(&KeyPath, &Tensor) -> Tensor + 'a);
+
 /// A value that holds tensors and can be differentiated with respect to them.
 ///
 /// Laws: `visit_tensors`, `map_tensors`, `tangent` and `components` visit the tensors in the same
@@ -118,18 +124,13 @@ pub trait Differentiable: Sized {
     type TangentVector: Differentiable<TangentVector = Self::TangentVector>;
 
     /// Visits every differentiable tensor with its key path, in a fixed order.
-    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor));
+    fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>);
 
     /// The same value with every differentiable tensor replaced, in the same order.
-    fn map_tensors(&self, path: &KeyPath, map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor)
-    -> Self;
+    fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self;
 
     /// The tangent vector made of one component for each tensor of `self`, in the same order.
-    fn tangent(
-        &self,
-        path: &KeyPath,
-        make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self::TangentVector;
+    fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Self::TangentVector;
 
     /// Splits a tangent vector into components: for each tensor of `self`, its direction when
     /// `self` moves along `tangent`. If the structures differ, the components are poisoned.
@@ -205,16 +206,13 @@ pub trait Differentiable: Sized {
             if let Some(error) = new.error() {
                 return Err(error.clone());
             }
-            if old.ty() != new.ty() {
-                return Err(Diagnostic::new(format!(
-                    "`{path}` has type {}, the tensor to replace it has type {}",
-                    old.ty(),
-                    new.ty()
-                ))
-                .help("a replacement keeps dtype and shape"));
-            }
+            ensure!(
+                old.ty() == new.ty(),
+                "`{path}` has type {}, the tensor to replace it has type {}", old.ty(), new.ty();
+                help "a replacement keeps dtype and shape"
+            );
             if replacements[..i].iter().any(|(earlier, _)| earlier == path) {
-                return Err(Diagnostic::new(format!("`{path}` is replaced twice")));
+                bail!("`{path}` is replaced twice");
             }
         }
         Ok(self.map_tensors(&KeyPath::default(), &mut |at, t| {
@@ -315,17 +313,13 @@ pub fn mismatched_components<T: Differentiable>(
 
 impl Differentiable for Tensor {
     type TangentVector = Tensor;
-    fn visit_tensors(&self, path: &KeyPath, visit: &mut dyn FnMut(&KeyPath, &Tensor)) {
+    fn visit_tensors(&self, path: &KeyPath, visit: VisitTensor<'_>) {
         visit(path, self);
     }
-    fn map_tensors(
-        &self,
-        path: &KeyPath,
-        map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self {
+    fn map_tensors(&self, path: &KeyPath, map: MakeTensor<'_>) -> Self {
         map(path, self)
     }
-    fn tangent(&self, path: &KeyPath, make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) -> Tensor {
+    fn tangent(&self, path: &KeyPath, make: MakeTensor<'_>) -> Tensor {
         make(path, self)
     }
     #[track_caller]

@@ -1,7 +1,6 @@
 //! Arguments without a gradient.
 
-use super::{Differentiable, KeyPath};
-use crate::build::tensor::Tensor;
+use super::{Differentiable, KeyPath, MakeTensor, VisitTensor};
 use std::ops::Deref;
 
 /// A value that is passed along without a gradient, whatever it holds. Its tangent vector is
@@ -24,15 +23,11 @@ pub struct NoDerivative<T>(pub T);
 
 impl<T: Clone> Differentiable for NoDerivative<T> {
     type TangentVector = ();
-    fn visit_tensors(&self, _path: &KeyPath, _visit: &mut dyn FnMut(&KeyPath, &Tensor)) {}
-    fn map_tensors(
-        &self,
-        _path: &KeyPath,
-        _map: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor,
-    ) -> Self {
+    fn visit_tensors(&self, _path: &KeyPath, _visit: VisitTensor<'_>) {}
+    fn map_tensors(&self, _path: &KeyPath, _map: MakeTensor<'_>) -> Self {
         self.clone()
     }
-    fn tangent(&self, _path: &KeyPath, _make: &mut dyn FnMut(&KeyPath, &Tensor) -> Tensor) {}
+    fn tangent(&self, _path: &KeyPath, _make: MakeTensor<'_>) {}
 }
 
 impl<T> Deref for NoDerivative<T> {

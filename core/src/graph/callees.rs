@@ -7,7 +7,7 @@
 //! finished before it can be called, so there is no recursion.
 
 use super::{Body, Region};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, ensure};
 use crate::op::{FunctionName, Op};
 use crate::text::cursor::MAX_DEPTH;
 use std::cell::RefCell;
@@ -61,22 +61,15 @@ impl<'a> Found<'a> {
 /// Checks that a body is small enough to be called.
 pub(super) fn check_extent(body: &Region) -> Result<()> {
     let extent = body.extent();
-    if extent.depth >= MAX_DEPTH {
-        return Err(Diagnostic::new(format!(
-            "G7: functions call functions more than {MAX_DEPTH} deep"
-        ))
-        .help("repeat a step by `scan` or `fori`, which need no depth"));
-    }
-    if extent.equations > MAX_EQUATIONS {
-        return Err(Diagnostic::new(format!(
-            "G10: with all calls in their place it has {} equations; a function may have \
-             {MAX_EQUATIONS}",
-            extent.equations
-        ))
-        .help(
-            "a function that calls another twice doubles it; repeat by `scan` or `fori` instead",
-        ));
-    }
+    ensure!(extent.depth < MAX_DEPTH, "G7: functions call functions more than {MAX_DEPTH} deep";
+        help "repeat a step by `scan` or `fori`, which need no depth");
+    ensure!(
+        extent.equations <= MAX_EQUATIONS,
+        "G10: with all calls in their place it has {} equations; a function may have \
+         {MAX_EQUATIONS}",
+        extent.equations;
+        help "a function that calls another twice doubles it; repeat by `scan` or `fori` instead"
+    );
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub use region::{Extent, Region};
 pub(crate) use relocation::Relocation;
 pub use verify::{verify, verify_program};
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail};
 use crate::dim::{Binding, Dim};
 use crate::id::{IdVec, typed_id};
 use crate::location::{LocationId, LocationTable};
@@ -214,8 +214,7 @@ impl Program {
     /// Adds a function. Its name must be new.
     pub fn add(&mut self, function: Function) -> Result<()> {
         if self.functions.iter().any(|f| f.name == function.name) {
-            return Err(Diagnostic::new(format!("function `@{}` is defined twice", function.name))
-                .help("give it another name"));
+            bail!("function `@{}` is defined twice", function.name; help "give it another name");
         }
         self.functions.push(function);
         Ok(())

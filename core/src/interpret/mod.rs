@@ -21,7 +21,7 @@ pub use peak::peak_bytes;
 pub use real::Real;
 pub use regions::Regions;
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, ensure};
 use crate::graph::{Body, Function};
 use crate::id::{Id, IdVec};
 use crate::literal::Literal;
@@ -64,13 +64,12 @@ fn run_body<R: Real>(
     rounds: bool,
     inputs: &[Array<R>],
 ) -> Result<Vec<Array<R>>> {
-    if inputs.len() != body.inputs.len() {
-        return Err(Diagnostic::new(format!(
-            "{} inputs given, the body has {}",
-            inputs.len(),
-            body.inputs.len()
-        )));
-    }
+    ensure!(
+        inputs.len() == body.inputs.len(),
+        "{} inputs given, the body has {}",
+        inputs.len(),
+        body.inputs.len()
+    );
     // Values are dropped after their last use, so that peak memory is that of the live values
     // only.
     let mut last_use: IdVec<_, usize> = body.values.ids().map(|_| 0).collect();
@@ -81,14 +80,13 @@ fn run_body<R: Real>(
 
     let mut values: IdVec<_, Option<Array<R>>> = body.values.ids().map(|_| None).collect();
     for (value, array) in body.inputs.iter().zip(inputs) {
-        if array.ty() != *body.ty(*value) {
-            return Err(Diagnostic::new(format!(
-                "input {}: expected {}, found {}",
-                value.index(),
-                body.ty(*value),
-                array.ty()
-            )));
-        }
+        ensure!(
+            array.ty() == *body.ty(*value),
+            "input {}: expected {}, found {}",
+            value.index(),
+            body.ty(*value),
+            array.ty()
+        );
         values[*value] = Some(array.clone());
     }
     for (i, equation) in body.equations.iter().enumerate() {

@@ -5,20 +5,7 @@ use super::exact::{self, Exact};
 use super::{f64 as double, reference::VALUES, ulp_bound};
 use crate::dtype::DType;
 use crate::nest::ScalarOp::{self, *};
-
-/// Pseudo-random bits (splitmix64).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A random number in −1..1.
-fn unit(state: &mut u64) -> f64 {
-    (random(state) >> 11) as f64 / 2.0_f64.powi(52) - 1.0
-}
+use wengert_testing::Random;
 
 fn run(op: ScalarOp, x: f64, y: f64) -> f64 {
     match op {
@@ -113,11 +100,11 @@ fn ordinary(op: ScalarOp, x: f64) -> bool {
 
 #[test]
 fn in_every_exponent() {
-    let mut state = 1;
+    let mut random = Random(1);
     let mask = (1 << 52) - 1;
     for op in UNARY {
         for exponent in 0..0x7ff_u64 {
-            for mantissa in [0, mask, random(&mut state) & mask] {
+            for mantissa in [0, mask, random.bits() & mask] {
                 for sign in [0, 1 << 63] {
                     let x = f64::from_bits(sign | exponent << 52 | mantissa);
                     if ordinary(op, x) {
@@ -132,7 +119,7 @@ fn in_every_exponent() {
 /// Arguments where the functions are not their argument, a constant, or out of range.
 #[test]
 fn where_they_curve() {
-    let mut state = 2;
+    let mut random = Random(2);
     for (op, low, high) in [
         (Exp, -746.0, 710.0),
         (Exp, -1.0, 1.0),
@@ -151,7 +138,7 @@ fn where_they_curve() {
     ] {
         let mut worst = 0.0_f64;
         for _ in 0..3000 {
-            let x = low + (high - low) * (0.5 + 0.5 * unit(&mut state));
+            let x = low + (high - low) * (0.5 + 0.5 * random.signed());
             if ordinary(op, x) {
                 worst = worst.max(check(op, x, 0.0));
             }
@@ -228,9 +215,9 @@ fn sine_and_cosine_near_multiples_of_half_pi() {
     ];
     // Rounded multiples n·π/2: the f64 nearest to a multiple differs from it by its rounding
     // error.
-    let mut state = 3;
+    let mut random = Random(3);
     for power in (0..1000).step_by(7) {
-        let n = Exact::new((random(&mut state) | 1) >> 12, power);
+        let n = Exact::new((random.bits() | 1) >> 12, power);
         hard.push((n * exact::pi().scaled(-1)).near());
     }
     for x in hard.into_iter().filter(|x| x.is_finite()) {
@@ -249,12 +236,12 @@ fn sine_and_cosine_near_multiples_of_half_pi() {
 
 #[test]
 fn powers() {
-    let mut state = 4;
+    let mut random = Random(4);
     for k in 0..20_000 {
-        let (u, v) = (unit(&mut state), unit(&mut state));
+        let (u, v) = (random.signed(), random.signed());
         let (x, y) = match k % 5 {
             0 => {
-                let x = f64::from_bits(random(&mut state) >> 1);
+                let x = f64::from_bits(random.bits() >> 1);
                 (x, 745.0 / libm::log(x) * v)
             }
             1 => (u.abs() + 0.5, v * 1000.0),
@@ -287,20 +274,20 @@ fn powers() {
 
 #[test]
 fn angles_of_points() {
-    let mut state = 5;
+    let mut random = Random(5);
     for k in 0..20_000 {
-        let (u, v) = (unit(&mut state), unit(&mut state));
-        let bits = random(&mut state);
+        let (u, v) = (random.signed(), random.signed());
+        let bits = random.bits();
         let exponent = bits & 0x7ff << 52;
         let (y, x) = match k % 5 {
-            0 => (f64::from_bits(bits), f64::from_bits(random(&mut state))),
+            0 => (f64::from_bits(bits), f64::from_bits(random.bits())),
             1 => (u, v),
             2 => (u * 10.0, v * 1e-8),
             3 => (u, u * (1.0 + v * 0.1)),
             // One exponent, including subnormal and huge ones.
             _ => (
-                f64::from_bits(exponent | random(&mut state) >> 12),
-                f64::from_bits(exponent | random(&mut state) >> 12),
+                f64::from_bits(exponent | random.bits() >> 12),
+                f64::from_bits(exponent | random.bits() >> 12),
             ),
         };
         if x != 0.0 && y != 0.0 && x.is_finite() && y.is_finite() {

@@ -9,6 +9,7 @@ use crate::nest::{
     ScalarOp::{self, *},
 };
 use crate::scalar::{Native, Scalar};
+use wengert_testing::Random;
 
 /// A program whose instructions have been resolved: each an evaluator and the positions of
 /// operands and result.
@@ -55,15 +56,6 @@ impl<'a> ResolvedProgram<'a> {
     }
 }
 
-/// Pseudo-random bits (splitmix64).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// The properties of a float type that the tests need.
 trait Sample: Native {
     const MANTISSA: u32;
@@ -80,12 +72,11 @@ trait Sample: Native {
 
     /// Every exponent with several mantissas and both signs, and arguments around the seams.
     fn arguments() -> Vec<u64> {
-        let mut state = 1;
+        let mut random = Random(1);
         let mask = (1 << Self::MANTISSA) - 1;
         let mut all = Vec::new();
         for exponent in 0..1_u64 << Self::EXPONENT {
-            let mantissas =
-                [0, 1, 2, mask, mask - 1, mask / 2, random(&mut state), random(&mut state)];
+            let mantissas = [0, 1, 2, mask, mask - 1, mask / 2, random.bits(), random.bits()];
             all.extend(mantissas.map(|m| (exponent << Self::MANTISSA) | (m & mask)));
         }
         for seam in Self::seams() {
@@ -168,9 +159,9 @@ fn unary_of<T: Sample>(op: ScalarOp, native: fn(T) -> T, random_ones: u64) {
     let mut check =
         |bits: u64| same(op, &[bits], machine.run(&[bits]), native(T::from_bits64(bits)));
     T::arguments().into_iter().for_each(&mut check);
-    let mut state = 2;
+    let mut random = Random(2);
     for _ in 0..random_ones {
-        check(T::from_bits64(random(&mut state)).to_bits64());
+        check(T::from_bits64(random.bits()).to_bits64());
     }
 }
 
@@ -181,8 +172,8 @@ fn binary<T: Sample>(op: ScalarOp, native: fn(T, T) -> T) {
         same(op, &[x, y], machine.run(&[x, y]), native(T::from_bits64(x), T::from_bits64(y)));
     };
     let arguments = T::arguments();
-    let mut state = 3;
-    let some = |state: &mut u64| arguments[(random(state) % arguments.len() as u64) as usize];
+    let mut random = Random(3);
+    let some = |random: &mut Random| *random.pick(&arguments);
     // About as many as for f32.
     for &x in arguments.iter().step_by(if T::DTYPE == DType::F64 { 7 } else { 1 }) {
         for special in [0.0, 1.0, 2.0, 3.0, 0.5, f64::INFINITY, f64::NAN] {
@@ -193,12 +184,12 @@ fn binary<T: Sample>(op: ScalarOp, native: fn(T, T) -> T) {
             }
         }
         check(x, x);
-        check(x, random(&mut state));
-        check(random(&mut state), x);
-        check(x, some(&mut state));
+        check(x, random.bits());
+        check(random.bits(), x);
+        check(x, some(&mut random));
     }
     for k in 0..T::RANDOM {
-        let (x, y) = (random(&mut state), random(&mut state));
+        let (x, y) = (random.bits(), random.bits());
         // Half of them around 1 and 32, where a power is neither 0 nor infinite.
         let near = |bits: u64, exponent: i32| {
             let unit = <T as Native>::from_f64(
@@ -270,7 +261,7 @@ fn f64_rare_functions_are_their_programs() {
 
 #[test]
 fn polygammas_are_their_programs() {
-    let mut state = 4;
+    let mut random = Random(4);
     for n in [1, 2, 7, 30] {
         let (narrow, wide) = (
             super::polygamma(n, DType::F32).expect("on f32"),
@@ -278,7 +269,7 @@ fn polygammas_are_their_programs() {
         );
         assert!(super::polygamma(n, DType::F16).is_none());
         for k in 0..2000 {
-            let x = (random(&mut state) >> 11) as f64 / 2f64.powi(53) * 40.0 - 20.0;
+            let x = random.unit() * 40.0 - 20.0;
             let x = if k % 50 == 0 { x.round() } else { x };
             let recorded = wide.evaluate(&[Scalar::of(x)]).bits();
             same(Digamma, &[x.to_bits()], recorded, double::polygamma(n, x));

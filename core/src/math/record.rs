@@ -219,6 +219,15 @@ impl<T: Native> Not for Symbol<'_, T> {
     }
 }
 
+/// Methods that are one instruction.
+macro_rules! instructions {
+    ($($method:ident($($other:ident)?) -> $output:ty = $op:ident;)*) => {$(
+        fn $method(self $(, $other: Self)?) -> $output {
+            self.recorder.emit(ScalarOp::$op, &[self.register $(, $other.register)?])
+        }
+    )*};
+}
+
 impl<'a, T: Native> Value for Symbol<'a, T> {
     type Literal = T;
     type Mask = Symbol<'a, bool>;
@@ -228,34 +237,24 @@ impl<'a, T: Native> Value for Symbol<'a, T> {
     fn choose(condition: Self::Mask, yes: Self, no: Self) -> Self {
         yes.recorder.emit(ScalarOp::Select, &[condition.register, yes.register, no.register])
     }
-    fn equals(self, other: Self) -> Self::Mask {
-        self.binary(ScalarOp::Eq, other)
-    }
-    fn differs(self, other: Self) -> Self::Mask {
-        self.binary(ScalarOp::Ne, other)
-    }
-    fn is_below(self, other: Self) -> Self::Mask {
-        self.binary(ScalarOp::Lt, other)
-    }
-    fn is_at_most(self, other: Self) -> Self::Mask {
-        self.binary(ScalarOp::Le, other)
+    instructions! {
+        equals(other) -> Self::Mask = Eq;
+        differs(other) -> Self::Mask = Ne;
+        is_below(other) -> Self::Mask = Lt;
+        is_at_most(other) -> Self::Mask = Le;
     }
 }
 
 macro_rules! symbols {
     ($($float:ident $bits:ident;)*) => {$(
         impl Integer for Symbol<'_, $bits> {
-            fn wrapping_add(self, other: Self) -> Self {
-                self.binary(ScalarOp::Add, other)
-            }
-            fn wrapping_sub(self, other: Self) -> Self {
-                self.binary(ScalarOp::Sub, other)
-            }
-            fn wrapping_mul(self, other: Self) -> Self {
-                self.binary(ScalarOp::Mul, other)
-            }
-            fn mul_high(self, other: Self) -> Self {
-                self.binary(ScalarOp::MulHigh, other)
+            instructions! {
+                wrapping_add(other) -> Self = Add;
+                wrapping_sub(other) -> Self = Sub;
+                wrapping_mul(other) -> Self = Mul;
+                mul_high(other) -> Self = MulHigh;
+                shift_left_by(count) -> Self = ShiftLeft;
+                shift_right_by(count) -> Self = ShiftRightLogical;
             }
             fn shift_left(self, count: u32) -> Self {
                 self.shift_left_by(self.constant(count.into()))
@@ -266,12 +265,6 @@ macro_rules! symbols {
             fn shift_right_signed(self, count: u32) -> Self {
                 self.binary(ScalarOp::ShiftRightArithmetic, self.constant(count.into()))
             }
-            fn shift_left_by(self, count: Self) -> Self {
-                self.binary(ScalarOp::ShiftLeft, count)
-            }
-            fn shift_right_by(self, count: Self) -> Self {
-                self.binary(ScalarOp::ShiftRightLogical, count)
-            }
         }
 
         impl<'a> Float for Symbol<'a, $float> {
@@ -279,17 +272,11 @@ macro_rules! symbols {
             fn mul_add(self, factor: Self, term: Self) -> Self {
                 self.recorder.emit(ScalarOp::Fma, &[self.register, factor.register, term.register])
             }
-            fn abs(self) -> Self {
-                self.unary(ScalarOp::Abs)
-            }
-            fn sqrt(self) -> Self {
-                self.unary(ScalarOp::Sqrt)
-            }
-            fn round_even(self) -> Self {
-                self.unary(ScalarOp::RoundEven)
-            }
-            fn to_bits(self) -> Self::Bits {
-                self.unary(ScalarOp::Bitcast)
+            instructions! {
+                abs() -> Self = Abs;
+                sqrt() -> Self = Sqrt;
+                round_even() -> Self = RoundEven;
+                to_bits() -> Self::Bits = Bitcast;
             }
             fn from_bits(bits: Self::Bits) -> Self {
                 bits.unary(ScalarOp::Bitcast)

@@ -365,6 +365,6 @@ pub fn disjoint(a: (&[Affine], &Ranges<'_>), b: (&[Affine], &Ranges<'_>)) -> boo
     })
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
+pub(super) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -370,7 +370,7 @@ impl NestBuilder {
     pub fn prefix(&mut self, values: &[Reg], combine: Combine, reverse: bool) -> Vec<Reg> {
         let dtypes = combine.dtypes();
         let instr = Instr::Prefix(Prefix {
-            results: Vec::new(),
+            results: vec![Reg(0); dtypes.len()],
             values: values.to_vec(),
             combine,
             reverse,
@@ -404,15 +404,7 @@ impl NestBuilder {
 
     fn emit(&mut self, mut instr: Instr, dtypes: &[DType]) -> Vec<Reg> {
         let defined: Vec<Reg> = dtypes.iter().map(|d| self.nest.registers.push(*d)).collect();
-        match &mut instr {
-            Instr::Scalar { result, .. }
-            | Instr::Const { result, .. }
-            | Instr::Index { result, .. }
-            | Instr::Test { result, .. }
-            | Instr::Load { result, .. } => *result = defined[0],
-            Instr::Store { .. } => {}
-            Instr::Prefix(prefix) => prefix.results.clone_from(&defined),
-        }
+        instr.results_mut().copy_from_slice(&defined);
         match self.nest.phases.last_mut() {
             Some(phase) => phase.body.push(instr),
             None => self.fail("an instruction before the first phase"),

@@ -77,7 +77,6 @@ pub mod verify;
 
 use crate::dtype::DType;
 use crate::id::{IdVec, typed_id};
-use crate::location::LocationId;
 use crate::scalar::Scalar;
 pub use alias::may_alias;
 pub use build::NestBuilder;
@@ -236,6 +235,19 @@ impl Instr {
         }
     }
 
+    /// [`results`](Self::results), to be changed.
+    pub(super) fn results_mut(&mut self) -> &mut [Reg] {
+        match self {
+            Instr::Scalar { result, .. }
+            | Instr::Const { result, .. }
+            | Instr::Index { result, .. }
+            | Instr::Test { result, .. }
+            | Instr::Load { result, .. } => std::slice::from_mut(result),
+            Instr::Store { .. } => &mut [],
+            Instr::Prefix(prefix) => &mut prefix.results,
+        }
+    }
+
     /// Calls `f` for every register that it reads, including those in index expressions.
     pub fn visit_operands(&self, f: &mut impl FnMut(Reg)) {
         let affine = |index: &Affine, f: &mut dyn FnMut(Reg)| {
@@ -372,12 +384,4 @@ impl Phase {
     pub fn iterations(&self, nest: &Nest) -> usize {
         self.axes.iter().map(|a| nest.axes[*a].extent).product()
     }
-}
-
-/// The equations that a nest was made from, for reports. Kept beside the nest, since equal nests
-/// are stored once.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Provenance {
-    /// Locations in the function's table, in order, each once.
-    pub locations: Vec<LocationId>,
 }

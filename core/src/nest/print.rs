@@ -9,6 +9,7 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
+use crate::text::{joined, print_extents};
 use std::fmt;
 
 impl BufferRole {
@@ -93,11 +94,8 @@ impl Nest {
         role: BufferRole,
     ) -> fmt::Result {
         let buffer = &self.buffers[id];
-        write!(f, "{} %{}: {}[", role.name(), buffer.name, buffer.dtype)?;
-        for (n, extent) in buffer.shape.iter().enumerate() {
-            write!(f, "{}{extent}", if n > 0 { "," } else { "" })?;
-        }
-        f.write_str("]")
+        let shape = print_extents(&buffer.shape);
+        write!(f, "{} %{}: {}{shape}", role.name(), buffer.name, buffer.dtype)
     }
 
     fn write_axes(&self, f: &mut fmt::Formatter<'_>, axes: &[AxisId]) -> fmt::Result {
@@ -131,31 +129,23 @@ impl Nest {
         instr: &Instr,
         registers: &Registers,
     ) -> fmt::Result {
+        if !instr.results().is_empty() {
+            write_results(f, instr.results(), registers)?;
+        }
         match instr {
-            Instr::Scalar { result, op, operands } => {
-                write_results(f, &[*result], registers)?;
-                f.write_str(op.name())?;
-                for (n, operand) in operands.iter().enumerate() {
-                    write!(f, "{} {operand}", if n > 0 { "," } else { "" })?;
-                }
-                Ok(())
+            Instr::Scalar { op, operands, .. } => {
+                write!(f, "{} {}", op.name(), joined(operands, ", "))
             }
-            Instr::Const { result, value } => {
-                write_results(f, &[*result], registers)?;
-                write!(f, "const {value}")
-            }
-            Instr::Index { result, value } => {
-                write_results(f, &[*result], registers)?;
+            Instr::Const { value, .. } => write!(f, "const {value}"),
+            Instr::Index { value, .. } => {
                 f.write_str("index ")?;
                 self.write_affine(f, value)
             }
-            Instr::Test { result, guards } => {
-                write_results(f, &[*result], registers)?;
+            Instr::Test { guards, .. } => {
                 f.write_str("test ")?;
                 self.write_guards(f, guards)
             }
-            Instr::Load { result, access, fill } => {
-                write_results(f, &[*result], registers)?;
+            Instr::Load { access, fill, .. } => {
                 f.write_str("load ")?;
                 self.write_access(f, access)?;
                 if !access.guards.is_empty() || fill.is_some() {
@@ -177,10 +167,9 @@ impl Nest {
                 }
                 Ok(())
             }
-            Instr::Prefix(Prefix { results, values, combine, reverse }) => {
-                write_results(f, results, registers)?;
-                f.write_str(if *reverse { "prefix reverse" } else { "prefix" })?;
-                write_registers(f, values)?;
+            Instr::Prefix(Prefix { values, combine, reverse, .. }) => {
+                let reverse = if *reverse { " reverse" } else { "" };
+                write!(f, "prefix{reverse}({})", joined(values, ", "))?;
                 self.write_combine(f, combine)
             }
         }
@@ -188,8 +177,7 @@ impl Nest {
 
     fn write_reduction(&self, f: &mut fmt::Formatter<'_>, reduction: &Reduction) -> fmt::Result {
         write_results(f, &reduction.results, &self.registers)?;
-        f.write_str("reduce")?;
-        write_registers(f, &reduction.values)?;
+        write!(f, "reduce({})", joined(&reduction.values, ", "))?;
         self.write_combine(f, &reduction.combine)?;
         write!(f, " {}", reduction.tree)
     }
@@ -218,11 +206,7 @@ impl Nest {
             self.write_instr(f, instr, &combine.registers)?;
             f.write_str("\n")?;
         }
-        f.write_str("      return")?;
-        for (n, result) in combine.results.iter().enumerate() {
-            write!(f, "{} {result}", if n > 0 { "," } else { "" })?;
-        }
-        f.write_str("\n    }")
+        write!(f, "      return {}\n    }}", joined(&combine.results, ", "))
     }
 
     fn write_access(&self, f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
@@ -290,14 +274,6 @@ fn write_results(
         }
     }
     f.write_str(" = ")
-}
-
-fn write_registers(f: &mut fmt::Formatter<'_>, registers: &[Reg]) -> fmt::Result {
-    f.write_str("(")?;
-    for (n, reg) in registers.iter().enumerate() {
-        write!(f, "{}{reg}", if n > 0 { ", " } else { "" })?;
-    }
-    f.write_str(")")
 }
 
 impl fmt::Display for Tree {

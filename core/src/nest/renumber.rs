@@ -91,22 +91,13 @@ impl Names {
     }
 
     fn instr(&self, instr: &mut Instr) {
+        instr.results_mut().iter_mut().for_each(|r| self.reg(r));
         match instr {
-            Instr::Scalar { result, operands, .. } => {
-                self.reg(result);
-                operands.iter_mut().for_each(|r| self.reg(r));
-            }
-            Instr::Const { result, .. } => self.reg(result),
-            Instr::Index { result, value } => {
-                self.reg(result);
-                self.affine(value);
-            }
-            Instr::Test { result, guards } => {
-                self.reg(result);
-                self.guards(guards);
-            }
-            Instr::Load { result, access, fill } => {
-                self.reg(result);
+            Instr::Scalar { operands, .. } => operands.iter_mut().for_each(|r| self.reg(r)),
+            Instr::Const { .. } => {}
+            Instr::Index { value, .. } => self.affine(value),
+            Instr::Test { guards, .. } => self.guards(guards),
+            Instr::Load { access, fill, .. } => {
                 self.access(access);
                 fill.iter_mut().for_each(|r| self.reg(r));
             }
@@ -114,9 +105,7 @@ impl Names {
                 self.access(access);
                 self.reg(value);
             }
-            Instr::Prefix(prefix) => {
-                prefix.results.iter_mut().chain(&mut prefix.values).for_each(|r| self.reg(r));
-            }
+            Instr::Prefix(prefix) => prefix.values.iter_mut().for_each(|r| self.reg(r)),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Reshapes leave divisions, and fusing reshapes nests the divisions. Most vanish if the inner
 //! axis is known to be shorter than the divisor: `floor_div(8*i+j, 8)` is `i` for `j` in `0..8`.
 
-use super::bounds::{Interval, Ranges};
+use super::bounds::{Interval, Ranges, gcd};
 use super::{Affine, Term};
 
 impl Ranges<'_> {
@@ -67,10 +67,6 @@ impl Ranges<'_> {
         }
         (value.floor_div(divisor), value.modulo(divisor))
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -37,14 +37,12 @@ pub(super) fn order<R: Real>(x: &Cell<R>, y: &Cell<R>, dtype: DType) -> Ordering
 /// Errors: i32 cannot count the elements along the axis.
 pub(super) fn check_axis(x: &TensorType, axis: usize) -> Result<()> {
     let Some(extent) = x.shape.get(axis) else {
-        return Err(Diagnostic::new(format!("axis {axis} of an operand of type {x}"))
-            .help("only tensors with axes are sorted"));
+        bail!("axis {axis} of an operand of type {x}"; help "only tensors with axes are sorted");
     };
-    if extent.as_constant().is_some_and(|e| e > i32::MAX.into()) {
-        return Err(Diagnostic::new(format!(
-            "axis {axis} of {x} has more elements than i32 can count"
-        )));
-    }
+    ensure!(
+        extent.as_constant().is_none_or(|e| e <= i32::MAX.into()),
+        "axis {axis} of {x} has more elements than i32 can count"
+    );
     Ok(())
 }
 
@@ -68,16 +66,14 @@ impl Operation for Argsort {
     );
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
-        if !(1..=MAX_KEYS).contains(&t.operands.len()) {
-            return Err(Diagnostic::new(format!(
-                "takes 1 to {MAX_KEYS} keys, found {}",
-                t.operands.len()
-            )));
-        }
+        ensure!(
+            (1..=MAX_KEYS).contains(&t.operands.len()),
+            "takes 1 to {MAX_KEYS} keys, found {}",
+            t.operands.len()
+        );
         let first = &t.operands[0];
         if let Some(other) = t.operands.iter().find(|o| o.shape != first.shape) {
-            return Err(Diagnostic::new(format!("keys have types {first} and {other}"))
-                .help("all keys have one shape"));
+            bail!("keys have types {first} and {other}"; help "all keys have one shape");
         }
         check_axis(first, self.axis)?;
         Ok(vec![first.with_dtype(DType::I32)])

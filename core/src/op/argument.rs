@@ -58,26 +58,20 @@ impl Operation for Argument {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
         has_axis(x, self.axis)?;
-        if !self.index.is_integer() {
-            return Err(Diagnostic::new(format!("an index of dtype {}", self.index))
-                .help("indices are integers"));
-        }
+        ensure!(self.index.is_integer(), "an index of dtype {}", self.index;
+            help "indices are integers");
         let extent = &x.shape[self.axis];
-        if extent.as_constant() == Some(0) {
-            return Err(Diagnostic::new(format!("axis {} of {x} is empty", self.axis))
-                .help("nothing has no extremum: give it at least one element"));
-        }
+        ensure!(extent.as_constant() != Some(0), "axis {} of {x} is empty", self.axis;
+            help "nothing has no extremum: give it at least one element");
         // The greatest u64 is taken as the greatest i64, which no extent exceeds.
         let most = Scalar::highest(self.index)
             .to_i64()
             .map_or(i64::MAX, |m| if m < 0 { i64::MAX } else { m });
-        if extent.as_constant().is_some_and(|e| e - 1 > most) {
-            return Err(Diagnostic::new(format!(
-                "an index of dtype {} cannot count to {extent}",
-                self.index
-            ))
-            .help("use `index=i64`"));
-        }
+        ensure!(
+            extent.as_constant().is_none_or(|e| e - 1 <= most),
+            "an index of dtype {} cannot count to {extent}", self.index;
+            help "use `index=i64`"
+        );
         let mut shape = x.shape.clone();
         shape.remove(self.axis);
         Ok(vec![TensorType { dtype: self.index, shape }])

@@ -32,13 +32,11 @@ impl Operation for BitcastConvertType {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
-        if (x.dtype == DType::Bool) != (self.dtype == DType::Bool) {
-            return Err(Diagnostic::new(format!(
-                "the bits of {} are not those of {}",
-                x.dtype, self.dtype
-            ))
-            .help("bool is no other dtype's bits: convert it to u8, or compare with 0"));
-        }
+        ensure!(
+            (x.dtype == DType::Bool) == (self.dtype == DType::Bool),
+            "the bits of {} are not those of {}", x.dtype, self.dtype;
+            help "bool is no other dtype's bits: convert it to u8, or compare with 0"
+        );
         let (from, to) = (x.dtype.size(), self.dtype.size());
         let mut shape = x.shape.clone();
         if from > to {
@@ -55,11 +53,9 @@ impl Operation for BitcastConvertType {
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
         let x = &e.operands[0];
-        if !e.regions.rounds
-            && (x.dtype.is_float() || self.dtype.is_float())
-            && x.dtype != self.dtype
-        {
-            return Err(Diagnostic::new("exact numbers have no bits"));
+        let floats = x.dtype.is_float() || self.dtype.is_float();
+        if !e.regions.rounds && floats && x.dtype != self.dtype {
+            bail!("exact numbers have no bits");
         }
         let (from, to) = (x.dtype.size(), self.dtype.size());
         let canonical = |s: Scalar| {

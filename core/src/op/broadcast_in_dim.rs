@@ -36,25 +36,21 @@ impl Operation for BroadcastInDim {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
-        if self.dims.len() != x.rank() {
-            return Err(Diagnostic::new(format!(
-                "dims has {} entries for an operand of type {x}",
-                self.dims.len()
-            )));
-        }
+        ensure!(
+            self.dims.len() == x.rank(),
+            "dims has {} entries for an operand of type {x}",
+            self.dims.len()
+        );
         distinct_axes("dims", &self.dims, self.shape.len())?;
-        if !self.dims.is_sorted() {
-            return Err(Diagnostic::new("dims must ascend").help("permute the operand first"));
-        }
+        ensure!(self.dims.is_sorted(), "dims must ascend"; help "permute the operand first");
         let result = x.with_shape(self.shape.clone());
         for (i, axis) in self.dims.iter().enumerate() {
-            if x.shape[i] != self.shape[*axis] && x.shape[i] != Dim::constant(1) {
-                return Err(Diagnostic::new(format!(
-                    "axis {i} of {x} has extent {}, axis {axis} of {result} has {}",
-                    x.shape[i], self.shape[*axis]
-                ))
-                .help("extents must be equal, or 1 in the operand"));
-            }
+            ensure!(
+                x.shape[i] == self.shape[*axis] || x.shape[i] == Dim::constant(1),
+                "axis {i} of {x} has extent {}, axis {axis} of {result} has {}",
+                x.shape[i], self.shape[*axis];
+                help "extents must be equal, or 1 in the operand"
+            );
         }
         Ok(vec![result])
     }

@@ -72,10 +72,8 @@ impl Operation for Compare {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [a, b] = t.exactly()?;
-        if a != b {
-            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
-                .help("compare tensors of one dtype and shape"));
-        }
+        ensure!(a == b, "operands have types {a} and {b}";
+            help "compare tensors of one dtype and shape");
         Ok(vec![a.with_dtype(DType::Bool)])
     }
 

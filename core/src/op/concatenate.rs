@@ -18,23 +18,17 @@ impl Operation for Concatenate {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let Some(first) = t.operands.first() else {
-            return Err(Diagnostic::new("needs at least one operand"));
+            bail!("needs at least one operand");
         };
-        if self.axis >= first.rank() {
-            return Err(Diagnostic::new(format!("axis {} of operands of type {first}", self.axis)));
-        }
+        ensure!(self.axis < first.rank(), "axis {} of operands of type {first}", self.axis);
         let mut extent = Dim::constant(0);
         for (i, operand) in t.operands.iter().enumerate() {
             let mut expected = first.clone();
             if operand.rank() == first.rank() {
                 expected.shape[self.axis] = operand.shape[self.axis].clone();
             }
-            if *operand != expected {
-                return Err(Diagnostic::new(format!(
-                    "operand 0 has type {first}, operand {i} has {operand}"
-                ))
-                .help(format!("they may differ along axis {} only", self.axis)));
-            }
+            ensure!(*operand == expected, "operand 0 has type {first}, operand {i} has {operand}";
+                help "they may differ along axis {} only", self.axis);
             extent = extent
                 .checked_add(&operand.shape[self.axis])
                 .ok_or_else(|| Diagnostic::new("the extents overflow"))?;

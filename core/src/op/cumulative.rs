@@ -75,7 +75,7 @@ impl CumulativeKind {
         if let Some(kind) = self.reduce() {
             return kind.program(dtype);
         }
-        let dtype = if dtype.is_half() { DType::F32 } else { dtype };
+        let dtype = dtype.wide();
         use ScalarOp::*;
         let mut p = CombineBuilder::new(&[Scalar::lowest(dtype)]);
         let (a, b) = (p.left(0), p.right(0));

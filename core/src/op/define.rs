@@ -205,11 +205,12 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: [$kinds; [$($kinds::$kind),*].len()] = [$($kinds::$kind),*];
 
-            const fn name(self) -> &'static str {
+            /// The name of the op, and of a call that is made of it.
+            pub const fn name(self) -> &'static str {
                 match self { $($kinds::$kind => $name,)* }
             }
 
-            const fn doc(self) -> &'static str {
+            pub(crate) const fn doc(self) -> &'static str {
                 match self { $($kinds::$kind => $text,)* }
             }
         }

@@ -18,11 +18,8 @@ impl Operation for DimAsValue {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [] = t.exactly()?;
-        if self.dtype == DType::Bool {
-            return Err(
-                Diagnostic::new("bool does not count").help("use an integer or float dtype")
-            );
-        }
+        ensure!(self.dtype != DType::Bool, "bool does not count";
+            help "use an integer or float dtype");
         Ok(vec![TensorType::scalar(self.dtype)])
     }
 

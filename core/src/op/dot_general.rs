@@ -144,31 +144,26 @@ impl Operation for DotGeneral {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [a, b] = t.exactly()?;
-        if a.dtype != b.dtype {
-            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
-                .help("convert one of them with `convert_element_type`"));
-        }
+        ensure!(a.dtype == b.dtype, "operands have types {a} and {b}";
+            help "convert one of them with `convert_element_type`");
         for (what, (left, right)) in [("contract", &self.contract), ("batch", &self.batch)] {
-            if left.len() != right.len() {
-                return Err(Diagnostic::new(format!(
-                    "{what} names {} axes of {a} and {} of {b}",
-                    left.len(),
-                    right.len()
-                )));
-            }
+            ensure!(
+                left.len() == right.len(),
+                "{what} names {} axes of {a} and {} of {b}",
+                left.len(),
+                right.len()
+            );
             for (i, j) in left.iter().zip(right) {
-                if *i >= a.rank() || *j >= b.rank() {
-                    return Err(Diagnostic::new(format!(
-                        "{what} pairs axis {i} of {a} with axis {j} of {b}"
-                    )));
-                }
-                if a.shape[*i] != b.shape[*j] {
-                    return Err(Diagnostic::new(format!(
-                        "axis {i} of {a} has extent {}, axis {j} of {b} has {}",
-                        a.shape[*i], b.shape[*j]
-                    ))
-                    .help("extents of paired axes must be equal"));
-                }
+                ensure!(
+                    *i < a.rank() && *j < b.rank(),
+                    "{what} pairs axis {i} of {a} with axis {j} of {b}"
+                );
+                ensure!(
+                    a.shape[*i] == b.shape[*j],
+                    "axis {i} of {a} has extent {}, axis {j} of {b} has {}",
+                    a.shape[*i], b.shape[*j];
+                    help "extents of paired axes must be equal"
+                );
             }
         }
         let join = |p: &[usize], q: &[usize]| p.iter().chain(q).copied().collect::<Vec<_>>();
@@ -239,7 +234,7 @@ impl Operation for DotGeneral {
             }));
         }
         if result != operand && !(operand.is_half() && result == DType::F32) {
-            let wide = if result.is_half() { DType::F32 } else { result };
+            let wide = result.wide();
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, y] = [0, 1].map(|i| tensors[i].convert(wide));
                 vec![
@@ -271,7 +266,7 @@ impl Operation for DotGeneral {
                 lhs,
                 rhs,
                 operand,
-                accumulate: if operand.is_half() { DType::F32 } else { operand },
+                accumulate: operand.wide(),
                 result,
                 addends: Addends::default(),
             }));

@@ -18,21 +18,11 @@ attributes! {
 
 /// Checks that there is an integer scalar for each axis of `x`.
 pub(super) fn check_starts(x: &TensorType, starts: &[TensorType]) -> Result<()> {
-    if starts.len() != x.rank() {
-        return Err(Diagnostic::new(format!(
-            "takes {} starts for {x}, found {}",
-            x.rank(),
-            starts.len()
-        ))
-        .help("there is one start for each axis"));
-    }
+    ensure!(starts.len() == x.rank(), "takes {} starts for {x}, found {}", x.rank(), starts.len();
+        help "there is one start for each axis");
     for start in starts {
         starts::check_dtype(start)?;
-        if start.rank() != 0 {
-            return Err(
-                Diagnostic::new(format!("a start of type {start}")).help("each start is a scalar")
-            );
-        }
+        ensure!(start.rank() == 0, "a start of type {start}"; help "each start is a scalar");
     }
     Ok(())
 }
@@ -64,22 +54,20 @@ impl Operation for DynamicSlice {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let Some((x, starts)) = t.operands.split_first() else {
-            return Err(Diagnostic::new("takes a tensor and a start for each of its axes"));
+            bail!("takes a tensor and a start for each of its axes");
         };
         check_starts(x, starts)?;
-        if self.slice_sizes.len() != x.rank() {
-            return Err(Diagnostic::new(format!(
-                "slice_sizes has {} entries for an operand of type {x}",
-                self.slice_sizes.len()
-            )));
-        }
+        ensure!(
+            self.slice_sizes.len() == x.rank(),
+            "slice_sizes has {} entries for an operand of type {x}",
+            self.slice_sizes.len()
+        );
         for (axis, size) in self.slice_sizes.iter().enumerate() {
-            if !size.at_least(0) || !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!(
-                    "a slice of extent {size} along axis {axis} of {x}"
-                ))
-                .help("a slice is not larger than the operand"));
-            }
+            ensure!(
+                size.at_least(0) && size.at_most(&x.shape[axis]),
+                "a slice of extent {size} along axis {axis} of {x}";
+                help "a slice is not larger than the operand"
+            );
         }
         Ok(vec![x.with_shape(self.slice_sizes.clone())])
     }

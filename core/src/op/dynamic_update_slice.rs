@@ -21,22 +21,20 @@ impl Operation for DynamicUpdateSlice {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x, update, starts @ ..] = t.operands else {
-            return Err(Diagnostic::new("takes a tensor, an update and a start for each axis"));
+            bail!("takes a tensor, an update and a start for each axis");
         };
         check_starts(x, starts)?;
-        if update.dtype != x.dtype || update.rank() != x.rank() {
-            return Err(Diagnostic::new(format!(
-                "an update of type {update} for an operand of type {x}"
-            ))
-            .help("both have one dtype and one rank"));
-        }
+        ensure!(
+            update.dtype == x.dtype && update.rank() == x.rank(),
+            "an update of type {update} for an operand of type {x}";
+            help "both have one dtype and one rank"
+        );
         for (axis, size) in update.shape.iter().enumerate() {
-            if !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!(
-                    "an update of extent {size} along axis {axis} of {x}"
-                ))
-                .help("an update is not larger than the operand"));
-            }
+            ensure!(
+                size.at_most(&x.shape[axis]),
+                "an update of extent {size} along axis {axis} of {x}";
+                help "an update is not larger than the operand"
+            );
         }
         Ok(vec![x.clone()])
     }

@@ -47,13 +47,11 @@ impl Operation for IntegerPow {
         let dtype = x.dtype;
         Domain::Number.check(dtype)?;
         if !(-MOST..=MOST).contains(&self.exponent) {
-            return Err(Diagnostic::new(format!("exponent {} is out of range", self.exponent))
-                .help("exponents are at most 2^40 in magnitude; `pow` takes any"));
+            bail!("exponent {} is out of range", self.exponent;
+                help "exponents are at most 2^40 in magnitude; `pow` takes any");
         }
-        if self.exponent < 0 && !dtype.is_float() {
-            return Err(Diagnostic::new(format!("exponent {} for {dtype}", self.exponent))
-                .help("a negative power of an integer is none: convert the operand to a float"));
-        }
+        ensure!(self.exponent >= 0 || dtype.is_float(), "exponent {} for {dtype}", self.exponent;
+            help "a negative power of an integer is none: convert the operand to a float");
         Ok(vec![x.clone()])
     }
 

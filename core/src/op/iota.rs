@@ -20,15 +20,8 @@ impl Operation for Iota {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [] = t.exactly()?;
         let result = TensorType { dtype: self.dtype, shape: self.shape.clone() };
-        if self.dtype == DType::Bool {
-            return Err(Diagnostic::new("bool does not count").help("use an integer dtype"));
-        }
-        if self.axis >= result.rank() {
-            return Err(Diagnostic::new(format!(
-                "axis {} of a result of type {result}",
-                self.axis
-            )));
-        }
+        ensure!(self.dtype != DType::Bool, "bool does not count"; help "use an integer dtype");
+        ensure!(self.axis < result.rank(), "axis {} of a result of type {result}", self.axis);
         Ok(vec![result])
     }
 

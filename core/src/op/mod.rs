@@ -136,7 +136,7 @@ pub use window::{
 };
 
 use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::dim::{Binding, Dim};
 use crate::graph::Region;
 use crate::interpret::{Array, Real, Regions};
@@ -392,10 +392,8 @@ pub(crate) fn distinct_axes(what: &str, axes: &[usize], rank: usize) -> Result<(
             ))
             .help(axes_of(rank)));
         }
-        if axes[..i].contains(axis) {
-            return Err(Diagnostic::new(format!("{what}: axis {axis} occurs twice"))
-                .help("name each axis once"));
-        }
+        ensure!(!axes[..i].contains(axis), "{what}: axis {axis} occurs twice";
+            help "name each axis once");
     }
     Ok(())
 }

@@ -118,10 +118,8 @@ impl Operation for NextAfter {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x, y] = t.exactly()?;
-        if x != y {
-            return Err(Diagnostic::new(format!("operands have types {x} and {y}"))
-                .help("give them one dtype and one shape"));
-        }
+        ensure!(x == y, "operands have types {x} and {y}";
+            help "give them one dtype and one shape");
         Domain::Float.check(x.dtype)?;
         Ok(vec![x.clone()])
     }

@@ -16,7 +16,7 @@
 //! equations. Halves are computed in f32 and rounded once at the end.
 
 use crate::op::prelude::*;
-use crate::op::softmax::{restore, wide};
+use crate::op::softmax::restore;
 
 kinds! {
     /// The kind of composite.
@@ -67,7 +67,7 @@ impl Normalize {
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Normalize(op) = j.op else { unreachable!("the rule of normalize") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
-    let dtype = wide(j.operands[0].dtype());
+    let dtype = j.operands[0].dtype().wide();
     let (x, y) = (j.operands[0].convert(dtype), j.results[0].convert(dtype));
     let mean = |t: Tensor| restore(&t.mean_axes(&[op.axis]), x.shape(), op.axis);
     let scaled = tangent.convert(dtype).scaled_by(&op.steps(&x).inverse);
@@ -88,8 +88,8 @@ impl Operation for Normalize {
         has_axis(x, self.axis)?;
         let epsilon = self.epsilon.to_f64();
         if self.epsilon.dtype() != DType::F64 || !epsilon.is_finite() || epsilon < 0.0 {
-            return Err(Diagnostic::new(format!("epsilon is {}", self.epsilon))
-                .help("it is a finite f64 of at least 0, such as f64(1e-5)"));
+            bail!("epsilon is {}", self.epsilon;
+                help "it is a finite f64 of at least 0, such as f64(1e-5)");
         }
         Ok(vec![x.clone()])
     }
@@ -120,7 +120,7 @@ impl Operation for Normalize {
 
     fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Decompose(Box::new(|tensors| {
-            let steps = self.steps(&tensors[0].convert(wide(tensors[0].dtype())));
+            let steps = self.steps(&tensors[0].convert(tensors[0].dtype().wide()));
             vec![(steps.centred * steps.inverse).convert(tensors[0].dtype())]
         }))
     }

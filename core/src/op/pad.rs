@@ -37,28 +37,19 @@ impl Operation for Pad {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x, value] = t.exactly()?;
-        if *value != TensorType::scalar(x.dtype) {
-            return Err(Diagnostic::new(format!("the padding value has type {value}"))
-                .help(format!("it must be a scalar of type {}[]", x.dtype)));
-        }
-        if self.low.len() != x.rank()
-            || self.high.len() != x.rank()
-            || ![0, x.rank()].contains(&self.interior.len())
-        {
-            return Err(Diagnostic::new(format!(
-                "low, high and interior need one entry for each axis of {x}"
-            )));
-        }
+        ensure!(*value == TensorType::scalar(x.dtype), "the padding value has type {value}";
+            help "it must be a scalar of type {}[]", x.dtype);
+        ensure!(
+            self.low.len() == x.rank()
+                && self.high.len() == x.rank()
+                && [0, x.rank()].contains(&self.interior.len()),
+            "low, high and interior need one entry for each axis of {x}"
+        );
         let mut shape = Vec::with_capacity(x.rank());
         for axis in 0..x.rank() {
             let step = self.step(axis);
-            if step < 1 {
-                return Err(Diagnostic::new(format!(
-                    "interior padding {} of axis {axis}",
-                    step - 1
-                ))
-                .help("interior padding is at least 0"));
-            }
+            ensure!(step >= 1, "interior padding {} of axis {axis}", step - 1;
+                help "interior padding is at least 0");
             let inner = if x.shape[axis].as_constant() == Some(0) {
                 Some(Dim::constant(0))
             } else {
@@ -70,12 +61,8 @@ impl Operation for Pad {
                 .and_then(|d| d.checked_add(&self.low[axis]))
                 .and_then(|d| d.checked_add(&self.high[axis]));
             let extent = extent.ok_or_else(|| Diagnostic::new("the extents of a pad overflow"))?;
-            if !extent.at_least(0) {
-                return Err(Diagnostic::new(format!(
-                    "axis {axis} of {x} would have extent {extent}"
-                ))
-                .help("crop no more than there is"));
-            }
+            ensure!(extent.at_least(0), "axis {axis} of {x} would have extent {extent}";
+                help "crop no more than there is");
             shape.push(extent);
         }
         Ok(vec![x.with_shape(shape)])

@@ -25,13 +25,11 @@ impl Operation for Permute {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
-        if self.permutation.len() != x.rank() {
-            return Err(Diagnostic::new(format!(
-                "permutation {:?} of an operand of type {x}",
-                self.permutation
-            ))
-            .help("name each axis once"));
-        }
+        ensure!(
+            self.permutation.len() == x.rank(),
+            "permutation {:?} of an operand of type {x}", self.permutation;
+            help "name each axis once"
+        );
         distinct_axes("permutation", &self.permutation, x.rank())?;
         Ok(vec![x.with_shape(self.permutation.iter().map(|a| x.shape[*a].clone()).collect())])
     }

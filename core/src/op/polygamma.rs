@@ -33,10 +33,8 @@ impl Operation for Polygamma {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
         Domain::Float.check(x.dtype)?;
-        if self.order > MOST {
-            return Err(Diagnostic::new(format!("order {} is out of range", self.order))
-                .help(format!("orders are at most {MOST}")));
-        }
+        ensure!(self.order <= MOST, "order {} is out of range", self.order;
+            help "orders are at most {MOST}");
         Ok(vec![x.clone()])
     }
 

@@ -9,7 +9,7 @@ pub(super) use super::facet::{Evaluation, Lowering, Operation, Traits, Typing};
 pub(super) use super::{Cost, Op, advance, distinct_axes, has_axis};
 pub(super) use crate::allocation::reserved;
 pub(super) use crate::build::tensor::Tensor;
-pub(super) use crate::diagnostic::{Diagnostic, Result};
+pub(super) use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 pub(super) use crate::dim::Dim;
 pub(super) use crate::dtype::DType;
 pub(super) use crate::graph::{Body, Region};

@@ -2,6 +2,7 @@
 
 use crate::op::define::texts;
 use crate::op::prelude::*;
+use crate::text::{NAME_HELP, is_name};
 
 texts! {
     /// The report of a probe.
@@ -36,10 +37,8 @@ impl Operation for Probe {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
-        if !crate::text::is_name(&self.name) {
-            return Err(Diagnostic::new(format!("`{}` is no name of a probe", self.name))
-                .help("use letters, digits, `_` and `.`, not starting with a digit"));
-        }
+        ensure!(is_name(&self.name), "`{}` is no name of a probe", self.name;
+            help "{NAME_HELP}");
         if self.kind == ProbeKind::Finite {
             Domain::Float.check(x.dtype)?;
         }

@@ -87,15 +87,15 @@ impl Operation for RandomBits {
         let Some(keys) =
             key.shape.split_last().filter(|(n, _)| key.dtype == DType::U32 && **n == two)
         else {
-            return Err(Diagnostic::new(format!("a key of type {key}"))
-                .help("a key is u32[2]; the last axis of several keys has extent 2"));
+            bail!("a key of type {key}";
+                help "a key is u32[2]; the last axis of several keys has extent 2");
         };
-        if !self.dtype.is_unsigned_integer() {
-            return Err(Diagnostic::new(format!("random bits of dtype {}", self.dtype)).help(
-                "random bits are u8, u32 or u64; `Tensor::uniform` and `Tensor::normal` make \
-                 floats of them",
-            ));
-        }
+        ensure!(
+            self.dtype.is_unsigned_integer(),
+            "random bits of dtype {}", self.dtype;
+            help "random bits are u8, u32 or u64; `Tensor::uniform` and `Tensor::normal` make \
+             floats of them"
+        );
         let shape = keys.1.iter().chain(&self.shape).cloned().collect();
         Ok(vec![TensorType { dtype: self.dtype, shape }])
     }

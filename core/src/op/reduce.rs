@@ -80,57 +80,34 @@ impl ReduceKind {
 
     /// The combine program for elements of a dtype. Halves are carried in f32.
     pub(super) fn program(self, dtype: DType) -> Combine {
-        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        let carried = dtype.wide();
         Combine::binary(self.instruction(), self.identity(carried))
     }
 
     /// Combines two partial results.
     pub(super) fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Cell<R> {
-        let pick = |order: Option<Ordering>, wanted: Ordering| match order {
-            // NaN wins. The interpreter does not distinguish zeros of two signs.
-            None => {
-                if a.real().compare(a.real()).is_none() {
-                    a.clone()
-                } else {
-                    b.clone()
-                }
-            }
-            Some(o) if o == wanted => a.clone(),
-            Some(_) => b.clone(),
-        };
-        let integers = |a: i64, b: i64| {
-            if dtype == DType::U64 { (a as u64).cmp(&(b as u64)) } else { a.cmp(&b) }
-        };
+        let wanted = if self == ReduceKind::Min { Ordering::Less } else { Ordering::Greater };
         match (self, a, b) {
             (ReduceKind::Sum, Cell::Real(a), Cell::Real(b)) => Cell::Real(a.add(b)),
             (ReduceKind::Prod, Cell::Real(a), Cell::Real(b)) => Cell::Real(a.mul(b)),
-            (ReduceKind::Max, Cell::Real(x), Cell::Real(y)) => {
-                pick(x.compare(y), Ordering::Greater)
+            (ReduceKind::Max | ReduceKind::Min, Cell::Real(x), Cell::Real(y)) => {
+                // NaN wins. The interpreter does not distinguish zeros of two signs.
+                let first = x.compare(y).map_or(x.compare(x).is_none(), |order| order == wanted);
+                if first { a.clone() } else { b.clone() }
             }
-            (ReduceKind::Min, Cell::Real(x), Cell::Real(y)) => pick(x.compare(y), Ordering::Less),
             (kind, a, b) => {
                 let (x, y) = (a.bits(), b.bits());
-                let bits = match kind {
-                    ReduceKind::Sum => x.wrapping_add(y),
-                    ReduceKind::Prod => x.wrapping_mul(y),
-                    ReduceKind::Max => {
-                        if integers(x, y) == Ordering::Greater {
-                            x
-                        } else {
-                            y
+                let bits =
+                    match kind {
+                        ReduceKind::Sum => x.wrapping_add(y),
+                        ReduceKind::Prod => x.wrapping_mul(y),
+                        ReduceKind::Max | ReduceKind::Min => {
+                            if compare_bits(x, y, dtype) == wanted { x } else { y }
                         }
-                    }
-                    ReduceKind::Min => {
-                        if integers(x, y) == Ordering::Less {
-                            x
-                        } else {
-                            y
-                        }
-                    }
-                    ReduceKind::And => x & y,
-                    ReduceKind::Or => x | y,
-                    ReduceKind::Xor => x ^ y,
-                };
+                        ReduceKind::And => x & y,
+                        ReduceKind::Or => x | y,
+                        ReduceKind::Xor => x ^ y,
+                    };
                 Cell::Bits(wrap(bits, dtype))
             }
         }
@@ -169,7 +146,7 @@ fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let x = &j.operands[0];
     let chosen = x.eq(op.restore(&j.results[0], x.ty()));
     // A half holds consecutive integers only up to a small bound, so counts are f32.
-    let counter = if x.dtype().is_half() { DType::F32 } else { x.dtype() };
+    let counter = x.dtype().wide();
     let sum =
         |t: &Tensor| Tensor::apply(Reduce { kind: ReduceKind::Sum, axes: op.axes.clone() }, &[t]);
     let share = sum(&chosen.convert(counter)).reciprocal().convert(x.dtype());
@@ -228,9 +205,7 @@ impl Operation for Reduce {
         let [x] = t.exactly()?;
         self.kind.domain().check(x.dtype)?;
         distinct_axes("axes", &self.axes, x.rank())?;
-        if !self.axes.is_sorted() {
-            return Err(Diagnostic::new("axes must ascend"));
-        }
+        ensure!(self.axes.is_sorted(), "axes must ascend");
         Ok(vec![
             x.with_shape(self.kept(x.rank()).into_iter().map(|a| x.shape[a].clone()).collect()),
         ])
@@ -269,7 +244,7 @@ impl Operation for Reduce {
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let dtype = l.operands[0].dtype;
         // Sums and products of halves are carried in f32.
-        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        let carried = dtype.wide();
         Compute::Reduce {
             extents: l.extents(0),
             axes: self.axes.clone(),

@@ -126,11 +126,8 @@ impl Operation for ReducePrecision {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
         Domain::Float.check(x.dtype)?;
-        if self.exponent_bits == 0 {
-            return Err(
-                Diagnostic::new("a format without exponent").help("`exponent_bits` is at least 1")
-            );
-        }
+        ensure!(self.exponent_bits != 0, "a format without exponent";
+            help "`exponent_bits` is at least 1");
         Ok(vec![x.clone()])
     }
 

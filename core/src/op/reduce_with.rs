@@ -71,10 +71,8 @@ impl ReduceWith {
                         && matches!(op.compute(&operands, &results, &[]), Compute::Element { .. })
                 }
             };
-            if !fits || !is_scalar {
-                return Err(Diagnostic::new(format!("the combiner has `{}`", op.name()))
-                    .help("a combiner is made of elementwise ops on scalars, and of constants"));
-            }
+            ensure!(fits && is_scalar, "the combiner has `{}`", op.name();
+                help "a combiner is made of elementwise ops on scalars, and of constants");
         }
         Ok(())
     }
@@ -276,30 +274,19 @@ impl Operation for ReduceWith {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let Some(first) = t.operands.first() else {
-            return Err(Diagnostic::new("takes at least one operand"));
+            bail!("takes at least one operand");
         };
         if let Some(other) = t.operands.iter().find(|o| o.shape != first.shape) {
-            return Err(Diagnostic::new(format!("operands have types {first} and {other}"))
-                .help("all operands have one shape"));
+            bail!("operands have types {first} and {other}"; help "all operands have one shape");
         }
         distinct_axes("axes", &self.axes, first.rank())?;
-        if !self.axes.is_sorted() {
-            return Err(Diagnostic::new("axes must ascend"));
-        }
+        ensure!(self.axes.is_sorted(), "axes must ascend");
         let dtypes: Vec<DType> = t.operands.iter().map(|o| o.dtype).collect();
         let given: Vec<DType> = self.init.iter().map(|s| s.dtype()).collect();
-        if given != dtypes {
-            return Err(Diagnostic::new(format!(
-                "init {:?} for operands of dtypes {dtypes:?}",
-                self.init
-            ))
-            .help("give the identity of the combiner, an element of its dtype for each operand"));
-        }
+        ensure!(given == dtypes, "init {:?} for operands of dtypes {dtypes:?}", self.init;
+            help "give the identity of the combiner, an element of its dtype for each operand");
         let [region] = t.regions else {
-            return Err(Diagnostic::new(format!(
-                "takes one region, the combiner, found {}",
-                t.regions.len()
-            )));
+            bail!("takes one region, the combiner, found {}", t.regions.len());
         };
         self.check_region(region, &dtypes)?;
         self.check_identity(region)?;

@@ -52,16 +52,12 @@ impl Operation for SegmentSum {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [data, ids] = t.exactly()?;
         check_dtype(ids)?;
-        if data.dtype == DType::Bool {
-            return Err(Diagnostic::new(format!("sums of {data}")).help("convert it first"));
-        }
+        ensure!(data.dtype != DType::Bool, "sums of {data}"; help "convert it first");
         if data.rank() == 0 || ids.shape != data.shape[..1] {
-            return Err(Diagnostic::new(format!("ids of type {ids} for rows of {data}"))
-                .help("there is one id for each index along axis 0"));
+            bail!("ids of type {ids} for rows of {data}";
+                help "there is one id for each index along axis 0");
         }
-        if !self.num_segments.at_least(0) {
-            return Err(Diagnostic::new(format!("{} segments", self.num_segments)));
-        }
+        ensure!(self.num_segments.at_least(0), "{} segments", self.num_segments);
         let mut shape = data.shape.clone();
         shape[0] = self.num_segments.clone();
         Ok(vec![data.with_shape(shape)])

@@ -30,13 +30,10 @@ impl Operation for Select {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [pred, x, y] = t.exactly()?;
         if pred.dtype != DType::Bool || !(pred.rank() == 0 || pred.shape == x.shape) {
-            return Err(Diagnostic::new(format!("the condition has type {pred}, the choices {x}"))
-                .help("a condition is bool, a scalar or of the choices' shape"));
+            bail!("the condition has type {pred}, the choices {x}";
+                help "a condition is bool, a scalar or of the choices' shape");
         }
-        if x != y {
-            return Err(Diagnostic::new(format!("choices have types {x} and {y}"))
-                .help("give them one type"));
-        }
+        ensure!(x == y, "choices have types {x} and {y}"; help "give them one type");
         Ok(vec![x.clone()])
     }
 
@@ -77,12 +74,11 @@ impl Operation for Clamp {
         let [low, x, high] = t.exactly()?;
         Domain::Number.check(x.dtype)?;
         for bound in [low, high] {
-            if bound.dtype != x.dtype || !(bound.rank() == 0 || bound.shape == x.shape) {
-                return Err(Diagnostic::new(format!(
-                    "a bound of type {bound} for an operand of type {x}"
-                ))
-                .help("a bound is a scalar or of the operand's shape, and has its dtype"));
-            }
+            ensure!(
+                bound.dtype == x.dtype && (bound.rank() == 0 || bound.shape == x.shape),
+                "a bound of type {bound} for an operand of type {x}";
+                help "a bound is a scalar or of the operand's shape, and has its dtype"
+            );
         }
         Ok(vec![x.clone()])
     }

@@ -33,22 +33,19 @@ impl Operation for SelectN {
         let [which, cases @ ..] = t.operands else { return Err(no_case()) };
         let Some(first) = cases.first() else { return Err(no_case()) };
         if let Some(other) = cases.iter().find(|c| *c != first) {
-            return Err(Diagnostic::new(format!("cases have types {first} and {other}"))
-                .help("give them one type"));
+            bail!("cases have types {first} and {other}"; help "give them one type");
         }
-        if !matches!(which.dtype, DType::Bool | DType::I32)
-            || !(which.rank() == 0 || which.shape == first.shape)
-        {
-            return Err(Diagnostic::new(format!("`which` has type {which}, the cases {first}"))
-                .help("`which` is bool or i32, a scalar or of the cases' shape"));
-        }
-        if which.dtype == DType::Bool && cases.len() > 2 {
-            return Err(Diagnostic::new(format!(
-                "a bool selects from two cases, not {}",
-                cases.len()
-            ))
-            .help("convert `which` to i32"));
-        }
+        ensure!(
+            matches!(which.dtype, DType::Bool | DType::I32)
+                && (which.rank() == 0 || which.shape == first.shape),
+            "`which` has type {which}, the cases {first}";
+            help "`which` is bool or i32, a scalar or of the cases' shape"
+        );
+        ensure!(
+            which.dtype != DType::Bool || cases.len() <= 2,
+            "a bool selects from two cases, not {}", cases.len();
+            help "convert `which` to i32"
+        );
         Ok(vec![first.clone()])
     }
 

@@ -38,21 +38,16 @@ impl Operation for Slice {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
-        if self.start.len() != x.rank()
-            || self.limit.len() != x.rank()
-            || ![0, x.rank()].contains(&self.stride.len())
-        {
-            return Err(Diagnostic::new(format!(
-                "start, limit and stride need one entry for each axis of {x}"
-            )));
-        }
+        ensure!(
+            self.start.len() == x.rank()
+                && self.limit.len() == x.rank()
+                && [0, x.rank()].contains(&self.stride.len()),
+            "start, limit and stride need one entry for each axis of {x}"
+        );
         let mut shape = Vec::with_capacity(x.rank());
         for axis in 0..x.rank() {
             let (start, limit, step) = (&self.start[axis], &self.limit[axis], self.step(axis));
-            if step < 1 {
-                return Err(Diagnostic::new(format!("stride {step} of axis {axis}"))
-                    .help("a stride is at least 1"));
-            }
+            ensure!(step >= 1, "stride {step} of axis {axis}"; help "a stride is at least 1");
             if !start.at_least(0) || !start.at_most(limit) || !limit.at_most(&x.shape[axis]) {
                 let symbolic =
                     [start, limit, &x.shape[axis]].into_iter().any(|d| d.as_constant().is_none());

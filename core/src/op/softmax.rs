@@ -33,11 +33,6 @@ attributes! {
     }
 }
 
-/// The dtype of a composite's computation.
-pub(super) const fn wide(dtype: DType) -> DType {
-    if dtype.is_half() { DType::F32 } else { dtype }
-}
-
 /// `reduced`, which lacks `axis`, broadcast along it to `shape`.
 pub(super) fn restore(reduced: &Tensor, shape: &[Dim], axis: usize) -> Tensor {
     let dims = (0..shape.len()).filter(|a| *a != axis).collect();
@@ -81,7 +76,7 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Op::Softmax(op) = j.op else { unreachable!("the rule of softmax") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let (x, y) = (&j.operands[0], &j.results[0]);
-    let (dtype, axis) = (wide(x.dtype()), op.axis);
+    let (dtype, axis) = (x.dtype().wide(), op.axis);
     let (t, y) = (tangent.convert(dtype), y.convert(dtype));
     let sum = |t: Tensor| t.sum_axes(&[axis]);
     let restored = |t: Tensor| restore(&t, x.shape(), axis);
@@ -148,7 +143,7 @@ impl Operation for Softmax {
 
     fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Decompose(Box::new(|tensors| {
-            let x = tensors[0].convert(wide(tensors[0].dtype()));
+            let x = tensors[0].convert(tensors[0].dtype().wide());
             let steps = Shifted::new(&x, self.axis);
             let restored = |t: &Tensor| restore(t, x.shape(), self.axis);
             let result = match self.kind {

@@ -2,7 +2,7 @@
 
 use crate::op::Lookup;
 use crate::op::prelude::*;
-use crate::op::softmax::{Shifted, restore, shifted_row, wide};
+use crate::op::softmax::{Shifted, restore, shifted_row};
 
 attributes! {
     /// `softmax_cross_entropy %logits, %labels`: −ln softmax(logits) at the label, along the last
@@ -30,7 +30,7 @@ fn mask(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let (logits, axis) = (&j.operands[0], j.operands[0].rank() - 1);
-    let dtype = wide(logits.dtype());
+    let dtype = logits.dtype().wide();
     let coefficient =
         logits.convert(dtype).softmax(axis) - mask(logits, &j.operands[1]).1.convert(dtype);
     vec![Some(tangent.convert(dtype).scaled_by(&coefficient).sum_axes(&[axis]))]
@@ -46,13 +46,11 @@ impl Operation for SoftmaxCrossEntropy {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [logits, labels] = t.exactly()?;
         Domain::Float.check(logits.dtype)?;
-        if !labels.dtype.is_integer() {
-            return Err(Diagnostic::new(format!("labels of dtype {}", labels.dtype))
-                .help("labels are the numbers of classes: an integer dtype"));
-        }
+        ensure!(labels.dtype.is_integer(), "labels of dtype {}", labels.dtype;
+            help "labels are the numbers of classes: an integer dtype");
         match logits.shape.split_last() {
             Some((_, rest)) if *rest == labels.shape => {
-                Ok(vec![labels.with_dtype(wide(logits.dtype))])
+                Ok(vec![labels.with_dtype(logits.dtype.wide())])
             }
             _ => Err(Diagnostic::new(format!("logits have type {logits}, labels {labels}")).help(
                 "logits have the labels' shape and a last axis with one entry for each class",
@@ -80,7 +78,7 @@ impl Operation for SoftmaxCrossEntropy {
         let classes = l.operands[0].shape.last().and_then(Dim::as_constant);
         let classes = classes.expect("compute is asked for bound types only");
         Compute::Decompose(Box::new(move |tensors| {
-            let logits = tensors[0].convert(wide(tensors[0].dtype()));
+            let logits = tensors[0].convert(tensors[0].dtype().wide());
             let axis = logits.rank().saturating_sub(1);
             let (labels, mask) = mask(&logits, &tensors[1]);
             let steps = Shifted::new(&logits, axis);

@@ -29,21 +29,17 @@ impl Operation for Sort {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let Some(first) = t.operands.first() else {
-            return Err(Diagnostic::new("takes at least one operand"));
+            bail!("takes at least one operand");
         };
         if let Some(other) = t.operands.iter().find(|o| o.shape != first.shape) {
-            return Err(Diagnostic::new(format!("operands have types {first} and {other}"))
-                .help("all operands have one shape"));
+            bail!("operands have types {first} and {other}"; help "all operands have one shape");
         }
         check_axis(first, self.axis)?;
-        if !(1..=t.operands.len()).contains(&self.num_keys) {
-            return Err(Diagnostic::new(format!(
-                "{} keys among {} operands",
-                self.num_keys,
-                t.operands.len()
-            ))
-            .help("the keys are the first operands, at least one"));
-        }
+        ensure!(
+            (1..=t.operands.len()).contains(&self.num_keys),
+            "{} keys among {} operands", self.num_keys, t.operands.len();
+            help "the keys are the first operands, at least one"
+        );
         // Checks the number of keys, as the call does.
         let argsort = Argsort { axis: self.axis, descending: false };
         argsort.infer(&Typing { operands: &t.operands[..self.num_keys], regions: &[] })?;

@@ -30,15 +30,11 @@ pub(super) fn check_indices(
 ) -> Result<()> {
     check_dtype(indices)?;
     distinct_axes(what, map, rank)?;
-    if indices.shape.last().and_then(Dim::as_extent) != Some(map.len()) {
-        return Err(Diagnostic::new(format!(
-            "indices of type {indices} for {} entries of {what}",
-            map.len()
-        ))
-        .help(
-            "the last axis of the indices is the index vector, with one component for each entry",
-        ));
-    }
+    ensure!(
+        indices.shape.last().and_then(Dim::as_extent) == Some(map.len()),
+        "indices of type {indices} for {} entries of {what}", map.len();
+        help "the last axis of the indices is the index vector, with one component for each entry"
+    );
     Ok(())
 }
 
@@ -59,26 +55,23 @@ impl Batching<'_> {
         ascending_axes("operand_batching_dims", self.operand, x.rank())?;
         let (name, axes) = self.indices;
         distinct_axes(name, axes, indices.rank() - 1)?;
-        if axes.len() != self.operand.len() {
-            return Err(Diagnostic::new(format!(
-                "operand_batching_dims has {} entries, {name} has {}",
-                self.operand.len(),
-                axes.len()
-            )));
-        }
+        ensure!(
+            axes.len() == self.operand.len(),
+            "operand_batching_dims has {} entries, {name} has {}",
+            self.operand.len(),
+            axes.len()
+        );
         for (i, j) in self.operand.iter().zip(axes) {
-            if x.shape[*i] != indices.shape[*j] {
-                return Err(Diagnostic::new(format!(
-                    "axis {i} of {x} runs together with axis {j} of {indices}"
-                ))
-                .help("extents of batching axes must be equal"));
-            }
+            ensure!(
+                x.shape[*i] == indices.shape[*j],
+                "axis {i} of {x} runs together with axis {j} of {indices}";
+                help "extents of batching axes must be equal"
+            );
             for (other, axes) in self.others {
-                if axes.contains(i) {
-                    return Err(Diagnostic::new(format!(
-                        "axis {i} of {x} is in operand_batching_dims and in {other}"
-                    )));
-                }
+                ensure!(
+                    !axes.contains(i),
+                    "axis {i} of {x} is in operand_batching_dims and in {other}"
+                );
             }
         }
         Ok(())

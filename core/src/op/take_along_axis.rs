@@ -71,19 +71,17 @@ impl Operation for TakeAlongAxis {
                     indices.shape[a] == x.shape[a]
                 }
             });
-        if !fits {
-            return Err(Diagnostic::new(format!(
-                "indices of type {indices} for an operand of type {x} along axis {}",
-                self.axis
-            ))
-            .help("the indices have the operand's shape but along the axis"));
-        }
-        if x.shape[self.axis].as_constant() == Some(0)
-            && indices.shape[self.axis].as_constant() != Some(0)
-        {
-            return Err(Diagnostic::new(format!("axis {} of {x} is empty", self.axis))
-                .help("nothing can be taken from it"));
-        }
+        ensure!(
+            fits,
+            "indices of type {indices} for an operand of type {x} along axis {}", self.axis;
+            help "the indices have the operand's shape but along the axis"
+        );
+        ensure!(
+            x.shape[self.axis].as_constant() != Some(0)
+                || indices.shape[self.axis].as_constant() == Some(0),
+            "axis {} of {x} is empty", self.axis;
+            help "nothing can be taken from it"
+        );
         Ok(vec![x.with_shape(indices.shape.clone())])
     }
 

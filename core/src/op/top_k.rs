@@ -32,10 +32,8 @@ attributes! {
 /// The type of `x` with k elements along the axis.
 fn infer(x: &TensorType, axis: usize, k: usize) -> Result<TensorType> {
     check_axis(x, axis)?;
-    if !Dim::from(k).at_most(&x.shape[axis]) {
-        return Err(Diagnostic::new(format!("the {k} greatest of axis {axis} of {x}"))
-            .help("k is at most the extent of the axis"));
-    }
+    ensure!(Dim::from(k).at_most(&x.shape[axis]), "the {k} greatest of axis {axis} of {x}";
+        help "k is at most the extent of the axis");
     let mut shape = x.shape.clone();
     shape[axis] = Dim::from(k);
     Ok(x.with_shape(shape))

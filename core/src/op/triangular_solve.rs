@@ -10,7 +10,6 @@ use crate::build::control::fori;
 use crate::op::DotGeneral;
 use crate::op::batch::moved;
 use crate::op::prelude::*;
-use crate::op::softmax::wide;
 
 attributes! {
     /// `triangular_solve %a, %b {left_side=true, lower=true, transpose_a=true,
@@ -114,7 +113,7 @@ impl TriangularSolve {
             return b.clone();
         }
         let dtype = b.dtype();
-        let (a, b) = (a.convert(wide(dtype)), b.convert(wide(dtype)));
+        let (a, b) = (a.convert(dtype.wide()), b.convert(dtype.wide()));
         let rank = a.rank();
         let (row, column) = positions(a.shape());
         // x·op(a) = b is op(a)ᵀ·xᵀ = bᵀ.
@@ -210,15 +209,11 @@ impl Operation for TriangularSolve {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [a, b] = t.exactly()?;
         Domain::Float.check(a.dtype)?;
-        if a.dtype != b.dtype {
-            return Err(Diagnostic::new(format!("operands have types {a} and {b}"))
-                .help("convert one of them with `convert_element_type`"));
-        }
+        ensure!(a.dtype == b.dtype, "operands have types {a} and {b}";
+            help "convert one of them with `convert_element_type`");
         let rank = a.rank();
-        if rank < 2 || a.shape[rank - 2] != a.shape[rank - 1] {
-            return Err(Diagnostic::new(format!("a has type {a}"))
-                .help("the last two axes of a are those of a square matrix"));
-        }
+        ensure!(rank >= 2 && a.shape[rank - 2] == a.shape[rank - 1], "a has type {a}";
+            help "the last two axes of a are those of a square matrix");
         let n = &a.shape[rank - 1];
         if b.rank() != rank
             || a.shape[..rank - 2] != b.shape[..rank - 2]
@@ -226,8 +221,8 @@ impl Operation for TriangularSolve {
         {
             let wanted =
                 if self.left_side { format!("[…, {n}, m]") } else { format!("[…, m, {n}]") };
-            return Err(Diagnostic::new(format!("a has type {a}, b has type {b}"))
-                .help(format!("b has the leading axes of a, then {wanted}")));
+            bail!("a has type {a}, b has type {b}";
+                help "b has the leading axes of a, then {wanted}");
         }
         Ok(vec![b.clone()])
     }

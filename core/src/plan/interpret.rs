@@ -14,7 +14,7 @@ use super::walk::{Counters, Memories, Region, StepRunner};
 use super::{Argument, Plan, Step, Value, verify};
 use crate::allocation::reserved;
 use crate::call::Call;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::dtype::DType;
 use crate::id::Id;
 use crate::literal::Literal;
@@ -51,16 +51,15 @@ pub fn interpret_within(
     limit: u64,
 ) -> Result<Run> {
     verify(plan)?;
-    if inputs.len() != plan.inputs.len() || variables.len() != plan.variables.len() {
-        return Err(Diagnostic::new(format!(
-            "plan @{} has {} inputs and {} variables, {} and {} are given",
-            plan.function,
-            plan.inputs.len(),
-            plan.variables.len(),
-            inputs.len(),
-            variables.len()
-        )));
-    }
+    ensure!(
+        inputs.len() == plan.inputs.len() && variables.len() == plan.variables.len(),
+        "plan @{} has {} inputs and {} variables, {} and {} are given",
+        plan.function,
+        plan.inputs.len(),
+        plan.variables.len(),
+        inputs.len(),
+        variables.len()
+    );
     let resolved = Resolver::new(plan).resolve(&mut Uncompiled)?;
     let mut interpreter = Interpreter { plan, memories: begin(plan, inputs, variables)? };
     resolved.run(&mut resolved.counters(), &mut interpreter, limit)?;
@@ -252,14 +251,13 @@ fn fresh(bytes: u64) -> Result<Vec<u8>> {
 }
 
 fn given(what: &str, name: &str, value: &Value, literal: &Literal) -> Result<Vec<u8>> {
-    if literal.dtype() != value.dtype || literal.shape() != value.shape {
-        return Err(Diagnostic::new(format!(
-            "{what} `{name}` is {}{:?}, {} is given",
-            value.dtype,
-            value.shape,
-            literal.ty()
-        )));
-    }
+    ensure!(
+        literal.dtype() == value.dtype && literal.shape() == value.shape,
+        "{what} `{name}` is {}{:?}, {} is given",
+        value.dtype,
+        value.shape,
+        literal.ty()
+    );
     bytes_of(literal)
 }
 

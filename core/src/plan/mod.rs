@@ -37,7 +37,7 @@ pub use work::{Allowance, Work};
 use crate::call::Call;
 use crate::dim::Binding;
 use crate::dtype::DType;
-use crate::graph::{InputRole, OutputRole};
+use crate::graph::InputRole;
 use crate::id::{Id, IdVec, typed_id};
 use crate::literal::Literal;
 use crate::nest::Nest;
@@ -412,9 +412,4 @@ impl Address {
     pub fn byte(&self, counters: &[u64]) -> u64 {
         self.strides.iter().fold(self.offset, |at, (id, stride)| at + counters[id.index()] * stride)
     }
-}
-
-impl Output {
-    /// The role in the function's signature.
-    pub const ROLE: OutputRole = OutputRole::Output;
 }

@@ -8,7 +8,7 @@ use super::{
     Space, Stack, Step, Trip, Value, ValueId, Variable,
 };
 use crate::call::Call;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, bail, ensure};
 use crate::dim::Binding;
 use crate::graph::InputRole;
 use crate::graph::parse::parse_attributes;
@@ -16,7 +16,7 @@ use crate::id::{Id, IdVec};
 use crate::location::Location;
 use crate::nest;
 use crate::target::Target;
-use crate::text::{Cursor, Kind, Token};
+use crate::text::{Cursor, Kind};
 use std::collections::BTreeMap;
 
 /// A part of a plan, for error messages.
@@ -130,9 +130,7 @@ pub fn read_plan(c: &mut Cursor<'_>) -> Result<(Plan, Places)> {
             let name = read_name(c, "the name of a dimension")?;
             c.expect("=")?;
             let value = c.expect_integer("the value of a dimension")?;
-            if binding.get(&name).is_some() {
-                return Err(c.error(token, format!("dimension `{name}` is bound twice")));
-            }
+            ensure!(binding.get(&name).is_none(), c at token, "dimension `{name}` is bound twice");
             binding.insert(&name, value)
         })?;
     }
@@ -169,7 +167,7 @@ fn read_target(c: &mut Cursor<'_>) -> Result<Target> {
     let token = c.peek();
     let name = c.expect_function("the name of the target, `@cpu`")?.to_string();
     let attributes = parse_attributes(c)?;
-    Target::from_attributes(&name, attributes).map_err(|e| at(c, token, e))
+    Target::from_attributes(&name, attributes).map_err(|e| c.relay(token, e))
 }
 
 /// Takes the next keyword and returns its position.
@@ -184,13 +182,6 @@ fn read_name(c: &mut Cursor<'_>, what: &str) -> Result<String> {
         Kind::Str(_) => c.expect_string(what),
         _ => c.expect_name(what).map(str::to_string),
     }
-}
-
-/// An error of an inner parser, at the position of `token`.
-fn at(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
-    let mut error = c.error(token, inner.message);
-    error.help = inner.help;
-    error
 }
 
 /// The number after a prefix: `%12` without the sign, `l3` with `l`.
@@ -243,9 +234,7 @@ fn read_address(c: &mut Cursor<'_>) -> Result<Address> {
         } else if first {
             address.offset = bytes;
         } else {
-            return Err(
-                c.error(token, "only the first number is an offset; the others are `bytes*loop`")
-            );
+            bail!(c at token, "only the first number is an offset; the others are `bytes*loop`");
         }
         first = false;
     }
@@ -271,12 +260,10 @@ impl<'a> Reader<'a> {
             self.places.values.push(keyword(c));
             let token = c.peek();
             let id = read_value(c)?;
-            if id.index() != self.plan.values.len() {
-                return Err(c.error(
-                    token,
-                    format!("values are numbered in order: this is %{}", self.plan.values.len()),
-                ));
-            }
+            ensure!(
+                id.index() == self.plan.values.len(), c at token,
+                "values are numbered in order: this is %{}", self.plan.values.len()
+            );
             c.expect(":")?;
             let (dtype, shape) = (c.dtype()?, c.extents()?);
             let name = match c.peek().kind {
@@ -321,7 +308,7 @@ impl<'a> Reader<'a> {
             let token = c.peek();
             let id = read_value(c)?;
             let Some(value) = self.plan.values.get(id) else {
-                return Err(c.error(token, format!("there is no value {id}")));
+                bail!(c at token, "there is no value {id}");
             };
             let (dtype, shape) = (value.dtype, value.shape.clone());
             c.expect("=")?;
@@ -337,7 +324,7 @@ impl<'a> Reader<'a> {
             self.places.nests.push(places);
             let Kind::Function(name) = token.kind else { continue };
             if self.nests.insert(name, id).is_some() {
-                return Err(c.error(token, format!("a second nest is named `@{name}`")));
+                bail!(c at token, "a second nest is named `@{name}`");
             }
         }
         Ok(())
@@ -370,7 +357,8 @@ impl<'a> Reader<'a> {
                 let name = c.expect_name("the name of a call")?;
                 let arguments = c.list("(", ")", read_argument)?;
                 let attributes = if c.is("{") { parse_attributes(c)? } else { BTreeMap::new() };
-                let call = Call::from_attributes(name, attributes).map_err(|e| at(c, token, e))?;
+                let call =
+                    Call::from_attributes(name, attributes).map_err(|e| c.relay(token, e))?;
                 let mut workspace = None;
                 if c.eat_keyword("workspace") {
                     let bytes = c.expect_integer("a number of bytes")?;
@@ -403,9 +391,8 @@ impl<'a> Reader<'a> {
                 Step::Switch { index, arms, merges: self.merges(c, number)? }
             }
             word => {
-                return Err(c
-                    .error(token, format!("unknown step `{word}`"))
-                    .help("steps are `run`, `call`, `copy`, `loop`, `if` and `switch`"));
+                bail!(c at token, "unknown step `{word}`";
+                    help "steps are `run`, `call`, `copy`, `loop`, `if` and `switch`");
             }
         })
     }

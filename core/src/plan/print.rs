@@ -5,9 +5,8 @@
 
 use super::{Address, Argument, Loop, Merge, Plan, Space, Step, Trip, ValueId};
 use crate::call::Call;
-use crate::dtype::DType;
 use crate::graph::print::print_attributes;
-use crate::text::{is_name, is_sigil_name, print_literal, print_string};
+use crate::text::{is_name, is_sigil_name, joined, print_extents, print_literal, print_string};
 use std::fmt::{self, Write};
 
 impl fmt::Display for Plan {
@@ -80,33 +79,8 @@ impl fmt::Display for Loop {
 
 impl fmt::Display for Merge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("merge")?;
-        for (n, way) in self.ways.iter().enumerate() {
-            write!(f, "{}{way}", if n > 0 { ", " } else { " " })?;
-        }
-        write!(f, " -> {} at {}", self.result, self.at)
-    }
-}
-
-/// `f32[2,3]`
-struct TypeText<'a>(DType, &'a [usize]);
-
-impl fmt::Display for TypeText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.0, ShapeText(self.1))
-    }
-}
-
-/// `[2,3]`
-struct ShapeText<'a>(&'a [usize]);
-
-impl fmt::Display for ShapeText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[")?;
-        for (n, extent) in self.0.iter().enumerate() {
-            write!(f, "{}{extent}", if n > 0 { "," } else { "" })?;
-        }
-        f.write_str("]")
+        let ways = joined(&self.ways, ", ");
+        write!(f, "merge {ways} -> {} at {}", self.result, self.at)
     }
 }
 
@@ -142,7 +116,7 @@ impl Printer<'_> {
         }
         put!(self, "  arena {} bound {}\n", plan.arena, plan.lower_bound);
         for (id, value) in plan.values.iter() {
-            put!(self, "  value {id}: {}", TypeText(value.dtype, &value.shape));
+            put!(self, "  value {id}: {}{}", value.dtype, print_extents(&value.shape));
             if !value.name.is_empty() {
                 put!(self, " ");
                 print_string(&mut self.out, &value.name);
@@ -157,7 +131,7 @@ impl Printer<'_> {
         for variable in &plan.variables {
             put!(self, "  variable ");
             self.name(&variable.name);
-            put!(self, ": {}", TypeText(variable.dtype, &variable.shape));
+            put!(self, ": {}{}", variable.dtype, print_extents(&variable.shape));
             match variable.before {
                 Some(before) if before == variable.after => put!(self, " = {before}\n"),
                 Some(before) => put!(self, " = {before} -> {}\n", variable.after),
@@ -167,7 +141,7 @@ impl Printer<'_> {
         for output in &plan.outputs {
             put!(self, "  output ");
             self.name(&output.name);
-            put!(self, ": {} = {}\n", ShapeText(&output.shape), output.value);
+            put!(self, ": {} = {}\n", print_extents(&output.shape), output.value);
         }
         for constant in &plan.constants {
             // The type is the value's. A constant of another type is invalid and does not parse
@@ -294,11 +268,7 @@ impl Printer<'_> {
     }
 
     fn arguments(&mut self, arguments: &[Argument]) {
-        put!(self, "(");
-        for (n, argument) in arguments.iter().enumerate() {
-            put!(self, "{}{argument}", if n > 0 { ", " } else { "" });
-        }
-        put!(self, ")");
+        put!(self, "({})", joined(arguments, ", "));
     }
 
     fn call(&mut self, call: &Call) {

@@ -1,7 +1,7 @@
 //! A position in a text, from which parsers consume tokens.
 
 use super::lexer::{Kind, Lexer, PUNCTUATION, Token, unescape};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::location::Location;
 use std::sync::Arc;
 
@@ -56,6 +56,14 @@ impl<'a> Cursor<'a> {
             token.line,
             token.column,
         )
+    }
+
+    /// An error about a token that was found by what the parser called.
+    pub fn relay(&self, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
+        let mut error = self.error(token, inner.message);
+        error.help = inner.help;
+        error.places.extend(inner.places);
+        error
     }
 
     /// An error that names the `wanted` item and the next token.
@@ -159,9 +167,7 @@ impl<'a> Cursor<'a> {
         let magnitude =
             i128::from(magnitude.map_err(|_| self.error(token, "integer is beyond 64 bits"))?);
         let value = if negative { -magnitude } else { magnitude };
-        if value < i128::from(i64::MIN) {
-            return Err(self.error(token, "integer is beyond 64 bits"));
-        }
+        ensure!(value >= i128::from(i64::MIN), self at token, "integer is beyond 64 bits");
         self.advance();
         Ok(value)
     }
@@ -198,10 +204,19 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Parses `item, item, …`, at least one.
+    pub fn separated<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut items = vec![item(self)?];
+        while self.eat(",") {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
     /// Runs a parser one level deeper. Error: the level exceeds [`MAX_DEPTH`].
     pub fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
-            return Err(self.error(self.ahead, format!("nested deeper than {MAX_DEPTH} levels")));
+            bail!(self at self.ahead, "nested deeper than {MAX_DEPTH} levels");
         }
         self.depth += 1;
         let result = parse(self);

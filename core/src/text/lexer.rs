@@ -88,6 +88,9 @@ fn name_length(s: &str) -> usize {
     end
 }
 
+/// What to say to someone who gives what is not [a name](is_name).
+pub const NAME_HELP: &str = "use letters, digits, `_` and `.`, not starting with a digit";
+
 /// True if `s` is one [`Kind::Name`] token.
 pub fn is_name(s: &str) -> bool {
     s.starts_with(begins_name) && name_length(s) == s.len()

@@ -15,5 +15,5 @@ pub mod lexer;
 pub mod value;
 
 pub use cursor::Cursor;
-pub use lexer::{Kind, Token, is_name, is_sigil_name};
-pub use value::{print_literal, print_string};
+pub use lexer::{Kind, NAME_HELP, Token, is_name, is_sigil_name};
+pub use value::{joined, print_extents, print_literal, print_string};

@@ -7,13 +7,13 @@
 
 use super::cursor::Cursor;
 use super::lexer::{Kind, Token};
-use crate::diagnostic::Result;
+use crate::diagnostic::{Result, bail, ensure};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 /// Larger splats are printed in full, so that a few characters do not expand to that much memory
@@ -25,11 +25,7 @@ impl Cursor<'_> {
     pub fn dtype(&mut self) -> Result<DType> {
         let token = self.peek();
         let name = self.expect_name("a dtype")?;
-        name.parse().map_err(|e: crate::Diagnostic| {
-            let mut error = self.error(token, e.message);
-            error.help = e.help;
-            error
-        })
+        name.parse().map_err(|e| self.relay(token, e))
     }
 
     /// Parses `2*B+T+-1`, `B-1`, `7`: a sum of integers, variables, and integers times variables.
@@ -149,11 +145,10 @@ impl Cursor<'_> {
         let bits: u64 = self.expect_integer("the bits of a NaN")?;
         self.expect(")")?;
         let scalar = Scalar::from_bits(dtype, bits);
-        if scalar.bits() != bits || !scalar.to_f64().is_nan() {
-            return Err(
-                self.error(token, format!("{bits:#x} are not the bits of a NaN of {dtype}"))
-            );
-        }
+        ensure!(
+            scalar.bits() == bits && scalar.to_f64().is_nan(), self at token,
+            "{bits:#x} are not the bits of a NaN of {dtype}"
+        );
         Ok(scalar)
     }
 
@@ -165,9 +160,7 @@ impl Cursor<'_> {
         let size =
             shape.iter().filter(|e| **e > 0).try_fold(dtype.size(), |n, e| n.checked_mul(*e));
         let Some(bytes) = size.filter(|n| isize::try_from(*n).is_ok()) else {
-            return Err(
-                self.error(token, format!("a literal of shape {shape:?} is beyond any memory"))
-            );
+            bail!(self at token, "a literal of shape {shape:?} is beyond any memory");
         };
         if shape.contains(&0) {
             self.expect("[")?;
@@ -240,6 +233,16 @@ fn print_rows(out: &mut String, literal: &Literal, shape: &[usize], next: &mut u
         print_rows(out, literal, inner, next);
     }
     out.push(']');
+}
+
+/// The texts of the items, with a separator between them.
+pub fn joined<T: fmt::Display>(items: impl IntoIterator<Item = T>, separator: &str) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
+}
+
+/// Extents as in a type: `[2,3]`.
+pub fn print_extents(extents: &[usize]) -> String {
+    format!("[{}]", joined(extents, ","))
 }
 
 /// Appends a string in quotes, with escapes. [`Cursor::expect_string`] reads it back.

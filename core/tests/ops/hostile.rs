@@ -3,123 +3,12 @@
 
 use super::lower::{execute, lower};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use wengert_core::interpret::{Array, Regions};
 use wengert_core::nest::Tree;
-use wengert_core::op::Attribute;
-use wengert_core::{DType, Dim, Literal, Op, Scalar, TensorType};
+use wengert_core::{DType, Dim, Literal, Op, TensorType};
+use wengert_testing::Random;
+use wengert_testing::mutants::mutated;
 use wengert_testing::samples::{self, Sample};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-
-    fn number(&mut self) -> i64 {
-        const EXTREMES: [i64; 12] = [
-            i64::MIN,
-            i64::MIN + 1,
-            -(1 << 40),
-            -1,
-            0,
-            1,
-            i32::MAX as i64,
-            u32::MAX as i64 + 1,
-            1 << 40,
-            1 << 62,
-            i64::MAX - 1,
-            i64::MAX,
-        ];
-        match self.below(3) {
-            0 => EXTREMES[self.below(EXTREMES.len())],
-            _ => self.below(7) as i64 - 2,
-        }
-    }
-
-    fn dim(&mut self) -> Dim {
-        match self.below(5) {
-            0 => Dim::variable("B"),
-            1 => Dim::linear(
-                self.number(),
-                [("B".into(), self.number()), ("T".into(), self.number())],
-            )
-            .unwrap(),
-            _ => Dim::constant(self.number()),
-        }
-    }
-
-    fn ty(&mut self, ty: &mut TensorType) {
-        match self.below(5) {
-            0 => ty.dtype = DType::ALL[self.below(DType::ALL.len())],
-            1 => {
-                let at = self.below(ty.rank() + 1);
-                let dim = self.dim();
-                ty.shape.insert(at, dim);
-            }
-            2 if ty.rank() > 0 => drop(ty.shape.remove(self.below(ty.rank()))),
-            _ if ty.rank() > 0 => {
-                let at = self.below(ty.rank());
-                ty.shape[at] = self.dim();
-            }
-            _ => {}
-        }
-    }
-
-    fn attribute(&mut self, attribute: &mut Attribute) {
-        match attribute {
-            Attribute::Dim(d) => *d = self.dim(),
-            Attribute::DType(d) => *d = DType::ALL[self.below(DType::ALL.len())],
-            Attribute::Bool(b) => *b = !*b,
-            Attribute::Scalar(s) => *s = Scalar::zero(DType::ALL[self.below(DType::ALL.len())]),
-            Attribute::List(items) => match self.below(4) {
-                0 if !items.is_empty() => drop(items.remove(self.below(items.len()))),
-                1 if !items.is_empty() => {
-                    let copy = items[self.below(items.len())].clone();
-                    items.insert(self.below(items.len() + 1), copy);
-                }
-                2 => items.push(Attribute::Dim(self.dim())),
-                _ if !items.is_empty() => {
-                    let at = self.below(items.len());
-                    self.attribute(&mut items[at]);
-                }
-                _ => {}
-            },
-            _ => *attribute = Attribute::Text("x".into()),
-        }
-    }
-}
-
-/// A sample's op and operand types after random mutations.
-fn mutated(random: &mut Random, samples: &[Sample]) -> (Option<Op>, Vec<TensorType>) {
-    let sample = &samples[random.below(samples.len())];
-    let dtype = [DType::F32, DType::F64, DType::BF16][random.below(3)];
-    let mut types: Vec<TensorType> = sample.literals(dtype, 1).iter().map(Literal::ty).collect();
-    let mut attributes: BTreeMap<String, Attribute> =
-        sample.op.attributes().into_iter().map(|(k, v)| (k.to_string(), v)).collect();
-    for _ in 0..1 + random.below(4) {
-        match random.below(8) {
-            0 if !types.is_empty() => drop(types.remove(random.below(types.len()))),
-            1 if !types.is_empty() => types.push(types[random.below(types.len())].clone()),
-            2..=4 if !types.is_empty() => {
-                let at = random.below(types.len());
-                random.ty(&mut types[at]);
-            }
-            _ if !attributes.is_empty() => {
-                let at = random.below(attributes.len());
-                random.attribute(attributes.values_mut().nth(at).unwrap());
-            }
-            _ => {}
-        }
-    }
-    (Op::from_attributes(sample.op.name(), attributes).ok(), types)
-}
 
 /// True if the types are small enough to be run.
 fn is_small(types: &[TensorType]) -> bool {
@@ -127,18 +16,6 @@ fn is_small(types: &[TensorType]) -> bool {
         // An empty tensor may have huge extents. Its type is valid, and the op can be evaluated.
         ty.elements().is_some_and(|n| n <= 2000)
     })
-}
-
-fn random_literal(random: &mut Random, ty: &TensorType) -> Literal {
-    let shape = ty.extents().unwrap();
-    let count = shape.iter().product::<usize>();
-    let values: Vec<Scalar> = (0..count)
-        .map(|_| match ty.dtype {
-            d if d.is_float() => Scalar::from_f64(d, random.below(9) as f64 / 4.0 - 1.0),
-            d => Scalar::from_i64(d, random.number()),
-        })
-        .collect();
-    Literal::from_scalars(ty.dtype, &shape, &values).unwrap()
 }
 
 #[test]
@@ -165,8 +42,7 @@ fn infer_never_panics_and_what_it_accepts_runs() {
             continue;
         }
         run += 1;
-        let operands: Vec<Literal> =
-            types.iter().map(|ty| random_literal(&mut random, ty)).collect();
+        let operands: Vec<Literal> = types.iter().map(|ty| random.extreme_literal(ty)).collect();
         let arrays: Vec<Array<f64>> =
             operands.iter().map(|l| Array::from_literal(l).unwrap()).collect();
         let evaluated = op

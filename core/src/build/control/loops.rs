@@ -4,7 +4,7 @@ use super::unroll::{Unrolling, number_of_steps};
 use super::{current, finish, leaves, step_of, together, types_of};
 use crate::build::Scope;
 use crate::build::tensor::Tensor;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, ensure};
 use crate::differentiable::{Differentiable, rebuild};
 use crate::dim::Dim;
 use crate::location::Location;
@@ -65,13 +65,11 @@ pub(super) fn steps<C: Differentiable, X: Differentiable, Y: Differentiable>(
     let (carry, stack) = given.expect("there is a current scope, so the step has been run");
     let results = closure.and_then(|closure| {
         let count_of = leaves(&carry).len();
-        if count_of != carries.len() {
-            return Err(Diagnostic::new(format!(
-                "a step gives a carry of {count_of} tensors, and takes one of {}",
-                carries.len()
-            ))
-            .help("a carry has the same structure before and after a step"));
-        }
+        ensure!(
+            count_of == carries.len(),
+            "a step gives a carry of {count_of} tensors, and takes one of {}", carries.len();
+            help "a carry has the same structure before and after a step"
+        );
         if let Some(unroll) = unroll {
             let steps = number_of_steps(unroll, &length)?;
             let closure = &closure;

@@ -11,7 +11,7 @@ use super::{length_of, step_of, types_of};
 use crate::build::inline;
 use crate::build::tensor::Tensor;
 use crate::build::{Closure, Scope};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::differentiable::Differentiable;
 use crate::dim::Dim;
 use crate::location::Location;
@@ -62,11 +62,7 @@ pub fn scan_reverse_unrolled<C: Differentiable, X: Differentiable, Y: Differenti
 }
 
 pub(super) fn number_of_steps(unroll: usize, length: &Dim) -> Result<usize> {
-    if unroll == 0 {
-        return Err(
-            Diagnostic::new("a loop takes no steps 0 at a time").help("unroll by 1 or more")
-        );
-    }
+    ensure!(unroll != 0, "a loop takes no steps 0 at a time"; help "unroll by 1 or more");
     length.as_constant().and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
         Diagnostic::new(format!("a loop of {length} steps cannot be unrolled"))
             .help("use `scan`, or give the dimension a number")

@@ -2,8 +2,8 @@
 
 use super::super::callees::check_extent;
 use super::super::{Body, Function, OutputRole, Region};
-use super::{Mode, Places, Reader, from_inside};
-use crate::diagnostic::Result;
+use super::{Mode, Places, Reader};
+use crate::diagnostic::{Result, bail, ensure};
 use crate::graph::Relocation;
 use crate::location::{LocationId, LocationTable};
 use crate::text::{Cursor, Token};
@@ -32,24 +32,28 @@ impl<'a> Reader<'a, '_> {
         c.advance();
         let token = c.peek();
         let name = c.expect_function("the name of the function, such as `@f`")?;
-        if self.callees.contains_key(name) {
-            return Err(c
-                .error(token, format!("G10: function `@{name}` is defined twice"))
-                .help("give it another name"));
-        }
+        ensure!(
+            !self.callees.contains_key(name), c at token,
+            "G10: function `@{name}` is defined twice";
+            help "give it another name"
+        );
         let outside = std::mem::take(&mut self.places.equations);
         self.open.push(name.into());
         let body = Region::from(self.region(c)?);
         self.open.pop();
         let equations = std::mem::replace(&mut self.places.equations, outside);
-        check_extent(&body)
-            .map_err(|d| from_inside(c, token, d.context(format_args!("@{name}"))))?;
+        check_extent(&body).map_err(|d| c.relay(token, d.context(format_args!("@{name}"))))?;
         self.callees.insert(name.into(), Callee { body, token, equations });
         Ok(())
     }
 
     /// The body of the function that an equation calls.
-    pub(super) fn called(&mut self, c: &Cursor<'a>, at: Token<'a>, name: &str) -> Result<Region> {
+    pub(super) fn called(
+        &mut self,
+        c: &Cursor<'a>,
+        token: Token<'a>,
+        name: &str,
+    ) -> Result<Region> {
         if c.is_keyword("region") {
             return Err(c.unexpected("no region").help(format!(
                 "a `call` runs the function of its name: write `func @{name}(…) {{ … }}` in front"
@@ -58,21 +62,18 @@ impl<'a> Reader<'a, '_> {
         if let Some(callee) = self.callees.get(name) {
             return Ok(callee.body.clone());
         }
-        if self.open.iter().any(|open| open == name) {
-            return Err(c
-                .error(
-                    at,
-                    format!("G10: `@{name}` calls itself, and a static graph has no recursion"),
-                )
-                .help("repeat a step by `scan`, `fori` or `while`"));
-        }
+        ensure!(
+            self.open.iter().all(|open| open != name), c at token,
+            "G10: `@{name}` calls itself, and a static graph has no recursion";
+            help "repeat a step by `scan`, `fori` or `while`"
+        );
         let Some(function) = self.earlier.iter().find(|f| f.name == name) else {
-            return Err(c
-                .error(at, format!("G10: there is no function `@{name}` before this one"))
-                .help(
-                    "a function is called after its definition, which may also stand within the \
-                     caller",
-                ));
+            bail!(
+                c at token,
+                "G10: there is no function `@{name}` before this one";
+                help "a function is called after its definition, which may also stand within the \
+                 caller"
+            );
         };
         let updates = function.outputs.iter().any(|output| output.role == OutputRole::State);
         if updates || self.mode == Mode::Own {
@@ -82,20 +83,20 @@ impl<'a> Reader<'a, '_> {
                     "a function with locations (`loc`) has the functions that it calls within it"
                 }
             };
-            return Err(c.error(at, format!("G10: `@{name}` cannot be called here: {why}")));
+            bail!(c at token, "G10: `@{name}` cannot be called here: {why}");
         }
-        Ok(self.take_in(at, function))
+        Ok(self.take_in(token, function))
     }
 
     /// Copies an earlier function of the program, with its callees, into this function.
-    fn take_in(&mut self, at: Token<'a>, function: &Function) -> Region {
+    fn take_in(&mut self, token: Token<'a>, function: &Function) -> Region {
         let known: HashMap<LocationId, LocationId> =
             LocationTable::merge(&mut self.locations, &function.locations);
         let body = Region::from(Relocation::new(&known).body(&function.body));
         let own = |body: &Region| Callee {
             body: body.clone(),
-            token: at,
-            equations: vec![at; count(body)],
+            token,
+            equations: vec![token; count(body)],
         };
         for callee in body.callees() {
             self.callees.entry(callee.name.into()).or_insert_with(|| own(callee.body));

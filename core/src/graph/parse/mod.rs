@@ -13,7 +13,7 @@ mod callees;
 use self::callees::Callee;
 use super::verify::{self, Place};
 use super::{Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Result, bail, ensure};
 use crate::dtype::DType;
 use crate::id::Id;
 use crate::location::{Location, LocationId, LocationTable};
@@ -29,14 +29,11 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
     let mut names = BTreeSet::new();
     while !c.is_end() {
         let (function, places) = read_function(&mut c, &functions)?;
-        if !names.insert(function.name.clone()) {
-            return Err(c
-                .error(
-                    places.function,
-                    format!("G1: function `@{}` is defined twice", function.name),
-                )
-                .help("give it another name"));
-        }
+        ensure!(
+            names.insert(function.name.clone()), c at places.function,
+            "G1: function `@{}` is defined twice", function.name;
+            help "give it another name"
+        );
         verify::check(&function).map_err(|violation| {
             let token = match violation.place {
                 Place::Function => places.function,
@@ -45,23 +42,11 @@ pub fn parse_program(text: &str, file_name: &str) -> Result<Program> {
                 Place::Callee(i) => places.callees[i],
                 Place::Equation(i) => places.equations[i],
             };
-            from_inside(
-                &c,
-                token,
-                verify::context(&function, &violation.name, violation.diagnostic),
-            )
+            c.relay(token, verify::context(&function, &violation.name, violation.diagnostic))
         })?;
         functions.push(function);
     }
     Program::from_functions(functions)
-}
-
-/// Gives an error without a place the place `token`.
-fn from_inside(c: &Cursor<'_>, token: Token<'_>, inner: Diagnostic) -> Diagnostic {
-    let mut error = c.error(token, inner.message);
-    error.help = inner.help;
-    error.places.extend(inner.places);
-    error
 }
 
 /// Reads one function without verifying it. It may call `earlier` functions.
@@ -103,24 +88,15 @@ fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Functi
         reader.callee(c)?;
     }
     let end = reader.equations(c, &mut body)?;
-    if body.outputs.len() != outputs.len() {
-        return Err(c.error(
-            end,
-            format!(
-                "G2: {} outputs are declared, {} are returned",
-                outputs.len(),
-                body.outputs.len()
-            ),
-        ));
-    }
+    ensure!(
+        body.outputs.len() == outputs.len(), c at end,
+        "G2: {} outputs are declared, {} are returned", outputs.len(), body.outputs.len()
+    );
     for (i, (value, (_, ty))) in body.outputs.iter().zip(&outputs).enumerate() {
         let found = body.ty(*value);
         if found != ty {
             let token = reader.places.outputs[i];
-            return Err(c.error(
-                token,
-                format!("G2: the output is declared {ty}, but {found} is returned"),
-            ));
+            bail!(c at token, "G2: the output is declared {ty}, but {found} is returned");
         }
     }
     reader.location_table(c)?;
@@ -222,14 +198,13 @@ impl<'a> Reader<'a, '_> {
             Kind::Name(name) | Kind::Integer(name) if c.is(":") => name,
             // No name: the token is the dtype.
             Kind::Name(dtype) if role == OutputRole::Output => {
-                let dtype: DType = dtype.parse().map_err(|e| from_inside(c, token, e))?;
+                let dtype: DType = dtype.parse().map_err(|e| c.relay(token, e))?;
                 let ty = TensorType { dtype, shape: c.shape()? };
                 return Ok((Output { name: position.to_string(), role }, ty));
             }
             kind => {
-                return Err(c.error(token, format!("expected an output, found {kind}")).help(
-                    "outputs are written `f32[3]`, `loss: f32[]` or `state model.w: f32[3]`",
-                ));
+                bail!(c at token, "expected an output, found {kind}";
+                    help "outputs are written `f32[3]`, `loss: f32[]` or `state model.w: f32[3]`");
             }
         };
         c.expect(":")?;
@@ -251,22 +226,18 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn equation(&mut self, c: &mut Cursor<'a>, body: &mut Body) -> Result<()> {
-        let mut names = Vec::new();
-        loop {
+        let names = c.separated(|c| {
             let token = c.peek();
             let name = c.expect_value("a result, such as `%0: f32[3]`")?;
             c.expect(":")?;
-            names.push((token, name, c.tensor_type()?));
-            if !c.eat(",") {
-                break;
-            }
-        }
+            Ok((token, name, c.tensor_type()?))
+        })?;
         c.expect("=")?;
         let at = c.peek();
         let op = c.expect_name("the name of an op")?;
         let operands = self.operands(c, at)?;
         let attributes = if c.is("{") { parse_attributes(c)? } else { BTreeMap::new() };
-        let op = Op::from_attributes(op, attributes).map_err(|e| from_inside(c, at, e))?;
+        let op = Op::from_attributes(op, attributes).map_err(|e| c.relay(at, e))?;
         self.places.equations.push(at);
         let location = self.location(c, at)?;
         let mut regions = Vec::new();
@@ -291,33 +262,22 @@ impl<'a> Reader<'a, '_> {
     /// Reads `%a, %b` after `head`; the list may be empty. It begins on the line of `head`, since
     /// the next line may begin with a value too.
     fn operands(&mut self, c: &mut Cursor<'a>, head: Token<'a>) -> Result<Vec<ValueId>> {
-        let mut operands = Vec::new();
         if !matches!(c.peek().kind, Kind::Value(_)) || c.peek().line != head.line {
-            return Ok(operands);
+            return Ok(Vec::new());
         }
-        loop {
+        let (scope, outer) = self.scopes.split_last().expect("a body is being read");
+        c.separated(|c| {
             let token = c.peek();
             let name = c.expect_value("a value")?;
-            let (scope, outer) = self.scopes.split_last().expect("a body is being read");
             match scope.get(name) {
-                Some(value) => operands.push(*value),
+                Some(value) => Ok(*value),
                 None if outer.iter().any(|s| s.contains_key(name)) => {
-                    return Err(c
-                        .error(token, format!("G4: `%{name}` is not defined in this region"))
-                        .help(
-                            "a region does not see the values around it: pass it as an operand",
-                        ));
+                    bail!(c at token, "G4: `%{name}` is not defined in this region";
+                        help "a region does not see the values around it: pass it as an operand")
                 }
-                None => {
-                    return Err(
-                        c.error(token, format!("G4: `%{name}` is not defined before it is used"))
-                    );
-                }
+                None => bail!(c at token, "G4: `%{name}` is not defined before it is used"),
             }
-            if !c.eat(",") {
-                return Ok(operands);
-            }
-        }
+        })
     }
 
     /// Reads `(inputs) { equations return … }`.
@@ -365,22 +325,15 @@ impl<'a> Reader<'a, '_> {
             let token = c.peek();
             let id: u32 = c.expect_integer("the number of a location")?;
             let due = self.locations.len();
-            if id as usize != due {
-                return Err(c.error(token, format!("location {id} is defined where {due} is due")));
-            }
+            ensure!(id as usize == due, c at token, "location {id} is defined where {due} is due");
             c.expect("=")?;
             let text = c.expect_string("a file name or a rule in quotes")?;
             let location = if c.eat_keyword("of") {
                 let of = LocationId(c.expect_integer("the number of a location")?);
-                if of.index() >= due {
-                    return Err(c.error(
-                        token,
-                        format!(
-                            "G9: location {id} is derived of {}, which is not earlier",
-                            of.index()
-                        ),
-                    ));
-                }
+                ensure!(
+                    of.index() < due, c at token,
+                    "G9: location {id} is derived of {}, which is not earlier", of.index()
+                );
                 Location::Derived { of, rule: text.into() }
             } else {
                 c.expect(":")?;
@@ -389,7 +342,7 @@ impl<'a> Reader<'a, '_> {
                 Location::source(text, line, c.expect_integer("a column")?)
             };
             if self.locations.intern(location).index() != due {
-                return Err(c.error(token, format!("location {id} is the same as an earlier one")));
+                bail!(c at token, "location {id} is the same as an earlier one");
             }
         }
         Ok(())

@@ -36,13 +36,14 @@ pub(crate) mod types;
 pub use types::{MAX_BYTES, MAX_RANK, MAX_TERMS, is_variable};
 
 use super::callees::check_extent;
-use super::{Body, Equation, Function, MAX_EQUATIONS, Program, Region, ValueId};
-use crate::diagnostic::{Diagnostic, Result};
+use super::{Body, Equation, Function, MAX_EQUATIONS, Program, ValueId};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::id::Id;
-use crate::location::{Location, LocationId};
+use crate::location::{Location, LocationId, LocationTable};
 use crate::text::cursor::MAX_DEPTH;
 use crate::text::is_name;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::ty::TensorType;
+use std::collections::BTreeSet;
 use types::{well_formed, well_formed_dim};
 
 /// The part of a function that violates an invariant.
@@ -103,13 +104,11 @@ pub(super) fn context(function: &Function, name: &str, diagnostic: Diagnostic) -
 pub fn verify_program(program: &Program) -> Result<()> {
     let mut names = BTreeSet::new();
     for function in program.functions() {
-        if !names.insert(function.name.as_str()) {
-            return Err(Diagnostic::new(format!(
-                "G1: function `@{}` is defined twice",
-                function.name
-            ))
-            .help("give it another name"));
-        }
+        ensure!(
+            names.insert(function.name.as_str()),
+            "G1: function `@{}` is defined twice", function.name;
+            help "give it another name"
+        );
         verify(function)?;
     }
     Ok(())
@@ -146,22 +145,8 @@ const NOWHERE: LocationId = LocationId(0);
 
 impl Checker<'_> {
     fn locations(&self) -> Result<(), Box<Violation>> {
-        let table = &self.function.locations;
-        let whole = |message: String| fail(Place::Function, "", NOWHERE, Diagnostic::new(message));
-        for (id, location) in table.iter() {
-            if (id == NOWHERE) != (*location == Location::Unknown) {
-                return Err(whole(format!(
-                    "G9: entry 0 of the locations, and no other, is unknown; see {id}"
-                )));
-            }
-            if let Location::Derived { of, .. } = location
-                && *of >= id
-            {
-                return Err(whole(format!(
-                    "G9: location {id} is derived of {of}, which is not earlier"
-                )));
-            }
-        }
+        location_table(&self.function.locations)
+            .map_err(|d| fail(Place::Function, "", NOWHERE, d))?;
         for (i, input) in self.function.inputs.iter().enumerate() {
             self.location(input.location)
                 .map_err(|d| fail(Place::Input(i), format!("%{}", input.name), NOWHERE, d))?;
@@ -170,44 +155,37 @@ impl Checker<'_> {
     }
 
     fn location(&self, id: LocationId) -> Result<()> {
-        if id.index() < self.function.locations.len() {
-            return Ok(());
-        }
-        Err(Diagnostic::new(format!("G9: location {id} of {}", self.function.locations.len())))
+        let count = self.function.locations.len();
+        ensure!(id.index() < count, "G9: location {id} of {count}");
+        Ok(())
     }
 
     /// Checks each callee once.
     fn callees(&mut self) -> Result<(), Box<Violation>> {
-        let mut bodies: BTreeMap<&str, &Region> = BTreeMap::new();
+        let mut names = BTreeSet::new();
         for (i, callee) in self.function.body.callees().into_iter().enumerate() {
             let place = Place::Callee(i);
-            let wrong = |d| fail(place, format!("@{}", callee.name), NOWHERE, d);
-            if !is_name(callee.name) {
-                return Err(wrong(Diagnostic::new("G1: that is no name for a function")));
-            }
-            if bodies.insert(callee.name, callee.body).is_some() {
-                return Err(wrong(
-                    Diagnostic::new("G10: calls of one name run different bodies")
-                        .help("give them two names"),
-                ));
-            }
-            check_extent(callee.body).map_err(wrong)?;
+            let is_new = names.insert(callee.name);
+            let check = || {
+                ensure!(is_name(callee.name), "G1: that is no name for a function");
+                ensure!(is_new, "G10: calls of one name run different bodies";
+                    help "give them two names");
+                check_extent(callee.body)
+            };
+            check().map_err(|d| fail(place, format!("@{}", callee.name), NOWHERE, d))?;
             self.body(callee.body, 1, place)?;
         }
         let whole = self.function.body.extent().equations;
-        match whole > MAX_EQUATIONS {
-            true => Err(fail(
-                Place::Function,
-                "",
-                NOWHERE,
-                Diagnostic::new(format!(
-                    "G10: with all calls in their place it has {whole} equations; a function may \
-                     have {MAX_EQUATIONS}"
-                ))
-                .help("repeat by `scan` or `fori` instead of calls"),
-            )),
-            false => Ok(()),
-        }
+        let check = || {
+            ensure!(
+                whole <= MAX_EQUATIONS,
+                "G10: with all calls in their place it has {whole} equations; a function may have \
+                 {MAX_EQUATIONS}";
+                help "repeat by `scan` or `fori` instead of calls"
+            );
+            Ok(())
+        };
+        check().map_err(|d| fail(Place::Function, "", NOWHERE, d))
     }
 
     /// `owner` is the place of errors about the body as a whole: the function, or the equation
@@ -231,19 +209,15 @@ impl Checker<'_> {
         for equation in &body.equations {
             next = self.equation(body, equation, next, depth)?;
         }
-        let wrong = |message: String| fail(owner, "", NOWHERE, Diagnostic::new(message));
-        if next != types.len() {
-            return Err(wrong(format!(
-                "G3: {} values have types, {next} are defined",
-                types.len()
-            )));
-        }
-        match body.outputs.iter().find(|o| o.index() >= next) {
-            Some(output) => {
-                Err(wrong(format!("G4: output value {} is not defined", output.index())))
+        let check = || {
+            let types = types.len();
+            ensure!(next == types, "G3: {types} values have types, {next} are defined");
+            if let Some(output) = body.outputs.iter().find(|o| o.index() >= next) {
+                bail!("G4: output value {} is not defined", output.index());
             }
-            None => Ok(()),
-        }
+            Ok(())
+        };
+        check().map_err(|d| fail(owner, "", NOWHERE, d))
     }
 
     /// Checks an equation. Returns the number of values defined after it.
@@ -260,15 +234,7 @@ impl Checker<'_> {
         let location = equation.location;
         let wrong = |d: Diagnostic| fail(place, name.to_string(), location, d);
         self.location(location).map_err(|d| fail(place, name.to_string(), NOWHERE, d))?;
-        for operand in &equation.operands {
-            if operand.index() >= defined {
-                return Err(wrong(Diagnostic::new(format!(
-                    "G4: `{}` uses value {}, which is not defined before it",
-                    equation.op.name(),
-                    operand.index()
-                ))));
-            }
-        }
+        operands_are_defined(equation, defined).map_err(wrong)?;
         let mut next = defined;
         for result in &equation.results {
             self.take_number();
@@ -284,30 +250,9 @@ impl Checker<'_> {
         });
         dims.map_err(wrong)?;
 
-        let wanted = equation.op.region_count();
-        if !wanted.contains(&equation.regions.len()) {
-            let least = wanted.start();
-            return Err(wrong(Diagnostic::new(format!(
-                "G7: `{}` takes {}{least} region{}, found {}",
-                equation.op.name(),
-                if wanted.end() > least { "at least " } else { "" },
-                if *least == 1 { "" } else { "s" },
-                equation.regions.len()
-            ))));
-        }
-        if !equation.regions.is_empty() && depth >= MAX_DEPTH {
-            return Err(wrong(Diagnostic::new(format!(
-                "G7: regions nest deeper than {MAX_DEPTH}"
-            ))));
-        }
+        regions_fit(equation, depth).map_err(wrong)?;
         // Callees are already checked.
         let called = equation.op.callee().is_some();
-        let inner = equation.regions.iter().map(|region| region.extent().depth).max().unwrap_or(0);
-        if called && depth + inner >= MAX_DEPTH {
-            return Err(wrong(Diagnostic::new(format!(
-                "G7: regions nest deeper than {MAX_DEPTH}"
-            ))));
-        }
         for region in equation.regions.iter().filter(|_| !called) {
             self.body(region, depth + 1, place)?;
         }
@@ -317,30 +262,7 @@ impl Checker<'_> {
             d.message = format!("G5: {}", d.message);
             wrong(self.with_operands(d, body, equation, depth == 0))
         })?;
-        if inferred.len() != equation.results.len() {
-            return Err(wrong(Diagnostic::new(format!(
-                "G5: `{}` has {} result{}, {} are defined",
-                equation.op.name(),
-                inferred.len(),
-                if inferred.len() == 1 { "" } else { "s" },
-                equation.results.len()
-            ))));
-        }
-        for (result, ty) in equation.results.iter().zip(&inferred) {
-            if body.values[*result] != *ty {
-                return Err(wrong(
-                    Diagnostic::new(format!(
-                        "G5: `{}` gives {ty}, the definition says {}",
-                        equation.op.name(),
-                        body.values[*result]
-                    ))
-                    .help(
-                        "results have the types that the op infers from its operands and \
-                         attributes",
-                    ),
-                ));
-            }
-        }
+        results_are(body, equation, &inferred).map_err(wrong)?;
         Ok(next)
     }
 
@@ -389,14 +311,73 @@ impl std::fmt::Display for Name<'_> {
     }
 }
 
+/// G9 for the table itself.
+fn location_table(table: &LocationTable) -> Result<()> {
+    for (id, location) in table.iter() {
+        ensure!(
+            (id == NOWHERE) == (*location == Location::Unknown),
+            "G9: entry 0 of the locations, and no other, is unknown; see {id}"
+        );
+        if let Location::Derived { of, .. } = location {
+            ensure!(*of < id, "G9: location {id} is derived of {of}, which is not earlier");
+        }
+    }
+    Ok(())
+}
+
 /// G3 for one value.
 fn defines(body: &Body, value: ValueId, next: usize) -> Result<()> {
-    if value.index() == next && next < body.values.len() {
-        return Ok(());
+    let (value, count) = (value.index(), body.values.len());
+    ensure!(
+        value == next && next < count,
+        "G3: value {value} is defined where value {next} of {count} is due"
+    );
+    Ok(())
+}
+
+/// G4 for the operands of an equation before which `defined` values are defined.
+fn operands_are_defined(equation: &Equation, defined: usize) -> Result<()> {
+    match equation.operands.iter().find(|operand| operand.index() >= defined) {
+        Some(operand) => bail!(
+            "G4: `{}` uses value {}, which is not defined before it",
+            equation.op.name(),
+            operand.index()
+        ),
+        None => Ok(()),
     }
-    Err(Diagnostic::new(format!(
-        "G3: value {} is defined where value {next} of {} is due",
-        value.index(),
-        body.values.len()
-    )))
+}
+
+/// G7, but for what the regions hold.
+fn regions_fit(equation: &Equation, depth: u32) -> Result<()> {
+    let (wanted, found) = (equation.op.region_count(), equation.regions.len());
+    let least = wanted.start();
+    ensure!(
+        wanted.contains(&found),
+        "G7: `{}` takes {}{least} region{}, found {found}",
+        equation.op.name(),
+        if wanted.end() > least { "at least " } else { "" },
+        if *least == 1 { "" } else { "s" }
+    );
+    // The body of a callee is checked by itself, as if it stood in no region.
+    let called = equation.regions.iter().filter(|_| equation.op.callee().is_some());
+    let inner = called.map(|region| region.extent().depth).max().unwrap_or(0);
+    ensure!(found == 0 || depth + inner < MAX_DEPTH, "G7: regions nest deeper than {MAX_DEPTH}");
+    Ok(())
+}
+
+/// G5 for the results of an equation.
+fn results_are(body: &Body, equation: &Equation, inferred: &[TensorType]) -> Result<()> {
+    let name = equation.op.name();
+    let (given, defined) = (inferred.len(), equation.results.len());
+    let s = if given == 1 { "" } else { "s" };
+    ensure!(given == defined, "G5: `{name}` has {given} result{s}, {defined} are defined");
+    for (result, ty) in equation.results.iter().zip(inferred) {
+        let said = &body.values[*result];
+        ensure!(
+            said == ty,
+            "G5: `{name}` gives {ty}, the definition says {said}";
+            help "results have the types that the op infers from its operands and attributes"
+        );
+    }
+    Ok(())
 }

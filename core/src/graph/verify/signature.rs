@@ -1,76 +1,26 @@
 //! Names and roles: G1, G2 and G8.
 
 use super::{Checker, NOWHERE, Place, Violation, fail};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Result, ensure};
 use crate::dtype::DType;
-use crate::graph::{InputRole, OutputRole};
-use crate::text::is_name;
+use crate::graph::{Function, Input, InputRole, Output, OutputRole};
+use crate::text::{NAME_HELP, is_name};
 use crate::ty::TensorType;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Checker<'_> {
     pub(super) fn signature(&self) -> Result<(), Box<Violation>> {
         let function = self.function;
-        let whole = |message: String| fail(Place::Function, "", NOWHERE, Diagnostic::new(message));
-        if !is_name(&function.name) {
-            return Err(whole(format!(
-                "G1: `{}` is no name for a function",
-                function.name.escape_debug()
-            )));
-        }
-        if function.inputs.len() != function.body.inputs.len() {
-            return Err(whole(format!(
-                "G2: {} inputs are declared, the body has {}",
-                function.inputs.len(),
-                function.body.inputs.len()
-            )));
-        }
-        if function.outputs.len() != function.body.outputs.len() {
-            return Err(whole(format!(
-                "G2: {} outputs are declared, the body has {}",
-                function.outputs.len(),
-                function.body.outputs.len()
-            )));
-        }
-        let name_help = "use letters, digits, `_` and `.`, not starting with a digit";
+        whole(function).map_err(|d| fail(Place::Function, "", NOWHERE, d))?;
         let mut names = BTreeSet::new();
         for (i, input) in function.inputs.iter().enumerate() {
-            let wrong = |d| fail(Place::Input(i), "", input.location, d);
-            if !is_name(&input.name) {
-                return Err(wrong(
-                    Diagnostic::new(format!(
-                        "G1: `{}` is no name for an input",
-                        input.name.escape_debug()
-                    ))
-                    .help(name_help),
-                ));
-            }
-            if !names.insert(&input.name) {
-                return Err(wrong(
-                    Diagnostic::new(format!("G1: input `{}` is declared twice", input.name))
-                        .help("give it another name"),
-                ));
-            }
+            let is_new = names.insert(&input.name);
+            input_name(input, is_new).map_err(|d| fail(Place::Input(i), "", input.location, d))?;
         }
         let mut names = BTreeSet::new();
         for (i, output) in function.outputs.iter().enumerate() {
-            let wrong = |d| fail(Place::Output(i), "", NOWHERE, d);
-            let number = !output.name.is_empty() && output.name.bytes().all(|b| b.is_ascii_digit());
-            if !is_name(&output.name) && !number {
-                return Err(wrong(
-                    Diagnostic::new(format!(
-                        "G1: `{}` is no name for an output",
-                        output.name.escape_debug()
-                    ))
-                    .help(name_help),
-                ));
-            }
-            if !names.insert((output.role, &output.name)) {
-                return Err(wrong(
-                    Diagnostic::new(format!("G1: output `{}` is given twice", output.name))
-                        .help("give it another name"),
-                ));
-            }
+            let is_new = names.insert((output.role, &output.name));
+            output_name(output, is_new).map_err(|d| fail(Place::Output(i), "", NOWHERE, d))?;
         }
         Ok(())
     }
@@ -84,49 +34,71 @@ impl Checker<'_> {
         let inputs: BTreeMap<&str, usize> = inputs.collect();
 
         for (i, input) in function.inputs.iter().enumerate() {
-            let wrong = |d| fail(Place::Input(i), format!("%{}", input.name), input.location, d);
-            let ty = function.input_type(i);
-            if input.role == InputRole::Key && *ty != TensorType::new(DType::U32, [2usize]) {
-                return Err(wrong(Diagnostic::new(format!("G8: a key has type u32[2], not {ty}"))));
-            }
-            if input.role == InputRole::State && !states.contains(input.name.as_str()) {
-                let help =
-                    format!("add the output `state {}: {ty}`, or make it a `param`", input.name);
-                return Err(wrong(
-                    Diagnostic::new(format!("G8: no output replaces state `{}`", input.name))
-                        .help(help),
-                ));
-            }
+            input_role(input, function.input_type(i), &states).map_err(|d| {
+                fail(Place::Input(i), format!("%{}", input.name), input.location, d)
+            })?;
         }
         for (i, output) in function.outputs.iter().enumerate() {
-            let wrong = |d| fail(Place::Output(i), "", NOWHERE, d);
-            let Some(&input) = inputs.get(output.name.as_str()) else { continue };
-            let (role, ty, update) =
-                (function.inputs[input].role, function.input_type(input), function.output_type(i));
-            if output.role != OutputRole::State {
-                continue;
-            }
-            if role != InputRole::State {
-                let message = "is state, the input of that name is not: its role is";
-                return Err(wrong(
-                    Diagnostic::new(format!(
-                        "G8: output `{}` {message} {}",
-                        output.name,
-                        role.name()
-                    ))
-                    .help("declare the input as `state`"),
-                ));
-            }
-            if ty != update {
-                return Err(wrong(
-                    Diagnostic::new(format!(
-                        "G8: state `{}` has type {ty}, its update has type {update}",
-                        output.name
-                    ))
-                    .help("an update keeps dtype and shape"),
-                ));
+            if let Some(input) = inputs.get(output.name.as_str()) {
+                update(function, *input, i).map_err(|d| fail(Place::Output(i), "", NOWHERE, d))?;
             }
         }
         Ok(())
     }
+}
+
+/// The function's name, and the numbers of its inputs and outputs.
+fn whole(function: &Function) -> Result<()> {
+    let name = function.name.escape_debug();
+    ensure!(is_name(&function.name), "G1: `{name}` is no name for a function");
+    let (declared, found) = (function.inputs.len(), function.body.inputs.len());
+    ensure!(declared == found, "G2: {declared} inputs are declared, the body has {found}");
+    let (declared, found) = (function.outputs.len(), function.body.outputs.len());
+    ensure!(declared == found, "G2: {declared} outputs are declared, the body has {found}");
+    Ok(())
+}
+
+fn input_name(Input { name, .. }: &Input, is_new: bool) -> Result<()> {
+    ensure!(is_name(name), "G1: `{}` is no name for an input", name.escape_debug();
+        help "{NAME_HELP}");
+    ensure!(is_new, "G1: input `{name}` is declared twice"; help "give it another name");
+    Ok(())
+}
+
+fn output_name(Output { name, .. }: &Output, is_new: bool) -> Result<()> {
+    let is_number = !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
+    ensure!(is_name(name) || is_number, "G1: `{}` is no name for an output", name.escape_debug();
+        help "{NAME_HELP}");
+    ensure!(is_new, "G1: output `{name}` is given twice"; help "give it another name");
+    Ok(())
+}
+
+fn input_role(input: &Input, ty: &TensorType, states: &BTreeSet<&str>) -> Result<()> {
+    let Input { name, role, .. } = input;
+    let key = TensorType::new(DType::U32, [2usize]);
+    ensure!(*role != InputRole::Key || *ty == key, "G8: a key has type {key}, not {ty}");
+    ensure!(
+        *role != InputRole::State || states.contains(name.as_str()),
+        "G8: no output replaces state `{name}`";
+        help "add the output `state {name}: {ty}`, or make it a `param`"
+    );
+    Ok(())
+}
+
+/// Checks an output that has the name of an input.
+fn update(function: &Function, input: usize, output: usize) -> Result<()> {
+    let (ty, new) = (function.input_type(input), function.output_type(output));
+    let (role, Output { name, role: updates }) =
+        (function.inputs[input].role, &function.outputs[output]);
+    if *updates != OutputRole::State {
+        return Ok(());
+    }
+    ensure!(
+        role == InputRole::State,
+        "G8: output `{name}` is state, the input of that name is not: its role is {}", role.name();
+        help "declare the input as `state`"
+    );
+    ensure!(ty == new, "G8: state `{name}` has type {ty}, its update has type {new}";
+        help "an update keeps dtype and shape");
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Invariant G6: the shapes of types, wherever one is made.
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::text::is_name;
@@ -27,21 +27,14 @@ pub fn is_variable(name: &str) -> bool {
 
 /// G6 for a type.
 pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
-    if ty.rank() > MAX_RANK {
-        return Err(Diagnostic::new(format!(
-            "G6: {} axes; a type has at most {MAX_RANK}",
-            ty.rank()
-        )));
-    }
+    ensure!(ty.rank() <= MAX_RANK, "G6: {} axes; a type has at most {MAX_RANK}", ty.rank());
     let mut bytes = ty.dtype.size() as u64;
     for (axis, dim) in ty.shape.iter().enumerate() {
         well_formed_dim(dim)?;
         match dim.as_constant() {
             Some(c) if c < 0 => {
-                return Err(Diagnostic::new(format!(
-                    "G6: axis {axis} of {ty} has extent {c}, which is negative"
-                ))
-                .help("an extent is 0 or more"));
+                bail!("G6: axis {axis} of {ty} has extent {c}, which is negative";
+                    help "an extent is 0 or more");
             }
             // The nonzero extents of an empty tensor must satisfy the bound too, since strides
             // are computed from them.
@@ -62,12 +55,11 @@ pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
 
 /// G6 for a dimension.
 pub(crate) fn well_formed_dim(dim: &Dim) -> Result<()> {
-    if dim.terms().len() > MAX_TERMS {
-        return Err(Diagnostic::new(format!(
-            "G6: a dimension of {} variables; it may have {MAX_TERMS}",
-            dim.terms().len()
-        )));
-    }
+    ensure!(
+        dim.terms().len() <= MAX_TERMS,
+        "G6: a dimension of {} variables; it may have {MAX_TERMS}",
+        dim.terms().len()
+    );
     match dim.terms().iter().find(|(name, _)| !is_variable(name)) {
         Some((name, _)) => Err(Diagnostic::new(format!(
             "G6: `{}` is no name for a dimension variable",

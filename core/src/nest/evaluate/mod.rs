@@ -17,6 +17,131 @@ use crate::math;
 use crate::scalar::{Native, Scalar};
 use std::cmp::Ordering;
 
+/// The function of an instruction on integers of one type, which wrap. `$signed` and `$unsigned`
+/// have its size.
+macro_rules! integer {
+    ($op:expr, $t:ty, $signed:ty, $unsigned:ty) => {{
+        fn of(bits: u64) -> $t {
+            Native::from_bits64(bits)
+        }
+        /// A shift by fewer bits than there are.
+        fn shift(bits: u64) -> Option<u32> {
+            u32::try_from(of(bits)).ok().filter(|s| *s < <$t>::BITS)
+        }
+        Some(match $op {
+            ScalarOp::Neg => |[x, ..]| of(x).wrapping_neg().to_bits64(),
+            ScalarOp::Abs if <$t>::MIN == 0 => |[x, ..]| of(x).to_bits64(),
+            ScalarOp::Abs => |[x, ..]| ((of(x) as $signed).wrapping_abs() as $t).to_bits64(),
+            ScalarOp::Not => |[x, ..]| (!of(x)).to_bits64(),
+            ScalarOp::Popcnt => |[x, ..]| of(x).count_ones().into(),
+            ScalarOp::Clz => |[x, ..]| of(x).leading_zeros().into(),
+            ScalarOp::Add => |[x, y, _]| of(x).wrapping_add(of(y)).to_bits64(),
+            ScalarOp::Sub => |[x, y, _]| of(x).wrapping_sub(of(y)).to_bits64(),
+            ScalarOp::Mul => |[x, y, _]| of(x).wrapping_mul(of(y)).to_bits64(),
+            ScalarOp::Div => |[x, y, _]| match of(y) {
+                0 => <$t>::to_bits64(!0),
+                y => of(x).wrapping_div(y).to_bits64(),
+            },
+            ScalarOp::Rem => |[x, y, _]| match of(y) {
+                0 => of(x).to_bits64(),
+                y => of(x).wrapping_rem(y).to_bits64(),
+            },
+            ScalarOp::Min => |[x, y, _]| of(x).min(of(y)).to_bits64(),
+            ScalarOp::Max => |[x, y, _]| of(x).max(of(y)).to_bits64(),
+            ScalarOp::And => |[x, y, _]| (of(x) & of(y)).to_bits64(),
+            ScalarOp::Or => |[x, y, _]| (of(x) | of(y)).to_bits64(),
+            ScalarOp::Xor => |[x, y, _]| (of(x) ^ of(y)).to_bits64(),
+            ScalarOp::ShiftLeft => |[x, y, _]| shift(y).map_or(0, |s| (of(x) << s).to_bits64()),
+            ScalarOp::ShiftRightLogical => {
+                |[x, y, _]| shift(y).map_or(0, |s| ((of(x) as $unsigned) >> s).to_bits64())
+            }
+            ScalarOp::ShiftRightArithmetic => |[x, y, _]| {
+                let by = shift(y).unwrap_or(<$t>::BITS - 1);
+                (((of(x) as $signed) >> by) as $t).to_bits64()
+            },
+            ScalarOp::MulHigh if <$t>::MIN == 0 => {
+                |[x, y, _]| (((of(x) as u128 * of(y) as u128) >> <$t>::BITS) as $t).to_bits64()
+            }
+            ScalarOp::MulHigh => {
+                |[x, y, _]| (((of(x) as i128 * of(y) as i128) >> <$t>::BITS) as $t).to_bits64()
+            }
+            ScalarOp::Eq => |[x, y, _]| u64::from(of(x) == of(y)),
+            ScalarOp::Ne => |[x, y, _]| u64::from(of(x) != of(y)),
+            ScalarOp::Lt => |[x, y, _]| u64::from(of(x) < of(y)),
+            ScalarOp::Le => |[x, y, _]| u64::from(of(x) <= of(y)),
+            _ => return None,
+        })
+    }};
+}
+
+/// The function of an instruction on floats of one type; [`math`] has a module of its name.
+macro_rules! float {
+    ($op:expr, $t:ident) => {{
+        fn of(bits: u64) -> $t {
+            Native::from_bits64(bits)
+        }
+        /// The bits of a result: a NaN becomes the canonical one.
+        fn out(value: $t) -> u64 {
+            if value.is_nan() { $t::NAN.to_bits64() } else { value.to_bits64() }
+        }
+        /// NaN propagates; −0 is less than +0.
+        fn extremum(x: $t, y: $t, wanted: Ordering) -> u64 {
+            if x.is_nan() || y.is_nan() {
+                $t::NAN.to_bits64()
+            } else if x.total_cmp(&y) == wanted {
+                x.to_bits64()
+            } else {
+                y.to_bits64()
+            }
+        }
+        Some(match $op {
+            ScalarOp::Neg => |[x, ..]| out(-of(x)),
+            ScalarOp::Abs => |[x, ..]| out(of(x).abs()),
+            ScalarOp::Floor => |[x, ..]| out(of(x).floor()),
+            ScalarOp::Ceil => |[x, ..]| out(of(x).ceil()),
+            ScalarOp::RoundEven => |[x, ..]| out(of(x).round_ties_even()),
+            ScalarOp::Trunc => |[x, ..]| out(of(x).trunc()),
+            ScalarOp::Sqrt => |[x, ..]| out(of(x).sqrt()),
+            ScalarOp::Exp => |[x, ..]| out(math::$t::exp(of(x))),
+            ScalarOp::Expm1 => |[x, ..]| out(math::$t::expm1(of(x))),
+            ScalarOp::Log => |[x, ..]| out(math::$t::log(of(x))),
+            ScalarOp::Log1p => |[x, ..]| out(math::$t::log1p(of(x))),
+            ScalarOp::Sin => |[x, ..]| out(math::$t::sin(of(x))),
+            ScalarOp::Cos => |[x, ..]| out(math::$t::cos(of(x))),
+            ScalarOp::Tanh => |[x, ..]| out(math::$t::tanh(of(x))),
+            ScalarOp::Erf => |[x, ..]| out(math::$t::erf(of(x))),
+            ScalarOp::Log2 => |[x, ..]| out(math::$t::log2(of(x))),
+            ScalarOp::Asin => |[x, ..]| out(math::$t::asin(of(x))),
+            ScalarOp::Acos => |[x, ..]| out(math::$t::acos(of(x))),
+            ScalarOp::Sinh => |[x, ..]| out(math::$t::sinh(of(x))),
+            ScalarOp::Cosh => |[x, ..]| out(math::$t::cosh(of(x))),
+            ScalarOp::Asinh => |[x, ..]| out(math::$t::asinh(of(x))),
+            ScalarOp::Acosh => |[x, ..]| out(math::$t::acosh(of(x))),
+            ScalarOp::Atanh => |[x, ..]| out(math::$t::atanh(of(x))),
+            ScalarOp::Cbrt => |[x, ..]| out(math::$t::cbrt(of(x))),
+            ScalarOp::Erfc => |[x, ..]| out(math::$t::erfc(of(x))),
+            ScalarOp::ErfInv => |[x, ..]| out(math::$t::erf_inv(of(x))),
+            ScalarOp::Lgamma => |[x, ..]| out(math::$t::lgamma(of(x))),
+            ScalarOp::Digamma => |[x, ..]| out(math::$t::digamma(of(x))),
+            ScalarOp::Add => |[x, y, _]| out(of(x) + of(y)),
+            ScalarOp::Sub => |[x, y, _]| out(of(x) - of(y)),
+            ScalarOp::Mul => |[x, y, _]| out(of(x) * of(y)),
+            ScalarOp::Div => |[x, y, _]| out(of(x) / of(y)),
+            ScalarOp::Rem => |[x, y, _]| out(of(x) % of(y)),
+            ScalarOp::Pow => |[x, y, _]| out(math::$t::pow(of(x), of(y))),
+            ScalarOp::Atan2 => |[x, y, _]| out(math::$t::atan2(of(x), of(y))),
+            ScalarOp::Min => |[x, y, _]| extremum(of(x), of(y), Ordering::Less),
+            ScalarOp::Max => |[x, y, _]| extremum(of(x), of(y), Ordering::Greater),
+            ScalarOp::Fma => |[x, y, z]| out(of(x).mul_add(of(y), of(z))),
+            ScalarOp::Eq => |[x, y, _]| u64::from(of(x) == of(y)),
+            ScalarOp::Ne => |[x, y, _]| u64::from(of(x) != of(y)),
+            ScalarOp::Lt => |[x, y, _]| u64::from(of(x) < of(y)),
+            ScalarOp::Le => |[x, y, _]| u64::from(of(x) <= of(y)),
+            _ => return None,
+        })
+    }};
+}
+
 /// An instruction on bits (zero-extended, as in [`Scalar::bits`]). Operands beyond its arity are
 /// ignored.
 pub type Evaluator = fn([u64; 3]) -> u64;
@@ -47,14 +172,14 @@ pub fn evaluator(op: ScalarOp, operands: &[DType], result: DType) -> Option<Eval
     }
     match dtype {
         DType::Bool => logical(op),
-        DType::U8 => integer::<u8>(op),
-        DType::I8 => integer::<i8>(op),
-        DType::I32 => integer::<i32>(op),
-        DType::I64 => integer::<i64>(op),
-        DType::U32 => integer::<u32>(op),
-        DType::U64 => integer::<u64>(op),
-        DType::F32 => float::<f32>(op),
-        DType::F64 => float::<f64>(op),
+        DType::U8 => integer!(op, u8, i8, u8),
+        DType::I8 => integer!(op, i8, i8, u8),
+        DType::I32 => integer!(op, i32, i32, u32),
+        DType::I64 => integer!(op, i64, i64, u64),
+        DType::U32 => integer!(op, u32, i32, u32),
+        DType::U64 => integer!(op, u64, i64, u64),
+        DType::F32 => float!(op, f32),
+        DType::F64 => float!(op, f64),
         DType::F16 | DType::BF16 => None,
     }
 }
@@ -69,241 +194,6 @@ fn logical(op: ScalarOp) -> Option<Evaluator> {
         ScalarOp::Ne => |[x, y, _]| u64::from(x != y),
         ScalarOp::Lt => |[x, y, _]| u64::from(x < y),
         ScalarOp::Le => |[x, y, _]| u64::from(x <= y),
-        _ => return None,
-    })
-}
-
-/// Operations of all integers, wrapping.
-trait Whole: Native + Ord {
-    const BITS: u32;
-    fn neg(self) -> Self;
-    fn abs(self) -> Self;
-    fn not(self) -> Self;
-    fn popcnt(self) -> Self;
-    fn clz(self) -> Self;
-    fn add(self, other: Self) -> Self;
-    fn sub(self, other: Self) -> Self;
-    fn mul(self, other: Self) -> Self;
-    fn div(self, other: Self) -> Self;
-    fn rem(self, other: Self) -> Self;
-    fn and(self, other: Self) -> Self;
-    fn or(self, other: Self) -> Self;
-    fn xor(self, other: Self) -> Self;
-    /// The shift count if it is in `0..BITS`.
-    fn shift(self) -> Option<u32>;
-    fn shift_left(self, by: u32) -> Self;
-    fn shift_logical(self, by: u32) -> Self;
-    fn shift_arithmetic(self, by: u32) -> Self;
-    fn mul_high(self, other: Self) -> Self;
-}
-
-macro_rules! whole {
-    ($($t:ty, $signed:ty, $unsigned:ty, $abs:expr;)*) => {$(
-        impl Whole for $t {
-            const BITS: u32 = <$t>::BITS;
-            fn neg(self) -> Self { self.wrapping_neg() }
-            fn abs(self) -> Self { ($abs)(self) }
-            fn not(self) -> Self { !self }
-            fn popcnt(self) -> Self { self.count_ones() as $t }
-            fn clz(self) -> Self { self.leading_zeros() as $t }
-            fn add(self, other: Self) -> Self { self.wrapping_add(other) }
-            fn sub(self, other: Self) -> Self { self.wrapping_sub(other) }
-            fn mul(self, other: Self) -> Self { self.wrapping_mul(other) }
-            fn div(self, other: Self) -> Self {
-                if other == 0 { !0 } else { self.wrapping_div(other) }
-            }
-            fn rem(self, other: Self) -> Self {
-                if other == 0 { self } else { self.wrapping_rem(other) }
-            }
-            fn and(self, other: Self) -> Self { self & other }
-            fn or(self, other: Self) -> Self { self | other }
-            fn xor(self, other: Self) -> Self { self ^ other }
-            fn shift(self) -> Option<u32> { u32::try_from(self).ok().filter(|s| *s < <$t>::BITS) }
-            fn shift_left(self, by: u32) -> Self { self << by }
-            fn shift_logical(self, by: u32) -> Self { ((self as $unsigned) >> by) as $t }
-            fn shift_arithmetic(self, by: u32) -> Self { ((self as $signed) >> by) as $t }
-            // The product of 64-bit values fits i128, except that of u64, which fits u128.
-            fn mul_high(self, other: Self) -> Self {
-                if <$t>::MIN == 0 {
-                    ((self as u128 * other as u128) >> <$t>::BITS) as $t
-                } else {
-                    ((self as i128 * other as i128) >> <$t>::BITS) as $t
-                }
-            }
-        }
-    )*};
-}
-
-whole! {
-    u8, i8, u8, |x| x;
-    i8, i8, u8, i8::wrapping_abs;
-    i32, i32, u32, i32::wrapping_abs;
-    i64, i64, u64, i64::wrapping_abs;
-    u32, i32, u32, |x| x;
-    u64, i64, u64, |x| x;
-}
-
-fn integer<T: Whole>(op: ScalarOp) -> Option<Evaluator> {
-    /// Operands as integers.
-    fn of<T: Whole>(bits: u64) -> T {
-        T::from_bits64(bits)
-    }
-    Some(match op {
-        ScalarOp::Neg => |[x, ..]| of::<T>(x).neg().to_bits64(),
-        ScalarOp::Abs => |[x, ..]| of::<T>(x).abs().to_bits64(),
-        ScalarOp::Not => |[x, ..]| of::<T>(x).not().to_bits64(),
-        ScalarOp::Popcnt => |[x, ..]| of::<T>(x).popcnt().to_bits64(),
-        ScalarOp::Clz => |[x, ..]| of::<T>(x).clz().to_bits64(),
-        ScalarOp::Add => |[x, y, _]| of::<T>(x).add(of(y)).to_bits64(),
-        ScalarOp::Sub => |[x, y, _]| of::<T>(x).sub(of(y)).to_bits64(),
-        ScalarOp::Mul => |[x, y, _]| of::<T>(x).mul(of(y)).to_bits64(),
-        ScalarOp::Div => |[x, y, _]| of::<T>(x).div(of(y)).to_bits64(),
-        ScalarOp::Rem => |[x, y, _]| of::<T>(x).rem(of(y)).to_bits64(),
-        ScalarOp::Min => |[x, y, _]| of::<T>(x).min(of(y)).to_bits64(),
-        ScalarOp::Max => |[x, y, _]| of::<T>(x).max(of(y)).to_bits64(),
-        ScalarOp::And => |[x, y, _]| of::<T>(x).and(of(y)).to_bits64(),
-        ScalarOp::Or => |[x, y, _]| of::<T>(x).or(of(y)).to_bits64(),
-        ScalarOp::Xor => |[x, y, _]| of::<T>(x).xor(of(y)).to_bits64(),
-        ScalarOp::ShiftLeft => {
-            |[x, y, _]| of::<T>(y).shift().map_or(0, |s| of::<T>(x).shift_left(s).to_bits64())
-        }
-        ScalarOp::ShiftRightLogical => {
-            |[x, y, _]| of::<T>(y).shift().map_or(0, |s| of::<T>(x).shift_logical(s).to_bits64())
-        }
-        ScalarOp::ShiftRightArithmetic => |[x, y, _]| {
-            let by = of::<T>(y).shift().unwrap_or(T::BITS - 1);
-            of::<T>(x).shift_arithmetic(by).to_bits64()
-        },
-        ScalarOp::MulHigh => |[x, y, _]| of::<T>(x).mul_high(of(y)).to_bits64(),
-        ScalarOp::Eq => |[x, y, _]| u64::from(of::<T>(x) == of(y)),
-        ScalarOp::Ne => |[x, y, _]| u64::from(of::<T>(x) != of(y)),
-        ScalarOp::Lt => |[x, y, _]| u64::from(of::<T>(x) < of(y)),
-        ScalarOp::Le => |[x, y, _]| u64::from(of::<T>(x) <= of(y)),
-        _ => return None,
-    })
-}
-
-/// f32 and f64.
-trait Real: Native + PartialOrd {
-    const NAN: Self;
-    fn is_nan(self) -> bool;
-    /// −∞ … −0, +0 … +∞.
-    fn order(self, other: Self) -> Ordering;
-    fn unary(op: ScalarOp) -> Option<fn(Self) -> Self>;
-    fn binary(op: ScalarOp) -> Option<fn(Self, Self) -> Self>;
-    fn fma(self, y: Self, z: Self) -> Self;
-}
-
-macro_rules! real {
-    ($t:ty, $math:ident) => {
-        impl Real for $t {
-            const NAN: Self = <$t>::NAN;
-            fn is_nan(self) -> bool {
-                self.is_nan()
-            }
-            fn order(self, other: Self) -> Ordering {
-                self.total_cmp(&other)
-            }
-            fn unary(op: ScalarOp) -> Option<fn(Self) -> Self> {
-                Some(match op {
-                    ScalarOp::Neg => |x| -x,
-                    ScalarOp::Abs => <$t>::abs,
-                    ScalarOp::Floor => <$t>::floor,
-                    ScalarOp::Ceil => <$t>::ceil,
-                    ScalarOp::RoundEven => <$t>::round_ties_even,
-                    ScalarOp::Trunc => <$t>::trunc,
-                    ScalarOp::Sqrt => <$t>::sqrt,
-                    ScalarOp::Exp => math::$math::exp,
-                    ScalarOp::Expm1 => math::$math::expm1,
-                    ScalarOp::Log => math::$math::log,
-                    ScalarOp::Log1p => math::$math::log1p,
-                    ScalarOp::Sin => math::$math::sin,
-                    ScalarOp::Cos => math::$math::cos,
-                    ScalarOp::Tanh => math::$math::tanh,
-                    ScalarOp::Erf => math::$math::erf,
-                    ScalarOp::Log2 => math::$math::log2,
-                    ScalarOp::Asin => math::$math::asin,
-                    ScalarOp::Acos => math::$math::acos,
-                    ScalarOp::Sinh => math::$math::sinh,
-                    ScalarOp::Cosh => math::$math::cosh,
-                    ScalarOp::Asinh => math::$math::asinh,
-                    ScalarOp::Acosh => math::$math::acosh,
-                    ScalarOp::Atanh => math::$math::atanh,
-                    ScalarOp::Cbrt => math::$math::cbrt,
-                    ScalarOp::Erfc => math::$math::erfc,
-                    ScalarOp::ErfInv => math::$math::erf_inv,
-                    ScalarOp::Lgamma => math::$math::lgamma,
-                    ScalarOp::Digamma => math::$math::digamma,
-                    _ => return None,
-                })
-            }
-            fn binary(op: ScalarOp) -> Option<fn(Self, Self) -> Self> {
-                Some(match op {
-                    ScalarOp::Add => |x, y| x + y,
-                    ScalarOp::Sub => |x, y| x - y,
-                    ScalarOp::Mul => |x, y| x * y,
-                    ScalarOp::Div => |x, y| x / y,
-                    ScalarOp::Rem => |x, y| x % y,
-                    ScalarOp::Pow => math::$math::pow,
-                    ScalarOp::Atan2 => math::$math::atan2,
-                    _ => return None,
-                })
-            }
-            fn fma(self, y: Self, z: Self) -> Self {
-                self.mul_add(y, z)
-            }
-        }
-    };
-}
-real!(f32, f32);
-real!(f64, f64);
-
-fn float<T: Real>(op: ScalarOp) -> Option<Evaluator> {
-    /// Operands as floats.
-    fn of<T: Real>(bits: u64) -> T {
-        T::from_bits64(bits)
-    }
-    /// Bits of a result.
-    fn out<T: Real>(value: T) -> u64 {
-        if value.is_nan() { T::NAN.to_bits64() } else { value.to_bits64() }
-    }
-    /// The operand whose order relative to the other is `wanted`; NaN if one is NaN.
-    fn extremum<T: Real>(x: T, y: T, wanted: Ordering) -> u64 {
-        if x.is_nan() || y.is_nan() {
-            T::NAN.to_bits64()
-        } else if x.order(y) == wanted {
-            x.to_bits64()
-        } else {
-            y.to_bits64()
-        }
-    }
-    /// Other function pointers cannot be captured, so each instruction has a function of its own.
-    macro_rules! own {
-        (unary: $($unary:ident)*; binary: $($binary:ident)*; $($other:tt)*) => {
-            match op {
-                $(ScalarOp::$unary => |[x, ..]| match T::unary(ScalarOp::$unary) {
-                    Some(f) => out(f(of::<T>(x))),
-                    None => unreachable!("listed for both float types"),
-                },)*
-                $(ScalarOp::$binary => |[x, y, _]| match T::binary(ScalarOp::$binary) {
-                    Some(f) => out(f(of::<T>(x), of(y))),
-                    None => unreachable!("listed for both float types"),
-                },)*
-                $($other)*
-            }
-        };
-    }
-    Some(own! {
-        unary: Neg Abs Floor Ceil RoundEven Trunc Sqrt Exp Expm1 Log Log1p Sin Cos Tanh Erf Log2
-            Asin Acos Sinh Cosh Asinh Acosh Atanh Cbrt Erfc ErfInv Lgamma Digamma;
-        binary: Add Sub Mul Div Rem Pow Atan2;
-        ScalarOp::Min => |[x, y, _]| extremum::<T>(of(x), of(y), Ordering::Less),
-        ScalarOp::Max => |[x, y, _]| extremum::<T>(of(x), of(y), Ordering::Greater),
-        ScalarOp::Fma => |[x, y, z]| out(of::<T>(x).fma(of(y), of(z))),
-        ScalarOp::Eq => |[x, y, _]| u64::from(of::<T>(x) == of(y)),
-        ScalarOp::Ne => |[x, y, _]| u64::from(of::<T>(x) != of(y)),
-        ScalarOp::Lt => |[x, y, _]| u64::from(of::<T>(x) < of(y)),
-        ScalarOp::Le => |[x, y, _]| u64::from(of::<T>(x) <= of(y)),
         _ => return None,
     })
 }

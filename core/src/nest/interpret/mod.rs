@@ -16,7 +16,7 @@ use super::parse::Places;
 use super::print::InstrText;
 use super::verify::verify_structure;
 use super::{BufferRole, Nest};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::id::Id;
 use crate::literal::Literal;
 use resolve::{Body, Program, ReduceStep, Step};
@@ -45,9 +45,7 @@ pub fn interpret(nest: &Nest, inputs: &[Literal]) -> Result<Vec<Literal>> {
             Memory::new(buffer, input).map_err(|d| d.context(format!("nest @{}", nest.name)))?,
         );
     }
-    if inputs.next().is_some() {
-        return Err(Diagnostic::new(format!("nest @{}: more inputs than it has", nest.name)));
-    }
+    ensure!(inputs.next().is_none(), "nest @{}: more inputs than it has", nest.name);
     let program = Program::new(nest);
     let mut machine = NestInterpreter {
         memories,

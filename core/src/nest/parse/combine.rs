@@ -1,6 +1,6 @@
 //! Parser of combiners.
 
-use super::{Defined, define, definitions, read_reg, single, straight, with_result};
+use super::{Defined, define, definitions, read_reg, single, straight};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::id::IdVec;
@@ -23,20 +23,17 @@ pub(super) fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> 
     }
     let mut names = BTreeMap::new();
     let mut registers = IdVec::new();
-    let mut identity = Vec::new();
     c.expect("(")?;
-    loop {
+    let identity = c.separated(|c| {
         let token = c.peek();
         let name = c.expect_value("an operand of the combiner")?;
         c.expect(":")?;
         let dtype = c.dtype()?;
         c.expect("=")?;
-        identity.push(c.scalar(dtype)?);
+        let identity = c.scalar(dtype)?;
         define(c, Defined { name, dtype, token }, &mut names, &mut registers)?;
-        if !c.eat(",") {
-            break;
-        }
-    }
+        Ok(identity)
+    })?;
     c.expect(";")?;
     for (n, value) in identity.iter().enumerate() {
         if n > 0 {
@@ -54,14 +51,12 @@ pub(super) fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> 
         let single = single(c, &defined)?;
         let token = c.peek();
         let word = c.expect_name("an instruction")?;
-        let instr = straight(c, token, word, single, |c| read_reg(c, &names))?;
-        body.push(with_result(instr, define(c, single, &mut names, &mut registers)?));
+        let mut instr = straight(c, token, word, single, |c| read_reg(c, &names))?;
+        instr.results_mut().fill(define(c, single, &mut names, &mut registers)?);
+        body.push(instr);
     }
     c.expect_keyword("return")?;
-    let mut results = vec![read_reg(c, &names)?];
-    while c.eat(",") {
-        results.push(read_reg(c, &names)?);
-    }
+    let results = c.separated(|c| read_reg(c, &names))?;
     c.expect("}")?;
     Ok(Combine { identity, registers, body, results })
 }

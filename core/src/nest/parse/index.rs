@@ -1,7 +1,7 @@
 //! Parser of index expressions.
 
 use super::Parser;
-use crate::diagnostic::Result;
+use crate::diagnostic::{Result, ensure};
 use crate::nest::{Affine, Term};
 use crate::text::{Cursor, Kind};
 use std::collections::BTreeMap;
@@ -88,9 +88,7 @@ impl<'a> Parser<'a> {
         c.expect(",")?;
         let token = c.peek();
         let divisor: i64 = c.expect_integer("a divisor")?;
-        if divisor < 1 {
-            return Err(c.error(token, format!("divisor {divisor} is not at least 1")));
-        }
+        ensure!(divisor >= 1, c at token, "divisor {divisor} is not at least 1");
         c.expect(")")?;
         Ok(if floor { value.floor_div(divisor) } else { value.modulo(divisor) })
     }

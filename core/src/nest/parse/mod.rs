@@ -11,7 +11,7 @@ use super::{
     Access, Axis, AxisId, Buffer, BufferId, BufferRole, Guard, Instr, Nest, Phase, Prefix,
     Reduction, Reg, ScalarOp, Tree,
 };
-use crate::diagnostic::Result;
+use crate::diagnostic::{Result, bail};
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
 use crate::location::Location;
@@ -146,27 +146,23 @@ impl<'a> Parser<'a> {
         let id = self.nest.buffers.push(Buffer { name: name.into(), dtype, shape, role });
         self.places.buffers.push(c.location(start));
         if self.buffers.insert(name, id).is_some() {
-            return Err(c.error(token, format!("a second buffer is named `%{name}`")));
+            bail!(c at token, "a second buffer is named `%{name}`");
         }
         Ok(())
     }
 
     fn axis_list(&mut self, c: &mut Cursor<'a>) -> Result<Vec<AxisId>> {
-        let mut axes = Vec::new();
-        loop {
+        c.separated(|c| {
             let token = c.peek();
             let name = c.expect_name("the name of an axis")?;
             c.expect(":")?;
             let extent = c.expect_integer("the extent of an axis")?;
             let id = self.nest.axes.push(Axis { name: name.into(), extent });
             if self.axes.insert(name, id).is_some() {
-                return Err(c.error(token, format!("a second axis is named `{name}` here")));
+                bail!(c at token, "a second axis is named `{name}` here");
             }
-            axes.push(id);
-            if !c.eat(",") {
-                return Ok(axes);
-            }
-        }
+            Ok(id)
+        })
     }
 
     fn phase(&mut self, c: &mut Cursor<'a>) -> Result<()> {
@@ -196,7 +192,7 @@ impl<'a> Parser<'a> {
                 phase.body.push(self.definition(c, &defined)?);
                 places.body.push(c.location(token));
             } else {
-                return Err(c.error(token, "reductions come after all instructions of a phase"));
+                bail!(c at token, "reductions come after all instructions of a phase");
             }
         }
         c.expect("}")?;
@@ -221,7 +217,7 @@ impl<'a> Parser<'a> {
         }
         let single = single(c, defined)?;
         // Operands are parsed before the definition, so no instruction reads its own result.
-        let instr = match word {
+        let mut instr = match word {
             "index" => Instr::Index { result: Reg(0), value: self.affine(c)? },
             "test" => Instr::Test { result: Reg(0), guards: self.guards(c)? },
             "load" => {
@@ -235,7 +231,8 @@ impl<'a> Parser<'a> {
             _ => straight(c, token, word, single, |c| self.reg(c))?,
         };
         let register = define(c, single, &mut self.registers, &mut self.nest.registers)?;
-        Ok(with_result(instr, register))
+        instr.results_mut().fill(register);
+        Ok(instr)
     }
 
     fn reduction(&mut self, c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> Result<Reduction> {
@@ -268,7 +265,7 @@ impl<'a> Parser<'a> {
         let token = c.peek();
         let name = c.expect_value("the name of a buffer")?;
         let Some(&buffer) = self.buffers.get(name) else {
-            return Err(c.error(token, format!("no buffer is named `%{name}`")));
+            bail!(c at token, "no buffer is named `%{name}`");
         };
         let indices = c.list("[", "]", |c| self.affine(c))?;
         let clamp = c.eat_keyword("clamp");
@@ -297,17 +294,14 @@ struct Defined<'a> {
 
 /// `%a: f32, %b: i64 =`
 fn definitions<'a>(c: &mut Cursor<'a>, what: &str) -> Result<Vec<Defined<'a>>> {
-    let mut defined = Vec::new();
-    loop {
+    let defined = c.separated(|c| {
         let token = c.peek();
         let name = c.expect_value(what)?;
         c.expect(":")?;
-        defined.push(Defined { name, dtype: c.dtype()?, token });
-        if !c.eat(",") {
-            c.expect("=")?;
-            return Ok(defined);
-        }
-    }
+        Ok(Defined { name, dtype: c.dtype()?, token })
+    })?;
+    c.expect("=")?;
+    Ok(defined)
 }
 
 fn single<'a>(c: &Cursor<'a>, defined: &[Defined<'a>]) -> Result<Defined<'a>> {
@@ -325,7 +319,7 @@ fn define<'a>(
 ) -> Result<Reg> {
     let reg = registers.push(defined.dtype);
     if names.insert(defined.name, reg).is_some() {
-        return Err(c.error(defined.token, format!("`%{}` is defined a second time", defined.name)));
+        bail!(c at defined.token, "`%{}` is defined a second time", defined.name);
     }
     Ok(reg)
 }
@@ -352,7 +346,7 @@ fn straight<'a>(
         return Ok(Instr::Const { result: Reg(0), value: c.scalar(defined.dtype)? });
     }
     let Some(op) = ScalarOp::from_name(word) else {
-        return Err(c.error(token, format!("unknown instruction `{word}`")));
+        bail!(c at token, "unknown instruction `{word}`");
     };
     let mut operands = Vec::with_capacity(op.arity());
     for n in 0..op.arity() {
@@ -362,16 +356,4 @@ fn straight<'a>(
         operands.push(reg(c)?);
     }
     Ok(Instr::Scalar { result: Reg(0), op, operands })
-}
-
-fn with_result(mut instr: Instr, register: Reg) -> Instr {
-    match &mut instr {
-        Instr::Scalar { result, .. }
-        | Instr::Const { result, .. }
-        | Instr::Index { result, .. }
-        | Instr::Test { result, .. }
-        | Instr::Load { result, .. } => *result = register,
-        Instr::Store { .. } | Instr::Prefix(_) => {}
-    }
-    instr
 }

@@ -2,6 +2,7 @@
 
 use super::depend::Dependence;
 use super::{Failure, MAX_STORES, Site, failure, runs, sites};
+use crate::diagnostic::{bail, ensure};
 use crate::nest::bounds::{Agreement, Interval, Known, Ranges, disjoint};
 use crate::nest::parse::Part;
 use crate::nest::print::AffineText;
@@ -69,11 +70,7 @@ fn check_stores(
     stores: &[Site<'_>],
 ) -> Result {
     if let Some(site) = stores.get(MAX_STORES) {
-        return Err(failure(
-            site.part(),
-            16,
-            format!("more than {MAX_STORES} stores to `%{}`", buffer.name),
-        ));
+        bail!(site.part(), 16, "more than {MAX_STORES} stores to `%{}`", buffer.name);
     }
     for (n, site) in stores.iter().enumerate() {
         injective(nest, dependence, buffer, site)?;
@@ -225,14 +222,11 @@ fn written_before(
         // A clamped index may differ from the index that is written.
         load.access.clamp || (!ordered && !are_disjoint(nest, load, store))
     });
-    if conflict {
-        return Err(failure(
-            load.part(),
-            19,
-            "reads row storage that another iteration of the phase may write",
-        )
-        .help("read in a later phase, or before the store at the same indices"));
-    }
+    ensure!(
+        !conflict, load.part(), 19,
+        "reads row storage that another iteration of the phase may write";
+        help "read in a later phase, or before the store at the same indices"
+    );
     let ranges = ranges(nest, load);
     let read: Vec<Interval> = load
         .access

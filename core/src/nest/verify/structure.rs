@@ -2,8 +2,9 @@
 //! checked in one place.
 
 use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERMS, failure};
+use crate::diagnostic::{bail, ensure};
 use crate::dtype::DType;
-use crate::id::{Id, IdVec};
+use crate::id::Id;
 use crate::nest::parse::Part;
 use crate::nest::{
     Access, Affine, AxisId, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term,
@@ -32,31 +33,23 @@ pub(super) fn check(nest: &Nest) -> Result {
 }
 
 fn buffers(nest: &Nest) -> Result {
-    if !is_sigil_name(&nest.name) {
-        return Err(failure(Part::Nest, 1, "the name of the nest is no name"));
-    }
+    ensure!(is_sigil_name(&nest.name), Part::Nest, 1, "the name of the nest is no name");
     let mut names = BTreeSet::new();
     let mut row = false;
     let mut row_bytes = 0usize;
     for (id, buffer) in nest.buffers.iter() {
         let part = Part::Buffer(id);
-        if !is_sigil_name(&buffer.name) {
-            return Err(failure(part, 1, "the name of the buffer is no name"));
-        }
-        if !names.insert(&buffer.name) {
-            return Err(failure(part, 1, "two buffers have this name"));
-        }
-        if buffer.shape.len() > MAX_RANK {
-            return Err(failure(part, 2, format!("more than {MAX_RANK} dimensions")));
-        }
+        ensure!(is_sigil_name(&buffer.name), part, 1, "the name of the buffer is no name");
+        ensure!(names.insert(&buffer.name), part, 1, "two buffers have this name");
+        ensure!(buffer.shape.len() <= MAX_RANK, part, 2, "more than {MAX_RANK} dimensions");
         let Some(bytes) = bounded_product(buffer.dtype.size(), buffer.shape.iter().copied()) else {
-            return Err(failure(part, 2, "the buffer is beyond 2^63 bytes"));
+            bail!(part, 2, "the buffer is beyond 2^63 bytes");
         };
-        if row && buffer.role != BufferRole::Row {
-            return Err(
-                failure(part, 3, "a parameter comes after a row storage").help("call `renumber`")
-            );
-        }
+        ensure!(
+            !row || buffer.role == BufferRole::Row, part, 3,
+            "a parameter comes after a row storage";
+            help "call `renumber`"
+        );
         row = buffer.role == BufferRole::Row;
         if row {
             // Both are below 2^63, so the sum fits 64 bits.
@@ -88,26 +81,23 @@ fn axes(nest: &Nest) -> Result {
             }
             next += 1;
         }
-        if outer.len() + ids.len() > MAX_RANK {
-            return Err(failure(
-                part,
-                2,
-                format!("more than {MAX_RANK} axes are visible together"),
-            ));
-        }
+        ensure!(
+            outer.len() + ids.len() <= MAX_RANK,
+            part,
+            2,
+            "more than {MAX_RANK} axes are visible together"
+        );
         let mut names = BTreeSet::new();
         for id in outer.iter().chain(ids) {
             let axis = &nest.axes[*id];
             if !is_name(&axis.name) || matches!(axis.name.as_str(), "floor_div" | "mod") {
-                return Err(failure(part, 1, format!("axis {id} has no name of the text")));
+                bail!(part, 1, "axis {id} has no name of the text");
             }
-            if !names.insert(&axis.name) {
-                return Err(failure(part, 1, format!("two axes are named `{}`", axis.name)));
-            }
+            ensure!(names.insert(&axis.name), part, 1, "two axes are named `{}`", axis.name);
         }
         let extents = outer.iter().chain(ids).map(|a| nest.axes[*a].extent);
         if bounded_product(1, extents).is_none() {
-            return Err(failure(part, 2, "the loops have 2^63 iterations or more"));
+            bail!(part, 2, "the loops have 2^63 iterations or more");
         }
         Ok(())
     };
@@ -145,13 +135,13 @@ impl Checker<'_> {
             let part = Part::Reduction(p, i);
             self.tuple(part, &reduction.values, &reduction.results, &reduction.combine)?;
             let tree = reduction.tree;
-            if !tree.lanes.is_power_of_two() || tree.lanes > MAX_LANES {
-                return Err(failure(
-                    part,
-                    12,
-                    format!("{} lanes are no power of two up to {MAX_LANES}", tree.lanes),
-                ));
-            }
+            ensure!(
+                tree.lanes.is_power_of_two() && tree.lanes <= MAX_LANES,
+                part,
+                12,
+                "{} lanes are no power of two up to {MAX_LANES}",
+                tree.lanes
+            );
             if tree.block % tree.lanes != 0 {
                 let wrong =
                     format!("a block of {} is no multiple of {} lanes", tree.block, tree.lanes);
@@ -172,16 +162,14 @@ impl Checker<'_> {
         for (i, instr) in phase.body.iter().enumerate() {
             let Instr::Prefix(prefix) = instr else { continue };
             let part = Part::Instr(p, i);
-            if phase.axes.is_empty() {
-                return Err(failure(part, 13, "a prefix in a phase without inner axes"));
-            }
+            ensure!(!phase.axes.is_empty(), part, 13, "a prefix in a phase without inner axes");
             if *direction.get_or_insert(prefix.reverse) != prefix.reverse {
-                return Err(failure(part, 13, "prefixes of one phase run in two directions")
-                    .help("use two phases and a row storage"));
+                bail!(part, 13, "prefixes of one phase run in two directions";
+                    help "use two phases and a row storage");
             }
             if prefix.reverse && !phase.reductions.is_empty() {
-                return Err(failure(part, 13, "a reverse prefix beside reductions")
-                    .help("use two phases and a row storage"));
+                bail!(part, 13, "a reverse prefix beside reductions";
+                    help "use two phases and a row storage");
             }
         }
         Ok(())
@@ -200,15 +188,12 @@ impl Checker<'_> {
 
     /// The dtype of a register that is read at this point.
     fn read(&self, part: Part, reg: Reg) -> Result<DType> {
-        if reg.index() >= self.defined {
-            return Err(failure(part, 4, format!("{reg} is read before it is defined")));
-        }
-        if reg.index() < self.body && !self.row[reg.index()] {
-            return Err(failure(part, 4, format!("{reg} belongs to the body of an earlier phase"))
-                .help(
-                    "only reductions, and phases without inner axes, leave registers to the row",
-                ));
-        }
+        ensure!(reg.index() < self.defined, part, 4, "{reg} is read before it is defined");
+        ensure!(
+            reg.index() >= self.body || self.row[reg.index()], part, 4,
+            "{reg} belongs to the body of an earlier phase";
+            help "only reductions, and phases without inner axes, leave registers to the row"
+        );
         Ok(self.nest.registers[reg])
     }
 
@@ -225,13 +210,13 @@ impl Checker<'_> {
                 expect(part, "the constant", value.dtype(), "the register", dtype(*result))
             }
             Instr::Index { result, value } => {
-                if !dtype(*result).is_integer() {
-                    return Err(failure(
-                        part,
-                        5,
-                        format!("`index` results in an integer, not {}", dtype(*result)),
-                    ));
-                }
+                ensure!(
+                    dtype(*result).is_integer(),
+                    part,
+                    5,
+                    "`index` results in an integer, not {}",
+                    dtype(*result)
+                );
                 self.expressions(part, phase, std::iter::once(value))
             }
             Instr::Test { result, guards } => {
@@ -253,38 +238,36 @@ impl Checker<'_> {
                 if let Some(fill) = fill {
                     expect(part, "the fill", self.read(part, *fill)?, "the buffer", buffer.dtype)?;
                 }
-                if buffer.role == BufferRole::Out {
-                    return Err(failure(
-                        part,
-                        9,
-                        format!("`%{}` is `out` and cannot be read", buffer.name),
-                    ));
-                }
+                ensure!(
+                    buffer.role != BufferRole::Out,
+                    part,
+                    9,
+                    "`%{}` is `out` and cannot be read",
+                    buffer.name
+                );
                 if access.clamp && buffer.role == BufferRole::InOut {
-                    return Err(failure(part, 10, "a load from an `inout` buffer clamps"));
+                    bail!(part, 10, "a load from an `inout` buffer clamps");
                 }
-                if access.clamp && buffer.shape.contains(&0) {
-                    return Err(failure(
-                        part,
-                        10,
-                        format!("no index can be clamped into {:?}", buffer.shape),
-                    ));
-                }
+                ensure!(
+                    !access.clamp || !buffer.shape.contains(&0),
+                    part,
+                    10,
+                    "no index can be clamped into {:?}",
+                    buffer.shape
+                );
                 Ok(())
             }
             Instr::Store { access, value } => {
                 let buffer = self.access(part, phase, access)?;
                 expect(part, "the value", self.read(part, *value)?, "the buffer", buffer.dtype)?;
-                if buffer.role == BufferRole::In {
-                    return Err(failure(
-                        part,
-                        9,
-                        format!("`%{}` is `in` and cannot be written", buffer.name),
-                    ));
-                }
-                if access.clamp {
-                    return Err(failure(part, 10, "a store clamps"));
-                }
+                ensure!(
+                    buffer.role != BufferRole::In,
+                    part,
+                    9,
+                    "`%{}` is `in` and cannot be written",
+                    buffer.name
+                );
+                ensure!(!access.clamp, part, 10, "a store clamps");
                 Ok(())
             }
             Instr::Prefix(prefix) => {
@@ -294,19 +277,17 @@ impl Checker<'_> {
     }
 
     fn guards(&self, part: Part, guards: &[Guard]) -> Result {
-        if guards.len() > MAX_RANK {
-            return Err(failure(part, 2, format!("more than {MAX_RANK} guards")));
-        }
+        ensure!(guards.len() <= MAX_RANK, part, 2, "more than {MAX_RANK} guards");
         Ok(())
     }
 
     fn access(&self, part: Part, phase: &Phase, access: &Access) -> Result<&super::super::Buffer> {
         let Some(buffer) = self.nest.buffers.get(access.buffer) else {
-            return Err(failure(part, 3, format!("buffer {} does not exist", access.buffer)));
+            bail!(part, 3, "buffer {} does not exist", access.buffer);
         };
         if access.indices.len() != buffer.shape.len() {
             let (indices, rank) = (access.indices.len(), buffer.shape.len());
-            return Err(failure(part, 7, format!("{indices} indices for {rank} dimensions")));
+            bail!(part, 7, "{indices} indices for {rank} dimensions");
         }
         self.guards(part, &access.guards)?;
         self.expressions(part, phase, access.expressions())?;
@@ -342,47 +323,37 @@ impl Checker<'_> {
             return Err(failure(part, 2, wrong));
         }
         let sorted = e.terms.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        if !sorted || e.terms.iter().any(|(_, c)| *c == 0) {
-            return Err(failure(
-                part,
-                6,
-                "the terms of an index expression are not sorted, unique and present",
-            ));
-        }
+        ensure!(
+            sorted && e.terms.iter().all(|(_, c)| *c != 0),
+            part,
+            6,
+            "the terms of an index expression are not sorted, unique and present"
+        );
         for (term, _) in &e.terms {
             match term {
                 Term::Axis(axis)
                     if self.nest.parallel.contains(axis) || phase.axes.contains(axis) => {}
                 Term::Axis(axis) => {
-                    return Err(failure(part, 6, format!("axis {axis} is not visible here")));
+                    bail!(part, 6, "axis {axis} is not visible here");
                 }
                 Term::Reg(reg) => {
                     let dtype = self.read(part, *reg)?;
-                    if !matches!(dtype, DType::I32 | DType::I64) {
-                        return Err(failure(
-                            part,
-                            6,
-                            format!("an index from {reg}, which is {dtype}"),
-                        )
-                        .help("indices from data are i32 or i64"));
-                    }
+                    ensure!(
+                        matches!(dtype, DType::I32 | DType::I64), part, 6,
+                        "an index from {reg}, which is {dtype}";
+                        help "indices from data are i32 or i64"
+                    );
                 }
                 Term::FloorDiv(inner, divisor) | Term::Mod(inner, divisor) => {
-                    if *divisor < 1 {
-                        return Err(failure(
-                            part,
-                            6,
-                            format!("divisor {divisor} is not at least 1"),
-                        ));
-                    }
+                    ensure!(*divisor >= 1, part, 6, "divisor {divisor} is not at least 1");
                     self.affine(part, phase, inner, depth + 1, count)?;
                     let normal = match term {
                         Term::FloorDiv(..) => inner.floor_div(*divisor),
                         _ => inner.modulo(*divisor),
                     };
                     if normal.constant != 0 || normal.terms.as_slice() != [(term.clone(), 1)] {
-                        return Err(failure(part, 6, "a division is not in normal form")
-                            .help("make it by `Affine::floor_div` or `modulo`"));
+                        bail!(part, 6, "a division is not in normal form";
+                            help "make it by `Affine::floor_div` or `modulo`");
                     }
                 }
             }
@@ -426,65 +397,55 @@ fn expect(part: Part, what: &str, is: DType, other: &str, wanted: DType) -> Resu
 }
 
 fn check_combine(part: Part, combine: &Combine) -> Result {
-    let wrong = |what: String| Err(failure(part, 11, what));
     let operands = combine.dtypes();
-    if operands.is_empty() || operands.len() > MAX_RANK {
-        return wrong(format!("a combiner of {} elements", operands.len()));
-    }
+    ensure!(
+        !operands.is_empty() && operands.len() <= MAX_RANK,
+        part,
+        11,
+        "a combiner of {} elements",
+        operands.len()
+    );
     let declared = combine.registers.as_slice();
     let operand_count = 2 * operands.len();
     let agrees = declared.len() == operand_count + combine.body.len()
         && declared[..operand_count] == [&operands[..], &operands[..]].concat();
-    if !agrees {
-        return wrong(
-            "the combiner's registers are not its operands, twice, and one an instruction".into(),
-        );
-    }
-    let read = |registers: &IdVec<Reg, DType>, reg: Reg, defined: usize| {
-        if reg.index() < defined {
-            Ok(registers[reg])
-        } else {
-            Err(failure(part, 11, format!("{reg} is not defined")))
-        }
+    ensure!(
+        agrees,
+        part,
+        11,
+        "the combiner's registers are not its operands, twice, and one an instruction"
+    );
+    let read = |reg: Reg, defined: usize| {
+        ensure!(reg.index() < defined, part, 11, "{reg} is not defined");
+        Ok(combine.registers[reg])
     };
     for (n, instr) in combine.body.iter().enumerate() {
         let defined = operand_count + n;
         let dtype = declared[defined];
         let [result] = instr.results() else {
-            return wrong("the combiner has an instruction with several results".into());
+            bail!(part, 11, "the combiner has an instruction with several results");
         };
-        if result.index() != defined {
-            return wrong(format!("the combiner defines {result} where %{defined} belongs"));
-        }
+        let belongs = result.index() == defined;
+        ensure!(belongs, part, 11, "the combiner defines {result} where %{defined} belongs");
         match instr {
             Instr::Scalar { op, operands, .. } => {
-                let dtypes = operands
-                    .iter()
-                    .map(|r| read(&combine.registers, *r, defined))
-                    .collect::<Result<Vec<_>>>()?;
+                let dtypes =
+                    operands.iter().map(|r| read(*r, defined)).collect::<Result<Vec<_>>>()?;
                 op.check(&dtypes, dtype).map_err(|e| failure(part, 11, e))?;
             }
             Instr::Const { value, .. } if value.dtype() == dtype => {}
-            _ => {
-                return wrong(
-                    "the combiner has more than scalar instructions and constants of their dtype"
-                        .into(),
-                );
-            }
+            _ => bail!(
+                part,
+                11,
+                "the combiner has more than scalar instructions and constants of their dtype"
+            ),
         }
     }
-    if combine.results.len() != operands.len() {
-        return wrong(format!(
-            "the combiner returns {} of {} elements",
-            combine.results.len(),
-            operands.len()
-        ));
-    }
+    let (returned, wanted) = (combine.results.len(), operands.len());
+    ensure!(returned == wanted, part, 11, "the combiner returns {returned} of {wanted} elements");
     for (result, dtype) in combine.results.iter().zip(&operands) {
-        let found = read(&combine.registers, *result, declared.len())?;
-        if found != *dtype {
-            return wrong(format!("the combiner returns {found} for {dtype}"));
-        }
+        let found = read(*result, declared.len())?;
+        ensure!(found == *dtype, part, 11, "the combiner returns {found} for {dtype}");
     }
     Ok(())
 }

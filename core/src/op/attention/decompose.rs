@@ -5,7 +5,7 @@
 
 use crate::op::attention::{Attention, AttentionKind};
 use crate::op::prelude::*;
-use crate::op::softmax::{Shifted, restore, wide};
+use crate::op::softmax::{Shifted, restore};
 use crate::op::{Concatenate, DotGeneral};
 
 /// The axis of keys in scores, `[B, N, T, S]`.
@@ -64,7 +64,7 @@ fn product(
     a: [usize; 2],
     b: [usize; 2],
 ) -> Tensor {
-    let result = x.dtype().is_half().then(|| wide(x.dtype()));
+    let result = x.dtype().is_half().then(|| x.dtype().wide());
     let contract = (vec![along_x], vec![along_y]);
     Tensor::apply(DotGeneral { contract, batch: (a.to_vec(), b.to_vec()), result }, &[x, y])
 }
@@ -134,7 +134,7 @@ pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
     match op.kind {
         AttentionKind::Value => unreachable!("returned above"),
         AttentionKind::Jvp => {
-            let out = &rest[0].convert(wide(dtype));
+            let out = &rest[0].convert(dtype.wide());
             let d = Three::of(&rest[2..2 + primals.len()]);
             let ds = (scores(&d.q, &x.k) + scores(&x.q, &d.k)) * scale;
             let ds = if op.bias { biased(&ds, &rest[2 + primals.len()]) } else { ds };

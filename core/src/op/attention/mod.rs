@@ -43,7 +43,6 @@ use crate::call::{self, Call};
 use crate::op::compute::DecomposeRule;
 use crate::op::derivative::TangentRule;
 use crate::op::prelude::*;
-use crate::op::softmax::wide;
 
 kinds! {
     /// The members of the family.
@@ -151,19 +150,20 @@ impl Sizes {
         let scores = [&self.batch, &self.heads, &self.queries, &self.keys];
         let fits = |(found, wanted): (&Dim, &&Dim)| found == *wanted || *found == Dim::from(1);
         if bias.rank() == 4
-            && bias.dtype == wide(self.dtype)
+            && bias.dtype == self.dtype.wide()
             && bias.shape.iter().zip(&scores).all(fits)
         {
             return Ok(());
         }
-        let scores = TensorType { dtype: wide(self.dtype), shape: scores.map(Dim::clone).to_vec() };
+        let scores =
+            TensorType { dtype: self.dtype.wide(), shape: scores.map(Dim::clone).to_vec() };
         Err(Diagnostic::new(format!("scores have type {scores}, their bias {bias}"))
             .help("the bias has their dtype, and their extents or 1 where it repeats"))
     }
 
     fn logarithm(&self) -> TensorType {
         let shape = [&self.batch, &self.heads, &self.queries];
-        TensorType { dtype: wide(self.dtype), shape: shape.map(Dim::clone).to_vec() }
+        TensorType { dtype: self.dtype.wide(), shape: shape.map(Dim::clone).to_vec() }
     }
 }
 
@@ -272,17 +272,13 @@ impl Operation for Attention {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let sizes = Sizes::of(t.operands)?;
         if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
-            return Err(Diagnostic::new(format!("scores are multiplied by {}", self.scale))
-                .help("the scale is a finite f64"));
+            bail!("scores are multiplied by {}", self.scale; help "the scale is a finite f64");
         }
         let (three, primals) = (primals(t.operands), self.primals(t.operands));
         if self.bias {
             let Some(bias) = t.operands.get(three) else {
-                return Err(Diagnostic::new(format!(
-                    "{} operands, and none is the bias",
-                    t.operands.len()
-                ))
-                .help("the bias follows queries, keys and values"));
+                bail!("{} operands, and none is the bias", t.operands.len();
+                    help "the bias follows queries, keys and values");
             };
             sizes.check_bias(bias)?;
         }
@@ -293,20 +289,14 @@ impl Operation for Attention {
             AttentionKind::Jvp => given.iter().chain(results).collect(),
             AttentionKind::Vjp => vec![&given[1], &given[0], &given[1]],
         };
-        if t.operands.len() != primals + rest.len() {
-            return Err(Diagnostic::new(format!(
-                "takes {} operands, found {}",
-                primals + rest.len(),
-                t.operands.len()
-            )));
-        }
+        ensure!(
+            t.operands.len() == primals + rest.len(),
+            "takes {} operands, found {}",
+            primals + rest.len(),
+            t.operands.len()
+        );
         for (n, (found, wanted)) in t.operands[primals..].iter().zip(rest).enumerate() {
-            if found != wanted {
-                return Err(Diagnostic::new(format!(
-                    "operand {} has type {found}, not {wanted}",
-                    primals + n
-                )));
-            }
+            ensure!(found == wanted, "operand {} has type {found}, not {wanted}", primals + n);
         }
         Ok(match self.kind {
             AttentionKind::Value | AttentionKind::Jvp => given.to_vec(),

@@ -171,18 +171,13 @@ impl Operation for Binary {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [a, b] = t.exactly()?;
-        if a.dtype != b.dtype {
-            return Err(Diagnostic::new(format!(
-                "operands have dtypes {} and {}",
-                a.dtype, b.dtype
-            ))
-            .help("convert one of them with `convert_element_type`"));
-        }
-        if a.shape != b.shape {
-            return Err(Diagnostic::new(format!("operands have types {a} and {b}")).help(
-                "shapes must be equal, or broadcast: aligned at the last axis, extents equal or 1",
-            ));
-        }
+        ensure!(a.dtype == b.dtype, "operands have dtypes {} and {}", a.dtype, b.dtype;
+            help "convert one of them with `convert_element_type`");
+        ensure!(
+            a.shape == b.shape,
+            "operands have types {a} and {b}";
+            help "shapes must be equal, or broadcast: aligned at the last axis, extents equal or 1"
+        );
         self.domain().check(a.dtype)?;
         Ok(vec![a.clone()])
     }

@@ -25,31 +25,20 @@ attributes! {
 /// Checks the regions and returns the types of the results.
 fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result<Vec<TensorType>> {
     let Some((chooses, taken)) = operands.split_first() else {
-        return Err(Diagnostic::new("takes what chooses the region as its first operand"));
+        bail!("takes what chooses the region as its first operand");
     };
-    if *chooses != TensorType::scalar(selector) {
-        return Err(Diagnostic::new(format!("its first operand has type {chooses}"))
-            .help(format!("it is a {selector}[], which chooses the region")));
-    }
+    ensure!(*chooses == TensorType::scalar(selector), "its first operand has type {chooses}";
+        help "it is a {selector}[], which chooses the region");
     let Some(first) = regions.first() else { return Err(Diagnostic::new("has no region")) };
     let results = first.types(&first.outputs);
     for (n, region) in regions.iter().enumerate() {
         let (inputs, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
-        if inputs != taken {
-            return Err(Diagnostic::new(format!(
-                "region {n} takes ({}), not ({})",
-                listed(&inputs),
-                listed(taken)
-            )));
-        }
-        if outputs != results {
-            return Err(Diagnostic::new(format!(
-                "region {n} gives ({}), region 0 gives ({})",
-                listed(&outputs),
-                listed(&results)
-            ))
-            .help("all regions give values of the same dtypes and shapes"));
-        }
+        ensure!(inputs == taken, "region {n} takes ({}), not ({})", listed(&inputs), listed(taken));
+        ensure!(
+            outputs == results,
+            "region {n} gives ({}), region 0 gives ({})", listed(&outputs), listed(&results);
+            help "all regions give values of the same dtypes and shapes"
+        );
     }
     Ok(results)
 }

@@ -163,7 +163,7 @@ fn stacked_results(
 /// A region of the function that is being built.
 fn region(types: &[TensorType], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
     let Some(scope) = Scope::current().map(|scope| scope.region()) else {
-        return Err(Diagnostic::new("there is no function to map a loop in"));
+        bail!("there is no function to map a loop in");
     };
     let inputs: Vec<Tensor> =
         types.iter().map(|ty| scope.input_at(ty.clone(), Location::Unknown)).collect();

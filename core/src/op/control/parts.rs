@@ -87,13 +87,7 @@ pub(super) fn check_step(
     carries: &[TensorType],
 ) -> Result<Vec<TensorType>> {
     let (found, outputs) = (region.types(&region.inputs), region.types(&region.outputs));
-    if found != inputs {
-        return Err(Diagnostic::new(format!(
-            "{what} takes ({}), not ({})",
-            listed(&found),
-            listed(inputs)
-        )));
-    }
+    ensure!(found == inputs, "{what} takes ({}), not ({})", listed(&found), listed(inputs));
     match outputs.get(..carries.len()) {
         Some(given) if given == carries => Ok(outputs[carries.len()..].to_vec()),
         given => Err(Diagnostic::new(format!(

@@ -42,9 +42,7 @@ impl Operation for Scan {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let parts = self.parts(t.operands)?;
         if let Some(count) = parts.count.filter(|ty| **ty != TensorType::scalar(DType::I32)) {
-            return Err(
-                Diagnostic::new(format!("its count has type {count}")).help("it is an i32[]")
-            );
+            bail!("its count has type {count}"; help "it is an i32[]");
         }
         let [region] = t.exactly_regions()?;
         let slices =

@@ -52,18 +52,15 @@ impl Operation for While {
         let predicate = check_step("the condition", condition, t.operands, &[])?;
         if predicate != [TensorType::scalar(DType::Bool)] {
             let found = listed(&predicate);
-            return Err(Diagnostic::new(format!("the condition gives ({found})"))
-                .help("it gives one bool[]"));
+            bail!("the condition gives ({found})"; help "it gives one bool[]");
         }
         let stacks = check_step("a step", step, t.operands, parts.carries)?;
         let stacks = match &self.max_steps {
             Some(length) => stacks.iter().map(|ty| stacked(ty, length)).collect(),
             None if stacks.is_empty() => vec![],
             None => {
-                return Err(Diagnostic::new(
-                    "stacks have no extent: the number of steps has no bound",
-                )
-                .help("give `max_steps`"));
+                bail!("stacks have no extent: the number of steps has no bound";
+                    help "give `max_steps`");
             }
         };
         Ok(parts.carries.iter().cloned().chain(stacks).collect())

@@ -181,42 +181,35 @@ impl ConvGeneralDilated {
 
     fn check_attributes(&self, rank: usize) -> Result<()> {
         let n = self.spatial();
-        if !(1..=3).contains(&n) || rank != n + 2 {
-            return Err(Diagnostic::new(format!(
-                "a convolution over {n} spatial axes of operands of rank {rank}"
-            ))
-            .help("there are 1 to 3 spatial axes, one stride for each, and two axes more"));
-        }
-        if self.padding.len() != n
-            || ![0, n].contains(&self.lhs_dilation.len())
-            || ![0, n].contains(&self.rhs_dilation.len())
-        {
-            return Err(Diagnostic::new(format!(
-                "padding and dilations need one entry for each of the {n} spatial axes"
-            )));
-        }
+        ensure!(
+            (1..=3).contains(&n) && rank == n + 2,
+            "a convolution over {n} spatial axes of operands of rank {rank}";
+            help "there are 1 to 3 spatial axes, one stride for each, and two axes more"
+        );
+        ensure!(
+            self.padding.len() == n
+                && [0, n].contains(&self.lhs_dilation.len())
+                && [0, n].contains(&self.rhs_dilation.len()),
+            "padding and dilations need one entry for each of the {n} spatial axes"
+        );
         let mut steps = self.stride.iter().chain(&self.lhs_dilation).chain(&self.rhs_dilation);
-        if steps.any(|v| *v == 0)
-            || !self.feature_group_count.at_least(1)
-            || !self.batch_group_count.at_least(1)
-        {
-            return Err(Diagnostic::new("strides, dilations and group counts are at least 1"));
-        }
+        ensure!(
+            steps.all(|v| *v != 0)
+                && self.feature_group_count.at_least(1)
+                && self.batch_group_count.at_least(1),
+            "strides, dilations and group counts are at least 1"
+        );
         let one = Dim::constant(1);
         if self.feature_group_count != one && self.batch_group_count != one {
-            return Err(Diagnostic::new("feature and batch groups cannot be combined"));
+            bail!("feature and batch groups cannot be combined");
         }
         let specs = self.specs();
         for (what, spec) in
             [("lhs_spec", specs.lhs), ("rhs_spec", specs.rhs), ("out_spec", specs.out)]
         {
             distinct_axes(what, &spec, rank)?;
-            if spec.len() != rank {
-                return Err(Diagnostic::new(format!(
-                    "{what} {spec:?} for operands of rank {rank}"
-                ))
-                .help("name each axis once"));
-            }
+            ensure!(spec.len() == rank, "{what} {spec:?} for operands of rank {rank}";
+                help "name each axis once");
         }
         Ok(())
     }
@@ -233,10 +226,8 @@ impl Operation for ConvGeneralDilated {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x, w] = t.exactly()?;
-        if x.dtype != w.dtype || x.rank() != w.rank() {
-            return Err(Diagnostic::new(format!("operands have types {x} and {w}"))
-                .help("both have one dtype and one rank"));
-        }
+        ensure!(x.dtype == w.dtype && x.rank() == w.rank(), "operands have types {x} and {w}";
+            help "both have one dtype and one rank");
         let dtype = self.result.unwrap_or(x.dtype);
         Domain::Number.check(dtype).map_err(|error| match x.dtype {
             DType::Bool => error.help("give a `result` to convert bools to, such as i32 or f32"),
@@ -252,13 +243,12 @@ impl Operation for ConvGeneralDilated {
                 Diagnostic::new(format!("{what} {dim} do not fall into {count} groups"))
             })
         };
-        if groups("input features", features, &self.feature_group_count)? != *inputs {
-            return Err(Diagnostic::new(format!(
-                "{features} input features in {} groups, and a filter of type {w} for {inputs}",
-                self.feature_group_count
-            ))
-            .help("the filter's input features are those of one group"));
-        }
+        ensure!(
+            groups("input features", features, &self.feature_group_count)? == *inputs,
+            "{features} input features in {} groups, and a filter of type {w} for {inputs}",
+            self.feature_group_count;
+            help "the filter's input features are those of one group"
+        );
         groups("output features", outputs, &self.feature_group_count)?;
         groups("output features", outputs, &self.batch_group_count)?;
         let batch = groups("the batch's", batch, &self.batch_group_count)?;
@@ -266,11 +256,10 @@ impl Operation for ConvGeneralDilated {
         (shape[specs.out[0]], shape[specs.out[1]]) = (batch, outputs.clone());
         for i in 0..self.spatial() {
             let (input, filter) = (&x.shape[specs.lhs[2 + i]], &w.shape[specs.rhs[2 + i]]);
-            if !filter.at_least(1) {
-                return Err(Diagnostic::new(format!(
-                    "a filter of type {w} has no element along spatial axis {i}"
-                )));
-            }
+            ensure!(
+                filter.at_least(1),
+                "a filter of type {w} has no element along spatial axis {i}"
+            );
             shape[specs.out[2 + i]] = self.output(i, input, filter)?;
         }
         let result = TensorType { dtype, shape };
@@ -335,7 +324,7 @@ impl Operation for ConvGeneralDilated {
         let (specs, n) = (self.specs(), self.spatial());
         let (operand, result) = (l.operands[0].dtype, l.results[0].dtype);
         if result != operand {
-            let wide = if result.is_half() { DType::F32 } else { result };
+            let wide = result.wide();
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, w] = [0, 1].map(|i| tensors[i].convert(wide));
                 let conv = ConvGeneralDilated { result: None, ..self.clone() };

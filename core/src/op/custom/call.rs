@@ -25,11 +25,7 @@ impl Operation for FunctionCall {
         let taken = inputs(region);
         if taken != t.operands {
             let name = &self.function.0;
-            return Err(Diagnostic::new(format!(
-                "`@{name}` takes ({}), and is given ({})",
-                listed(&taken),
-                listed(t.operands)
-            )));
+            bail!("`@{name}` takes ({}), and is given ({})", listed(&taken), listed(t.operands));
         }
         Ok(outputs(region))
     }

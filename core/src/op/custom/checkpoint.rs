@@ -102,13 +102,11 @@ impl Operation for Checkpoint {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [region] = t.exactly_regions()?;
         same_types("the region's inputs", &inputs(region), t.operands)?;
-        if !self.names.is_empty() && !matches!(self.keep, Keep::Names | Keep::AllButNames) {
-            return Err(Diagnostic::new(format!(
-                "names are given, but it keeps \"{}\"",
-                self.keep.name()
-            ))
-            .help("keep \"names\" or \"all_but_names\""));
-        }
+        ensure!(
+            self.names.is_empty() || matches!(self.keep, Keep::Names | Keep::AllButNames),
+            "names are given, but it keeps \"{}\"", self.keep.name();
+            help "keep \"names\" or \"all_but_names\""
+        );
         Ok(outputs(region))
     }
 

@@ -50,12 +50,9 @@ impl Operation for CustomLinearSolve {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let b = arguments(t.operands, self.captures)?;
-        if b.is_empty() {
-            return Err(Diagnostic::new("has no right-hand side"));
-        }
+        ensure!(!b.is_empty(), "has no right-hand side");
         if let Some(ty) = b.iter().find(|ty| !ty.dtype.is_float()) {
-            return Err(Diagnostic::new(format!("a right-hand side has type {ty}"))
-                .help("solutions are floats"));
+            bail!("a right-hand side has type {ty}"; help "solutions are floats");
         }
         let wanted: &[usize] = if self.symmetric { &[2] } else { &[2, 4] };
         if !wanted.contains(&t.regions.len()) {

@@ -34,9 +34,7 @@ impl Operation for Transposed {
         let (taken, given) = (inputs(region), outputs(region));
         let residuals = t.operands.len().checked_sub(self.tangents).filter(|r| *r <= taken.len());
         let Some(residuals) = residuals else {
-            return Err(Diagnostic::new(
-                "has fewer operands than tangents, or a region with fewer inputs than residuals",
-            ));
+            bail!("has fewer operands than tangents, or a region with fewer inputs than residuals");
         };
         same_types("the residuals", &t.operands[..residuals], &taken[..residuals])?;
         same_types("the tangents", &t.operands[residuals..], &given)?;

@@ -146,38 +146,34 @@ impl Operation for Gather {
             ],
         }
         .check(x, indices)?;
-        if self.slice_sizes.len() != x.rank() {
-            return Err(Diagnostic::new(format!(
-                "slice_sizes has {} entries for an operand of type {x}",
-                self.slice_sizes.len()
-            )));
-        }
+        ensure!(
+            self.slice_sizes.len() == x.rank(),
+            "slice_sizes has {} entries for an operand of type {x}",
+            self.slice_sizes.len()
+        );
         for (axis, size) in self.slice_sizes.iter().enumerate() {
-            if !size.at_least(0) || !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!(
-                    "a window of extent {size} along axis {axis} of {x}"
-                ))
-                .help("a window lies within the operand"));
-            }
-            if self.drops(axis) && *size != Dim::constant(1) {
-                return Err(Diagnostic::new(format!(
-                    "axis {axis}, which is dropped, has window extent {size}"
-                ))
-                .help("only axes of window extent 1 can be dropped"));
-            }
+            ensure!(
+                size.at_least(0) && size.at_most(&x.shape[axis]),
+                "a window of extent {size} along axis {axis} of {x}";
+                help "a window lies within the operand"
+            );
+            ensure!(
+                !self.drops(axis) || *size == Dim::constant(1),
+                "axis {axis}, which is dropped, has window extent {size}";
+                help "only axes of window extent 1 can be dropped"
+            );
         }
         let kept = self.kept();
         let rank = indices.rank() - 1 + kept.len();
         ascending_axes("offset_dims", &self.offset_dims, rank)?;
-        if self.offset_dims.len() != kept.len() {
-            return Err(Diagnostic::new(format!(
-                "offset_dims has {} entries for windows of {} axes",
-                self.offset_dims.len(),
-                kept.len()
-            )));
-        }
+        ensure!(
+            self.offset_dims.len() == kept.len(),
+            "offset_dims has {} entries for windows of {} axes",
+            self.offset_dims.len(),
+            kept.len()
+        );
         if let Some(fill) = self.fill.filter(|f| f.dtype() != x.dtype) {
-            return Err(Diagnostic::new(format!("fill {fill:?} for an operand of type {x}")));
+            bail!("fill {fill:?} for an operand of type {x}");
         }
         let mut windows = kept.iter().map(|a| self.slice_sizes[*a].clone());
         let mut positions = indices.shape.iter().cloned();

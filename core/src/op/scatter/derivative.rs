@@ -196,7 +196,7 @@ fn jvp_extremum(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let result = &j.results[0];
     let chosen = [x.eq(result), updates.eq(op.met(result, indices, updates.ty()))];
     // A half holds consecutive integers only up to a small bound, so counts are f32.
-    let counter = if x.dtype().is_half() { DType::F32 } else { x.dtype() };
+    let counter = x.dtype().wide();
     let total = |x: &Tensor, updates: &Tensor| op.as_kind(ScatterKind::Add, x, indices, updates);
     let count = total(&chosen[0].convert(counter), &chosen[1].convert(counter));
     let share = count.reciprocal().convert(x.dtype());

@@ -114,49 +114,15 @@ impl Scatter {
     }
 }
 
-const fn doc(kind: ScatterKind) -> &'static str {
-    match kind {
-        ScatterKind::Add => {
-            "x plus windows of the updates at the positions in the indices, added in their order. \
-             A window that does not lie within x is skipped; with `clip`, its start is clamped."
-        }
-        ScatterKind::Mul => {
-            "x times windows of the updates at the positions in the indices, multiplied in their \
-             order. Windows outside x are treated as in `scatter_add`."
-        }
-        ScatterKind::Min => {
-            "The minimum of x and windows of the updates at the positions in the indices. Windows \
-             outside x are treated as in `scatter_add`. The element and the updates that equal the \
-             minimum share the gradient in equal parts."
-        }
-        ScatterKind::Max => {
-            "The maximum of x and windows of the updates at the positions in the indices. Windows \
-             outside x are treated as in `scatter_add`. The element and the updates that equal the \
-             maximum share the gradient in equal parts."
-        }
-        ScatterKind::Replace => {
-            "x with windows replaced by the updates at the positions in the indices. If several \
-             updates write one element, the last in the order of the positions wins. Windows \
-             outside x are treated as in `scatter_add`."
-        }
-    }
-}
-
 impl Operation for Scatter {
-    named!(kind: ScatterKind, ScatterKind::name, doc, derivative::rule);
+    named!(kind: ScatterKind, derivative::rule);
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x, indices, updates] = t.exactly()?;
-        if !self.kind.takes(x.dtype) {
-            return Err(Diagnostic::new(format!("takes floats and integers, found {}", x.dtype))
-                .help("convert the operand with `convert_element_type`"));
-        }
-        if updates.dtype != x.dtype {
-            return Err(Diagnostic::new(format!(
-                "updates of type {updates} for an operand of type {x}"
-            ))
-            .help("give them one dtype"));
-        }
+        ensure!(self.kind.takes(x.dtype), "takes floats and integers, found {}", x.dtype;
+            help "convert the operand with `convert_element_type`");
+        ensure!(updates.dtype == x.dtype, "updates of type {updates} for an operand of type {x}";
+            help "give them one dtype");
         check_indices(
             "scatter_dims_to_operand_dims",
             indices,
@@ -176,33 +142,27 @@ impl Operation for Scatter {
         .check(x, indices)?;
         let positions = &indices.shape[..indices.rank() - 1];
         let lacking = self.inserted_window_dims.len() + self.operand_batching_dims.len();
-        if self.update_window_dims.len() + lacking != x.rank()
-            || updates.rank() != self.update_window_dims.len() + positions.len()
-        {
-            return Err(Diagnostic::new(format!(
-                "updates of type {updates} for an operand of type {x} and indices of type {indices}"
-            ))
-            .help(
-                "updates have an axis for each axis of the operand that is neither inserted nor \
-                 for batching, and for each position axis",
-            ));
-        }
+        ensure!(
+            self.update_window_dims.len() + lacking == x.rank()
+                && updates.rank() == self.update_window_dims.len() + positions.len(),
+            "updates of type {updates} for an operand of type {x} and indices of type {indices}";
+            help "updates have an axis for each axis of the operand that is neither inserted nor \
+             for batching, and for each position axis"
+        );
         let outside = |axis: &usize| !self.update_window_dims.contains(axis);
         let scattered: Vec<&Dim> =
             (0..updates.rank()).filter(outside).map(|a| &updates.shape[a]).collect();
-        if scattered.iter().zip(positions).any(|(a, b)| *a != b) {
-            return Err(Diagnostic::new(format!(
-                "updates of type {updates} for indices of type {indices}"
-            ))
-            .help("the updates' axes outside the window are those of the indices, in order"));
-        }
+        ensure!(
+            scattered.iter().zip(positions).all(|(a, b)| *a == b),
+            "updates of type {updates} for indices of type {indices}";
+            help "the updates' axes outside the window are those of the indices, in order"
+        );
         for (axis, size) in self.window(x, updates).iter().enumerate() {
-            if !size.at_most(&x.shape[axis]) {
-                return Err(Diagnostic::new(format!(
-                    "a window of extent {size} along axis {axis} of {x}"
-                ))
-                .help("a window is not larger than the operand"));
-            }
+            ensure!(
+                size.at_most(&x.shape[axis]),
+                "a window of extent {size} along axis {axis} of {x}";
+                help "a window is not larger than the operand"
+            );
         }
         Ok(vec![x.clone()])
     }

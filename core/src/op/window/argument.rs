@@ -76,7 +76,7 @@ impl Operation for WindowArgument {
         use ScalarOp::*;
         let (dtype, shape) = (l.operands[0].dtype, l.result_extents());
         let terms = Terms::of_windows(self.windows.axes(&l.extents(0), &shape));
-        let carried = if dtype.is_half() { DType::F32 } else { dtype };
+        let carried = dtype.wide();
         let worst = self.worst(dtype);
         if terms.is_written_out() {
             return Compute::element(move |c, index| {

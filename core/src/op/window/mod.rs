@@ -132,25 +132,24 @@ impl Windows {
         let wrong = lists.iter().find(|(_, l)| wrong_length(l.len())).map(|(name, _)| *name);
         let wrong = wrong.or((self.window.len() != rank).then_some("window"));
         if let Some(name) = wrong.or(wrong_length(self.padding.len()).then_some("padding")) {
-            return Err(Diagnostic::new(format!("{name} needs one entry for each of {rank} axes"))
-                .help(
-                    "a window covers every axis: give it extent 1 along those that it does not \
-                     combine",
-                ));
+            bail!(
+                "{name} needs one entry for each of {rank} axes";
+                help "a window covers every axis: give it extent 1 along those that it does not \
+                 combine"
+            );
         }
         for (name, list) in lists.into_iter().chain([("window", &self.window)]) {
             if let Some(entry) = list.iter().find(|e| **e < 1 || **e as u64 >= LIMIT as u64) {
-                return Err(Diagnostic::new(format!("{name} of {entry}"))
-                    .help("extents, strides and dilations of windows are at least 1"));
+                bail!("{name} of {entry}";
+                    help "extents, strides and dilations of windows are at least 1");
             }
         }
         let count = self.window.iter().try_fold(1usize, |n, w| n.checked_mul(*w));
-        if count.is_none_or(|n| n >= i32::MAX as usize) {
-            return Err(Diagnostic::new(format!(
-                "a window of {:?} has more elements than i32 can count",
-                self.window
-            )));
-        }
+        ensure!(
+            count.is_some_and(|n| n < i32::MAX as usize),
+            "a window of {:?} has more elements than i32 can count",
+            self.window
+        );
         (0..rank).map(|axis| self.windows(axis, &shape[axis])).collect()
     }
 

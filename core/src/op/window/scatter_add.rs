@@ -37,17 +37,13 @@ impl Operation for WindowScatterAdd {
         let [x, positions] = t.exactly()?;
         Domain::Number.check(x.dtype)?;
         if let Some(extent) = self.shape.iter().find(|d| !d.at_least(0)) {
-            return Err(Diagnostic::new(format!("a result of extent {extent}")));
+            bail!("a result of extent {extent}");
         }
         let result = x.with_shape(self.shape.clone());
         crate::graph::verify::types::well_formed(&result)?;
         let windows = self.windows.infer(&self.shape)?;
-        if x.shape != windows {
-            return Err(Diagnostic::new(format!(
-                "an operand of type {x} for windows over {result}"
-            ))
-            .help(format!("there are {} of them", x.with_shape(windows))));
-        }
+        ensure!(x.shape == windows, "an operand of type {x} for windows over {result}";
+            help "there are {} of them", x.with_shape(windows));
         check_positions(positions, &windows)?;
         Ok(vec![result])
     }

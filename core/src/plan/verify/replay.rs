@@ -11,6 +11,7 @@
 //! Values without bytes have a frame of their own, each at its number.
 
 use super::{Failure, Part, failure};
+use crate::diagnostic::{bail, ensure};
 use crate::id::Id;
 use crate::nest::{self, BufferRole};
 use crate::plan::intervals::{Intervals, Span};
@@ -205,11 +206,7 @@ impl<'a> Replay<'a> {
             let span = self.whole(space, value);
             if !self.memory.holds(span, value) {
                 let (wanted, found) = (ValueText(plan, value), self.found(span));
-                return Err(failure(
-                    part,
-                    14,
-                    format!("at the end it holds {found}, not {wanted}"),
-                ));
+                bail!(part, 14, "at the end it holds {found}, not {wanted}");
             }
         }
         Ok(())
@@ -236,15 +233,11 @@ impl<'a> Replay<'a> {
             match inside {
                 Some((_, (_, writable))) if *writable || !write => {}
                 Some(_) => {
-                    return Err(failure(part, 12, "writes a slice, which is only read")
-                        .help("a stack at the same place replaces its parts"));
+                    bail!(part, 12, "writes a slice, which is only read";
+                        help "a stack at the same place replaces its parts");
                 }
                 None => {
-                    return Err(failure(
-                        part,
-                        8,
-                        "is at an address with strides outside of slices and stacks",
-                    ));
+                    bail!(part, 8, "is at an address with strides outside of slices and stacks");
                 }
             }
         }
@@ -294,13 +287,13 @@ impl<'a> Replay<'a> {
                             }
                         }
                         if outs[..m].iter().any(|other| other.meets(out)) {
-                            return Err(failure(part, 11, "its results overlap"));
+                            bail!(part, 11, "its results overlap");
                         }
                     }
                     if let Some((at, bytes)) = workspace.as_ref().filter(|w| w.1 > 0) {
                         let scratch = self.bytes(at, *bytes);
                         if spans.iter().chain(&outs).any(|s| s.meets(&scratch)) {
-                            return Err(failure(part, 11, "its workspace overlaps its arguments"));
+                            bail!(part, 11, "its workspace overlaps its arguments");
                         }
                         self.access(part, scratch, true)?;
                         self.memory.clear(scratch);
@@ -351,7 +344,7 @@ impl<'a> Replay<'a> {
         // result it meets.
         results.sort_by_key(|(_, span)| *span);
         if results.windows(2).any(|w| w[0].1.meets(&w[1].1)) {
-            return Err(failure(part, 11, "its results overlap"));
+            bail!(part, 11, "its results overlap");
         }
         let mut pairs = Vec::new();
         for (n, operand) in &operands {
@@ -372,13 +365,12 @@ impl<'a> Replay<'a> {
             let pairs: Vec<_> = key.1.iter().map(|(n, m)| (buffer(*n), buffer(*m))).collect();
             self.aliases.insert(key.clone(), nest::may_alias(nest, &pairs));
         }
-        if !key.1.is_empty() && !self.aliases[&key] {
-            return Err(failure(
-                part,
-                11,
-                "a result is in place of an operand that is read after it is written",
-            ));
-        }
+        ensure!(
+            key.1.is_empty() || self.aliases[&key],
+            part,
+            11,
+            "a result is in place of an operand that is read after it is written"
+        );
         for (n, span) in results {
             self.write(part, span, arguments[n].value)?;
         }
@@ -397,11 +389,7 @@ impl<'a> Replay<'a> {
                 if !self.memory.holds(span, merge.ways[way]) {
                     let (wanted, found) = (ValueText(self.plan, merge.ways[way]), self.found(span));
                     let at = &merge.at;
-                    return Err(failure(
-                        part,
-                        13,
-                        format!("after way {way} `{at}` holds {found}, not {wanted}"),
-                    ));
+                    bail!(part, 13, "after way {way} `{at}` holds {found}, not {wanted}");
                 }
             }
             self.memory.rollback(mark);
@@ -514,13 +502,12 @@ impl<'a> Replay<'a> {
             let whole = self.span(slice.whole, &slice.at);
             let bytes = |v: ValueId| self.plan.values[v].bytes();
             let replaced = replacing.contains(&(&slice.at, bytes(slice.part), bytes(slice.whole)));
-            if !replaced && !self.memory.holds(whole, slice.whole) {
-                return Err(failure(
-                    Part::Slice(number, k),
-                    12,
-                    "the body writes over it, or a stack does",
-                ));
-            }
+            ensure!(
+                replaced || self.memory.holds(whole, slice.whole),
+                Part::Slice(number, k),
+                12,
+                "the body writes over it, or a stack does"
+            );
             let window = self.window(l.id, &slice.at, slice.part, replaced);
             self.memory.write(window, slice.part);
             opened.slices.push(window);

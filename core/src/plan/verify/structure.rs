@@ -1,6 +1,7 @@
 //! P1 to P9 except the windows of P8: the invariants that need no replay.
 
 use super::{Failure, MAX_DEPTH, MAX_RANK, Part, Places, failure, verify_nest};
+use crate::diagnostic::{bail, ensure};
 use crate::dtype::DType;
 use crate::id::IdVec;
 use crate::nest::BufferRole;
@@ -34,16 +35,16 @@ pub(super) fn check(plan: &Plan, places: &Places) -> Result {
     let mut names = BTreeSet::new();
     for (id, nest) in plan.nests.iter() {
         verify_nest(plan, places, id)?;
-        if !names.insert(nest.name.as_str()) {
-            return Err(failure(
-                Part::Nest(id),
-                1,
-                format!("a second nest is named `@{}`", nest.name),
-            ));
-        }
+        ensure!(
+            names.insert(nest.name.as_str()),
+            Part::Nest(id),
+            1,
+            "a second nest is named `@{}`",
+            nest.name
+        );
         if nest.buffers.iter().any(|(_, b)| b.role == BufferRole::InOut) {
-            return Err(failure(Part::Nest(id), 6, "has an `inout` parameter")
-                .help("in a plan, in place is an `in` and an `out` at one address"));
+            bail!(Part::Nest(id), 6, "has an `inout` parameter";
+                help "in a plan, in place is an `in` and an `out` at one address");
         }
     }
     let mut checker = Checker {
@@ -71,11 +72,11 @@ fn values(plan: &Plan) -> Result {
             .filter(|e| **e > 0)
             .try_fold(value.dtype.size() as u64, |n, e| n.checked_mul(*e as u64));
         if value.shape.len() > MAX_RANK || bytes.is_none_or(too_large) {
-            return Err(failure(Part::Value(id), 2, "is larger than any memory"));
+            bail!(Part::Value(id), 2, "is larger than any memory");
         }
     }
     if too_large(plan.arena) || too_large(plan.lower_bound) {
-        return Err(failure(Part::Arena, 2, "is larger than any memory"));
+        bail!(Part::Arena, 2, "is larger than any memory");
     }
     Ok(())
 }
@@ -102,7 +103,7 @@ impl<'a> Checker<'a> {
             self.define(Part::Input(n), input.value, Definition::Once)?;
             use crate::graph::InputRole::{Input, Key};
             if !matches!(input.role, Input | Key) {
-                return Err(failure(Part::Input(n), 3, "parameters and state are variables"));
+                bail!(Part::Input(n), 3, "parameters and state are variables");
             }
         }
         for (n, variable) in plan.variables.iter().enumerate() {
@@ -115,7 +116,7 @@ impl<'a> Checker<'a> {
                 let value = self.value(part, value)?;
                 let elements = elements(&variable.shape);
                 if value.dtype != variable.dtype || elements != Some(value.elements()) {
-                    return Err(failure(part, 5, "its values are of another type"));
+                    bail!(part, 5, "its values are of another type");
                 }
             }
         }
@@ -123,7 +124,7 @@ impl<'a> Checker<'a> {
             let part = Part::Output(n);
             fresh(part, 2, &output.name)?;
             if elements(&output.shape) != Some(self.value(part, output.value)?.elements()) {
-                return Err(failure(part, 5, "its value has another number of elements"));
+                bail!(part, 5, "its value has another number of elements");
             }
         }
         for (n, constant) in plan.constants.iter().enumerate() {
@@ -131,7 +132,7 @@ impl<'a> Checker<'a> {
             self.define(part, constant.value, Definition::Once)?;
             let value = &plan.values[constant.value];
             if constant.literal.dtype() != value.dtype || constant.literal.shape() != value.shape {
-                return Err(failure(part, 5, "its literal is of another type"));
+                bail!(part, 5, "its literal is of another type");
             }
         }
         Ok(())
@@ -166,9 +167,7 @@ impl<'a> Checker<'a> {
     fn block(&mut self, steps: &'a [Step], depth: usize) -> Result {
         for step in steps {
             let part = Part::Step(self.next_step);
-            if depth >= MAX_DEPTH as usize {
-                return Err(failure(part, 3, format!("steps nest deeper than {MAX_DEPTH}")));
-            }
+            ensure!(depth < MAX_DEPTH as usize, part, 3, "steps nest deeper than {MAX_DEPTH}");
             self.step(step, depth)?;
         }
         Ok(())
@@ -181,15 +180,14 @@ impl<'a> Checker<'a> {
         match step {
             Step::Nest { nest, arguments } => {
                 let Some(nest) = self.plan.nests.get(*nest) else {
-                    return Err(failure(part, 3, format!("there is no nest {nest}")));
+                    bail!(part, 3, "there is no nest {nest}");
                 };
-                if arguments.len() != nest.parameters().count() {
-                    return Err(failure(
-                        part,
-                        5,
-                        "has more or fewer arguments than the nest has parameters",
-                    ));
-                }
+                ensure!(
+                    arguments.len() == nest.parameters().count(),
+                    part,
+                    5,
+                    "has more or fewer arguments than the nest has parameters"
+                );
                 for (n, (argument, (_, buffer))) in
                     arguments.iter().zip(nest.parameters()).enumerate()
                 {
@@ -223,9 +221,7 @@ impl<'a> Checker<'a> {
             }
             Step::Switch { index, arms, merges } => {
                 self.scalar(part, index, &[DType::I32])?;
-                if arms.is_empty() {
-                    return Err(failure(part, 3, "a switch has at least one case"));
-                }
+                ensure!(!arms.is_empty(), part, 3, "a switch has at least one case");
                 arms.iter().try_for_each(|arm| self.block(arm, depth + 1))?;
                 self.merges(number, merges, arms.len())?;
             }
@@ -244,16 +240,17 @@ impl<'a> Checker<'a> {
         call.verify().map_err(|d| failure(part, 6, d.message))?;
         if !self.plan.target.claims(call) {
             let name = &self.plan.target.name;
-            return Err(failure(part, 6, format!("target {name} has no `{}`", call.name())));
+            bail!(part, 6, "target {name} has no `{}`", call.name());
         }
         let types: Vec<TensorType> = call.operands().into_iter().chain(call.results()).collect();
-        if arguments.len() != types.len() {
-            return Err(failure(
-                part,
-                5,
-                format!("`{}` has {} arguments", call.name(), types.len()),
-            ));
-        }
+        ensure!(
+            arguments.len() == types.len(),
+            part,
+            5,
+            "`{}` has {} arguments",
+            call.name(),
+            types.len()
+        );
         let operands = call.operands().len();
         for (n, (argument, ty)) in arguments.iter().zip(&types).enumerate() {
             // The extents were verified, and larger operands have more bytes.
@@ -267,7 +264,7 @@ impl<'a> Checker<'a> {
         }
         if let Some((at, bytes)) = workspace {
             if at.space != Space::Arena || !at.strides.is_empty() {
-                return Err(failure(part, 9, "workspace lies in the arena, and without strides"));
+                bail!(part, 9, "workspace lies in the arena, and without strides");
             }
             self.address(part, at, *bytes, self.plan.target.alignment)?;
         }
@@ -284,7 +281,7 @@ impl<'a> Checker<'a> {
         let value = self.value(part, argument.value)?;
         if value.dtype != dtype || !fits(value.bytes()) {
             let shown = ValueText(self.plan, argument.value);
-            return Err(failure(part, 5, format!("{shown} is of another type than the parameter")));
+            bail!(part, 5, "{shown} is of another type than the parameter");
         }
         self.place(part, argument.value, &argument.at)
     }
@@ -295,11 +292,7 @@ impl<'a> Checker<'a> {
         if !dtypes.contains(&value.dtype) || value.elements() != 1 {
             let names: Vec<&str> = dtypes.iter().map(|d| d.name()).collect();
             let shown = ValueText(self.plan, argument.value);
-            return Err(failure(
-                part,
-                5,
-                format!("{shown} is no scalar of {}", names.join(" or ")),
-            ));
+            bail!(part, 5, "{shown} is no scalar of {}", names.join(" or "));
         }
         self.place(part, argument.value, &argument.at)
     }
@@ -317,42 +310,38 @@ impl<'a> Checker<'a> {
     /// P3, P7, and of P8 that strides belong to enclosing loops.
     fn address(&self, part: Part, at: &Address, bytes: u64, alignment: u64) -> Result {
         let Some(size) = self.plan.space_bytes(at.space) else {
-            return Err(failure(part, 3, format!("there is no `{}`", at.space)));
+            bail!(part, 3, "there is no `{}`", at.space);
         };
-        if bytes == 0 && !at.strides.is_empty() {
-            return Err(failure(
-                part,
-                8,
-                format!("nothing lies at `{at}`: values without bytes have no strides"),
-            ));
-        }
+        ensure!(
+            bytes != 0 || at.strides.is_empty(),
+            part,
+            8,
+            "nothing lies at `{at}`: values without bytes have no strides"
+        );
         let mut enclosing = self.loops.iter();
         for (id, stride) in &at.strides {
-            if !enclosing.any(|l| l == id) {
-                return Err(failure(
-                    part,
-                    3,
-                    format!("{id} in `{at}` is no loop around it, or out of order"),
-                ));
-            }
-            if !stride.is_multiple_of(alignment) || *stride == 0 {
-                return Err(failure(
-                    part,
-                    7,
-                    format!("the stride {stride} of `{at}` is not aligned"),
-                ));
-            }
-        }
-        if !at.offset.is_multiple_of(alignment) {
-            return Err(failure(part, 7, format!("`{at}` is not aligned to {alignment} bytes")));
-        }
-        if at.offset.checked_add(bytes).is_none_or(|end| end > size) {
-            return Err(failure(
+            ensure!(
+                enclosing.any(|l| l == id),
+                part,
+                3,
+                "{id} in `{at}` is no loop around it, or out of order"
+            );
+            ensure!(
+                stride.is_multiple_of(alignment) && *stride != 0,
                 part,
                 7,
-                format!("{bytes} bytes at `{at}` are beyond its {size} bytes"),
-            ));
+                "the stride {stride} of `{at}` is not aligned"
+            );
         }
+        if !at.offset.is_multiple_of(alignment) {
+            bail!(part, 7, "`{at}` is not aligned to {alignment} bytes");
+        }
+        ensure!(
+            at.offset.checked_add(bytes).is_some_and(|end| end <= size),
+            part,
+            7,
+            "{bytes} bytes at `{at}` are beyond its {size} bytes"
+        );
         Ok(())
     }
 
@@ -378,7 +367,7 @@ impl<'a> Checker<'a> {
             let other = self.value(part, *id)?;
             if other.dtype != first.dtype || other.bytes() != first.bytes() {
                 let (a, b) = (ValueText(self.plan, values[0]), ValueText(self.plan, *id));
-                return Err(failure(part, 5, format!("{a} and {b} are of different types")));
+                bail!(part, 5, "{a} and {b} are of different types");
             }
         }
         Ok(())
@@ -386,13 +375,13 @@ impl<'a> Checker<'a> {
 
     fn looping(&mut self, number: usize, l: &'a Loop, depth: usize) -> Result {
         let part = Part::Step(number);
-        if l.id.0 != self.next_loop {
-            return Err(failure(
-                part,
-                3,
-                format!("loops are numbered in order: this is l{}", self.next_loop),
-            ));
-        }
+        ensure!(
+            l.id.0 == self.next_loop,
+            part,
+            3,
+            "loops are numbered in order: this is l{}",
+            self.next_loop
+        );
         self.next_loop += 1;
         match &l.trip {
             Trip::Constant(_) => {}
@@ -405,13 +394,7 @@ impl<'a> Checker<'a> {
                     &[DType::Bool],
                 )?;
                 self.written(part, &before.at)?;
-                if l.reverse {
-                    return Err(failure(
-                        part,
-                        3,
-                        "only a loop whose trip is known runs in reverse",
-                    ));
-                }
+                ensure!(!l.reverse, part, 3, "only a loop whose trip is known runs in reverse");
             }
         }
         for (k, carry) in l.carries.iter().enumerate() {
@@ -427,9 +410,7 @@ impl<'a> Checker<'a> {
             let part = Part::Slice(number, k);
             self.parts(part, l, *whole, *inner, at)?;
             self.define(part, *inner, Definition::Once)?;
-            if !sliced.insert((whole, at)) {
-                return Err(failure(part, 4, "slices the same value a second time"));
-            }
+            ensure!(sliced.insert((whole, at)), part, 4, "slices the same value a second time");
         }
         for (k, Stack { initial, part: inner, whole, at }) in l.stacks.iter().enumerate() {
             let part = Part::Stack(number, k);
@@ -441,8 +422,8 @@ impl<'a> Checker<'a> {
                 None if count(&self.plan.values[*whole], &self.plan.values[*inner])
                     .is_some_and(|n| n == u64::MAX || l.trip == Trip::Constant(n)) => {}
                 None => {
-                    return Err(failure(part, 12, "the iterations do not write all of it")
-                        .help("say what it holds before: `over %value`"));
+                    bail!(part, 12, "the iterations do not write all of it";
+                        help "say what it holds before: `over %value`");
                 }
             }
         }
@@ -457,28 +438,28 @@ impl<'a> Checker<'a> {
         self.place(part, whole, at)?;
         let (whole, inner) = (self.value(part, whole)?, self.value(part, inner)?);
         let Some(count) = count(whole, inner) else {
-            return Err(failure(part, 5, "it does not consist of values of the part's type"));
+            bail!(part, 5, "it does not consist of values of the part's type");
         };
-        if count < l.trip.limit() {
-            return Err(failure(
-                part,
-                12,
-                format!("{} iterations have {count} parts", l.trip.limit()),
-            ));
-        }
+        ensure!(
+            count >= l.trip.limit(),
+            part,
+            12,
+            "{} iterations have {count} parts",
+            l.trip.limit()
+        );
         Ok(())
     }
 
     fn merges(&mut self, number: usize, merges: &[Merge], ways: usize) -> Result {
         for (k, merge) in merges.iter().enumerate() {
             let part = Part::Merge(number, k);
-            if merge.ways.len() != ways {
-                return Err(failure(
-                    part,
-                    3,
-                    format!("merges {} values of {ways} ways", merge.ways.len()),
-                ));
-            }
+            ensure!(
+                merge.ways.len() == ways,
+                part,
+                3,
+                "merges {} values of {ways} ways",
+                merge.ways.len()
+            );
             let all: Vec<ValueId> = merge.ways.iter().copied().chain([merge.result]).collect();
             self.same_type(part, &all)?;
             self.place(part, merge.result, &merge.at)?;
