@@ -188,7 +188,7 @@ fn only_state_can_be_updated() {
         Sgd::new(0.1).step(f, &p, &gradient);
     });
     let text = error.unwrap_err().to_string();
-    assert!(text.contains("it is no state") && text.contains("optimisers.rs:"), "{text}");
+    assert!(text.contains("it is not state") && text.contains("optimisers.rs:"), "{text}");
 }
 
 /// `rows × inner` times `inner × columns`, by plain loops.

@@ -69,7 +69,7 @@ pub(super) fn check_extent(body: &Region) -> Result<()> {
     }
     if extent.equations > MAX_EQUATIONS {
         return Err(Diagnostic::new(format!(
-            "G10: with all calls in their place it has {} equations; a function may have \
+            "G10: with all calls inlined, the function has {} equations; it may have at most \
              {MAX_EQUATIONS}",
             extent.equations
         ))

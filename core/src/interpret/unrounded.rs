@@ -8,7 +8,8 @@ use std::cmp::Ordering;
 /// An `f64` whatever the dtype of its value: a program of f32 or halves is evaluated as if all
 /// floats were f64.
 ///
-/// For finite differences, which rounding to the program's own dtypes would drown.
+/// Used for finite differences: rounding to the program's dtypes would change values by more than
+/// the differences.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub struct Unrounded(pub f64);
 

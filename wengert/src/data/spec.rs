@@ -52,7 +52,7 @@ impl Spec {
             return Spec::file(file).map_err(|error| error.help(FORMS));
         }
         let text = text.to_str().ok_or_else(|| {
-            malformed(format!("`{}` is no UTF-8 text", Path::new(text).display()))
+            malformed(format!("`{}` is not UTF-8 text", Path::new(text).display()))
         })?;
         if text == "zeros" {
             return Ok(Spec::Zeros);
@@ -89,7 +89,7 @@ impl Spec {
         let utf8 = |key: &OsStr| {
             let wrong = || {
                 Diagnostic::new(format!(
-                    "`{}` names no array: it is no UTF-8",
+                    "`{}` names no array: it is not UTF-8",
                     Path::new(key).display()
                 ))
             };

@@ -31,7 +31,7 @@ pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<String
     String::from_utf8(bytes.into_owned()).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..valid].iter().filter(|b| **b == b'\n').count();
-        Diagnostic::new(format!("cannot read `{}`: line {line} is no UTF-8 text", path.display()))
+        Diagnostic::new(format!("cannot read `{}`: line {line} is not UTF-8 text", path.display()))
     })
 }
 
@@ -70,7 +70,7 @@ mod tests {
         write(&packed[..packed.len() - 9]);
         assert!(read(&path).unwrap_err().message.contains("a.txt"));
         write(b"good\nb\xffd\n");
-        assert!(read(&path).unwrap_err().message.contains("line 2 is no UTF-8 text"));
+        assert!(read(&path).unwrap_err().message.contains("line 2 is not UTF-8 text"));
     }
 
     /// Members of a gzip file are decompressed one after another; the limit is for all of them.

@@ -1,11 +1,11 @@
 //! Plans on the emulated GPU: the kernels' PTX, executed under sanitizers.
 //!
-//! All device memory is the emulator's. Variables are copied there before a run and back after
-//! it, since the emulator is for verification, not for speed. Each launch declares to the
-//! emulator the accesses of its kernel: the buffer behind each address, whether it is read or
-//! written, and the label of the value that it must hold. So a kernel that accesses memory
-//! outside its buffers, reads undefined memory, or runs too early is found, with its step and
-//! source line.
+//! The emulator owns all device memory. Variables are copied there before a run and back after
+//! the run, since the emulator is for verification, not for speed. Each launch declares the
+//! accesses of its kernel: the buffer behind each address, whether the kernel reads or writes it,
+//! and the label of the value that it must hold. So the emulator reports a kernel that accesses
+//! memory outside its buffers, reads undefined memory, or runs too early. The error names the step
+//! and its source line.
 
 use super::cuda::at_source;
 use super::{Backend, PlanMemory, PreparedFunction};
@@ -27,8 +27,8 @@ use wengert_emulator::{self as emulator, Emulator, Memory, Module};
 /// The architecture that programs are compiled for.
 const EMULATED: &str = "sm_90";
 
-/// Bytes that the emulator keeps for each byte that a launch writes. It detects races by the last
-/// write and two reads of each word, of twelve bytes each.
+/// Bytes of race detection for each byte that a launch writes. For each word of four bytes, the
+/// emulator records the last write and two reads, in twelve bytes each.
 const HISTORY: u64 = 9;
 
 /// The emulated GPU. It runs plans for any GPU.
@@ -46,8 +46,8 @@ impl Backend for EmulatorBackend {
         Ok(target(EMULATED))
     }
 
-    /// Words, whether their bytes are written, and the label of each; inputs and variables are
-    /// copies. An output is copied twice, after the last launch.
+    /// A word of four bytes takes nine: its value, a mask of written bytes, and its label. Inputs
+    /// and variables are copied into words. Outputs are copied twice, after the last launch.
     fn plan_memory(&self, plan: &Plan) -> PlanMemory {
         let account = Account::sizes(plan);
         let words = account.total().div_ceil(4).saturating_mul(9);
@@ -89,7 +89,7 @@ fn most_written(plan: &Plan) -> u64 {
     most
 }
 
-/// A plan on the emulator. Runs are exclusive: there is one memory.
+/// A plan on the emulator. Runs exclude each other, since they share one memory.
 struct EmulatedFunction(Mutex<Running>);
 
 impl std::fmt::Debug for EmulatedFunction {
@@ -108,7 +108,7 @@ struct Running {
 
 /// Kernels and their memory.
 struct Emulated {
-    /// Shared with the walk over it.
+    /// Shared with the walk over its steps.
     lowered: Arc<LoweredPlan>,
     emulator: Emulator,
     module: Module,
@@ -126,14 +126,14 @@ impl EmulatedFunction {
         let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
             let (function, target) = (&plan.function, &plan.target.name);
             Diagnostic::of_device(format!(
-                "the plan of @{function} is for `{target}`, which is no GPU to emulate"
+                "the plan of @{function} is for `{target}`, which is not a known GPU"
             ))
             .help("compile the function for a GPU, such as sm_90")
         })?;
         let lowered = LoweredPlan::new(plan, architecture, &mut no_library)?;
         let module = Module::parse(&lowered.ptx).unwrap_or_else(|error| {
             panic!(
-                "the emulator reads every module that is emitted for @{}: {error}",
+                "the emulator cannot parse the module that was emitted for @{}: {error}",
                 plan.function
             )
         });
@@ -170,7 +170,7 @@ impl EmulatedFunction {
 impl PreparedFunction for EmulatedFunction {
     /// On an error no variable has changed.
     fn run(&self, given: &[Literal], store: &mut Store) -> Result<Returned> {
-        // A run that panicked leaves no state that the next one relies on.
+        // A poisoned lock is fine: a run does not rely on the state that a run before it left.
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { emulated, sources, variables, work_limit } = &mut *running;
         let lowered = emulated.lowered.clone();
@@ -201,7 +201,8 @@ impl PreparedFunction for EmulatedFunction {
 }
 
 impl Emulated {
-    /// Memory before a run: inputs, variables and constants are defined, all else is undefined.
+    /// Prepares memory for a run: inputs, variables and constants are defined, all other memory is
+    /// undefined.
     fn begin(
         &mut self,
         plan: &Plan,
@@ -246,8 +247,8 @@ impl Emulated {
         for (n, region) in arguments.iter().enumerate() {
             let address = self.address(region);
             let (reads, writes) = (region.access != Access::Write, region.access != Access::Read);
-            // A buffer that is written whole must not be read before; but in place it holds the
-            // operand.
+            // A buffer that the kernel only writes becomes undefined, so that a read before the
+            // write is found. A result that is computed in place keeps the operand's bytes.
             let shares = |other: &Region| {
                 other.access != Access::Write
                     && other.space == region.space

@@ -1,19 +1,19 @@
 //! The binary files `.graph` and `.plan`.
 //!
 //! Both are [`container`]s of checksummed sections, and both are untrusted input: a damaged or
-//! hostile file is an error that names the file and the place, never a panic, a hang or a huge
+//! hostile file gives an error that names the file and the place, never a panic, a hang or a huge
 //! allocation. A reader checks in three layers: the container (every byte accounted for, every
 //! checksum right), the records (bounded memory, no recursion over the data, every number in
 //! range: [`codec`], [`v1`]), and the core verifier, which treats a program from a file like any
 //! other.
 //!
-//! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its
+//! **`.graph`** holds a [`GraphFile`]: program, locations, and optionally a recipe and weights. Its
 //! records are the frozen structs of [`v1`].
 //!
 //! **`.plan`** holds a compiled function as text: see [`plan`].
 //!
-//! Checksums detect accidental damage. They are no protection against deliberate changes; the
-//! checks behind them are.
+//! Checksums detect accidental damage. The checks of records and of the verifier protect against
+//! deliberate changes.
 
 pub mod codec;
 pub mod container;
@@ -76,7 +76,7 @@ fn checked_name(name: &str) -> Result<&str> {
         Ok(name)
     } else {
         Err(Diagnostic::new(format!(
-            "`{}` is no name of a file in the same folder",
+            "`{}` is not the name of a file in the same folder",
             name.escape_debug()
         )))
     }
@@ -113,10 +113,8 @@ impl Form {
         match path.extension().and_then(|e| e.to_str()) {
             Some("graph") => Ok(Form::Graph),
             Some("ir") => Ok(Form::Text),
-            _ => {
-                Err(Diagnostic::new(format!("`{}` is no program file by its name", path.display()))
-                    .help("names of programs end in .graph or .ir"))
-            }
+            _ => Err(Diagnostic::new(format!("`{}` is not a program file", path.display()))
+                .help("the name of a program file ends in .graph or .ir")),
         }
     }
 }
@@ -136,7 +134,7 @@ impl GraphFile {
             let text = std::str::from_utf8(&map).map_err(|error| {
                 let line = 1 + map[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
                 Diagnostic::new(format!(
-                    "cannot read `{}`: line {line} is no UTF-8 text",
+                    "cannot read `{}`: line {line} is not UTF-8 text",
                     path.display()
                 ))
             })?;
@@ -149,13 +147,13 @@ impl GraphFile {
     /// Writes a `.graph` file, or an `.ir` text, depending on the name. The same contents give
     /// the same bytes.
     ///
-    /// Errors: an `.ir` text with a recipe or weights.
+    /// Error: `path` ends in `.ir`, and there is a recipe or weights.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if Form::of(path)? == Form::Text {
             if self.recipe.is_some() || self.weights != Weights::None {
                 return Err(Diagnostic::new(format!(
-                    "cannot write `{}`: a text has no place for a recipe or weights",
+                    "cannot write `{}`: an .ir text cannot hold a recipe or weights",
                     path.display()
                 ))
                 .help("write a .graph file, or the program alone"));
@@ -232,11 +230,11 @@ impl GraphFile {
             ),
             (None, Some(name)) => {
                 let name = std::str::from_utf8(name)
-                    .map_err(|_| damaged("section `weights.file` is no text"))?;
+                    .map_err(|_| damaged("section `weights.file` is not UTF-8 text"))?;
                 Weights::File(checked_name(name)?.to_owned())
             }
             (Some(_), Some(_)) => {
-                return Err(damaged("there are both `weights` and `weights.file`"));
+                return Err(damaged("both `weights` and `weights.file` are present"));
             }
         };
         match sections.first() {

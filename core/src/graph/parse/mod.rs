@@ -366,7 +366,9 @@ impl<'a> Reader<'a, '_> {
             let id: u32 = c.expect_integer("the number of a location")?;
             let due = self.locations.len();
             if id as usize != due {
-                return Err(c.error(token, format!("location {id} is defined where {due} is due")));
+                return Err(
+                    c.error(token, format!("location {id} is defined where {due} is expected"))
+                );
             }
             c.expect("=")?;
             let text = c.expect_string("a file name or a rule in quotes")?;
@@ -376,7 +378,7 @@ impl<'a> Reader<'a, '_> {
                     return Err(c.error(
                         token,
                         format!(
-                            "G9: location {id} is derived of {}, which is not earlier",
+                            "G9: location {id} is derived from {}, which is not earlier",
                             of.index()
                         ),
                     ));
