@@ -1,5 +1,5 @@
 //! Optimisers against their formulas, computed by plain loops over f64.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::optim::{Rate, clip_by_global_norm};
 use wengert::prelude::*;
