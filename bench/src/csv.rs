@@ -1,8 +1,8 @@
 //! Records as comma-separated values, for custom plots.
 //!
-//! A line is a case by a contender, a start by one, or the memory of its compiled step. Times are
-//! in seconds, sizes in bytes; fields that do not apply are empty. Machine, versions and commit
-//! are in every line, so that files can be concatenated.
+//! Each line holds one figure of a contender: a measured case, a start, or the memory of its
+//! compiled step. Times are in seconds, sizes in bytes; fields that do not apply are empty. Every
+//! line has the machine, the versions and the commit, so files can be concatenated.
 
 use crate::floor::Floors;
 use crate::machine::Machine;
@@ -45,10 +45,10 @@ const HEADER: [&str; 29] = [
 
 /// The lines of some records, with a header.
 ///
-/// Error: the text cannot be made.
+/// Error: the CSV writer fails.
 pub fn text(records: &[Record]) -> Result<String> {
     let failed =
-        |e: &dyn std::fmt::Display| Diagnostic::new(format!("cannot write values as text: {e}"));
+        |e: &dyn std::fmt::Display| Diagnostic::new(format!("cannot write records as CSV: {e}"));
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut put = |line: Vec<String>| writer.write_record(&line).map_err(|e| failed(&e));
     put(HEADER.map(str::to_owned).to_vec())?;
@@ -120,7 +120,7 @@ fn spread(spread: &Spread) -> [String; 5] {
     [samples.to_string(), min.to_string(), p10.to_string(), median.to_string(), p90.to_string()]
 }
 
-/// The last fields of each line of a record.
+/// The last fields of a line, which are the same in all lines of a record.
 fn ends(record: &Record) -> [String; 6] {
     let Machine { cpu, threads, gpus, driver, libraries } = &record.machine;
     let mut machine: Vec<String> = cpu.iter().cloned().collect();
@@ -149,7 +149,7 @@ mod tests {
     use crate::record::tests::record;
 
     #[test]
-    fn every_figure_is_a_line() {
+    fn each_measurement_start_and_footprint_is_a_line() {
         let mut record = record();
         record.measurements[0].case = "a, \"b\"".into();
         let text = text(&[record]).unwrap();

@@ -9,8 +9,8 @@
 //! - **Contenders are timed in turns.** All cases of a group and all
 //!   [contenders](harness::Contender) are prepared and warm, then timed in rounds, one sample of
 //!   each per round, in alternating order. A slowdown of the machine affects all of them, and a
-//!   ratio compares samples of the same round. A yardstick is timed in turns with networks, so that
-//!   their floors include the slowdown.
+//!   ratio compares samples of the same round. A product and a copy (the *yardstick*) are timed in
+//!   turns with each network, and the network's floor is computed from their times.
 //! - **Figures have a spread.** A figure is the median of the rounds, with the minimum and the
 //!   tenth and ninetieth percentiles ([`statistics`]).
 //! - **Work is counted by hand.** A case states the bytes that it must move and its floating-point

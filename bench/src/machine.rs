@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::process::Command;
 
-/// Facts of a machine. No names of hosts or users.
+/// Facts of a machine, without names of hosts or users.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -16,7 +16,7 @@ pub struct Machine {
     pub gpus: Vec<String>,
     /// Version of the NVIDIA driver.
     pub driver: Option<String>,
-    /// Versions of libraries that take part, by name; contenders add theirs.
+    /// Versions of the measured libraries, by name. Each contender adds its own.
     pub libraries: std::collections::BTreeMap<String, String>,
 }
 

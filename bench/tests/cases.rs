@@ -1,6 +1,6 @@
 //! Runs every case at small extents on the CPU. The result must be right, and a wrong result must
 //! be detected.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};

@@ -36,13 +36,13 @@ fn nvcc_compiles_with_the_headers_for_halves_and_names_the_line_of_a_mistake() {
 }
 
 #[test]
-fn a_folder_that_is_no_toolkit_is_refused() {
+fn a_folder_without_a_toolkit_is_refused() {
     let refused = Toolkit::at(Path::new("/nowhere")).unwrap_err().to_string();
     assert!(refused.contains("/nowhere") && refused.contains("bin/ptxas"), "{refused}");
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_named() {
+fn a_folder_that_cannot_be_created_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();

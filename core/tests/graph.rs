@@ -207,7 +207,7 @@ fn invariants_that_texts_cannot_violate() {
         }),
         ("G9: location @9", |f| f.body.equations[0].location = LocationId(9)),
         ("G9: location @9", |f| f.inputs[0].location = LocationId(9)),
-        ("G9: location @5 is derived of @7", |f| {
+        ("G9: location @5 is derived from @7", |f| {
             f.locations.intern(Location::Derived { of: LocationId(7), rule: "r".into() });
         }),
     ];

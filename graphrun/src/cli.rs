@@ -15,7 +15,7 @@ Exit status:
     2    wrong usage or bad input, or a file cannot be written
     3    a device failed or is missing, or there is not enough memory
   129, 130, 143
-         training was ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; --resume goes on with it";
+         training was ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; --resume continues it";
 
 /// Runs, trains, differentiates and inspects graph files.
 #[derive(Parser, Debug)]
@@ -65,8 +65,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Run the filetests of a folder.
     Test(TestArgs),
-    /// Report the memory of a function and the cost of less, or assign offsets to buffers: a table
-    /// of live ranges and sizes in, the table with offsets out.
+    /// Report the memory of a function and the cost of using less, or assign offsets to buffers: a
+    /// table of live ranges and sizes in, the table with offsets out.
     Memory(MemoryArgs),
     /// List the ops, or explain one.
     Ops(OpsArgs),
@@ -221,7 +221,8 @@ pub struct TrainArgs {
     /// Folder for checkpoints, log and trained weights.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Continue from the folder's newest checkpoint, or from the one before if that is damaged.
+    /// Continue from the folder's newest checkpoint, or from the previous one if the newest is
+    /// damaged.
     #[arg(long)]
     pub resume: bool,
     /// Initial values of variables: a .safetensors or .npz file. Every name must be a variable of
@@ -232,10 +233,10 @@ pub struct TrainArgs {
     /// initialized as usual.
     #[arg(long)]
     pub partial: bool,
-    /// Train on data with NaN and infinities.
+    /// Allow NaN and infinities in the data.
     #[arg(long)]
     pub allow_non_finite: bool,
-    /// Train on indices and labels that are out of range.
+    /// Allow indices and labels that are out of range.
     #[arg(long)]
     pub allow_out_of_range: bool,
     /// Limits on the data read.
@@ -263,7 +264,7 @@ pub struct CompileArgs {
     pub target: String,
     /// Limit on the total memory of the plan: bytes, or 3MiB, 1.5GiB, or `none` for unlimited. With
     /// several limits, the file has a plan for each, and a run uses the fastest that fits. A limit
-    /// gets no plan of its own if the plan for a larger limit takes no more memory.
+    /// gets no plan of its own if the plan for a larger limit also fits in it.
     #[arg(
         long = "memory-budget",
         value_name = "BYTES",
@@ -321,7 +322,7 @@ pub struct DumpArgs {
     /// With --stage nests: print the cost of each kernel.
     #[arg(long)]
     pub cost: bool,
-    /// With --stage plan: print its memory use and its peak.
+    /// With --stage plan: print the plan's memory use and its peak.
     #[arg(long)]
     pub memory: bool,
     /// With --stage plan or ptx: limit on the total memory of the plan.
@@ -373,7 +374,7 @@ pub struct JacobianArgs {
     /// The function and its inputs.
     #[command(flatten)]
     pub what: WrtArgs,
-    /// Output to differentiate, if there are several of floats.
+    /// Output to differentiate, if several outputs are floats.
     #[arg(long, value_name = "OUTPUT")]
     pub of: Option<String>,
     /// Also return the value.
@@ -440,7 +441,7 @@ pub struct VmapArgs {
 
 fn axis_of(text: &str) -> Result<(String, usize), String> {
     let (name, axis) = text.rsplit_once(':').unwrap_or((text, "0"));
-    let axis = axis.parse().map_err(|_| format!("`{axis}` is no axis: write `{name}:0`"))?;
+    let axis = axis.parse().map_err(|_| format!("`{axis}` is not an axis: write `{name}:0`"))?;
     Ok((name.into(), axis))
 }
 
@@ -535,7 +536,8 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
     let (number, shift) = unit.unwrap_or((text, 0));
-    let wrong = || format!("`{text}` is no number of bytes: write 1048576, 3KiB, 1.5MiB or 2GiB");
+    let wrong =
+        || format!("`{text}` is not a number of bytes: write 1048576, 3KiB, 1.5MiB or 2GiB");
     let number = number.trim();
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(1 << shift).ok_or_else(wrong);

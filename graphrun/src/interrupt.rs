@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use wengert::diagnostic;
 
-/// The signals, with their names and the exit status of a command that they end.
+/// Each signal with its name and the exit status of a command that it ends.
 #[cfg(unix)]
 const SIGNALS: [(i32, &str, Status); 3] = [
     (signal_hook::consts::SIGHUP, "SIGHUP", Status::HungUp),
@@ -21,7 +21,7 @@ const SIGNALS: [(i32, &str, Status); 3] = [
 #[cfg(not(unix))]
 const SIGNALS: [(i32, &str, Status); 0] = [];
 
-/// Listens for signals from its creation to the end of the process.
+/// Handles signals from its creation until it is dropped.
 pub struct Interrupt {
     stop: Arc<AtomicBool>,
     /// Number of the received signal, or 0.
@@ -37,7 +37,8 @@ impl Interrupt {
         #[cfg(unix)]
         for (signal, name, _) in SIGNALS.into_iter().filter(|(signal, ..)| !is_ignored(*signal)) {
             use signal_hook::flag;
-            // The order matters: the first signal finds the flag unset, and sets it.
+            // Handlers run in the order of registration. The default action is taken only if the
+            // flag is set already, so it must be registered before the handler that sets the flag.
             flag::register_conditional_default(signal, listening.stop.clone())
                 .and_then(|_| flag::register_usize(signal, listening.came.clone(), signal as usize))
                 .and_then(|_| flag::register(signal, listening.stop.clone()))

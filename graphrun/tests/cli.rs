@@ -1,5 +1,5 @@
 //! The command as a process: files in and out, exit statuses, streams.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The digits example from end to end: `graphrun` continues from the files of the Rust program and
 //! gives the same bits.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

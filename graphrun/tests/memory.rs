@@ -1,6 +1,6 @@
 //! `graphrun memory` as a process: tables in, offsets out. A check that shares no code with the
 //! planner verifies the offsets.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -136,9 +136,9 @@ fn bad_tables_and_flags_are_named() {
     refused(&["memory", "p.csv", "--minimize", "--capacity", "1MiB"], &["cannot be used with"]);
     refused(
         &["memory", "p.csv", "--capacity", "much"],
-        &["`much` is no number of bytes", "1.5MiB"],
+        &["`much` is not a number of bytes", "1.5MiB"],
     );
-    refused(&["memory", "p.csv", "--capacity", "1.5"], &["is no number of bytes"]);
+    refused(&["memory", "p.csv", "--capacity", "1.5"], &["is not a number of bytes"]);
 }
 
 /// A perceptron of eight layers, and the gradient of its loss.

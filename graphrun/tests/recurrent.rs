@@ -1,6 +1,6 @@
 //! Trains a recurrent network with the command, on the CPU and on the emulated GPU. The sanitizers
 //! must report nothing. Also checks the dumps.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::Path;
 use std::process::Command;

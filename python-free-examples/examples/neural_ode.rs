@@ -1,10 +1,10 @@
-//! Learns a differential equation from a noisy series of prey and predators, twice: see
-//! [`python_free_examples::neural_ode`].
+//! Learns a differential equation from a noisy time series of the numbers of prey and predators, in
+//! two ways: see [`python_free_examples::neural_ode`].
 //!
 //!     cargo run --release -p python-free-examples --example neural_ode [-- DEVICE]
 //!
-//! First the equations are known and their four rates are learnt. Then the equations are unknown,
-//! and a network gives the slopes. Writes `lotka_volterra.graph` and `neural_ode.graph`.
+//! First the equations are known, and their four rates are learnt. Then the equations are unknown,
+//! and a network learns the derivatives. Writes `lotka_volterra.graph` and `neural_ode.graph`.
 
 #![allow(clippy::print_stdout)] // The example prints its results.
 
@@ -15,8 +15,8 @@ use python_free_examples::neural_ode::{
 use std::process::ExitCode;
 use wengert::prelude::*;
 
-/// Number of observations, over 10 units of time. The field is trained on all windows of an
-/// observation and the 4 that follow it.
+/// Number of observations, over 10 units of time. The field is trained on all windows: an
+/// observation and the [`WINDOW`] observations after it.
 const COUNT: usize = 41;
 const WINDOW: usize = 4;
 
@@ -64,13 +64,13 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for (i, (name, rate)) in ["alpha", "beta", "gamma", "delta"].into_iter().zip(RATES).enumerate()
     {
         let logs = if i % 2 == 0 { &alone } else { &together };
-        println!("{name:6} {:.4}, in truth {rate}", logs.get(i / 2).to_f64().exp());
+        println!("{name:6} {:.4}, the true value is {rate}", logs.get(i / 2).to_f64().exp());
     }
 
     let network = Network::new(2, 16);
     let (_, learnt) = train(device, network, Memory::Tape(32), (0.03, 400), "neural_ode.graph")?;
 
-    println!("\nprey and predators: in truth, by the rates that were found, by the network");
+    println!("\nprey and predators: true, by the learnt rates, by the network");
     for (i, [x, y]) in series(COUNT).into_iter().enumerate().skip(1).step_by(4) {
         let at =
             |solution: &Literal, species: usize| solution.get(2 * (i - 1) + species).to_f64().exp();

@@ -55,8 +55,8 @@ pub fn run(example: impl FnOnce() -> std::result::Result<(), Box<dyn Error>>) ->
     }
 }
 
-/// Progress of a training: the mean loss since the last evaluation, and the time of steps without
-/// evaluations.
+/// Progress of a training: the mean loss since the last evaluation, and the time of all steps,
+/// without evaluations.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     since: Instant,
@@ -66,7 +66,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Before the first step.
+    /// Progress before the first step.
     pub fn begin() -> Self {
         Progress { since: Instant::now(), trained: Duration::ZERO, loss: 0.0, count: 0 }
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn wrong_arguments_are_refused() {
         let refused = |words: &[&str]| parsed(words).unwrap_err().to_string();
         assert!(refused(&["gpu7"]).contains("gpu7"));
         assert!(refused(&["cpu", "0"]).contains('0'));
@@ -131,7 +131,7 @@ mod tests {
         for losses in [[4.0, 2.0], [1.0, 2.0]] {
             for loss in losses {
                 progress.hear(Event::Step { step: 1, epoch: 0, loss }, |_, _, _, _| {
-                    panic!("a step is no evaluation")
+                    panic!("a step is not an evaluation")
                 });
             }
             let metrics = [("bits".to_owned(), 0.5)];

@@ -1,5 +1,5 @@
 //! The GPT of the example, at a size that trains within seconds.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::char_gpt::{Books, Settings, program, recipe};
 use wengert::Scalar;

@@ -1,5 +1,5 @@
 //! The convolutional network of the example, at a size that trains within seconds.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::convnet::{Settings, TEST, mnist, moved, program, recipe};
 use wengert::models::ConvnetSettings;

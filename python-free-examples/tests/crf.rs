@@ -1,6 +1,6 @@
 //! The conditional random field against sums over all paths, one by one, and against the grammar
 //! that generated its sentences.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::crf::{GRAMMAR, TAGS, WORDS, inspection, program, sentences};
 use wengert::prelude::*;

@@ -1,6 +1,6 @@
 //! `graphrun dump` prints readable programs for the examples: without dead or duplicate equations,
 //! and not too long.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::deep_equilibrium::{self, Depth};
 use python_free_examples::neural_ode::{self, Memory};

@@ -1,6 +1,6 @@
 //! The graph network against products with the adjacency matrix, under renumbering, against finite
 //! differences, and against the historical outcome.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use ndarray::{Array2, Axis, Ix2};
 use python_free_examples::graph_network::{

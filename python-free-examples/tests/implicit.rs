@@ -1,5 +1,5 @@
 //! The examples that solve equations: a network of infinite depth, and Newton's method.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::deep_equilibrium::{self, Depth};
 use python_free_examples::digits::{digits, inputs};

@@ -1,6 +1,6 @@
 //! Kronecker factors against loops over images, labels and weights; inverses; and the progress of
 //! natural gradient descent in few steps.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use ndarray::{Array1, Array2, ArrayView2, Ix2};
 use python_free_examples::digits::{digits, inputs};

@@ -1,6 +1,6 @@
 //! Solutions, gradients and learnt rates of differential equations, against a solution in plain
 //! Rust, finite differences and the true rates.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::neural_ode::{
     Field, GAP, LotkaVolterra, Memory, Network, RATES, loss, observed, program, series, solve,

@@ -1,5 +1,5 @@
 //! Tokens, passages and the search of the example, with an untrained network.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::characters::ALICE;
 use python_free_examples::semantic_search::{Encoder, nearest, passages};

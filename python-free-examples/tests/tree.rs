@@ -1,6 +1,6 @@
 //! The stack machine against recursion over trees, and the network's accuracy on expressions larger
 //! than those in training.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use python_free_examples::tree::{Evaluator, batch, forest, program};
 use wengert::prelude::*;

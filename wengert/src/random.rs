@@ -1,7 +1,7 @@
 //! Reproducible random numbers outside graphs: for shuffling and random inputs.
 //!
 //! SplitMix64 (Steele, Lea and Flood 2014), 64 bits of state, the same on every machine and in
-//! every version. Programs draw random numbers by their `random_bits` op instead.
+//! every version. Graphs draw random numbers with the op `random_bits` instead.
 
 use wengert_core::Literal;
 
@@ -35,7 +35,7 @@ impl SplitMix64 {
 
     /// Uniform in `0..bound` without bias, for a bound of at least 1.
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "there is no number below 0");
+        assert!(bound > 0, "the bound is at least 1");
         // Words below 2^64 mod bound would make some results more likely than others.
         let uneven = bound.wrapping_neg() % bound;
         loop {
@@ -73,8 +73,8 @@ pub fn hash_name(name: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// The key number `number` of a seed: two words, `u32[2]`, for an input of role `key`. Different
-/// numbers give unrelated keys.
+/// Key number `number` of a seed: a `u32[2]` for an input of role `key`. Different numbers give
+/// unrelated keys.
 pub fn key(seed: u64, number: u64) -> Literal {
     let word = SplitMix64::of(seed, &[number]).next_u64();
     Literal::from_vec(&[2], vec![(word >> 32) as u32, word as u32]).expect("two words fill a key")

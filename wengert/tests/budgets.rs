@@ -2,7 +2,7 @@
 //! parameters and moments. For gradients of random layers, a budget that is feasible stays feasible
 //! when it is raised, and every point of a frontier is feasible.
 #![allow(clippy::print_stdout)] // The script of the deep tests reads how many functions passed.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::Compiled;
 use wengert::core::Target;

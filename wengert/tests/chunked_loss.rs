@@ -1,6 +1,6 @@
 //! A classifier's loss in chunks of rows equals the loss without chunks. Its logits are never in
 //! memory all at once.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::Target;
 use wengert::models::{Gpt, GptSettings};

@@ -1,6 +1,6 @@
 //! Fourier transforms: identities, the cost of derivatives, batches, and mistakes. `oracles`
 //! compares values and derivatives with JAX.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::Target;
 use wengert::core::graph::{Body, Function, Program as Functions};

@@ -1,6 +1,6 @@
 //! Control flow on devices: nested loops and branches on the CPU with several thread counts and on
 //! the emulated GPU with its sanitizers, compared with the plan interpreter.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::Verified;
 use wengert::core::graph::{Function, Program};

@@ -5,7 +5,7 @@
 //! bits: nests have equal bits on all machines, and the sums of its matrix products are so short
 //! that both machines compute them as one chain of fused multiply-adds. The CPU's own plan has
 //! other trees and agrees within rounding.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::Verified;
 use wengert::core::plan::{Plan, Step};

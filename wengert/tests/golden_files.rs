@@ -5,7 +5,7 @@
 //! `golden/v1-*.plan` are plans of two of its functions, and `golden/v1-*.txt` their texts. A
 //! change that makes this test fail has broken the format: correct the change, or give the format a
 //! new version. (Until the first release, `WENGERT_BLESS_GOLDEN=1` rewrites the files.)
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::PathBuf;
 use wengert::core::Target;

@@ -1,6 +1,6 @@
 //! `.graph` files: reading gives back the written content. An invalid file is refused, and the
 //! error names the position.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::Path;
 use wengert::core::graph::{PrintOptions, Program, print};
@@ -125,7 +125,7 @@ fn random_programs_survive_the_file() {
     }
 }
 
-/// Constants of one type before, within and behind nested regions. Each keeps its position.
+/// Constants of one type before, within and after nested regions. Each keeps its position.
 #[test]
 fn constants_of_regions_survive_the_file() {
     let mut program = Program::new();
@@ -152,7 +152,7 @@ fn texts_hold_programs_alone() {
     program().save(&path).unwrap();
     let read = GraphFile::read(&path).unwrap();
     assert_eq!(read.program.to_string(), program().to_string());
-    assert!(file().write(&path).unwrap_err().message.contains("no place for a recipe"));
+    assert!(file().write(&path).unwrap_err().message.contains("cannot hold a recipe"));
     assert!(
         program()
             .save(folder.path().join("a.txt"))
@@ -164,7 +164,7 @@ fn texts_hold_programs_alone() {
     let error = Program::load(&path).unwrap_err().to_string();
     assert!(error.contains("a.ir:2:3"), "{error}");
     std::fs::write(&path, b"func @f() -> ()\n\xff").unwrap();
-    assert!(Program::load(&path).unwrap_err().message.contains("line 2 is no UTF-8"));
+    assert!(Program::load(&path).unwrap_err().message.contains("line 2 is not UTF-8"));
 }
 
 #[test]

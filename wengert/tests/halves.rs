@@ -1,6 +1,6 @@
 //! A gradient as two functions, forward and backward, compiled and run separately. They give the
 //! bits of the gradient in one function. The backward half can run many times, with any seed.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::Compiled;
 use wengert::autodiff::function::{Grad, Halves, ResidualKind, grad, split};

@@ -2,7 +2,7 @@
 //! each equation has its own line, and from its `.graph` file, where equations written by one line
 //! of Rust share a location.
 #![allow(clippy::print_stdout)] // The script of the deep tests reads how many functions passed.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::graph::{Function, PrintOptions, Program, parse_program, print};
 use wengert::core::{Target, TensorType};

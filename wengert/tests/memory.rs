@@ -1,5 +1,5 @@
 //! Memory of large networks, planned and not run: the memory of a step, and the cost of using less.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::plan::Account;
 use wengert::core::{KeyPath, Target};

@@ -1,5 +1,5 @@
 //! Models: layers, programs that keep their variables, gradients against finite differences.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::interpret;
 use wengert::core::{KeyPath, Scalar};

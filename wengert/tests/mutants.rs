@@ -8,7 +8,7 @@
 //!
 //! This is also the fuzz target. `WENGERT_FUZZ_CASES=100000000 WENGERT_FUZZ_SEED=7 cargo test
 //! --release --test mutants` runs that many cases.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};

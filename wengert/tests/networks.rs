@@ -1,5 +1,5 @@
 //! Whole networks: names and counts of their variables, causal masks, gradients.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::{KeyPath, interpret};
 use wengert::models::{

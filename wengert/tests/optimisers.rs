@@ -1,5 +1,5 @@
 //! Optimisers against their formulas, computed by plain loops over f64.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::optim::{Rate, clip_by_global_norm};
 use wengert::prelude::*;
@@ -188,7 +188,7 @@ fn only_state_can_be_updated() {
         Sgd::new(0.1).step(f, &p, &gradient);
     });
     let text = error.unwrap_err().to_string();
-    assert!(text.contains("it is no state") && text.contains("optimisers.rs:"), "{text}");
+    assert!(text.contains("it is not state") && text.contains("optimisers.rs:"), "{text}");
 }
 
 /// `rows × inner` times `inner × columns`, by plain loops.

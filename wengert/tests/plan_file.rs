@@ -1,6 +1,6 @@
 //! `.plan` files: reading gives back the written plan, which runs to the same results. Invalid
 //! files are refused.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::Path;
 use wengert::core::Target;

@@ -1,5 +1,5 @@
 //! Probes: hidden outputs that are the same on every device and do not affect the results.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::control::{cond, fori, fori_upto, scan, scan_checkpointed, while_at_most, while_loop};
 use wengert::core::op::ProbeKind;

@@ -5,7 +5,7 @@
 //! architecture each, in turn ([`share`]), and for all before a release. The tables are written to
 //! `gate-ops` and `gate-plans` below cargo's target directory.
 #![cfg(feature = "cuda")]
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::Path;
 use wengert::Binding;

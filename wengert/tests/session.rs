@@ -1,5 +1,5 @@
 //! Sessions: variables, checks of inputs, caching.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::graph::Program;
 use wengert::core::{Initializer, Tensor};

@@ -1,5 +1,5 @@
 //! Per-example gradients of models on the digits: `vmap(grad(loss))` equals the loop over examples.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::Scalar;
 use wengert::core::KeyPath;

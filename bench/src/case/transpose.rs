@@ -15,7 +15,7 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
         group: "memory".into(),
         kind: Kind::Transpose { extent },
         dtype,
-        // Read once, written once.
+        // Each element is read once and written once.
         work: Work { elements, bytes: 2 * dtype.bytes() * elements, flops: 0 },
         reference: copy_of_memory(dtype, small),
     };
@@ -31,7 +31,7 @@ pub(super) fn make(dtype: DType, extent: usize) -> Result<Made> {
     Ok(Made { program, variables, init: None, check })
 }
 
-/// Compares up to 64K elements, which must be equal.
+/// Compares at most 64K elements. They must be equal.
 fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) -> Result<Parity> {
     resident.run()?;
     resident.finish()?;

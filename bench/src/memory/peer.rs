@@ -12,9 +12,9 @@ use wengert::{Diagnostic, Result};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
-    /// Its name in records.
+    /// The peer's name in records.
     pub contender: String,
-    /// Its target.
+    /// The device that the step was compiled for.
     pub device: String,
     /// Libraries and their versions.
     pub libraries: BTreeMap<String, String>,
@@ -49,8 +49,9 @@ enum Answer {
 
 /// Asks a peer for a step's footprints and its libraries; `Ok(Err(why))` if it cannot take part.
 ///
-/// Errors: the process does not start, fails or prints something else; its network differs.
-#[allow(clippy::type_complexity)] // The same shape as for all contenders that may be absent.
+/// Errors: the process does not start, fails, or prints anything but an answer; its network differs
+/// from the case's.
+#[allow(clippy::type_complexity)] // As for all contenders that may be absent.
 pub fn ask(
     starter: &Starter,
     case: &Case,
@@ -64,13 +65,13 @@ pub fn ask(
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.trim_end();
     if line.is_empty() {
-        return Err(failed("ended without a word"));
+        return Err(failed("ended without output"));
     }
     let said = match serde_json::from_str(line) {
         Ok(Answer::Said(said)) => said,
         Ok(Answer::Absent { absent }) => return Ok(Err(absent)),
         Ok(Answer::Wrong { error }) => return Err(Diagnostic::new(error)),
-        Err(e) => return Err(failed(&format!("says `{line}`, which is no answer: {e}"))),
+        Err(e) => return Err(failed(&format!("printed `{line}`, which is not an answer: {e}"))),
     };
     let Said { contender, device, libraries, parameters, state_bytes, ways } = said;
     if parameters != case.work.elements {
@@ -133,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_is_told() {
+    fn errors_are_reported() {
         let case = catalogue_of_memory(true).remove(0);
         let why = |script: &str| ask(&shell(script), &case).unwrap_err().message;
-        assert!(why("true").contains("ended without a word"));
-        assert!(why("echo noise").contains("`noise`, which is no answer"));
+        assert!(why("true").contains("ended without output"));
+        assert!(why("echo noise").contains("`noise`, which is not an answer"));
         assert!(why(r#"echo '{"error": "out of memory"}'"#).contains("out of memory"));
         let absent = ask(&shell(r#"echo '{"absent": "not installed"}'"#), &case).unwrap();
         assert_eq!(absent.unwrap_err(), "not installed");

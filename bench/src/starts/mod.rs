@@ -27,37 +27,37 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wengert::{Diagnostic, Result};
 
-/// The first line of a process.
+/// The first line that a process prints.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum First {
-    /// It has taken its first step.
+    /// The process has done its first step.
     Stepped {
         /// The step's loss.
         stepped: f64,
     },
-    /// It cannot take part.
+    /// The contender cannot take part.
     Absent {
         /// The reason.
         absent: String,
     },
 }
 
-/// The second line of a process.
+/// The second line that a process prints.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Told {
-    /// Its name in records.
+    /// The contender's name in records.
     pub contender: String,
-    /// Its device.
+    /// The device of the step.
     pub device: String,
     /// Libraries and their versions.
     pub libraries: BTreeMap<String, String>,
-    /// True if it keeps compiled code in the folder.
+    /// True if the contender keeps compiled code in the folder.
     pub caches: bool,
-    /// Seconds from the beginning of building the graph until the step can run. If compiling is
-    /// part of the first step, that step minus the second. None for contenders that do not
-    /// compile.
+    /// Seconds from the beginning of building the graph until the step can run. If the first step
+    /// compiles, the time of the first step minus that of the second. None for contenders that do
+    /// not compile.
     pub compile_seconds: Option<f64>,
     /// Greatest resident memory of the process until the end of its third step.
     pub peak_bytes: u64,
@@ -153,10 +153,10 @@ fn judge(case: &Case, loss: f64) -> Result<()> {
     )))
 }
 
-/// Starts a process and reads its lines: the seconds to its first step.
+/// Starts a process. Returns the seconds to its first step, and its second line. `Ok(Err(why))` if
+/// the contender cannot take part.
 ///
-/// Errors: it does not start, fails, or prints something else. `Ok(Err(why))` if it cannot take
-/// part.
+/// Errors: the process does not start, fails, or prints anything else; the loss is wrong.
 fn begin(
     starter: &Starter,
     case: &Case,
@@ -171,27 +171,26 @@ fn begin(
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| failed(&format!("is not possible: {e}")))?;
-    let mut lines =
-        BufReader::new(child.stdout.take().expect("the output was asked to be a pipe")).lines();
+    let mut lines = BufReader::new(child.stdout.take().expect("the output is a pipe")).lines();
     let mut line = || lines.next().and_then(std::result::Result::ok);
     let first = line();
     let seconds = start.elapsed().as_secs_f64();
     let second = line();
-    // It has printed all its lines.
+    // The process has printed all its lines.
     let _ = child.wait();
-    let first = first.ok_or_else(|| failed("ended without a word"))?;
+    let first = first.ok_or_else(|| failed("ended without output"))?;
     match serde_json::from_str(&first) {
         Ok(First::Absent { absent }) => Ok(Err(absent)),
         Ok(First::Stepped { stepped }) => {
             judge(case, stepped)?;
-            let second = second.ok_or_else(|| failed("ended behind the first step"))?;
+            let second = second.ok_or_else(|| failed("printed nothing after its first step"))?;
             let told = serde_json::from_str(&second)
-                .map_err(|e| failed(&format!("says `{second}`, which is no report: {e}")))?;
+                .map_err(|e| failed(&format!("printed `{second}`, which is not a report: {e}")))?;
             Ok(Ok((seconds, told)))
         }
         Err(e) => match serde_json::from_str::<Wrong>(&first) {
             Ok(Wrong { error }) => Err(Diagnostic::new(error)),
-            Err(_) => Err(failed(&format!("says `{first}`, which is no step: {e}"))),
+            Err(_) => Err(failed(&format!("printed `{first}`, which is not a step: {e}"))),
         },
     }
 }
@@ -246,7 +245,7 @@ pub fn measure(
     Ok(found)
 }
 
-/// The cold start, and the warm one for contenders with a cache; their results are added to
+/// Measures the cold start, and for contenders with a cache the warm start. Adds their results to
 /// `rows`.
 fn both(
     starter: &Starter,
@@ -287,7 +286,7 @@ fn add(rows: &mut Vec<Row>, case: &Case, warm: Option<bool>, seconds: f64, told:
 }
 
 impl Starter {
-    /// The contender's name according to its command, for one that has not reported its name.
+    /// The contender's name according to its command, until the process has reported a name.
     pub fn shown(&self) -> String {
         // The last argument distinguishes contenders of one program.
         let name =
@@ -343,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_something_is_started_twice() {
+    fn contenders_with_a_cache_are_started_twice() {
         let case = case();
-        // Warm if the first start left a file; `$4` is the folder.
+        // A start is warm if an earlier one left a file in the folder, `$3`.
         let script = |caches: bool| {
             let told = told(caches);
             shell(&format!(
@@ -366,18 +365,18 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_is_told() {
+    fn errors_are_reported() {
         let case = case();
         let why = |script: &str| {
             let found = measure(&[shell(script)], &[(&case, 1)], &mut |_| {}).unwrap();
             assert!(found.starts.is_empty());
             found.failed[0].why.clone()
         };
-        assert!(why("true").contains("ended without a word"));
-        assert!(why("echo noise").contains("`noise`, which is no step"));
+        assert!(why("true").contains("ended without output"));
+        assert!(why("echo noise").contains("`noise`, which is not a step"));
         assert!(why(r#"echo '{"error": "out of memory"}'"#).contains("out of memory"));
         assert!(why(r#"echo '{"stepped": 9.0}'"#).contains("the first loss is 9"));
-        assert!(why(r#"echo '{"stepped": 2.4}'"#).contains("ended behind the first step"));
+        assert!(why(r#"echo '{"stepped": 2.4}'"#).contains("nothing after its first step"));
         // An absent contender is not started again.
         let absent = shell(r#"echo '{"absent": "not installed"}'"#);
         let found = measure(&[absent], &[(&case, 3)], &mut |_| {}).unwrap();

@@ -1,4 +1,4 @@
-//! Types with addition and scaling: those that are their own tangent vectors.
+//! Types that are their own tangent vectors, with their addition and scaling.
 
 use super::{Differentiable, rebuild, same_type};
 use crate::build::operators::Operand;
@@ -7,10 +7,11 @@ use crate::dtype::DType;
 
 /// A type that is its own tangent vector: a vector space over the numbers of its tensors' dtypes.
 ///
-/// Tensors, and types built from them by tuples, vectors, options, maps, boxes and the derive.
-/// Sums and multiples are computed component by component. Adding values of different structure
-/// gives a poisoned result. Parts without a derivative (marked fields, integers) are taken from
-/// the first operand. In floating point the laws of vector spaces hold up to rounding.
+/// Implemented for tensors, and for types built from them by tuples, vectors, options, maps, boxes
+/// and `#[derive(Differentiable)]`. Sums and multiples are computed component by component. Adding
+/// values of different structure gives a poisoned result. Parts without a derivative (integers,
+/// and fields marked `#[no_derivative]`) are taken from the first operand. In floating point the
+/// laws of vector spaces hold up to rounding.
 pub trait VectorSpace: Differentiable<TangentVector = Self> {
     /// `self + other`.
     #[track_caller]
@@ -89,10 +90,9 @@ impl<T: Differentiable<TangentVector = T>> VectorSpace for T {}
 #[diagnostic::on_unimplemented(
     message = "the tangent vector of `{T}` is `{Self}`, not `{T}` itself",
     label = "a field whose tangent vector is of another type",
-    note = "the type that has this field cannot be its own tangent vector: write \
-            `#[differentiable(synthesize = NameOfTangent)]` on it to have one made, or \
-            `#[differentiable(tangent = YourTangent)]` to name yours; or mark the field with \
-            `#[no_derivative]`"
+    note = "the type with this field cannot be its own tangent vector: generate a tangent type by \
+            `#[differentiable(synthesize = NameOfTangent)]` on the type, name an existing one by \
+            `#[differentiable(tangent = YourTangent)]`, or mark the field with `#[no_derivative]`"
 )]
 pub trait Itself<T> {
     /// The value.

@@ -65,8 +65,8 @@ pub(super) fn check_extent(body: &Region) -> Result<()> {
         help "repeat a step by `scan` or `fori`, which need no depth");
     ensure!(
         extent.equations <= MAX_EQUATIONS,
-        "G10: with all calls in their place it has {} equations; a function may have \
-         {MAX_EQUATIONS}",
+        "G10: with all calls inlined, the function has {} equations; it may have at \
+         most {MAX_EQUATIONS}",
         extent.equations;
         help "a function that calls another twice doubles it; repeat by `scan` or `fori` instead"
     );

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::id::{Id, IdVec};
 use crate::scalar::Scalar;
 
-/// Makes the program for a tuple of these dtypes, if there is one.
+/// Makes the program for a tuple of these dtypes; `None` if the combiner does not take them.
 type Make = fn(&[DType]) -> Option<Combine>;
 
 const NAMED: &[(&str, Make)] = &[
@@ -90,8 +90,8 @@ impl CombineBuilder {
         result
     }
 
-    /// Like [`CombineBuilder::emit`]. If the instruction does not take halves, they are converted
-    /// to f32 and back.
+    /// Like [`CombineBuilder::emit`]. If the instruction does not take halves, half operands are
+    /// converted to f32, and the result back.
     pub fn emit_widened(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
         let Some(dtype) = operands.last().map(|r| self.dtype(*r)) else {
             return self.emit(op, operands);
@@ -154,38 +154,38 @@ impl Combine {
         b.finish(&[result])
     }
 
-    /// a + b from 0.
+    /// a + b. The identity is 0.
     pub fn sum(dtype: DType) -> Combine {
         Combine::binary(ScalarOp::Add, Scalar::zero(dtype))
     }
 
-    /// a · b from 1.
+    /// a · b. The identity is 1.
     pub fn prod(dtype: DType) -> Combine {
         Combine::binary(ScalarOp::Mul, Scalar::one(dtype))
     }
 
-    /// The greater, from the lowest value; NaN if one is NaN.
+    /// The greater value; NaN if either is NaN. The identity is the lowest value.
     pub fn max(dtype: DType) -> Combine {
         Combine::binary(ScalarOp::Max, Scalar::lowest(dtype))
     }
 
-    /// The smaller, from the highest value; NaN if one is NaN.
+    /// The smaller value; NaN if either is NaN. The identity is the highest value.
     pub fn min(dtype: DType) -> Combine {
         Combine::binary(ScalarOp::Min, Scalar::highest(dtype))
     }
 
-    /// Bitwise and (logical for bool), from all bits set.
+    /// Bitwise and (logical for bool). The identity has all bits set.
     pub fn and(dtype: DType) -> Combine {
         Combine::binary(ScalarOp::And, Scalar::from_bits(dtype, u64::MAX))
     }
 
-    /// Bitwise or (logical for bool), from no bit set.
+    /// Bitwise or (logical for bool). The identity has no bit set.
     pub fn or(dtype: DType) -> Combine {
         Combine::binary(ScalarOp::Or, Scalar::zero(dtype))
     }
 
     /// (value, index) of the greatest value. A NaN is above all numbers. Of equal values (0 and
-    /// −0 are equal), the one with the least index.
+    /// −0 are equal), the least index wins.
     ///
     /// The identity is (lowest value, greatest index), so that elements of the lowest value win
     /// over it.
@@ -203,9 +203,9 @@ impl Combine {
         let mut b = CombineBuilder::new(&[identity, Scalar::highest(index)]);
         let (value_a, index_a, value_b, index_b) = (b.left(0), b.left(1), b.right(0), b.right(1));
         let (low, high) = if least { (value_a, value_b) } else { (value_b, value_a) };
-        // `a` wins if it is strictly better, or equal with a lesser index. NaN is best of all:
-        // better is "ordered and beyond, or NaN against a number", and equal is "equal, or both
-        // NaN".
+        // `a` wins if it is strictly better, or as good with a lesser index. NaN is better than
+        // every number and as good as NaN. So a is better if it is beyond b, or if a is NaN and b
+        // is a number. It is as good if both are equal, or both NaN.
         let beyond = b.emit(Lt, &[low, high]);
         let equal = b.emit(Eq, &[value_a, value_b]);
         let (better, as_good) = if identity.dtype().is_float() {

@@ -5,7 +5,7 @@ use crate::op::prelude::*;
 use crate::op::reduce::ReduceKind;
 
 kinds! {
-    /// The operation that runs along the axis.
+    /// The running reduction.
     CumulativeKind {
         /// Sum.
         Sum "cumsum"
@@ -42,7 +42,7 @@ impl CumulativeKind {
         match self {
             CumulativeKind::Sum => Derivative::Linear(|t| {
                 let Op::Cumulative(op) = t.op else {
-                    unreachable!("the rule of the running reductions")
+                    unreachable!("only `Cumulative` has this rule")
                 };
                 let op = Cumulative { reverse: !op.reverse, ..op.clone() };
                 vec![t.cotangents[0].as_ref().map(|ct| Tensor::apply(op, &[ct]))]
@@ -51,7 +51,7 @@ impl CumulativeKind {
         }
     }
 
-    /// The reduction that runs along the axis, if it is one.
+    /// The op's reduction of a whole axis; `None` if there is no such op.
     const fn reduce(self) -> Option<ReduceKind> {
         match self {
             CumulativeKind::Sum => Some(ReduceKind::Sum),
@@ -62,7 +62,7 @@ impl CumulativeKind {
         }
     }
 
-    /// Combines two neighbours.
+    /// Combines the running result `a` with the next element `b`.
     fn combine<R: Real>(self, a: &Cell<R>, b: &Cell<R>, dtype: DType) -> Result<Cell<R>> {
         match self.reduce() {
             Some(kind) => Ok(kind.combine(a, b, dtype)),
@@ -70,7 +70,7 @@ impl CumulativeKind {
         }
     }
 
-    /// The same as a combine program of a nest.
+    /// The same function as a combine program of a nest.
     fn program(self, dtype: DType) -> Combine {
         if let Some(kind) = self.reduce() {
             return kind.program(dtype);
@@ -108,7 +108,7 @@ attributes! {
 /// log(eᵃ + eᵇ)
 fn log_add_exp(a: f64, b: f64) -> f64 {
     if a == b {
-        // Includes infinities.
+        // Equal infinities too, whose difference is NaN.
         return a + std::f64::consts::LN_2;
     }
     // NaN if either is.
@@ -131,16 +131,16 @@ fn log_add_exp_shares(v: &Tensor, w: &Tensor) -> (Tensor, Tensor, Tensor) {
     (value, share, other)
 }
 
-/// The tangent by doubling: after step s, the (value, tangent) of element i covers the 2ˢ
-/// elements that end with it. Two neighbours are combined by the product rule or by selection,
+/// The tangent, by recursive doubling: after step s, the (value, tangent) at i covers the 2ˢ
+/// elements that end at i. Two adjacent ranges are combined by the product rule or by selection,
 /// without division.
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
-    let Op::Cumulative(op) = j.op else { unreachable!("the rule of the running reductions") };
+    let Op::Cumulative(op) = j.op else { unreachable!("only `Cumulative` has this rule") };
     let Some(tangent) = &j.tangents[0] else { return vec![None] };
     let x = &j.operands[0];
     let Some(extent) = x.shape()[op.axis].as_constant() else {
         let error = format!(
-            "the derivative of {} along axis {} of {} needs its extent",
+            "the derivative of {} along axis {} of {} needs the number of elements",
             op.name(),
             op.axis,
             x.ty()

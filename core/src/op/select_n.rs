@@ -3,14 +3,14 @@
 use crate::op::prelude::*;
 
 attributes! {
-    /// `select_n %which, %case_0, %case_1, …`: element by element, that of the case with number
-    /// `which`. `which` is bool (one or two cases, false is the first) or i32, a scalar or of the
-    /// cases' shape. A number below 0 counts as 0, one beyond the last case as the last. The
-    /// gradient goes to the case that is taken.
+    /// `select_n %which, %case_0, %case_1, …`: takes each element from the case with number
+    /// `which`. `which` is a scalar or has the shape of the cases. Its dtype is bool (one or two
+    /// cases; false is the first) or i32. A number below 0 selects the first case, a number beyond
+    /// the last case selects the last. The gradient goes to the selected case.
     SelectN {}
 }
 
-/// Where case number `case` of `count` is selected.
+/// The mask of the elements for which case number `case` of `count` is selected.
 fn taken(which: &Tensor, case: usize, count: usize) -> Tensor {
     let number = case as i64;
     match (which.dtype(), case) {
@@ -33,7 +33,7 @@ impl Operation for SelectN {
         let [which, cases @ ..] = t.operands else { return Err(no_case()) };
         let Some(first) = cases.first() else { return Err(no_case()) };
         if let Some(other) = cases.iter().find(|c| *c != first) {
-            bail!("cases have types {first} and {other}"; help "give them one type");
+            bail!("cases have types {first} and {other}"; help "give all cases one type");
         }
         ensure!(
             matches!(which.dtype, DType::Bool | DType::I32)

@@ -1,4 +1,5 @@
-//! `top_k`: the greatest elements and their positions; and the call behind it, `top_k_indices`.
+//! `top_k`: the greatest elements and their positions. It decomposes into `top_k_indices`, which
+//! becomes a call.
 
 use crate::call::{self, Call};
 use crate::op::TakeAlongAxis;
@@ -20,8 +21,8 @@ attributes! {
 }
 
 attributes! {
-    /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements,
-    /// the greatest first, as i32: the beginning of a descending `argsort`, computed without a
+    /// `top_k_indices %x {k=3}`: along the last axis, the positions of the k greatest elements, the
+    /// greatest first, as i32. This is the beginning of a descending `argsort`, computed without a
     /// full sort.
     TopKIndices {
         /// Number of elements; at most the extent of the last axis.
@@ -32,15 +33,15 @@ attributes! {
 /// The type of `x` with k elements along the axis.
 fn infer(x: &TensorType, axis: usize, k: usize) -> Result<TensorType> {
     check_axis(x, axis)?;
-    ensure!(Dim::from(k).at_most(&x.shape[axis]), "the {k} greatest of axis {axis} of {x}";
+    ensure!(Dim::from(k).at_most(&x.shape[axis]), "cannot take {k} elements of axis {axis} of {x}";
         help "k is at most the extent of the axis");
     let mut shape = x.shape.clone();
     shape[axis] = Dim::from(k);
     Ok(x.with_shape(shape))
 }
 
-/// For each row of the result, in the order of `rows(result, axis)`, and each of its elements:
-/// the flat position in `x`, and the position in the row.
+/// The selected elements, row by row in the order of `rows(result, axis)`. For each its flat
+/// position in `x`, and its position in the row of `x`.
 fn greatest<R: Real>(x: &Array<R>, axis: usize, k: usize) -> Result<Vec<(usize, usize)>> {
     if k == 0 {
         return Ok(vec![]);
@@ -79,7 +80,7 @@ impl Operation for TopKIndices {
 
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let extents = l.extents(0);
-        let (length, outer) = extents.split_last().expect("infer wants an axis");
+        let (length, outer) = extents.split_last().expect("`infer` requires an axis");
         Compute::Call(Call::TopK(call::TopK {
             outer: outer.iter().product(),
             length: *length,

@@ -1,10 +1,10 @@
 //! Work of a plan: the operations of its steps, and a limit on the operations of a run.
 //!
 //! Sizes limit the memory of a plan but not its running time: a loop may have 2^31 iterations,
-//! and a nest may reduce 2^60 elements that are one element in memory. A plan from a file must
-//! not occupy a machine without end. Its loader therefore sets a limit ([`Allowance`]), and an
-//! executor spends from it before each step. The count depends only on the plan and its data, not
-//! on a clock, so a run that is stopped stops at the same step on every machine.
+//! and a nest may read one element of memory 2^60 times. A plan from a file must not occupy a
+//! machine forever. So the loader of a file sets a limit ([`Allowance`]), and an executor spends
+//! from it before each step. The count depends only on the plan and its data, not on a clock, so
+//! the limit stops a run at the same step on every machine.
 //!
 //! One **operation** is a scalar instruction of a nest, a multiplication or addition of a call,
 //! or a word of eight bytes that a call or a copy touches. Each step and each iteration of a loop
@@ -20,7 +20,7 @@ use crate::nest::{BufferRole, Instr, Nest};
 /// microsecond.
 pub const STEP: u64 = 1024;
 
-/// Operations of a plan's steps; all saturate.
+/// Operations of a plan's steps. All counts saturate.
 #[derive(Clone, Debug)]
 pub struct Work {
     nests: IdVec<NestId, u64>,
@@ -55,7 +55,8 @@ impl Work {
         STEP.saturating_add(value.bytes() / 8)
     }
 
-    /// Operations of `count` iterations of a loop, if the steps of one take at least `least`.
+    /// Operations of `count` iterations of a loop, if the steps of each iteration take at least
+    /// `least`.
     pub fn repeated(count: u64, least: u64) -> u64 {
         STEP.saturating_add(least).saturating_mul(count)
     }
@@ -101,7 +102,7 @@ impl Allowance {
 
     /// Takes `operations` from the allowance.
     ///
-    /// Error: fewer are left.
+    /// Error: fewer operations are left.
     pub fn spend(&mut self, operations: u64) -> Result<()> {
         if self.limit == u64::MAX {
             return Ok(());
@@ -110,22 +111,22 @@ impl Allowance {
         Ok(())
     }
 
-    /// Checks that `operations` are left without taking them. The cost of a loop is known before
-    /// its first iteration.
+    /// Checks that at least `operations` are left, without taking them. This stops a loop that is
+    /// too long before its first iteration.
     ///
-    /// Error: fewer are left.
+    /// Error: fewer operations are left.
     pub fn covers(&self, operations: u64) -> Result<()> {
         if self.limit != u64::MAX && operations > self.left { Err(self.exceeded()) } else { Ok(()) }
     }
 
     fn exceeded(&self) -> Diagnostic {
         Diagnostic::new(format!(
-            "the run takes more than the {} operations that it may take",
+            "the run takes more than the {} operations of its limit",
             self.limit
         ))
         .help(
-            "if the plan is meant to run so long, raise the limit of its work: --work-limit, \
-             DeviceOptions::work_limit",
+            "if the plan is meant to run this long, raise the limit (--work-limit, \
+             DeviceOptions::work_limit)",
         )
     }
 }
@@ -136,7 +137,7 @@ mod tests {
     use crate::plan::interpret::Uncompiled;
     use crate::plan::{Resolver, parse_plan};
 
-    /// 2^31 times an addition of two numbers in place.
+    /// Doubles two numbers in place, 2^31 times.
     const LONG: &str = "plan @long {
   target @test {alignment=8, calls=[], gemm_epilogue=false, reduction_block=0, reduction_lanes=1, \
     row_bytes=0, row_storage=0}

@@ -1,7 +1,7 @@
 //! The lexer: from characters to tokens.
 //!
 //! The lexer is an iterator without look-back: it skips white space and `//` comments and returns
-//! the next token. It never fails. Text that is no token becomes a [`Kind::Invalid`] with the
+//! the next token. It never fails. Text that is not a token becomes a [`Kind::Invalid`] with the
 //! reason, which the parser reports when it reaches the token.
 
 use std::fmt;
@@ -173,7 +173,7 @@ impl<'a> Lexer<'a> {
             }
             None => {
                 self.take(first.len_utf8());
-                Kind::Invalid("a character that begins no token")
+                Kind::Invalid("a character that does not begin a token")
             }
         }
     }
@@ -227,7 +227,7 @@ impl<'a> Lexer<'a> {
                 Some(b'\\') if matches!(bytes.get(end + 1), Some(b'"' | b'\\')) => end += 2,
                 Some(b'\n') | None => {
                     self.take(end);
-                    return Kind::Invalid("a string without an end on its line");
+                    return Kind::Invalid("a string that does not end on its line");
                 }
                 Some(_) => end += 1,
             }
@@ -312,11 +312,11 @@ mod tests {
         use Kind::*;
         assert_eq!(kinds("a..b"), [Name("a"), Punct(".."), Name("b")]);
         assert_eq!(kinds("1..2"), [Integer("1"), Punct(".."), Integer("2")]);
-        assert_eq!(kinds("a."), [Name("a"), Invalid("a character that begins no token")]);
+        assert_eq!(kinds("a."), [Name("a"), Invalid("a character that does not begin a token")]);
     }
 
     #[test]
-    fn bad_pieces_are_tokens_of_their_own() {
+    fn malformed_text_is_an_invalid_token() {
         for text in ["1x", "0x", "%", "@ f", "\"abc", "\"abc\n\"", "é", "1.5f", "\"\\"] {
             assert!(matches!(kinds(text)[0], Kind::Invalid(_)), "{text}");
         }

@@ -24,8 +24,8 @@
 //! drop(first);
 //! ```
 //!
-//! A [`Span`] is an address and a length. It is `Copy`, since reading or writing through it is
-//! `unsafe`: the functions that take spans state what their callers must guarantee.
+//! A [`Span`] is an address and a length. A span may be `Copy`, because accesses through it are
+//! `unsafe`: functions that take spans state what their callers must guarantee.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -55,8 +55,8 @@ impl<'a> Buffer<'a> {
         Buffer { span, borrow: PhantomData }
     }
 
-    /// The span of its bytes, valid during the borrow. Reading requires a shared borrow of the
-    /// buffer meanwhile, writing an exclusive one.
+    /// The span of the buffer's bytes, valid during the borrow. A read through it requires a shared
+    /// borrow of the buffer at that time, a write an exclusive borrow.
     pub(crate) fn span(&self) -> Span {
         self.span
     }
@@ -70,8 +70,8 @@ pub(crate) struct Span {
     writable: bool,
 }
 
-// SAFETY: a span is an address, and accesses through it are justified where they happen, threads
-// included. The memory of a `Buffer` is plain bytes, which belong to no thread.
+// SAFETY: a span is an address. The `SAFETY` argument of each access through it includes data
+// races. The memory of a `Buffer` is plain bytes, which are not bound to a thread.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
@@ -85,7 +85,7 @@ impl Span {
         Span { pointer, bytes, writable }
     }
 
-    /// The same bytes, not to be written.
+    /// The same bytes, read-only.
     pub fn read_only(self) -> Span {
         Span { writable: false, ..self }
     }
@@ -121,7 +121,7 @@ impl Span {
     ) -> Result<(), Diagnostic> {
         if self.bytes != bytes {
             return Err(Diagnostic::new(format!(
-                "`{name}` has {bytes} bytes, the buffer {}",
+                "`{name}` has {bytes} bytes, its buffer has {}",
                 self.bytes
             )));
         }
@@ -132,15 +132,15 @@ impl Span {
         }
         if write && !self.writable {
             return Err(Diagnostic::new(format!(
-                "`{name}` is written, but its buffer is only lent for reading"
+                "`{name}` is written, but its buffer is borrowed for reading"
             )));
         }
         Ok(())
     }
 }
 
-/// The spans of buffers. The borrow is exclusive, so no other code has the writable ones during
-/// the borrow.
+/// The spans of buffers. The borrow is exclusive, so no other code accesses the writable buffers
+/// during the borrow.
 pub(crate) fn spans(buffers: &mut [Buffer<'_>]) -> Vec<Span> {
     buffers.iter().map(Buffer::span).collect()
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_know_what_they_are() {
+    fn spans_have_the_bytes_and_the_access_of_their_buffers() {
         let mut memory = [0u32; 8];
         let address = memory.as_ptr().addr();
         let span = Buffer::writing(&mut memory[2..4]).span();

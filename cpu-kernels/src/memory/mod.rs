@@ -19,11 +19,11 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wengert_core::Diagnostic;
 
-/// Alignment of all allocations here: a cache line, and the widest vector.
+/// Alignment of all allocations of this module: a cache line, which is also the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// Returns freed memory to the system, where the C library keeps its pages for later use: the
-/// memory of compilation is of no use to a step.
+/// Returns freed pages to the system. The GNU C library keeps them for reuse, but a step does not
+/// reuse the memory of compilation. Does nothing with other C libraries.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -45,14 +45,14 @@ pub fn give_back() {
 pub struct AlignedBytes {
     pointer: NonNull<u8>,
     bytes: usize,
-    /// The pages of the bytes, if they are not on the heap.
+    /// The memory mapping that holds the bytes; `None` if they are on the heap.
     pages: Option<MmapMut>,
 }
 
 /// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-// SAFETY: it owns its bytes as a `Box<[u8]>` does.
+// SAFETY: the value owns its bytes as a `Box<[u8]>` does.
 unsafe impl Send for AlignedBytes {}
 // SAFETY: as above; a shared reference gives no access to the bytes but through `as_ref`.
 unsafe impl Sync for AlignedBytes {}
@@ -79,7 +79,7 @@ impl AlignedBytes {
         AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes: 0, pages: None }
     }
 
-    /// Allocates `bytes` zeros in pages of their own, from the start of a huge page on.
+    /// Allocates `bytes` zeros in a memory mapping. They begin at the start of a huge page.
     fn in_pages(bytes: usize) -> Option<Self> {
         // The bytes before and after are never touched, so they take no memory.
         let mut pages = MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).map_anon().ok()?;
@@ -102,7 +102,7 @@ impl AlignedBytes {
         self.bytes
     }
 
-    /// True if there are none.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -142,19 +142,19 @@ impl Drop for AlignedBytes {
 #[repr(align(64))]
 struct Line;
 
-/// Resources shared by runs: the threads, the vector instructions, and scratch memory for each
-/// thread, as much as the largest user needs.
+/// Resources shared by runs: the threads, the vector instructions, and scratch memory. Each thread
+/// has as much scratch memory as the largest reservation.
 #[derive(Debug)]
 pub struct Workspace {
     pool: Arc<Pool>,
     simd: Simd,
     scratch: Vec<Mutex<AlignedBytes>>,
-    /// Fewest bytes of scratch memory of any thread.
+    /// Bytes of scratch memory that every thread has at least.
     room: usize,
 }
 
 impl Workspace {
-    /// A workspace of these threads, without scratch memory.
+    /// A workspace for these threads, without scratch memory.
     ///
     /// Error: the machine lacks the vector instructions.
     pub fn new(pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
@@ -237,7 +237,7 @@ mod tests {
         workspace.reserve(100).expect("little memory");
         workspace.reserve(10).expect("little memory");
         assert!((0..2).all(|t| workspace.scratch(t).len() == 100) && workspace.room == 100);
-        // The room is the smallest of all threads, and one thread got no more.
+        // A failed reservation leaves the room as it was.
         assert!(workspace.reserve(usize::MAX).is_err() && workspace.room == 100);
     }
 }

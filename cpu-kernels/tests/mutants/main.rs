@@ -102,7 +102,7 @@ fn execute(plan: &Verified<Plan>, pool: &Arc<Pool>, simd: Simd, random: &mut Ran
         });
         if let Err(error) = run {
             let text = error.to_string();
-            assert!(text.contains("operations that it may take"), "an accepted plan fails: {text}");
+            assert!(text.contains("operations of its limit"), "an accepted plan fails: {text}");
         }
     }
     Fate::Ran

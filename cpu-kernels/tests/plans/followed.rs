@@ -1,7 +1,7 @@
-//! Products and convolutions, and the nests that follow them part by part. The bits are those of running one
-//! after the other.
+//! A nest that follows a product or a convolution runs on each part of the result. Its bits are
+//! those of running the nest after the whole call.
 //!
-//! Elements are small integers, so every sum is exact. The plan interpreter is the oracle, compared
+//! Elements are small integers, so every sum is exact. Results equal those of the plan interpreter
 //! bit for bit.
 
 use super::compare;
@@ -14,14 +14,14 @@ use wengert_cpu::{CpuExecutable, Pool, Simd};
 use wengert_testing::Random;
 use wengert_testing::calls::convolution::{directions, same};
 
-/// A plan of `x·w + b` with extents m, n and k, and of a nest on its result. `nest` gives the
-/// parameters and the body of the nest. The nest writes `z` at `at`. With `output` the product is
-/// an output as well.
+/// A plan of `x·w + b` with extents m, n and k, then a nest on the product. `nest` is the text of
+/// the nest's parameters and body. The nest writes `z` at the address `at`. With `output` the
+/// product is an output as well.
 fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Verified<Plan> {
     let bytes = |count: usize| (4 * count).next_multiple_of(64);
     let product = m * n;
     let arena = bytes(product) + if at == "arena" { 0 } else { bytes(product) };
-    // The product is an output, or only the nest reads it.
+    // Without `output`, only the nest reads the product.
     let outputs = if output { format!("output p: [{m}, {n}] = %5") } else { String::new() };
     let copy = if output { "copy %5 from arena to output.1" } else { "" };
     let text = format!(
@@ -168,7 +168,7 @@ const EXTENTS: [[usize; 3]; 7] = [
 ];
 
 #[test]
-fn parts_are_the_whole() {
+fn following_by_parts_has_the_bits_of_the_whole() {
     for extents in EXTENTS {
         let behind = format!("arena+{}", (4 * extents[0] * extents[1]).next_multiple_of(64));
         for (at, output) in [("arena", false), (behind.as_str(), false), (behind.as_str(), true)] {
@@ -185,9 +185,10 @@ fn a_nest_that_needs_other_elements_waits() {
     run(&plan(extents, &of_matrix(extents, "i, 3"), "arena+1024", false), false);
 }
 
-/// The result overwrites an operand of the product. So the nest must wait for the whole product.
+/// The nest's result overwrites an operand of the product. So the nest must wait for the whole
+/// product.
 #[test]
-fn what_the_product_still_reads_is_not_overwritten() {
+fn operands_of_a_running_product_are_not_overwritten() {
     let extents = [16, 16, 16];
     let text = plan(extents, &of_matrix(extents, "i, j"), "arena+1024", false).to_string();
     let text = text.replace("gemm(%0 at input.0", "gemm(%0 at arena+1024");

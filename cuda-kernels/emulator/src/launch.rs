@@ -18,8 +18,8 @@ pub enum Access {
 pub enum Argument {
     /// The parameter's bytes, unchanged. A pointer in them is checked against allocations only.
     Bytes(Vec<u8>),
-    /// A pointer to `bytes` bytes at `address`. The kernel gets it with a tag of its own in the
-    /// upper 16 bits. So every access through it (and through pointers computed from it) is
+    /// A pointer to `bytes` bytes at `address`. In the kernel, its upper 16 bits are a tag of this
+    /// argument. So every access through the pointer, and through pointers computed from it, is
     /// checked against exactly this range and these permissions, even if other arguments name
     /// adjacent or the same bytes.
     Buffer {
@@ -83,8 +83,8 @@ impl Default for Options {
 pub struct Statistics {
     /// Blocks that ran.
     pub blocks: u64,
-    /// Instructions, counted once a warp.
+    /// Instructions, counted once per warp.
     pub warp_instructions: u64,
-    /// Instructions, counted once a thread.
+    /// Instructions, counted once per thread.
     pub thread_instructions: u64,
 }

@@ -1,10 +1,12 @@
-//! The addends that a library leaves: a kernel of this crate on the result, built as a nest, so
-//! that each addition has the bits of its graph op.
+//! The addends of a product (bias, residual) that a library does not add. A kernel of this crate
+//! adds them to the library's result. It is compiled from a nest, so each addition has the bits of
+//! its graph op.
 
 use wengert_core::call::{Addends, Gemm};
 use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp};
 
-/// The nest, and the GEMM's argument of each of its parameters. The result is changed in place.
+/// The nest, which changes the result in place, and the GEMM's argument for each parameter of the
+/// nest. `left` states the addends that the library leaves.
 pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
     let (dtype, shape) = (gemm.result, [gemm.batch, gemm.m, gemm.n]);
     let mut nest = NestBuilder::new("addends");
@@ -33,7 +35,7 @@ pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
         value = nest.scalar_widened(ScalarOp::Add, &[value, residual]);
     }
     nest.store(out, &at, value);
-    (nest.finish().expect("the nest is well formed, whatever the extents"), arguments)
+    (nest.finish().expect("the nest is well formed for all extents"), arguments)
 }
 
 #[cfg(test)]
@@ -54,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_and_what_is_left_are_the_whole() {
+    fn a_plain_product_and_the_addends_give_the_fused_product() {
         for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
             for wanted in [1, 2, 3].map(|n| Addends { bias: n & 1 != 0, residual: n & 2 != 0 }) {
                 let gemm = Gemm {

@@ -1,21 +1,21 @@
 //! Emission of a nest's code: the values known at a point of the code, and the instructions of a
 //! body.
 //!
-//! **Copies.** A thread does several iterations of a body side by side: neighbours along a
-//! contiguous axis, so that their loads become one, or all the elements of a row that it owns.
-//! Each such iteration is a [`Copy`]. It gives the nest's axes as expressions over the axes of
-//! the schedule. Every instruction is emitted for all copies before the next instruction, which
-//! puts their loads in flight together.
+//! **Copies.** A thread runs several iterations of a body interleaved: neighbours along a
+//! contiguous axis, whose loads are merged into one, or all the elements of a row that the thread
+//! owns. Each such iteration is a [`Copy`]. It gives the nest's axes as expressions over the axes
+//! of the schedule. Every instruction is emitted for all copies before the next instruction, so
+//! the loads of all copies are in flight together.
 //!
-//! **Axes of the schedule** (the number of the row, of the thread in its team, the counter of a
-//! loop) are appended to the nest's own, in a nest that serves only to bound expressions.
-//! Expressions over them are normal forms like any other, so "the next copy reads the next
-//! element" is the difference of two of them.
+//! **Axes of the schedule** are the number of the row, the number of the thread in its team, and
+//! the counters of loops. They are appended to the nest's own axes in [`Emit::bounds`], a nest
+//! that only bounds expressions. Expressions over them are normal forms like all others, so the
+//! difference of two expressions tells whether the next copy reads the next element.
 //!
-//! **Known values.** Values are numbered: an instruction whose operands are the registers of an
-//! earlier one reuses its result, and so does a load from the same place. The table has a scope
-//! for each loop and branch. This keeps a row in registers: where all phases are emitted without
-//! loops, a later phase finds the values that an earlier one loaded and computed.
+//! **Known values** (value numbering). An instruction reuses the result of an earlier equal
+//! instruction on the same registers, and a load reuses an earlier load of the same element. The
+//! table has a scope for each loop and branch. This keeps a row in registers: if all phases are
+//! emitted without loops, a later phase finds the values that an earlier phase loaded or computed.
 
 use super::element::VECTOR_BYTES;
 use super::place::Place;
@@ -53,7 +53,7 @@ pub(super) enum Key {
     Quotient(Affine, i64, bool),
 }
 
-/// One of the iterations that a thread does side by side.
+/// One of the iterations that a thread runs interleaved.
 #[derive(Clone, Debug)]
 pub(super) struct Copy {
     /// The expression for each axis of the nest, by its id.
@@ -80,16 +80,16 @@ pub(super) struct Emit<'a> {
     pub functions: Functions,
     /// Alignment of buffer addresses, in bytes.
     pub alignment: usize,
-    /// Only axes and registers: those of the nest, then those of the schedule.
+    /// A nest without code: the axes and registers of the nest, then those of the schedule.
     pub bounds: Nest,
     /// PTX registers of the axes of `bounds`.
     pub axis_registers: Vec<Option<Reg>>,
-    /// PTX registers of the registers of `bounds` that were appended.
+    /// PTX registers of the registers that were appended to `bounds`.
     pub data: BTreeMap<NestReg, Reg>,
     data_ids: BTreeMap<Reg, NestReg>,
     /// Memory of each buffer.
     pub places: Vec<Place>,
-    /// Arrays of the thread, and of the block.
+    /// Arrays in local memory of the thread, and in shared memory of the block.
     pub local: Vec<SharedArray>,
     pub shared: Vec<SharedArray>,
     /// Registers of the row, for each copy of the row.
@@ -101,10 +101,11 @@ pub(super) struct Emit<'a> {
     /// Row storage that was loaded from, and the lines that store to row storage.
     pub storage_loads: BTreeSet<BufferId>,
     pub storage_stores: Vec<(BufferId, usize)>,
-    /// Values of loads that are in registers already, by the place of the load in the body: they
-    /// were transposed through shared memory, or are the sums of a product.
+    /// Loads whose values are already in registers, by the number of the instruction in the body.
+    /// The values were transposed through shared memory, or are the sums of a product.
     pub loaded: BTreeMap<usize, Vec<Reg>>,
-    /// How a warp scans the prefixes; without it they are carried from iteration to iteration.
+    /// How a warp scans the prefixes. If `None`, the prefixes are carried from iteration to
+    /// iteration.
     pub scan: Option<Scan>,
     /// Numbers of axes and registers of `bounds` that were defined before the loops of the phase.
     pub outer: (usize, usize),
@@ -112,7 +113,7 @@ pub(super) struct Emit<'a> {
 }
 
 impl<'a> Emit<'a> {
-    /// Without code yet.
+    /// An emitter for a nest, without code.
     pub fn new(nest: &'a Nest) -> Self {
         Emit {
             nest,
@@ -178,7 +179,7 @@ impl<'a> Emit<'a> {
         self.known.push(BTreeMap::new());
     }
 
-    /// Closes it.
+    /// Closes the innermost scope of known values.
     pub fn close(&mut self) {
         self.known.pop();
     }
@@ -210,8 +211,8 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// Removes the stores to row storage that is never loaded: every thread still had its own
-    /// elements in registers. True if no row storage is used then.
+    /// Removes the stores to row storage that is never loaded: each thread found its own elements
+    /// in registers. True if no row storage is loaded at all.
     pub fn drop_storage(&mut self) -> bool {
         let loads = std::mem::take(&mut self.storage_loads);
         let stores = std::mem::take(&mut self.storage_stores);
@@ -221,7 +222,7 @@ impl<'a> Emit<'a> {
         loads.is_empty()
     }
 
-    /// Code under a predicate.
+    /// Emits `body` under a predicate.
     pub fn when(
         &mut self,
         predicate: Reg,
@@ -236,7 +237,7 @@ impl<'a> Emit<'a> {
         Ok(())
     }
 
-    /// Code under a predicate, if there is one.
+    /// Emits `body`, under a predicate if there is one.
     pub fn when_any(
         &mut self,
         predicate: Option<Reg>,
@@ -248,7 +249,7 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// `for axis in 0..extent` (which is not empty); counts down if `reverse`.
+    /// Emits `for axis in 0..extent`, in descending order if `reverse`. The extent is at least 1.
     pub fn repeat(
         &mut self,
         axis: AxisId,
@@ -283,7 +284,7 @@ impl<'a> Emit<'a> {
         self.body[copy][register.index()] = Some(value);
     }
 
-    /// A register of index expressions that stands for this PTX register, an i32 or i64.
+    /// The register of index expressions for this PTX register, which holds an i32 or i64.
     pub fn data_register(&mut self, register: Reg, dtype: DType) -> NestReg {
         if let Some(id) = self.data_ids.get(&register) {
             return *id;
@@ -304,7 +305,7 @@ impl<'a> Emit<'a> {
         self.body = vec![vec![None; self.nest.registers.len()]; copies];
     }
 
-    /// The instructions of a body, each for all copies.
+    /// Emits the instructions of a body, each for all copies.
     pub fn instructions(&mut self, phase: &Phase, copies: &[Copy]) -> Result<()> {
         let mut prefix = 0;
         for (number, instr) in phase.body.iter().enumerate() {
@@ -375,7 +376,8 @@ impl<'a> Emit<'a> {
                         let dtypes = p.combine.dtypes();
                         for ((next, dtype), result) in next.iter_mut().zip(&dtypes).zip(&p.results)
                         {
-                            // An instruction that stays in the body must not depend on the state.
+                            // A result that is a register of the state is copied: `assign`
+                            // overwrites the state, and later instructions read the result.
                             if state.contains(next) {
                                 *next = self.code.mov(value_type(*dtype), *next);
                             }

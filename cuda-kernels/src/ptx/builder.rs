@@ -1,5 +1,5 @@
-//! Builder of code: allocates registers, has one method for each kind of instruction, and nests
-//! loops and branches.
+//! Builder of code. It allocates registers, appends instructions by a method for each kind, and
+//! nests loops and branches.
 
 use super::instruction::{Binary, Compare, Inst, Line, Rounding, Statement, Ternary, Unary};
 use super::types::{Operand, Reg, Space, Type, Width};
@@ -36,7 +36,7 @@ impl Code {
         &self.lines
     }
 
-    /// Removes the lines of these numbers.
+    /// Removes the lines with these numbers.
     pub fn remove(&mut self, lines: &BTreeSet<usize>) {
         let mut number = 0;
         self.lines.retain(|_| {
@@ -88,12 +88,12 @@ impl Code {
         self.unary(Unary::Mov, ty, from)
     }
 
-    /// Copies into an existing register: a variable.
+    /// Copies into an existing register, which is then a mutable variable.
     pub fn assign(&mut self, ty: Type, to: Reg, from: impl Into<Operand>) {
         self.push(Inst::Unary(Unary::Mov, ty, to, from.into()));
     }
 
-    /// `op x`; counts of bits are 32 bits wide.
+    /// `op x`. The result of `popc` and `clz` has 32 bits.
     pub fn unary(&mut self, op: Unary, ty: Type, x: impl Into<Operand>) -> Reg {
         let counts = matches!(op, Unary::Popc | Unary::Clz);
         let result = self.reg(if counts { Width::B32 } else { ty.width() });
@@ -225,7 +225,7 @@ impl Code {
         self.lines.push(Line::Statement(Statement { guard, inst }));
     }
 
-    /// Code for the threads in which the predicate holds.
+    /// Emits `body` for the threads in which the predicate holds.
     pub fn when<T>(&mut self, predicate: Reg, body: impl FnOnce(&mut Code) -> T) -> T {
         let end = self.label();
         self.branch_unless(predicate, end);
@@ -234,7 +234,7 @@ impl Code {
         value
     }
 
-    /// Code for the threads in which the predicate holds, and code for the others.
+    /// Emits `then` for the threads in which the predicate holds, `otherwise` for the others.
     pub fn either(
         &mut self,
         predicate: Reg,

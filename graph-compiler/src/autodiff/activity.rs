@@ -6,12 +6,12 @@ use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Derivative;
 use wengert_core::op::derivative::Custom;
 
-/// For each value of a body, whether it takes part.
+/// Which values of a body are needed, and which have derivatives.
 pub struct Activity {
-    /// Some output depends on it, so its equation is run.
+    /// Some output depends on the value, so its equation is run.
     pub live: IdVec<ValueId, bool>,
-    /// Some differentiated output depends on it with a derivative that may differ from zero. Its
-    /// tangent is made if an operand of its equation has one.
+    /// Some differentiated output has a derivative with respect to the value that may differ from
+    /// zero. The value gets a tangent if an operand of its equation has a tangent.
     pub differentiated: IdVec<ValueId, bool>,
 }
 
@@ -51,7 +51,7 @@ impl Activity {
     }
 }
 
-/// For each operand whether the derivative of the results with respect to it may differ from zero.
+/// For each operand, whether the derivative of a result with respect to it may differ from zero.
 fn matters(equation: &Equation) -> Vec<bool> {
     let count = equation.operands.len();
     match equation.op.derivative() {

@@ -61,7 +61,7 @@ pub fn custom_jvp_named<M: Differentiable, O: Differentiable>(
 ) -> O {
     assert!(
         name.is_empty() || wengert_core::text::is_name(name),
-        "`{name}` is no name of a function"
+        "`{name}` is not a valid function name"
     );
     let caller = Location::caller();
     let arguments = leaves(at);
@@ -275,7 +275,7 @@ fn call_of<M: Differentiable, O: Differentiable>(
     let (output, function) = traced(at, &arguments, f);
     let named = match wengert_core::text::is_name(&op.function.0) {
         true => function,
-        false => Err(Diagnostic::new(format!("`{}` is no name of a function", op.function.0))
+        false => Err(Diagnostic::new(format!("`{}` is not a valid function name", op.function.0))
             .help("use letters, digits, `_` and `.`, not starting with a digit")),
     };
     let results =

@@ -237,5 +237,5 @@ fn an_argument_of_another_type_is_no_partial_application() {
     let f = trace(&(number(0.0), number(0.0)), |(a, b)| a * b).unwrap();
     let error = f.partial(&Tensor::constant(0.0f32)).unwrap_err().to_string();
     assert!(error.contains("tensors of types (f32[]), the list was traced on (f64[])"), "{error}");
-    assert!(f.named("3f").unwrap_err().to_string().contains("`3f` is no name of a function"));
+    assert!(f.named("3f").unwrap_err().to_string().contains("`3f` is not a valid function name"));
 }

@@ -28,7 +28,7 @@ fn tanh_j(x: &Tensor) -> Tensor {
     custom_jvp(x, |x| x.tanh(), |_, y: &Tensor, t| t.scaled_by(&(1.0 - y.square())))
 }
 
-/// tanh with a forward and a backward half. It keeps its result.
+/// tanh with a forward and a backward half. The residual is the result.
 fn tanh_v(x: &Tensor) -> Tensor {
     let forward = |x: &Tensor| {
         let y = x.tanh();
@@ -172,8 +172,7 @@ fn forward_mode_of_a_rule_that_is_not_linear_is_an_error_with_its_line() {
         "{text}"
     );
     assert!(text.contains("custom.rs:"), "{text}");
-    // Pushing forward a linearized function with such a rule is the same mistake. Pulling back is
-    // allowed.
+    // A linearized function with such a rule can be pulled back, but not pushed forward.
     let text = error_of(|x| linearize(x, clipped).1.push_forward(x)).to_string();
     assert!(text.contains("`clamp` is not linear"), "{text}");
     assert_eq!(at(2.0, |x| linearize(x, clipped).1.pull_back(&(x * 4.0))), 1.0);
@@ -187,8 +186,8 @@ fn surgery_scales_replaces_and_clips_inside_an_unrolled_recurrence() {
         at(2.0, |x| grad(x, |x| with_derivative(&x.square(), |ct| ct.ones_like() * 7.0))),
         28.0
     );
-    // h ← 3h, ten times. The gradient 3¹⁰ is clipped to 2 at each step backwards, and is 3·2 at the
-    // end.
+    // h ← 3h, ten times. Each backward step clips the cotangent to 2 and multiplies it by 3, so the
+    // gradient is 6 instead of 3¹⁰.
     let recurrence = |x: &Tensor| {
         (0..10).fold(x.clone(), |h, _| with_derivative(&(h * 3.0), |ct| ct.clamp(-2.0, 2.0)))
     };
@@ -199,7 +198,7 @@ fn surgery_scales_replaces_and_clips_inside_an_unrolled_recurrence() {
 /// A construct that repeats a step ten times.
 type Repeat = fn(&Tensor, &dyn Fn(&Tensor) -> Tensor) -> Tensor;
 
-/// Each construct repeats a step that triples. A rule changes the cotangent of the step. The
+/// Each construct repeats the step h ← 3h ten times. A rule changes the cotangent of the step. The
 /// gradient must contain the change once for each step.
 #[test]
 fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
@@ -245,7 +244,7 @@ fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
             6.0,
             "{name}"
         );
-        // Forward mode needs the transpose of the rule.
+        // Forward mode needs the transpose of the rule, which `clamp` does not have.
         for text in [
             error_of(|x| forward(x, |x| construct(x, &clipped))).to_string(),
             error_of(|x| linearize(x, |x| construct(x, &clipped)).1.push_forward(x)).to_string(),
@@ -261,7 +260,7 @@ fn surgery_within_control_flow_is_that_of_the_unrolled_program() {
             slope,
             "{name}"
         );
-        // A rule of second order: the step is not linear, and the derivative that its rule gives is
+        // Second order: the step is not linear, and the derivative that its rule gives is
         // differentiated again.
         let bent = |h: &Tensor| with_derivative(&(h.sin() * 1.2), |ct| ct * 0.9);
         let unrolled = |x: &Tensor| (0..10).fold(x.clone(), |h, _| bent(&h));
@@ -307,7 +306,7 @@ fn a_cotangent_that_is_a_symbolic_zero_costs_nothing() {
 }
 
 #[test]
-fn a_call_is_differentiated_inside_and_an_opaque_one_is_not() {
+fn a_call_is_differentiated_and_an_opaque_call_is_not() {
     let square = |x: &Tensor| call("square", x, |x| x * x);
     assert_eq!(at(3.0, square), 9.0);
     assert_eq!(at(3.0, |x| grad(x, square)), 6.0);
@@ -328,11 +327,11 @@ fn a_call_is_differentiated_inside_and_an_opaque_one_is_not() {
     };
     assert_eq!(at(0.0, |x| grad(x, known)), 1.0);
     let text = error_of(|x| call("no name", x, Tensor::clone)).to_string();
-    assert!(text.contains("is no name of a function"), "{text}");
+    assert!(text.contains("is not a valid function name"), "{text}");
 }
 
 #[test]
-fn what_a_rule_gives_must_have_the_right_types() {
+fn results_of_a_rule_must_have_the_right_types() {
     let text = error_of(|x| {
         custom_vjp(x, |x| (x.sin(), ()), |(), ct: &Tensor| ct.broadcast_to(&[3usize.into()]))
     })
@@ -347,7 +346,7 @@ fn what_a_rule_gives_must_have_the_right_types() {
     assert!(text.contains("the rule's outputs have types (f32[]), not (f64[])"), "{text}");
 }
 
-/// Rules are stored in files, and functions in files are differentiated.
+/// A rule survives printing and parsing, and applies when the parsed function is differentiated.
 #[test]
 fn rules_survive_the_text_and_hold_for_functions_of_files() {
     let build = |f: Scalar| {
@@ -378,7 +377,7 @@ fn rules_survive_the_text_and_hold_for_functions_of_files() {
             &text,
         );
     }
-    // A rule written by hand: the derivative of a step, as if the step were a ramp.
+    // A rule written as text: the sign function gets the derivative 2.
     let text = "func @step(%x: f64[3]) -> (loss: f64[]) {
       %0: f64[3] = custom_vjp %x {function=@step}
         region (%a: f64[3]) { %b: f64[3] = sign %a return %b }

@@ -31,8 +31,8 @@ fn total(program: impl Fn(&[Tensor]) -> Tensor) -> impl Fn(&[Tensor]) -> Tensor 
     move |x| program(x).sum()
 }
 
-/// f(x), D f, D² f and D³ f along t, by nested derivatives. `modes` selects forward or reverse
-/// mode; in reverse mode D f[t] = ⟨∇f, t⟩.
+/// The derivative of `f` along t of order `modes.len()`, by nested derivatives. Each mode is true
+/// for reverse mode, where D f[t] = ⟨∇f, t⟩, and false for forward mode.
 fn derivative(
     f: &dyn Fn(&[Tensor]) -> Tensor,
     x: &[Tensor],
@@ -50,7 +50,7 @@ fn derivative(
     products.reduce(|a, b| a + b).unwrap()
 }
 
-/// Returns the third derivative.
+/// Checks a random program, and returns its third derivative in forward mode.
 fn check(seed: u64, length: usize) -> Rational {
     let mut random = Random(seed);
     let program = total(smooth::random(seed, length, false));
@@ -98,7 +98,7 @@ fn check(seed: u64, length: usize) -> Rational {
 #[test]
 fn derivatives_of_rational_programs_are_exact_to_the_third_order() {
     let thirds = (1..40).map(|seed| check(seed, 3 + seed as usize % 6));
-    // At least 15 third derivatives are not zero, since a test of zeros would show little.
+    // A third derivative of zero proves little, so at least 15 must differ from zero.
     let curved = thirds.filter(|d| !d.is_zero()).count();
     assert!(curved >= 15, "{curved} of the programs have a third derivative");
 }

@@ -1,5 +1,5 @@
-//! `vmap` against the loop over examples, in the graph interpreter.
-// Helpers outside of `#[test]` functions use `unwrap` as well.
+//! `vmap` gives the results of a loop over the examples, in the graph interpreter.
+// Clippy exempts tests, but not their helper functions.
 #![allow(clippy::unwrap_used)]
 
 mod catalogue;

@@ -178,7 +178,7 @@ func @f(%x: f32[]) -> () {
             ("exit status 2", "exit status 0", "- exit status 0"),
             ("run %s@g", "run %s@g --frobnicate", "--frobnicate"),
             ("run %s@g", "test %s", "a filetest cannot run filetests"),
-            ("run %s@g", "run '%s@g", "a quote has no end"),
+            ("run %s@g", "run '%s@g", "a quote is not closed"),
         ] {
             let report = check_file("a.ir", &GOOD.replacen(from, to, 1));
             assert_eq!(report.failures.len(), 1, "{to}: {report:?}");

@@ -1,4 +1,4 @@
-//! Directives as lists of arguments.
+//! Splits directives into arguments.
 
 use wengert::Diagnostic;
 
@@ -20,7 +20,7 @@ pub fn words(line: &str) -> Result<Vec<String>, Diagnostic> {
         }
     }
     if quote.is_some() {
-        return Err(Diagnostic::new("a quote has no end"));
+        return Err(Diagnostic::new("a quote is not closed"));
     }
     words.extend(word);
     Ok(words)

@@ -5,7 +5,7 @@
 //! `WENGERT_RESOURCES` is the number of cases of each kind: small in every run of the tests, large
 //! in `ci/deep/resources`.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 #![allow(clippy::print_stdout)] // Prints the counts, which the deep script adds up.
 
 mod compressed;

@@ -115,5 +115,5 @@ fn every_command_takes_every_path() {
     wrong("run {}/f.ir@{}").failed(2, &["there is no function"]);
     wrong("run {}/f.ir@double --input {}=zeros").failed(2, &["is no pair"]);
     wrong("run {}/f.ir@double --input x=@{}/d.npz[{}]").failed(2, &["names no array"]);
-    wrong("run {}/f.ir@double --input x={}").failed(2, &["is no UTF-8 text"]);
+    wrong("run {}/f.ir@double --input x={}").failed(2, &["is not UTF-8 text"]);
 }

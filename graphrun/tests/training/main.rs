@@ -1,6 +1,6 @@
 //! `graphrun train` as a process: kills, interrupts, damaged checkpoints, three runs at once, and
 //! the inputs that it refuses.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 #![allow(clippy::print_stdout)] // Prints the counts, which the deep script adds up.
 
 mod indices;

@@ -1,4 +1,4 @@
-//! The tables of elementwise ops, and choices.
+//! Samples of elementwise ops, of `select` and of `select_n`.
 
 use super::prelude::*;
 use wengert_core::op::{Binary, Clamp, Compare, IsFinite, Select, SelectN, Unary};

@@ -54,7 +54,7 @@ impl Spec {
             return Spec::file(file).map_err(|error| error.help(FORMS));
         }
         let text = text.to_str().ok_or_else(|| {
-            malformed(format!("`{}` is no UTF-8 text", Path::new(text).display()))
+            malformed(format!("`{}` is not UTF-8 text", Path::new(text).display()))
         })?;
         if text == "zeros" {
             return Ok(Spec::Zeros);
@@ -90,7 +90,7 @@ impl Spec {
         }
         let utf8 = |key: &OsStr| {
             let wrong =
-                || diagnostic!("`{}` names no array: it is no UTF-8", Path::new(key).display());
+                || diagnostic!("`{}` names no array: it is not UTF-8", Path::new(key).display());
             key.to_str().map(str::to_owned).ok_or_else(wrong)
         };
         Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()? })

@@ -36,7 +36,7 @@ pub fn read_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<String
 /// The error for the contents `bytes` of a file, which are not UTF-8.
 pub(crate) fn not_utf8(path: &Path, bytes: &[u8], error: Utf8Error) -> Diagnostic {
     let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-    diagnostic!("cannot read `{}`: line {line} is no UTF-8 text", path.display())
+    diagnostic!("cannot read `{}`: line {line} is not UTF-8 text", path.display())
 }
 
 /// The contents, decompressed if they are gzipped.
@@ -74,7 +74,7 @@ mod tests {
         write(&packed[..packed.len() - 9]);
         assert!(read(&path).unwrap_err().message.contains("a.txt"));
         write(b"good\nb\xffd\n");
-        assert!(read(&path).unwrap_err().message.contains("line 2 is no UTF-8 text"));
+        assert!(read(&path).unwrap_err().message.contains("line 2 is not UTF-8 text"));
     }
 
     /// Members of a gzip file are decompressed one after another; the limit is for all of them.

@@ -1,11 +1,11 @@
 //! Plans on the emulated GPU: the kernels' PTX, executed under sanitizers.
 //!
-//! All device memory is the emulator's. Variables are copied there before a run and back after
-//! it, since the emulator is for verification, not for speed. Each launch declares to the
-//! emulator the accesses of its kernel: the buffer behind each address, whether it is read or
-//! written, and the label of the value that it must hold. So a kernel that accesses memory
-//! outside its buffers, reads undefined memory, or runs too early is found, with its step and
-//! source line.
+//! The emulator owns all device memory. Variables are copied there before a run and back after
+//! the run, since the emulator is for verification, not for speed. Each launch declares the
+//! accesses of its kernel: the buffer behind each address, whether the kernel reads or writes it,
+//! and the label of the value that it must hold. So the emulator reports a kernel that accesses
+//! memory outside its buffers, reads undefined memory, or runs too early. The error names the step
+//! and its source line.
 
 use super::backend::no_value;
 use super::cuda::at_source;
@@ -27,8 +27,8 @@ use wengert_emulator::{self as emulator, Emulator, Memory, Module};
 /// The architecture that programs are compiled for.
 const EMULATED: &str = "sm_90";
 
-/// Bytes that the emulator keeps for each byte that a launch writes. It detects races by the last
-/// write and two reads of each word, of twelve bytes each.
+/// Bytes of race detection for each byte that a launch writes. For each word of four bytes, the
+/// emulator records the last write and two reads, in twelve bytes each.
 const HISTORY: u64 = 9;
 
 /// The emulated GPU. It runs plans for any GPU.
@@ -45,8 +45,8 @@ impl Backend for EmulatorBackend {
         Ok(target(EMULATED))
     }
 
-    /// Words, whether their bytes are written, and the label of each; inputs and variables are
-    /// copies. An output is copied twice, after the last launch.
+    /// A word of four bytes takes nine: its value, a mask of written bytes, and its label. Inputs
+    /// and variables are copied into words. Outputs are copied twice, after the last launch.
     fn plan_memory(&self, plan: &Plan) -> PlanMemory {
         let account = Account::sizes(plan);
         let words = account.total().div_ceil(4).saturating_mul(9);
@@ -111,14 +111,14 @@ impl EmulatedFunction {
         let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
             let (function, target) = (&plan.function, &plan.target.name);
             Diagnostic::of_device(format!(
-                "the plan of @{function} is for `{target}`, which is no GPU to emulate"
+                "the plan of @{function} is for `{target}`, which is not a known GPU"
             ))
             .help("compile the function for a GPU, such as sm_90")
         })?;
         let lowered = LoweredPlan::new(plan, architecture, &mut no_library)?;
         let module = Module::parse(&lowered.ptx).unwrap_or_else(|error| {
             panic!(
-                "the emulator reads every module that is emitted for @{}: {error}",
+                "the emulator cannot parse the module that was emitted for @{}: {error}",
                 plan.function
             )
         });
@@ -186,7 +186,8 @@ impl PreparedFunction for EmulatedFunction {
 }
 
 impl EmulatedFunction {
-    /// Memory before a run: inputs, variables and constants are defined, all else is undefined.
+    /// Prepares memory for a run: inputs, variables and constants are defined, all other memory is
+    /// undefined.
     fn begin(&mut self, plan: &Plan, given: &[Literal], store: &Store) -> Result<()> {
         self.instructions = 0;
         self.memory.forget(self.addresses.arena, plan.arena).map_err(failed)?;
@@ -221,8 +222,8 @@ impl EmulatedFunction {
         for (n, region) in arguments.iter().enumerate() {
             let address = self.address(region);
             let (reads, writes) = (region.access != Access::Write, region.access != Access::Read);
-            // A buffer that is written whole must not be read before; but in place it holds the
-            // operand.
+            // A buffer that the kernel only writes becomes undefined, so that a read before the
+            // write is found. A result that is computed in place keeps the operand's bytes.
             let shares = |other: &Region| {
                 other.access != Access::Write
                     && other.space == region.space

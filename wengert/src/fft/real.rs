@@ -1,9 +1,9 @@
 //! Transforms of real series.
 //!
 //! The spectrum of a real series is conjugate symmetric, X[n − k] = X̄[k], so half of it
-//! suffices. A series of even length is transformed as half as many complex numbers x[2j] +
-//! i·x[2j + 1]. Their spectrum F is that of the even elements plus i times that of the odd ones,
-//! and the symmetry separates the two.
+//! suffices. A series of even length n is transformed as n/2 complex numbers x[2j] + i·x[2j + 1].
+//! Their spectrum is F = E + i·O, where E is the spectrum of the even elements and O that of the
+//! odd ones. Both are conjugate symmetric, which separates E from O.
 
 use super::roots::{count, roots, times};
 use super::{Complex, Direction, extent, failed, in_scope_of, joined, parts, stages};
@@ -26,8 +26,8 @@ pub fn rfft(x: &Tensor) -> Complex {
 }
 
 /// The inverse of [`rfft`]: the real series of length n whose spectrum begins with these n/2 + 1
-/// numbers along the last axis. The imaginary parts of number 0, and for even n of the last, are
-/// ignored; for a real series they are 0.
+/// numbers along the last axis. The imaginary parts of the first number, and for even n of the last
+/// number, are ignored: they are 0 for a real series.
 ///
 /// Errors: those of [`rfft`]; an extent other than n/2 + 1.
 #[track_caller]
@@ -38,9 +38,9 @@ pub fn irfft(x: &Complex, n: usize) -> Tensor {
         extent(&[&x.0, &x.1], x.0.rank().saturating_sub(1)).and_then(|found| match n / 2 + 1 {
             wanted if n > 0 && found == wanted => Ok(()),
             wanted => Err(diagnostic!(
-                "half a spectrum of {found} numbers does not belong to a series of length {n}"
+                "the spectrum has {found} numbers, not {wanted} as for a series of length {n}"
             )
-            .help(format!("a series of length {n} has {wanted}"))),
+            .help("a series of length n has n/2 + 1 numbers")),
         });
     match found {
         Ok(()) => {
@@ -67,8 +67,7 @@ fn even(x: &Tensor, n: usize) -> Tensor {
     let z = stages::transform(&x.reshape(with_tail(x, axis, &[half, 2])), Direction::Forward);
     let z = Tensor::concatenate(&[&z, &z.slice_axis(axis, 0usize, 1usize)], axis);
     let mirrored = conjugate(&z.reverse(&[axis]));
-    // The odd elements' share is −i·e^(−iθ)/2 times the difference; the even elements' share is
-    // already added.
+    // E = (z + mirrored)/2, O = −i·(z − mirrored)/2, and the spectrum of x is E + e^(−iθ)·O.
     let (cos, sin) = roots(&count(&[half + 1], 0), n, x.dtype());
     let odd = times(&(&z - &mirrored), (&-sin, &-cos), &[axis]);
     (z + mirrored + odd) * 0.5

@@ -1,19 +1,19 @@
 //! The binary files `.graph` and `.plan`.
 //!
 //! Both are [`container`]s of checksummed sections, and both are untrusted input: a damaged or
-//! hostile file is an error that names the file and the place, never a panic, a hang or a huge
+//! hostile file gives an error that names the file and the place, never a panic, a hang or a huge
 //! allocation. A reader checks in three layers: the container (every byte accounted for, every
 //! checksum right), the records (bounded memory, no recursion over the data, every number in
 //! range: [`codec`], [`v1`]), and the core verifier, which treats a program from a file like any
 //! other.
 //!
-//! **`.graph`** holds a [`GraphFile`]: program, locations, and perhaps a recipe and weights. Its
+//! **`.graph`** holds a [`GraphFile`]: program, locations, and optionally a recipe and weights. Its
 //! records are the frozen structs of [`v1`].
 //!
 //! **`.plan`** holds a compiled function as text: see [`plan`].
 //!
-//! Checksums detect accidental damage. They are no protection against deliberate changes; the
-//! checks behind them are.
+//! Checksums detect accidental damage. The checks of records and of the verifier protect against
+//! deliberate changes.
 
 pub mod codec;
 pub mod container;
@@ -75,7 +75,7 @@ fn checked_name(name: &str) -> Result<&str> {
     if plain && name.len() <= 255 {
         Ok(name)
     } else {
-        Err(diagnostic!("`{}` is no name of a file in the same folder", name.escape_debug()))
+        Err(diagnostic!("`{}` is not the name of a file in the same folder", name.escape_debug()))
     }
 }
 
@@ -110,8 +110,8 @@ impl Form {
         match path.extension().and_then(|e| e.to_str()) {
             Some("graph") => Ok(Form::Graph),
             Some("ir") => Ok(Form::Text),
-            _ => Err(diagnostic!("`{}` is no program file by its name", path.display())
-                .help("names of programs end in .graph or .ir")),
+            _ => Err(diagnostic!("`{}` is not a program file", path.display())
+                .help("the name of a program file ends in .graph or .ir")),
         }
     }
 }
@@ -139,13 +139,13 @@ impl GraphFile {
     /// Writes a `.graph` file, or an `.ir` text, depending on the name. The same contents give
     /// the same bytes.
     ///
-    /// Errors: an `.ir` text with a recipe or weights.
+    /// Error: `path` ends in `.ir`, and there is a recipe or weights.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if Form::of(path)? == Form::Text {
             if self.recipe.is_some() || self.weights != Weights::None {
                 return Err(diagnostic!(
-                    "cannot write `{}`: a text has no place for a recipe or weights",
+                    "cannot write `{}`: an .ir text cannot hold a recipe or weights",
                     path.display()
                 )
                 .help("write a .graph file, or the program alone"));
@@ -222,11 +222,11 @@ impl GraphFile {
             ),
             (None, Some(name)) => {
                 let name = std::str::from_utf8(name)
-                    .map_err(|_| damaged("section `weights.file` is no text"))?;
+                    .map_err(|_| damaged("section `weights.file` is not UTF-8 text"))?;
                 Weights::File(checked_name(name)?.to_owned())
             }
             (Some(_), Some(_)) => {
-                return Err(damaged("there are both `weights` and `weights.file`"));
+                return Err(damaged("both `weights` and `weights.file` are present"));
             }
         };
         match sections.first() {

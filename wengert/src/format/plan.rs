@@ -105,7 +105,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Verified<Plan>>> {
     let mut plans = Vec::with_capacity(names.len());
     for [text, constants, literals] in &names {
         let plan = std::str::from_utf8(section(text)?);
-        let plan = plan.map_err(|_| damaged(format!("section `{text}` is no text")))?;
+        let plan = plan.map_err(|_| damaged(format!("section `{text}` is not UTF-8 text")))?;
         let constants = codec::decode(constants, section(constants)?)?;
         plans.push(v1::plan::from_parts(plan, constants, section(literals)?)?);
     }

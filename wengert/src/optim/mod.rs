@@ -1,14 +1,14 @@
 //! Optimisers: graph code that updates state.
 //!
 //! `step` takes a model whose tensors are state of the function, and a gradient of the same
-//! structure. It declares its own state (moments, a step counter) under key paths made of its
-//! name and the model's, e.g. `adamw.m.model.hidden.weight`, and replaces the model's variables
-//! and its own by their next values. All of it is in the graph: a training step with its
-//! optimiser is one function, which a file holds and any session runs.
+//! structure. It declares the optimiser's state (moments, a step counter) under key paths that
+//! join the optimiser's name and the variable's path, e.g. `adamw.m.model.hidden.weight`. It then
+//! sets the next values of the model's variables and of this state. All of this is in the graph:
+//! a training step with its optimiser is one function, which can be saved and run by any session.
 //!
-//! The model is moved by its own [`move_along`](wengert_core::Differentiable::move_along):
-//! vectors by addition, manifolds (e.g. rotations) by their own definition. Moments have the
-//! shape of the gradient.
+//! The model is moved by [`move_along`](wengert_core::Differentiable::move_along): vectors by
+//! addition, manifolds (e.g. rotations) by their own definition. Moments have the shape of the
+//! gradient.
 //!
 //! Integers in a model have no gradient and do not change. For f16 and bf16 variables, moments
 //! are kept and updates computed in f32.
@@ -64,12 +64,12 @@ fn variables<M: Differentiable>(
     let (tensors, gradients) = (model.tensors(), gradient.tensors());
     if tensors.len() != gradients.len() {
         let error = diagnostic!(
-            "a gradient of {} tensors does not fit a model of {}",
+            "the gradient has {} tensors, the model has {}",
             gradients.len(),
             tensors.len()
         )
         .at(Location::caller(), "updated here")
-        .help("a gradient has the structure of its model, as `grad` at the model gives it");
+        .help("pass the gradient that `grad` gives at this model");
         f.scope().fail(&error);
         return vec![];
     }
@@ -79,7 +79,7 @@ fn variables<M: Differentiable>(
             continue;
         }
         let Some(state) = f.state_path(&value) else {
-            let error = diagnostic!("an optimiser cannot update `{path}`: it is no state")
+            let error = diagnostic!("an optimiser cannot update `{path}`: it is not state")
                 .at(Location::caller(), "updated here")
                 .help("give `step` the model that `state` of the function returned");
             f.scope().fail(&error);
@@ -90,8 +90,8 @@ fn variables<M: Differentiable>(
     variables
 }
 
-/// Moves `model` along several steps in order, each in the variables' wide dtypes with one tensor
-/// per variable, and makes the result the variables' next values.
+/// Moves `model` by each of `steps` in order, and makes the result the variables' next values. A
+/// step has one tensor for each variable, of the dtype that [`wide`] gives.
 #[track_caller]
 fn advance<M: Differentiable>(
     f: &mut FunctionBuilder,
@@ -104,7 +104,7 @@ fn advance<M: Differentiable>(
     let positions: BTreeMap<&KeyPath, usize> =
         variables.iter().enumerate().map(|(i, v)| (&v.key, i)).collect();
     let index = |path: &KeyPath| positions.get(path).copied();
-    // The tangent has the tensors of the model in the same order, but maybe under other paths.
+    // The tangent has one tensor for each of the model's, in the same order. Its paths may differ.
     let places: Vec<Option<usize>> = model.tensors().iter().map(|(path, _)| index(path)).collect();
     let mut moved = model.map_tensors(&KeyPath::default(), &mut |path, t| match index(path) {
         Some(_) => caller.attribute(|| t.convert(wide(t))),
@@ -133,13 +133,13 @@ fn advance<M: Differentiable>(
 #[track_caller]
 fn no_decay(f: &FunctionBuilder, variable: &Variable) {
     let error = diagnostic!(
-        "weight decay pulls towards zero, and `{}` ({}) has none: its tangent is {}",
+        "weight decay of `{}` ({}) is undefined: a manifold has no zero (its tangent is {})",
         variable.path,
         variable.value.ty(),
         variable.gradient.ty()
     )
     .at(Location::caller(), "updated here")
-    .help("leave it out with `AdamW::decay_where`, or set the weight decay to 0");
+    .help("exclude the variable with `AdamW::decay_where`, or set the weight decay to 0");
     f.scope().fail(&error);
 }
 
@@ -148,7 +148,8 @@ fn wide(tensor: &Tensor) -> DType {
     if tensor.dtype().is_half() { DType::F32 } else { tensor.dtype() }
 }
 
-/// State of an optimiser with zeros as initial value, of the shape of a variable's gradient.
+/// Declares state of an optimiser for a variable: zeros with the shape of the variable's gradient.
+/// Returns its path and its value.
 #[track_caller]
 fn moment(
     f: &mut FunctionBuilder,

@@ -35,12 +35,12 @@ pub(super) fn begin<'a>(
     let lock = Lock::take(folder)?;
     if !checkpoint::list(folder)?.is_empty() {
         return Err(diagnostic!("`{}` already holds a run", folder.display())
-            .help("go on with it by `--resume`, or choose another folder")
+            .help("continue it with `--resume`, or choose another folder")
             .into());
     }
     checkpoint::remove_temporary(folder)?;
     let progress = Progress { fingerprint, ..Progress::default() };
-    // Opened before `init`, which may take long, so that errors of the folder come first.
+    // Opened before `init`, which may take long, so that errors of the folder are reported early.
     let log = Log::open(folder, 0)?;
     weights::initialize(session, program, recipe, options, observe)?;
     let mut output = Output { folder, lock, log, newest: None };
@@ -58,9 +58,9 @@ fn resume<'a>(
 ) -> Result<(Progress, Option<Output<'a>>), TrainError> {
     let nothing = || {
         diagnostic!("there is no checkpoint in `{}` to resume from", folder.display())
-            .help("leave `--resume` out to begin a run there")
+            .help("start a run there without `--resume`")
     };
-    // A folder without a run is not changed: not even a lock is made in it.
+    // A folder without a run is not changed, so no lock is created in it.
     if !folder.is_dir() || checkpoint::list(folder)?.is_empty() {
         return Err(nothing().into());
     }
@@ -76,7 +76,7 @@ fn resume<'a>(
         let why = error.message.as_str();
         observe(Event::Damaged { path, aside: &aside, why, from: &found.path });
     }
-    // The run may have been killed between its last checkpoint and the removal of the oldest.
+    // The process may have been killed between writing a checkpoint and removing the oldest.
     checkpoint::remove_old(folder)?;
     session.set_variables(&found.variables)?;
     Ok((
@@ -85,8 +85,8 @@ fn resume<'a>(
     ))
 }
 
-/// The checksum of program and recipe in the upper half, that of the data in the lower: all that
-/// a run depends on. The length, the cadence of checkpoints and source locations are excluded.
+/// Checksum of all that a run depends on: of program and recipe in the upper half, of the data in
+/// the lower half. The length, the cadence of checkpoints and source locations are excluded.
 fn fingerprint(program: &Program, recipe: &Recipe, data: &Arrays) -> Result<u64> {
     let (record, literals) = v1::program::to_record(program);
     let recipe = Recipe { length: Length::Steps(0), checkpoint: Cadence::Never, ..recipe.clone() };
@@ -111,10 +111,10 @@ fn without_locations(mut record: v1::Program) -> v1::Program {
 fn mismatch(folder: &Path, found: u64, wanted: u64) -> Diagnostic {
     let what = if found >> 32 == wanted >> 32 { "other data" } else { "another program or recipe" };
     diagnostic!("the run in `{}` was made with {what}", folder.display())
-        .help("resume it with what it was begun with, or choose another folder")
+        .help("resume it with the program, recipe and data of its start, or choose another folder")
 }
 
-/// The error that ends a diverged run: `what` happened, and `advice`.
+/// The error that ends a diverged run. `what` is the message, and `advice` part of the help.
 pub(super) fn diverged(what: String, advice: String, output: Option<&Output<'_>>) -> TrainError {
     let kept = match output.and_then(|output| output.newest.as_ref()) {
         Some((step, path)) => {

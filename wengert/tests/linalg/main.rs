@@ -1,7 +1,7 @@
 //! Linear algebra against JAX, against defining identities, against finite differences, on a batch,
 //! and on devices.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod degenerate;
 mod devices;

@@ -255,7 +255,7 @@ fn a_call_by_a_name_that_is_none() {
             f.output("y", call("my function", &x, |x| x.exp())); //~ here
         }),
         "
-        @f: `my function` is no name of a function
+        @f: `my function` is not a valid function name
           --> {here}: the function with a rule is here
           help: use letters, digits, `_` and `.`, not starting with a digit
         ",

@@ -130,7 +130,7 @@ fn more_greatest_elements_than_there_are() {
             f.output("y", values);
         }),
         "
-        @f: top_k: the 4 greatest of axis 0 of f32[3]
+        @f: top_k: cannot take 4 elements of axis 0 of f32[3]
           --> {here}: top_k
           --> {x}: an operand, f32[3], is made here
           help: k is at most the extent of the axis

@@ -375,7 +375,7 @@ fn an_optimiser_given_parameters() {
             Sgd::new(0.1).step(f, &layer, &gradient); //~ here
         }),
         "
-        @f: an optimiser cannot update `weight`: it is no state
+        @f: an optimiser cannot update `weight`: it is not state
           --> {here}: updated here
           help: give `step` the model that `state` of the function returned
         ",

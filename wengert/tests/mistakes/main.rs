@@ -6,7 +6,7 @@
 //! poisoned tensors, and [`locations`] checks that equations of all layers, optimisers, models and
 //! functions are located in the user's file.
 
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod control;
 mod declarations;
@@ -32,8 +32,8 @@ fn building(f: impl FnOnce(&mut FunctionBuilder)) -> String {
     Program::new().function("f", f).expect_err("the function has a mistake").to_string()
 }
 
-/// Checks a whole message. `expected` names the marked lines of the calling test. Its indentation
-/// does not count.
+/// Checks a whole message. `expected` names the marked lines of the calling test; the indentation
+/// of `expected` does not count.
 #[track_caller]
 fn says(message: String, expected: &str) {
     let caller = Location::caller();

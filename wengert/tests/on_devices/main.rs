@@ -1,7 +1,7 @@
 //! The compiler's output on every device: the CPU, the emulated GPU with all its sanitizers, and
 //! the device that `WENGERT_TEST_DEVICE` names, such as `cuda:0`. These tests are one program,
 //! because one archive takes them to machines with a GPU (`ci/gpu/pack`).
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod attention;
 mod followers;

@@ -1,7 +1,7 @@
 //! Ops and their derivatives against values of other systems: mpmath with 50 digits for functions
 //! of one and two numbers, JAX in double precision for the others. `generate.py` wrote the files.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod control;
 mod fourier;
@@ -29,7 +29,7 @@ fn bound(op: &str, dtype: DType) -> f64 {
     };
     match dtype {
         DType::F64 => f64s,
-        // The result is rounded once, and the function itself is approximated.
+        // The function is approximated, unless its bound is that of correct rounding.
         DType::F32 => {
             if f64s == 0.5 {
                 0.5
@@ -51,7 +51,7 @@ fn doubles(literal: &Literal) -> Vec<f64> {
     literal.scalars().map(Scalar::to_f64).collect()
 }
 
-/// The distance between neighbouring values of a dtype at a value.
+/// A unit in the last place: the distance of `value` from the next value of a dtype.
 fn ulp(value: f64, dtype: DType) -> f64 {
     let (digits, least) = match dtype {
         DType::F16 => (11, -24),
@@ -103,7 +103,7 @@ fn functions_of_one_and_two_numbers_have_the_values_of_fifty_digits() {
             let got = doubles(&run(function.unwrap(), Device::Cpu, &given)[0]);
             let points: Vec<Vec<f64>> = given.iter().map(|(_, l)| doubles(l)).collect();
             for (i, got) in got.iter().enumerate() {
-                // A point outside the dtype's range is skipped, and so is a result that overflows.
+                // Skips points that the dtype does not hold exactly, and results that overflow.
                 let exact_points =
                     points.iter().zip(&operands).all(|(p, o)| p[i] == o.get(i).to_f64());
                 let limit = Scalar::from_f64(dtype, high[i]).to_f64();
@@ -278,7 +278,7 @@ impl Tally {
                 for (i, (got, wanted)) in got.iter().zip(&wanted).enumerate() {
                     let place = format!("{name}.{key}[{i}] on {device}");
                     let error = (got - wanted).abs();
-                    // A sum with cancellation is as exact as its terms.
+                    // A sum with cancellation has the absolute error of its terms.
                     assert!(
                         error <= 1e-9 * wanted.abs() + 1e-13 * scale.max(1.0),
                         "{place}: {got:e}, not {wanted:e}"
@@ -304,21 +304,17 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
     (
         "abs",
         "d",
-        "0 at 0, the middle of the slopes on both sides, where JAX takes the right one; \
-         a NaN remains one",
+        "0 at 0, the mean of the one-sided derivatives, where JAX has that of the right; \
+         NaN at NaN",
     ),
-    (
-        "digamma",
-        "d",
-        "0 at +∞ and 1/x far out, where JAX has NaN and 0; NaN at −∞, among the poles",
-    ),
-    ("max", "d", "a NaN takes the cotangent along, from whichever operand it comes; JAX drops it"),
-    ("max", "e", "likewise"),
-    ("min", "d", "likewise"),
-    ("min", "e", "likewise"),
-    ("pow", "d", "0 where the exponent is 0, 0⁰ and NaN⁰ among them, where JAX has NaN"),
-    ("pow", "e", "0 where the base is 0, whatever the exponent, where JAX has NaN for some"),
-    ("rem", "e", "NaN where the remainder is, for a divisor 0 or a dividend ±∞; JAX has −∞ or +∞"),
+    ("digamma", "d", "0 at +∞, where JAX has NaN; 1/x for large x, where JAX has 0; NaN at −∞"),
+    ("max", "d", "the cotangent goes to an operand that is NaN; JAX drops it"),
+    ("max", "e", "as for the first operand"),
+    ("min", "d", "as for `max`"),
+    ("min", "e", "as for `max`"),
+    ("pow", "d", "0 where the exponent is 0, also for 0⁰ and NaN⁰, where JAX has NaN"),
+    ("pow", "e", "0 where the base is 0, for every exponent; JAX has NaN for some exponents"),
+    ("rem", "e", "NaN where the remainder is NaN (divisor 0, dividend ±∞); JAX has −∞ or +∞"),
 ];
 
 #[test]

@@ -8,7 +8,7 @@
 //! ⟨∇f, t⟩ = Df·t to 1e-8 of the sum of the terms' magnitudes. Programs with nested regions: see
 //! [`nested`].
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod nested;
 

@@ -1,6 +1,6 @@
 //! Derivatives of functions with regions, from text, on the CPU and by the interpreter, against
 //! values of JAX 0.10.2 in double precision.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::autodiff::function::{Hessian, Jvp, hessian, hvp, linearize, transpose};
 use wengert::core::graph::{self, Function, parse_program};

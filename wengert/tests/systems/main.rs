@@ -1,6 +1,6 @@
 //! Capabilities of earlier systems for differentiation: a test for each capability, and a module
 //! for each system. The table in `docs/differentiation.md` names the sources.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod modular;
 mod source;

@@ -1,7 +1,7 @@
 //! Whole networks against PyTorch in double precision: their results, and their variables after ten
 //! steps of AdamW. `generate.py` wrote the files.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use std::path::PathBuf;
 use wengert::core::Scalar;

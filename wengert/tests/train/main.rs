@@ -1,5 +1,5 @@
 //! Training: the inputs of a step, resuming, divergence, and runs that are killed.
-#![allow(clippy::unwrap_used)] // Clippy sees tests, but not the functions that serve them.
+#![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod faults;
 

@@ -325,14 +325,14 @@ impl<'a> Reader<'a, '_> {
             let token = c.peek();
             let id: u32 = c.expect_integer("the number of a location")?;
             let due = self.locations.len();
-            ensure!(id as usize == due, c at token, "location {id} is defined where {due} is due");
+            ensure!(id as usize == due, c at token, "location {id} is defined where {due} is expected");
             c.expect("=")?;
             let text = c.expect_string("a file name or a rule in quotes")?;
             let location = if c.eat_keyword("of") {
                 let of = LocationId(c.expect_integer("the number of a location")?);
                 ensure!(
                     of.index() < due, c at token,
-                    "G9: location {id} is derived of {}, which is not earlier", of.index()
+                    "G9: location {id} is derived from {}, which is not earlier", of.index()
                 );
                 Location::Derived { of, rule: text.into() }
             } else {

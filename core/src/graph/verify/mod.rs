@@ -3,9 +3,9 @@
 //! Every function is checked when it is built, parsed, read from a file or differentiated, and
 //! after every pass that changed it. So all code may rely on these invariants:
 //!
-//! - **G1 names.** The function and its inputs have names of the text language. An output has
-//!   such a name or a decimal number. Names of inputs are unique, names of outputs of one role
-//!   are unique, and names of functions of a program are unique.
+//! - **G1 names.** The names of the function and of its inputs are valid in the text language. An
+//!   output has such a name or a decimal number. Names of inputs are unique, names of outputs of
+//!   one role are unique, and names of functions of a program are unique.
 //! - **G2 signature.** Inputs and outputs are parallel to those of the body.
 //! - **G3 numbering.** Values are numbered in the order of definition: the inputs of the body,
 //!   then the results of each equation in turn. The table of types has exactly these values. So
@@ -14,17 +14,17 @@
 //! - **G4 order.** An equation uses only values that are defined before it. An output of a body
 //!   is defined in the body.
 //! - **G5 types.** The results of an equation have the types that the op's `infer` returns for
-//!   its operands and regions. A body never states a type that could not be inferred again.
+//!   its operands and regions.
 //! - **G6 shapes.** A type has at most [`MAX_RANK`] axes. Extents that are numbers are at least
 //!   0, and the value takes at most [`MAX_BYTES`]. A dimension has at most [`MAX_TERMS`]
-//!   variables, whose names are names of the text language without another meaning in it
+//!   variables. Their names are valid in the text language and not reserved by it
 //!   ([`is_variable`]).
 //! - **G7 regions.** An equation has as many regions as its op takes. Each is a body that
 //!   satisfies G3 to G6 by itself (it is closed: values of the body around it are not visible).
 //!   Regions nest at most [`MAX_DEPTH`] deep.
 //! - **G8 roles.** A key is `u32[2]`. Each state input has a state output of the same name and
-//!   type. A state output does not have the name of an input of another role, since a session
-//!   would write a value that the function assumes constant.
+//!   type. A state output does not have the name of an input of another role: a session would
+//!   then overwrite a value that the function assumes constant.
 //! - **G10 calls.** All calls of one name run the same body. With all calls inlined, a function
 //!   has at most [`MAX_EQUATIONS`](super::MAX_EQUATIONS) equations.
 //! - **G9 locations.** Location ids are in the table. Entry 0 is "unknown". A derived location
@@ -114,7 +114,8 @@ pub fn verify_program(program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// [`verify`] with the place in a form that the parser maps to its text.
+/// As [`verify`], but the error has the place as a [`Place`], which the parser maps to a position
+/// in the text.
 pub(super) fn check(function: &Function) -> Result<(), Box<Violation>> {
     let mut checker = Checker { function, equations: 0, next_name: 0 };
     checker.signature()?;
@@ -156,7 +157,7 @@ impl Checker<'_> {
 
     fn location(&self, id: LocationId) -> Result<()> {
         let count = self.function.locations.len();
-        ensure!(id.index() < count, "G9: location {id} of {count}");
+        ensure!(id.index() < count, "G9: location {id} is not in the table of {count} locations");
         Ok(())
     }
 
@@ -167,7 +168,7 @@ impl Checker<'_> {
             let place = Place::Callee(i);
             let is_new = names.insert(callee.name);
             let check = || {
-                ensure!(is_name(callee.name), "G1: that is no name for a function");
+                ensure!(is_name(callee.name), "G1: not a valid function name");
                 ensure!(is_new, "G10: calls of one name run different bodies";
                     help "give them two names");
                 check_extent(callee.body)
@@ -179,8 +180,8 @@ impl Checker<'_> {
         let check = || {
             ensure!(
                 whole <= MAX_EQUATIONS,
-                "G10: with all calls in their place it has {whole} equations; a function may have \
-                 {MAX_EQUATIONS}";
+                "G10: with all calls inlined, the function has {whole} equations; it may have at \
+                 most {MAX_EQUATIONS}";
                 help "repeat by `scan` or `fori` instead of calls"
             );
             Ok(())
@@ -316,10 +317,10 @@ fn location_table(table: &LocationTable) -> Result<()> {
     for (id, location) in table.iter() {
         ensure!(
             (id == NOWHERE) == (*location == Location::Unknown),
-            "G9: entry 0 of the locations, and no other, is unknown; see {id}"
+            "G9: only entry 0 of the locations is unknown; entry {id} violates this"
         );
         if let Location::Derived { of, .. } = location {
-            ensure!(*of < id, "G9: location {id} is derived of {of}, which is not earlier");
+            ensure!(*of < id, "G9: location {id} is derived from {of}, which is not earlier");
         }
     }
     Ok(())
@@ -330,7 +331,7 @@ fn defines(body: &Body, value: ValueId, next: usize) -> Result<()> {
     let (value, count) = (value.index(), body.values.len());
     ensure!(
         value == next && next < count,
-        "G3: value {value} is defined where value {next} of {count} is due"
+        "G3: value {value} is defined where value {next} of {count} is expected"
     );
     Ok(())
 }

@@ -72,7 +72,7 @@ fn high_products() {
 }
 
 #[test]
-fn extrema_order_zeros_and_spread_nan() {
+fn min_and_max_order_zeros_and_propagate_nan() {
     assert_eq!(float_bits(run::<f32, f32>(Min, &[0.0, -0.0])), float_bits(-0.0));
     assert_eq!(float_bits(run::<f32, f32>(Min, &[-0.0, 0.0])), float_bits(-0.0));
     assert_eq!(float_bits(run::<f32, f32>(Max, &[-0.0, 0.0])), float_bits(0.0));
@@ -129,7 +129,8 @@ fn conversions_saturate_truncate_and_wrap() {
 
 #[test]
 fn wide_values_round_to_halves_once() {
-    // Just above the tie of two bf16. In f64 it is equal to the tie.
+    // `tie` is halfway between two bf16 values. `tie + 1` must round up; converted to f64 first,
+    // it would become `tie` and round to even.
     let tie = (1i64 << 62) + (1 << 54);
     let above = f64::from(run::<i64, bf16>(Convert, &[tie + 1]).to_f32());
     assert_eq!(above, ((1i64 << 62) + (1 << 55)) as f64);

@@ -18,7 +18,7 @@ pub(crate) struct Warp {
     pub(crate) words: Vec<Words>,
     pub(crate) doubles: Vec<Doubles>,
     pub(crate) predicates: Vec<u32>,
-    /// For each watched register, by class: the lanes that have written it.
+    /// The lanes that have written each watched register, for words, doubles and predicates.
     written: [Vec<u32>; 3],
     /// The carry flag of `add.cc` and similar.
     pub(crate) carry: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Warp {
     pub(crate) local: Vec<u8>,
     pub(crate) local_written: Vec<bool>,
     pub(crate) splits: Splits,
-    /// Lanes that exist.
+    /// Lanes that have a thread: all but those past the end of the block's last warp.
     pub(crate) exist: u32,
     /// Lanes that have not exited.
     pub(crate) live: u32,
@@ -35,8 +35,8 @@ pub(crate) struct Warp {
     /// The vector clocks of the lanes, once some lanes have synchronised without the others.
     pub(crate) lane_times: Option<Box<[[u32; WARP]; WARP]>>,
     pub(crate) copies: Copies,
-    /// The block's clock at the last fence wider than the block, and the time up to which the
-    /// block was ordered then.
+    /// At the last fence wider than the block: the block's clock, and the time of the block's last
+    /// barrier before the fence.
     pub(crate) fenced: Option<(u32, u32)>,
     pub(crate) clock: u64,
     pub(crate) thread_instructions: u64,
@@ -173,7 +173,7 @@ impl Warp {
                     continue 'choose;
                 }
                 let (mut pc, mask) = (split.pc, split.mask);
-                // Straight-line code, without another choice of a split.
+                // Runs straight-line code without choosing a split again.
                 loop {
                     if budget == 0 {
                         self.splits.get(index).pc = pc;
@@ -255,7 +255,7 @@ impl Warp {
             let Some(written) = self.written_lanes(operand) else { continue };
             let missing = needed & !*written;
             if missing != 0 {
-                let message = "a register is read that the thread has not written".to_owned();
+                let message = "the thread reads a register that it has not written".to_owned();
                 return Err(self.fault(
                     machine,
                     common,
@@ -297,7 +297,7 @@ impl Warp {
         machine.fault(kind, message, pc, common.index, thread)
     }
 
-    /// Lanes of a split exit.
+    /// Ends the `active` lanes of a split.
     pub(crate) fn exit(&mut self, common: &mut Common, index: usize, pc: u32, active: u32) -> Next {
         self.live &= !active;
         common.live -= active.count_ones();
@@ -398,7 +398,7 @@ impl Warp {
         }
     }
 
-    /// The state and place of the lanes that wait: for reports.
+    /// State, program counter and lanes of each split, for reports of a deadlock.
     pub(crate) fn waiting(&self) -> Vec<(State, u32, u32)> {
         self.splits.iter().map(|(_, split)| (split.state, split.pc, split.mask)).collect()
     }

@@ -1,5 +1,5 @@
-//! Row functions: one call computes an instruction for all 32 lanes. So the dispatch is done once
-//! for a warp, and rustc vectorises the loop over lanes.
+//! Row functions: one call computes an instruction for all 32 lanes. So an instruction is
+//! dispatched once per warp, and rustc vectorises the loop over lanes.
 
 use super::float::{
     Relation, add_brain, add16, double, flush32, fma_brain, fma16, fma32, halves, mul_brain, mul16,
@@ -243,8 +243,8 @@ pub(crate) fn integer3(name: &str, ty: Type) -> Option<Rows> {
     })
 }
 
-/// Floating-point instructions to nearest even without clamps; all others are computed value by
-/// value.
+/// Floating-point instructions that round to nearest even and do not saturate. All others are
+/// computed lane by lane.
 pub(crate) fn float(name: &str, ty: Type, flush: bool) -> Option<Rows> {
     Some(match (name, ty, flush) {
         ("add", Type::Float(32), false) => w2!(|a, b| single(f(a) + f(b))),
@@ -355,8 +355,8 @@ pub(crate) fn convert(to: Type, from: Type) -> Option<Rows> {
     })
 }
 
-/// Conversions to whole numbers, as integers or as floats, with the rounding's name: `rni`,
-/// `rzi`, `rmi`, `rpi`.
+/// Conversions that round to a whole number, with an integer or a float as result. `rounding` is
+/// `rni`, `rzi`, `rmi` or `rpi`.
 pub(crate) fn whole(to: Type, from: Type, rounding: &str) -> Option<Rows> {
     use Type::{Float, Signed, Unsigned};
     // Rust's casts saturate, and convert NaN to 0, as PTX does for f32.
@@ -438,8 +438,8 @@ macro_rules! relations {
     };
 }
 
-/// Comparisons of integers, and ordered ones of floats (an ordered "not equal" of floats is
-/// computed value by value).
+/// Comparisons of integers, and ordered comparisons of floats except "not equal", which is
+/// computed lane by lane.
 pub(crate) fn compare(ty: Type, relation: Relation) -> Option<CompareRows> {
     Some(match ty {
         Type::Signed(16) => relations!(W, u32, relation, |x| s16(x)),
@@ -519,7 +519,8 @@ mod tests {
         if width == 64 { bits } else { bits & ((1 << width) - 1) }
     }
 
-    /// Values with few bits, where ties and overflows are likely, and arbitrary ones.
+    /// Values with few significant bits, for which ties and overflows are likely, and arbitrary
+    /// values.
     fn values() -> impl Strategy<Value = u64> {
         prop_oneof![
             any::<u64>(),

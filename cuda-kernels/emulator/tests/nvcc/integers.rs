@@ -3,7 +3,7 @@
 use crate::bench::{Numbers, each, line, value};
 use crate::memory::c_div;
 
-/// Values that find mistakes: random ones of every magnitude, and the corner cases.
+/// Edge cases, then random values of every magnitude.
 fn corners(seed: u64, count: usize) -> Vec<i64> {
     let mut numbers = Numbers(seed);
     let edge =
@@ -17,7 +17,7 @@ fn sixty_four_bits() {
     each("int64", |b| {
         let n = 130;
         let a = corners(60, n);
-        // Excludes zero divisors, and the only quotient that overflows.
+        // Excludes the divisors 0, and −1, which alone can overflow.
         let other: Vec<i64> = corners(61, n)
             .into_iter()
             .rev()
@@ -60,7 +60,8 @@ fn sixty_four_bits() {
     });
 }
 
-/// `prmt.b32`: each nibble of the selector picks one of the eight bytes of `y:x`, or its sign.
+/// `prmt.b32`: each nibble of the selector picks one of the eight bytes of `y:x`, or eight copies
+/// of its sign bit.
 fn permute(x: u32, y: u32, selector: u32) -> u32 {
     let all = u64::from(y) << 32 | u64::from(x);
     (0..4).fold(0, |r, k| {
@@ -94,8 +95,8 @@ fn bit_tricks() {
             let shifted = if position > 31 { 0 } else { x >> position };
             let unsigned_field = if length > 31 { shifted } else { shifted & ((1 << length) - 1) };
             let (position, length) = (y & 31, y >> 8 & 31);
-            // Bits past the top are the sign of the word. The result is extended with the sign of
-            // the field.
+            // Field bits past bit 31 are copies of the word's sign bit. The result is
+            // sign-extended from the field.
             let field = if length == 0 {
                 0
             } else {
@@ -114,7 +115,7 @@ fn bit_tricks() {
                 if x == 0 { 0 } else { x.trailing_zeros() + 1 },
                 x.reverse_bits(),
                 permute(x, y, 0x5173),
-                // CUDA's function drops the selector's sign bits.
+                // CUDA's `__byte_perm` ignores the sign bit of each nibble of the selector.
                 permute(x, y, y & 0x7777),
                 (pair << (x & 31) >> 32) as u32,
                 (pair >> (y & 63).min(32)) as u32,

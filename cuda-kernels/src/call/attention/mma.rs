@@ -1,12 +1,13 @@
-//! The engine of halves: tensor cores (`mma.sync` m16n8k16, sums in f32).
+//! The engine for f16 and bf16: tensor cores (`mma.sync` m16n8k16, sums in f32).
 //!
-//! Four warps divide the rows of a block, and each has all its columns. Tiles keep the halves in
-//! their memory layout. `cp.async` copies them (through registers, where 16 bytes are not
-//! contiguous). Rows are padded by 16 bytes, so that the eight rows of a matrix that `ldmatrix`
-//! reads lie in different banks. The scores of a lane, rounded to halves, are exactly the
-//! fragments of the second product's left operand: weights never leave the registers. The rows
-//! that are weighted are read transposed. Column tiles are double-buffered: the next one is
-//! loaded during the computation with the current one (`columns`).
+//! The rows of a block are divided among four warps. Each warp handles all columns of the block.
+//! Tiles keep the halves in their memory layout. `cp.async` copies them, or loads through registers
+//! where 16 bytes are not contiguous. Rows are padded by 16 bytes, so that the eight rows of a
+//! matrix that `ldmatrix` reads lie in different banks. The scores of a lane, rounded to halves,
+//! are exactly the lane's fragments of the second product's left operand, so weights stay in
+//! registers. The right operand of the second product is read transposed. Column tiles are
+//! double-buffered: the next tile is loaded during the computation with the current one
+//! (`columns`).
 //!
 //! | width up to | kernel | block | registers | shared memory |
 //! |---|---|---|---|---|
@@ -17,9 +18,9 @@
 //! | 128 | backward, of queries | 64 × 32 | 183 | 68 KiB |
 //! | 128 | backward, of keys | 64 × 32 | 244 | 69 KiB |
 //!
-//! Bound by shared memory as much as by tensor cores: one `ldmatrix` of the columns reads four
-//! matrices, 512 bytes. With them a warp with two fragments of rows does four multiplications, a
-//! warp with one fragment two. Powers of 2 are the machine's (`ex2.approx`), whose error is below
+//! Shared memory limits the kernels as much as tensor cores do. One `ldmatrix` of the columns reads
+//! four matrices, 512 bytes. A warp with two fragments of rows uses them in four multiplications, a
+//! warp with one fragment in two. Powers of 2 are computed by `ex2.approx`, whose error is below
 //! the bounds of the call.
 
 use super::super::draft::Draft;
@@ -64,8 +65,8 @@ pub(super) enum Work {
 impl Shape {
     /// The shape for heads of `width`, and `rows` rows in all.
     ///
-    /// Each fragment of columns that a warp reads is multiplied with each of its fragments of
-    /// rows. Registers limit the number of the latter.
+    /// Each fragment of columns that a warp reads is multiplied with each of the warp's fragments
+    /// of rows. The number of registers limits the fragments of rows.
     pub fn new(dtype: DType, width: usize, rows: usize, work: Work) -> Shape {
         let depth = width.next_multiple_of(DEPTH);
         let (high, columns) = match (work, depth > 64) {
@@ -111,9 +112,9 @@ pub(super) struct Mma {
     columns: Slots,
     /// Bytes from a tile of columns to its second buffer.
     ahead: i64,
-    /// Bytes from the beginning of a tile to the row whose address the lane gives `ldmatrix`
-    /// first: for the warp's rows as the left operand, for columns as the right one, and for
-    /// columns as the right one transposed.
+    /// The address that the lane gives to the first `ldmatrix` of a tile, in bytes from the tile's
+    /// beginning: for the warp's rows as the left operand, for columns as the right operand, and
+    /// for columns as the transposed right operand.
     lane: [Reg; 3],
 }
 
@@ -139,9 +140,10 @@ impl Mma {
         let column = code.binary(Binary::Shl, Type::B32, within, 1);
         let rows = Slots { first: row, far: (0..2 * shape.high as i64).map(|n| 8 * n).collect() };
         let far = (0..shape.columns / 8).flat_map(|n| [8 * n as i64, 8 * n as i64 + 1]).collect();
-        // Lanes 8q to 8q + 7 address the rows of the q-th of four matrices. For the left operand
-        // the second is further down and the third further along the sum; for the right one the
-        // other way round. Transposed, a matrix's rows lie along the sum.
+        // Lanes 8q to 8q + 7 address the rows of matrix q of four. In the left operand, matrix 1
+        // is 8 rows below matrix 0, and matrix 2 is 8 terms further along the sum. In the right
+        // operand it is the other way round. In the transposed right operand, the rows of a matrix
+        // lie along the sum.
         let (q, line) = divide(code, lane, 8);
         let low = code.binary(Binary::And, Type::B32, q, 1);
         let high = code.binary(Binary::Shr, Type::U32, q, 1);
@@ -154,7 +156,7 @@ impl Mma {
         let (left, right, across) = (place(low, high), place(high, low), place(low, high));
         let left =
             code.ternary(Ternary::Mad, Type::S32, warp, (shape.own() * shape.pitch()) as i64, left);
-        // The second buffers of the columns follow these.
+        // The second buffers of all column tiles follow the first ones.
         let ahead = (columns * shape.columns * shape.pitch()) as i64;
         tiles.truncate(tiles.len() - columns);
         let columns = Slots { first: column, far };
@@ -249,7 +251,7 @@ impl Engine for Mma {
                     loaded.push((rows.number.load(code, Space::Global, place, vector), to_offset));
                     continue;
                 }
-                // Out of range, nothing is read and zeros are written.
+                // Out of range, `cp.async` reads nothing and writes zeros.
                 let size = match place.valid {
                     None => Operand::from(16),
                     Some(valid) => code.select(Type::U32, 16, 0, valid).into(),

@@ -1,10 +1,9 @@
 //! The mapping of a tile's elements to the threads that load them.
 //!
-//! A tile is `outers × depths` elements of an operand; a thread loads a few vectors of
-//! neighbours. Neighbouring threads load neighbouring vectors in memory, so that a warp reads
-//! whole sectors. Values that do not change from tile to tile (the rows of a thread, if its
-//! vectors follow each other along the depth; the columns, if along the rows) are computed once,
-//! before the loop.
+//! A tile is `outers × depths` elements of an operand. A thread loads a few vectors of adjacent
+//! elements. Neighbouring threads load neighbouring vectors in memory, so that a warp reads whole
+//! sectors. The outer indices of a thread are the same in all tiles, so their part of the addresses
+//! is computed once, before the loop over depths.
 
 use super::super::index::divide;
 use super::super::number::Place;
@@ -31,10 +30,10 @@ pub(super) struct Loader<'a> {
 pub(super) struct Prepared {
     /// The first outer index of the thread in the tile.
     pub outer: Reg,
-    /// Its first depth in the tile.
+    /// The first depth of the thread in the tile.
     pub depth: Reg,
-    /// One for each vector if these follow each other along the outer direction, else one for
-    /// all.
+    /// The parts of addresses that depend on the outer index: one for each vector of the thread if
+    /// the vectors differ in it, else one for all.
     outers: Vec<Half>,
 }
 
@@ -42,9 +41,9 @@ pub(super) struct Prepared {
 pub(super) struct Vector {
     /// Its place in memory.
     pub place: Place,
-    /// Distance of its outer index from the thread's first one.
+    /// Distance of its outer index from that of the thread's first vector.
     pub outer: usize,
-    /// Distance of its depth from the thread's first one.
+    /// Distance of its depth from that of the thread's first vector.
     pub depth: usize,
 }
 
@@ -66,13 +65,13 @@ impl<'a> Loader<'a> {
         let elements = self.vector * self.threads;
         assert!(
             (self.outers * self.depths).is_multiple_of(elements),
-            "a tile is a multiple of what a block loads at a time"
+            "the elements of a tile are a multiple of those that a block loads at a time"
         );
         self.outers * self.depths / elements
     }
 
-    /// Vectors in a run of a tile along their direction, and the distance of the runs of two
-    /// successive vectors of a thread.
+    /// A run is a line of the tile in the direction of the vectors. Returns the number of vectors
+    /// in a run, and the distance between the runs of two successive vectors of a thread.
     fn run(&self) -> (usize, usize) {
         let along = match self.direction {
             Direction::Outer => self.outers,
@@ -81,7 +80,7 @@ impl<'a> Loader<'a> {
         let vectors = along / self.vector;
         assert!(
             self.threads.is_multiple_of(vectors),
-            "a run has fewer vectors than a block threads"
+            "the threads of a block are a multiple of the vectors of a run"
         );
         (vectors, self.threads / vectors)
     }

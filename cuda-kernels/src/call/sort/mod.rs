@@ -1,19 +1,19 @@
 //! Sorting and top-k: indices in the order of keys.
 //!
 //! All kernels work on [words](key): unsigned 32-bit numbers with the order of an element's keys.
-//! Several keys of few bits form one word. Longer keys form several words; rows are then sorted
-//! by the last word first, each time stably, until the first word decides.
+//! Several keys of few bits form one word. Longer keys form several words. Rows are then sorted
+//! stably by each word, from the last word to the first.
 //!
 //! - **Rows of up to 4096 elements** ([`block`]): a row is sorted by a part of a thread block, in
 //!   registers, shuffles and shared memory. One launch.
-//! - **Longer rows** ([`long`]): all rows at once, by the sort that scatters use, word by word
-//!   and last by the number of the row.
+//! - **Longer rows** ([`long`]): all rows are sorted together, by the sort that scatters use: by
+//!   each word, from the last to the first, then by the number of the row.
 //! - **The greatest k of longer rows**: blocks sort pieces of 4096 and keep the k greatest of
 //!   each; these form a shorter row, and so on until one piece is left. Where k is more than a
 //!   quarter of a piece, rows are sorted as a whole.
 //!
-//! No two elements are ever equal, since positions decide between equal keys. So the order is
-//! unique, and every run gives the same.
+//! Equal keys are ordered by their positions. So the order is unique, and every run gives the same
+//! result.
 
 mod block;
 mod key;
@@ -85,7 +85,7 @@ impl Kernels for TopK {
         compile(&Rows { outer: self.outer, length: self.length, inner: 1, k: self.k, words })
     }
 
-    /// The greatest elements of a long row are the greatest among those of its pieces.
+    /// For long rows: two lists of the k greatest elements of each piece, with 4 bytes an element.
     fn workspace(&self) -> u64 {
         if self.k <= BLOCK_TOP && self.length > BLOCK_SORT {
             let pieces = self.length.div_ceil(BLOCK_SORT) as u64;
@@ -124,7 +124,7 @@ fn compile(rows: &Rows) -> Result<Compiled> {
             stages.push(sort.stage(rows.result())?);
             return Ok(Compiled { stages, workspace });
         }
-        // Lists become shorter, and two are in use at once.
+        // Two lists are in use at a time. Each list is shorter than the list before it.
         let bytes = 4 * (rows.count() * sort.kept()) as u64;
         let offset = match from {
             Some(Candidates {

@@ -1,7 +1,7 @@
 //! A driver made of Rust functions on the host's memory, for tests of everything above
 //! [`super::api`].
 //!
-//! It is as strict as the real one. Handles are checked, and contexts must be current. A stream
+//! It is as strict as the real driver. Handles are checked, and contexts must be current. A stream
 //! does its work *lazily* (at a wait, not at the call), so that memory reused too early is
 //! detected. Waiting during a capture invalidates the capture. Memory is bounded. Everything that
 //! was created must be destroyed ([`Fake::nothing_left`]). Any call can be made to fail
@@ -38,7 +38,7 @@ const CAPTURE_INVALIDATED: u32 = 901;
 /// Implementation of a kernel: grid, block, bytes of dynamic shared memory, arguments.
 pub type Kernel = Rc<dyn Fn([u32; 3], [u32; 3], u32, &[u64])>;
 
-/// Runs the kernels that have no [`Kernel`]: text of the module, and the launch.
+/// Runs the kernels without a [`Kernel`], given the module's PTX and the launch.
 pub type Executor = Rc<dyn Fn(&str, &Launched)>;
 
 /// A launch of a kernel.
@@ -67,15 +67,15 @@ struct Function {
 #[derive(Default)]
 pub(super) struct State {
     calls: Vec<&'static str>,
-    /// For each function: how many calls still succeed, and the code that the next one then
-    /// returns.
+    /// For each function of the API: the number of calls that still succeed, and the error code of
+    /// the call after them.
     failures: BTreeMap<&'static str, VecDeque<(usize, u32)>>,
     next: usize,
-    /// For each GPU: how often its primary context is retained, and how often it was made.
+    /// For each GPU: how often its primary context is retained, and how often it was created.
     retained: [i64; 2],
     made: [usize; 2],
     current: bool,
-    /// Address and bytes, on the device and pinned.
+    /// Bytes of each allocation by its address: of the device, and pinned memory of the host.
     memory: BTreeMap<usize, usize>,
     pinned: BTreeMap<usize, usize>,
     streams: BTreeSet<usize>,
@@ -160,13 +160,13 @@ fn status(result: Result<(), u32>) -> u32 {
 pub struct Fake(());
 
 impl Fake {
-    /// Installs a new one.
+    /// Installs a new fake driver.
     pub fn new() -> Fake {
         with(|s| *s = State::default());
         Fake(())
     }
 
-    /// The existing one, unchanged.
+    /// The installed fake driver, unchanged.
     pub fn current() -> Fake {
         Fake(())
     }
@@ -187,7 +187,7 @@ impl Fake {
         self.fail_after(call, 0, code);
     }
 
-    /// Makes the call of this function after `successes` more fail.
+    /// Lets `successes` more calls of this function succeed, and makes the next one fail.
     pub fn fail_after(&self, call: &'static str, successes: usize, code: u32) {
         with(|s| s.failures.entry(call).or_default().push_back((successes, code)));
     }
@@ -197,7 +197,8 @@ impl Fake {
         lt::library()
     }
 
-    /// Gives a kernel an implementation; without one it does nothing.
+    /// Sets the implementation of a kernel. A kernel without implementation and executor does
+    /// nothing.
     pub fn kernel(&self, name: &str, kernel: impl Fn([u32; 3], [u32; 3], u32, &[u64]) + 'static) {
         with(|s| s.kernels.insert(name.into(), Rc::new(kernel)));
     }
@@ -354,7 +355,7 @@ unsafe extern "C" fn error_name(code: u32, text: *mut *const c_char) -> u32 {
 
 unsafe extern "C" fn error_string(_code: u32, text: *mut *const c_char) -> u32 {
     // SAFETY: an out-pointer of the API.
-    unsafe { put(text, c"as the fake driver was told".as_ptr()) };
+    unsafe { put(text, c"a failure that the test requested".as_ptr()) };
     0
 }
 
@@ -382,7 +383,7 @@ unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> u32 {
 
 unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, _device: CUdevice) -> u32 {
     assert!(length >= 9);
-    // SAFETY: the buffer is as long as it says.
+    // SAFETY: the buffer has `length` bytes.
     unsafe { std::ptr::copy_nonoverlapping(c"Fake GPU".as_ptr(), name, 9) };
     status(with(|s| s.enter("cuDeviceGetName")))
 }
@@ -459,7 +460,7 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> u
         // SAFETY: the layout is not empty; `address` is an out-pointer of the API.
         unsafe {
             let memory = alloc_zeroed(layout(bytes));
-            // Not zero, as on a device: code that relies on zeros must fail.
+            // Memory of a device is not zeroed, so code that relies on zeros must fail.
             memory.write_bytes(0xCD, bytes);
             s.memory.insert(memory as usize, bytes);
             put(address, memory as CUdeviceptr);
@@ -547,7 +548,7 @@ unsafe extern "C" fn cuModuleLoadDataEx(
         s.outside_capture()?;
         // SAFETY: the options are arrays of `count`.
         let (given, (log, length)) = unsafe { jit_options(count, options, values) };
-        assert!(!log.is_null() && length > 1000, "a log is asked for");
+        assert!(!log.is_null() && length > 1000, "the caller gives a buffer for the log");
         s.jit_options = given;
         s.modelled_seconds += COMPILING;
         // SAFETY: an image is PTX that ends with a zero.

@@ -38,7 +38,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
     #[track_caller]
     pub fn named(mut self, name: &str) -> Result<Self> {
         if !wengert_core::text::is_name(name) {
-            return Err(Diagnostic::new(format!("`{name}` is no name of a function"))
+            return Err(Diagnostic::new(format!("`{name}` is not a valid function name"))
                 .at(Location::caller(), "named here")
                 .help("use letters, digits, `_` and `.`, not starting with a digit"));
         }

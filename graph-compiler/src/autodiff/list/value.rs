@@ -1,10 +1,10 @@
 //! Lists as closures: code with an environment.
 //!
-//! As a [`Differentiable`] value, a list has its captures, the environment, as tensors. So a
+//! A list is a [`Differentiable`] value whose tensors are its captures, the environment. So a
 //! function can be differentiated with respect to a list that it takes and calls. The tangent and
-//! the cotangent of a closure are those of its environment: a vector with one component for each
-//! captured tensor, with the vector's zero and addition. The list's code is not a tensor, and has
-//! no derivative. This is how closures are differentiated in Alvarez-Picallo, Eyers-Taylor,
+//! the cotangent of a closure are those of its environment: vectors with one component for each
+//! captured tensor. The list's code is not a tensor and has no derivative. This is how closures
+//! are differentiated in Alvarez-Picallo, Eyers-Taylor,
 //! Peyton Jones and Ong, *Functorial String Diagrams for Reverse-Mode Automatic Differentiation*
 //! (2021), and by Pearlmutter and Siskind, *Reverse-Mode AD in a Functional Framework: Lambda the
 //! Ultimate Backpropagator* (2008).
@@ -52,13 +52,13 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         &self.captures
     }
 
-    /// The function that selects one of several lists at run time: number `index` (an integer
-    /// scalar), clamped to the first or the last list.
+    /// A list that calls list number `index` at run time. `index` is an integer scalar; one out of
+    /// range selects the first or the last list.
     ///
-    /// Its captures are `index` and those of all the lists. The cotangent of a list that is not
-    /// chosen is zero.
+    /// The captures of the result are `index` and the captures of all `lists`. The cotangent of a
+    /// list that is not chosen is zero.
     ///
-    /// Errors: there are no lists; they differ in the types of arguments or results; `index` is
+    /// Errors: `lists` is empty; the lists differ in the types of arguments or results; `index` is
     /// not an integer scalar.
     ///
     /// ```
@@ -98,7 +98,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         if let Some(other) = lists.iter().position(|list| signature(list) != signature(first)) {
             return Err(Diagnostic::new(format!("list {other} has another signature than list 0"))
                 .at(caller, "chosen here")
-                .help("trace them on arguments of the same types"));
+                .help("trace all lists on arguments of the same types"));
         }
         let captures: Vec<Tensor> = std::iter::once(index)
             .chain(lists.iter().flat_map(|list| &list.captures))
@@ -155,10 +155,11 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
 }
 
 impl<A: Differentiable, B: Differentiable, O: Differentiable> WengertList<(A, B), O> {
-    /// Partial application: the function of the second argument with the first fixed. The first
-    /// becomes part of the environment.
+    /// Partial application: the function of the second argument, with the first argument fixed.
+    /// The first argument becomes part of the environment.
     ///
-    /// Error: `first` has other types than the list was traced on, or is poisoned.
+    /// Error: the types of `first` differ from those that the list was traced on, or `first` is
+    /// poisoned.
     ///
     /// ```
     /// use wengert_compiler::autodiff::{list::trace, operators::vjp};

@@ -1,31 +1,32 @@
 //! Power series: derivatives of a body along a curve, to any order, from the one derivative rule
 //! of each op.
 //!
-//! Let the inputs of a body move along curves x(s) whose derivatives at s = 0 are known. Wanted
-//! are the derivatives of the outputs y(s) at 0. Nesting `jvp` n times gives them, with 2ⁿ times
-//! the equations. Here every value has a *series*, y⁽⁰⁾, y⁽¹⁾, y⁽²⁾, …. Each op computes a member
-//! of it from members of the same and of lower order:
+//! Let the inputs of a body move along curves x(s) whose derivatives at s = 0 are known. This
+//! module computes the derivatives of the outputs y(s) at 0. Nesting `jvp` n times gives them too,
+//! but with 2ⁿ times the equations. Here every value has a *series*, y⁽⁰⁾, y⁽¹⁾, y⁽²⁾, …. An op
+//! computes the member of order k of its result from its operands' members up to order k, and from
+//! the result's members of lower order:
 //!
 //! - **linear**: the op itself, order by order;
 //! - **products** (multilinear ops, and ops that are linear in each operand that moves): Leibniz'
 //!   rule, (x·y)⁽ᵏ⁾ = Σ C(k,i) · x⁽ⁱ⁾ · y⁽ᵏ⁻ⁱ⁾;
 //! - **quotients**: Leibniz' rule for x = z·y, solved for z⁽ᵏ⁾;
-//! - **nonlinear**: y = f(x) has the derivative y′ = f′(x, y)·x′, and the op's jvp rule *is* that
-//!   right-hand side: a graph of ops over x, y and x′. Its members of order k−1 are those of y of
-//!   order k. They need y to order k−1 only. So a rule may use its own result, as those of `exp`,
-//!   `tanh` and `sqrt` do: the rule is a differential equation, solved one order at a time (a
-//!   *relaxed* series);
+//! - **nonlinear**: y = f(x) has the derivative y′ = f′(x, y)·x′. The op's jvp rule is the
+//!   right-hand side, as a graph of ops over x, y and x′. The member of order k−1 of this graph is
+//!   the member of order k of y, and needs y up to order k−1 only. So a rule may use the op's own
+//!   result, as the rules of `exp`, `tanh` and `sqrt` do. Such a rule is a differential equation
+//!   that is solved one order at a time (a *relaxed* series);
 //! - **custom**: as nonlinear, with the user's rule;
 //! - **zero**: all members from the first on are zero;
 //! - **composite**: the series of the decomposition.
 //!
-//! So there is no second rule. A rule's graph is made of nodes, one for each op applied to given
-//! operands, wherever it comes from (*hash-consing*). For example, the rule of `sin` asks for cos
-//! x, and the rule of `cos` for sin x, which exists already. Rules therefore close in a few
-//! nodes, and a program of m equations has O(m·n²) equations to order n. (`pow` and similar ops,
-//! whose rules go on to new functions xʸ⁻¹, xʸ⁻², …, have O(n³).)
+//! So an op needs no second rule for series. The graphs of rules are *hash-consed*: the same op on
+//! the same operands is one node, whichever rule asks for it. For example, the rule of `sin` needs
+//! cos x, and the rule of `cos` needs sin x, which already exists. A chain of rules therefore ends
+//! after a few nodes, and a program of m equations has O(m·n²) equations up to order n. Rules of
+//! `pow` and similar ops lead to ever new functions xʸ⁻¹, xʸ⁻², …, with O(n³) equations.
 //!
-//! Members are derivatives, not Taylor coefficients (which are the derivatives over k!). The
+//! Members are derivatives, not Taylor coefficients (the derivatives divided by k!). The
 //! series of x′ is then that of x, shifted by one, and y′ = g is solved without division. The
 //! only numbers introduced are binomial coefficients, so rational programs stay exact.
 
@@ -65,8 +66,8 @@ pub fn series(
     let inputs: Vec<Value> =
         primals.iter().zip(series).map(|(x, s)| nodes.given(x.clone(), s)).collect();
     let values = nodes.instantiate(body, &inputs, &activity)?;
-    // One order after the other, in the order of equations; this bounds the recursion into
-    // operands.
+    // Computes one order after the other, and each in the order of equations. This bounds the
+    // recursion into operands.
     for k in 0..=order {
         let marks = if k == 0 { &activity.live } else { &activity.differentiated };
         for value in body.equations.iter().flat_map(|e| &e.results).filter(|v| marks[**v]) {
@@ -111,12 +112,12 @@ struct Applied {
 /// How the series members of a node are computed, from the first on.
 #[derive(Clone)]
 enum Rule {
-    /// The members are given, or there are none.
+    /// The members are given, or are zero.
     Given,
     /// The op, applied order by order.
     Linear(TransposeRule),
-    /// Leibniz' rule over the operands that move. Each has the op as a linear map of it, if that
-    /// is a different program from the op itself.
+    /// Leibniz' rule over the operands that move, by number. The closure is the op as a linear map
+    /// of that operand, if this map is not the op itself.
     Product(Rc<Vec<(usize, Option<Closure>)>>),
     /// Leibniz' rule, solved for the result.
     Quotient,
@@ -186,7 +187,7 @@ impl Nodes {
         Ok(values)
     }
 
-    /// The outputs of a closure on values.
+    /// The outputs of a closure applied to values.
     fn outputs(&mut self, closure: &Closure, inputs: &[Value]) -> Result<Vec<Value>> {
         let mut inputs = inputs.to_vec();
         inputs.extend(closure.captures.iter().map(|t| self.given(t.clone(), &[])));
@@ -251,8 +252,8 @@ impl Nodes {
         Ok(results(self.nodes.len() - 1))
     }
 
-    /// The closure that replaces an op that moves and has no rule of its own: the decomposition
-    /// of a composite, or the transpose of a program.
+    /// The closure that replaces an op without a rule of its own, if an operand moves: the
+    /// decomposition of a composite, or the transpose of a program.
     fn expanded(
         &self,
         equation: &Equation,
@@ -264,7 +265,7 @@ impl Nodes {
         match rule {
             Derivative::Composite | Derivative::Function => {
                 let decompose = || decompose(equation, &types, results);
-                // A region's equations have locations of their own.
+                // The equations of a region keep their own locations.
                 let body = match equation.regions.is_empty() {
                     true => {
                         let label = format!("decompose({})", equation.op.name());

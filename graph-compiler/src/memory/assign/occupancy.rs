@@ -1,9 +1,9 @@
 //! Occupancy: the placed buffers in the order of offsets, and the gaps between them.
 //!
-//! A placement that does not follow the order of time has to find all placed buffers that overlap
-//! a live range, in the order of offsets. Buffers are kept in blocks of some dozens, with the
-//! live ranges of a block in contiguous arrays. Vector instructions compare several at once. This
-//! takes as long as a search tree, and the result is already ordered by offset.
+//! A placement that does not go forward in time must find all placed buffers whose live ranges
+//! overlap a given one, in the order of offsets. Buffers are kept in blocks of at most [`LANES`],
+//! with the live ranges of a block in contiguous arrays, which vector instructions compare several
+//! at a time. This takes as long as a search tree, and the result is already ordered by offset.
 
 /// Buffers per block.
 const LANES: usize = 64;
@@ -13,7 +13,7 @@ const ONCE: u64 = 3;
 const MET: u64 = 16;
 const PASSED: u64 = 2;
 
-/// No smaller windows are made if theirs would hold fewer buffers than this on average.
+/// A row of smaller windows is made only if they hold at least this many buffers on average.
 const FEW: usize = 256;
 
 /// A placed buffer.
@@ -25,7 +25,7 @@ pub struct Placed {
     /// Its bytes, half open.
     pub from: u64,
     pub to: u64,
-    /// Its death for the comparison with neighbours.
+    /// Its death, numbered as the caller compares it with those of neighbours (see [`cost`]).
     pub death: u32,
 }
 
@@ -37,8 +37,8 @@ pub struct Occupancy {
     rows: Vec<Row>,
 }
 
-/// Windows of one length, each of which begins in the middle of the one before. A live range of
-/// less than half the length lies within one window.
+/// Windows of equal length. Each begins in the middle of the window before it, so a live range
+/// shorter than half the length lies within one window.
 struct Row {
     /// Half of the length, in moments.
     half: u32,
@@ -67,8 +67,8 @@ struct Choice {
 }
 
 impl Occupancy {
-    /// An empty one for a number of buffers and of moments. A buffer that fits below the
-    /// ceiling is never placed across or above it.
+    /// An occupancy without buffers, with windows for these numbers of buffers and moments. A
+    /// buffer that fits below the ceiling is never placed across or above the ceiling.
     pub fn new(buffers: usize, moments: u32, ceiling: u64) -> Self {
         let mut rows = vec![Row { half: moments.max(1), windows: vec![Blocks::default()] }];
         let (mut count, mut part) = (buffers / 4, 8);
@@ -104,9 +104,9 @@ impl Occupancy {
         within
     }
 
-    /// The offset for a buffer whose bytes count from 0: in the smallest sufficient gap below the
-    /// ceiling, at the end with the better neighbour. If there is no such gap, the lowest offset
-    /// above the ceiling. None if the effort ends before.
+    /// The offset at which to place `it`, whose `from` is 0. It is in the smallest sufficient gap
+    /// below the ceiling, at the end with the neighbour of lower [`cost`]. If there is no such gap,
+    /// it is the lowest free offset above the ceiling. None if the effort does not suffice.
     pub fn fitting(&self, it: &Placed, alignment: u64, left: &mut u64) -> Option<u64> {
         let size = it.to;
         let mut best: Option<Choice> = None;
@@ -162,8 +162,9 @@ impl Occupancy {
     }
 }
 
-/// Cost of lying beside a neighbour with that death. A neighbour that dies before the buffer is
-/// worst, since it leaves a hole beside the buffer. Among the others, an earlier death is better.
+/// Cost of placing a buffer with death `own` beside a neighbour with death `neighbour`. A neighbour
+/// that dies first is worst, since it leaves a hole beside the buffer. Of two neighbours that die
+/// later, the one that dies first is better.
 fn cost(neighbour: u32, own: u32) -> (bool, u32) {
     (neighbour < own, neighbour.abs_diff(own))
 }
@@ -253,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_lies_beside_who_dies_later() {
-        // One buffer from 0 to 10, live until 5, and one from 20 to the ceiling, live until 9.
+    fn a_buffer_lies_beside_the_neighbour_that_dies_later() {
+        // One buffer at 0 to 10, live until 5, and one at 20 to the ceiling, live until 9.
         let mut occupancy = Occupancy::new(9, 10, 30);
         occupancy.insert(&buffer(0, 5, 0, 10, 5));
         occupancy.insert(&buffer(0, 9, 20, 10, 9));
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_gap_is_taken_and_what_is_above_the_ceiling_is_in_nobodys_way() {
+    fn the_smallest_gap_is_taken_and_buffers_above_the_ceiling_do_not_limit_gaps_below() {
         let mut occupancy = Occupancy::new(9, 10, 50);
         occupancy.insert(&buffer(0, 9, 10, 10, 9));
         occupancy.insert(&buffer(0, 9, 25, 10, 9));
@@ -287,11 +288,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_is_met_is_seen(
+        fn placed_buffers_do_not_overlap(
             rows in prop::collection::vec((0u32..200, 1u32..40, 1u64..20), 1..300),
             ceiling in 0u64..200,
         ) {
-            // A capacity for many buffers, so that there are windows.
+            // A capacity for many buffers, so that there are several rows of windows.
             let mut occupancy = Occupancy::new(1 << 14, 240, ceiling);
             let mut placed: Vec<Placed> = Vec::new();
             for (lower, lifespan, size) in rows {

@@ -1,19 +1,20 @@
-//! Two-ended placement under a ceiling, by the moments of almost full memory.
+//! Two-ended placement under a ceiling, by the moments at which memory is almost full.
 //!
-//! In a training step activations die in the reverse order of their births, while long-lived
-//! gradients are born. A gradient on top of the activations obstructs the bytes that they leave:
-//! only buffers of at most that size fit below it, and if sizes differ by a few percent, none do.
-//! A ceiling gives a second end: long-lived buffers hang from it and grow down towards the
-//! activations, and the bytes between the two stay contiguous.
+//! In the backward pass of a training step, activations die in the reverse order of their births
+//! while long-lived gradients are born. A gradient on top of the activations fragments memory: the
+//! gap that a dead activation leaves below the gradient only fits buffers of at most its size, and
+//! if sizes differ by a few percent, it stays empty. A ceiling gives memory a second end:
+//! long-lived buffers are stacked downwards from the ceiling, and the free bytes between the two
+//! stacks stay contiguous.
 //!
 //! The placement does not know which buffers are gradients. A buffer goes to the end of its gap
-//! whose neighbour dies after it. If both do, it goes to the neighbour that dies first. So the
-//! neighbour leaves no hole beside the buffer, and deaths along a stack are in order.
+//! whose neighbour outlives the buffer. If both neighbours do, the buffer goes to the one that dies
+//! first. So a neighbour leaves no hole beside the buffer, and deaths along a stack are in order.
 //!
-//! Only moments whose load is almost the greatest are counted, since other moments have room for
-//! holes. Births and deaths are numbered by the count of such moments before them. So all buffers
-//! that are live when memory becomes tight count as born together, and can be stacked in the
-//! order of their deaths whatever the order of their births. The same works backwards in time.
+//! A moment is *tight* if its load is almost the greatest. Other moments have room for holes, so
+//! births and deaths are numbered by the count of tight moments before them. All buffers that are
+//! live at the first tight moment then have the same birth, and are stacked in the order of their
+//! deaths, whatever the order of their births. The same holds backwards in time.
 //!
 //! A buffer takes the smallest gap that is large enough. Buffers that are live for many tight
 //! moments are placed first. A buffer that ends above the ceiling is placed before all others in
@@ -27,7 +28,7 @@ use std::cmp::Reverse;
 
 /// A moment is tight if its load is at least `bound - bound / TIGHT`.
 const TIGHT: u64 = 20;
-/// The first ceiling is `bound + bound / SLACK`. Each success halves the distance.
+/// The first ceiling is `bound + bound / SLACK`. A solution below the ceiling halves the distance.
 const SLACK: u64 = 105;
 /// Rounds without improvement after which the next way is tried.
 const PATIENCE: u32 = 10;
@@ -59,16 +60,16 @@ enum Direction {
     Backwards,
 }
 
-/// The lowest solution found; stops at a height of `bound`. `left` is the effort, in units of
-/// some 60 nanoseconds.
+/// The lowest solution found; stops at a height of `bound`. `left` is the remaining effort, in
+/// units of about 60 nanoseconds.
 ///
 /// None if the effort does not suffice for one solution. Buffers with fixed offsets must not
 /// overlap each other.
 pub fn solve(problem: &Problem, bound: u64, left: &mut u64) -> Option<Solution> {
     let mut best: Option<Solution> = None;
     let mut slack = 0u32;
-    // The distance of a ceiling from the bound is a multiple of the unit of all sizes, so that
-    // buffers that hang from it are aligned like those on the ground.
+    // The distance of a ceiling from the bound is a multiple of the unit of all sizes. So buffers
+    // stacked from the ceiling have the same alignment as those stacked from offset 0.
     let unit = problem.unit();
     let ceiling = |slack: u32| {
         bound.saturating_add((bound / SLACK).checked_shr(slack).unwrap_or(0) / unit * unit)
@@ -121,8 +122,7 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn new(problem: &'a Problem, bound: u64, direction: Direction) -> Self {
-        // Every change of the load is at a birth or death, but a birth or death need not change
-        // it.
+        // The load changes at births and deaths only, but not at each of them.
         let mut moments: Vec<u64> =
             problem.buffers.iter().flat_map(|b| [b.lower, b.upper]).collect();
         moments.sort_unstable();
@@ -138,8 +138,7 @@ impl<'a> Line<'a> {
             }
             count += u32::from(now >= bound - bound / TIGHT);
         }
-        let last = u32::try_from(moments.len())
-            .expect("a problem has fewer moments than memory has bytes");
+        let last = u32::try_from(moments.len()).expect("a problem has fewer than 2³² moments");
         let span = |buffer: &Buffer| {
             [buffer.lower, buffer.upper]
                 .map(|moment| moments.partition_point(|other| *other < moment))
@@ -170,7 +169,7 @@ impl<'a> Line<'a> {
         lifespans.map(|lifespan| u32::from(lifespan > long)).collect()
     }
 
-    /// Places all buffers, those of higher priorities first. None if the effort ends before.
+    /// Places all buffers, those of higher priorities first. None if the effort does not suffice.
     fn place(&self, priorities: &[u32], ceiling: u64, left: &mut u64) -> Option<Solution> {
         let buffers = &self.problem.buffers;
         let mut order: Vec<usize> = (0..buffers.len()).filter(|n| buffers[*n].lives()).collect();
@@ -212,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_stays_hangs_from_the_ceiling() {
+    fn long_lived_buffers_are_stacked_from_the_ceiling() {
         // Activations die last in, first out. Each buffer born meanwhile is a little larger than
         // the one that dies at its birth.
         let p = problem(&[
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn jittered_training_steps_alone_and_laid_over_each_other_come_near_to_their_load() {
+    fn jittered_and_overlaid_training_steps_come_within_a_percent_of_their_load() {
         for seed in 0..4 {
             let alone = training(seed, 40, seed % 2 == 0, 5 + seed);
             let over = laid_over(seed, 6, 12, 10);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effort_is_an_end() {
+    fn placement_ends_with_the_effort() {
         let p = training(3, 20, true, 10);
         let bound = max_load(&p);
         assert_eq!(solve(&p, bound, &mut 100), None);
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_multiples_of_what_sizes_are() {
+    fn offsets_are_multiples_of_the_unit_of_sizes() {
         for seed in 0..4 {
             let mut p = training(seed, 20, true, 10);
             p.buffers.iter_mut().for_each(|b| b.size *= 64);

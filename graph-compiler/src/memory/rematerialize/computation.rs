@@ -2,11 +2,11 @@
 //! schedules that may run a step more than once.
 //!
 //! Steps are given in a fixed topological order. A [`Schedule`] runs every step once in that
-//! order, with *repetitions* in between. A read of a value refers to the last execution of its
-//! step. The value takes its bytes from that execution to its last reader before the next
-//! execution of the step. Operands and results of an execution do not share bytes, as in
+//! order, with *repetitions* in between. A read of a value refers to the last execution of the
+//! step that writes it. The value occupies its bytes from that execution to its last reader before
+//! the next execution of that step. Operands and results of an execution do not share bytes, as in
 //! [`crate::schedule`]. So a repetition changes only live ranges, and every set of repetitions
-//! gives a valid schedule: it costs time and saves memory.
+//! gives a valid schedule. Repetitions cost time and can lower the peak of memory.
 
 /// A step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -19,9 +19,9 @@ pub struct Step {
     pub reads: Vec<usize>,
     /// Values written. No other step writes them.
     pub writes: Vec<usize>,
-    /// The step whose first execution overwrites an operand of this step: from then on this step
-    /// may not be repeated. [`NEVER`] if it may not be repeated at all, because it writes memory
-    /// outside the arena; [`ALWAYS`] if no step is a barrier.
+    /// The step whose first execution overwrites an operand of this step; from then on this step
+    /// may not be repeated. [`NEVER`] if this step may not be repeated at all, because it writes
+    /// memory outside the arena; [`ALWAYS`] if it may be repeated anywhere.
     pub barrier: usize,
 }
 
@@ -34,10 +34,10 @@ pub const ALWAYS: usize = usize::MAX;
 /// A value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Value {
-    /// Bytes of the limited memory that it takes: 0 for a value stored elsewhere. A value that no
-    /// step writes is always present, and its bytes do not count.
+    /// Bytes that the value takes in the limited memory; 0 if it is stored elsewhere. A value that
+    /// no step writes is always present, and its bytes do not count.
     pub bytes: u64,
-    /// Whether it is live at the end.
+    /// Whether the value is live at the end.
     pub output: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Computation {
     pub values: Vec<Value>,
 }
 
-/// The order of executions. The first execution of a step is the given one; later ones are
+/// The order of executions. The first execution of a step is required; later ones are
 /// repetitions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Schedule {

@@ -1,4 +1,4 @@
-//! Problems for tests.
+//! Computations for tests.
 
 use super::computation::{ALWAYS, Computation, NEVER, Step, Value};
 use super::tests::varied::Link;
@@ -41,8 +41,8 @@ fn push(p: &mut Computation, cost: u64, reads: &[usize], bytes: u64) -> usize {
     result
 }
 
-/// A chain of links as a computation: each step but the last forwards, then each backwards, the
-/// last first.
+/// A chain of links as a computation: the forward step of each link but the last, then the
+/// backward step of each link in reverse order.
 pub(super) fn chain(links: &[Link]) -> Computation {
     let mut p = Computation::default();
     let input = p.value(0);
@@ -60,7 +60,7 @@ pub(super) fn chain(links: &[Link]) -> Computation {
     p
 }
 
-/// Differing links.
+/// Links with random costs and sizes.
 pub(super) fn links(seed: u64, length: usize) -> Vec<Link> {
     let mut random = numbers(seed);
     let link = |_| Link {
@@ -72,9 +72,9 @@ pub(super) fn links(seed: u64, length: usize) -> Vec<Link> {
     (0..length).map(link).collect()
 }
 
-/// A training step of a transformer: ten kernels of each layer forwards, eleven backwards,
-/// gradients that are live until all weights are updated at the end. `unit` is the size of an
-/// activation. Costs are about those of a width of 768.
+/// A training step of a transformer. A layer has ten forward and twelve backward kernels.
+/// Gradients are live until all weights are updated at the end. `unit` is the size of an
+/// activation. Costs are about those of a model of width 768.
 pub(super) fn transformer(layers: usize, unit: u64) -> Computation {
     let mut p = Computation::default();
     let weights = p.value(0);
@@ -129,8 +129,8 @@ pub(super) fn transformer(layers: usize, unit: u64) -> Computation {
     p
 }
 
-/// Adds a step for each gradient that overwrites weights. From the first of them on, no reader of
-/// the weights may be repeated.
+/// Adds the update of the weights: a step for each gradient, which overwrites weights. From the
+/// first of these steps on, no reader of the weights may be repeated.
 fn update(p: &mut Computation, weights: usize, gradients: &[usize]) {
     let first = p.steps.len();
     for step in p.steps.iter_mut().filter(|s| s.reads.contains(&weights)) {
@@ -183,15 +183,15 @@ pub(super) fn unet(depth: usize, unit: u64) -> Computation {
     p
 }
 
-/// Random steps: of one or two results, some with a workspace, some that may not be repeated, or
-/// only up to a barrier.
+/// Random steps with one or two results. Some have a workspace. Some may not be repeated, or only
+/// up to a barrier.
 pub(super) fn random(seed: u64, steps: usize) -> Computation {
     let mut random = numbers(seed);
     let mut p = Computation::default();
     let input = p.value(0);
     let mut made = vec![input];
     for step in 0..steps {
-        // Recent results more often than old ones.
+        // Reads recent results more often than old ones.
         let mut reads = Vec::new();
         for _ in 0..1 + random(3) {
             let back = if random(2) == 0 { random(3) } else { random(made.len() as u64) } as usize;
@@ -214,8 +214,8 @@ pub(super) fn random(seed: u64, steps: usize) -> Computation {
     p
 }
 
-/// Forwards and backwards over small steps. Each backward step reads the one before it, and one
-/// or two values of its forward step.
+/// A forward and a backward pass of small steps. A backward step reads the result of the backward
+/// step before it, and one or two values of its forward step.
 pub(super) fn tape(seed: u64, layers: usize) -> Computation {
     let mut random = numbers(seed);
     let mut p = Computation::default();

@@ -1,4 +1,4 @@
-//! Location tables to and from version 1.
+//! Conversion of location tables to and from version 1 of the format.
 
 use super::{Location as Record, Locations};
 use crate::format::container::damaged;
@@ -79,13 +79,13 @@ pub fn from_record(record: Locations, functions: usize) -> Result<Vec<LocationTa
                     }
                     Record::Derived { of, .. } => {
                         return Err(damaged(format!(
-                            "location {i} is derived of location {of}, which is not before it"
+                            "location {i} is derived from location {of}, which is not before it"
                         )));
                     }
                 };
                 if table.intern(location) != LocationId::new(i) {
                     return Err(damaged(format!(
-                        "location {i} is there twice, or location 0 is known"
+                        "location {i} occurs twice, or location 0 is known"
                     )));
                 }
             }
