@@ -6,7 +6,7 @@
 
 use super::compare;
 use std::sync::Arc;
-use wengert_core::call::{Call, Contract, Window};
+use wengert_core::call::{Call, Window};
 use wengert_core::graph::print::print_attributes;
 use wengert_core::plan::{Plan, interpret, parse_plan};
 use wengert_core::{DType, Literal, Verified};
@@ -62,13 +62,14 @@ fn plan_of_call(call: &Call) -> Verified<Plan> {
     let (operands, result) = (call.operands(), &call.results()[0]);
     let (dtype, extents) = (result.dtype, result.extents().unwrap());
     let [count, bytes] = [1, dtype.size()].map(|n| n * extents.iter().product::<usize>());
+    let arena = bytes.next_multiple_of(64);
     let (name, [lhs, rhs]) = (call.name(), [0, 1].map(|n| &operands[n]));
     let wide = if dtype.is_half() { DType::F32 } else { dtype };
     parsed(&format!(
         "plan @follow {{
   target @cpu {{alignment=64, calls=[\"{name}\"], gemm_epilogue=true, reduction_block=4096, \
     reduction_lanes=16, row_bytes=0, row_storage=0}}
-  arena {bytes} bound {bytes}
+  arena {arena} bound {arena}
   value %0: {lhs} \"x\"
   value %1: {rhs} \"w\"
   value %2: {result} \"r\"
