@@ -35,7 +35,7 @@ fn buffers_are_checked() {
     assert!(error(&workspace, &mut all[1..]).contains("4 buffers"));
     assert!(
         error(&workspace, &mut [given(), given(), given(), residual()])
-            .contains("lent for reading")
+            .contains("borrowed for reading")
     );
     all[1] = Buffer::reading(&x[..3]);
     assert!(error(&workspace, &mut all).contains("12"));

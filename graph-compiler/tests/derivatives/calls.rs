@@ -117,7 +117,7 @@ fn too_deep_or_too_large_functions_are_refused_where_they_are_called() {
         }
         Ok(f.call(x))
     });
-    assert!(large.contains("a function may have 16777216"), "{large}");
+    assert!(large.contains("it may have at most 16777216"), "{large}");
 }
 
 #[test]

@@ -325,7 +325,10 @@ impl<'a> Reader<'a, '_> {
             let token = c.peek();
             let id: u32 = c.expect_integer("the number of a location")?;
             let due = self.locations.len();
-            ensure!(id as usize == due, c at token, "location {id} is defined where {due} is expected");
+            ensure!(
+                id as usize == due, c at token,
+                "location {id} is defined where {due} is expected"
+            );
             c.expect("=")?;
             let text = c.expect_string("a file name or a rule in quotes")?;
             let location = if c.eat_keyword("of") {
