@@ -102,11 +102,9 @@ impl Device {
     /// Free and total memory in bytes.
     pub fn memory_info(&self) -> Result<(u64, u64)> {
         let (mut free, mut total) = (0, 0);
+        let doing = || "asking for free memory".into();
         // SAFETY: both pointers are valid for writes; the context is current.
-        self.context.call(
-            || "asking for free memory".into(),
-            |api| unsafe { api.cuMemGetInfo_v2(&mut free, &mut total) },
-        )?;
+        self.context.call(doing, |api| unsafe { api.cuMemGetInfo_v2(&mut free, &mut total) })?;
         Ok((free as u64, total as u64))
     }
 
@@ -125,11 +123,9 @@ impl Device {
     pub fn event(&self, timed: bool) -> Result<Event> {
         let flags = if timed { 0 } else { CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32 };
         let mut handle = std::ptr::null_mut();
+        let doing = || "making an event".into();
         // SAFETY: the pointer is valid for a write; the event is destroyed in `drop`.
-        self.context.call(
-            || "making an event".into(),
-            |api| unsafe { api.cuEventCreate(&mut handle, flags) },
-        )?;
+        self.context.call(doing, |api| unsafe { api.cuEventCreate(&mut handle, flags) })?;
         Ok(Event { device: self.clone(), handle, timed })
     }
 }
@@ -230,11 +226,11 @@ impl Event {
             return Err(DeviceError::refused("measuring time", "an event is not timed", help));
         }
         let mut milliseconds = 0.0;
+        let (doing, context) = (|| "measuring time".into(), &self.device.context);
         // SAFETY: the pointer is valid for a write, both events live.
-        self.device.context.call(
-            || "measuring time".into(),
-            |api| unsafe { api.cuEventElapsedTime(&mut milliseconds, start.handle, self.handle) },
-        )?;
+        context.call(doing, |api| unsafe {
+            api.cuEventElapsedTime(&mut milliseconds, start.handle, self.handle)
+        })?;
         Ok(milliseconds)
     }
 }
