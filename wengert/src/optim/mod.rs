@@ -35,7 +35,9 @@ use wengert_core::{
 
 /// A choice of variables, by key path and type.
 #[derive(Clone)]
-struct Choice(Rc<dyn Fn(&str, &TensorType) -> bool>);
+struct Choice(Rc<Predicate>);
+
+type Predicate = dyn Fn(&str, &TensorType) -> bool;
 
 impl fmt::Debug for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
