@@ -355,7 +355,7 @@ fn bad_program_files_are_refused() {
             &["declared f32[3], but f32[2] is returned", "--> wrong.ir:1:25", "    1 | func @f"],
         ),
         ("empty.ir", &["`empty.ir` holds no function"]),
-        ("x.npy", &["`x.npy` is no program file"]),
+        ("x.npy", &["`x.npy` is not a program file"]),
         (".", &["program file"]),
         ("model.graph", &["holds several functions", "model.graph@predict"]),
         ("model.graph@prodict", &["no function `@prodict`", "@predict"]),
