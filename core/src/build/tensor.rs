@@ -274,7 +274,16 @@ impl Tensor {
         operands: &[&Tensor],
         regions: Vec<Region>,
     ) -> Vec<Tensor> {
-        let caller = Location::caller();
+        Tensor::apply_op(op.into(), operands, regions, Location::caller())
+    }
+
+    /// [`apply_with`](Self::apply_with), compiled once for all ops.
+    fn apply_op(
+        op: Op,
+        operands: &[&Tensor],
+        regions: Vec<Region>,
+        caller: Location,
+    ) -> Vec<Tensor> {
         if let Some((poisoned, error)) = operands.iter().find_map(|t| Some((t, t.error()?))) {
             // The error may belong to another function or to none.
             if let Some(scope) = Scope::current() {
@@ -283,7 +292,7 @@ impl Tensor {
             return vec![(*poisoned).clone()];
         }
         let operands: Vec<Tensor> = operands.iter().map(|t| (*t).clone()).collect();
-        Scope::emit(op.into(), &operands, regions, caller).unwrap_or_else(|error| {
+        Scope::emit(op, &operands, regions, caller).unwrap_or_else(|error| {
             let scope = operands.iter().find_map(Tensor::scope).cloned().or_else(Scope::current);
             if let Some(scope) = scope {
                 scope.fail(&error);

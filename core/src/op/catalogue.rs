@@ -25,9 +25,20 @@ impl Entry {
         doc: &'static str,
         rule: Derivative,
     ) -> Self {
-        let form = A::DOC.split('`').nth(1).unwrap_or_default();
+        Entry::with(name, doc, rule, A::DOC, A::names())
+    }
+
+    /// [`of`](Self::of), compiled once for all ops.
+    fn with(
+        name: &'static str,
+        doc: &'static str,
+        rule: Derivative,
+        form: &'static str,
+        attributes: Vec<&'static str>,
+    ) -> Self {
+        let form = form.split('`').nth(1).unwrap_or_default();
         let arguments: Vec<&str> = form.split_whitespace().skip(1).collect();
         let form = [&[name], arguments.as_slice()].concat().join(" ");
-        Entry { name, doc, derivative: rule.kind(), form, attributes: A::names() }
+        Entry { name, doc, derivative: rule.kind(), form, attributes }
     }
 }

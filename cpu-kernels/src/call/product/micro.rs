@@ -25,6 +25,8 @@ use crate::simd::Simd;
 /// Fewest steps of k for which it pays to prefetch the next tile of out during the current one.
 const LONG: usize = 64;
 
+/// The whole panels of a strip.
+///
 /// # Safety
 ///
 /// As for [`Kernels::strip`], for `ROWS` rows, or for [`Kernels::packing`].
@@ -36,8 +38,7 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
     let (mut rhs, mut out, mut left, mut packed) =
         (strip.rhs, strip.out, strip.columns, strip.packed);
     let mut addends = strip.addends;
-    // SAFETY: whole panels have out's columns. A partial panel is computed in a buffer of a
-    // tile's size, and only out's columns are copied between the two.
+    // SAFETY: whole panels have out's columns.
     unsafe {
         while left >= wide {
             if strip.depth >= LONG {
@@ -53,32 +54,53 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
                     }
                 }
             }
-            tile::<V, ROWS, 2, LIES, PACKS>(strip, rhs, packed, out, strip.out_row, addends, || ());
+            tile::<V, ROWS, 2, LIES, PACKS>(
+                strip,
+                rhs,
+                packed,
+                out,
+                strip.out_row,
+                addends,
+                nothing,
+            );
             addends = addends.from(0, wide);
             packed = packed.wrapping_add(strip.depth * wide);
             rhs = rhs.add(strip.panel);
             out = out.add(wide);
             left -= wide;
         }
-        if left == 0 {
-            return;
-        }
-        let mut buffer = [[V::zero(); 2]; ROWS];
-        let sums = buffer.as_mut_ptr().cast::<V::Number>();
+    }
+}
+
+/// The columns after the whole panels of a strip.
+///
+/// # Safety
+///
+/// As for [`Kernels::strip`], for `ROWS` rows; the strip has fewer columns than a panel.
+#[inline(always)]
+unsafe fn edge<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
+    let wide = 2 * V::LANES;
+    let Strip { rhs, out, columns, addends, .. } = *strip;
+    let mut buffer = [[V::zero(); 2]; ROWS];
+    let sums = buffer.as_mut_ptr().cast::<V::Number>();
+    // SAFETY: the panel is computed in a buffer of a tile's size, and only out's columns are
+    // copied between the two.
+    unsafe {
         if strip.add {
             for i in 0..ROWS {
-                (0..left).for_each(|j| {
+                (0..columns).for_each(|j| {
                     sums.add(i * wide + j).write(out.add(i * strip.out_row + j).read())
                 });
             }
         }
-        if left > V::LANES {
-            tile::<V, ROWS, 2, false, false>(strip, rhs, packed, sums, wide, Addends::NONE, || ());
+        let none = Addends::NONE;
+        if columns > V::LANES {
+            tile::<V, ROWS, 2, false, false>(strip, rhs, strip.packed, sums, wide, none, nothing);
         } else {
-            tile::<V, ROWS, 1, false, false>(strip, rhs, packed, sums, wide, Addends::NONE, || ());
+            tile::<V, ROWS, 1, false, false>(strip, rhs, strip.packed, sums, wide, none, nothing);
         }
         for i in 0..ROWS {
-            for j in 0..left {
+            for j in 0..columns {
                 let mut sum = sums.add(i * wide + j).read();
                 if !addends.bias.is_null() {
                     sum = sum.add(addends.bias.add(j).read());
@@ -91,6 +113,9 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
         }
     }
 }
+
+/// Beside the steps of most tiles.
+fn nothing() {}
 
 /// # Safety
 ///
@@ -139,13 +164,18 @@ unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
                 out,
                 of.out_row,
                 Addends::NONE,
-                || (),
+                nothing,
             );
             rhs = rhs.add(wide);
             out = out.add(wide);
             left -= wide;
         }
+        let panels = left / (2 * V::LANES);
         strip::<V, 1, false, false>(&Strip { rhs, out, columns: left, ..*of });
+        let (rhs, whole) = (rhs.add(panels * of.panel), panels * 2 * V::LANES);
+        if left > whole {
+            edge::<V, 1>(&Strip { rhs, out: out.add(whole), columns: left - whole, ..*of });
+        }
     }
 }
 
@@ -251,6 +281,15 @@ macro_rules! level {
 
             /// # Safety
             ///
+            /// As for [`super::edge`].
+            $(#[target_feature(enable = $features)])?
+            unsafe fn edge<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { super::edge::<V, ROWS>(strip) }
+            }
+
+            /// # Safety
+            ///
             /// As for [`Kernels::fetching`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
             unsafe fn fetching<V: Vector, const ROWS: usize>(
@@ -302,6 +341,7 @@ macro_rules! level {
                 strips: &[$(strip::<$vector, $rows, false, false>),*],
                 lying: &[$(strip::<$vector, $rows, true, false>),*],
                 packing: &[$(strip::<$vector, $rows, true, true>),*],
+                edges: &[$(edge::<$vector, $rows>),*],
                 fetching: &[$(fetching::<$vector, $rows>),*],
                 gathering: &[$(gathering::<$vector, $rows>),*],
                 row: ($wide * <$vector>::LANES, row::<$vector, $wide>),

@@ -54,13 +54,15 @@ type Dots<T> = unsafe fn([*const T; 2], usize, usize, *mut T, usize);
 pub(in crate::call) struct Kernels<T: 'static> {
     /// Columns of a panel.
     pub columns: usize,
-    /// The strips of 1, 2, … rows.
+    /// The whole panels of strips of 1, 2, … rows.
     pub(super) strips: &'static [unsafe fn(&Strip<T>)],
     /// Those that read rhs unpacked and prefetch the next panel, which lies beside the current
     /// one.
     pub(super) lying: &'static [unsafe fn(&Strip<T>)],
     /// Those that also pack rhs.
     pub(super) packing: &'static [unsafe fn(&Strip<T>)],
+    /// The columns after the whole panels.
+    pub(super) edges: &'static [unsafe fn(&Strip<T>)],
     /// Those of one panel that also prefetch the source of the next packing.
     pub(super) fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
     /// Those that read lhs unpacked, through a [`Gather`].
@@ -88,7 +90,33 @@ impl<T> Kernels<T> {
     /// call. The machine has the vector instructions.
     pub(super) unsafe fn strip(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.strips[rows - 1](strip) }
+        unsafe { self.panels(self.strips[rows - 1], rows, strip) }
+    }
+
+    /// Computes a strip: its whole panels with `whole`, then the columns after them.
+    ///
+    /// # Safety
+    ///
+    /// As for [`strip`](Self::strip).
+    unsafe fn panels(&self, whole: unsafe fn(&Strip<T>), rows: usize, strip: &Strip<T>) {
+        let panels = strip.columns / self.columns;
+        let done = panels * self.columns;
+        // SAFETY: the edge is the strip without the columns of its whole panels; the caller
+        // guarantees the rest.
+        unsafe {
+            if panels > 0 {
+                whole(strip);
+            }
+            if done < strip.columns {
+                self.edges[rows - 1](&Strip {
+                    rhs: strip.rhs.add(panels * strip.panel),
+                    out: strip.out.add(done),
+                    columns: strip.columns - done,
+                    addends: strip.addends.from(0, done),
+                    ..*strip
+                });
+            }
+        }
     }
 
     /// Columns of one row that [`row`](Self::row) keeps in registers.
@@ -116,7 +144,7 @@ impl<T> Kernels<T> {
     /// As for [`strip`](Self::strip).
     pub(super) unsafe fn lying(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.lying[rows - 1](strip) }
+        unsafe { self.panels(self.lying[rows - 1], rows, strip) }
     }
 
     /// Computes a strip of `rows` rows and packs rhs: it stores the loaded vectors into panels
