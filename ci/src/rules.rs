@@ -259,6 +259,26 @@ pub const RULES: &[Rule] = &[
         },
         offender: || Source::new("README.md", "[x](no-such-file.md)\n"),
     },
+    Rule {
+        name: "named files exist",
+        reason: "a reader looks for the file that a document names",
+        find: |sources| {
+            let root = crate::sources::root();
+            let mut found = Vec::new();
+            for source in sources.iter().filter(|s| s.path.ends_with(".md")) {
+                for name in source.text.split('`').filter(|name| name.ends_with(".rs")) {
+                    // Other names are relative to the subject, or stand for several files.
+                    let folder = name.split_once('/').map(|(folder, _)| folder);
+                    let whole = folder.is_some_and(|f| root.join(f).is_dir());
+                    if whole && !name.contains(['{', '*', ' ']) && !root.join(name).exists() {
+                        found.push(format!("{}: {name}", source.path));
+                    }
+                }
+            }
+            found
+        },
+        offender: || Source::new("docs/x.md", "The lexer is `core/src/no_such_file.rs`.\n"),
+    },
 ];
 
 fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
