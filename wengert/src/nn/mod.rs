@@ -5,6 +5,8 @@
 //! the function; [`crate::Program`] makes the `@init` function that creates their values.
 //!
 //! Everything is f32 unless [`with_dtype`] says otherwise.
+//!
+//! Losses are in [`loss`].
 
 mod activation;
 mod attention;
@@ -15,7 +17,7 @@ mod dropout;
 mod embedding;
 mod layer_norm;
 mod linear;
-mod linear_cross_entropy;
+pub mod loss;
 mod lstm;
 mod rms_norm;
 
@@ -28,7 +30,6 @@ pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
-pub use linear_cross_entropy::linear_cross_entropy;
 pub use lstm::{Lstm, LstmState};
 pub use rms_norm::RmsNorm;
 

@@ -2,7 +2,8 @@
 
 use crate::{building, says};
 use wengert::linalg;
-use wengert::nn::{BatchNorm, Mask, SelfAttention, dot_product_attention, linear_cross_entropy};
+use wengert::nn::loss::linear_cross_entropy;
+use wengert::nn::{BatchNorm, Mask, SelfAttention, dot_product_attention};
 use wengert::optim::Rate;
 use wengert::prelude::*;
 

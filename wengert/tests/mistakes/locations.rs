@@ -8,9 +8,13 @@ use wengert::models::{
     Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
     Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
+use wengert::nn::loss::{
+    BinaryCrossEntropy, CosineEmbedding, CrossEntropy, Focal, Huber, KlDivergence,
+    MeanAbsoluteError, MeanSquaredError, SmoothL1, TripletMargin, linear_cross_entropy,
+};
 use wengert::nn::{
     Activation, BatchNorm, ConvTranspose2d, Mask, RmsNorm, SelfAttention, dot_product_attention,
-    linear_cross_entropy, with_dtype,
+    with_dtype,
 };
 use wengert::operators::{Axes, ByPath, call, gvp, hessian_blocks};
 use wengert::optim::{Rate, clip_by_global_norm};
@@ -106,6 +110,43 @@ fn layers() {
                 Some(&q.sum().broadcast_to(&[1; 4].map(Dim::from))),
             ),
         );
+    });
+}
+
+#[test]
+fn losses() {
+    located(|f| {
+        let (x, t) = (f.input("x", f32("4,8")), f.input("t", f32("4,8")));
+        let (labels, similar) = (f.input("labels", i32("4")), f.input("similar", bool("4")));
+        let weights = f.input("weights", f32("8"));
+        let binary = BinaryCrossEntropy {
+            positive_weight: Some(weights.clone()),
+            weight: Some(weights.clone()),
+            ..Default::default()
+        };
+        let classes = CrossEntropy {
+            label_smoothing: 0.1,
+            ignored: Some(-1),
+            class_weights: Some(weights),
+            ..Default::default()
+        };
+        let triplet = TripletMargin { swap: true, order: 3.0, ..Default::default() };
+        let made = [
+            MeanSquaredError::default().call(&x, &t),
+            MeanAbsoluteError::default().call(&x, &t),
+            Huber::default().call(&x, &t),
+            SmoothL1::default().call(&x, &t),
+            binary.call(&x, &t),
+            Focal::default().call(&x, &t),
+            classes.call(&x, &labels),
+            KlDivergence::default().call(&x, &t),
+            KlDivergence { log_targets: true, ..Default::default() }.call(&x, &t),
+            CosineEmbedding::default().call(&x, &t, &similar),
+            triplet.call(&x, &t, &x),
+        ];
+        for (i, y) in made.iter().enumerate() {
+            f.output(&format!("y{i}"), y);
+        }
     });
 }
 

@@ -15,6 +15,7 @@ mod dtypes;
 mod indexing;
 mod layers;
 mod locations;
+mod losses;
 mod maps;
 mod poison;
 mod programs;

@@ -1,7 +1,10 @@
 //! Whole networks against PyTorch in double precision: their results, and their variables after ten
-//! steps of AdamW. `generate.py` wrote the files.
+//! steps of AdamW. `generate.py` wrote the files. [`losses`] compares functions.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
+
+mod cases;
+mod losses;
 
 use std::path::PathBuf;
 use wengert::core::Scalar;
