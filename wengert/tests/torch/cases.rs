@@ -12,16 +12,14 @@ pub type Inputs<'a> = &'a dyn Fn(&str) -> Tensor;
 /// A case: its name, and the results of the function of its inputs.
 pub type Case<'a> = (String, Box<dyn Fn(Inputs<'_>) -> Vec<Tensor> + 'a>);
 
-/// The bound on deviations, relative to the greatest number of a tensor.
-const BOUND: f64 = 1e-12;
-
 /// A layer whose variables are inputs named after their key paths.
 pub fn layer<M: Differentiable>(layer: &M, input: Inputs<'_>) -> M {
     layer.map_tensors(&KeyPath::default(), &mut |path, _| input(path.as_str()))
 }
 
-/// Compares each case of a file on the interpreter and on the CPU.
-pub fn compare(file: &str, cases: &[Case<'_>]) {
+/// Compares each case of a file on the interpreter and on the CPU. `bound` of a case is that on
+/// deviations, relative to the greatest number of a tensor.
+pub fn compare(file: &str, cases: &[Case<'_>], bound: impl Fn(&str) -> f64) {
     let arrays = arrays(file);
     let in_file: BTreeSet<&str> = arrays.keys().filter_map(|k| k.split('.').next()).collect();
     let here: BTreeSet<&str> = cases.iter().map(|(case, _)| case.as_str()).collect();
@@ -68,7 +66,7 @@ pub fn compare(file: &str, cases: &[Case<'_>]) {
             let outputs = compiled.run(&given).unwrap();
             for (name, found) in outputs.iter().unwrap() {
                 let apart = apart(found, &arrays[&format!("{case}.{name}")]);
-                assert!(apart <= BOUND, "{case}.{name} on {device} is {apart:.1e} off");
+                assert!(apart <= bound(case), "{case}.{name} on {device} is {apart:.1e} off");
                 furthest = furthest.max(apart);
             }
         }

@@ -135,10 +135,40 @@ def of_vectors(cases):
         )
 
 
+def of_sequences(cases):
+    x = draw(9, 5, 4, scale=1.5)
+    # Repeated labels, no labels, as many labels as steps, and more than there can be.
+    labels = torch.tensor([[1, 1, 3, 2], [2, 3, 2, 3], [3, 1, 2, 0], [0, 0, 0, 0], [2, 2, 2, 2]])
+    steps, counts = torch.tensor([9, 4, 7, 6, 5]), torch.tensor([4, 4, 3, 0, 4])
+
+    def loss(x, labels, steps, counts, **options):
+        return F.ctc_loss(F.log_softmax(x, 2), labels, steps, counts, zero_infinity=True, **options)
+
+    for reduction in REDUCTIONS:
+        cases.add(
+            f"ctc_{reduction}",
+            lambda **inputs: loss(reduction=reduction, **inputs),
+            x=x,
+            labels=labels,
+            steps=steps,
+            counts=counts,
+        )
+    # The last class as the blank.
+    cases.add(
+        "ctc_blank",
+        lambda **inputs: loss(blank=3, reduction="none", **inputs),
+        x=x,
+        labels=torch.tensor([[1, 1, 0, 2], [2, 0, 2, 0], [0, 1, 2, 3], [3, 3, 3, 3], [2, 2, 2, 2]]),
+        steps=steps,
+        counts=counts,
+    )
+
+
 def main():
     torch.set_default_dtype(torch.float64)
     cases = Cases()
-    groups = (of_numbers, of_independent_classes, of_one_class, of_distributions, of_vectors)
+    groups = (of_numbers, of_independent_classes, of_one_class, of_distributions)
+    groups += (of_vectors, of_sequences)
     for n, group in enumerate(groups):
         torch.manual_seed(n)
         group(cases)

@@ -3,7 +3,7 @@
 use super::cases::{Case, Inputs, compare};
 use wengert::Tensor;
 use wengert::nn::loss::{
-    BinaryCrossEntropy, CosineEmbedding, CrossEntropy, Focal, Huber, KlDivergence,
+    BinaryCrossEntropy, CosineEmbedding, CrossEntropy, Ctc, Focal, Huber, KlDivergence,
     MeanAbsoluteError, MeanSquaredError, Reduction, SmoothL1, TripletMargin,
 };
 
@@ -81,5 +81,16 @@ fn losses_and_their_derivatives() {
             }),
         ]);
     }
-    compare("losses", &cases);
+    let ctc = Ctc { zero_infinity: true, reduction: each, ..Default::default() };
+    for (name, loss) in [
+        ("ctc_mean", Ctc { reduction: Reduction::Mean, ..ctc }),
+        ("ctc_sum", Ctc { reduction: Reduction::Sum, ..ctc }),
+        ("ctc_none", ctc),
+        ("ctc_blank", Ctc { blank: 3, ..ctc }),
+    ] {
+        cases.push(one(name, move |i| {
+            loss.call(&i("x").log_softmax(2), &i("labels"), &i("steps"), &i("counts"))
+        }));
+    }
+    compare("losses", &cases, |_| 1e-12);
 }
