@@ -127,3 +127,20 @@ impl SelfAttention {
         self.c_proj.call(&mixed.reshape([shape[0].clone(), shape[1].clone(), width.into()]))
     }
 }
+
+/// A projection `[B, T, heads · H]` as `[B, T, heads, H]`.
+#[track_caller]
+pub(super) fn split_heads(projected: &Tensor, heads: usize) -> Tensor {
+    if projected.error().is_some() {
+        return projected.clone();
+    }
+    let share = i64::try_from(heads).ok().filter(|heads| *heads > 0).map(Dim::constant);
+    let (shape, width) = (projected.shape(), projected.dim(projected.rank().saturating_sub(1)));
+    let Some(share) = share.and_then(|heads| width.checked_exact_div(&heads)) else {
+        let error = diagnostic!("a width of {width} is not divided by {heads} heads");
+        let help = "the width is a multiple of the number of heads";
+        return Tensor::fail_of(&[projected], error.help(help));
+    };
+    let leading = shape[..shape.len() - 1].iter().cloned();
+    projected.reshape(leading.chain([heads.into(), share]))
+}
