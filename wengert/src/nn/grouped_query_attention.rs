@@ -258,6 +258,10 @@ fn check_cache(k: &Tensor, cache: &KeyValueCache, position: &Tensor) -> Result<(
     let all = &keys.shape()[1];
     let help = "make the cache as long as the longest sequence";
     if !new.at_most(all) {
+        let help = match new.as_constant() {
+            Some(_) => help,
+            None => "make the number of new positions known, and at most that of the cache",
+        };
         return Err(diagnostic!("{new} positions in a cache of {all}").help(help));
     }
     let known = position.literal().and_then(|literal| literal.get(0).to_i64());

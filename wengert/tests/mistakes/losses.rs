@@ -2,7 +2,7 @@
 
 use crate::{building, says};
 use wengert::nn::loss::{
-    BinaryCrossEntropy, CosineEmbedding, CrossEntropy, Focal, Huber, KlDivergence,
+    BinaryCrossEntropy, CosineEmbedding, CrossEntropy, Ctc, Focal, Huber, KlDivergence,
     MeanSquaredError, SmoothL1, TripletMargin,
 };
 use wengert::prelude::*;
@@ -188,6 +188,43 @@ fn weights_of_other_classes() {
           help: there is one weight for each class: floats of the logits' last extent
         ",
     );
+}
+
+#[test]
+fn lengths_of_another_batch() {
+    says(
+        building(|f| {
+            let logs = f.input("logs", f32("T,B,5")); //~ logs
+            let labels = f.input("labels", i32("B,S")); //~ labels
+            let steps = f.input("steps", i32("B")); //~ steps
+            let counts = f.input("counts", i32("4")); //~ counts
+            f.output("loss", Ctc::default().call(&logs, &labels, &steps, &counts)); //~ here
+        }),
+        "
+        @f: log-probabilities have type f32[T,B,5], labels i32[B,S], lengths of inputs i32[B], of \
+            labels i32[4]
+          --> {here}
+          --> {logs}: an operand, f32[T,B,5], is made here
+          --> {labels}: an operand, i32[B,S], is made here
+          --> {steps}: an operand, i32[B], is made here
+          --> {counts}: an operand, i32[4], is made here
+          help: log-probabilities are floats [steps, batch, classes], labels are integers [batch, \
+              labels], lengths are integers [batch]
+        ",
+    );
+}
+
+#[test]
+fn a_blank_that_is_no_class() {
+    let said = building(|f| {
+        let logs = f.input("logs", f32("T,B,5"));
+        let labels = f.input("labels", i32("B,S"));
+        let counts = f.input("counts", i32("B"));
+        let loss = Ctc { blank: 5, ..Default::default() };
+        f.output("loss", loss.call(&logs, &labels, &counts, &counts));
+    });
+    assert!(said.starts_with("@f: class 5 of 5 is the blank\n"), "{said}");
+    assert!(said.contains("help: the blank is one of the classes, counted from 0"), "{said}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
+mod attention;
 mod control;
 mod declarations;
 mod derivatives;

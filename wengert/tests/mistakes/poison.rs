@@ -248,6 +248,21 @@ fn every_operation_passes_the_error_on() {
             nn::SelfAttention::new(8, 2, nn::Mask::Causal).call(&y),
             nn::dot_product_attention(&good, &y, &y, nn::Mask::None, None),
             nn::BatchNorm::new(3).train(&y, &nn::BatchNorm::new(3).first_statistics()).0,
+            nn::GroupNorm::new(1, 3).call(&y),
+            nn::InstanceNorm::new(3).call(&y),
+            nn::SwiGlu::new(3, 4).call(&y),
+            nn::Rotary::new(2).call(&y, &rows),
+            nn::Rotary::new(2).call(&good, &y),
+            nn::CrossAttention::new(4, 4, 2).call(&good, &y, None),
+            nn::CrossAttention::new(4, 4, 2).call(&good, &good, Some(&y)),
+            nn::GroupedQueryAttention::new(4, 2, 1).call(&y),
+            nn::GroupedQueryAttention::new(4, 2, 1)
+                .call_cached(&good, &nn::GroupedQueryAttention::new(4, 2, 1).zero_cache(1, 1), &y)
+                .1
+                .keys,
+            nn::MixtureOfExperts::new(3, 4, 2, 1).call(&y).1,
+            nn::Gru::new(3, 4).call(&y, &nn::Gru::new(3, 4).zero_state(y.dim(1))).0,
+            loss::Ctc::default().call(&good, &y, &rows, &rows),
             loss::linear_cross_entropy(&y, &good, &rows, 2),
             loss::MeanSquaredError::default().call(&y, &good),
             loss::MeanAbsoluteError::default().call(&good, &y),
