@@ -2,15 +2,14 @@
 //!
 //! A router gives each token a distribution over E experts, and the k most probable experts compute
 //! the token. So the layer has E times the variables of one expert, at the cost of k. All shapes
-//! are fixed: an expert takes at most `capacity` tokens of each example, and a token that comes too
-//! late gets nothing from it. So an auxiliary loss is added that makes the router use the experts
-//! equally.
+//! are fixed: an expert takes at most `capacity` tokens of each example, and drops the others. An
+//! auxiliary loss makes the router use the experts equally, so that few tokens are dropped.
 //!
-//! The tokens of an example are one group in GShard's sense: experts are filled in the order of
-//! choices, first all first choices, and within them in the order of positions. A scatter writes the
-//! number of each token into the slot that it has; a gather of the tokens by slot gives the
-//! experts' inputs `[B, E, capacity, width]`; and a gather of the results by the tokens' slots
-//! brings them back. No one-hot tensor `[T, E, capacity]` is made.
+//! The tokens of an example are one group in GShard's sense. Each expert has `capacity` *slots* for
+//! them. Slots are assigned to first choices in the order of positions, then to second choices, and
+//! so on. A scatter writes the number of each token into its slot. A gather of the tokens by slot
+//! gives the inputs of the experts, `[B, E, capacity, width]`. A gather of the results by the
+//! tokens' slots brings them back. No one-hot tensor `[T, E, capacity]` is made.
 
 use super::{glorot_uniform, variable};
 use wengert_core::build::indexing::{
@@ -67,13 +66,13 @@ impl MixtureOfExperts {
     }
 
     /// Maps tokens `[B, T, width]` to the same, and gives the auxiliary loss, a scalar, f32 for f16
-    /// and bf16. T is a number. A token that all its experts dropped has a result of 0; the layer is
-    /// used in a residual branch.
+    /// and bf16. T is a number. The result of a token that all its experts dropped is 0. So the
+    /// layer is used in a residual branch.
     ///
-    /// The auxiliary loss is E·Σ fᵢ·Pᵢ, where fᵢ is the fraction of tokens whose first choice is
-    /// expert i, and Pᵢ is the mean probability of expert i, over all tokens. It is 1 if the experts
-    /// are used equally. It is multiplied by a small number, 0.01 in the paper, and added to the
-    /// loss of the network.
+    /// The auxiliary loss is E·Σ fᵢ·Pᵢ over the experts, where fᵢ is the fraction of tokens whose
+    /// first choice is expert i, and Pᵢ is the mean probability of expert i over all tokens. It is
+    /// 1 if the experts are used equally. Multiply it by a small number, 0.01 in the paper, and add
+    /// it to the loss of the network.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 """Writes layers.npz: layers with their derivatives (see `cases.py`).
 
-Run it as `python3 layers.py`; it needs torch, transformers and numpy. The inputs of a case are those
-of the layer, and its variables by their key paths. Layers that PyTorch lacks are written here with
-its functions; the frequencies of scaled rotary embeddings are those of transformers.
+Run it as `python3 layers.py`; it needs torch, transformers and numpy. The inputs of a case are
+those of the layer, and its variables by their key paths. Layers that PyTorch lacks are written here
+with its functions. The frequencies of YaRN and of Llama 3 are those of transformers.
 """
 
 import math
