@@ -235,7 +235,7 @@ fn equal_experts_are_one_expert() {
     assert_close(&results[2], &[1.0], 1e-13);
 }
 
-/// The layers and losses made of indices, loops and attention, with their gradients in f32.
+/// The layers and losses made of indices, loops and attention, with their gradients.
 fn several(f: &mut FunctionBuilder, given: &[Tensor]) {
     let [x, logits, labels, steps] = given else { unreachable!("four inputs") };
     let layers = (
@@ -244,7 +244,7 @@ fn several(f: &mut FunctionBuilder, given: &[Tensor]) {
         (GroupNorm::new(3, WIDTH), Gru::new(WIDTH, 5)),
         CrossAttention::new(WIDTH, WIDTH, 2),
     );
-    let layers = f.param("layers", layers);
+    let layers = f.param("layers", with_dtype(&layers, x.dtype()));
     let (loss, (gradient, by_logits)) =
         value_and_grad(&(layers, logits.clone()), |((grouped, experts, rest, cross), logits)| {
             let (norm, gru) = rest;
@@ -256,7 +256,8 @@ fn several(f: &mut FunctionBuilder, given: &[Tensor]) {
             let ctc = Ctc::default().call(&logits.log_softmax(2), labels, steps, &(steps - 1));
             let smooth = CrossEntropy { label_smoothing: 0.1, ..Default::default() };
             let classes = smooth.call(&all.slice_axis(0, 0, 2), labels);
-            all.square().mean() + balance + ctc + classes
+            let wide = |t: Tensor| t.convert(DType::F32);
+            wide(all.square().mean()) + wide(balance) + wide(ctc) + wide(classes)
         });
     f.output("loss", loss);
     f.output("by_logits", by_logits);
@@ -265,23 +266,28 @@ fn several(f: &mut FunctionBuilder, given: &[Tensor]) {
     }
 }
 
-#[test]
-fn devices_agree() {
+fn devices_agree_in(dtype: DType, devices: &[Device], tolerance: f64) {
     let inputs = [
-        ("x", draw(5, DType::F32, &[2, 6, WIDTH])),
-        ("logits", draw(6, DType::F32, &[3, 2, 5])),
+        ("x", draw(5, dtype, &[2, 6, WIDTH])),
+        ("logits", draw(6, dtype, &[3, 2, 5])),
         ("labels", integers(&[2, 2], &[1, 2, 4, 3])),
         ("steps", integers(&[2], &[3, 2])),
     ];
     let expected = run(Device::Interpreter, &inputs, several);
     assert!(expected.iter().all(|result| result.iter().any(|number| *number != 0.0)));
-    for device in [Device::Cpu, Device::Emulator] {
-        let found = run(device, &inputs, several);
+    for device in devices {
+        let found = run(*device, &inputs, several);
         for (found, expected) in found.iter().zip(&expected) {
             let scale = expected.iter().fold(0.0f64, |max, x| max.max(x.abs()));
             for (x, y) in found.iter().zip(expected) {
-                assert!((x - y).abs() <= 1e-4 * scale.max(1e-3), "{device}: {x}, not {y}");
+                assert!((x - y).abs() <= tolerance * scale.max(1e-3), "{device}: {x}, not {y}");
             }
         }
     }
+}
+
+#[test]
+fn devices_agree() {
+    devices_agree_in(DType::F32, &[Device::Cpu, Device::Emulator], 1e-4);
+    devices_agree_in(DType::BF16, &[Device::Cpu], 5e-2);
 }

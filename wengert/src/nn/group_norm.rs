@@ -48,9 +48,8 @@ impl GroupNorm {
             return poisoned.clone();
         }
         if x.rank() < 2 || x.shape().last() != self.weight.shape().last() {
-            let channels = &self.weight.shape()[0];
-            let error = diagnostic!("a group norm of {channels} channels of {}", x.ty());
-            let help = format!("it takes [batch, …, {channels}]");
+            let error = diagnostic!("a group norm with weights {} of {}", self.weight.ty(), x.ty());
+            let help = "it takes [batch, …, channels], and its weights are [channels]";
             return Tensor::fail_of(&[x, &self.weight], error.help(help));
         }
         let (channels, shape) = (x.rank() - 1, x.shape().to_vec());

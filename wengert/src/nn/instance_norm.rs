@@ -41,10 +41,10 @@ impl InstanceNorm {
             return poisoned.clone();
         }
         if x.rank() < 3 || x.shape().last() != self.weight.shape().last() {
-            let channels = &self.weight.shape()[0];
-            let error = diagnostic!("an instance norm of {channels} channels of {}", x.ty());
-            let help =
-                format!("it takes [batch, positions, {channels}], or more axes of positions");
+            let weight = self.weight.ty();
+            let error = diagnostic!("an instance norm with weights {weight} of {}", x.ty());
+            let help = "it takes [batch, positions, channels], or more axes of positions, and its \
+                        weights are [channels]";
             return Tensor::fail_of(&[x, &self.weight], error.help(help));
         }
         let positions: Vec<usize> = (1..x.rank() - 1).collect();

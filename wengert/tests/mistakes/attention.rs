@@ -2,7 +2,8 @@
 
 use crate::{building, says};
 use wengert::nn::{
-    CrossAttention, GroupedQueryAttention, KeyValueCache, MixtureOfExperts, Rotary, RotaryScaling,
+    CrossAttention, GroupNorm, GroupedQueryAttention, InstanceNorm, KeyValueCache,
+    MixtureOfExperts, Rotary, RotaryScaling,
 };
 use wengert::prelude::*;
 
@@ -176,6 +177,33 @@ fn heads_of_keys_of_another_width_than_those_of_queries() {
           help: all heads have one width
         ",
     );
+}
+
+/// A user may put any tensors into a layer.
+#[test]
+fn layers_of_tensors_without_axes() {
+    for n in 0..4 {
+        let said = building(|f| {
+            let x = f.input("x", f32("2,3,8"));
+            let number = f.input("number", f32(""));
+            let vector = f.input("vector", f32("8"));
+            let y = match n {
+                0 => GroupNorm { weight: number, ..GroupNorm::new(2, 8) }.call(&x),
+                1 => InstanceNorm { weight: number, ..InstanceNorm::new(8) }.call(&x),
+                2 => {
+                    let k_proj = Linear { weight: vector, bias: None };
+                    let layer = GroupedQueryAttention::new(8, 4, 2);
+                    GroupedQueryAttention { k_proj, ..layer }.call(&x)
+                }
+                _ => {
+                    let layer = MixtureOfExperts::new(8, 8, 4, 1);
+                    MixtureOfExperts { down_proj: vector, ..layer }.call(&x).0
+                }
+            };
+            f.output("y", y);
+        });
+        assert!(said.contains("mistakes/attention.rs"), "{said}");
+    }
 }
 
 /// The error of 3 new positions, given a cache and a position.

@@ -164,11 +164,11 @@ fn a_group_norm_of_another_number_of_channels() {
             f.output("y", layer.call(&x)); //~ here
         }),
         "
-        @f: a group norm of 8 channels of f32[B,4,4,6]
+        @f: a group norm with weights f32[8] of f32[B,4,4,6]
           --> {here}
           --> {x}: an operand, f32[B,4,4,6], is made here
           --> {layer}: an operand, f32[8], is made here
-          help: it takes [batch, …, 8]
+          help: it takes [batch, …, channels], and its weights are [channels]
         ",
     );
 }
@@ -182,11 +182,12 @@ fn an_instance_norm_without_positions() {
             f.output("y", layer.call(&x)); //~ here
         }),
         "
-        @f: an instance norm of 6 channels of f32[B,6]
+        @f: an instance norm with weights f32[6] of f32[B,6]
           --> {here}
           --> {x}: an operand, f32[B,6], is made here
           --> {layer}: an operand, f32[6], is made here
-          help: it takes [batch, positions, 6], or more axes of positions
+          help: it takes [batch, positions, channels], or more axes of positions, and its weights \
+              are [channels]
         ",
     );
 }
