@@ -15,6 +15,26 @@ use wengert_core::{
 /// multiple of K (Ainslie and others, *GQA: training generalized multi-query transformer models
 /// from multi-head checkpoints*, 2023). Query head n uses the keys and values of head ⌊n·K/N⌋. With
 /// K = 1 it is multi-query attention (Shazeer 2019). The variables have the names of Llama's.
+///
+/// A step of generation, with a cache that stays on the device between runs:
+///
+/// ```
+/// # use wengert::prelude::*;
+/// # use wengert::nn::{GroupedQueryAttention, Rotary};
+/// # fn main() -> Result<()> {
+/// # let mut program = Program::new();
+/// # program.function("step", |f| {
+/// let layer = GroupedQueryAttention::new(64, 8, 2).rotary(Rotary::new(8));
+/// let cache = f.state("cache", layer.first_cache(1, 1024));
+/// let layer = f.param("layer", layer);
+/// let (x, position) = (f.input("x", f32("1,1,64")), f.input("position", i32("")));
+/// let (y, cache) = layer.call_cached(&x, &cache, &position);
+/// f.update("cache.keys", &cache.keys);
+/// f.update("cache.values", &cache.values);
+/// f.output("y", y);
+/// # })
+/// # }
+/// ```
 #[derive(Differentiable, Clone, Debug)]
 pub struct GroupedQueryAttention {
     /// Width to N·H, where H is the width of a head: queries.
