@@ -2,6 +2,7 @@
 
 pub use crate::eager::Tracked;
 pub use crate::list::{WengertList, trace};
+pub use crate::nn::loss::cross_entropy;
 pub use crate::nn::{Activation, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lstm, LstmState};
 pub use crate::operators::{
     Checkpoint, TransposeSolve, checkpoint, custom_jvp, custom_linear_solve, custom_root,
@@ -14,7 +15,6 @@ pub use crate::program::Program;
 pub use crate::types::{bf16, bool, f16, f32, f64, i8, i32, i64, u8, u32, u64};
 pub use crate::{Device, Session, bind, nn, optim};
 pub use wengert_core::build::FunctionBuilder;
-pub use wengert_core::build::composite::cross_entropy;
 pub use wengert_core::build::control;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, NoDerivative, Result,

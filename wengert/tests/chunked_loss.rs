@@ -4,7 +4,7 @@
 
 use wengert::core::Target;
 use wengert::models::{Gpt, GptSettings};
-use wengert::nn::linear_cross_entropy;
+use wengert::nn::loss::linear_cross_entropy;
 use wengert::pipeline::{Options, compile, compile_kernels};
 use wengert::prelude::*;
 use wengert_testing::Random;

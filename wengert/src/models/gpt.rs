@@ -1,8 +1,7 @@
 //! GPT-2 (Radford and others 2019), in any size.
 
-use crate::nn::{
-    Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention, linear_cross_entropy, parameters,
-};
+use crate::nn::loss::linear_cross_entropy;
+use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Mask, SelfAttention, parameters};
 use wengert_core::{DType, Differentiable, Location, Tensor};
 
 /// Sizes of the network.
@@ -172,7 +171,7 @@ impl Gpt {
     }
 
     /// [`loss`](Self::loss) with one of `chunks` equal parts of the logits in memory at a time;
-    /// see [`nn::linear_cross_entropy`](linear_cross_entropy).
+    /// see [`linear_cross_entropy`].
     #[track_caller]
     pub fn loss_in_chunks(&self, tokens: &Tensor, targets: &Tensor, chunks: usize) -> Tensor {
         let _user = Location::caller().attributed();

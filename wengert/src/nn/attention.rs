@@ -127,3 +127,24 @@ impl SelfAttention {
         self.c_proj.call(&mixed.reshape([shape[0].clone(), shape[1].clone(), width.into()]))
     }
 }
+
+/// A projection `[B, T, heads · H]` as `[B, T, heads, H]`.
+#[track_caller]
+pub(super) fn split_heads(projected: &Tensor, heads: usize) -> Tensor {
+    if projected.error().is_some() {
+        return projected.clone();
+    }
+    if projected.rank() != 3 {
+        let error = diagnostic!("heads of a projection {}", projected.ty());
+        let help = "it is [batch, positions, width], so the weights are a matrix";
+        return Tensor::fail_of(&[projected], error.help(help));
+    }
+    let share = i64::try_from(heads).ok().filter(|heads| *heads > 0).map(Dim::constant);
+    let [batch, positions, width] = [0, 1, 2].map(|axis| projected.shape()[axis].clone());
+    let Some(share) = share.and_then(|heads| width.checked_exact_div(&heads)) else {
+        let error = diagnostic!("a width of {width} is not divided by {heads} heads");
+        let help = "the width is a multiple of the number of heads";
+        return Tensor::fail_of(&[projected], error.help(help));
+    };
+    projected.reshape([batch, positions, heads.into(), share])
+}

@@ -5,32 +5,49 @@
 //! the function; [`crate::Program`] makes the `@init` function that creates their values.
 //!
 //! Everything is f32 unless [`with_dtype`] says otherwise.
+//!
+//! Losses are in [`loss`].
 
 mod activation;
 mod attention;
 mod batch_norm;
 mod conv;
 mod conv_transpose;
+mod cross_attention;
 mod dropout;
 mod embedding;
+mod group_norm;
+mod grouped_query_attention;
+mod gru;
+mod instance_norm;
 mod layer_norm;
 mod linear;
-mod linear_cross_entropy;
+pub mod loss;
 mod lstm;
+mod mixture_of_experts;
 mod rms_norm;
+mod rotary;
+mod swiglu;
 
 pub use activation::Activation;
 pub use attention::{Mask, SelfAttention, dot_product_attention};
 pub use batch_norm::{BatchNorm, RunningStatistics, Statistics};
 pub use conv::Conv2d;
 pub use conv_transpose::ConvTranspose2d;
+pub use cross_attention::CrossAttention;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
+pub use group_norm::GroupNorm;
+pub use grouped_query_attention::{GroupedQueryAttention, KeyValueCache};
+pub use gru::Gru;
+pub use instance_norm::InstanceNorm;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
-pub use linear_cross_entropy::linear_cross_entropy;
 pub use lstm::{Lstm, LstmState};
+pub use mixture_of_experts::MixtureOfExperts;
 pub use rms_norm::RmsNorm;
+pub use rotary::{Rotary, RotaryPairs, RotaryScaling};
+pub use swiglu::SwiGlu;
 
 use wengert_core::{DType, Differentiable, Initializer, KeyPath, Tensor, TensorType};
 

@@ -2,7 +2,10 @@
 
 use crate::{building, says};
 use wengert::linalg;
-use wengert::nn::{BatchNorm, Mask, SelfAttention, dot_product_attention, linear_cross_entropy};
+use wengert::nn::loss::linear_cross_entropy;
+use wengert::nn::{
+    BatchNorm, GroupNorm, Gru, InstanceNorm, Mask, SelfAttention, dot_product_attention,
+};
 use wengert::optim::Rate;
 use wengert::prelude::*;
 
@@ -131,6 +134,79 @@ fn a_batch_norm_of_another_number_of_channels() {
           --> {norm}: an operand, f32[4], is made here
           --> {here}: an operand, f32[5], is made here
           help: shapes must be equal, or broadcast: aligned at the last axis, extents equal or 1
+        ",
+    );
+}
+
+#[test]
+fn groups_that_do_not_divide_the_channels() {
+    says(
+        building(|f| {
+            let x = f.input("x", f32("B,4,4,6")); //~ x
+            let layer = f.param("layer", GroupNorm::new(4, 6));
+            f.output("y", layer.call(&x)); //~ here
+        }),
+        "
+        @f: 4 groups do not divide 6 channels
+          --> {here}
+          --> {x}: an operand, f32[B,4,4,6], is made here
+          help: give a number of groups that divides the number of channels
+        ",
+    );
+}
+
+#[test]
+fn a_group_norm_of_another_number_of_channels() {
+    says(
+        building(|f| {
+            let x = f.input("x", f32("B,4,4,6")); //~ x
+            let layer = f.param("layer", GroupNorm::new(4, 8)); //~ layer
+            f.output("y", layer.call(&x)); //~ here
+        }),
+        "
+        @f: a group norm with weights f32[8] of f32[B,4,4,6]
+          --> {here}
+          --> {x}: an operand, f32[B,4,4,6], is made here
+          --> {layer}: an operand, f32[8], is made here
+          help: it takes [batch, …, channels], and its weights are [channels]
+        ",
+    );
+}
+
+#[test]
+fn an_instance_norm_without_positions() {
+    says(
+        building(|f| {
+            let x = f.input("x", f32("B,6")); //~ x
+            let layer = f.param("layer", InstanceNorm::new(6)); //~ layer
+            f.output("y", layer.call(&x)); //~ here
+        }),
+        "
+        @f: an instance norm with weights f32[6] of f32[B,6]
+          --> {here}
+          --> {x}: an operand, f32[B,6], is made here
+          --> {layer}: an operand, f32[6], is made here
+          help: it takes [batch, positions, channels], or more axes of positions, and its weights \
+              are [channels]
+        ",
+    );
+}
+
+#[test]
+fn a_gru_of_other_inputs() {
+    says(
+        building(|f| {
+            let x = f.input("x", f32("T,B,3")); //~ x
+            let layer = f.param("layer", Gru::new(4, 5)); //~ layer
+            let (all, _) = layer.call(&x, &layer.zero_state("B")); //~ here
+            f.output("all", all);
+        }),
+        "
+        @f: dot_general: axis 2 of f32[T,B,3] has extent 3, axis 0 of f32[4,15] has 4
+          --> {here}: dot_general
+          --> {x}: an operand, f32[T,B,3], is made here
+          --> {layer}: an operand, f32[4,15], is made here
+          help: extents of paired axes must be equal
         ",
     );
 }

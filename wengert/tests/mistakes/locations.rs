@@ -8,9 +8,14 @@ use wengert::models::{
     Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
     Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
+use wengert::nn::loss::{
+    BinaryCrossEntropy, CosineEmbedding, CrossEntropy, Ctc, Focal, Huber, KlDivergence,
+    MeanAbsoluteError, MeanSquaredError, SmoothL1, TripletMargin, linear_cross_entropy,
+};
 use wengert::nn::{
-    Activation, BatchNorm, ConvTranspose2d, Mask, RmsNorm, SelfAttention, dot_product_attention,
-    linear_cross_entropy, with_dtype,
+    Activation, BatchNorm, ConvTranspose2d, CrossAttention, GroupNorm, GroupedQueryAttention, Gru,
+    InstanceNorm, Mask, MixtureOfExperts, RmsNorm, Rotary, SelfAttention, SwiGlu,
+    dot_product_attention, with_dtype,
 };
 use wengert::operators::{Axes, ByPath, call, gvp, hessian_blocks};
 use wengert::optim::{Rate, clip_by_global_norm};
@@ -106,6 +111,71 @@ fn layers() {
                 Some(&q.sum().broadcast_to(&[1; 4].map(Dim::from))),
             ),
         );
+    });
+}
+
+#[test]
+fn layers_of_transformers() {
+    located(|f| {
+        let x = f.input("x", f32("4,6,8"));
+        let valid = f.input("valid", bool("4,6"));
+        let grouped = GroupedQueryAttention::new(8, 4, 2).rotary(Rotary::new(2));
+        let cache = f.state("cache", grouped.first_cache(4, 12));
+        let (grouped, position) = (f.param("grouped", grouped), f.input("position", i32("")));
+        let y = grouped.call(&x);
+        let (y, cache) = grouped.call_cached(&y, &cache, &position);
+        f.output("keys", cache.keys);
+        f.output("zero", grouped.zero_cache(4, 12).values);
+        let cross = f.param("cross", CrossAttention::new(8, 8, 2));
+        let y = cross.call(&y, &x, Some(&valid));
+        let y = f.param("swiglu", SwiGlu::new(8, 12)).call(&y);
+        let (y, balance) = f.param("experts", MixtureOfExperts::new(8, 12, 4, 2)).call(&y);
+        f.output("balance", balance);
+        let y = f.param("group_norm", GroupNorm::new(2, 8)).call(&y);
+        let y = f.param("instance_norm", InstanceNorm::new(8)).call(&y);
+        let gru = Gru::new(8, 5);
+        let first = f.state("first", gru.first_state(6));
+        let gru = f.param("gru", gru);
+        f.output("all", gru.call(&y, &first).0);
+        f.output("last", gru.call(&y, &gru.zero_state(6)).1);
+    });
+}
+
+#[test]
+fn losses() {
+    located(|f| {
+        let (x, t) = (f.input("x", f32("4,8")), f.input("t", f32("4,8")));
+        let (labels, similar) = (f.input("labels", i32("4")), f.input("similar", bool("4")));
+        let weights = f.input("weights", f32("8"));
+        let binary = BinaryCrossEntropy {
+            positive_weight: Some(weights.clone()),
+            weight: Some(weights.clone()),
+            ..Default::default()
+        };
+        let classes = CrossEntropy {
+            label_smoothing: 0.1,
+            ignored: Some(-1),
+            class_weights: Some(weights),
+            ..Default::default()
+        };
+        let triplet = TripletMargin { swap: true, order: 3.0, ..Default::default() };
+        let made = [
+            MeanSquaredError::default().call(&x, &t),
+            MeanAbsoluteError::default().call(&x, &t),
+            Huber::default().call(&x, &t),
+            SmoothL1::default().call(&x, &t),
+            binary.call(&x, &t),
+            Focal::default().call(&x, &t),
+            classes.call(&x, &labels),
+            KlDivergence::default().call(&x, &t),
+            KlDivergence { log_targets: true, ..Default::default() }.call(&x, &t),
+            CosineEmbedding::default().call(&x, &t, &similar),
+            triplet.call(&x, &t, &x),
+            Ctc::default().call(&x.reshape([2, 4, 4]), &labels.reshape([4, 1]), &labels, &labels),
+        ];
+        for (i, y) in made.iter().enumerate() {
+            f.output(&format!("y{i}"), y);
+        }
     });
 }
 

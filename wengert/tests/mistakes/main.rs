@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
+mod attention;
 mod control;
 mod declarations;
 mod derivatives;
@@ -15,6 +16,7 @@ mod dtypes;
 mod indexing;
 mod layers;
 mod locations;
+mod losses;
 mod maps;
 mod poison;
 mod programs;

@@ -2,6 +2,7 @@
 
 use crate::{building, says};
 use wengert::core::build::Padding;
+use wengert::nn::loss;
 use wengert::prelude::*;
 use wengert::{Scalar, fft, linalg};
 
@@ -247,7 +248,37 @@ fn every_operation_passes_the_error_on() {
             nn::SelfAttention::new(8, 2, nn::Mask::Causal).call(&y),
             nn::dot_product_attention(&good, &y, &y, nn::Mask::None, None),
             nn::BatchNorm::new(3).train(&y, &nn::BatchNorm::new(3).first_statistics()).0,
-            nn::linear_cross_entropy(&y, &good, &rows, 2),
+            nn::GroupNorm::new(1, 3).call(&y),
+            nn::InstanceNorm::new(3).call(&y),
+            nn::SwiGlu::new(3, 4).call(&y),
+            nn::Rotary::new(2).call(&y, &rows),
+            nn::Rotary::new(2).call(&good, &y),
+            nn::CrossAttention::new(4, 4, 2).call(&good, &y, None),
+            nn::CrossAttention::new(4, 4, 2).call(&good, &good, Some(&y)),
+            nn::GroupedQueryAttention::new(4, 2, 1).call(&y),
+            nn::GroupedQueryAttention::new(4, 2, 1)
+                .call_cached(&good, &nn::GroupedQueryAttention::new(4, 2, 1).zero_cache(1, 1), &y)
+                .1
+                .keys,
+            nn::MixtureOfExperts::new(3, 4, 2, 1).call(&y).1,
+            nn::Gru::new(3, 4).call(&y, &nn::Gru::new(3, 4).zero_state(y.dim(1))).0,
+            loss::Ctc::default().call(&good, &y, &rows, &rows),
+            loss::linear_cross_entropy(&y, &good, &rows, 2),
+            loss::MeanSquaredError::default().call(&y, &good),
+            loss::MeanAbsoluteError::default().call(&good, &y),
+            loss::Huber::default().call(&y, &good),
+            loss::SmoothL1::default().call(&y, &good),
+            loss::BinaryCrossEntropy::default().call(&good, &y),
+            loss::BinaryCrossEntropy { weight: Some(y.clone()), ..Default::default() }
+                .call(&good, &good),
+            loss::Focal::default().call(&y, &good),
+            loss::CrossEntropy { label_smoothing: 0.1, ignored: Some(0), ..Default::default() }
+                .call(&y, &at),
+            loss::CrossEntropy { class_weights: Some(y.clone()), ..Default::default() }
+                .call(&good, &good.argmax(1)),
+            loss::KlDivergence::default().call(&good, &y),
+            loss::CosineEmbedding::default().call(&good, &good, &y),
+            loss::TripletMargin::default().call(&good, &good, &y),
             Lstm::new(3, 4).call(&y, &Lstm::new(3, 4).zero_state(y.dim(1))).0,
             Dropout::new(0.5).call(&y, Some(&key)),
             optim::clip_by_global_norm(&y, 1.0).0,

@@ -348,25 +348,9 @@ def unet():
     record("unet", shapes, {"x": x.numpy(), "y": small(y)}, run)
 
 
-def layers():
-    """Layers that the networks above lack, or have in one form only."""
-    arrays = {}
-    x, weight = torch.randn(4, 6), torch.randn(6)
-    arrays |= {"rms.x": x, "rms.weight": weight, "rms.y": F.rms_norm(x, (6,), weight, 1e-6)}
-    x, weight, bias = torch.randn(2, 4, 5, 3), torch.randn(3, 2, 3, 4), torch.randn(4)
-    y = last(F.conv_transpose2d(first(x), weight.permute(2, 3, 0, 1), bias, stride=(2, 3)))
-    arrays |= {
-        "transposed.x": x,
-        "transposed.weight": weight,
-        "transposed.bias": bias,
-        "transposed.y": y,
-    }
-    write("layers", numbers(arrays))
-
-
 def main():
     torch.set_default_dtype(torch.float64)
-    for n, network in enumerate((gpt, bert, mlp, convnet, lstm, resnet, unet, layers)):
+    for n, network in enumerate((gpt, bert, mlp, convnet, lstm, resnet, unet)):
         torch.manual_seed(n)
         network()
 

@@ -1,7 +1,12 @@
 //! Whole networks against PyTorch in double precision: their results, and their variables after ten
-//! steps of AdamW. `generate.py` wrote the files.
+//! steps of AdamW. `generate.py` wrote the files. [`layers`] and
+//! [`losses`] compare functions.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
+
+mod cases;
+mod layers;
+mod losses;
 
 use std::path::PathBuf;
 use wengert::core::Scalar;
@@ -10,7 +15,7 @@ use wengert::models::{
     Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
     Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
-use wengert::nn::{ConvTranspose2d, RmsNorm, Statistics, with_dtype};
+use wengert::nn::{Statistics, with_dtype};
 use wengert::prelude::*;
 
 /// The bound on deviations, relative to the greatest number of a tensor.
@@ -233,30 +238,4 @@ fn unet() {
         let logits = m.call(&input("x"));
         Made::of(cross_entropy(&logits, &input("y")), vec![logits])
     });
-}
-
-#[test]
-fn layers_by_themselves() {
-    let arrays = arrays("layers");
-    let mut program = Program::new();
-    program
-        .function("layers", |f| {
-            let rms = f.param("rms", with_dtype(&RmsNorm::new(6), DType::F64));
-            let x = f.input("rms.x", arrays["rms.x"].ty());
-            f.output("rms.y", rms.call(&x));
-            let transposed = ConvTranspose2d::new(3, 4, [3, 2]).stride([2, 3]);
-            let transposed = f.param("transposed", with_dtype(&transposed, DType::F64));
-            let x = f.input("transposed.x", arrays["transposed.x"].ty());
-            f.output("transposed.y", transposed.call(&x));
-        })
-        .unwrap();
-    let mut session = Session::open(Device::Cpu).unwrap();
-    for name in ["rms.weight", "transposed.weight", "transposed.bias"] {
-        session.set_variable(name, &arrays[name]).unwrap();
-    }
-    let given = ["rms.x", "transposed.x"].map(|name| (name, &arrays[name]));
-    let outputs = session.compile(&program, "layers", bind!()).unwrap().run(&given).unwrap();
-    for name in ["rms.y", "transposed.y"] {
-        assert!(apart(outputs.get(name).unwrap(), &arrays[name]) <= 1e-14, "{name}");
-    }
 }

@@ -30,7 +30,7 @@ use wengert_core::{DType, Diagnostic, Dim, Location, Tensor, diagnostic};
 ///
 /// ```
 /// # use wengert::prelude::*;
-/// # use wengert::nn::linear_cross_entropy;
+/// # use wengert::nn::loss::linear_cross_entropy;
 /// # fn main() -> Result<()> {
 /// let mut program = Program::new();
 /// program.function("loss", |f| {

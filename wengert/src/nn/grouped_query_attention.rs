@@ -1,0 +1,297 @@
+//! Self-attention in which several heads of queries share keys and values, and its cache.
+//!
+//! A decoder that generates text computes one position at a time, and attends to all before it.
+//! Their keys and values are kept in a [`KeyValueCache`], so that they are computed once. The cache
+//! is the largest tensor of generation, and is read whole at each step. So heads of queries share
+//! keys and values in groups: with a quarter of the heads, the cache takes a quarter of the memory.
+
+use super::attention::split_heads;
+use super::{Linear, Mask, Rotary, dot_product_attention};
+use wengert_core::{
+    DType, Diagnostic, Differentiable, Dim, Initializer, Location, Tensor, TensorType, diagnostic,
+};
+
+/// Causal self-attention of N heads of queries and K heads of keys and values, where N is a
+/// multiple of K (Ainslie and others, *GQA: training generalized multi-query transformer models
+/// from multi-head checkpoints*, 2023). Query head n uses the keys and values of head ⌊n·K/N⌋. With
+/// K = 1 it is multi-query attention (Shazeer 2019). The variables have the names of Llama's.
+///
+/// A step of generation, with a cache that stays on the device between runs:
+///
+/// ```
+/// # use wengert::prelude::*;
+/// # use wengert::nn::{GroupedQueryAttention, Rotary};
+/// # fn main() -> Result<()> {
+/// # let mut program = Program::new();
+/// # program.function("step", |f| {
+/// let layer = GroupedQueryAttention::new(64, 8, 2).rotary(Rotary::new(8));
+/// let cache = f.state("cache", layer.first_cache(1, 1024));
+/// let layer = f.param("layer", layer);
+/// let (x, position) = (f.input("x", f32("1,1,64")), f.input("position", i32("")));
+/// let (y, cache) = layer.call_cached(&x, &cache, &position);
+/// f.update("cache.keys", &cache.keys);
+/// f.update("cache.values", &cache.values);
+/// f.output("y", y);
+/// # })
+/// # }
+/// ```
+#[derive(Differentiable, Clone, Debug)]
+pub struct GroupedQueryAttention {
+    /// Width to N·H, where H is the width of a head: queries.
+    pub q_proj: Linear,
+    /// Width to K·H: keys.
+    pub k_proj: Linear,
+    /// Width to K·H: values.
+    pub v_proj: Linear,
+    /// N·H to width: the result.
+    pub o_proj: Linear,
+    /// N.
+    #[no_derivative]
+    pub heads: usize,
+    /// K.
+    #[no_derivative]
+    pub key_value_heads: usize,
+    /// The embedding of positions in queries and keys, of width H.
+    #[no_derivative]
+    pub rotary: Option<Rotary>,
+}
+
+/// The keys and values of past positions, for a fixed number S of positions. A cache is passed to a
+/// function as `state`, or from step to step as a carry.
+#[derive(Differentiable, Clone, Debug)]
+pub struct KeyValueCache {
+    /// `[B, S, K, H]`; rotated, if the layer has a rotary embedding.
+    pub keys: Tensor,
+    /// `[B, S, K, H]`.
+    pub values: Tensor,
+}
+
+impl GroupedQueryAttention {
+    /// A layer without biases, with heads of width `width / heads` and without embedding of
+    /// positions. The heads divide the width, and the heads of keys and values divide the heads.
+    #[track_caller]
+    pub fn new(width: usize, heads: usize, key_value_heads: usize) -> Self {
+        let _user = Location::caller().attributed();
+        let shared = key_value_heads * (width / heads.max(1));
+        let linear = |inputs, outputs| Linear::new(inputs, outputs).without_bias();
+        GroupedQueryAttention {
+            q_proj: linear(width, width),
+            k_proj: linear(width, shared),
+            v_proj: linear(width, shared),
+            o_proj: linear(width, width),
+            heads,
+            key_value_heads,
+            rotary: None,
+        }
+    }
+
+    /// The same layer with an embedding of positions, of the width of a head.
+    #[must_use]
+    pub fn rotary(mut self, rotary: Rotary) -> Self {
+        self.rotary = Some(rotary);
+        self
+    }
+
+    /// A cache of zeros, for `positions` positions of each example.
+    #[track_caller]
+    pub fn zero_cache(&self, batch: impl Into<Dim>, positions: impl Into<Dim>) -> KeyValueCache {
+        let zeros = Tensor::zeros(&self.cache_type(batch.into(), positions.into()));
+        KeyValueCache { keys: zeros.clone(), values: zeros }
+    }
+
+    /// A cache kept from run to run: variables with zeros as initial values.
+    #[track_caller]
+    pub fn first_cache(&self, batch: usize, positions: usize) -> KeyValueCache {
+        let _user = Location::caller().attributed();
+        let ty = self.cache_type(batch.into(), positions.into());
+        let zeros = || Tensor::variable(ty.clone(), Initializer::Zeros);
+        KeyValueCache { keys: zeros(), values: zeros() }
+    }
+
+    fn cache_type(&self, batch: Dim, positions: Dim) -> TensorType {
+        let weight = self.k_proj.weight.ty();
+        let columns = weight.shape.last().and_then(Dim::as_extent).unwrap_or_default();
+        let width = columns / self.key_value_heads.max(1);
+        let shape = [batch, positions, self.key_value_heads.into(), width.into()];
+        TensorType::new(weight.dtype, shape)
+    }
+
+    /// `[B, T, width]` to the same: position t attends to positions up to t.
+    ///
+    /// # Errors
+    ///
+    /// x has another shape; N is not a multiple of K; the columns of a layer are not those of its
+    /// heads.
+    #[track_caller]
+    pub fn call(&self, x: &Tensor) -> Tensor {
+        let _user = Location::caller().attributed();
+        let first = Tensor::constant(0i32);
+        let [q, k, v] = match self.project(x, &first) {
+            Ok(projected) => projected,
+            Err(poisoned) => return poisoned,
+        };
+        self.attend(&q, &k, &v, Mask::Causal, None)
+    }
+
+    /// [`call`](Self::call) for `[B, T, width]` at the positions `position`, `position + 1`, … of
+    /// longer sequences, whose earlier positions are in the cache. `position` is an integer
+    /// scalar. Returns the result, `[B, T, width]`, and the cache with the keys and values of the
+    /// T positions written to it.
+    ///
+    /// Positions that reach beyond the cache are an error where they are known. Otherwise, all
+    /// results of such a run are NaN.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`call`](Self::call); the cache has another type; T positions, or those from a
+    /// constant `position`, are not within the cache.
+    #[track_caller]
+    pub fn call_cached(
+        &self,
+        x: &Tensor,
+        cache: &KeyValueCache,
+        position: &Tensor,
+    ) -> (Tensor, KeyValueCache) {
+        let _user = Location::caller().attributed();
+        let failed = |poisoned: Tensor| {
+            let cache = KeyValueCache { keys: poisoned.clone(), values: poisoned.clone() };
+            (poisoned, cache)
+        };
+        let [q, k, v] = match self.project(x, position) {
+            Ok(projected) => projected,
+            Err(poisoned) => return failed(poisoned),
+        };
+        let KeyValueCache { keys, values } = cache;
+        if let Some(poisoned) = [keys, values].into_iter().find(|t| t.error().is_some()) {
+            return failed(poisoned.clone());
+        }
+        if let Err(error) = check_cache(&k, cache, position) {
+            return failed(Tensor::fail_of(&[x, keys, values, position], error));
+        }
+        let cache = KeyValueCache {
+            keys: keys.dynamic_update_slice_in_dim(&k, position, 1),
+            values: values.dynamic_update_slice_in_dim(&v, position, 1),
+        };
+        let (new, all) = (x.shape()[1].clone(), cache.keys.shape()[1].clone());
+        // Position t of the new ones attends to cached positions up to `position` + t.
+        let scores = [new.clone(), all.clone()];
+        let row = Tensor::iota(DType::I32, scores.clone(), 0) + position.convert(DType::I32);
+        let seen = Tensor::iota(DType::I32, scores.clone(), 1).le(row);
+        let zeros = Tensor::zeros(&TensorType::new(q.dtype().wide(), scores));
+        let hidden = seen.select(&zeros, &zeros.full_like(f64::NEG_INFINITY));
+        let hidden = hidden.reshape([1.into(), 1.into(), new.clone(), all.clone()]);
+        let y = self.attend(&q, &cache.keys, &cache.values, Mask::None, Some(&hidden));
+        // The update of the cache clamps its position.
+        let last = Tensor::dim_as_value(all, DType::I32) - Tensor::dim_as_value(new, DType::I32);
+        let position = position.convert(DType::I32);
+        let within = position.ge(0).and(position.le(last));
+        (within.select(&y, &y.full_like(f64::NAN)), cache)
+    }
+
+    /// Queries `[B, T, N, H]`, keys and values `[B, T, K, H]` of positions from `first` on.
+    #[track_caller]
+    fn project(&self, x: &Tensor, first: &Tensor) -> Result<[Tensor; 3], Tensor> {
+        if let Some(poisoned) = [x, first].into_iter().find(|t| t.error().is_some()) {
+            return Err(poisoned.clone());
+        }
+        if x.rank() != 3 {
+            let error = diagnostic!("self-attention of {}", x.ty());
+            return Err(Tensor::fail_of(&[x], error.help("it takes [batch, positions, width]")));
+        }
+        if first.rank() != 0 || !first.dtype().is_integer() {
+            let error = diagnostic!("a position of type {}", first.ty());
+            return Err(Tensor::fail_of(&[first], error.help("it is an integer scalar")));
+        }
+        let (heads, shared) = (self.heads, self.key_value_heads);
+        if heads == 0 || shared == 0 || heads % shared != 0 {
+            let error = diagnostic!("{heads} heads of queries share {shared} heads of keys");
+            let help = "the heads of queries are a multiple of those of keys and values";
+            return Err(Tensor::fail_of(&[x], error.help(help)));
+        }
+        let q = split_heads(&self.q_proj.call(x), heads);
+        let k = split_heads(&self.k_proj.call(x), shared);
+        let v = split_heads(&self.v_proj.call(x), shared);
+        if let Some(poisoned) = [&q, &k, &v].into_iter().find(|t| t.error().is_some()) {
+            return Err(poisoned.clone());
+        }
+        if [&k, &v].iter().any(|t| t.shape()[3] != q.shape()[3]) {
+            let [q, k, v] = [&q, &k, &v].map(|t| t.shape()[3].to_string());
+            let error = diagnostic!("heads of queries have width {q}, of keys {k}, of values {v}");
+            return Err(Tensor::fail_of(&[x], error.help("all heads have one width")));
+        }
+        let Some(rotary) = &self.rotary else { return Ok([q, k, v]) };
+        let positions =
+            Tensor::iota(DType::I32, [x.shape()[1].clone()], 0) + first.convert(DType::I32);
+        Ok([rotary.call(&q, &positions), rotary.call(&k, &positions), v])
+    }
+
+    /// The result of queries `[B, T, N, H]` for keys and values `[B, S, K, H]`.
+    #[track_caller]
+    fn attend(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Mask,
+        hidden: Option<&Tensor>,
+    ) -> Tensor {
+        let group = self.heads / self.key_value_heads;
+        let (k, v) = (repeat_heads(k, group), repeat_heads(v, group));
+        let mixed = dot_product_attention(q, &k, &v, mask, hidden);
+        if mixed.error().is_some() {
+            return mixed;
+        }
+        self.o_proj.call(&mixed.flatten(2))
+    }
+}
+
+/// Keys or values `[B, S, K, H]` with each head `group` times, `[B, S, K·group, H]`: the op
+/// `dot_product_attention` takes as many heads of keys as of queries.
+#[track_caller]
+fn repeat_heads(x: &Tensor, group: usize) -> Tensor {
+    if group == 1 || x.error().is_some() {
+        return x.clone();
+    }
+    let [batch, positions, heads, width] = [0, 1, 2, 3].map(|axis| x.shape()[axis].clone());
+    let all = heads.checked_scale(group as i64).expect("the heads of a layer are a usize");
+    let apart = vec![batch.clone(), positions.clone(), heads, group.into(), width.clone()];
+    x.broadcast_in_dim(apart, &[0, 1, 2, 4]).reshape([batch, positions, all, width])
+}
+
+/// Checks that a cache holds keys like `k`, and that they fit in.
+fn check_cache(k: &Tensor, cache: &KeyValueCache, position: &Tensor) -> Result<(), Diagnostic> {
+    let KeyValueCache { keys, values } = cache;
+    let [batch, new, heads, width] = [0, 1, 2, 3].map(|axis| k.shape()[axis].clone());
+    let fits = |t: &Tensor| {
+        t.dtype() == k.dtype()
+            && t.rank() == 4
+            && t.shape()[0] == batch
+            && t.shape()[2..] == [heads.clone(), width.clone()]
+    };
+    if !fits(keys) || keys.ty() != values.ty() {
+        let (keys, values, dtype) = (keys.ty(), values.ty(), k.dtype());
+        return Err(diagnostic!("a cache of keys {keys} and values {values}").help(format!(
+            "for this layer and this batch both are {dtype}[{batch},positions,{heads},{width}]: \
+             make the cache by the layer's `zero_cache` or `first_cache`"
+        )));
+    }
+    let all = &keys.shape()[1];
+    let help = "make the cache as long as the longest sequence";
+    if !new.at_most(all) {
+        let help = match new.as_constant() {
+            Some(_) => help,
+            None => "make the number of new positions known, and at most that of the cache",
+        };
+        return Err(diagnostic!("{new} positions in a cache of {all}").help(help));
+    }
+    let known = position.literal().and_then(|literal| literal.get(0).to_i64());
+    match known {
+        Some(first) if first < 0 => {
+            Err(diagnostic!("position {first} of a cache").help("positions begin at 0"))
+        }
+        Some(first) if !Dim::constant(first).checked_add(&new).is_some_and(|n| n.at_most(all)) => {
+            Err(diagnostic!("{new} positions from {first} on in a cache of {all}").help(help))
+        }
+        _ => Ok(()),
+    }
+}
