@@ -39,6 +39,8 @@ pub enum Command {
     Train(TrainArgs),
     /// Compile a function for a target and write its plan.
     Compile(CompileArgs),
+    /// Print the contents of a file: functions, and variables as a tree of modules, with sizes.
+    Inspect(InspectArgs),
     /// Print a program at a stage of compilation.
     Dump(DumpArgs),
     /// Write the gradient of a function: a graph in, a graph out.
@@ -91,7 +93,7 @@ pub struct FunctionArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ValueArgs {
     /// Tensor for an input or a variable: @f.npy, @f.npz[k], @f.safetensors[k], @f.csv,
-    /// "2x2xf32=1 2 3 4", random:SEED, zeros.
+    /// "2x2xf32=1 2 3 4", random:SEED, zeros. A dtype after a file converts it: @f.npy:f32.
     #[arg(long = "input", value_name = "NAME=SPEC")]
     pub inputs: Vec<OsString>,
     /// Values of the variables (parameters and state): a .safetensors or .npz file, or a folder of
@@ -163,7 +165,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub values: ValueArgs,
     /// Write an output, or a state that the function updates, to a file: .npy, .npz, .safetensors,
-    /// .csv. `-` prints it in full. Outputs with the same .npz or .safetensors file are written to
+    /// .csv. `-` prints it in full, as --input reads it. Outputs with the same .npz or .safetensors file are written to
     /// it together.
     #[arg(long = "output", value_name = "NAME=PATH")]
     pub outputs: Vec<OsString>,
@@ -190,6 +192,10 @@ pub struct RunArgs {
     /// returning NaN (a loss).
     #[arg(long)]
     pub check_indices: bool,
+    /// Print every element of the outputs, with all digits. The default shortens tensors of more
+    /// than 100 elements.
+    #[arg(long, conflicts_with = "json")]
+    pub full: bool,
     /// Print the outputs as JSON.
     #[arg(long)]
     pub json: bool,
@@ -280,6 +286,17 @@ pub struct Budget(pub Option<u64>);
 
 fn budget(text: &str) -> Result<Budget, String> {
     if text == "none" { Ok(Budget(None)) } else { Ok(Budget(Some(bytes(text)?))) }
+}
+
+/// Arguments of `inspect`.
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    /// The function, or a .safetensors file. The default is all functions.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Stages of compilation.

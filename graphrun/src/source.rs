@@ -181,6 +181,13 @@ pub fn check_bound(function: &Function, binding: &Binding) -> Outcome<()> {
     Err(error.help(format!("bind it, e.g. by `--bind {name}=32`")).into())
 }
 
+/// The part of a binding for the function's variables.
+pub fn part(binding: &Binding, function: &Function) -> Binding {
+    let variables = function.variables();
+    let bound = variables.iter().filter_map(|v| Some((v, binding.get(v)?)));
+    bound.fold(Binding::new(), |part, (name, value)| part.with(name, value))
+}
+
 /// Reads `NAME=N` pairs.
 pub fn bindings(texts: &[String]) -> Outcome<Binding> {
     let mut binding = Binding::new();

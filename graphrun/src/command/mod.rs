@@ -6,6 +6,7 @@ pub mod derive;
 pub mod devices;
 pub mod dump;
 mod frontier;
+pub mod inspect;
 pub mod memory;
 pub mod ops;
 mod profile;
@@ -23,6 +24,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Run(args) => run::run(args, console),
         Command::Train(args) => train::run(args, console),
         Command::Compile(args) => compile::run(args, console),
+        Command::Inspect(args) => inspect::run(args, console),
         Command::Dump(args) => dump::run(args, console),
         Command::Grad(args) => derive::grad(args, console),
         Command::Jvp(args) => derive::jvp(args, console),
