@@ -37,6 +37,8 @@ pub enum Command {
     Run(RunArgs),
     /// Train a program by the recipe in its file.
     Train(TrainArgs),
+    /// Evaluate a model on a data set by the recipe in its file.
+    Evaluate(EvaluateArgs),
     /// Compile a function for a target and write its plan.
     Compile(CompileArgs),
     /// Print the contents of a file: functions, and variables as a tree of modules, with sizes.
@@ -252,6 +254,38 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Print events and the final report as JSON, one object per line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `evaluate`.
+#[derive(Args, Debug)]
+pub struct EvaluateArgs {
+    /// A .graph file whose recipe has an evaluation. The default function is the recipe's; another
+    /// one needs the same inputs and the outputs of the metrics.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: OsString,
+    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
+    /// files.
+    #[arg(long, value_name = "DATA")]
+    pub data: PathBuf,
+    /// Values of the variables: a .safetensors or .npz file, such as the weights of a run or a
+    /// checkpoint. They replace those in the file.
+    #[arg(long, value_name = "FILE")]
+    pub params: Option<PathBuf>,
+    /// Allow NaN and infinities in the data.
+    #[arg(long)]
+    pub allow_non_finite: bool,
+    /// Allow indices and labels that are out of range.
+    #[arg(long)]
+    pub allow_out_of_range: bool,
+    /// Limits on the data read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Print the metrics as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -27,8 +27,10 @@ const WHOLE: usize = 100;
 const WIDTH: usize = 10;
 /// Rows, and columns, on each side of a gap.
 const END: usize = 4;
-/// Significant digits of a rounded number.
-const DIGITS: usize = 5;
+/// Significant digits of an element of a shortened tensor.
+const DIGITS: usize = 4;
+/// Significant digits of a mean.
+const MEAN_DIGITS: usize = 6;
 
 /// A named tensor as text.
 pub struct TensorText<'a> {
@@ -90,7 +92,9 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Summary { dtype, finite, non_finite, range } = self;
         match range {
-            Some((low, high, mean)) => write!(f, "min {low}, max {high}, mean {}", rounded(*mean))?,
+            Some((low, high, mean)) => {
+                write!(f, "min {low}, max {high}, mean {}", rounded(*mean, MEAN_DIGITS))?
+            }
             None if *non_finite == 0 => return f.write_str("no elements"),
             None => f.write_str("no finite elements")?,
         }
@@ -165,7 +169,7 @@ impl Rows<'_> {
             None => "…".into(),
             Some(value) if self.shortened && value.dtype().is_float() => {
                 let number = value.to_f64();
-                if number.is_finite() { rounded(number) } else { value.to_string() }
+                if number.is_finite() { rounded(number, DIGITS) } else { value.to_string() }
             }
             Some(value) => value.to_string(),
         }
@@ -195,11 +199,14 @@ impl fmt::Display for Rows<'_> {
     }
 }
 
-/// A finite number with at most [`DIGITS`] significant digits.
-pub fn rounded(number: f64) -> String {
-    let digits = format!("{number:.*e}", DIGITS - 1);
-    let near: f64 = digits.parse().expect("a formatted float is a float");
-    format!("{near:?}")
+/// A finite number with at most so many significant digits.
+fn rounded(number: f64, digits: usize) -> String {
+    let text = format!("{number:.*e}", digits - 1);
+    let near: f64 = text.parse().expect("a formatted float is a float");
+    match near.abs() {
+        size if size == 0.0 || (1e-3..1e7).contains(&size) => format!("{near:?}"),
+        _ => format!("{near:e}"),
+    }
 }
 
 #[cfg(test)]
@@ -221,7 +228,7 @@ mod tests {
         assert_eq!(text(floats(&[], |_| 0.5)), "y=f32=0.5");
         assert_eq!(
             text(floats(&[2, 3], |i| [10.25, -1.0, 2.0, 3.0, 4.5, 0.125][i])),
-            "y: f32[2,3], min -1.0, max 10.25, mean 3.1458, all finite\n  \
+            "y: f32[2,3], min -1.0, max 10.25, mean 3.14583, all finite\n  \
              [0]  10.25  -1.0    2.0\n  [1]    3.0   4.5  0.125"
         );
         assert_eq!(
@@ -252,14 +259,14 @@ mod tests {
         let found = text(floats(&[30, 2, 12], |i| i as f32 / 7.0));
         let lines: Vec<&str> = found.lines().collect();
         assert_eq!(lines.len(), 1 + 4 + 1 + 4, "{found}");
-        assert!(lines[0].starts_with("y: f32[30,2,12], min 0.0, max 102.71429, mean 51.357,"));
+        assert!(lines[0].starts_with("y: f32[30,2,12], min 0.0, max 102.71429, mean 51.3571,"));
         assert_eq!(
             lines[2],
-            "  [0,1]   1.7143   1.8571      2.0   2.1429  …  2.8571     3.0  3.1429  3.2857"
+            "  [0,1]   1.714   1.857     2.0   2.143  …  2.857    3.0  3.143  3.286"
         );
         assert_eq!(lines[5], "  …");
         assert!(lines[6].starts_with("  [28,0]"));
-        assert!(lines[9].ends_with("102.71"));
+        assert!(lines[9].ends_with("102.7"));
         let width = lines[1].chars().count();
         assert!(lines.iter().skip(1).all(|l| *l == "  …" || l.chars().count() == width), "{found}");
         // Exactly 100 elements are whole and exact.
@@ -292,11 +299,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_to_five_digits() {
+    fn numbers_are_rounded_to_digits() {
         for (number, text) in
-            [(0.0, "0.0"), (1.0 / 3.0, "0.33333"), (-1.5e-9, "-1.5e-9"), (123456.7, "123460.0")]
+            [(0.0, "0.0"), (1.0 / 3.0, "0.3333"), (-1.5e-9, "-1.5e-9"), (123456.7, "123500.0")]
         {
-            assert_eq!(rounded(number), text);
+            assert_eq!(rounded(number, 4), text);
         }
     }
 }

@@ -89,7 +89,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// The tree as a table. Each further column has a name, and the operations of kernels by the path
-/// that they belong to.
+/// that they belong to; a count of 0 is blank.
 fn tree(variables: &[Variable], columns: &[(String, &BTreeMap<String, u64>)]) -> String {
     if variables.is_empty() {
         return String::new();
@@ -98,7 +98,10 @@ fn tree(variables: &[Variable], columns: &[(String, &BTreeMap<String, u64>)]) ->
     let mut table = Table::new(2, header.chain(columns.iter().map(|(name, _)| name.as_str())));
     for line in lines(variables) {
         let operations =
-            columns.iter().map(|(_, operations)| grouped(below(operations, &line.path)));
+            columns.iter().map(|(_, operations)| match below(operations, &line.path) {
+                0 => String::new(),
+                count => grouped(count),
+            });
         let Line { depth, name, ty, elements, bytes, .. } = line;
         let (name, is_open) = (
             format!("{}{name}", "  ".repeat(depth)),
@@ -124,7 +127,11 @@ fn tree(variables: &[Variable], columns: &[(String, &BTreeMap<String, u64>)]) ->
         .map(|(_, operations)| grouped(operations.values().copied().fold(0, u64::saturating_add)));
     let total = ["total".into(), String::new(), grouped(elements), Bytes(bytes).to_string()];
     table.row(total.into_iter().chain(all));
-    format!("\n{table}")
+    let note = match columns.is_empty() {
+        true => "",
+        false => "a function's column has the operations of kernels that read the parameters\n",
+    };
+    format!("\n{table}{note}")
 }
 
 /// The operations in a module.

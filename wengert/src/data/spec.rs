@@ -58,7 +58,10 @@ impl Spec {
         let text = text.as_ref();
         let malformed = |message: String| Diagnostic::new(message).help(FORMS);
         if let Some(file) = os_text::strip_prefix(text, b'@') {
-            return Spec::file(file).map_err(|error| error.help(FORMS));
+            return Spec::file(file).map_err(|error| match error.help {
+                Some(_) => error,
+                None => error.help(FORMS),
+            });
         }
         let text = text.to_str().ok_or_else(|| {
             malformed(format!("`{}` is not UTF-8 text", Path::new(text).display()))
