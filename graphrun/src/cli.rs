@@ -325,9 +325,13 @@ fn budget(text: &str) -> Result<Budget, String> {
 /// Arguments of `inspect`.
 #[derive(Args, Debug)]
 pub struct InspectArgs {
-    /// The function, or a .safetensors file. The default is all functions.
-    #[command(flatten)]
-    pub function: FunctionArgs,
+    /// A .graph, .ir, .plan or .safetensors file. Of a program, the function; the default is all
+    /// functions.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: OsString,
+    /// Bind a dimension variable, on which sizes depend. The default is 1.
+    #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
+    pub binds: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -30,19 +30,19 @@ const COLUMNS: usize = 4;
 
 /// Prints the contents of the file.
 pub fn run(args: &InspectArgs, console: &mut Console<'_>) -> Outcome {
-    let path = Path::new(&args.function.file);
+    let path = Path::new(&args.file);
     let contents = if path.extension().is_some_and(|e| e == "safetensors") {
-        if !args.function.binds.is_empty() {
+        if !args.binds.is_empty() {
             return Err(diagnostic!("`{}` has no dimension variables", path.display())
                 .help("--bind goes with a .graph or .ir file")
                 .into());
         }
         of_tensors(path)?
     } else {
-        let source = Source::read(&args.function.file, console)?;
+        let source = Source::read(&args.file, console)?;
         match &source.contents {
-            Contents::Program(file) => of_program(&source, file, &args.function.binds)?,
-            Contents::Plan(_) if !args.function.binds.is_empty() => {
+            Contents::Program(file) => of_program(&source, file, &args.binds)?,
+            Contents::Plan(_) if !args.binds.is_empty() => {
                 return Err(diagnostic!(
                     "`{}` is compiled: its dimensions are numbers",
                     source.path.display()

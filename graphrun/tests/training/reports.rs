@@ -37,7 +37,7 @@ fn outputs_are_rows_under_a_summary() {
     let full = run(&["--input", "word=@words.npz[word]", "--full"]);
     full.good();
     assert_eq!(full.out.lines().count(), 61);
-    assert!(full.out.contains("  [59]  3.0  3.3333333  3.6666667\n"), "{full:?}");
+    assert!(full.out.contains("  [59]  3.0   3.3333333  3.6666667\n"), "{full:?}");
     run(&["--input", "word=@words.npz[word]", "--full", "--json"]).failed(2, &["--json"]);
 }
 
