@@ -167,8 +167,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub values: ValueArgs,
     /// Write an output, or a state that the function updates, to a file: .npy, .npz, .safetensors,
-    /// .csv. `-` prints it in full, as --input reads it. Outputs with the same .npz or .safetensors file are written to
-    /// it together.
+    /// .csv. `-` prints it in full, as --input reads it. Outputs with the same .npz or .safetensors
+    /// file are written to it together.
     #[arg(long = "output", value_name = "NAME=PATH")]
     pub outputs: Vec<OsString>,
     /// Write all variables after the run to a .safetensors or .npz file.

@@ -15,6 +15,7 @@
 //! The alternate form (`{:#}`) prints all elements exactly. A row of more than [`WIDTH`] columns
 //! then takes several lines, and each label is the index of the first element of its line.
 
+use std::cmp::Ordering;
 use std::fmt;
 use wengert::core::with_native;
 use wengert::{DType, Literal, Scalar};
@@ -74,10 +75,11 @@ impl Summary {
                 sum += number(value);
                 range = Some(match range {
                     None => (value, value),
-                    Some((low, high)) => (
-                        if value < low { value } else { low },
-                        if value > high { value } else { high },
-                    ),
+                    Some((low, high)) => match () {
+                        () if value.partial_cmp(&low) == Some(Ordering::Less) => (value, high),
+                        () if value.partial_cmp(&high) == Some(Ordering::Greater) => (low, value),
+                        () => (low, high),
+                    },
                 });
             }
             let range = range.map(|(low, high)| {

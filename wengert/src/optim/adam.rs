@@ -132,7 +132,8 @@ macro_rules! settings {
                 self
             }
 
-            /// Adds an output [`LEARNING_RATE`](super::LEARNING_RATE) to the function, for a training log.
+            /// Adds an output [`LEARNING_RATE`](super::LEARNING_RATE) to the function, for a
+            /// training log.
             #[must_use]
             pub fn report_rate(mut self) -> Self {
                 self.0.reports_rate = true;

@@ -30,8 +30,8 @@ pub struct Evaluated {
 /// # Errors
 ///
 /// - [`TrainError::Diverged`]: a metric is NaN.
-/// - [`TrainError::Failed`]: the recipe does not fit the program or has no evaluation; a variable of
-///   the evaluation has no value, or one of another type; the data lack an array, have another
+/// - [`TrainError::Failed`]: the recipe does not fit the program or has no evaluation; a variable
+///   of the evaluation has no value, or one of another type; the data lack an array, have another
 ///   shape, or fail a check; errors of the device.
 pub fn evaluate(
     session: &mut Session,

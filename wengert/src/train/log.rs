@@ -1,14 +1,16 @@
 //! The log of a run: one JSON object a line.
 //!
 //! ```json
-//! {"step":1,"epoch":0,"loss":2.3025851,"metrics":{"correct":4.0},"grad_norm":1.7,"learning_rate":0.001,"examples_per_second":25600.0,"seconds":0.00125}
+//! {"step":1,"epoch":0,"loss":2.3025851,"metrics":{"correct":4.0},"grad_norm":1.7,
+//!  "learning_rate":0.001,"examples_per_second":25600.0,"seconds":0.00125}
 //! {"step":23,"epoch":0,"evaluation":{"accuracy":0.41}}
 //! ```
 //!
-//! A line of a step has the fields of its [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm` and
-//! `learning_rate` are absent if the step function has no such outputs, and logs of earlier
-//! versions end after the loss; both are read. The last two fields are times. Without them, the
-//! log of a run that was killed and resumed equals that of an uninterrupted one.
+//! (The first line is broken here.) A line of a step has the fields of its
+//! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm` and `learning_rate` are absent
+//! if the step function has no such outputs, and logs of earlier versions end after the loss; both
+//! are read. The last two fields are times. Without them, the log of a run that was killed and
+//! resumed equals that of an uninterrupted one.
 //!
 //! Before a checkpoint is written, the log is flushed to the disk. Resuming
 //! truncates it to the checkpoint, so a log is never behind its checkpoint. Resuming also checks
@@ -197,7 +199,8 @@ mod tests {
         };
         let whole = write(0, 10);
         assert!(whole.starts_with(
-            "{\"step\":1,\"epoch\":0,\"loss\":1.0,\"examples_per_second\":1500.0,\"seconds\":0.002}\n"
+            "{\"step\":1,\"epoch\":0,\"loss\":1.0,\"examples_per_second\":1500.0,\
+             \"seconds\":0.002}\n"
         ));
         let third = whole.split_inclusive('\n').nth(2).unwrap().to_owned();
         assert!(third.starts_with("{\"step\":3,\"epoch\":0,\"loss\":0.33333334,"), "{whole}");
