@@ -37,8 +37,12 @@ pub enum Command {
     Run(RunArgs),
     /// Train a program by the recipe in its file.
     Train(TrainArgs),
+    /// Evaluate a model on a data set by the recipe in its file.
+    Evaluate(EvaluateArgs),
     /// Compile a function for a target and write its plan.
     Compile(CompileArgs),
+    /// Print the contents of a file: functions, and variables as a tree of modules, with sizes.
+    Inspect(InspectArgs),
     /// Print a program at a stage of compilation.
     Dump(DumpArgs),
     /// Write the gradient of a function: a graph in, a graph out.
@@ -91,7 +95,7 @@ pub struct FunctionArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ValueArgs {
     /// Tensor for an input or a variable: @f.npy, @f.npz[k], @f.safetensors[k], @f.csv,
-    /// "2x2xf32=1 2 3 4", random:SEED, zeros.
+    /// "2x2xf32=1 2 3 4", random:SEED, zeros. A dtype after a file converts it: @f.npy:f32.
     #[arg(long = "input", value_name = "NAME=SPEC")]
     pub inputs: Vec<OsString>,
     /// Values of the variables (parameters and state): a .safetensors or .npz file, or a folder of
@@ -163,8 +167,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub values: ValueArgs,
     /// Write an output, or a state that the function updates, to a file: .npy, .npz, .safetensors,
-    /// .csv. `-` prints it in full. Outputs with the same .npz or .safetensors file are written to
-    /// it together.
+    /// .csv. `-` prints it in full, as --input reads it. Outputs with the same .npz or .safetensors
+    /// file are written to it together.
     #[arg(long = "output", value_name = "NAME=PATH")]
     pub outputs: Vec<OsString>,
     /// Write all variables after the run to a .safetensors or .npz file.
@@ -190,6 +194,10 @@ pub struct RunArgs {
     /// returning NaN (a loss).
     #[arg(long)]
     pub check_indices: bool,
+    /// Print every element of the outputs, with all digits. The default shortens tensors of more
+    /// than 100 elements.
+    #[arg(long, conflicts_with = "json")]
+    pub full: bool,
     /// Print the outputs as JSON.
     #[arg(long)]
     pub json: bool,
@@ -250,6 +258,38 @@ pub struct TrainArgs {
     pub json: bool,
 }
 
+/// Arguments of `evaluate`.
+#[derive(Args, Debug)]
+pub struct EvaluateArgs {
+    /// A .graph file whose recipe has an evaluation. The default function is the recipe's; another
+    /// one needs the same inputs and the outputs of the metrics.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: OsString,
+    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
+    /// files.
+    #[arg(long, value_name = "DATA")]
+    pub data: PathBuf,
+    /// Values of the variables: a .safetensors or .npz file, such as the weights of a run or a
+    /// checkpoint. They replace those in the file.
+    #[arg(long, value_name = "FILE")]
+    pub params: Option<PathBuf>,
+    /// Allow NaN and infinities in the data.
+    #[arg(long)]
+    pub allow_non_finite: bool,
+    /// Allow indices and labels that are out of range.
+    #[arg(long)]
+    pub allow_out_of_range: bool,
+    /// Limits on the data read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Print the metrics as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `compile`.
 #[derive(Args, Debug)]
 pub struct CompileArgs {
@@ -280,6 +320,21 @@ pub struct Budget(pub Option<u64>);
 
 fn budget(text: &str) -> Result<Budget, String> {
     if text == "none" { Ok(Budget(None)) } else { Ok(Budget(Some(bytes(text)?))) }
+}
+
+/// Arguments of `inspect`.
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    /// A .graph, .ir, .plan or .safetensors file. Of a program, the function; the default is all
+    /// functions.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: OsString,
+    /// Bind a dimension variable, on which sizes depend. The default is 1.
+    #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
+    pub binds: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Stages of compilation.

@@ -11,8 +11,11 @@ pub mod command;
 pub mod console;
 pub mod filetest;
 mod interrupt;
+mod module_tree;
 mod outputs;
 mod source;
+mod table;
+mod tensor_text;
 mod values;
 
 pub use console::{Console, Failure, Outcome, Status};

@@ -2,6 +2,7 @@
 
 use crate::cli::DeviceArgs;
 use crate::console::{Console, Outcome};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wengert::core::Verified;
@@ -69,6 +70,11 @@ impl Source {
         }
     }
 
+    /// The function that the argument names.
+    pub fn selected(&self) -> Option<&str> {
+        self.function.as_deref()
+    }
+
     /// The selected function, or the only one.
     pub fn function(&self) -> Outcome<&Function> {
         let program = &self.file()?.program;
@@ -97,7 +103,15 @@ impl Source {
         };
         let is_known = |name: &str| functions.iter().any(|f| f.variables().contains(name));
         match binding.iter().find(|(name, _)| !is_known(name)) {
-            Some((name, _)) => Err(diagnostic!("there is no dimension variable `{name}`").into()),
+            Some((name, _)) => {
+                let known: BTreeSet<_> = functions.iter().flat_map(|f| f.variables()).collect();
+                let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+                let help = match known.is_empty() {
+                    true => "no dimension is open: leave --bind out".to_owned(),
+                    false => format!("there is {}", known.join(", ")),
+                };
+                Err(diagnostic!("there is no dimension variable `{name}`").help(help).into())
+            }
             None => Ok(functions),
         }
     }
@@ -179,6 +193,13 @@ pub fn check_bound(function: &Function, binding: &Binding) -> Outcome<()> {
     let unbound = function.bind(binding).err();
     let error = unbound.unwrap_or_else(|| diagnostic!("dimension `{name}` is not bound"));
     Err(error.help(format!("bind it, e.g. by `--bind {name}=32`")).into())
+}
+
+/// The part of a binding for the function's variables.
+pub fn part(binding: &Binding, function: &Function) -> Binding {
+    let variables = function.variables();
+    let bound = variables.iter().filter_map(|v| Some((v, binding.get(v)?)));
+    bound.fold(Binding::new(), |part, (name, value)| part.with(name, value))
 }
 
 /// Reads `NAME=N` pairs.

@@ -394,7 +394,7 @@ fn bad_tensors_are_refused() {
         ("x=@missing.npy", &["input `x`", "missing.npy", "No such file"]),
         (
             "x=@x64.npy",
-            &["input `x` is f32[B,3], the tensor given is f64[10,3]", "convert it to f32"],
+            &["input `x` is f32[B,3], the tensor given is f64[10,3]", "`--input x=@FILE:f32`"],
         ),
         ("x=@data.npz", &["holds 2 arrays", "`x`, `y`"]),
         ("x=@data.npz[z]", &["`z`"]),

@@ -58,8 +58,10 @@ fn program() -> Result<Program> {
         let y = f.input("y", i32("B"));
         let model = f.state("model", model());
         let (loss, gradient) = value_and_grad(&model, |m| cross_entropy(&m.call(&x), &y));
-        AdamW::new(optim::Rate::warmup_cosine(5e-3, 20, STEPS, 0.0)).step(f, &model, &gradient);
+        let rate = optim::Rate::warmup_cosine(5e-3, 20, STEPS, 0.0);
+        AdamW::new(rate).report_rate().step(f, &model, &gradient);
         f.output("loss", loss);
+        f.output(optim::GRAD_NORM, optim::global_norm(&gradient));
     })?;
     program.function("predict", |f| {
         let x = f.input("x", f32("B,64"));

@@ -79,7 +79,8 @@ impl Progress {
         show: impl FnOnce(&Progress, u64, f64, &[(String, f64)]),
     ) {
         match event {
-            Event::Step { loss, .. } => {
+            Event::Step(record) => {
+                let loss = record.loss;
                 let now = Instant::now();
                 self.trained += now - self.since;
                 (self.since, self.loss, self.count) = (now, self.loss + loss, self.count + 1);
@@ -102,6 +103,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wengert::train::StepRecord;
 
     fn parsed(words: &[&str]) -> std::result::Result<Training, clap::Error> {
         Training::try_parse_from([&["example"], words].concat())
@@ -130,9 +132,18 @@ mod tests {
         let mut found = Vec::new();
         for losses in [[4.0, 2.0], [1.0, 2.0]] {
             for loss in losses {
-                progress.hear(Event::Step { step: 1, epoch: 0, loss }, |_, _, _, _| {
-                    panic!("a step is not an evaluation")
-                });
+                let record = StepRecord {
+                    step: 1,
+                    epoch: 0,
+                    loss,
+                    metrics: vec![],
+                    grad_norm: None,
+                    learning_rate: None,
+                    examples: 1,
+                    time: Duration::ZERO,
+                };
+                progress
+                    .hear(Event::Step(&record), |_, _, _, _| panic!("a step is not an evaluation"));
             }
             let metrics = [("bits".to_owned(), 0.5)];
             let event = Event::Evaluation { step: 2, epoch: 0, metrics: &metrics };

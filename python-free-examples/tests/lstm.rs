@@ -33,8 +33,8 @@ fn it_learns_from_window_to_window_and_writes() {
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut losses = Vec::new();
     let mut observe = |event: Event<'_>| {
-        if let Event::Step { loss, .. } = event {
-            losses.push(loss);
+        if let Event::Step(record) = event {
+            losses.push(record.loss);
         }
     };
     let report =

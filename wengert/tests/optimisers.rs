@@ -1,7 +1,7 @@
 //! Optimisers against their formulas, computed by plain loops over f64.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
-use wengert::optim::{Rate, clip_by_global_norm};
+use wengert::optim::{GRAD_NORM, LEARNING_RATE, Rate, clip_by_global_norm, global_norm};
 use wengert::prelude::*;
 
 const N: usize = 4;
@@ -313,4 +313,43 @@ fn steps_of_muon_are_nearly_orthogonal() {
         gram[1].abs() < 0.35 && (gram[0] - 1.0).abs() < 0.6 && (gram[3] - 1.0).abs() < 0.6,
         "{gram:?}"
     );
+}
+
+/// Reported numbers are outputs only: the updates keep every bit.
+#[test]
+fn reports_change_no_update() {
+    let rate = || Rate::warmup_cosine(0.1, 3, 10, 0.01);
+    let step = |reports: bool| {
+        step_program(move |f, p, gradient| {
+            let optimiser = AdamW::new(rate());
+            match reports {
+                true => {
+                    optimiser.report_rate().step(f, p, gradient);
+                    f.output(GRAD_NORM, global_norm(gradient));
+                }
+                false => optimiser.step(f, p, gradient),
+            }
+        })
+    };
+    assert_eq!(run(&step(true), 6), run(&step(false), 6));
+    let constant = step_program(|f, p, g| Sgd::new(0.1).report_rate().step(f, p, g));
+    let muon = step_program(|f, p, g| Muon::new(rate()).report_rate().step(f, p, g));
+    for (program, wanted) in [(constant, [0.1, 0.1]), (muon, [0.1 / 3.0, 0.2 / 3.0])] {
+        let mut session = Session::open(Device::Interpreter).unwrap();
+        let none: [(&str, Literal); 0] = [];
+        session.compile(&program, "init", bind!()).unwrap().run(&none).unwrap();
+        let mut step = session.compile(&program, "step", bind!()).unwrap();
+        for wanted in wanted {
+            let found = step.run(&none).unwrap().scalar(LEARNING_RATE).unwrap();
+            assert!((found - wanted).abs() < 1e-6, "{found}, not {wanted}");
+        }
+    }
+    // The norm of (p − target)³ at p = 1.
+    let mut session = Session::open(Device::Interpreter).unwrap();
+    let none: [(&str, Literal); 0] = [];
+    let program = step(true);
+    session.compile(&program, "init", bind!()).unwrap().run(&none).unwrap();
+    let outputs = session.compile(&program, "step", bind!()).unwrap().run(&none).unwrap();
+    let norm = [0.0f64, 27.0, 0.125, -8.0].iter().map(|g| g * g).sum::<f64>().sqrt();
+    assert!((outputs.scalar(GRAD_NORM).unwrap() - norm).abs() < 1e-12);
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Contents, Source, bindings, check_bound, pair};
+use crate::source::{Contents, Source, bindings, check_bound, pair, part};
 use std::borrow::Cow;
 use wengert::core::Target;
 use wengert::core::graph::Function;
@@ -196,11 +196,4 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         options.fuel.insert(pass.into(), amount);
     }
     Ok(options)
-}
-
-/// The part of a binding for the function's variables.
-fn part(binding: &Binding, function: &Function) -> Binding {
-    let variables = function.variables();
-    let bound = variables.iter().filter_map(|v| Some((v, binding.get(v)?)));
-    bound.fold(Binding::new(), |part, (name, value)| part.with(name, value))
 }

@@ -5,7 +5,9 @@ pub mod compile;
 pub mod derive;
 pub mod devices;
 pub mod dump;
+pub mod evaluate;
 mod frontier;
+pub mod inspect;
 pub mod memory;
 pub mod ops;
 mod profile;
@@ -22,7 +24,9 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
     match command {
         Command::Run(args) => run::run(args, console),
         Command::Train(args) => train::run(args, console),
+        Command::Evaluate(args) => evaluate::run(args, console),
         Command::Compile(args) => compile::run(args, console),
+        Command::Inspect(args) => inspect::run(args, console),
         Command::Dump(args) => dump::run(args, console),
         Command::Grad(args) => derive::grad(args, console),
         Command::Jvp(args) => derive::jvp(args, console),

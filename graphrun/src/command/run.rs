@@ -5,6 +5,7 @@ use crate::cli::RunArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::outputs::Targets;
 use crate::source::{Source, device, pair};
+use crate::tensor_text::TensorText;
 use crate::values::{compare, gather, to_json};
 use serde_json::{Map, Value, json};
 use std::ffi::{OsStr, OsString};
@@ -101,7 +102,14 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
                 None if output.role == OutputRole::State => {
                     console.line(format_args!("state {name}: {}", output.ty))?;
                 }
-                None => console.line(format_args!("{name}={}", result(name)?))?,
+                None => {
+                    let literal = result(name)?;
+                    let text = TensorText { name, literal: &literal };
+                    match args.full {
+                        true => console.line(format_args!("{text:#}"))?,
+                        false => console.line(text)?,
+                    }
+                }
             }
         }
         for (name, expected) in &expects {

@@ -7,17 +7,15 @@ use crate::source::{Source, device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use wengert::recipe::Length;
-use wengert::train::{Allow, Event, Options, TrainError, WEIGHTS, train};
-use wengert::{Diagnostic, Session, data, diagnostic};
+use wengert::train::event::rate;
+use wengert::train::{Allow, Event, Options, StepRecord, TrainError, WEIGHTS, train};
+use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
 /// Trains, and prints a line for each evaluation.
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
-    let recipe = source.file()?.recipe.as_ref().ok_or_else(|| {
-        diagnostic!("`{}` has no recipe, so it cannot be trained", source.path.display())
-            .help("save the program with a recipe: a .graph file, not a text")
-    })?;
+    let recipe = recipe_of(&source, "trained")?;
     let limit = args.reading.limit();
     let arrays = data::read_all_within(&args.data, limit)?;
     let mut weights = source.weights()?;
@@ -92,6 +90,15 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
+/// The recipe of a file, which cannot be `done` without one.
+pub(super) fn recipe_of<'a>(source: &'a Source, done: &str) -> Outcome<&'a Recipe> {
+    source.file()?.recipe.as_ref().ok_or_else(|| {
+        diagnostic!("`{}` has no recipe, so it cannot be {done}", source.path.display())
+            .help("save the program with a recipe: a .graph file, not a text")
+            .into()
+    })
+}
+
 fn bar(console: &Console<'_>) -> ProgressBar {
     let target =
         if console.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -108,9 +115,9 @@ fn advance(bar: &ProgressBar, event: &Event<'_>) {
             bar.set_position(*step);
             bar.reset_eta();
         }
-        Event::Step { step, loss, .. } => {
-            bar.set_position(*step);
-            bar.set_message(format!("loss {loss:.4}"));
+        Event::Step(record) => {
+            bar.set_position(record.step);
+            bar.set_message(step_text(record));
         }
         _ => {}
     }
@@ -121,12 +128,37 @@ fn event_line(event: &Event<'_>) -> Option<String> {
         Event::Start { step, total, .. } if *step > 0 => {
             Some(format!("going on at step {step} of {total}"))
         }
-        Event::Epoch { epoch, loss } => Some(format!("epoch {}: loss {loss:.6}", epoch + 1)),
+        Event::Epoch { epoch, loss, last, steps, examples, time } => {
+            let mut parts = vec![format!("epoch {}: loss {loss:.6}", epoch + 1)];
+            parts.extend(quantities(last));
+            parts.push(format!("{:.0} examples/s", rate(*examples, *time)));
+            let milliseconds = 1e3 * time.as_secs_f64() / (*steps).max(1) as f64;
+            parts.push(format!("{milliseconds:.3} ms/step"));
+            Some(parts.join(", "))
+        }
         Event::Evaluation { step, metrics, .. } => {
             Some(format!("step {step}: {}", metrics_text(metrics)))
         }
         _ => None,
     }
+}
+
+/// The numbers of a step.
+fn step_text(record: &StepRecord) -> String {
+    let mut parts = vec![format!("loss {:.4}", record.loss)];
+    parts.extend(quantities(record));
+    parts.join(", ")
+}
+
+/// The numbers of a step other than loss and times.
+fn quantities(record: &StepRecord) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !record.metrics.is_empty() {
+        parts.push(metrics_text(&record.metrics));
+    }
+    parts.extend(record.grad_norm.map(|norm| format!("gradient norm {norm:.4}")));
+    parts.extend(record.learning_rate.map(|rate| format!("learning rate {rate:.3e}")));
+    parts
 }
 
 /// The message for the error stream, if any.
@@ -157,10 +189,18 @@ fn event_json(event: &Event<'_>) -> Value {
                 "steps_per_epoch": steps_per_epoch,
             })
         }
-        Event::Step { step, epoch, loss } => {
-            json!({ "event": "step", "step": step, "epoch": epoch, "loss": loss })
+        Event::Step(record) => {
+            let fields = record.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
+            [("event".to_owned(), json!("step"))].into_iter().chain(fields).collect()
         }
-        Event::Epoch { epoch, loss } => json!({ "event": "epoch", "epoch": epoch, "loss": loss }),
+        Event::Epoch { epoch, loss, steps, examples, time, .. } => json!({
+            "event": "epoch",
+            "epoch": epoch,
+            "loss": loss,
+            "steps": steps,
+            "examples_per_second": rate(*examples, *time),
+            "seconds": time.as_secs_f64(),
+        }),
         Event::Evaluation { step, epoch, metrics } => {
             json!({
                 "event": "evaluation",
@@ -190,6 +230,6 @@ fn metrics_text(metrics: &[(String, f64)]) -> String {
     metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
 }
 
-fn metrics_json(metrics: &[(String, f64)]) -> Map<String, Value> {
+pub(super) fn metrics_json(metrics: &[(String, f64)]) -> Map<String, Value> {
     metrics.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
 }

@@ -7,4 +7,5 @@ mod indices;
 mod kills;
 mod place;
 mod refusals;
+mod reports;
 mod signals;

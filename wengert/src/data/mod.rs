@@ -17,6 +17,7 @@
 pub mod bytes;
 mod checksum;
 pub mod csv;
+pub(crate) mod exact;
 pub mod inflate;
 pub mod map;
 pub mod npy;

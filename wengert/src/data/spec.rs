@@ -5,17 +5,22 @@
 //! | `@f.npy` | the array in the file |
 //! | `@f.npz[k]`, `@f.safetensors[k]` | the array `k` in the file; `[k]` may be left out if there is only one |
 //! | `@f.csv`, `@f.csv.gz` | the table, converted to the input's dtype |
+//! | `@f.npy:f32`, `@f.npz[k]:f32` | the array in the file, converted to this dtype |
 //! | `2x2xf32=1 2 3 4` | the elements in row-major order, as a literal prints itself |
 //! | `random:7` | random, from the seed 7 and the input's name: see [`random`] |
 //! | `zeros` | zeros |
 //!
-//! The first four have a shape of their own and bind the dimension variables of a function:
+//! A text after the last colon is a dtype, unless a file has the whole text as its name. A number
+//! that an integer dtype does not hold exactly is an error; a float dtype rounds to nearest even.
+//!
+//! The first five have a shape of their own and bind the dimension variables of a function:
 //! `x: f32[B,64]` with a file of shape `[360,64]` makes B 360. The last two take the input's
 //! shape, whose variables the others, or the caller, must bind. [`find`] follows that order and
 //! generates nothing: its result tells its size in bytes, so that a plan can be made for the
 //! remaining memory. [`resolve`] does both.
 
 use super::csv::{Header, Table};
+use super::exact::{self, holds, not_held};
 use super::inflate::InflateLimit;
 use super::{Format, listed, read_one_within};
 use crate::random::{SplitMix64, hash_name};
@@ -36,6 +41,8 @@ pub enum Spec {
         path: PathBuf,
         /// Name of the array in a file of several.
         key: Option<String>,
+        /// The dtype that the elements are converted to, if not that of the file.
+        dtype: Option<DType>,
     },
     /// The elements themselves.
     Value(Literal),
@@ -51,7 +58,10 @@ impl Spec {
         let text = text.as_ref();
         let malformed = |message: String| Diagnostic::new(message).help(FORMS);
         if let Some(file) = os_text::strip_prefix(text, b'@') {
-            return Spec::file(file).map_err(|error| error.help(FORMS));
+            return Spec::file(file).map_err(|error| match error.help {
+                Some(_) => error,
+                None => error.help(FORMS),
+            });
         }
         let text = text.to_str().ok_or_else(|| {
             malformed(format!("`{}` is not UTF-8 text", Path::new(text).display()))
@@ -77,9 +87,9 @@ impl Spec {
         Ok(Spec::Value(elements_of(dtype, &shape, elements).map_err(|e| e.context(short(text)))?))
     }
 
-    /// `PATH` or `PATH[KEY]`.
+    /// `PATH` or `PATH[KEY]`, each perhaps with `:DTYPE`.
     pub fn file(text: impl AsRef<OsStr>) -> Result<Spec> {
-        let text = text.as_ref();
+        let (text, dtype) = conversion(text.as_ref())?;
         let (path, key) =
             match os_text::strip_suffix(text, b']').and_then(|f| os_text::split_once(f, b'[')) {
                 Some((path, key)) => (path, Some(key)),
@@ -93,7 +103,7 @@ impl Spec {
                 || diagnostic!("`{}` names no array: it is not UTF-8", Path::new(key).display());
             key.to_str().map(str::to_owned).ok_or_else(wrong)
         };
-        Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()? })
+        Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()?, dtype })
     }
 
     /// The tensor, if the spec has a shape of its own; `ty` is the type of the input.
@@ -101,21 +111,65 @@ impl Spec {
         Ok(match self {
             Spec::Value(literal) => Some(literal.clone()),
             // A table has no dtype: it takes the input's. A single column may be a vector.
-            Spec::File { path, key: None } if Format::of(path)? == Format::Csv => {
+            Spec::File { path, key: None, dtype } if Format::of(path)? == Format::Csv => {
                 let table = Table::read_within(path, Header::Detect, limit)?;
+                let dtype = dtype.unwrap_or(ty.dtype);
                 Some(match (ty.rank(), table.columns()) {
-                    (1, 1) => table.column(0, ty.dtype)?,
-                    _ => table.to_literal(ty.dtype)?,
+                    (1, 1) => table.column(0, dtype)?,
+                    _ => table.to_literal(dtype)?,
                 })
             }
-            Spec::File { path, key } => Some(read_one_within(path, key.as_deref(), limit)?),
+            Spec::File { path, key, dtype } => {
+                let array = read_one_within(path, key.as_deref(), limit)?;
+                Some(match dtype {
+                    Some(dtype) => converted(&array, *dtype)
+                        .map_err(|e| e.context(format_args!("`{}`", path.display())))?,
+                    None => array,
+                })
+            }
             Spec::Random(_) | Spec::Zeros => None,
         })
     }
 }
 
-const FORMS: &str = "write @file.npy, @file.npz[name], @file.safetensors[name], @file.csv, \
-                     2x2xf32=1 2 3 4, random:SEED, or zeros";
+const FORMS: &str = "write @file.npy, @file.npz[name], @file.safetensors[name], @file.csv \
+                     (@file.npy:f32 converts), 2x2xf32=1 2 3 4, random:SEED, or zeros";
+
+/// Splits `FILE:DTYPE`. A file whose name has a colon keeps it: the whole text is its name if such
+/// a file exists, or if no dtype follows the colon.
+///
+/// Error: what follows the name of a tensor file is not a dtype.
+fn conversion(text: &OsStr) -> Result<(&OsStr, Option<DType>)> {
+    let Some((file, suffix)) = os_text::rsplit_once(text, b':').filter(|(file, suffix)| {
+        !file.is_empty() && !suffix.is_empty() && !Path::new(text).exists()
+    }) else {
+        return Ok((text, None));
+    };
+    match suffix.to_str().unwrap_or_default().parse() {
+        Ok(dtype) => Ok((file, Some(dtype))),
+        Err(error) => {
+            let path = os_text::split_once(file, b'[').map_or(file, |(path, _)| path);
+            if Format::of(Path::new(path)).is_err() || Format::of(Path::new(text)).is_ok() {
+                return Ok((text, None));
+            }
+            Err(error.context(format_args!("`{}`", Path::new(text).display())))
+        }
+    }
+}
+
+/// The array in another dtype.
+///
+/// Error: an integer dtype does not hold an element.
+fn converted(array: &Literal, dtype: DType) -> Result<Literal> {
+    match not_held(array, dtype) {
+        None => Ok(array.convert(dtype)),
+        Some(exact::Found { number, at, more }) => {
+            let more = if more == 0 { String::new() } else { format!(" (and so are {more} more)") };
+            Err(diagnostic!("element {at} is {number}, which is no {dtype}{more}")
+                .help(holds(dtype)))
+        }
+    }
+}
 
 /// Elements separated by blanks, exactly as many as the shape has.
 fn elements_of(dtype: DType, shape: &[usize], text: &str) -> Result<Literal> {
@@ -214,7 +268,13 @@ pub fn find(
         )?;
         let own = spec.own(ty, limit).map_err(|e| e.context(format_args!("input `{name}`")))?;
         if let Some(literal) = &own {
-            bind(name, ty, literal, binding)?;
+            bind(name, ty, literal, binding).map_err(|error| match spec {
+                Spec::File { .. } if literal.dtype() != ty.dtype => error.help(format!(
+                    "to convert it, write `:{0}` after the file: `--input {name}=@FILE:{0}`",
+                    ty.dtype
+                )),
+                _ => error,
+            })?;
         }
         found.push((*name, *ty, spec, own));
     }
@@ -318,10 +378,17 @@ mod tests {
 
     #[test]
     fn texts_of_every_form() {
-        assert_eq!(Spec::parse("@a.npy").unwrap(), Spec::File { path: "a.npy".into(), key: None });
+        assert_eq!(
+            Spec::parse("@a.npy").unwrap(),
+            Spec::File { path: "a.npy".into(), key: None, dtype: None }
+        );
         assert_eq!(
             Spec::parse("@d/w.safetensors[layers.0.w]").unwrap(),
-            Spec::File { path: "d/w.safetensors".into(), key: Some("layers.0.w".into()) }
+            Spec::File {
+                path: "d/w.safetensors".into(),
+                key: Some("layers.0.w".into()),
+                dtype: None
+            }
         );
         assert_eq!(Spec::parse("zeros").unwrap(), Spec::Zeros);
         assert_eq!(Spec::parse("random:18446744073709551615").unwrap(), Spec::Random(u64::MAX));
@@ -353,6 +420,51 @@ mod tests {
     }
 
     #[test]
+    fn files_are_converted_where_a_dtype_follows() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let wide = Literal::from_vec(&[2], vec![1.0f64, 2.5]).unwrap();
+        let whole = Literal::from_vec(&[2], vec![300i64, -1]).unwrap();
+        let write = |name: &str, array: &Literal| super::super::write_one(at(name), "k", array);
+        write("x.npy", &wide).unwrap();
+        write("x.npz", &wide).unwrap();
+        write("n.npy", &whole).unwrap();
+        write("u.npy:f32.npy", &wide).unwrap();
+        std::fs::write(at("t.csv"), "1.5\n2.5\n").unwrap();
+        let read = |text: &str, dtype: &str| {
+            let ty = ty(&format!("{dtype}[N]"));
+            let spec = Spec::parse(format!("@{}", at(text)))?;
+            let mut found = resolve(&[("x", &ty)], &[("x", spec)], &mut Binding::new())?;
+            Ok(found.swap_remove(0).1)
+        };
+        let narrow = Literal::from_vec(&[2], vec![1.0f32, 2.5]).unwrap();
+        assert_eq!(read("x.npy:f32", "f32"), Ok(narrow.clone()));
+        assert_eq!(read("x.npz[k]:f32", "f32"), Ok(narrow.clone()));
+        assert_eq!(read("x.npz:f32", "f32"), Ok(narrow.clone()));
+        assert_eq!(
+            read("n.npy:i32", "i32"),
+            Ok(Literal::from_vec(&[2], vec![300i32, -1]).unwrap())
+        );
+        // A colon within the name of a file.
+        assert_eq!(read("u.npy:f32.npy", "f64"), Ok(wide.clone()));
+        assert_eq!(read("u.npy:f32.npy:f32", "f32"), Ok(narrow));
+        // A file with the whole text as its name; its format is unknown.
+        std::fs::write(at("x.npy:f64"), "").unwrap();
+        let says = |result: Result<Literal>, text: &str| {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        };
+        says(read("x.npy:f64", "f64"), "is no tensor file");
+        says(read("x.npy:float", "f32"), "unknown dtype `float`");
+        says(read("x.npz[k]:f23", "f32"), "unknown dtype `f23`");
+        says(read("x.npy", "f32"), "to convert it, write `:f32` after the file");
+        says(read("x.npy:f16", "f32"), "the tensor given is f16[2]");
+        says(read("x.npy:i32", "i32"), "x.npy`: element 1 is 2.5, which is no i32");
+        says(read("n.npy:u8", "u8"), "element 0 is 300, which is no u8 (and so are 1 more)");
+        says(read("t.csv:f64", "f32"), "the tensor given is f64[2]");
+    }
+
+    #[test]
     fn files_bind_variables_that_the_others_use() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.npy");
@@ -362,7 +474,7 @@ mod tests {
         std::fs::write(&table, "1\n2\n3\n4\n5\n").unwrap();
         let (tx, ty_y, tz) = (ty("f32[B,3]"), ty("i32[B]"), ty("f64[2*B]"));
         let inputs = [("z", &tz), ("x", &tx), ("y", &ty_y)];
-        let file = |p: &PathBuf| Spec::File { path: p.clone(), key: None };
+        let file = |p: &PathBuf| Spec::File { path: p.clone(), key: None, dtype: None };
         let specs = [("x", file(&path)), ("y", file(&table)), ("z", Spec::Random(1))];
         let mut binding = Binding::new();
         let found = resolve(&inputs, &specs, &mut binding).unwrap();

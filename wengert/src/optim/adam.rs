@@ -31,13 +31,15 @@ struct Core {
     epsilon: f64,
     weight_decay: f64,
     decays: Choice,
+    reports_rate: bool,
     name: String,
 }
 
 impl Core {
     fn new(name: &str, rate: Rate, weight_decay: f64) -> Self {
         let decays = Choice(Rc::new(|_, _| true));
-        Core { rate, betas: (0.9, 0.999), epsilon: 1e-8, weight_decay, decays, name: name.into() }
+        let (betas, epsilon, reports_rate) = ((0.9, 0.999), 1e-8, false);
+        Core { rate, betas, epsilon, weight_decay, decays, reports_rate, name: name.into() }
     }
 
     #[track_caller]
@@ -48,6 +50,9 @@ impl Core {
         gradient: &M::TangentVector,
     ) {
         let step = count(f, &self.name);
+        if self.reports_rate {
+            self.rate.report(f, Some(&step));
+        }
         let variables = variables(f, model, gradient);
         let (mut decays, mut steps) = (Vec::new(), Vec::new());
         for variable in &variables {
@@ -124,6 +129,14 @@ macro_rules! settings {
             #[must_use]
             pub fn named(mut self, name: &str) -> Self {
                 self.0.name = name.into();
+                self
+            }
+
+            /// Adds an output [`LEARNING_RATE`](super::LEARNING_RATE) to the function, for a
+            /// training log.
+            #[must_use]
+            pub fn report_rate(mut self) -> Self {
+                self.0.reports_rate = true;
                 self
             }
 

@@ -12,6 +12,10 @@
 //!
 //! Integers in a model have no gradient and do not change. For f16 and bf16 variables, moments
 //! are kept and updates computed in f32.
+//!
+//! A training log shows the learning rate and the norm of the gradient of a step function that has
+//! them as outputs: `report_rate` of an optimiser adds [`LEARNING_RATE`], and
+//! `f.output(optim::GRAD_NORM, optim::global_norm(&gradient))` the norm.
 
 mod adam;
 mod clip;
@@ -20,9 +24,9 @@ mod rate;
 mod sgd;
 
 pub use adam::{Adam, AdamW};
-pub use clip::clip_by_global_norm;
+pub use clip::{GRAD_NORM, clip_by_global_norm, global_norm};
 pub use muon::Muon;
-pub use rate::Rate;
+pub use rate::{LEARNING_RATE, Rate};
 pub use sgd::Sgd;
 
 use std::collections::BTreeMap;

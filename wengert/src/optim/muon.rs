@@ -32,6 +32,7 @@ pub struct Muon {
     weight_decay: f64,
     matrices: Choice,
     rest: AdamW,
+    reports_rate: bool,
     name: String,
 }
 
@@ -75,6 +76,7 @@ impl Muon {
             momentum: 0.95,
             weight_decay: 0.01,
             matrices: Choice(Rc::new(|_, _| true)),
+            reports_rate: false,
             name: "muon".into(),
         }
     }
@@ -115,6 +117,14 @@ impl Muon {
         self
     }
 
+    /// Adds an output [`LEARNING_RATE`](super::LEARNING_RATE) to the function, for a
+    /// training log: the rate of matrices.
+    #[must_use]
+    pub fn report_rate(mut self) -> Self {
+        self.reports_rate = true;
+        self
+    }
+
     /// Updates the model's state with its gradient.
     #[track_caller]
     pub fn step<M: Differentiable>(
@@ -124,6 +134,9 @@ impl Muon {
         gradient: &M::TangentVector,
     ) {
         let step = count(f, &self.name);
+        if self.reports_rate {
+            self.rate.report(f, Some(&step));
+        }
         let variables = variables(f, model, gradient);
         let (mut decays, mut steps) = (Vec::new(), Vec::new());
         for variable in &variables {

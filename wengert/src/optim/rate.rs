@@ -2,7 +2,11 @@
 
 use std::fmt;
 use std::rc::Rc;
+use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Location, Tensor};
+
+/// The name of a step function's output that a training log shows as the learning rate.
+pub const LEARNING_RATE: &str = "learning_rate";
 
 /// A learning rate: a number, or a function of the step.
 #[derive(Clone)]
@@ -38,6 +42,13 @@ impl Rate {
 
     pub(super) fn is_constant(&self) -> bool {
         matches!(self.0, Kind::Constant(_))
+    }
+
+    /// Adds the rate of a step as the output [`LEARNING_RATE`], an f32.
+    #[track_caller]
+    pub(super) fn report(&self, f: &mut FunctionBuilder, step: Option<&Tensor>) {
+        let one = Tensor::constant(1.0f32);
+        f.output(LEARNING_RATE, self.times(&one, step));
     }
 
     /// `tensor` times the rate of a step.

@@ -22,6 +22,7 @@ pub struct Sgd {
     momentum: f64,
     nesterov: bool,
     weight_decay: f64,
+    reports_rate: bool,
     name: String,
 }
 
@@ -33,6 +34,7 @@ impl Sgd {
             momentum: 0.0,
             nesterov: false,
             weight_decay: 0.0,
+            reports_rate: false,
             name: "sgd".into(),
         }
     }
@@ -66,6 +68,13 @@ impl Sgd {
         self
     }
 
+    /// Adds an output [`LEARNING_RATE`](super::LEARNING_RATE) to the function, for a training log.
+    #[must_use]
+    pub fn report_rate(mut self) -> Self {
+        self.reports_rate = true;
+        self
+    }
+
     /// Updates the model's state with its gradient.
     #[track_caller]
     pub fn step<M: Differentiable>(
@@ -75,6 +84,9 @@ impl Sgd {
         gradient: &M::TangentVector,
     ) {
         let step = if self.rate.is_constant() { None } else { Some(count(f, &self.name)) };
+        if self.reports_rate {
+            self.rate.report(f, step.as_ref());
+        }
         let variables = variables(f, model, gradient);
         let mut steps = Vec::with_capacity(variables.len());
         for variable in &variables {

@@ -13,12 +13,13 @@
 //! An error names the file, the array and the row.
 
 use super::Allow;
+use crate::data::exact::{Found, Number, first, holds, not_held};
 use crate::recipe::{InputRecipe, Transform};
 use std::collections::BTreeMap;
 use std::path::Path;
 use wengert_compiler::indices::{Bound, bounds};
 use wengert_core::graph::Function;
-use wengert_core::{DType, Diagnostic, Literal, Native, Result, Scalar, diagnostic, with_native};
+use wengert_core::{Diagnostic, Literal, Native, Result, diagnostic, with_native};
 
 /// The checks of the arrays of a function's inputs.
 #[derive(Clone, Debug, Default)]
@@ -49,12 +50,9 @@ impl<'a> DataChecks<'a> {
         }
         let mut current = array.clone();
         for transform in &input.transforms {
-            if let Transform::Convert(to) = transform
-                && to.is_integer()
-            {
-                let found = first(&current, |number| !number.fits(*to));
-                let what = format!("is no {to}");
-                fault(current.shape(), found, &what).map_err(|error| error.help(integers(*to)))?;
+            if let Transform::Convert(to) = transform {
+                let (found, what) = (not_held(&current, *to), format!("is no {to}"));
+                fault(current.shape(), found, &what).map_err(|error| error.help(holds(*to)))?;
             }
             current = transform.apply(&current).map_err(|e| {
                 e.context(format_args!("array `{}` for input `{}`", input.array, input.input))
@@ -66,7 +64,7 @@ impl<'a> DataChecks<'a> {
                     current.dtype(),
                     input.input
                 );
-                let found = Found { number: number_at(array, found.at), ..found };
+                let found = Found { number: Number::at(array, found.at), ..found };
                 return Err(self.error(input, current.shape(), found, &what).help(lift));
             }
         }
@@ -124,68 +122,6 @@ pub(super) fn non_finite_in(array: &Literal, rows: &[usize]) -> Option<(usize, f
     })
 }
 
-fn integers(to: DType) -> String {
-    let (low, high) = (Scalar::lowest(to), Scalar::highest(to));
-    format!("{to} holds integers from {low} to {high}: mend the data")
-}
-
-/// An element that fails a check.
-#[derive(Clone, Copy)]
-struct Found {
-    number: Number,
-    /// Its position in row-major order.
-    at: usize,
-    /// Number of further elements that fail.
-    more: usize,
-}
-
-/// An element of any dtype, exactly.
-#[derive(Clone, Copy)]
-enum Number {
-    Integer(i128),
-    Real(f64),
-}
-
-impl Number {
-    #[inline(always)]
-    fn of<T: Native>(value: T) -> Number {
-        match T::DTYPE {
-            DType::U64 => Number::Integer(i128::from(value.to_bits64())),
-            dtype if dtype.is_float() => Number::Real(value.to_f64()),
-            _ => Number::Integer(i128::from(Scalar::of(value).to_i64().expect("it is no float"))),
-        }
-    }
-
-    /// Whether an integer dtype holds this number exactly.
-    #[inline(always)]
-    fn fits(self, dtype: DType) -> bool {
-        let integer = match self {
-            Number::Integer(integer) => integer,
-            // Beyond the greatest i128 the cast saturates; no dtype holds that value.
-            Number::Real(real) if real.is_finite() && real.fract() == 0.0 => real as i128,
-            Number::Real(_) => return false,
-        };
-        let (low, high) = match dtype {
-            DType::U64 => (0, i128::from(u64::MAX)),
-            _ => {
-                let number =
-                    |limit: Scalar| i128::from(limit.to_i64().expect("the dtype is an integer's"));
-                (number(Scalar::lowest(dtype)), number(Scalar::highest(dtype)))
-            }
-        };
-        (low..=high).contains(&integer)
-    }
-}
-
-impl std::fmt::Display for Number {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Number::Integer(integer) => write!(f, "{integer}"),
-            Number::Real(real) => write!(f, "{real}"),
-        }
-    }
-}
-
 fn non_finite(array: &Literal) -> Option<Found> {
     if !array.dtype().is_float() {
         return None;
@@ -193,26 +129,10 @@ fn non_finite(array: &Literal) -> Option<Found> {
     first(array, |number| matches!(number, Number::Real(real) if !real.is_finite()))
 }
 
-/// The first element for which `is_bad` holds, and the number of others.
-fn first(array: &Literal, is_bad: impl Fn(Number) -> bool) -> Option<Found> {
-    with_native!(array.dtype(), T => {
-        let values = array.as_slice::<T>().expect("the dtype is its own");
-        let mut bad = values.iter().enumerate().filter(|(_, v)| is_bad(Number::of(**v)));
-        let (at, value) = bad.next()?;
-        Some(Found { number: Number::of(*value), at, more: bad.count() })
-    })
-}
-
-fn number_at(array: &Literal, at: usize) -> Number {
-    with_native!(array.dtype(), T => {
-        Number::of(array.as_slice::<T>().expect("the dtype is its own")[at])
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wengert_core::Location;
+    use wengert_core::{DType, Location, Scalar};
 
     /// Ten classes.
     fn checks(allow: Allow) -> DataChecks<'static> {

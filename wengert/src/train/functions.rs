@@ -9,6 +9,7 @@ use crate::outputs::Outputs;
 use crate::recipe::{Aggregate, Batches, EvaluateRecipe, LastBatch, Recipe};
 use crate::session::{Compiled, Session};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use wengert_core::graph::{InputRole, Program};
 use wengert_core::{Binding, Literal, Location, Result};
 
@@ -17,11 +18,17 @@ pub(super) struct Function<'a> {
     program: &'a Program,
     name: &'a str,
     compiled: BTreeMap<Option<usize>, Compiled>,
+    compiling: Duration,
 }
 
 impl<'a> Function<'a> {
     pub(super) fn new(program: &'a Program, name: &'a str) -> Self {
-        Function { program, name, compiled: BTreeMap::new() }
+        Function { program, name, compiled: BTreeMap::new(), compiling: Duration::ZERO }
+    }
+
+    /// The time of the last run that was spent on compilation.
+    pub(super) fn compiling(&self) -> Duration {
+        self.compiling
     }
 
     /// Runs the function on a batch; every key input is `key`.
@@ -39,7 +46,9 @@ impl<'a> Function<'a> {
         let _trainer = Location::Unknown.attributed();
         let function = self.program.get(self.name)?;
         let examples = inputs.first().and_then(|(_, literal)| literal.shape().first()).copied();
+        self.compiling = Duration::ZERO;
         if !self.compiled.contains_key(&examples) {
+            let began = Instant::now();
             let mut binding = Binding::new();
             for (name, literal) in &inputs {
                 if let Some(index) = function.input_index(name) {
@@ -50,6 +59,7 @@ impl<'a> Function<'a> {
             let compiled = session.compile(self.program, self.name, &binding)?;
             compiled.expect_repeats();
             self.compiled.insert(examples, compiled);
+            self.compiling = began.elapsed();
         }
         let compiled = self.compiled.get_mut(&examples).expect("it was just put there");
         for input in function.inputs.iter().filter(|input| input.role == InputRole::Key) {
@@ -86,13 +96,18 @@ impl<'a> Evaluation<'a> {
         Ok(Evaluation { recipe: evaluate, function, examples, schedule, key: recipe.key_for(0) })
     }
 
-    /// The metrics over all examples, after step `step`.
+    /// Number of examples.
+    pub(super) fn count(&self) -> u64 {
+        self.examples.count() as u64
+    }
+
+    /// The metrics over all examples; `after` is the step of a run that has just been done.
     ///
     /// Errors: a metric is NaN; those of the device.
     pub(super) fn run(
         &mut self,
         session: &mut Session,
-        step: u64,
+        after: Option<u64>,
         output: Option<&Output<'_>>,
     ) -> Result<Vec<(String, f64)>, TrainError> {
         let mut sums = vec![0.0; self.recipe.metrics.len()];
@@ -119,11 +134,8 @@ impl<'a> Evaluation<'a> {
                 Some(fault) => format!("the data are at fault: {fault}"),
                 None => "look at what the evaluation divides by, or takes the logarithm of".into(),
             };
-            return Err(diverged(
-                format!("metric `{name}` is {value} after step {step}"),
-                advice,
-                output,
-            ));
+            let after = after.map_or(String::new(), |step| format!(" after step {step}"));
+            return Err(diverged(format!("metric `{name}` is {value}{after}"), advice, output));
         }
         Ok(values)
     }

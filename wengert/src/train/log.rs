@@ -1,18 +1,25 @@
-//! The log of a run: one JSON object a line, the same bytes for the same run.
+//! The log of a run: one JSON object a line.
 //!
 //! ```json
-//! {"step":1,"epoch":0,"loss":2.3025851}
+//! {"step":1,"epoch":0,"loss":2.3025851,"metrics":{"correct":4.0},"grad_norm":1.7,
+//!  "learning_rate":0.001,"examples_per_second":25600.0,"seconds":0.00125}
 //! {"step":23,"epoch":0,"evaluation":{"accuracy":0.41}}
 //! ```
 //!
-//! It has no time stamps, so that the log of a run that was killed and resumed equals that of an
-//! uninterrupted one. Before a checkpoint is written, the log is flushed to the disk. Resuming
+//! (The first line is broken here.) A line of a step has the fields of its
+//! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm` and `learning_rate` are absent
+//! if the step function has no such outputs, and logs of earlier versions end after the loss; both
+//! are read. The last two fields are times. Without them, the log of a run that was killed and
+//! resumed equals that of an uninterrupted one.
+//!
+//! Before a checkpoint is written, the log is flushed to the disk. Resuming
 //! truncates it to the checkpoint, so a log is never behind its checkpoint. Resuming also checks
 //! that it has every step.
 
+use super::event::{Event, metrics};
 use super::lock::{is_at, regular};
 use crate::atomic::{self, cannot};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -49,16 +56,17 @@ impl Log {
         Ok(Log { path, file: BufWriter::new(file) })
     }
 
-    /// Adds the loss of a step.
-    pub fn step(&mut self, step: u64, epoch: u64, loss: f64) -> Result<()> {
-        self.line(step, epoch, "loss", number(loss))
-    }
-
-    /// Adds an evaluation.
-    pub fn evaluation(&mut self, step: u64, epoch: u64, metrics: &[(String, f64)]) -> Result<()> {
-        let metrics: Map<String, Value> =
-            metrics.iter().map(|(name, value)| (name.clone(), number(*value))).collect();
-        self.line(step, epoch, "evaluation", Value::Object(metrics))
+    /// Adds the line of a step or of an evaluation; other events have no line.
+    pub fn observe(&mut self, event: &Event<'_>) -> Result<()> {
+        match event {
+            Event::Step(record) => self.line(&record.fields()),
+            Event::Evaluation { step, epoch, metrics: values } => self.line(&[
+                ("step", Value::from(*step)),
+                ("epoch", Value::from(*epoch)),
+                ("evaluation", Value::Object(metrics(values))),
+            ]),
+            _ => Ok(()),
+        }
     }
 
     /// Flushes added lines to the disk.
@@ -74,23 +82,11 @@ impl Log {
             .help("begin the run anew in another folder: its log cannot be made again"))
     }
 
-    fn line(&mut self, step: u64, epoch: u64, key: &str, value: Value) -> Result<()> {
-        writeln!(self.file, "{{\"step\":{step},\"epoch\":{epoch},\"{key}\":{value}}}")
+    fn line(&mut self, fields: &[(&'static str, Value)]) -> Result<()> {
+        let fields: Vec<String> =
+            fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        writeln!(self.file, "{{{}}}", fields.join(","))
             .map_err(|error| cannot("write", &self.path, &error))
-    }
-}
-
-/// The shortest digits that read back exactly. JSON has no NaN and no infinity, so they are
-/// strings.
-fn number(value: f64) -> Value {
-    // A loss that is an f32 is written with the digits of the f32.
-    let short = value as f32;
-    let text = if f64::from(short) == value { format!("{short:?}") } else { format!("{value:?}") };
-    match Number::from_f64(value) {
-        Some(_) => {
-            serde_json::from_str(&text).expect("the digits of a finite float are a JSON number")
-        }
-        None => Value::String(text),
     }
 }
 
@@ -141,8 +137,48 @@ fn kept_lines(path: &Path, after: u64) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::StepRecord;
     use super::*;
     use std::fs;
+    use std::time::Duration;
+
+    fn record(step: u64, epoch: u64, loss: f64) -> StepRecord {
+        StepRecord {
+            step,
+            epoch,
+            loss,
+            metrics: vec![],
+            grad_norm: None,
+            learning_rate: None,
+            examples: 3,
+            time: Duration::from_millis(2),
+        }
+    }
+
+    #[test]
+    fn a_line_has_the_fields_of_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Log::open(folder.path(), 0).unwrap();
+        let full = StepRecord {
+            metrics: vec![("correct".into(), 4.0)],
+            grad_norm: Some(f64::from(1.7f32)),
+            learning_rate: Some(f64::INFINITY),
+            ..record(1, 0, 0.5)
+        };
+        log.observe(&Event::Step(&full)).unwrap();
+        log.flush().unwrap();
+        assert_eq!(
+            fs::read_to_string(folder.path().join(FILE)).unwrap(),
+            "{\"step\":1,\"epoch\":0,\"loss\":0.5,\"metrics\":{\"correct\":4.0},\"grad_norm\":1.7,\
+             \"learning_rate\":\"inf\",\"examples_per_second\":1500.0,\"seconds\":0.002}\n"
+        );
+        // A log of an earlier version is continued.
+        fs::write(folder.path().join(FILE), "{\"step\":1,\"epoch\":0,\"loss\":0.5}\n").unwrap();
+        let mut log = Log::open(folder.path(), 1).unwrap();
+        log.observe(&Event::Step(&record(2, 0, 0.25))).unwrap();
+        log.flush().unwrap();
+        Log::open(folder.path(), 2).unwrap();
+    }
 
     #[test]
     fn a_resumed_log_equals_an_uninterrupted_one() {
@@ -150,10 +186,12 @@ mod tests {
         let write = |from: u64, to: u64| {
             let mut log = Log::open(folder.path(), from).unwrap();
             for step in from + 1..=to {
-                log.step(step, step / 4, f64::from(1.0f32 / step as f32)).unwrap();
+                let loss = f64::from(1.0f32 / step as f32);
+                log.observe(&Event::Step(&record(step, step / 4, loss))).unwrap();
                 if step % 4 == 0 {
-                    log.evaluation(step, step / 4, &[("accuracy".into(), 0.1 * step as f64)])
-                        .unwrap();
+                    let metrics = &[("accuracy".into(), 0.1 * step as f64)];
+                    let epoch = step / 4;
+                    log.observe(&Event::Evaluation { step, epoch, metrics }).unwrap();
                 }
             }
             log.flush().unwrap();
@@ -161,9 +199,11 @@ mod tests {
         };
         let whole = write(0, 10);
         assert!(whole.starts_with(
-            "{\"step\":1,\"epoch\":0,\"loss\":1.0}\n{\"step\":2,\"epoch\":0,\"loss\":0.5}\n"
+            "{\"step\":1,\"epoch\":0,\"loss\":1.0,\"examples_per_second\":1500.0,\
+             \"seconds\":0.002}\n"
         ));
-        assert!(whole.contains("{\"step\":3,\"epoch\":0,\"loss\":0.33333334}\n"), "{whole}");
+        let third = whole.split_inclusive('\n').nth(2).unwrap().to_owned();
+        assert!(third.starts_with("{\"step\":3,\"epoch\":0,\"loss\":0.33333334,"), "{whole}");
         assert!(
             whole.contains("{\"step\":4,\"epoch\":1,\"evaluation\":{\"accuracy\":0.4}}\n"),
             "{whole}"
@@ -174,7 +214,7 @@ mod tests {
             fs::write(folder.path().join(FILE), &whole[..cut]).unwrap();
             assert_eq!(write(after, 10), whole, "cut at {cut}, resumed after {after}");
         }
-        let gap = whole.replacen("{\"step\":3,\"epoch\":0,\"loss\":0.33333334}\n", "", 1);
+        let gap = whole.replacen(&third, "", 1);
         fs::write(folder.path().join(FILE), gap).unwrap();
         assert!(
             Log::open(folder.path(), 8).unwrap_err().message.contains("has no line for step 3")
@@ -196,18 +236,9 @@ mod tests {
         assert!(Log::open(folder.path(), 0).unwrap_err().message.contains("no regular file"));
         fs::remove_file(&path).unwrap();
         let mut log = Log::open(folder.path(), 0).unwrap();
-        log.step(1, 0, 1.0).unwrap();
+        log.observe(&Event::Step(&record(1, 0, 1.0))).unwrap();
         log.flush().unwrap();
         fs::remove_file(&path).unwrap();
         assert!(log.flush().unwrap_err().message.contains("was deleted or replaced"));
-    }
-
-    #[test]
-    fn numbers_read_back_and_nan_is_a_text() {
-        for value in [0.1, 1e300, -0.0, 5.0] {
-            assert_eq!(number(value).as_f64().unwrap().to_bits(), value.to_bits(), "{value}");
-        }
-        assert_eq!(number(f64::from(0.1f32)).as_f64().unwrap() as f32, 0.1f32);
-        assert_eq!(number(f64::NAN), Value::String("NaN".into()));
     }
 }

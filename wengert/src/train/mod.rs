@@ -4,12 +4,27 @@
 //! and n. The order of examples follows from the recipe's seed and the epoch; the key of random
 //! numbers follows from its seed and the step ([`batches`], [`Recipe::key_for`]). A run that is
 //! killed and resumed any number of times ends with the same bits as an uninterrupted one, and so
-//! does its [`log`].
+//! does its [`log`], except for the times in it.
 //!
 //! **Safe.** A [`checkpoint`] has a checksum and is written beside its predecessor, which
 //! replaces it if it is damaged. A checkpoint that holds NaN is never written. A NaN or infinite
 //! loss, or a NaN metric, ends the run and keeps the last checkpoint. A folder admits one trainer
 //! at a time ([`lock`]). [`Options::stop`] ends a run after its current step, with a checkpoint.
+//!
+//! **Observed.** Each step gives a [`StepRecord`]: loss, metrics, norm of the gradient, learning
+//! rate, throughput. The log, the terminal and the caller's closure are observers of the same
+//! [events](event). A closure that returns [`Flow::Stop`] ends the run, as if its last step were
+//! done:
+//!
+//! ```
+//! use wengert::train::{Event, Flow};
+//! // Passed to `train` as `&mut observe`.
+//! let mut observe = |event: Event<'_>| match event {
+//!     Event::Step(record) if record.loss < 0.01 => Flow::Stop,
+//!     _ => Flow::GoOn,
+//! };
+//! # let _ = observe(Event::Start { step: 0, total: 1, steps_per_epoch: 1 });
+//! ```
 //!
 //! **Checked.** Data and the names of weights are checked against the recipe and the program
 //! before anything is computed ([`check_data`]).
@@ -22,6 +37,8 @@
 pub mod batches;
 pub mod check_data;
 pub mod checkpoint;
+mod evaluate;
+pub mod event;
 mod folder;
 mod functions;
 pub mod lock;
@@ -31,16 +48,21 @@ mod weights;
 use crate::data::Arrays;
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
-use crate::weight_names::NameDifferences;
 use batches::{Examples, Schedule};
 use check_data::DataChecks;
-use folder::{begin, diverged};
+use event::Recorded;
+use folder::{Output, begin, diverged};
 use functions::{Evaluation, Function};
+use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Result, diagnostic};
+
+pub use evaluate::{Evaluated, evaluate};
+pub use event::{Event, Flow, StepRecord};
 
 /// Name of the file with the trained model within a run's folder.
 pub const WEIGHTS: &str = "weights.safetensors";
@@ -88,73 +110,13 @@ pub struct Allow {
 /// Advice against a diverging loss.
 const ADVICE: &str = "try a smaller learning rate, or clip the gradient";
 
-/// An event of a run, reported to its observer.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Event<'a> {
-    /// Training begins or resumes.
-    Start {
-        /// Steps done before.
-        step: u64,
-        /// Steps in all.
-        total: u64,
-        /// Steps of an epoch.
-        steps_per_epoch: u64,
-    },
-    /// A step is done.
-    Step {
-        /// Its number, from 1.
-        step: u64,
-        /// Its epoch, from 0.
-        epoch: u64,
-        /// Its loss, before the update.
-        loss: f64,
-    },
-    /// An epoch is done.
-    Epoch {
-        /// Its number, from 0.
-        epoch: u64,
-        /// Mean of the losses of its steps, weighted by examples.
-        loss: f64,
-    },
-    /// The model was evaluated.
-    Evaluation {
-        /// After this step.
-        step: u64,
-        /// In this epoch, from 0.
-        epoch: u64,
-        /// Names and values in the recipe's order.
-        metrics: &'a [(String, f64)],
-    },
-    /// The names of the weights differ from the program's, which was [allowed](Options::partial).
-    Partial {
-        /// Which names differ.
-        differences: &'a NameDifferences,
-    },
-    /// A checkpoint is damaged, and the run resumes from an older one.
-    Damaged {
-        /// The damaged file.
-        path: &'a Path,
-        /// Its name now.
-        aside: &'a Path,
-        /// The damage.
-        why: &'a str,
-        /// The checkpoint that the run resumes from.
-        from: &'a Path,
-    },
-    /// A checkpoint was written.
-    Checkpoint {
-        /// After this step.
-        step: u64,
-        /// To this file.
-        path: &'a Path,
-    },
-}
-
 /// How a run ended.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
-    /// Steps in all.
+    /// Steps done in all.
     pub steps: u64,
+    /// Whether an observer [stopped](Flow::Stop) the run before its last step.
+    pub stopped: bool,
     /// Steps done before this run resumed.
     pub resumed_at: u64,
     /// The last evaluation.
@@ -198,17 +160,50 @@ impl fmt::Display for TrainError {
 impl std::error::Error for TrainError {}
 
 /// Trains `program` by `recipe` on `data`, with the variables of `session`, which the run replaces.
-pub fn train(
+/// Every event is reported to `observe`; a closure may return a [`Flow`], or nothing.
+pub fn train<R: Into<Flow>>(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
     data: &Arrays,
     options: Options<'_>,
+    observe: &mut dyn FnMut(Event<'_>) -> R,
+) -> Result<Report, TrainError> {
+    let stop = Cell::new(false);
+    let mut observe = |event: Event<'_>| {
+        if observe(event).into() == Flow::Stop {
+            stop.set(true);
+        }
+    };
+    run(session, program, recipe, data, options, &stop, &mut observe)
+}
+
+/// Reports an event to the log and to the caller's observer.
+fn report(
+    event: Event<'_>,
+    output: &mut Option<Output<'_>>,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<()> {
+    if let Some(output) = output {
+        output.log.observe(&event)?;
+    }
+    observe(event);
+    Ok(())
+}
+
+/// Trains until the last step, or until `stop` is set.
+fn run(
+    session: &mut Session,
+    program: &Program,
+    recipe: &Recipe,
+    data: &Arrays,
+    options: Options<'_>,
+    stop: &Cell<bool>,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<Report, TrainError> {
     recipe.verify_for(program)?;
-    let checks =
-        DataChecks::new(program.get(&recipe.step.function)?, options.data_file, options.allow);
+    let function = program.get(&recipe.step.function)?;
+    let checks = DataChecks::new(function, options.data_file, options.allow);
     let examples = Examples::new(&recipe.step.inputs, data, &checks)?;
     let mut schedule = Schedule::new(examples.count(), recipe.batches)?;
     let per_epoch = schedule.steps_per_epoch();
@@ -224,6 +219,7 @@ pub fn train(
         .map(|e| Evaluation::new(e, program, recipe, data, options))
         .transpose()?;
     let mut step = Function::new(program, &recipe.step.function);
+    let recorded = Recorded::of(function, &recipe.step);
     let (mut progress, mut output) = begin(session, program, recipe, data, options, observe)?;
     let resumed_at = progress.step;
     if progress.step > total {
@@ -231,9 +227,12 @@ pub fn train(
             .help("ask for at least as many steps or epochs as there are")
             .into());
     }
-    observe(Event::Start { step: progress.step, total, steps_per_epoch: per_epoch });
-    let mut metrics = Vec::new();
-    while progress.step < total {
+    let start = Event::Start { step: progress.step, total, steps_per_epoch: per_epoch };
+    report(start, &mut output, observe)?;
+    let (mut metrics, mut evaluated) = (Vec::new(), None);
+    // Steps, examples and time of the current epoch in this process.
+    let mut epoch_run = (0, 0, Duration::ZERO);
+    while progress.step < total && !stop.get() {
         if options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
             let mut message = format!("stopped after step {} of {total}", progress.step);
             if let Some(output) = &mut output {
@@ -246,10 +245,12 @@ pub fn train(
         }
         let epoch = schedule.epoch_of(progress.step);
         let ends_epoch = schedule.ends_epoch(progress.step);
+        let began = Instant::now();
         let rows = schedule.rows(progress.step);
         let outputs =
             step.run(session, examples.batch(rows), &recipe.key_for(progress.step + 1))?;
-        let loss = outputs.scalar(&recipe.step.loss)?;
+        let loss = recorded.loss(&outputs)?;
+        let time = began.elapsed().saturating_sub(step.compiling());
         progress.step += 1;
         if !loss.is_finite() {
             let advice = match examples.non_finite(rows) {
@@ -265,42 +266,45 @@ pub fn train(
         }
         progress.epoch_loss += loss * rows.len() as f64;
         progress.epoch_examples += rows.len() as u64;
-        if let Some(output) = &mut output {
-            output.log.step(progress.step, epoch, loss)?;
-        }
-        observe(Event::Step { step: progress.step, epoch, loss });
+        let examples = rows.len() as u64;
+        let record =
+            StepRecord { step: progress.step, epoch, examples, time, ..recorded.read(&outputs)? };
+        report(Event::Step(&record), &mut output, observe)?;
+        epoch_run = (epoch_run.0 + 1, epoch_run.1 + examples, epoch_run.2 + time);
         if ends_epoch {
-            observe(Event::Epoch {
-                epoch,
-                loss: progress.epoch_loss / progress.epoch_examples as f64,
-            });
+            let loss = progress.epoch_loss / progress.epoch_examples as f64;
+            let (steps, examples, time) = std::mem::take(&mut epoch_run);
+            let event = Event::Epoch { epoch, loss, last: &record, steps, examples, time };
+            report(event, &mut output, observe)?;
             (progress.epoch_loss, progress.epoch_examples) = (0.0, 0);
         }
         let due = |cadence: Cadence| match cadence {
-            _ if progress.step == total => true,
+            _ if progress.step == total || stop.get() => true,
             Cadence::Never => false,
             Cadence::Steps(every) => progress.step.is_multiple_of(every),
             Cadence::Epochs(every) => ends_epoch && (epoch + 1).is_multiple_of(every),
         };
         if let Some(evaluation) = evaluation.as_mut().filter(|e| due(e.recipe.every)) {
-            metrics = evaluation.run(session, progress.step, output.as_ref())?;
+            metrics = evaluation.run(session, Some(progress.step), output.as_ref())?;
+            evaluated = Some(progress.step);
             // Logged before the checkpoint is written, so that a run resumed from it has the
             // line.
-            if let Some(output) = &mut output {
-                output.log.evaluation(progress.step, epoch, &metrics)?;
-            }
-            observe(Event::Evaluation { step: progress.step, epoch, metrics: &metrics });
+            let event = Event::Evaluation { step: progress.step, epoch, metrics: &metrics };
+            report(event, &mut output, observe)?;
         }
         if let Some(output) = output.as_mut().filter(|_| due(recipe.checkpoint)) {
             output.checkpoint(session, &progress, observe)?;
         }
     }
-    if let (Some(evaluation), true) = (&mut evaluation, resumed_at == total) {
-        // No step was left; the metrics are still reported.
-        metrics = evaluation.run(session, total, output.as_ref())?;
+    if let Some(evaluation) = evaluation.as_mut().filter(|_| evaluated != Some(progress.step)) {
+        // No step was left, or the run was stopped after the evaluations of its last step; the
+        // metrics are still reported.
+        metrics = evaluation.run(session, Some(progress.step), output.as_ref())?;
     }
-    if let Some(output) = output {
+    if let Some(mut output) = output {
+        // The last step has written a checkpoint, unless the run was stopped after it.
+        output.checkpoint(session, &progress, observe)?;
         output.weights(session, program, recipe)?;
     }
-    Ok(Report { steps: total, resumed_at, metrics })
+    Ok(Report { steps: progress.step, stopped: progress.step < total, resumed_at, metrics })
 }

@@ -67,7 +67,7 @@ pub(super) fn initialize(
 
 /// Every variable that a function of the program takes or creates. Types with dimension variables
 /// are replaced by the session's.
-fn variables(program: &Program, session: &Session) -> BTreeMap<String, TensorType> {
+pub(super) fn variables(program: &Program, session: &Session) -> BTreeMap<String, TensorType> {
     let mut found = BTreeMap::new();
     for function in program.functions() {
         let Signature { inputs, outputs, .. } = Signature::of_function(function);

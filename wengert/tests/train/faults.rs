@@ -96,7 +96,7 @@ fn a_run_that_is_told_to_stop_ends_with_a_checkpoint_and_goes_on_to_the_same_bit
         let stop = AtomicBool::new(at == 10 && resume);
         let options = Options { stop: Some(&stop), resume, ..in_folder(&stopped) };
         let ended = run(&short(), &program, options, &mut |event| {
-            if matches!(event, Event::Step { step, .. } if step == at) {
+            if matches!(event, Event::Step(record) if record.step == at) {
                 stop.store(true, Ordering::SeqCst);
             }
         });
@@ -141,7 +141,7 @@ fn a_folder_that_is_not_as_it_should_be_is_an_error() {
     for (file, text) in [("", "was deleted or replaced"), ("log.jsonl", "log.jsonl` was deleted")] {
         let options = in_folder(&folder);
         let error = train(&mut session, &program(0.05), &short(), &data(), options, &mut |event| {
-            if let Event::Step { step: 5, .. } = event {
+            if matches!(event, Event::Step(record) if record.step == 5) {
                 match file {
                     "" => std::fs::remove_dir_all(&folder).unwrap(),
                     file => std::fs::remove_file(folder.join(file)).unwrap(),

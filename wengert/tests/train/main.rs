@@ -9,12 +9,14 @@ use std::time::Duration;
 use wengert::core::graph::Program;
 use wengert::core::{Initializer, Tensor};
 use wengert::data::{Arrays, safetensors};
+use wengert::optim::{GRAD_NORM, Rate, Sgd, global_norm};
 use wengert::random::SplitMix64;
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
     StepRecipe, Transform,
 };
-use wengert::train::{Event, Options, Report, TrainError, checkpoint, train};
+use wengert::train::batches::Schedule;
+use wengert::train::{Event, Flow, Options, Report, TrainError, checkpoint, evaluate, train};
 use wengert::{DType, Device, Dim, Literal, Scalar, Session, TensorType};
 
 /// Linear regression with momentum and a little noise from the step's key. Its gradient is written
@@ -107,12 +109,27 @@ fn run(
     Ok((report, session))
 }
 
+/// A log without its times, the last two fields of a step.
+fn timeless(log: &str) -> String {
+    let line = |line: &str| match line.split_once(",\"examples_per_second\":") {
+        Some((kept, _)) => format!("{kept}}}\n"),
+        None => line.to_owned(),
+    };
+    log.split_inclusive('\n').map(line).collect()
+}
+
+/// The files of a folder, the log without times.
 fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| {
             let entry = entry.unwrap();
-            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+            let name = entry.file_name().into_string().unwrap();
+            let bytes = std::fs::read(entry.path()).unwrap();
+            match name.as_str() {
+                "log.jsonl" => (name, timeless(&String::from_utf8(bytes).unwrap()).into_bytes()),
+                _ => (name, bytes),
+            }
         })
         .collect();
     files.sort();
@@ -129,11 +146,14 @@ fn a_run_learns_reports_and_writes_its_files() {
         Event::Start { step, total, steps_per_epoch } => {
             assert_eq!((step, total, steps_per_epoch), (0, 280, 7))
         }
-        Event::Step { step, loss, .. } => {
-            steps.push(loss);
-            assert_eq!(step, steps.len() as u64);
+        Event::Step(record) => {
+            steps.push(record.loss);
+            assert_eq!(record.step, steps.len() as u64);
         }
-        Event::Epoch { loss, .. } => epochs.push(loss),
+        Event::Epoch { loss, last, steps: count, examples, .. } => {
+            epochs.push(loss);
+            assert_eq!((count, examples, last.step), (7, 50, steps.len() as u64));
+        }
         Event::Evaluation { .. } => evaluations += 1,
         Event::Checkpoint { .. } => checkpoints += 1,
         Event::Partial { .. } | Event::Damaged { .. } => panic!("{event:?}"),
@@ -159,6 +179,115 @@ fn a_run_learns_reports_and_writes_its_files() {
     // A run without a folder gives the same numbers.
     let (again, other) = run(&recipe(), &program(0.05), Options::default(), &mut |_| {}).unwrap();
     assert_eq!((again, other.variables().unwrap()), (report, session.variables().unwrap()));
+}
+
+/// The step of `program`, with the outputs that a record takes.
+fn reporting(rate: f32) -> Program {
+    let mut program = program(rate);
+    let w = || Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros);
+    program
+        .function("reporting", |f| {
+            let x = f.input("x", TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]));
+            let y = f.input("y", TensorType::new(DType::F32, [Dim::from("B")]));
+            let w = f.state("w", w());
+            let error = &x.dot(&w) - &y;
+            let gradient = 2.0f32 * &error.dot(&x);
+            f.output(GRAD_NORM, global_norm(&gradient));
+            f.output("bias", error.sum());
+            f.output("errors", &error);
+            f.output("loss", (&error * &error).sum());
+            Sgd::new(Rate::scheduled(move |step| rate / step)).report_rate().step(f, &w, &gradient);
+        })
+        .unwrap();
+    program
+}
+
+#[test]
+fn records_have_the_outputs_of_the_step_that_are_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recipe = recipe();
+    recipe.step.function = "reporting".into();
+    // The state of the optimiser is made by no function `init` of this program.
+    recipe.init = Some("begin".into());
+    let mut program = reporting(0.05);
+    program
+        .function("begin", |f| {
+            f.create("w", &Tensor::constant(Literal::zeros(DType::F32, &[3])));
+            f.create("sgd.step", &Tensor::constant(0i32));
+        })
+        .unwrap();
+    recipe.length = Length::Steps(9);
+    let options = Options { folder: Some(folder.path()), ..Options::default() };
+    let mut records = Vec::new();
+    run(&recipe, &program, options, &mut |event| {
+        if let Event::Step(record) = event {
+            records.push(record.clone());
+        }
+    })
+    .unwrap();
+    let names: Vec<&str> = records[0].metrics.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!((records.len(), names), (9, vec!["bias"]));
+    let rates: Vec<f64> = records.iter().map(|r| r.learning_rate.unwrap()).collect();
+    assert_eq!(rates[..3], [0.05f32, 0.05 / 2.0, 0.05 / 3.0].map(f64::from));
+    // The first step has w = 0: its gradient is −2 Σ y x, its loss Σ y², its bias −Σ y.
+    let (data, mut schedule) = (data(), Schedule::new(50, recipe.batches).unwrap());
+    let (x, y) = (&data["x_train"], &data["y_train"]);
+    let (mut gradient, mut loss, mut bias) = ([0.0f64; 3], 0.0, 0.0);
+    for row in schedule.rows(0) {
+        let target = y.get(*row).to_f64();
+        for (i, sum) in gradient.iter_mut().enumerate() {
+            *sum -= 2.0 * target * x.get(row * 3 + i).to_f64() / 256.0;
+        }
+        loss += target * target;
+        bias -= target;
+    }
+    let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+    let first = &records[0];
+    for (found, wanted) in
+        [(first.grad_norm.unwrap(), norm), (first.loss, loss), (first.metrics[0].1, bias)]
+    {
+        assert!((found - wanted).abs() < 1e-5 * wanted.abs().max(1.0), "{found}, not {wanted}");
+    }
+    assert_eq!((first.examples, records[6].examples), (8, 2));
+    assert!(records.iter().all(|r| r.time > Duration::ZERO && r.examples_per_second() > 0.0));
+    let log = std::fs::read_to_string(folder.path().join("log.jsonl")).unwrap();
+    let line = log.lines().next().unwrap();
+    let found: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(found["grad_norm"].as_f64().map(|n| n as f32), first.grad_norm.map(|n| n as f32));
+    assert_eq!(found["learning_rate"], 0.05);
+    assert!(found["metrics"]["bias"].is_number() && found["seconds"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn an_observer_ends_a_run_as_its_last_step_does() {
+    let (short, stopped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let program = program(0.05);
+    let options = |folder| Options { folder: Some(folder), ..Options::default() };
+    let length = Some(Length::Steps(10));
+    let (ordinary, _) =
+        run(&recipe(), &program, Options { length, ..options(short.path()) }, &mut |_| {}).unwrap();
+    assert!(!ordinary.stopped);
+    let mut session = Session::open(Device::Cpu).unwrap();
+    let report =
+        train(&mut session, &program, &recipe(), &data(), options(stopped.path()), &mut |event| {
+            match event {
+                Event::Step(record) if record.step == 10 => Flow::Stop,
+                _ => Flow::GoOn,
+            }
+        })
+        .unwrap();
+    assert_eq!(report, Report { stopped: true, ..ordinary.clone() });
+    assert!(contents(short.path()) == contents(stopped.path()));
+    // Without a folder.
+    let late =
+        train(&mut session, &program, &recipe(), &data(), Options::default(), &mut |event| {
+            match event {
+                Event::Epoch { epoch: 1, .. } => Flow::Stop,
+                _ => Flow::GoOn,
+            }
+        })
+        .unwrap();
+    assert_eq!((late.steps, late.stopped, late.metrics.len()), (14, true, 1));
 }
 
 #[test]
@@ -211,6 +340,44 @@ fn resuming_is_exact_and_guarded() {
     let error =
         train(&mut session, &program, &recipe(), &changed, resume, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("other data"), "{error}");
+}
+
+#[test]
+fn an_evaluation_equals_that_of_training() {
+    let program = program(0.05);
+    let (report, session) = run(&recipe(), &program, Options::default(), &mut |_| {}).unwrap();
+    let weights = session.variables().unwrap();
+    let mut other = Session::open(Device::Cpu).unwrap();
+    fn options(weights: &Arrays) -> Options<'_> {
+        Options { weights: Some(weights), ..Options::default() }
+    }
+    let found = evaluate(&mut other, &program, &recipe(), &data(), options(&weights)).unwrap();
+    assert_eq!((found.examples, &found.metrics), (50, &report.metrics));
+    // The mean over examples, by a plain loop.
+    let (data, w) = (data(), weights["w"].clone());
+    let (x, y) = (&data["x_train"], &data["y_train"]);
+    let squares = (0..50).map(|row| {
+        let sum: f64 =
+            (0..3).map(|i| x.get(row * 3 + i).to_f64() / 256.0 * w.get(i).to_f64()).sum();
+        (sum - y.get(row).to_f64()).powi(2)
+    });
+    let mean = squares.sum::<f64>() / 50.0;
+    assert!((found.metrics[0].1 - mean).abs() < 1e-6, "{found:?}, not {mean}");
+
+    let mut fails = |recipe: &Recipe, weights: &Arrays, text: &str| {
+        let error = evaluate(&mut other, &program, recipe, &data, options(weights))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(text), "{error}");
+    };
+    fails(&Recipe { evaluate: None, ..recipe() }, &weights, "the recipe has no evaluation");
+    fails(&recipe(), &Arrays::new(), "the variables of `@evaluate` have no values");
+    let wide = Arrays::from([("w".to_owned(), Literal::zeros(DType::F32, &[4]))]);
+    fails(&recipe(), &wide, "variable `w` is f32[3], the weights in the file have f32[4]");
+    let misspelt = Arrays::from([("v".to_owned(), Literal::zeros(DType::F32, &[3]))]);
+    fails(&recipe(), &misspelt, "variable `w` has no value");
+    let nan = Arrays::from([("w".to_owned(), Literal::full(&[3], Scalar::of(f32::NAN)))]);
+    fails(&recipe(), &nan, "metric `mse` is NaN");
 }
 
 #[test]
