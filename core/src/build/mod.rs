@@ -12,20 +12,30 @@
 //! | [`eager`] | evaluation while a function is built |
 //! | [`inline`](mod@inline) | a body's equations on given tensors |
 
+pub mod axes;
 pub mod composite;
 pub mod control;
+mod diagonals;
 pub mod eager;
+pub mod einsum;
+mod failure;
 mod function;
 pub mod indexing;
 pub mod inline;
+mod joining;
 mod movement;
 pub mod operators;
 mod order;
 mod random;
+mod ranges;
 mod scope;
+mod shape;
+pub mod slicing;
+mod statistics;
 pub mod tensor;
 mod windows;
 
+pub use axes::{Axes, Axis};
 pub use function::{FunctionBuilder, IntoType};
 pub use inline::inline;
 pub use scope::{Closure, Entered, Scope};
