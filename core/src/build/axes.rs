@@ -106,7 +106,7 @@ fn place(axis: i64, count: usize) -> Option<usize> {
 /// The positions of axes of `ty`, from 0, in the order given.
 ///
 /// Errors: the type has no such axis; an axis is named twice.
-pub(super) fn positions(ty: &TensorType, axes: &[i64]) -> Result<Vec<usize>> {
+pub(crate) fn positions(ty: &TensorType, axes: &[i64]) -> Result<Vec<usize>> {
     let mut positions = Vec::with_capacity(axes.len());
     for axis in axes {
         let position = position(ty, *axis)?;
@@ -160,7 +160,11 @@ impl Tensor {
     fn op_position(&self, name: &str, axis: i64) -> Result<usize, Tensor> {
         match usize::try_from(axis) {
             Ok(position) => Ok(position),
-            Err(_) => position(self.ty(), axis).map_err(|error| self.fail(error.context(name))),
+            Err(_) => match position(self.ty(), axis) {
+                Ok(position) => Ok(position),
+                // Not in a closure, which would not know the user's line.
+                Err(error) => Err(self.fail(error.context(name))),
+            },
         }
     }
 }

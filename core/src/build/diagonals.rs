@@ -48,7 +48,15 @@ impl Tensor {
     fn triangle(&self, kept: Compare, offset: i64) -> Result<Tensor> {
         let rank = self.rank();
         ensure!(rank >= 2, "{} is no matrix", self.ty(); help "a matrix has two axes");
-        let index = |axis| Tensor::iota(DType::I64, self.shape().to_vec(), axis);
+        let offset = clamped(offset);
+        let is_small = |extent: &Dim| extent.as_extent().is_some_and(|n| n < 1 << 30);
+        let dtype = match self.shape()[rank - 2..].iter().all(is_small)
+            && offset.unsigned_abs() < 1 << 30
+        {
+            true => DType::I32,
+            false => DType::I64,
+        };
+        let index = |axis| Tensor::iota(dtype, self.shape().to_vec(), axis);
         let inside = index(rank - 1).compare(kept, &(index(rank - 2) + offset));
         Ok(inside.select(self, &self.zeros_like()))
     }
@@ -99,6 +107,7 @@ impl Tensor {
     #[track_caller]
     pub fn diagonal(&self, offset: i64, rows: impl Axis, columns: impl Axis) -> Tensor {
         let numbers = [rows.number(), columns.number()];
+        let offset = clamped(offset);
         composed("diagonal", &[self], || {
             let [rows, columns] = numbers.map(|number| position(self.ty(), number));
             let (rows, columns) = (rows?, columns?);
@@ -142,6 +151,11 @@ impl Tensor {
             Ok(self.diagonal(0, -2, -1).sum_axes(-1))
         })
     }
+}
+
+/// The offset, or one beyond every extent, whose sum with an index does not overflow.
+fn clamped(offset: i64) -> i64 {
+    offset.clamp(-(1 << 50), 1 << 50)
 }
 
 /// Length of diagonal `offset` of a matrix.

@@ -8,8 +8,10 @@
 //! | files | what a user calls |
 //! |---|---|
 //! | `tensor`, `operators`, `movement`, `indexing`, `order`, `windows`, `random`, `composite` | methods of tensors |
+//! | [`axes`], `shape`, [`slicing`], `joining`, `diagonals`, `ranges`, `statistics`, [`einsum`] | methods of tensors that are composed of others |
 //! | [`control`] | `cond`, `while_loop`, `scan` and their relatives, over closures |
 //! | [`eager`] | evaluation while a function is built |
+//! | `failure` | how a method refuses its operands |
 //! | [`inline`](mod@inline) | a body's equations on given tensors |
 
 pub mod axes;
@@ -36,7 +38,7 @@ pub mod tensor;
 mod windows;
 
 pub use axes::{Axes, Axis};
-pub use function::{FunctionBuilder, IntoType};
+pub use function::{BodyResult, FunctionBuilder, IntoType};
 pub use inline::inline;
 pub use scope::{Closure, Entered, Scope};
 pub use windows::Padding;

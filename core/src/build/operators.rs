@@ -2,7 +2,9 @@
 //!
 //! Ops take operands of equal shapes, as `jax.lax` does. The operators here broadcast as NumPy
 //! does: shapes are aligned at their last axes, and an extent of 1 or a missing axis is repeated.
-//! A Rust number takes the dtype of the other operand.
+//! A Rust number takes the dtype of the other operand. On the left of an operator it is an `f64` or
+//! an `i64`, so that a literal there has one type and `(1.0 - &a).sqrt()` needs no annotation. On the
+//! right it is of any type that is a [`Number`].
 
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;

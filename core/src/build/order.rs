@@ -18,9 +18,13 @@ impl Tensor {
     /// On an error there is one result, which is poisoned.
     #[track_caller]
     pub fn sort_by(operands: &[&Tensor], axis: impl Axis, num_keys: usize) -> Vec<Tensor> {
-        let axis = match operands.first().map_or(Ok(0), |first| first.op_axis("sort", axis)) {
-            Ok(axis) => axis,
-            Err(poison) => return vec![poison],
+        let axis = match operands.first() {
+            Some(first) => match first.op_axis("sort", axis) {
+                Ok(axis) => axis,
+                Err(poison) => return vec![poison],
+            },
+            // The op's own rule refuses a sort of nothing.
+            None => 0,
         };
         Tensor::apply_many(Sort { axis, num_keys }, operands)
     }

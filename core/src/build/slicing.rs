@@ -1,6 +1,7 @@
 //! Slices in the notation of ndarray: `x.slice(s![.., -1, 2..-1;2])`.
 //!
-//! [`s!`](ndarray::s) is ndarray's macro. An entry is one of
+//! [`s!`](crate::s) is a macro like ndarray's. That one may be used too, but it expands to `unsafe`
+//! code, which a crate may forbid. An entry is one of
 //!
 //! | entry | axis |
 //! |---|---|
@@ -20,7 +21,30 @@ use super::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dim::Dim;
 use crate::op::Slice;
+use crate::ty::TensorType;
 use ndarray::SliceInfoElem;
+
+/// The entries of a slice, in the notation of ndarray: `s![.., -1, 2..-1;2]`. See
+/// [`slicing`](crate::build::slicing) for their meaning. The value is an array of ndarray's
+/// [`SliceInfoElem`].
+///
+/// ```
+/// use wengert_core::{Literal, ndarray::NewAxis, s};
+/// # fn main() -> wengert_core::Result<()> {
+/// let x = Literal::from_vec(&[2, 3], vec![1i32, 2, 3, 4, 5, 6])?;
+/// assert_eq!(x.slice(s![-1, ..;-1])?.as_slice::<i32>(), Some(&[6, 5, 4][..]));
+/// assert_eq!(x.slice(s![.., 1.., NewAxis])?.shape(), [2, 2, 1]);
+/// # Ok(())
+/// # }
+/// ```
+#[macro_export]
+macro_rules! s {
+    (@entry $range:expr) => { $crate::ndarray::SliceInfoElem::from($range) };
+    (@entry $range:expr; $step:expr) => {
+        $crate::ndarray::SliceInfoElem::from($crate::ndarray::Slice::from($range).step_by($step))
+    };
+    ($($range:expr $(; $step:expr)?),* $(,)?) => { [$($crate::s!(@entry $range $(; $step)?)),*] };
+}
 
 /// One axis of the operand and the part that is taken of it.
 struct Part {
@@ -32,7 +56,7 @@ struct Part {
 }
 
 impl Tensor {
-    /// `slice` in the notation of ndarray's [`s!`](ndarray::s), see the
+    /// `slice` in the notation of [`s!`](crate::s), see the
     /// [module](crate::build::slicing). Of `[4,5,6]`, `slice(s![.., -1, 1..-1;2])` is `[4,2]`.
     ///
     /// # Errors
@@ -40,9 +64,9 @@ impl Tensor {
     /// value of its dimension variables; a step of 0.
     ///
     /// ```
-    /// # use wengert_core::{build::FunctionBuilder, ndarray::s, DType, TensorType};
+    /// # use wengert_core::{build::FunctionBuilder, s, DType, Dim, TensorType};
     /// # FunctionBuilder::build("f", |f| {
-    /// let x = f.input("x", TensorType::new(DType::F32, ["B".into(), 5.into(), 6.into()]));
+    /// let x = f.input("x", TensorType::new(DType::F32, ["B".into(), Dim::from(5), 6.into()]));
     /// assert_eq!(x.slice(s![.., -1, 1..-1;2]).ty().to_string(), "f32[B,2]");
     /// assert_eq!(x.slice(s![..-1, 2..]).ty().to_string(), "f32[B+-1,3,6]");
     /// # }).expect("the example is right");
@@ -51,29 +75,7 @@ impl Tensor {
     pub fn slice(&self, entries: impl AsRef<[SliceInfoElem]>) -> Tensor {
         let entries = entries.as_ref();
         composed("slice", &[self], || {
-            let mut parts: Vec<Part> = Vec::with_capacity(self.rank());
-            let mut new_axes = Vec::new();
-            let mut result_rank = 0;
-            for entry in entries {
-                if let SliceInfoElem::NewAxis = entry {
-                    new_axes.push(result_rank);
-                    result_rank += 1;
-                    continue;
-                }
-                let axis = parts.len();
-                let Some(extent) = self.shape().get(axis) else {
-                    bail!("the slice has more entries than {} has axes", self.ty();
-                        help "write at most one entry for each axis, beside those of `NewAxis`");
-                };
-                let part = part(entry, extent)
-                    .map_err(|d| d.context(format_args!("axis {axis} of {}", self.ty())))?;
-                result_rank += usize::from(!part.is_index);
-                parts.push(part);
-            }
-            for extent in &self.shape()[parts.len()..] {
-                let (start, limit) = (Dim::constant(0), extent.clone());
-                parts.push(Part { start, limit, step: 1, is_index: false });
-            }
+            let (mut parts, new_axes) = parts(self.ty(), entries)?;
             let backwards: Vec<usize> =
                 (0..parts.len()).filter(|axis| parts[*axis].step < 0).collect();
             let mut x = self.clone();
@@ -110,6 +112,39 @@ impl Tensor {
     }
 }
 
+/// Error: the entries are no slice of a tensor of this type.
+pub(crate) fn check(ty: &TensorType, entries: &[SliceInfoElem]) -> Result<()> {
+    parts(ty, entries).map(drop)
+}
+
+/// The part that the entries take of each axis, and the axes of the result that are new.
+fn parts(ty: &TensorType, entries: &[SliceInfoElem]) -> Result<(Vec<Part>, Vec<usize>)> {
+    let mut parts: Vec<Part> = Vec::with_capacity(ty.rank());
+    let mut new_axes = Vec::new();
+    let mut result_rank = 0;
+    for entry in entries {
+        if let SliceInfoElem::NewAxis = entry {
+            new_axes.push(result_rank);
+            result_rank += 1;
+            continue;
+        }
+        let axis = parts.len();
+        let Some(extent) = ty.shape.get(axis) else {
+            bail!("the slice has more entries than {ty} has axes";
+                help "write at most one entry for each axis, beside those of `NewAxis`");
+        };
+        let part =
+            part(entry, extent).map_err(|d| d.context(format_args!("axis {axis} of {ty}")))?;
+        result_rank += usize::from(!part.is_index);
+        parts.push(part);
+    }
+    for extent in &ty.shape[parts.len()..] {
+        let (start, limit) = (Dim::constant(0), extent.clone());
+        parts.push(Part { start, limit, step: 1, is_index: false });
+    }
+    Ok((parts, new_axes))
+}
+
 /// The part of an axis that an entry takes.
 fn part(entry: &SliceInfoElem, extent: &Dim) -> Result<Part> {
     let overflow = || Diagnostic::new("a bound is beyond 64 bits").help("give a smaller number");
@@ -135,7 +170,7 @@ fn part(entry: &SliceInfoElem, extent: &Dim) -> Result<Part> {
             Ok(Part { start, limit, step: 1, is_index: true })
         }
         SliceInfoElem::Slice { start, end, step } => {
-            ensure!(step != 0, "a step of 0"; help "a step is 1 or more, or negative to go back");
+            ensure!(step.checked_abs().is_some_and(|step| step > 0), "a step of {step}"; help "a step is 1 or more, or negative to go back");
             let (from, to) = (bound(start)?, end.map_or(Ok(extent.clone()), bound)?);
             ensure!(from.at_least(0) && from.at_most(&to) && to.at_most(extent),
                 "{}", shown(written(start, end), extent);

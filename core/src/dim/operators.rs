@@ -44,15 +44,16 @@ impl From<&Dim> for Dim {
 /// The result of an operation, or a dimension poisoned by an error of the caller's line.
 #[track_caller]
 fn checked(a: &Dim, sign: &str, b: &Dim, result: Option<Dim>) -> Dim {
-    result.unwrap_or_else(|| {
+    let Some(dim) = result else {
         let error = Diagnostic::new(format!("{a} {sign} {b} is no dimension"))
             .at(Location::caller(), "")
             .help(match sign {
                 "/" => "a quotient is exact for each value of its variables",
                 _ => "a dimension has at most 64 bits, 16 terms, and 8 factors in each",
             });
-        Dim::poisoned(Arc::new(error))
-    })
+        return Dim::poisoned(Arc::new(error));
+    };
+    dim
 }
 
 /// `self / divisor` if the remainder is 0 for each value of the variables.

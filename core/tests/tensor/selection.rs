@@ -72,6 +72,8 @@ fn triangles() {
             assert_eq!(triangle, expected, "{offset} {lower}");
         }
     }
+    assert_eq!(of(&x, |x| x.tril(i64::MAX)), x);
+    assert_eq!(of(&x, |x| x.triu(i64::MIN)), x);
     let ty = TensorType::new(DType::F32, [3]);
     assert!(error(&[ty], |x| x[0].tril(0)).contains("tril: f32[3] is no matrix"));
 }
@@ -100,6 +102,9 @@ fn diagonals_of_any_two_axes() {
             let result = of(&x, |x| x.diagonal(offset, rows, columns as i64 - 3));
             assert_eq!(result, expected, "{offset} {rows} {columns}");
         }
+    }
+    for offset in [i64::MIN, i64::MAX] {
+        assert_eq!(of(&x, |x| x.diagonal(offset, 0, 2)).shape(), [2, 0]);
     }
     let square = counted(&[2, 3, 3]);
     assert_eq!(of(&square, Tensor::trace), diagonal(&square, 0, 1, 2).sum_axis(ndarray::Axis(1)));

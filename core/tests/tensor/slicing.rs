@@ -1,31 +1,37 @@
 //! `slice` in the notation of ndarray, compared with ndarray's own slices.
 
 use crate::{counted, error, of, run_bound};
-use ndarray::{NewAxis, SliceInfoElem, s};
+use ndarray::{NewAxis, SliceInfoElem};
 use proptest::prelude::*;
-use wengert_core::{Binding, DType, Dim, Literal, TensorType};
+use wengert_core::{Binding, DType, Dim, Literal, TensorType, s};
 
 #[test]
 fn entries_of_every_kind() {
     let x = counted(&[4, 5, 6]);
     macro_rules! same {
-        ($($slice:expr;)*) => {$(
-            assert_eq!(of(&x, |x| x.slice($slice)), x.slice($slice).to_owned().into_dyn());
+        ($([$($slice:tt)*];)*) => {$(
+            let expected = x.slice(ndarray::s![$($slice)*]).to_owned().into_dyn();
+            assert_eq!(of(&x, |x| x.slice(s![$($slice)*])), expected);
+            // ndarray's own entries are accepted too.
+            assert_eq!(of(&x, |x| x.slice(ndarray::s![$($slice)*])), expected);
         )*};
     }
     same! {
-        s![.., .., ..];
-        s![.., -1, 2..-1;2];
-        s![0, 0, 0];
-        s![-4, 1.., ..-2];
-        s![..;-1, 1..4;-2, ..;3];
-        s![1..=2, ..;-1, -1];
-        s![NewAxis, 1.., 2, NewAxis, ..;-2, NewAxis];
-        s![2..2, .., ..];
-        s![.., ..;100, ..;-100];
+        [.., .., ..];
+        [.., -1, 2..-1;2];
+        [0, 0, 0];
+        [-4, 1.., ..-2];
+        [..;-1, 1..4;-2, ..;3];
+        [1..=2, ..;-1, -1];
+        [NewAxis, 1.., 2, NewAxis, ..;-2, NewAxis];
+        [2..2, .., ..];
+        [.., ..;100, ..;-100];
     }
-    assert_eq!(of(&x, |x| x.slice(s![1])), x.slice(s![1, .., ..]).to_owned().into_dyn());
-    assert_eq!(of(&x, |x| x.slice(s![.., -1])), x.slice(s![.., -1, ..]).to_owned().into_dyn());
+    assert_eq!(of(&x, |x| x.slice(s![1])), x.slice(ndarray::s![1, .., ..]).to_owned().into_dyn());
+    assert_eq!(
+        of(&x, |x| x.slice(s![.., -1])),
+        x.slice(ndarray::s![.., -1, ..]).to_owned().into_dyn()
+    );
 }
 
 fn entry(extent: isize) -> impl Strategy<Value = SliceInfoElem> {
@@ -73,9 +79,9 @@ fn bounds_from_the_end_of_a_variable_extent() {
             vec![x[0].slice(s![-1]), x[0].slice(s![1..-1, ..;-1]), x[0].slice(s![..-2;-1, 0])]
         });
     let expected = [
-        x.slice(s![-1, ..]).to_owned().into_dyn(),
-        x.slice(s![1..-1, ..;-1]).to_owned().into_dyn(),
-        x.slice(s![..-2;-1, 0]).to_owned().into_dyn(),
+        x.slice(ndarray::s![-1, ..]).to_owned().into_dyn(),
+        x.slice(ndarray::s![1..-1, ..;-1]).to_owned().into_dyn(),
+        x.slice(ndarray::s![..-2;-1, 0]).to_owned().into_dyn(),
     ];
     for (result, expected) in results.iter().zip(expected) {
         assert_eq!(crate::array(result), expected);
@@ -86,27 +92,15 @@ fn bounds_from_the_end_of_a_variable_extent() {
 fn what_does_not_lie_within_an_axis_is_refused() {
     let types = [TensorType::new(DType::F32, ["B".into(), Dim::from(3)])];
     for (entries, expected) in [
+        (s![.., 3].to_vec(), "axis 1 of f32[B,3]: index 3 does not lie within its extent 3"),
+        (s![.., -4].to_vec(), "axis 1 of f32[B,3]: index -4 does not lie within its extent 3"),
+        (s![.., 2..1].to_vec(), "axis 1 of f32[B,3]: 2..1 does not lie within its extent 3"),
+        (s![.., ..4].to_vec(), "axis 1 of f32[B,3]: 0..4 does not lie within its extent 3"),
         (
-            s![.., 3].as_ref().to_vec(),
-            "axis 1 of f32[B,3]: index 3 does not lie within its extent 3",
-        ),
-        (
-            s![.., -4].as_ref().to_vec(),
-            "axis 1 of f32[B,3]: index -4 does not lie within its extent 3",
-        ),
-        (
-            s![.., 2..1].as_ref().to_vec(),
-            "axis 1 of f32[B,3]: 2..1 does not lie within its extent 3",
-        ),
-        (
-            s![.., ..4].as_ref().to_vec(),
-            "axis 1 of f32[B,3]: 0..4 does not lie within its extent 3",
-        ),
-        (
-            s![1].as_ref().to_vec(),
+            s![1].to_vec(),
             "axis 0 of f32[B,3]: index 1 does not lie within its extent B for each value of it",
         ),
-        (s![.., .., ..].as_ref().to_vec(), "the slice has more entries than f32[B,3] has axes"),
+        (s![.., .., ..].to_vec(), "the slice has more entries than f32[B,3] has axes"),
         (
             vec![SliceInfoElem::Slice { start: 0, end: None, step: 0 }],
             "axis 0 of f32[B,3]: a step of 0",

@@ -16,6 +16,7 @@ mod indexing;
 mod layers;
 mod locations;
 mod maps;
+mod methods;
 mod poison;
 mod programs;
 mod recipes;

@@ -248,7 +248,7 @@ fn flattening_from_an_axis_that_is_not_there() {
         @f: flatten: f32[2,3] has no axis 3
           --> {here}
           --> {x}: an operand, f32[2,3], is made here
-          help: its axes are 0 to 1
+          help: its axes are 0 to 1, or -1 to -2 from the last one
         ",
     );
 }
