@@ -17,8 +17,8 @@
 //! # An example
 //!
 //! Self-attention with two heads, and what surrounds it, in the methods of
-//! [`Tensor`](wengert_core::Tensor). Axes count from either end; B and T are bound when the function is
-//! compiled.
+//! [`Tensor`](wengert_core::Tensor). Axes count from either end; B and T are bound when the
+//! function is compiled.
 //!
 //! ```
 //! use wengert::core::ndarray::{Array, Array2};

@@ -63,8 +63,8 @@ impl Program {
         Self::default()
     }
 
-    /// Builds a function with `f`, [tidies](tidy) and adds it. `f` returns nothing, or a `Result` for
-    /// its `?`:
+    /// Builds a function with `f`, [tidies](tidy) and adds it. `f` returns nothing, or a `Result`
+    /// for its `?`:
     ///
     /// ```
     /// use wengert::prelude::*;
@@ -81,8 +81,8 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// The first error while building, or the one that `f` returns; a name that is taken; a variable
-    /// that an earlier function declares with another type or initializer.
+    /// The first error while building, or the one that `f` returns; a name that is taken; a
+    /// variable that an earlier function declares with another type or initializer.
     #[track_caller]
     pub fn function<R: BodyResult>(
         &mut self,

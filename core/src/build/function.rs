@@ -325,8 +325,8 @@ impl FunctionBuilder {
 }
 
 impl Program {
-    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. `f` may return a
-    /// [`Result`], for its `?`.
+    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. `f` may return
+    /// a [`Result`], for its `?`.
     ///
     /// Errors: the first error while building; the name is taken.
     #[track_caller]

@@ -164,8 +164,9 @@ impl Tensor {
         Tensor::apply(op, &[self, indices])
     }
 
-    /// The entries of an axis at `indices` (integers): PyTorch's `index_select`, NumPy's `take` along
-    /// an axis. The axes of the indices take the place of the axis: of `[2,5,3]`, axis 1 at indices
+    /// The entries of an axis at `indices` (integers): PyTorch's `index_select`, NumPy's `take`
+    /// along an axis. The axes of the indices take the place of the axis: of `[2,5,3]`, axis 1 at
+    /// indices
     /// `[4]` gives `[2,4,3]`. Indices out of bounds are clamped.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl Tensor {
             };
             if let Some(i) = parts.iter().position(|part| part.ty() != first.ty()) {
                 bail!("part 0 has type {}, part {i} has {}", first.ty(), parts[i].ty();
-                    help "all parts have one type; `concatenate` joins parts along an axis they have");
+                    help "all parts have one type; `concatenate` joins parts along an old axis");
             }
             let axis = new_positions(first.ty(), &[axis.number()])?[0];
             let rows: Vec<Tensor> = parts.iter().map(|part| part.unsqueeze(axis)).collect();

@@ -3,8 +3,8 @@
 //! Ops take operands of equal shapes, as `jax.lax` does. The operators here broadcast as NumPy
 //! does: shapes are aligned at their last axes, and an extent of 1 or a missing axis is repeated.
 //! A Rust number takes the dtype of the other operand. On the left of an operator it is an `f64` or
-//! an `i64`, so that a literal there has one type and `(1.0 - &a).sqrt()` needs no annotation. On the
-//! right it is of any type that is a [`Number`].
+//! an `i64`, so that a literal there has one type and `(1.0 - &a).sqrt()` needs no annotation. On
+//! the right it is of any type that is a [`Number`].
 
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
@@ -127,8 +127,8 @@ impl Tensor {
 
     /// `select`: elements of `on_true` where `self` (bool) is true, else of `on_false`: `where` of
     /// NumPy and PyTorch. All three broadcast to one shape. A Rust number takes the dtype of the
-    /// other choice. Two numbers give f32 if one of them is a float, else the dtype of their type, or
-    /// i64 if they have two.
+    /// other choice. Two numbers give f32 if one of them is a float, else the dtype of their type,
+    /// or i64 if they have two.
     ///
     /// # Errors
     /// `self` is not of bools; the choices have two dtypes; the shapes do not broadcast.

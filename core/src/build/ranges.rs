@@ -60,8 +60,8 @@ impl Tensor {
     }
 
     /// `count` numbers from `start` to `stop`, both included, at equal distances: a vector of
-    /// floats. With a count of 1 it is `start` alone. The last element is exactly `stop`. Halves are
-    /// computed in f32.
+    /// floats. With a count of 1 it is `start` alone. The last element is exactly `stop`. Halves
+    /// are computed in f32.
     ///
     /// # Errors
     /// The dtype is not that of a float; there is no function to put it in.

@@ -170,7 +170,8 @@ fn part(entry: &SliceInfoElem, extent: &Dim) -> Result<Part> {
             Ok(Part { start, limit, step: 1, is_index: true })
         }
         SliceInfoElem::Slice { start, end, step } => {
-            ensure!(step.checked_abs().is_some_and(|step| step > 0), "a step of {step}"; help "a step is 1 or more, or negative to go back");
+            ensure!(step.checked_abs().is_some_and(|step| step > 0), "a step of {step}";
+                help "a step is 1 or more, or negative to go back");
             let (from, to) = (bound(start)?, end.map_or(Ok(extent.clone()), bound)?);
             ensure!(from.at_least(0) && from.at_most(&to) && to.at_most(extent),
                 "{}", shown(written(start, end), extent);

@@ -143,8 +143,8 @@ impl Tensor {
     }
 
     /// Variance along axes, which are removed: the squared deviations from the mean, added and
-    /// divided by the count less `correction`. A correction of 1 is Bessel's. Halves are computed in
-    /// f32. Infinite or NaN if the count does not exceed the correction.
+    /// divided by the count less `correction`. A correction of 1 is Bessel's. Halves are computed
+    /// in f32. Infinite or NaN if the count does not exceed the correction.
     ///
     /// # Errors
     /// The dtype is not that of a float; there is no such axis; an axis is named twice.
@@ -167,7 +167,8 @@ impl Tensor {
     }
 
     /// Standard deviation along axes, which are removed: the root of
-    /// [`var_axes`](Self::var_axes). Its derivative is infinite or NaN where all elements are equal.
+    /// [`var_axes`](Self::var_axes). Its derivative is infinite or NaN where all elements are
+    /// equal.
     ///
     /// # Errors
     /// Those of [`var_with_correction`](Self::var_with_correction).

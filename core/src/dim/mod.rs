@@ -2,8 +2,8 @@
 //!
 //! `B`, `2*B+1`, `B*T`, `H+-2` never occur after the Graph stage: [`Dim::bind`] turns each into a
 //! number. A polynomial has a normal form: its terms are [`Product`]s of variables with integer
-//! coefficients other than 0, sorted by the names of their factors. Two dimensions are equal exactly
-//! when their normal forms are. A variable stands for an integer of at least 1, so some
+//! coefficients other than 0, sorted by the names of their factors. Two dimensions are equal
+//! exactly when their normal forms are. A variable stands for an integer of at least 1, so some
 //! inequalities can be decided without a binding ([`Dim::at_least`]).
 //!
 //! A term has at most [`MAX_FACTORS`] factors and a dimension at most [`MAX_TERMS`] terms, so that
@@ -184,8 +184,8 @@ impl Dim {
     }
 
     /// True if the dimension is at least `bound` for all values of the variables (each at least
-    /// 1). Some polynomials for which this holds are not recognized: the test is that no coefficient
-    /// is negative if each variable is written as 1 + another one, which may be 0.
+    /// 1). Some polynomials for which this holds are not recognized: the test is that no
+    /// coefficient is negative if each variable is written as 1 + another one, which may be 0.
     pub fn at_least(&self, bound: i64) -> bool {
         let shifted = self.to_polynomial().in_excess_over_one();
         shifted.is_some_and(|p| p.constant() >= bound && p.has_no_negative_term())

@@ -2,8 +2,8 @@
 //!
 //! Division is the usual one by leading terms, in the *graded lexicographic* order of products: by
 //! the number of factors, then by the first name at which they differ, of which the one that comes
-//! first in the alphabet is the larger (Cox, Little and O'Shea, *Ideals, Varieties, and Algorithms*,
-//! chapter 2).
+//! first in the alphabet is the larger (Cox, Little and O'Shea, *Ideals, Varieties, and
+//! Algorithms*, chapter 2).
 
 use super::Binding;
 use std::cmp::Ordering;

@@ -111,7 +111,8 @@ impl Literal {
         self.permute(axes).expect("each axis occurs once")
     }
 
-    /// A part in the notation of [`s!`](crate::s), as [`Tensor::slice`](crate::Tensor::slice). Without a copy if it is in row-major order.
+    /// A part in the notation of [`s!`](crate::s), as [`Tensor::slice`](crate::Tensor::slice).
+    /// Without a copy if it is in row-major order.
     ///
     /// # Errors
     /// More entries than axes; an index or a range that does not lie within its axis; a step of 0.

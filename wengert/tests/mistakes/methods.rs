@@ -213,7 +213,8 @@ fn a_question_mark_returns_the_first_error() {
           help: compile and run the function, or begin with `Tracked::new` to compute at once
         ",
     );
-    let wrong = Program::new().function("f", |_| Literal::from_vec(&[2], vec![1f32]).map(drop)); //~ here
+    let short = || Literal::from_vec(&[2], vec![1f32]);
+    let wrong = Program::new().function("f", |_| short().map(drop)); //~ here
     says(
         wrong.unwrap_err().to_string(),
         "

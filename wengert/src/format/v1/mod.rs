@@ -104,8 +104,8 @@ pub struct Type {
 pub struct Dim {
     /// The constant.
     pub constant: i64,
-    /// Products and coefficients, sorted by the names of the factors. A product is written `B*T`, and a
-    /// single variable as its name.
+    /// Products and coefficients, sorted by the names of the factors. A product is written `B*T`,
+    /// and a single variable as its name.
     pub terms: Vec<(String, i64)>,
 }
 
