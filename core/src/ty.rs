@@ -77,7 +77,7 @@ impl TensorType {
                     ))
                     .help("extents must be 0 or more")),
                     None => Err(Diagnostic::new(format!("dimension `{d}` of {self} is not bound"))
-                        .help(format!("bind `{}` to a number", bound.terms()[0].0))),
+                        .help(format!("bind `{}` to a number", bound.terms()[0].0.factors()[0]))),
                 }
             })
             .collect::<Result<_>>()?;

@@ -18,5 +18,5 @@ pub use wengert_core::build::FunctionBuilder;
 pub use wengert_core::build::control;
 pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, NoDerivative, Result,
-    Tensor, TensorType, VectorSpace,
+    Tensor, TensorType, VectorSpace, s,
 };

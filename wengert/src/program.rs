@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use wengert_compiler::rewrite::tidy;
-use wengert_core::build::FunctionBuilder;
+use wengert_core::build::{BodyResult, FunctionBuilder};
 use wengert_core::{
     DType, Diagnostic, Dim, Initializer, Literal, Location, Result, Scalar, Tensor, TensorType,
     graph,
@@ -63,11 +63,32 @@ impl Program {
         Self::default()
     }
 
-    /// Builds a function with `f`, [tidies](tidy) and adds it. Errors: the first error while
-    /// building; a name that is taken; a variable that an earlier function declares with another
-    /// type or initializer.
+    /// Builds a function with `f`, [tidies](tidy) and adds it. `f` returns nothing, or a `Result`
+    /// for its `?`:
+    ///
+    /// ```
+    /// use wengert::prelude::*;
+    /// # fn main() -> Result<()> {
+    /// let mut program = Program::new();
+    /// program.function("scaled", |f| {
+    ///     let scale = Literal::from_vec(&[2], vec![1.0f32, 10.0])?;
+    ///     let x = f.input("x", f32("B,2"));
+    ///     f.output("y", x * Tensor::constant(scale));
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first error while building, or the one that `f` returns; a name that is taken; a
+    /// variable that an earlier function declares with another type or initializer.
     #[track_caller]
-    pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
+    pub fn function<R: BodyResult>(
+        &mut self,
+        name: &str,
+        f: impl FnOnce(&mut FunctionBuilder) -> R,
+    ) -> Result<()> {
         let caller = Location::caller();
         let mut builder = FunctionBuilder::new(name);
         builder.run(f);

@@ -25,7 +25,7 @@ fn program() -> Program {
             let w = f.state("model.w", model());
             let bias = Tensor::constant(Literal::from_vec(&[2], vec![-0.0f32, f32::NAN]).unwrap());
             let y = x.dot(&w).slice_axis(1, 1usize, 3usize).sum_axes(&[0]) + &bias;
-            f.update("model.w", &(&w - &(0.1f32 * &w)));
+            f.update("model.w", &(&w - &(0.1 * &w)));
             f.output("loss", y.sum());
         })
         .unwrap();
@@ -297,4 +297,20 @@ fn foreign_damaged_and_missing_files_are_named() {
     flipped[bytes.len() / 2] ^= 4;
     std::fs::write(&path, flipped).unwrap();
     says(&path, "checksum");
+}
+
+#[test]
+fn dimensions_with_products_of_variables_are_kept() {
+    let mut program = Program::new();
+    let shape = ["B*T*T", "3*B*T+B+-1"].map(wengert::Dim::from);
+    let ty = TensorType::new(DType::F32, shape);
+    program
+        .function("f", |f| {
+            let x = f.input("x", ty.clone());
+            f.output("y", x.flatten(0));
+        })
+        .unwrap();
+    let read = GraphFile::from_bytes(&GraphFile::new(program.clone()).to_bytes().unwrap()).unwrap();
+    assert_eq!(read.program, program);
+    assert_eq!(read.program.get("f").unwrap().input_type(0), &ty);
 }

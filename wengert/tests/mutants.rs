@@ -210,7 +210,7 @@ fn program() -> Program {
             let part = y.slice_axis(1, 1usize, 3usize).sum_axes(&[0]);
             let joined =
                 Tensor::concatenate(&[&part, &part], 0).reshape([2usize, 2]).permute(&[1, 0]);
-            f.update("model.w", &(&w - &(0.1f32 * &w)));
+            f.update("model.w", &(&w - &(0.1 * &w)));
             f.output("loss", (&joined * &joined).sum());
         })
         .unwrap();

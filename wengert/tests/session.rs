@@ -21,7 +21,7 @@ fn program() -> Program {
         .function("step", |f| {
             let x = f.input("x", TensorType::new(DType::F32, [3usize]));
             let w = f.state("w", w());
-            let next = &w + &(0.5f32 * &x);
+            let next = &w + &(0.5 * &x);
             f.update("w", &next);
             f.output("loss", next.sum());
         })

@@ -1,13 +1,14 @@
 //! Methods of [`Tensor`] that emit several ops or a composite op: means, softmax, losses,
 //! lookups.
 
+use super::axes::{Axes, Axis, or_poison};
 use super::operators::Operand;
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
-    Cumulative, CumulativeKind, DimAsValue, Gather, Normalize, NormalizeKind, Pad, Softmax,
+    Cumulative, CumulativeKind, DimAsValue, Normalize, NormalizeKind, Pad, Softmax,
     SoftmaxCrossEntropy, SoftmaxKind,
 };
 use crate::scalar::Scalar;
@@ -32,13 +33,14 @@ impl Tensor {
     /// Mean of all elements. Halves are added and divided in f32.
     #[track_caller]
     pub fn mean(&self) -> Tensor {
-        self.mean_axes(&(0..self.rank()).collect::<Vec<_>>())
+        self.mean_axes(..)
     }
 
     /// Mean along axes, which are removed; NaN over no elements. Halves are added and divided in
     /// f32.
     #[track_caller]
-    pub fn mean_axes(&self, axes: &[usize]) -> Tensor {
+    pub fn mean_axes(&self, axes: impl Axes) -> Tensor {
+        let axes = &or_poison!(self.op_axes("mean", axes));
         let dtype = self.dtype().wide();
         if !dtype.is_float() {
             return self.fail(
@@ -68,12 +70,13 @@ impl Tensor {
     /// f32.
     #[track_caller]
     pub fn var(&self) -> Tensor {
-        self.var_axes(&(0..self.rank()).collect::<Vec<_>>())
+        self.var_axes(..)
     }
 
     /// Variance along axes, which are removed. Halves are computed in f32.
     #[track_caller]
-    pub fn var_axes(&self, axes: &[usize]) -> Tensor {
+    pub fn var_axes(&self, axes: impl Axes) -> Tensor {
+        let axes = &or_poison!(self.op_axes("var", axes));
         let dtype = self.dtype().wide();
         let x = self.convert(dtype);
         let mean = x.mean_axes(axes);
@@ -119,33 +122,38 @@ impl Tensor {
 
     /// `softmax` along an axis.
     #[track_caller]
-    pub fn softmax(&self, axis: usize) -> Tensor {
+    pub fn softmax(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("softmax", axis));
         Tensor::apply(Softmax { kind: SoftmaxKind::Softmax, axis }, &[self])
     }
 
     /// `log_softmax` along an axis.
     #[track_caller]
-    pub fn log_softmax(&self, axis: usize) -> Tensor {
+    pub fn log_softmax(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("log_softmax", axis));
         Tensor::apply(Softmax { kind: SoftmaxKind::LogSoftmax, axis }, &[self])
     }
 
     /// `logsumexp` along an axis, which is removed.
     #[track_caller]
-    pub fn logsumexp(&self, axis: usize) -> Tensor {
+    pub fn logsumexp(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("logsumexp", axis));
         Tensor::apply(Softmax { kind: SoftmaxKind::LogSumExp, axis }, &[self])
     }
 
     /// `standardize` along an axis: (x − mean x) / √(mean (x − mean x)² + ε): a layer norm before
     /// scale and bias.
     #[track_caller]
-    pub fn standardize(&self, axis: usize, epsilon: f64) -> Tensor {
+    pub fn standardize(&self, axis: impl Axis, epsilon: f64) -> Tensor {
+        let axis = or_poison!(self.op_axis("standardize", axis));
         let epsilon = Scalar::of(epsilon);
         Tensor::apply(Normalize { kind: NormalizeKind::Standardize, axis, epsilon }, &[self])
     }
 
     /// `rms_normalize` along an axis: x / √(mean x² + ε): an RMS norm before its scale.
     #[track_caller]
-    pub fn rms_normalize(&self, axis: usize, epsilon: f64) -> Tensor {
+    pub fn rms_normalize(&self, axis: impl Axis, epsilon: f64) -> Tensor {
+        let axis = or_poison!(self.op_axis("rms_normalize", axis));
         let epsilon = Scalar::of(epsilon);
         Tensor::apply(Normalize { kind: NormalizeKind::Rms, axis, epsilon }, &[self])
     }
@@ -159,25 +167,29 @@ impl Tensor {
 
     /// `cumsum` along an axis.
     #[track_caller]
-    pub fn cumsum(&self, axis: usize) -> Tensor {
+    pub fn cumsum(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("cumsum", axis));
         Tensor::apply(Cumulative { kind: CumulativeKind::Sum, axis, reverse: false }, &[self])
     }
 
     /// `cumprod` along an axis.
     #[track_caller]
-    pub fn cumprod(&self, axis: usize) -> Tensor {
+    pub fn cumprod(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("cumprod", axis));
         Tensor::apply(Cumulative { kind: CumulativeKind::Prod, axis, reverse: false }, &[self])
     }
 
     /// `cummax` along an axis.
     #[track_caller]
-    pub fn cummax(&self, axis: usize) -> Tensor {
+    pub fn cummax(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("cummax", axis));
         Tensor::apply(Cumulative { kind: CumulativeKind::Max, axis, reverse: false }, &[self])
     }
 
     /// `cummin` along an axis.
     #[track_caller]
-    pub fn cummin(&self, axis: usize) -> Tensor {
+    pub fn cummin(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("cummin", axis));
         Tensor::apply(Cumulative { kind: CumulativeKind::Min, axis, reverse: false }, &[self])
     }
 
@@ -210,17 +222,7 @@ impl Tensor {
                     .help("a table has at least one axis"),
             );
         }
-        let indices = match indices.dtype() {
-            DType::I32 | DType::I64 => indices.clone(),
-            DType::I8 | DType::U8 => indices.convert(DType::I32),
-            d if d.is_integer() => indices.convert(DType::I64),
-            // The op's own rule reports the error.
-            _ => indices.clone(),
-        };
-        let op = Gather::rows(self.ty(), indices.rank());
-        let positions =
-            indices.shape().iter().cloned().chain([Dim::constant(1)]).collect::<Vec<_>>();
-        Tensor::apply(op, &[self, &indices.reshape(positions)])
+        self.index_select(0, indices)
     }
 
     /// `pad` with `value` around each axis: `padding` holds (before, behind). Negative numbers
@@ -233,31 +235,10 @@ impl Tensor {
         Tensor::apply(Pad { low, high, interior: vec![] }, &[self, &value])
     }
 
-    /// Merges all axes from `axis` on into one.
-    #[track_caller]
-    pub fn flatten(&self, axis: usize) -> Tensor {
-        if self.error().is_some() {
-            return self.clone();
-        }
-        if axis > self.rank() {
-            return self.no_axis("flatten", axis);
-        }
-        let (kept, merged) = self.shape().split_at(axis);
-        let Some(product) = merged.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d))
-        else {
-            let error = Diagnostic::new(format!(
-                "flatten: the product of the axes from {axis} on of {} is not linear in the \
-                 dimension variables",
-                self.ty()
-            ));
-            return self.fail(error.help("give numbers instead of all variables but one"));
-        };
-        self.reshape(kept.iter().cloned().chain([product]))
-    }
-
     /// `cumlogsumexp` along an axis.
     #[track_caller]
-    pub fn cumlogsumexp(&self, axis: usize) -> Tensor {
+    pub fn cumlogsumexp(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("cumlogsumexp", axis));
         Tensor::apply(Cumulative { kind: CumulativeKind::LogSumExp, axis, reverse: false }, &[self])
     }
 }

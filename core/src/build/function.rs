@@ -55,20 +55,33 @@ impl FunctionBuilder {
         }
     }
 
-    /// Runs `f` on a new builder and finishes it.
+    /// Runs `f` on a new builder and finishes it. `f` may return a [`Result`], for its `?`.
     #[track_caller]
-    pub fn build(name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<Function> {
+    pub fn build<R: BodyResult>(
+        name: &str,
+        f: impl FnOnce(&mut FunctionBuilder) -> R,
+    ) -> Result<Function> {
         let mut builder = FunctionBuilder::new(name);
         builder.run(f);
         builder.finish()
     }
 
     /// Runs `f` in the function's scope. If `f` panics after an error, [`finish`](Self::finish)
-    /// reports the error, since the panic is its consequence. Any other panic is resumed.
-    pub fn run(&mut self, f: impl FnOnce(&mut FunctionBuilder)) {
+    /// reports the error, since the panic is its consequence. Any other panic is resumed. An error
+    /// that `f` returns is one of the function.
+    pub fn run<R: BodyResult>(&mut self, f: impl FnOnce(&mut FunctionBuilder) -> R) {
         let scope = self.scope.clone();
-        // The scope records the error, so `finish` returns it.
-        let _ = scope.guarded(|| f(self));
+        // The scope records the error of a panic, so `finish` returns it.
+        let Ok(result) = scope.guarded(|| f(self)) else { return };
+        if let Err(error) = result.into_result() {
+            let is_placed = error.places.iter().any(|(at, _)| *at != Location::Unknown);
+            let place = self.location.clone();
+            scope.fail(&if is_placed {
+                error
+            } else {
+                error.at(place, "the function is built here")
+            });
+        }
     }
 
     /// The scope of the function's body.
@@ -312,14 +325,37 @@ impl FunctionBuilder {
 }
 
 impl Program {
-    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`.
+    /// Builds a function with `f` and adds it: `program.function("double", |f| …)`. `f` may return
+    /// a [`Result`], for its `?`.
     ///
     /// Errors: the first error while building; the name is taken.
     #[track_caller]
-    pub fn function(&mut self, name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Result<()> {
+    pub fn function<R: BodyResult>(
+        &mut self,
+        name: &str,
+        f: impl FnOnce(&mut FunctionBuilder) -> R,
+    ) -> Result<()> {
         let caller = Location::caller();
         let function = FunctionBuilder::build(name, f)?;
         self.add(function).map_err(|d| d.at(caller, "the function is built here"))
+    }
+}
+
+/// The result of the closure that builds a function: nothing, or `Ok(())` if it uses `?`.
+pub trait BodyResult {
+    /// Whether the closure came to its end.
+    fn into_result(self) -> Result<()>;
+}
+
+impl BodyResult for () {
+    fn into_result(self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl BodyResult for Result<()> {
+    fn into_result(self) -> Result<()> {
+        self
     }
 }
 

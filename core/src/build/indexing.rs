@@ -1,6 +1,8 @@
 //! Methods of [`Tensor`] that read and write at computed indices: gathers, scatters and dynamic
 //! slices. The dimension numbers of `jax.lax` are structs.
 
+use super::axes::{Axis, or_poison, position};
+use super::failure::composed;
 use super::tensor::Tensor;
 use crate::call::ScatterKind;
 use crate::dim::Dim;
@@ -162,6 +164,40 @@ impl Tensor {
         Tensor::apply(op, &[self, indices])
     }
 
+    /// The entries of an axis at `indices` (integers): PyTorch's `index_select`, NumPy's `take`
+    /// along an axis. The axes of the indices take the place of the axis: of `[2,5,3]`, axis 1 at
+    /// indices
+    /// `[4]` gives `[2,4,3]`. Indices out of bounds are clamped.
+    ///
+    /// # Errors
+    /// There is no such axis; the indices are not integers; the axis has no elements.
+    ///
+    /// ```
+    /// # use wengert_core::{build::FunctionBuilder, DType, TensorType};
+    /// # FunctionBuilder::build("f", |f| {
+    /// let x = f.input("x", TensorType::new(DType::F32, [2, 5, 3]));
+    /// let at = f.input("at", TensorType::new(DType::I32, [4]));
+    /// assert_eq!(x.index_select(1, &at).ty().to_string(), "f32[2,4,3]");
+    /// # }).expect("the example is right");
+    /// ```
+    #[doc(alias = "take")]
+    #[track_caller]
+    pub fn index_select(&self, axis: impl Axis, indices: &Tensor) -> Tensor {
+        let number = axis.number();
+        composed("index_select", &[self, indices], || {
+            let axis = position(self.ty(), number)?;
+            let indices = match indices.dtype() {
+                DType::I32 | DType::I64 => indices.clone(),
+                DType::I8 | DType::U8 => indices.convert(DType::I32),
+                d if d.is_integer() => indices.convert(DType::I64),
+                // The op's own rule reports the error.
+                _ => indices.clone(),
+            };
+            let op = Gather::along(self.ty(), axis, indices.rank());
+            Ok(Tensor::apply(op, &[self, &indices.unsqueeze(-1)]))
+        })
+    }
+
     /// `dynamic_slice`: a box of extents `slice_sizes` that begins at `starts`, clamped so that
     /// the box lies within the tensor. Starts are integer scalars, one for each axis, or one
     /// vector of all.
@@ -194,8 +230,9 @@ impl Tensor {
         &self,
         start: &Tensor,
         size: impl Into<Dim>,
-        axis: usize,
+        axis: impl Axis,
     ) -> Tensor {
+        let axis = or_poison!(self.op_axis("dynamic_slice", axis));
         let mut sizes = self.shape().to_vec();
         let Some(along) = sizes.get_mut(axis) else { return self.no_axis("dynamic_slice", axis) };
         *along = size.into();
@@ -204,7 +241,8 @@ impl Tensor {
 
     /// The element at an index along an axis, which is removed. The index is clamped.
     #[track_caller]
-    pub fn dynamic_index_in_dim(&self, index: &Tensor, axis: usize) -> Tensor {
+    pub fn dynamic_index_in_dim(&self, index: &Tensor, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("dynamic_slice", axis));
         let mut shape = self.shape().to_vec();
         let slice = self.dynamic_slice_in_dim(index, 1usize, axis);
         if slice.error().is_some() {
@@ -221,8 +259,9 @@ impl Tensor {
         &self,
         update: &Tensor,
         start: &Tensor,
-        axis: usize,
+        axis: impl Axis,
     ) -> Tensor {
+        let axis = or_poison!(self.op_axis("dynamic_update_slice", axis));
         if axis >= self.rank() {
             return self.no_axis("dynamic_update_slice", axis);
         }

@@ -8,25 +8,37 @@
 //! | files | what a user calls |
 //! |---|---|
 //! | `tensor`, `operators`, `movement`, `indexing`, `order`, `windows`, `random`, `composite` | methods of tensors |
+//! | [`axes`], `shape`, [`slicing`], `joining`, `diagonals`, `ranges`, `statistics`, [`einsum`] | methods of tensors that are composed of others |
 //! | [`control`] | `cond`, `while_loop`, `scan` and their relatives, over closures |
 //! | [`eager`] | evaluation while a function is built |
+//! | `failure` | how a method refuses its operands |
 //! | [`inline`](mod@inline) | a body's equations on given tensors |
 
+pub mod axes;
 pub mod composite;
 pub mod control;
+mod diagonals;
 pub mod eager;
+pub mod einsum;
+mod failure;
 mod function;
 pub mod indexing;
 pub mod inline;
+mod joining;
 mod movement;
 pub mod operators;
 mod order;
 mod random;
+mod ranges;
 mod scope;
+mod shape;
+pub mod slicing;
+mod statistics;
 pub mod tensor;
 mod windows;
 
-pub use function::{FunctionBuilder, IntoType};
+pub use axes::{Axes, Axis};
+pub use function::{BodyResult, FunctionBuilder, IntoType};
 pub use inline::inline;
 pub use scope::{Closure, Entered, Scope};
 pub use windows::Padding;

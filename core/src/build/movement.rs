@@ -1,32 +1,28 @@
 //! Methods of [`Tensor`] that move elements, reduce and contract.
 
+use super::axes::{Axes, Axis, or_poison, position};
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{
     Argument, BitcastConvertType, Concatenate, ConvertElementType, DotGeneral, Extremum, Iota,
-    IsFinite, Permute, Reduce, ReduceKind, Reshape, Reverse, Slice,
+    IsFinite, Permute, Reduce, ReduceKind, Reverse, Slice,
 };
+use crate::ty::TensorType;
 
 impl Tensor {
-    /// `reshape`: the same elements in row-major order.
-    #[track_caller]
-    pub fn reshape<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>) -> Tensor {
-        let shape: Vec<Dim> = shape.into_iter().map(Into::into).collect();
-        if self.shape() == shape { self.clone() } else { Tensor::apply(Reshape { shape }, &[self]) }
-    }
-
     /// `permute`: axis i of the result is axis `permutation[i]` of `self`.
     #[track_caller]
-    pub fn permute(&self, permutation: &[usize]) -> Tensor {
+    pub fn permute(&self, permutation: impl Axes) -> Tensor {
+        let permutation = or_poison!(self.op_axes("permute", permutation));
         if self.error().is_some()
             || (permutation.len() == self.rank()
                 && permutation.iter().enumerate().all(|(i, p)| i == *p))
         {
             return self.clone();
         }
-        Tensor::apply(Permute { permutation: permutation.to_vec() }, &[self])
+        Tensor::apply(Permute { permutation }, &[self])
     }
 
     /// Swaps the last two axes.
@@ -43,15 +39,21 @@ impl Tensor {
         if rank >= 2 {
             permutation.swap(rank - 2, rank - 1);
         }
-        self.permute(&permutation)
+        self.permute(permutation)
     }
 
     /// `slice` of one axis: elements `start..limit`.
     #[track_caller]
-    pub fn slice_axis(&self, axis: usize, start: impl Into<Dim>, limit: impl Into<Dim>) -> Tensor {
+    pub fn slice_axis(
+        &self,
+        axis: impl Axis,
+        start: impl Into<Dim>,
+        limit: impl Into<Dim>,
+    ) -> Tensor {
         if self.error().is_some() {
             return self.clone();
         }
+        let axis = or_poison!(self.op_axis("slice", axis));
         if axis >= self.rank() {
             return self.no_axis("slice", axis);
         }
@@ -64,8 +66,14 @@ impl Tensor {
 
     /// `concatenate` along an axis.
     #[track_caller]
-    pub fn concatenate(parts: &[&Tensor], axis: usize) -> Tensor {
-        Tensor::apply(Concatenate { axis }, parts)
+    pub fn concatenate(parts: &[impl AsRef<Tensor>], axis: impl Axis) -> Tensor {
+        let parts: Vec<&Tensor> = parts.iter().map(AsRef::as_ref).collect();
+        let axis = match parts.first() {
+            Some(part) => or_poison!(part.op_axis("concatenate", axis)),
+            // The op's own rule refuses a concatenation of nothing.
+            None => 0,
+        };
+        Tensor::apply(Concatenate { axis }, &parts)
     }
 
     /// `convert_element_type`. No op is emitted if the dtype is the same.
@@ -97,15 +105,25 @@ impl Tensor {
     pub fn iota<D: Into<Dim>>(
         dtype: DType,
         shape: impl IntoIterator<Item = D>,
-        axis: usize,
+        axis: impl Axis,
     ) -> Tensor {
-        Tensor::apply(Iota { dtype, shape: shape.into_iter().map(Into::into).collect(), axis }, &[])
+        let ty = TensorType::new(dtype, shape);
+        let axis = match usize::try_from(axis.number()) {
+            // The op's own rule refuses an axis beyond the last.
+            Ok(axis) => axis,
+            Err(_) => match position(&ty, axis.number()) {
+                Ok(axis) => axis,
+                Err(error) => return Tensor::fail_of(&[], error.context("iota")),
+            },
+        };
+        Tensor::apply(Iota { dtype, shape: ty.shape, axis }, &[])
     }
 
     /// `reverse`: reverses the order along `axes`.
     #[track_caller]
-    pub fn reverse(&self, axes: &[usize]) -> Tensor {
-        Tensor::apply(Reverse { axes: axes.to_vec() }, &[self])
+    pub fn reverse(&self, axes: impl Axes) -> Tensor {
+        let axes = or_poison!(self.op_axes("reverse", axes));
+        Tensor::apply(Reverse { axes }, &[self])
     }
 
     /// `is_finite`: neither infinite nor NaN, element by element.
@@ -116,36 +134,39 @@ impl Tensor {
 
     /// `argmax`: the index (i32) of the greatest element along `axis`, which is removed.
     #[track_caller]
-    pub fn argmax(&self, axis: usize) -> Tensor {
+    pub fn argmax(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("argmax", axis));
         Tensor::apply(Argument { extremum: Extremum::Max, axis, index: DType::I32 }, &[self])
     }
 
     /// `argmin`: the index (i32) of the least element along `axis`, which is removed.
     #[track_caller]
-    pub fn argmin(&self, axis: usize) -> Tensor {
+    pub fn argmin(&self, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("argmin", axis));
         Tensor::apply(Argument { extremum: Extremum::Min, axis, index: DType::I32 }, &[self])
     }
 
     #[track_caller]
-    fn reduce(&self, kind: ReduceKind, axes: &[usize]) -> Tensor {
-        Tensor::apply(Reduce::new(kind, axes.iter().copied()), &[self])
+    pub(super) fn reduce(&self, kind: ReduceKind, axes: impl Axes) -> Tensor {
+        let axes = or_poison!(self.op_axes(kind.name(), axes));
+        Tensor::apply(Reduce::new(kind, axes), &[self])
     }
 
     /// Sum of all elements.
     #[track_caller]
     pub fn sum(&self) -> Tensor {
-        self.sum_axes(&(0..self.rank()).collect::<Vec<_>>())
+        self.sum_axes(..)
     }
 
     /// Sum along axes, which are removed.
     #[track_caller]
-    pub fn sum_axes(&self, axes: &[usize]) -> Tensor {
+    pub fn sum_axes(&self, axes: impl Axes) -> Tensor {
         self.reduce(ReduceKind::Sum, axes)
     }
 
     /// Greatest element along axes, which are removed.
     #[track_caller]
-    pub fn max_axes(&self, axes: &[usize]) -> Tensor {
+    pub fn max_axes(&self, axes: impl Axes) -> Tensor {
         self.reduce(ReduceKind::Max, axes)
     }
 

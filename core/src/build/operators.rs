@@ -2,14 +2,15 @@
 //!
 //! Ops take operands of equal shapes, as `jax.lax` does. The operators here broadcast as NumPy
 //! does: shapes are aligned at their last axes, and an extent of 1 or a missing axis is repeated.
-//! A Rust number takes the dtype of the other operand.
+//! A Rust number takes the dtype of the other operand. On the left of an operator it is an `f64` or
+//! an `i64`, so that a literal there has one type and `(1.0 - &a).sqrt()` needs no annotation. On
+//! the right it is of any type that is a [`Number`].
 
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Literal;
-use crate::location::Location;
 use crate::op::{
     Binary, BroadcastInDim, Clamp, Compare, IntegerPow, NextAfter, Polygamma, ReducePrecision,
     Select, SelectN, Unary,
@@ -91,68 +92,16 @@ impl Tensor {
         self.broadcast_in_dim(shape.to_vec(), &dims)
     }
 
-    /// A poisoned tensor whose error names its place. The function's builder records the error.
-    /// If the tensor is already poisoned, its error is kept.
-    #[track_caller]
-    pub(crate) fn fail(&self, error: Diagnostic) -> Tensor {
-        Tensor::fail_of(&[self], error)
-    }
-
-    /// The result of a library operation that refuses its operands: a poisoned tensor whose error
-    /// names the places of the operation and of the operands. The function's builder records the
-    /// error. If operands are already poisoned, the first error is kept.
-    #[track_caller]
-    pub fn fail_of(operands: &[&Tensor], error: Diagnostic) -> Tensor {
-        if let Some(poisoned) = operands.iter().find(|t| t.error().is_some()) {
-            return (*poisoned).clone();
-        }
-        let mut error = error.at(Location::caller(), "");
-        for operand in operands {
-            error = error.operand(operand.defined_at(), operand.ty());
-        }
-        let scope = operands.iter().find_map(|t| t.scope()).cloned().or_else(super::Scope::current);
-        if let Some(scope) = scope {
-            scope.fail(&error);
-        }
-        Tensor::poisoned(error)
-    }
-
-    /// The error of operation `name` for an axis that the tensor does not have.
-    #[track_caller]
-    pub(crate) fn no_axis(&self, name: &str, axis: usize) -> Tensor {
-        let error = Diagnostic::new(format!("{name}: {} has no axis {axis}", self.ty()));
-        self.fail(error.help(crate::op::axes_of(self.rank())))
-    }
-
     /// Broadcasts both operands to a common shape.
     #[track_caller]
     fn align(&self, other: &Tensor) -> (Tensor, Tensor) {
         if self.shape() == other.shape() || self.error().is_some() || other.error().is_some() {
             return (self.clone(), other.clone());
         }
-        let rank = self.rank().max(other.rank());
-        let one = Dim::constant(1);
-        let extent = |t: &Tensor, axis: usize| match (axis + t.rank()).checked_sub(rank) {
-            Some(i) => t.shape()[i].clone(),
-            None => one.clone(),
-        };
-        let mut shape = Vec::with_capacity(rank);
-        for axis in 0..rank {
-            let (a, b) = (extent(self, axis), extent(other, axis));
-            shape.push(if a == one { b } else { a });
-        }
-        // If extents differ, one of the broadcasts would fail. The op's own rule is left to
-        // report it, since it names both types.
-        let fits = |t: &Tensor| {
-            (0..rank).all(|axis| {
-                let e = extent(t, axis);
-                e == one || e == shape[axis]
-            })
-        };
-        if fits(self) && fits(other) {
-            (self.broadcast_to(&shape), other.broadcast_to(&shape))
-        } else {
-            (self.clone(), other.clone())
+        match common_shape(self.shape(), other.shape()) {
+            Some(shape) => (self.broadcast_to(&shape), other.broadcast_to(&shape)),
+            // The op's own rule is left to report it, since it names both types.
+            None => (self.clone(), other.clone()),
         }
     }
 
@@ -176,17 +125,71 @@ impl Tensor {
         Tensor::apply(op, &[&a, &b])
     }
 
-    /// `select`: elements of `on_true` where `self` (bool) is true, else of `on_false`. All
-    /// operands are broadcast to the shape of the choices.
+    /// `select`: elements of `on_true` where `self` (bool) is true, else of `on_false`: `where` of
+    /// NumPy and PyTorch. All three broadcast to one shape. A Rust number takes the dtype of the
+    /// other choice. Two numbers give f32 if one of them is a float, else the dtype of their type,
+    /// or i64 if they have two.
+    ///
+    /// # Errors
+    /// `self` is not of bools; the choices have two dtypes; the shapes do not broadcast.
+    ///
+    /// ```
+    /// # use wengert_core::{build::FunctionBuilder, DType, TensorType};
+    /// # FunctionBuilder::build("f", |f| {
+    /// let x = f.input("x", TensorType::new(DType::F32, [2, 3]));
+    /// let mask = x.gt(0.0).select(0.0, f32::NEG_INFINITY);
+    /// assert_eq!(mask.ty().to_string(), "f32[2,3]");
+    /// let relu = x.gt(0.0).select(&x, 0.0);
+    /// assert_eq!(relu.ty(), x.ty());
+    /// # }).expect("the example is right");
+    /// ```
+    #[doc(alias = "where")]
     #[track_caller]
-    pub fn select(&self, on_true: &Tensor, on_false: &Tensor) -> Tensor {
-        let (x, y) = on_true.align(on_false);
-        let pred = if self.rank() == 0 || x.error().is_some() {
-            self.clone()
-        } else {
-            self.broadcast_to(x.shape())
+    pub fn select(&self, on_true: impl Operand, on_false: impl Operand) -> Tensor {
+        let tensors = [on_true.as_tensor().cloned(), on_false.as_tensor().cloned()];
+        let (x, y) = match tensors {
+            [Some(x), Some(y)] => (x, y),
+            [Some(x), None] => (x.clone(), on_false.beside(&x)),
+            [None, Some(y)] => (on_true.beside(&y), y),
+            [None, None] => {
+                let dtype = dtype_of_numbers(on_true.number_dtype(), on_false.number_dtype());
+                let scalar = Tensor::zeros(&TensorType::scalar(dtype));
+                (on_true.beside(&scalar), on_false.beside(&scalar))
+            }
+        };
+        let (x, y) = x.align(&y);
+        if self.error().is_some() || x.error().is_some() || y.error().is_some() {
+            return Tensor::apply(Select {}, &[self, &x, &y]);
+        }
+        let (pred, x, y) = match common_shape(self.shape(), x.shape()) {
+            // A scalar condition needs no broadcast.
+            _ if self.rank() == 0 => (self.clone(), x, y),
+            Some(shape) if x.shape() == y.shape() => {
+                (self.broadcast_to(&shape), x.broadcast_to(&shape), y.broadcast_to(&shape))
+            }
+            _ => (self.broadcast_to(x.shape()), x, y),
         };
         Tensor::apply(Select {}, &[&pred, &x, &y])
+    }
+
+    /// `self`, with `value` where `mask` (bool) is true. All three broadcast to one shape; a Rust
+    /// number takes the tensor's dtype.
+    ///
+    /// # Errors
+    /// The mask is not of bools; dtypes differ; the shapes do not broadcast.
+    ///
+    /// ```
+    /// # use wengert_core::{build::FunctionBuilder, DType, TensorType};
+    /// # FunctionBuilder::build("f", |f| {
+    /// let scores = f.input("scores", TensorType::new(DType::F32, [2, 3, 3]));
+    /// let padding = f.input("padding", TensorType::new(DType::Bool, [2, 1, 3]));
+    /// let masked = scores.masked_fill(&padding, f32::NEG_INFINITY);
+    /// assert_eq!(masked.ty(), scores.ty());
+    /// # }).expect("the example is right");
+    /// ```
+    #[track_caller]
+    pub fn masked_fill(&self, mask: &Tensor, value: impl Operand) -> Tensor {
+        mask.select(value, self)
     }
 
     /// `select_n`: elements of the case whose number `self` holds (bool or i32, a scalar or of
@@ -256,11 +259,25 @@ pub trait Number: Copy {
 pub trait Operand {
     /// As a tensor. A number takes dtype and shape of `tensor`.
     fn beside(self, tensor: &Tensor) -> Tensor;
+
+    /// The tensor, unless it is a number.
+    fn as_tensor(&self) -> Option<&Tensor>;
+
+    /// The dtype of its Rust type.
+    fn number_dtype(&self) -> DType;
 }
 
 impl Operand for &Tensor {
     fn beside(self, _tensor: &Tensor) -> Tensor {
         self.clone()
+    }
+
+    fn as_tensor(&self) -> Option<&Tensor> {
+        Some(self)
+    }
+
+    fn number_dtype(&self) -> DType {
+        self.dtype()
     }
 }
 
@@ -268,6 +285,41 @@ impl Operand for Tensor {
     fn beside(self, _tensor: &Tensor) -> Tensor {
         self
     }
+
+    fn as_tensor(&self) -> Option<&Tensor> {
+        Some(self)
+    }
+
+    fn number_dtype(&self) -> DType {
+        self.dtype()
+    }
+}
+
+/// The dtype of a tensor made of two Rust numbers. A float literal is an f64 to Rust, so floats
+/// give f32, the dtype of models.
+fn dtype_of_numbers(a: DType, b: DType) -> DType {
+    match (a, b) {
+        _ if a.is_float() || b.is_float() => DType::F32,
+        _ if a == b => a,
+        _ => DType::I64,
+    }
+}
+
+/// The shape to which both broadcast as NumPy does: aligned at their last axes, extents equal or 1.
+/// `None` if they do not.
+fn common_shape(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
+    let one = Dim::constant(1);
+    let rank = a.len().max(b.len());
+    let extent = |shape: &[Dim], axis: usize| match (axis + shape.len()).checked_sub(rank) {
+        Some(i) => shape[i].clone(),
+        None => one.clone(),
+    };
+    let common = |axis| match (extent(a, axis), extent(b, axis)) {
+        (a, b) if a == b || b == one => Some(a),
+        (a, b) if a == one => Some(b),
+        _ => None,
+    };
+    (0..rank).map(common).collect()
 }
 
 macro_rules! number {
@@ -280,6 +332,14 @@ macro_rules! number {
             #[track_caller]
             fn beside(self, tensor: &Tensor) -> Tensor {
                 tensor.splat(self.to_scalar(tensor.dtype()))
+            }
+
+            fn as_tensor(&self) -> Option<&Tensor> {
+                None
+            }
+
+            fn number_dtype(&self) -> DType {
+                <$t as crate::Native>::DTYPE
             }
         }
     )*};
@@ -321,7 +381,7 @@ macro_rules! operator {
             #[track_caller]
             fn $method(self, other: N) -> Tensor { std::ops::$trait::$method(&self, other) }
         }
-        operator!(@number $trait $method f32 f64 i32 i64 u32);
+        operator!(@number $trait $method f64 i64);
     )*};
     (@number $trait:ident $method:ident $($t:ty)*) => {$(
         impl std::ops::$trait<&Tensor> for $t {

@@ -16,6 +16,7 @@
 //! `#[track_caller]`, so each equation records the user's source line.
 
 use super::Scope;
+use super::axes::Axis;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -136,10 +137,14 @@ impl Tensor {
     /// The dimension of an axis. If the axis does not exist, the error is recorded in the
     /// function and the dimension is poisoned.
     #[track_caller]
-    pub fn dim(&self, axis: usize) -> Dim {
-        match self.shape().get(axis) {
-            Some(dim) => dim.clone(),
-            None => self.no_axis("dim", axis).shape()[0].clone(),
+    pub fn dim(&self, axis: impl Axis) -> Dim {
+        let of_error = |poison: Tensor| poison.shape()[0].clone();
+        match self.op_axis("dim", axis) {
+            Ok(axis) => match self.shape().get(axis) {
+                Some(dim) => dim.clone(),
+                None => of_error(self.no_axis("dim", axis)),
+            },
+            Err(poison) => of_error(poison),
         }
     }
 

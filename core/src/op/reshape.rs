@@ -77,10 +77,7 @@ impl Operation for Reshape {
                     "{x} and {result} do not have the same number of elements whatever their \
                      variables are"
                 ))
-                .help(
-                    "a reshape keeps the number of elements; products of several variables are not \
-                     compared",
-                ),
+                .help("a reshape keeps the number of elements"),
             });
         }
         Ok(vec![result])

@@ -70,7 +70,7 @@ impl Operation for Slice {
                 .and_then(|d| d.checked_floor_div(step));
             shape.push(extent.ok_or_else(|| {
                 Diagnostic::new(format!(
-                    "the extent of {start}..{limit} in steps of {step} is not linear"
+                    "the extent of {start}..{limit} in steps of {step} is no dimension"
                 ))
                 .help("give the axis a number instead of dimension variables")
             })?);

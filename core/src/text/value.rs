@@ -8,7 +8,7 @@
 use super::cursor::Cursor;
 use super::lexer::{Kind, Token};
 use crate::diagnostic::{Result, bail, ensure};
-use crate::dim::Dim;
+use crate::dim::{Dim, MAX_FACTORS, Product};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::scalar::Scalar;
@@ -28,24 +28,24 @@ impl Cursor<'_> {
         name.parse().map_err(|e| self.relay(token, e))
     }
 
-    /// Parses `2*B+T+-1`, `B-1`, `7`: a sum of integers, variables, and integers times variables.
+    /// Parses `2*B*T+T+-1`, `B-1`, `7`: a sum of integers and of products of variables, which may
+    /// begin with an integer.
     pub fn dim(&mut self) -> Result<Dim> {
         let start = self.peek();
         let mut constant: i64 = 0;
-        let mut terms: Vec<(Arc<str>, i64)> = Vec::new();
+        let mut terms: Vec<(Product, i64)> = Vec::new();
         let mut minus = false;
         loop {
             let token = self.peek();
             let overflow = "dimension is beyond 64 bits";
-            if let Kind::Name(name) = token.kind {
-                self.advance();
-                terms.push((name.into(), if minus { -1 } else { 1 }));
+            if let Kind::Name(_) = token.kind {
+                terms.push((self.product()?, if minus { -1 } else { 1 }));
             } else {
                 let value = self.expect_wide_integer("a dimension")?;
                 let value = i64::try_from(if minus { -value } else { value })
                     .map_err(|_| self.error(token, overflow))?;
                 if self.eat("*") {
-                    terms.push((self.expect_name("the name of a dimension")?.into(), value));
+                    terms.push((self.product()?, value));
                 } else {
                     constant =
                         constant.checked_add(value).ok_or_else(|| self.error(token, overflow))?;
@@ -53,9 +53,24 @@ impl Cursor<'_> {
             }
             minus = self.is("-");
             if !minus && !self.is("+") {
-                return Dim::linear(constant, terms).ok_or_else(|| self.error(start, overflow));
+                return Dim::polynomial(constant, terms).ok_or_else(|| self.error(start, overflow));
             }
             self.advance();
+        }
+    }
+
+    /// Parses `B*T`.
+    fn product(&mut self) -> Result<Product> {
+        let mut factors: Vec<Arc<str>> = Vec::new();
+        loop {
+            let token = self.peek();
+            factors.push(self.expect_name("the name of a dimension")?.into());
+            if factors.len() > MAX_FACTORS {
+                return Err(self.error(token, format!("more than {MAX_FACTORS} factors")));
+            }
+            if !self.eat("*") {
+                return Ok(Product::of(factors));
+            }
         }
     }
 

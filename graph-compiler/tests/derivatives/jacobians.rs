@@ -6,7 +6,7 @@ use wengert_compiler::autodiff::operators::{
     linearize, value_and_grad_wrt, value_and_jacfwd, value_and_jacrev, value_grad_and_hessian, vjp,
 };
 use wengert_core::build::FunctionBuilder;
-use wengert_core::{DType, Differentiable, Dim, Literal, Tensor, TensorType};
+use wengert_core::{Binding, DType, Differentiable, Dim, Literal, Tensor, TensorType};
 use wengert_testing::Random;
 use wengert_testing::derivative::*;
 use wengert_testing::smooth;
@@ -447,16 +447,29 @@ fn mistakes_name_both_places_and_the_mend() {
         3,
     );
     let text = error_of(|f| {
-        let dims = [Dim::variable("B"), Dim::variable("T")];
+        let dims = ["A", "B", "C", "D", "E", "F", "G", "H", "I"].map(Dim::variable);
         let x = f.input("x", TensorType::new(DType::F32, dims));
         f.output("y", jacrev(&x, |x| x * x));
     });
     assert_says(
         &text,
         &[
-            "the number of elements of f32[B,T], which is not linear",
-            "numbers instead of all of its dimension variables but one",
+            "the number of elements of f32[A,B,C,D,E,F,G,H,I], which is no dimension",
+            "give some of its dimension variables numbers",
         ],
         1,
     );
+}
+
+/// The basis has B·T elements.
+#[test]
+fn a_jacobian_may_have_a_product_of_variables() {
+    let ty = TensorType::new(DType::F64, ["B", "T"].map(Dim::variable));
+    let f = build(&[ty], |x| vec![jacrev(&x[0], |x| x * x)]);
+    let bound = f.bind(&Binding::new().with("B", 2).with("T", 3)).unwrap();
+    let x: Vec<f64> = (1..=6).map(f64::from).collect();
+    let result = run(&bound, &[Literal::from_vec(&[2, 3], x.clone()).unwrap()]).remove(0);
+    assert_eq!(result.shape(), [2, 3, 2, 3]);
+    let expected = (0..36).map(|i| if i / 6 == i % 6 { 2.0 * x[i / 6] } else { 0.0 });
+    assert_eq!(result.as_slice::<f64>().unwrap(), expected.collect::<Vec<_>>());
 }

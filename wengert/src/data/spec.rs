@@ -298,8 +298,7 @@ fn bound(name: &str, ty: &TensorType, binding: &Binding) -> Result<TensorType> {
     ty.bind(binding).map_err(|error| {
         let error = error.context(format_args!("input `{name}`"));
         let dims = ty.shape.iter().filter_map(|dim| dim.bind(binding).ok());
-        match dims.flat_map(|dim| dim.terms().first().map(|(variable, _)| variable.clone())).next()
-        {
+        match dims.flat_map(|dim| dim.terms().first().map(|(p, _)| p.factors()[0].clone())).next() {
             Some(variable) => error.help(format!(
                 "add `--bind {variable}=NUMBER`, or give elements or a file for an input \
                  that has `{variable}`"

@@ -126,11 +126,8 @@ fn copy<B: VectorSpace>(value: &B) -> B {
 
 fn ten_times_the_elements<B: VectorSpace>(b: &B) -> Result<Dim, Diagnostic> {
     let unknown = || {
-        Diagnostic::new(
-            "the number of elements of the right-hand side is not linear in the \
-             dimension variables",
-        )
-        .help("say how many steps are taken at most by the field `max_steps`")
+        Diagnostic::new("the number of elements of the right-hand side is no dimension")
+            .help("say how many steps are taken at most by the field `max_steps`")
     };
     let mut sum = Dim::from(0usize);
     for (_, tensor) in b.tensors() {

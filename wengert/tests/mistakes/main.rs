@@ -18,6 +18,7 @@ mod layers;
 mod locations;
 mod losses;
 mod maps;
+mod methods;
 mod poison;
 mod programs;
 mod recipes;

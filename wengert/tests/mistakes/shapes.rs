@@ -105,8 +105,7 @@ fn a_reshape_of_unlike_variables() {
             their variables are
           --> {here}: reshape
           --> {x}: an operand, f32[B,T], is made here
-          help: a reshape keeps the number of elements; products of several variables \
-              are not compared
+          help: a reshape keeps the number of elements
         ",
     );
 }
@@ -116,10 +115,10 @@ fn a_reshape_to_a_negative_extent() {
     says(
         building(|f| {
             let x = f.input("x", f32("2,3")); //~ x
-            f.output("y", x.reshape([-1, 3])); //~ here
+            f.output("y", x.reshape([-2, 3])); //~ here
         }),
         "
-        @f: reshape: G6: axis 0 of f32[-1,3] has extent -1, which is negative
+        @f: reshape: G6: axis 0 of f32[-2,3] has extent -2, which is negative
           --> {here}: reshape
           --> {x}: an operand, f32[2,3], is made here
           help: an extent is 0 or more
@@ -149,7 +148,7 @@ fn parts_of_a_concatenation_differ() {
 fn a_concatenation_of_nothing() {
     says(
         building(|f| {
-            f.output("y", Tensor::concatenate(&[], 0)); //~ here
+            f.output("y", Tensor::concatenate(&[] as &[&Tensor], 0)); //~ here
         }),
         "
         @f: concatenate: needs at least one operand
@@ -226,15 +225,14 @@ fn a_broadcast_to_another_extent() {
 fn flattening_axes_of_several_variables() {
     says(
         building(|f| {
-            let x = f.input("x", f32("2,B,T")); //~ x
+            let x = f.input("x", f32("2,A,B,C,D,E,F,G,H,I")); //~ x
             f.output("y", x.flatten(1)); //~ here
         }),
         "
-        @f: flatten: the product of the axes from 1 on of f32[2,B,T] is not linear in \
-            the dimension variables
+        @f: flatten: the product of axes 1 to 9 of f32[2,A,B,C,D,E,F,G,H,I] is no dimension
           --> {here}
-          --> {x}: an operand, f32[2,B,T], is made here
-          help: give numbers instead of all variables but one
+          --> {x}: an operand, f32[2,A,B,C,D,E,F,G,H,I], is made here
+          help: merge fewer axes, or give some of them numbers
         ",
     );
 }
@@ -250,7 +248,7 @@ fn flattening_from_an_axis_that_is_not_there() {
         @f: flatten: f32[2,3] has no axis 3
           --> {here}
           --> {x}: an operand, f32[2,3], is made here
-          help: its axes are 0 to 1
+          help: its axes are 0 to 1, or -1 to -2 from the last one
         ",
     );
 }

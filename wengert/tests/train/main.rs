@@ -26,7 +26,7 @@ fn program(rate: f32) -> Program {
     let x = || TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]);
     let y = || TensorType::new(DType::F32, [Dim::from("B")]);
     let mut program = Program::new();
-    let noise = |key: &Tensor| 1e-12f32 * &key.convert(DType::F32).sum();
+    let noise = |key: &Tensor| 1e-12 * &key.convert(DType::F32).sum();
     program
         .function("init", |f| {
             let key = f.key("key");
@@ -40,10 +40,10 @@ fn program(rate: f32) -> Program {
             let (x, y, key) = (f.input("x", x()), f.input("y", y()), f.key("key"));
             let (w, m) = (f.state("w", w()), f.state("m", w()));
             let error = &x.dot(&w) - &y;
-            let gradient = 2.0f32 * &error.dot(&x);
-            let m = &(0.5f32 * &m) + &gradient;
+            let gradient = 2.0 * &error.dot(&x);
+            let m = &(0.5 * &m) + &gradient;
             f.update("m", &m);
-            f.update("w", &(&(&w - &(rate * &m)) + &noise(&key)));
+            f.update("w", &(&(&w - &(&m * rate)) + &noise(&key)));
             f.output("loss", (&error * &error).sum());
         })
         .unwrap();

@@ -17,8 +17,8 @@
 //!   its operands and regions.
 //! - **G6 shapes.** A type has at most [`MAX_RANK`] axes. Extents that are numbers are at least
 //!   0, and the value takes at most [`MAX_BYTES`]. A dimension has at most [`MAX_TERMS`]
-//!   variables. Their names are valid in the text language and not reserved by it
-//!   ([`is_variable`]).
+//!   terms of at most [`MAX_FACTORS`] variables. Their names are valid in the text
+//!   language and not reserved by it ([`is_variable`]).
 //! - **G7 regions.** An equation has as many regions as its op takes. Each is a body that
 //!   satisfies G3 to G6 by itself (it is closed: values of the body around it are not visible).
 //!   Regions nest at most [`MAX_DEPTH`] deep.
@@ -33,7 +33,8 @@
 mod signature;
 pub(crate) mod types;
 
-pub use types::{MAX_BYTES, MAX_RANK, MAX_TERMS, is_variable};
+pub use crate::dim::{MAX_FACTORS, MAX_TERMS};
+pub use types::{MAX_BYTES, MAX_RANK, is_variable};
 
 use super::callees::check_extent;
 use super::{Body, Equation, Function, MAX_EQUATIONS, Program, ValueId};

@@ -1,7 +1,7 @@
 //! Invariant G6: the shapes of types, wherever one is made.
 
 use crate::diagnostic::{Diagnostic, Result, bail, ensure};
-use crate::dim::Dim;
+use crate::dim::{Dim, MAX_FACTORS, MAX_TERMS};
 use crate::dtype::DType;
 use crate::text::is_name;
 use crate::ty::TensorType;
@@ -9,9 +9,6 @@ use crate::ty::TensorType;
 /// Most axes of a type: enough for every use, and few enough that a quadratic rule over axes is
 /// harmless.
 pub const MAX_RANK: usize = 32;
-
-/// Most variables of one dimension.
-pub const MAX_TERMS: usize = 16;
 
 /// Most bytes of one value, if its extents are numbers: larger than any memory, and far below the
 /// overflow of 64 bits.
@@ -57,11 +54,18 @@ pub(crate) fn well_formed(ty: &TensorType) -> Result<()> {
 pub(crate) fn well_formed_dim(dim: &Dim) -> Result<()> {
     ensure!(
         dim.terms().len() <= MAX_TERMS,
-        "G6: a dimension of {} variables; it may have {MAX_TERMS}",
+        "G6: a dimension of {} terms; it may have {MAX_TERMS}",
         dim.terms().len()
     );
-    match dim.terms().iter().find(|(name, _)| !is_variable(name)) {
-        Some((name, _)) => Err(Diagnostic::new(format!(
+    let factors = dim.terms().iter().map(|(product, _)| product.factors().len()).max();
+    ensure!(
+        factors.is_none_or(|count| count <= MAX_FACTORS),
+        "G6: a dimension has a product of {} variables; it may have {MAX_FACTORS}",
+        factors.unwrap_or_default()
+    );
+    let mut names = dim.terms().iter().flat_map(|(product, _)| product.factors());
+    match names.find(|name| !is_variable(name)) {
+        Some(name) => Err(Diagnostic::new(format!(
             "G6: `{}` is no name for a dimension variable",
             name.escape_debug()
         ))

@@ -173,7 +173,7 @@ impl ConvGeneralDilated {
             .and_then(|d| d.checked_add(&Dim::constant(1)))
             .ok_or_else(|| {
                 Diagnostic::new(format!(
-                    "the extent of the result along spatial axis {i} is not linear"
+                    "the extent of the result along spatial axis {i} is no dimension"
                 ))
                 .help("give that axis a number instead of dimension variables")
             })

@@ -43,17 +43,24 @@ attributes! {
 }
 
 impl Gather {
-    /// Rows of a table: axis 0 of an operand of type `table` is looked up by each element of
-    /// indices of rank `rank` (without the index vector axis).
+    /// Rows of a table: [`along`](Self::along) axis 0.
     pub fn rows(table: &TensorType, rank: usize) -> Self {
+        Gather::along(table, 0, rank)
+    }
+
+    /// Entries of a table: an axis of an operand of type `table` is looked up by each element of
+    /// indices of rank `rank` (without the index vector axis). The axes of the indices take the
+    /// place of that axis.
+    pub fn along(table: &TensorType, axis: usize, rank: usize) -> Self {
         let mut slice_sizes = table.shape.clone();
-        if let Some(first) = slice_sizes.first_mut() {
-            *first = Dim::constant(1);
+        if let Some(extent) = slice_sizes.get_mut(axis) {
+            *extent = Dim::constant(1);
         }
+        let last = rank + table.rank().saturating_sub(1);
         Gather {
-            offset_dims: (rank..rank + table.rank().saturating_sub(1)).collect(),
-            collapsed_slice_dims: vec![0],
-            start_index_map: vec![0],
+            offset_dims: (0..axis).chain(axis + rank..last).collect(),
+            collapsed_slice_dims: vec![axis],
+            start_index_map: vec![axis],
             slice_sizes,
             operand_batching_dims: vec![],
             start_indices_batching_dims: vec![],

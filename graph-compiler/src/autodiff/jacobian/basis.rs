@@ -86,9 +86,9 @@ fn against_basis(
     let count =
         ty.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)).ok_or_else(|| {
             Diagnostic::new(format!(
-                "a Jacobian needs the number of elements of {ty}, which is not linear"
+                "a Jacobian needs the number of elements of {ty}, which is no dimension"
             ))
-            .help("give numbers instead of all of its dimension variables but one")
+            .help("give some of its dimension variables numbers")
         })?;
     // 1 where the number of the vector equals that of the element.
     let index = match count.as_constant() {

@@ -99,12 +99,13 @@ pub struct Type {
     pub shape: Vec<Dim>,
 }
 
-/// `constant + Σ coefficient · variable`.
+/// `constant + Σ coefficient · product of variables`.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 pub struct Dim {
     /// The constant.
     pub constant: i64,
-    /// Variables and coefficients, sorted by name.
+    /// Products and coefficients, sorted by the names of the factors. A product is written `B*T`,
+    /// and a single variable as its name.
     pub terms: Vec<(String, i64)>,
 }
 

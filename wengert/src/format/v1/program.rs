@@ -7,6 +7,8 @@ use super as v1;
 use super::literals::{self, Literals};
 use crate::format::container::damaged;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use wengert_core::dim::Product;
 use wengert_core::graph::{
     Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, Region, ValueId,
 };
@@ -144,9 +146,10 @@ fn type_to(ty: &TensorType) -> v1::Type {
     v1::Type { dtype: ty.dtype.name().into(), shape: ty.shape.iter().map(dim_to).collect() }
 }
 
+/// A product of variables is stored as its text, `B*T`.
 fn dim_to(dim: &Dim) -> v1::Dim {
-    let terms =
-        dim.terms().iter().map(|(name, coefficient)| (name.to_string(), *coefficient)).collect();
+    let terms = dim.terms().iter();
+    let terms = terms.map(|(product, coefficient)| (product.to_string(), *coefficient)).collect();
     v1::Dim { constant: dim.constant_term(), terms }
 }
 
@@ -355,13 +358,17 @@ fn type_from(record: v1::Type) -> Result<TensorType> {
 /// Accepts only the normal form, so that equal dimensions have equal bytes. Names must be valid
 /// in text.
 fn dim_from(record: v1::Dim) -> Result<Dim> {
-    let terms = record.terms.iter().map(|(name, coefficient)| (name.as_str().into(), *coefficient));
-    let dim = Dim::linear(record.constant, terms).filter(|dim| {
+    let product = |text: &str| Product::of(text.split('*').map(Arc::from));
+    let terms = record.terms.iter().map(|(text, coefficient)| (product(text), *coefficient));
+    let dim = Dim::polynomial(record.constant, terms).filter(|dim| {
         dim.terms()
             .iter()
-            .map(|(n, c)| (&**n, *c))
-            .eq(record.terms.iter().map(|(n, c)| (n.as_str(), *c)))
-            && record.terms.iter().all(|(name, _)| wengert_core::text::is_name(name))
+            .map(|(p, c)| (p.to_string(), *c))
+            .eq(record.terms.iter().map(|(text, c)| (text.clone(), *c)))
+            && dim
+                .terms()
+                .iter()
+                .all(|(p, _)| p.factors().iter().all(|name| wengert_core::text::is_name(name)))
     });
     dim.ok_or_else(|| Diagnostic::new("a dimension is not in normal form"))
 }

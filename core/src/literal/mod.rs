@@ -1,5 +1,7 @@
 //! Concrete tensors: the constants of a graph, and the inputs and outputs of a run.
 
+mod arrays;
+
 use crate::allocation::reserved;
 use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dtype::DType;
@@ -65,11 +67,11 @@ macro_rules! literal {
                 fn unwrap(literal: &Literal) -> Option<&ArcArray<$t, IxDyn>> {
                     match literal { Literal::$variant(a) => Some(a), _ => None }
                 }
+                fn into_array(literal: Literal) -> Option<ArcArray<$t, IxDyn>> {
+                    match literal { Literal::$variant(a) => Some(a), _ => None }
+                }
             }
 
-            impl<D: Dimension> From<ndarray::Array<$t, D>> for Literal {
-                fn from(array: ndarray::Array<$t, D>) -> Self { Literal::from_array(&array) }
-            }
             impl From<$t> for Literal {
                 fn from(value: $t) -> Self {
                     Literal::from_vec(&[], vec![value]).expect("one element fills a scalar")
@@ -85,6 +87,8 @@ pub trait Element: Native {
     fn wrap(array: ArcArray<Self, IxDyn>) -> Literal;
     /// The array, if the literal has this dtype.
     fn unwrap(literal: &Literal) -> Option<&ArcArray<Self, IxDyn>>;
+    /// [`unwrap`](Self::unwrap) of a literal that is no longer needed.
+    fn into_array(literal: Literal) -> Option<ArcArray<Self, IxDyn>>;
 }
 
 literal! {
