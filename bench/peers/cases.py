@@ -58,6 +58,13 @@ def operands(case):
         of_w = [product["inner"], product["columns"]]
         of_w = of_w[::-1] if product["transposed"] else of_w
         return {"x": ([product["rows"], product["inner"]], (-1, 1)), "w": (of_w, (-1, 1))}
+    if name == "window":
+        window = kind["window"]
+        columns = window["columns"]
+        return {
+            "cache": ([window["rows"], columns], (-1, 1)),
+            "rows": ([window["written"], columns], (-1, 1)),
+        }
     if name == "training":
         network = kind["network"]
         return {

@@ -48,10 +48,10 @@ enum Task {
     /// Runs training steps of GPT-2 with 124 million parameters; checks that the loss falls, and
     /// times a step
     Gpt2(gpt2::Asked),
-    /// Measures the table of C1 to C10 on the CPU: products, chains, training steps, inference,
+    /// Measures the table of C1 to C11 on the CPU: products, chains, training steps, inference,
     /// starts, products of bf16; each contender runs in its own process
     Cpu {
-        /// Only these rows of the table: C1 to C6 and C10, or C7, C8 or C9 for starts
+        /// Only these rows of the table: C1 to C6, C10 and C11, or C7, C8 or C9 for starts
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
         #[command(flatten)]
@@ -124,7 +124,7 @@ enum Task {
         /// Writes a .graph file of each program into this folder instead
         #[arg(long, value_name = "FOLDER")]
         save: Option<PathBuf>,
-        /// Only programs of these rows of the table: C1 to C10
+        /// Only programs of these rows of the table: C1 to C11
         #[arg(long, value_name = "LABEL", requires = "save")]
         suite: Vec<String>,
         /// Only programs of cases whose name contains one of these texts

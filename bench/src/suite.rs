@@ -70,7 +70,7 @@ impl<'a> Choice<'a> {
         };
         if let Some(unknown) = labels.iter().find(|wanted| !known(wanted)) {
             return Err(Diagnostic::new(format!("no row of the table is called `{unknown}`"))
-                .help("rows are C1 to C10; those of C4 are not among small extents"));
+                .help("rows are C1 to C11; those of C4 are not among small extents"));
         }
         let named = |case: &&Case| {
             only.is_empty() || only.iter().any(|text| case.id.contains(text.as_str()))

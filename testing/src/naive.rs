@@ -83,16 +83,16 @@ fn combined(s: &Scatter, operands: &[Literal]) -> Literal {
             .map(|a| index[a])
             .collect();
         position.push(0);
+        let mut window = vec![1usize; s.operand.len()];
+        kept.iter().zip(&s.update_window_dims).for_each(|(axis, w)| window[*axis] = s.updates[*w]);
         let mut start = vec![0i64; s.operand.len()];
         for (k, axis) in s.scatter_dims_to_operand_dims.iter().enumerate() {
             position[vector] = k;
-            start[*axis] += operands[1]
-                .get(flat(&s.indices, &position))
-                .to_i64()
-                .expect("indices are integers");
+            let index = operands[1].get(flat(&s.indices, &position));
+            let index = index.to_i64().expect("indices are integers");
+            let last = (s.operand[*axis] - window[*axis]) as i64;
+            start[*axis] += if s.clip { index.clamp(0, last) } else { index };
         }
-        let mut window = vec![1usize; s.operand.len()];
-        kept.iter().zip(&s.update_window_dims).for_each(|(axis, w)| window[*axis] = s.updates[*w]);
         if (0..start.len()).any(|a| start[a] < 0 || start[a] as usize + window[a] > s.operand[a]) {
             continue;
         }

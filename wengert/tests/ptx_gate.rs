@@ -9,9 +9,10 @@
 
 use std::path::Path;
 use wengert::Binding;
+use wengert::core::build::FunctionBuilder;
 use wengert::core::graph::Program;
 use wengert::core::plan::parse_plan;
-use wengert::core::{DType, Verified};
+use wengert::core::{DType, Tensor, TensorType, Verified};
 use wengert::pipeline::{Options, compile};
 use wengert_ci::gate::{Allowed, Collection, assemble};
 use wengert_ci::tier::{is_deep, share};
@@ -92,4 +93,52 @@ fn every_plan_of_the_filetests() {
         }
     }
     gate(collection, "plans", 10);
+}
+
+/// The parameters of a kernel have at most 4,352 bytes, so fusion bounds the operands of a nest.
+#[test]
+fn ops_of_many_operands() {
+    let inputs = |f: &mut FunctionBuilder, count: usize| -> Vec<Tensor> {
+        let ty = TensorType::new(DType::F32, [1usize, 3]);
+        (0..count).map(|n| f.input(&format!("x{n}"), ty.clone())).collect()
+    };
+    let mut program = Program::new();
+    program
+        .function("concatenated", |f| {
+            let all = inputs(f, 4000);
+            f.output("y", Tensor::concatenate(&all.iter().collect::<Vec<_>>(), 0));
+        })
+        .unwrap();
+    program
+        .function("computed", |f| {
+            let all: Vec<Tensor> =
+                inputs(f, 600).windows(3).map(|x| &x[0] * &x[1] + &x[2]).collect();
+            f.output("y", Tensor::concatenate(&all.iter().collect::<Vec<_>>(), 0));
+        })
+        .unwrap();
+    program
+        .function("added", |f| {
+            let all = inputs(f, 1500);
+            f.output("y", all.iter().skip(1).fold(all[0].clone(), |sum, x| sum + x));
+        })
+        .unwrap();
+    program
+        .function("selected", |f| {
+            let which = f.input("which", TensorType::new(DType::I32, [] as [usize; 0]));
+            let all = inputs(f, 700);
+            f.output("y", which.select_n(&all.iter().collect::<Vec<_>>()));
+        })
+        .unwrap();
+    let mut collection = Collection::default();
+    for function in ["concatenated", "computed", "added", "selected"] {
+        for architecture in Architecture::ALL {
+            let target = wengert::target(&architecture.name()).unwrap();
+            let plan =
+                compile(&program, function, &Binding::new(), &target, &Options::default()).unwrap();
+            let most = plan.nests.iter().map(|(_, n)| n.buffers.len()).max().unwrap();
+            assert!((90..=400).contains(&most), "@{function}: {most} parameters");
+            collection.add(function, architecture, wengert::ptx(&plan).unwrap());
+        }
+    }
+    gate(collection, "many-operands", 4);
 }

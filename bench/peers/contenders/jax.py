@@ -166,6 +166,31 @@ class Jax:
             name: lambda loss=loss: step(loss, jnp.float32, True) for name, loss in losses.items()
         }, plain
 
+    def updates(self, case):
+        """A run that writes rows into a cache, which it donates, and its verdict."""
+        jax, jnp, arrays = self.jax, self.jax.numpy, self.draw(case)
+        window, at = case["kind"]["window"], jnp.int32(case["kind"]["window"]["rows"] // 3)
+        update = jax.lax.dynamic_update_slice_in_dim
+
+        def function(cache, rows, at):
+            if window["written"] == 1:
+                return update(cache, rows, at, 0)
+            row = lambda i: jax.lax.dynamic_slice_in_dim(rows, i, 1, 0)
+            step = lambda i, cache: update(cache, row(i), at + i, 0)
+            return jax.lax.fori_loop(0, window["written"], step, cache)
+
+        jitted = jax.jit(function, donate_argnums=0)
+        cache, rows = arrays["cache"], arrays["rows"]
+        expected = cache.at[int(at) : int(at) + window["written"]].set(rows)
+        held = [jitted(jnp.copy(cache), rows, at)]
+        worst = float(jnp.abs(held[0] - expected).max())
+
+        def run():
+            held[0] = jitted(held[0], rows, at)
+            return held
+
+        return run, verdict(case, worst, expected.size)
+
     def begun(self, case):
         return starts.jax(self, case)
 
@@ -191,6 +216,9 @@ class Jax:
             return answers(self, case, *self.infer(case))
         if case["kind"]["is"] in BEGUN:
             return best(self, case, *self.steps(case))
+        if case["kind"]["is"] == "window":
+            self.cases[case["id"]], found = self.updates(case)
+            return found
         arrays = self.draw(case)
         widened = lambda a: (
             jnp.asarray(a, jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a

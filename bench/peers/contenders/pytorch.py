@@ -45,6 +45,9 @@ class Torch:
     def wants(self, case):
         if self.name == "torch.graph":
             return case["group"] == "steps"
+        if case["kind"]["is"] == "window":
+            # Eager code writes in place.
+            return self.name == "torch"
         # On CPUs the LSTM layer is one op that the compiler does not compile. The eager case is the
         # same.
         return (
@@ -228,6 +231,9 @@ class Torch:
                 if self.name == "torch.graph"
                 else best(self, case, *self.steps(case))
             )
+        if case["kind"]["is"] == "window":
+            self.cases[case["id"]], found = self.updates(case)
+            return found
         arrays = self.draw(case)
         function = self.function(case)
         run = self.runner(case, arrays, self.compiled(function))
@@ -245,6 +251,20 @@ class Torch:
             compared += f.numel()
         self.cases[case["id"]] = run
         return verdict(case, worst, compared)
+
+    def updates(self, case):
+        """A run that writes rows into a cache, and its verdict."""
+        arrays, window = self.draw(case), case["kind"]["window"]
+        cache, rows, at = arrays["cache"], arrays["rows"], window["rows"] // 3
+        expected = self.torch.cat([cache[:at], rows, cache[at + window["written"] :]])
+
+        def run():
+            for i in range(window["written"]):
+                cache[at + i] = rows[i]
+            return (cache,)
+
+        worst = (run()[0] - expected).abs().max().item()
+        return run, verdict(case, worst, expected.numel())
 
     def captured_case(self, case):
         """A step as a CUDA graph. The loss of the first step after the capture is compared."""

@@ -25,6 +25,7 @@ mod training;
 mod transformer;
 mod transpose;
 mod unet;
+mod window;
 
 pub use chain::{Chain, compare_chain};
 pub use convolutional::Convolutional;
@@ -37,6 +38,7 @@ pub use rows::RowKernel;
 pub use training::{Algorithm, Network};
 pub use transformer::Transformer;
 pub use unet::UNet;
+pub use window::Window;
 
 use crate::data::uniform;
 use crate::parity::Parity;
@@ -190,6 +192,11 @@ pub enum Kind {
         /// The network.
         network: ResNet,
     },
+    /// Rows that are written into a cache.
+    Window {
+        /// Its extents.
+        window: Window,
+    },
     /// Inference of a network.
     Inference {
         /// The network.
@@ -229,13 +236,14 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases.extend(training::cases(small));
     cases.extend(recurrent::cases(small));
     cases.extend(transformer::cases(small));
+    cases.extend(window::cases(small));
     cases
 }
 
-/// The cases of `wengert-bench cpu`, in f32 except for C10, in the groups of its table: C1
+/// The cases of `wengert-bench cpu`, in f32 except for C10 and C11, in the groups of its table: C1
 /// products, C2 chains in the caches and in memory, C3 to C5 training steps, C6 inference, C10
-/// products of bf16. (C7 to C9 are [starts](crate::starts).) The group that shows a step's fixed
-/// costs has no number.
+/// products of bf16, C11 updates of windows in place. (C7 to C9 are [starts](crate::starts).) The
+/// group that shows a step's fixed costs has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_product = |kind: &Kind| {
@@ -255,6 +263,7 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     cases
         .extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
     cases.extend(inference::cases(small));
+    cases.extend(window::cases(small));
     cases.extend(chain::cases(small).into_iter().filter(|case| matches!(case.kind, Kind::Empty)));
     for case in &mut cases {
         let group = match &case.kind {
@@ -268,6 +277,7 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
             Kind::Training { .. } => "C5 MLPs",
             Kind::Convolutional { .. } => "C5 convnet",
             Kind::Recurrent { .. } => "C5 LSTM",
+            Kind::Window { .. } => UPDATES,
             Kind::Inference { network: Inference::Gpt { .. } } => "C6 GPT-2",
             Kind::Inference { network: Inference::Bert { .. } } => "C6 BERT",
             Kind::Inference { network: Inference::Mlp { .. } } => "C6 MLP",
@@ -276,7 +286,8 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
         case.group = group.into();
     }
     // Sorts by label.
-    cases.sort_by_key(|case| case.group == OF_BF16);
+    let late = [OF_BF16, UPDATES];
+    cases.sort_by_key(|case| late.iter().position(|group| *group == case.group).map(|n| n + 1));
     cases
 }
 
@@ -300,6 +311,9 @@ const GROUP_OF_MEMORY: &str = "memory of steps";
 
 /// The group of products of bf16.
 const OF_BF16: &str = "C10 products of bf16";
+
+/// The group of rows that are written into caches.
+const UPDATES: &str = "C11 updates in place";
 
 /// The greatest extent of a square product on a CPU.
 const LARGEST: usize = 2048;
@@ -339,6 +353,7 @@ impl Case {
                 self.id
             ))
             .help("`wengert-bench memory` compiles it")),
+            Kind::Window { window } => window::make(dtype, *window),
             Kind::Inference { network } => inference::make(network),
         }
     }

@@ -88,7 +88,8 @@ impl ScatterKind {
 attributes! {
     /// `out = operand`, then `out[start(s) + w] = combine(out[start(s) + w], updates[s, w])` for
     /// each scatter position s in row-major order and each window position w. Updates of one
-    /// element are applied in the order of s. A window that is not entirely in bounds is skipped.
+    /// element are applied in the order of s. A window that is not entirely in bounds is skipped;
+    /// with `clip`, each component of an index vector is clamped first.
     ///
     /// Arguments: operand, indices, updates, out. Out may be the operand's buffer. Dimension
     /// numbers are those of `jax.lax.scatter_add`; batching dimensions are components of the
@@ -111,6 +112,9 @@ attributes! {
         dtype: DType,
         /// Dtype of the indices: i32 or i64.
         index: DType,
+        /// Whether each component of an index vector is clamped to the starts of windows within
+        /// the operand.
+        clip: bool = false,
     }
 }
 
@@ -187,21 +191,21 @@ impl Contract for Scatter {
             (0..self.operand.len()).filter(|a| !self.inserted_window_dims.contains(a)).collect();
         let extents = |dims: &[usize]| dims.iter().map(|a| self.updates[*a]).collect::<Vec<_>>();
         let (positions, window) = (extents(&scatter_dims), extents(&self.update_window_dims));
+        // The extents of the window along all axes of the operand.
+        let mut whole = vec![1i64; self.operand.len()];
+        window_dims.iter().zip(&window).for_each(|(axis, extent)| whole[*axis] = *extent as i64);
         let mut number = 0;
         each(&positions, &mut |s| {
             let mut start = vec![0i64; self.operand.len()];
             for (component, axis) in self.scatter_dims_to_operand_dims.iter().enumerate() {
                 let index = indices.get(number * vector + component);
-                start[*axis] =
-                    start[*axis].saturating_add(index.to_i64().expect("indices are integers"));
+                let mut index = index.to_i64().expect("indices are integers");
+                if self.clip {
+                    index = index.min(self.operand[*axis] as i64 - whole[*axis]).max(0);
+                }
+                start[*axis] = start[*axis].saturating_add(index);
             }
             number += 1;
-            // The extents of the window along all axes of the operand.
-            let mut whole = vec![1i64; self.operand.len()];
-            window_dims
-                .iter()
-                .zip(&window)
-                .for_each(|(axis, extent)| whole[*axis] = *extent as i64);
             let inside = (0..start.len()).all(|a| {
                 start[a] >= 0 && start[a].saturating_add(whole[a]) <= self.operand[a] as i64
             });

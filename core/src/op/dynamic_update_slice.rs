@@ -12,6 +12,36 @@ attributes! {
     DynamicUpdateSlice {}
 }
 
+impl DynamicUpdateSlice {
+    /// A scatter of one window, the update, at the clamped starts. It can leave the rest of x in
+    /// its place. Kind [`ScatterKind::Replace`] is this op.
+    pub fn as_scatter(operands: &[Tensor], kind: ScatterKind) -> Tensor {
+        let [x, update, starts @ ..] = operands else {
+            unreachable!("infer admits two operands and starts")
+        };
+        // If the update covers an axis, its start is 0 for every operand.
+        let axes: Vec<usize> =
+            (0..x.rank()).filter(|a| x.shape()[*a] != update.shape()[*a]).collect();
+        let starts: Vec<Tensor> =
+            axes.iter().map(|a| starts::signed_tensor(&starts[*a]).reshape([1usize])).collect();
+        let wide = starts.iter().any(|s| s.dtype() == DType::I64);
+        let dtype = if wide { DType::I64 } else { DType::I32 };
+        let starts: Vec<Tensor> = starts.iter().map(|s| s.convert(dtype)).collect();
+        let scatter = Scatter {
+            kind,
+            update_window_dims: (0..x.rank()).collect(),
+            inserted_window_dims: vec![],
+            scatter_dims_to_operand_dims: axes,
+            operand_batching_dims: vec![],
+            scatter_indices_batching_dims: vec![],
+            clip: true,
+            unique_indices: true,
+        };
+        let index = Tensor::concatenate(&starts.iter().collect::<Vec<_>>(), 0);
+        Tensor::apply(scatter, &[x, &index, update])
+    }
+}
+
 impl Operation for DynamicUpdateSlice {
     named!(
         "dynamic_update_slice",

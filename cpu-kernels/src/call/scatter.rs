@@ -19,6 +19,8 @@ struct CompiledScatter {
     kind: ScatterKind,
     dtype: DType,
     index: DType,
+    /// Whether each component of an index vector is clamped.
+    clip: bool,
     /// Extents of the result, and its strides.
     shape: Vec<usize>,
     strides: Vec<usize>,
@@ -33,9 +35,23 @@ struct CompiledScatter {
     run: bool,
     /// For each component of an index vector, the axis that it moves the window along.
     moved: Vec<usize>,
-    /// The axis along which the result is divided, and the extent of each part.
+    /// Division among tasks if the operand is copied, and if the result is in its place.
+    copied: Division,
+    in_place: Division,
+}
+
+/// The axis along which the result is divided among tasks, and the extent of each part.
+#[derive(Clone, Copy, Debug)]
+struct Division {
     axis: usize,
     part: usize,
+}
+
+/// The part of the result that a task owns: a range along an axis.
+#[derive(Clone, Debug)]
+struct Owned {
+    axis: usize,
+    range: Range<usize>,
 }
 
 /// Fewest updates of a part that are worth a task.
@@ -66,6 +82,7 @@ impl Compile for Scatter {
             // A bool is a byte, 0 or 1, so minimum and maximum are those of bytes.
             dtype: if call.dtype == DType::Bool { DType::U8 } else { call.dtype },
             index: call.index,
+            clip: call.clip,
             shape: call.operand.clone(),
             strides,
             window,
@@ -74,10 +91,12 @@ impl Compile for Scatter {
             run,
             positions,
             moved: call.scatter_dims_to_operand_dims.clone(),
-            axis: 0,
-            part: usize::MAX,
+            copied: Division { axis: 0, part: usize::MAX },
+            in_place: Division { axis: 0, part: usize::MAX },
         };
-        result.divide();
+        let elements: usize = result.shape.iter().product();
+        result.copied = result.divide(elements / 4);
+        result.in_place = result.divide(0);
         Ok(Box::new(result))
     }
 }
@@ -94,14 +113,22 @@ impl Kernels for CompiledScatter {
     }
 }
 
+impl Owned {
+    /// The part along an axis of that extent.
+    fn along(&self, axis: usize, extent: usize) -> Range<usize> {
+        if axis == self.axis { self.range.clone() } else { 0..extent }
+    }
+}
+
 impl CompiledScatter {
-    fn divide(&mut self) {
-        let elements: usize = self.shape.iter().product();
+    /// The division of all updates, and of work that is worth `more` updates.
+    fn divide(&self, more: usize) -> Division {
         let updates: usize = self.window.iter().product::<usize>()
             * self.positions.iter().map(|p| p.0).product::<usize>();
-        let tasks = ((elements / 4).saturating_add(updates) / TASK).min(16);
+        let whole = Division { axis: 0, part: usize::MAX };
+        let tasks = (more.saturating_add(updates) / TASK).min(16);
         if tasks < 2 {
-            return;
+            return whole;
         }
         // A part along an axis is a run of the part's extent times the axis's stride.
         let parts = |axis: &usize| {
@@ -117,8 +144,9 @@ impl CompiledScatter {
             let axis = (0..self.shape.len()).max_by_key(parts)?;
             Some((axis, parts(&axis).min(most))).filter(|(_, count)| *count > 1)
         };
-        if let Some((axis, count)) = longest.or_else(by_index) {
-            (self.axis, self.part) = (axis, self.shape[axis].div_ceil(count));
+        match longest.or_else(by_index) {
+            Some((axis, count)) => Division { axis, part: self.shape[axis].div_ceil(count) },
+            None => whole,
         }
     }
 
@@ -130,40 +158,41 @@ impl CompiledScatter {
         if self.shape.contains(&0) {
             return Ok(());
         }
-        let extent = self.shape.get(self.axis).copied().unwrap_or(1);
-        let part = self.part.min(extent);
+        let in_place = std::ptr::eq(arguments.operand::<T>(0), arguments.result::<T>());
+        let Division { axis, part } = if in_place { self.in_place } else { self.copied };
+        let extent = self.shape.get(axis).copied().unwrap_or(1);
+        let part = part.min(extent);
         let task = |_: usize, task: usize| {
-            let owned = task * part..extent.min((task + 1) * part);
+            let owned = Owned { axis, range: task * part..extent.min((task + 1) * part) };
             // SAFETY: the arguments were checked, and no other task owns this part of the result.
             unsafe {
-                self.copy::<T>(arguments, &owned);
+                if !in_place {
+                    self.copy::<T>(arguments, &owned);
+                }
                 self.combine::<T, I>(arguments, &owned);
             }
         };
         Ok(workspace.pool().parallel_for(extent.div_ceil(part), task)?)
     }
 
-    /// Copies the owned part of the operand to the result, unless both are the same memory.
+    /// Copies the owned part of the operand to the result.
     ///
     /// # Safety
     ///
     /// The arguments are those of the call, checked; no other thread uses that part of the result.
-    unsafe fn copy<T: Element>(&self, arguments: &Arguments<'_>, owned: &Range<usize>) {
+    unsafe fn copy<T: Element>(&self, arguments: &Arguments<'_>, owned: &Owned) {
         let (operand, result) = (arguments.operand::<T>(0), arguments.result::<T>());
-        if std::ptr::eq(operand, result) {
-            return;
-        }
-        let (extent, stride) = match self.shape.get(self.axis) {
-            Some(extent) => (*extent, self.strides[self.axis]),
+        let (extent, stride) = match self.shape.get(owned.axis) {
+            Some(extent) => (*extent, self.strides[owned.axis]),
             None => (1, 1),
         };
-        let outer: usize = self.shape.iter().take(self.axis).product();
+        let outer: usize = self.shape.iter().take(owned.axis).product();
         for slab in 0..outer {
-            let at = (slab * extent + owned.start) * stride;
+            let at = (slab * extent + owned.range.start) * stride;
             // SAFETY: the run is within the owned part, of operand and result alike; the two are
-            // the same memory or do not overlap.
+            // not the same memory, so they do not overlap.
             unsafe {
-                operand.add(at).copy_to_nonoverlapping(result.add(at), owned.len() * stride);
+                operand.add(at).copy_to_nonoverlapping(result.add(at), owned.range.len() * stride);
             }
         }
     }
@@ -176,7 +205,7 @@ impl CompiledScatter {
     unsafe fn combine<T: Element, I: Copy + Into<i64>>(
         &self,
         arguments: &Arguments<'_>,
-        owned: &Range<usize>,
+        owned: &Owned,
     ) {
         let (indices, updates) = (arguments.operand::<I>(1), arguments.operand::<T>(2));
         let result = arguments.result::<T>();
@@ -187,11 +216,12 @@ impl CompiledScatter {
         for position in 0..count {
             let vector = indices.wrapping_add(position * self.moved.len());
             // SAFETY: there is an index vector for each position.
-            let Some((to, first)) = (unsafe { self.start(vector) }) else { continue };
+            let Some((to, first)) = (unsafe { self.start(vector, owned.axis) }) else { continue };
             // The owned part of the window.
-            let extent = self.window.get(self.axis).copied().unwrap_or(1);
-            let skipped = owned.start.saturating_sub(first).min(extent);
-            let end = owned.end.saturating_sub(first).min(extent);
+            let extent = self.window.get(owned.axis).copied().unwrap_or(1);
+            let skipped = owned.range.start.saturating_sub(first).min(extent);
+            let end = owned.range.end.saturating_sub(first).min(extent);
+            let mine = Owned { axis: owned.axis, range: skipped..end };
             if skipped >= end {
                 continue;
             }
@@ -201,7 +231,7 @@ impl CompiledScatter {
             unsafe {
                 if self.run {
                     let last = self.window.len() - 1;
-                    let along = if self.axis == last { skipped..end } else { 0..self.window[last] };
+                    let along = mine.along(last, self.window[last]);
                     combine_run(
                         self.kind,
                         updates.add(from + along.start),
@@ -209,27 +239,35 @@ impl CompiledScatter {
                         along.len(),
                     );
                 } else {
-                    self.window(updates.add(from), result.add(to), 0, skipped..end);
+                    self.window(updates.add(from), result.add(to), 0, &mine);
                 }
             }
         }
     }
 
-    /// The offset of an index vector's window in the result, and its first coordinate along the
-    /// axis of division; `None` if a part of the window is outside.
+    /// The offset of an index vector's window in the result, and its first coordinate along an
+    /// axis; `None` if a part of the window is outside.
     ///
     /// # Safety
     ///
     /// The vector has a component for each moved axis.
     #[inline]
-    unsafe fn start<I: Copy + Into<i64>>(&self, vector: *const I) -> Option<(usize, usize)> {
+    unsafe fn start<I: Copy + Into<i64>>(
+        &self,
+        vector: *const I,
+        along: usize,
+    ) -> Option<(usize, usize)> {
         let (mut to, mut first) = (0, 0);
         for axis in 0..self.shape.len() {
             let mut start = 0i64;
             for (component, moved) in self.moved.iter().enumerate() {
                 if *moved == axis {
                     // SAFETY: the caller guarantees the component.
-                    start = start.saturating_add(unsafe { vector.add(component).read() }.into());
+                    let mut index: i64 = unsafe { vector.add(component).read() }.into();
+                    if self.clip {
+                        index = index.clamp(0, (self.shape[axis] - self.window[axis]) as i64);
+                    }
+                    start = start.saturating_add(index);
                 }
             }
             let start = usize::try_from(start).ok()?;
@@ -237,7 +275,7 @@ impl CompiledScatter {
                 return None;
             }
             to += start * self.strides[axis];
-            if axis == self.axis {
+            if axis == along {
                 first = start;
             }
         }
@@ -258,25 +296,19 @@ impl CompiledScatter {
         from
     }
 
-    /// Combines the window from `axis` on; `owned` is the part along the axis of division.
+    /// Combines the owned part of a window, from `axis` on.
     ///
     /// # Safety
     ///
     /// The elements of the window exist in the updates and in the result; no other thread uses
     /// the owned ones.
-    unsafe fn window<T: Element>(
-        &self,
-        from: *const T,
-        to: *mut T,
-        axis: usize,
-        owned: Range<usize>,
-    ) {
+    unsafe fn window<T: Element>(&self, from: *const T, to: *mut T, axis: usize, owned: &Owned) {
         let Some(extent) = self.window.get(axis) else {
             // SAFETY: all axes are fixed: these are elements of the window.
             unsafe { combine_run(self.kind, from, to, 1) };
             return;
         };
-        let along = if axis == self.axis { owned.clone() } else { 0..*extent };
+        let along = owned.along(axis, *extent);
         let (from_stride, to_stride) = (self.update_strides[axis], self.strides[axis]);
         // SAFETY: `along` is within the window.
         unsafe {
@@ -290,12 +322,7 @@ impl CompiledScatter {
                 return;
             }
             for i in along {
-                self.window(
-                    from.add(i * from_stride),
-                    to.add(i * to_stride),
-                    axis + 1,
-                    owned.clone(),
-                );
+                self.window(from.add(i * from_stride), to.add(i * to_stride), axis + 1, owned);
             }
         }
     }

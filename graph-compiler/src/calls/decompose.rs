@@ -22,21 +22,27 @@ const DEPTH: usize = 128;
 /// The function without composites and unclaimed calls, and the number of replacements (at most
 /// `fuel`).
 pub(crate) fn decompose(function: Function, target: &Target, fuel: u64) -> Result<(Function, u64)> {
-    until_none(function, &|body, equation| is_composite(body, equation, target), fuel)
+    let choose = |body: &Body| chosen(body, |equation| is_composite(body, equation, target));
+    until_none(function, &Replacement { choose: &choose, expand: &expand }, fuel)
 }
 
 /// The function with each `custom_vjp` replaced by its forward half, and the number of
 /// replacements (at most `fuel`). A copy of that half computes the residuals, if there was one.
 /// The two are equal as long as neither has been trimmed.
 pub(crate) fn inline_rules(function: Function, fuel: u64) -> Result<(Function, u64)> {
-    until_none(function, &|_, equation| matches!(equation.op, Op::CustomVjp(_)), fuel)
+    let choose = |body: &Body| chosen(body, |e| matches!(e.op, Op::CustomVjp(_)));
+    until_none(function, &Replacement { choose: &choose, expand: &expand }, fuel)
 }
 
 /// Replaces the chosen equations, also within their replacements.
-fn until_none(mut function: Function, choose: &Choose<'_>, fuel: u64) -> Result<(Function, u64)> {
+fn until_none(
+    mut function: Function,
+    replacement: &Replacement<'_>,
+    fuel: u64,
+) -> Result<(Function, u64)> {
     let mut spent = 0;
     for _ in 0..DEPTH {
-        let Some(next) = replaced(&function, choose, fuel - spent)? else {
+        let Some(next) = replaced(&function, replacement, fuel - spent)? else {
             return Ok((function, spent));
         };
         spent += next.1;
@@ -84,33 +90,48 @@ pub(crate) fn inline_regions(
     function: &Function,
     which: impl Fn(&Equation) -> bool,
 ) -> Result<Option<Function>> {
-    Ok(replaced(function, &|_, e| which(e), u64::MAX)?.map(|(function, _)| function))
+    let choose = |body: &Body| chosen(body, &which);
+    let replacement = Replacement { choose: &choose, expand: &expand };
+    Ok(replaced(function, &replacement, u64::MAX)?.map(|(function, _)| function))
 }
 
-/// Whether an equation of a body is replaced.
-type Choose<'c> = dyn Fn(&Body, &Equation) -> bool + 'c;
+/// Which equations of a body are replaced.
+type Choose<'c> = dyn Fn(&Body) -> Vec<bool> + 'c;
+
+/// The results of an equation, from its operands.
+type Expand<'c> = dyn Fn(&Body, &Equation, &[Tensor]) -> Result<Vec<Tensor>> + 'c;
+
+/// Which equations are replaced, and their results by other ops.
+pub(super) struct Replacement<'c> {
+    pub choose: &'c Choose<'c>,
+    pub expand: &'c Expand<'c>,
+}
+
+/// The equations of a body with a property of their own.
+fn chosen(body: &Body, which: impl Fn(&Equation) -> bool) -> Vec<bool> {
+    body.equations.iter().map(which).collect()
+}
 
 /// Whether there is an equation to replace.
 fn any(body: &Body, choose: &Choose<'_>) -> bool {
-    body.equations.iter().any(|equation| {
-        let within =
-            || equation.op.control().is_some() && equation.regions.iter().any(|r| any(r, choose));
-        choose(body, equation) || within()
-    })
+    let within = |equation: &Equation| {
+        equation.op.control().is_some() && equation.regions.iter().any(|r| any(r, choose))
+    };
+    choose(body).contains(&true) || body.equations.iter().any(within)
 }
 
-/// The function with at most `fuel` equations replaced by their decompositions, and their number;
-/// `None` if there are none.
-fn replaced(
+/// The function with at most `fuel` equations replaced, and their number; `None` if there are
+/// none.
+pub(super) fn replaced(
     function: &Function,
-    choose: &Choose<'_>,
+    replacement: &Replacement<'_>,
     fuel: u64,
 ) -> Result<Option<(Function, u64)>> {
-    if fuel == 0 || !any(&function.body, choose) {
+    if fuel == 0 || !any(&function.body, replacement.choose) {
         return Ok(None);
     }
     let scope = Scope::new(function.locations.clone());
-    let mut replacing = Replacing { choose, locations: &function.locations, left: fuel };
+    let mut replacing = Replacing { replacement, locations: &function.locations, left: fuel };
     let body = replacing.region(&function.body, &scope)?;
     let spent = fuel - replacing.left;
     let replaced = Function { body, locations: scope.locations(), ..function.clone() };
@@ -118,7 +139,7 @@ fn replaced(
 }
 
 struct Replacing<'a> {
-    choose: &'a Choose<'a>,
+    replacement: &'a Replacement<'a>,
     locations: &'a LocationTable,
     left: u64,
 }
@@ -142,7 +163,8 @@ impl Replacing<'_> {
         for (value, tensor) in body.inputs.iter().zip(inputs) {
             tensors[*value] = Some(tensor.clone());
         }
-        for equation in &body.equations {
+        let Replacement { choose, expand } = self.replacement;
+        for (equation, chosen) in body.equations.iter().zip(choose(body)) {
             let operands: Vec<Tensor> = equation
                 .operands
                 .iter()
@@ -152,7 +174,7 @@ impl Replacing<'_> {
                         .expect("the verifier found each value defined before its use")
                 })
                 .collect();
-            let results = if self.left > 0 && (self.choose)(body, equation) {
+            let results = if self.left > 0 && chosen {
                 self.left -= 1;
                 match equation.regions.is_empty() || equation.op.control().is_some() {
                     true => {
@@ -168,7 +190,7 @@ impl Replacing<'_> {
                 let location: Location = self.locations.get(equation.location).clone();
                 let mut regions = equation.regions.clone();
                 if equation.op.control().is_some() {
-                    for region in regions.iter_mut().filter(|r| any(r, self.choose)) {
+                    for region in regions.iter_mut().filter(|r| any(r, choose)) {
                         *region = self.region(region, &scope.region())?.into();
                     }
                 }

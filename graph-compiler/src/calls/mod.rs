@@ -8,7 +8,9 @@
 mod addends;
 mod decompose;
 mod follow;
+mod windows;
 
 pub(crate) use addends::addends;
 pub(crate) use decompose::{EXPAND, decompose, inline_regions, inline_rules};
 pub(crate) use follow::follow;
+pub(crate) use windows::windows;

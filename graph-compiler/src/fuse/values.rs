@@ -15,7 +15,8 @@
 //!   loss of each row, before its mean);
 //! - values with several uses and so many operands that storing them moves fewer bytes than
 //!   recomputing them;
-//! - values that would make a kernel or an index expression too large.
+//! - values that would make a kernel or an index expression too large. If an op reads too many
+//!   values from memory, its operands are realised.
 //!
 //! Free ops (broadcasts, slices, …) are realised only for the first and the last reason.
 //!
@@ -34,6 +35,8 @@ use wengert_core::op::{Compute, Cost};
 
 /// Maximum number of equations recomputed for one element.
 const MAX_EQUATIONS: usize = 96;
+/// Maximum number of values that an element is computed from. A kernel has a parameter for each.
+const MAX_LEAVES: usize = 256;
 /// Maximum number of uses for which a function of one tensor is recomputed.
 const AGAIN: usize = 4;
 /// Maximum number of equations of such a function.
@@ -64,7 +67,16 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
             }
             let realised = match &view.work[n] {
                 Work::Compute(Compute::Element { .. }) => {
-                    let closure = Closure::of(view, &closures, &everywhere, n);
+                    let mut closure = Closure::of(view, &closures, &everywhere, n);
+                    if closure.leaves.len() > MAX_LEAVES {
+                        for operand in &view.operands[n] {
+                            if memory[*operand].is_none() {
+                                memory[*operand] = Some(*operand);
+                                closures[*operand] = Closure::leaf(*operand);
+                            }
+                        }
+                        closure = Closure::of(view, &closures, &everywhere, n);
+                    }
                     let realised =
                         !fuse || required[*result] || is_worth_it(view, &uses, &closure, n);
                     closures[*result] = closure;

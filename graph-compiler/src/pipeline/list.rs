@@ -62,6 +62,13 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
         }),
         Step::Fixpoint(CLEAN),
         Step::Once(Pass {
+            name: "windows",
+            doc: "Replaces an update of a small window of a large tensor by a scatter, which can \
+                  leave the rest of the tensor in its place.",
+            keeps: Keeps::Bits,
+            run: |function, context| calls::windows(function, context.target, context.fuel),
+        }),
+        Step::Once(Pass {
             name: "decompose",
             doc: "Replaces composites, and calls that the target does not claim, by their \
                   decompositions.",
@@ -113,6 +120,13 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             run: |function, context| {
                 Ok(rewrite::split_reductions(function, context.target, context.fuel))
             },
+        }),
+        Step::Once(Pass {
+            name: "narrow",
+            doc: "Divides concatenations and selections of many operands into trees, so that the \
+                  parameters of kernels are few.",
+            keeps: Keeps::Bits,
+            run: |function, context| Ok(rewrite::narrow(function, context.fuel)),
         }),
     ],
     kernels: &[

@@ -59,6 +59,7 @@ mod recompute;
 mod reduction;
 mod split;
 mod tidy;
+mod wide;
 mod window;
 
 pub(crate) use accumulate::accumulate;
@@ -70,6 +71,7 @@ pub(crate) use masks::masks;
 pub(crate) use recompute::recompute;
 pub(crate) use split::split_reductions;
 pub use tidy::tidy;
+pub(crate) use wide::narrow;
 
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};

@@ -143,7 +143,7 @@ fn a_jacobian_keeps_dimension_variables() {
         let at = x[1].clone();
         vec![jacfwd(&at, |w| x[0].dot(w)), jacrev(&x[0], |x1| x1.dot(&at).sum_axes(&[1]))]
     });
-    let f = f.bind(&wengert_core::Binding::new().with("B", 4)).unwrap();
+    let f = f.bind(&Binding::new().with("B", 4)).unwrap();
     let mut random = Random(77);
     let outputs = run(&f, &[random.literal(&f64s(&[4, 2])), random.literal(&f64s(&[2, 3]))]);
     assert_eq!(shapes(&outputs), [vec![4, 3, 2, 3], vec![4, 4, 2]]);

@@ -246,6 +246,10 @@ fn random_programs_on_a_batch_are_loops() {
             let binding = Binding::new().with("B", 2).with("T", 1);
             // A program may have no results, or may need dimensions that this binding lacks.
             let Ok(bound) = function.bind(&binding) else { continue };
+            // Random ids do not ascend, and then the batched op is another function.
+            if bound.to_string().contains("segment_sum") {
+                continue;
+            }
             let inputs: Vec<(&str, usize)> = function
                 .inputs
                 .iter()

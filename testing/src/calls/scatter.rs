@@ -51,6 +51,7 @@ fn scatters() -> impl Strategy<Value = Call> {
                 scatter_dims_to_operand_dims: moved,
                 dtype,
                 index: if wide { DType::I64 } else { DType::I32 },
+                clip: seed % 7 < 2,
             })
         })
 }
@@ -93,6 +94,7 @@ pub fn rows(table: [usize; 2], count: usize, dtype: DType) -> Scatter {
         scatter_dims_to_operand_dims: vec![0],
         dtype,
         index: DType::I32,
+        clip: false,
     }
 }
 
@@ -126,6 +128,7 @@ pub fn overlapping(extent: usize, count: usize) -> Scatter {
         scatter_dims_to_operand_dims: vec![0],
         dtype: DType::F32,
         index: DType::I64,
+        clip: false,
     }
 }
 

@@ -257,6 +257,13 @@ impl EmulatedFunction {
                 Diagnostic::of_device(format!("{} (kernel of {})", fault, facts.origin))
             })?;
         self.instructions += statistics.thread_instructions;
+        // What a kernel leaves of a buffer that it reads and writes is a part of the result.
+        for region in arguments.iter().filter(|r| r.access == Access::ReadWrite) {
+            if region.label.is_some() {
+                let address = self.address(region);
+                self.memory.label(address, region.bytes, region.label).map_err(failed)?;
+            }
+        }
         Ok(())
     }
 }

@@ -223,8 +223,8 @@ impl Operation for Scatter {
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let (operand, updates) = (l.operands[0].clone(), l.operands[2].clone());
         let index = l.operands[1].dtype;
-        let plain = !self.clip && self.operand_batching_dims.is_empty();
-        if plain && matches!(index, DType::I32 | DType::I64) {
+        let unbatched = self.operand_batching_dims.is_empty();
+        if unbatched && matches!(index, DType::I32 | DType::I64) {
             return Compute::Call(Call::Scatter(call::Scatter {
                 kind: self.kind,
                 operand: l.extents(0),
@@ -235,13 +235,15 @@ impl Operation for Scatter {
                 scatter_dims_to_operand_dims: self.scatter_dims_to_operand_dims.clone(),
                 dtype: operand.dtype,
                 index,
+                clip: self.clip,
             }));
         }
         // The call takes signed indices, skips windows that are outside, and has no batching
         // axes: these become components of the index vector.
         Compute::Decompose(Box::new(move |tensors| {
             let mut starts = starts::signed_tensor(&tensors[1]);
-            if self.clip {
+            if self.clip && !unbatched {
+                // The components for paired axes, which follow, are within bounds.
                 starts = self.clamped(&starts, &operand, &updates);
             }
             starts = self.with_batches(&starts);
@@ -255,7 +257,7 @@ impl Operation for Scatter {
                 scatter_dims_to_operand_dims: join(&self.scatter_dims_to_operand_dims),
                 operand_batching_dims: vec![],
                 scatter_indices_batching_dims: vec![],
-                clip: false,
+                clip: self.clip && unbatched,
                 ..self.clone()
             };
             vec![Tensor::apply(scatter, &[&tensors[0], &starts, &tensors[2]])]

@@ -2,8 +2,10 @@
 //!
 //! The updates of one element must be applied in a fixed order (additions of floats, and
 //! replacements). So no two threads may change the same element, and atomic additions cannot be
-//! used. There are two ways:
+//! used. There are three ways:
 //!
+//! - *Directly* ([`direct`]): each element of a window belongs to a thread. It serves few
+//!   positions, as of a row that is written into a cache: the rest of the result is not touched.
 //! - *By scanning* ([`scan`]): each element of the result belongs to a thread, which goes through
 //!   all positions. It serves few positions, a small result, and windows that overlap in part
 //!   (the gradient of a slice at a variable start), where an element may be in many windows.
@@ -15,6 +17,7 @@
 //!
 //! Either way the result is first a copy of the operand, unless it is in place.
 
+mod direct;
 mod scan;
 mod segments;
 pub(super) mod sort;
@@ -34,6 +37,8 @@ struct Scatter {
     kind: ScatterKind,
     number: Number,
     index: DType,
+    /// Whether each component of an index vector is clamped.
+    clip: bool,
     /// Elements of the result.
     elements: usize,
     /// Axes of the result.
@@ -72,6 +77,9 @@ struct Start {
 /// Maximum number of elements × positions for scanning: at this product, scanning takes about as
 /// long as the launches of a sort.
 const SCANNED: usize = 1 << 24;
+/// Maximum number of elements for scanning if the windows could be written directly: up to here,
+/// one launch that reads all elements takes less time than a copy and a second launch.
+const COPIED: usize = 1 << 16;
 const THREADS: usize = 256;
 
 /// Strides of a dense array.
@@ -110,6 +118,7 @@ impl Scatter {
             kind: call.kind,
             number: Number(call.dtype),
             index: call.index,
+            clip: call.clip,
             elements: call.operand.iter().product(),
             axes,
             moved: call.scatter_dims_to_operand_dims.clone(),
@@ -145,6 +154,66 @@ impl Scatter {
         self.axes.iter().map(|a| a.window).product()
     }
 
+    /// The vector width of a window: every group of this many elements that begins at a multiple of
+    /// it is contiguous in the result and in the updates.
+    fn window_vector(&self) -> usize {
+        let Some((last, rest)) = self.axes.split_last() else { return 1 };
+        if last.update != 1 || last.window == 1 {
+            return 1;
+        }
+        let strides = rest.iter().flat_map(|a| [a.stride, a.update]);
+        let moved = self.moved.contains(&(self.axes.len() - 1));
+        let moved = moved && last.window < last.extent;
+        let all: Vec<usize> = strides
+            .chain(self.positions.iter().map(|p| p.1))
+            .chain([last.window, last.extent])
+            .collect();
+        let mut vector = if moved { 1 } else { self.vector() };
+        while !all.iter().all(|n| n.is_multiple_of(vector)) {
+            vector /= 2;
+        }
+        vector
+    }
+
+    /// The addresses of a window's element in the result and in the updates, of the window at the
+    /// origin and of the first position.
+    fn within(&self, code: &mut Code, [out, updates]: [Reg; 2], element: Reg) -> (Reg, Reg) {
+        let windows: Vec<usize> = self.axes.iter().map(|a| a.window).collect();
+        let (mut to, mut from) = (out, updates);
+        for (axis, at) in self.axes.iter().zip(digits(code, element, &windows)) {
+            to = super::index::advance(code, to, at, axis.stride as i64 * self.number.size());
+            from = super::index::advance(code, from, at, axis.update as i64 * self.number.size());
+        }
+        (to, from)
+    }
+
+    /// Elements of the result, in the dtype of arithmetic, as variables.
+    fn elements_at(&self, code: &mut Code, address: Reg, vector: usize) -> Vec<Reg> {
+        let raw = self.number.load(code, Space::Global, Place::at(address, 0), vector);
+        raw.into_iter()
+            .map(|raw| {
+                let value = self.number.widen(code, raw);
+                code.mov(self.number.wide(), value)
+            })
+            .collect()
+    }
+
+    /// Combines the updates at an address with elements.
+    fn combine_at(&self, code: &mut Code, address: Reg, elements: &[Reg]) {
+        let raw = self.number.load(code, Space::Global, Place::at(address, 0), elements.len());
+        for (element, raw) in elements.iter().zip(raw) {
+            let value = self.number.widen(code, raw);
+            let next = self.combine(code, *element, value);
+            code.assign(self.number.wide(), *element, next);
+        }
+    }
+
+    /// Stores elements.
+    fn store_at(&self, code: &mut Code, address: Reg, elements: &[Reg]) {
+        let raw: Vec<Reg> = elements.iter().map(|e| self.number.narrow(code, *e)).collect();
+        self.number.store(code, Space::Global, Place::at(address, 0), &raw);
+    }
+
     /// Whether windows with different starts have no element in common.
     fn apart(&self) -> bool {
         self.moved.iter().map(|a| &self.axes[*a]).all(|a| a.window == 1 || a.window == a.extent)
@@ -168,7 +237,14 @@ impl Scatter {
         let address = super::index::advance(code, indices, position, vector * number.size());
         let component = |code: &mut Code, n: usize| {
             let place = Place::at(address, n as i64 * number.size());
-            number.load(code, Space::Global, place, 1)[0]
+            let index = number.load(code, Space::Global, place, 1)[0];
+            if !self.clip {
+                return index;
+            }
+            let Axis { extent, window, .. } = self.axes[self.moved[n]];
+            let ty = if self.index == DType::I32 { Type::S32 } else { Type::S64 };
+            let index = code.binary(Binary::Max, ty, index, 0);
+            code.binary(Binary::Min, ty, index, (extent - window) as i64)
         };
         let (mut at, mut inside) = (vec![], None);
         for (axis, places) in self.places() {
@@ -255,19 +331,36 @@ fn compile(scatter: &Scatter) -> Result<Compiled> {
         let stages = if scatter.in_place { vec![] } else { vec![copy(scatter)?] };
         return Ok(Compiled { stages, workspace: 0 });
     }
+    if direct::serves(scatter) && (scatter.in_place || scatter.elements > COPIED) {
+        return directly(scatter);
+    }
     if !scatter.apart() || scatter.elements.saturating_mul(count) <= SCANNED {
         return Ok(Compiled { stages: vec![scan::stage(scatter)?], workspace: 0 });
     }
     by_sorting(scatter)
 }
 
-/// The kernels of a scatter by sorting, whatever its size; none if windows overlap, or there is
-/// nothing to add.
+/// The kernels of a scatter in every way that serves it, whatever its size.
 #[cfg(test)]
-pub(super) fn sorted(call: &call::Scatter, in_place: Option<usize>) -> Result<Option<Compiled>> {
+pub(super) fn all_ways(call: &call::Scatter, in_place: Option<usize>) -> Result<Vec<Compiled>> {
     let scatter = Scatter::new(call, in_place.is_some(), super::product::ALIGNMENT);
-    let any = scatter.elements > 0 && scatter.count() > 0 && scatter.window() > 0;
-    if any && scatter.apart() { by_sorting(&scatter).map(Some) } else { Ok(None) }
+    let mut ways = vec![];
+    if scatter.elements > 0 && scatter.count() > 0 && scatter.window() > 0 {
+        ways.push(Compiled { stages: vec![scan::stage(&scatter)?], workspace: 0 });
+        if direct::serves(&scatter) {
+            ways.push(directly(&scatter)?);
+        }
+        if scatter.apart() {
+            ways.push(by_sorting(&scatter)?);
+        }
+    }
+    Ok(ways)
+}
+
+fn directly(scatter: &Scatter) -> Result<Compiled> {
+    let mut stages = if scatter.in_place { vec![] } else { vec![copy(scatter)?] };
+    stages.push(direct::stage(scatter)?);
+    Ok(Compiled { stages, workspace: 0 })
 }
 
 fn by_sorting(scatter: &Scatter) -> Result<Compiled> {

@@ -19,7 +19,33 @@ use wengert_core::Result;
 
 /// Start of a window that is not inside: so far below every coordinate that no window reaches
 /// one.
-const NOWHERE: i64 = i32::MIN as i64;
+pub(super) const NOWHERE: i64 = i32::MIN as i64;
+
+/// Bytes of shared memory for the starts of 256 windows along one axis.
+pub(super) const ROW: i64 = 4 * THREADS as i64;
+
+/// Stores the start of a window to shared memory, one coordinate a row, at the address `mine`.
+pub(super) fn share_starts(
+    code: &mut Code,
+    scatter: &Scatter,
+    [indices, position, mine]: [Reg; 3],
+) {
+    let there = code.compare(Compare::Lt, Type::S32, position, scatter.count() as i64);
+    let starts: Vec<Reg> = scatter.places().iter().map(|_| code.mov(Type::S32, NOWHERE)).collect();
+    code.when(there, |code| {
+        let start = scatter.start(code, indices, position);
+        for (kept, (_, at)) in starts.iter().zip(start.at) {
+            let at = match start.inside {
+                Some(inside) => code.select(Type::S32, at, NOWHERE, inside),
+                None => at,
+            };
+            code.assign(Type::S32, *kept, at);
+        }
+    });
+    for (n, start) in starts.into_iter().enumerate() {
+        code.store(Space::Shared, Type::S32, mine, n as i64 * ROW, start);
+    }
+}
 
 pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
     let mut draft = Draft::aligned(scatter.alignment);
@@ -29,8 +55,7 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
     let places = scatter.places();
     let indices = draft.pointer("indices", Slot::read(1));
     let updates = draft.pointer("updates", Slot::read(2));
-    let row = 4 * THREADS as i64;
-    let shared = draft.shared("starts", (row * places.len().max(1) as i64) as u32);
+    let shared = draft.shared("starts", (ROW * places.len().max(1) as i64) as u32);
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;
     let number = scatter.number;
@@ -58,21 +83,7 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
     let mine = code.ternary(Ternary::Mad, Type::S32, thread, 4, shared);
     code.count(0, count as i64, THREADS as i64, |code, first| {
         let position = code.binary(Binary::Add, Type::S32, first, thread);
-        let there = code.compare(Compare::Lt, Type::S32, position, count as i64);
-        let starts: Vec<Reg> = places.iter().map(|_| code.mov(Type::S32, NOWHERE)).collect();
-        code.when(there, |code| {
-            let start = scatter.start(code, indices, position);
-            for (kept, (_, at)) in starts.iter().zip(start.at) {
-                let at = match start.inside {
-                    Some(inside) => code.select(Type::S32, at, NOWHERE, inside),
-                    None => at,
-                };
-                code.assign(Type::S32, *kept, at);
-            }
-        });
-        for (n, start) in starts.into_iter().enumerate() {
-            code.store(Space::Shared, Type::S32, mine, n as i64 * row, start);
-        }
+        share_starts(code, scatter, [indices, position, mine]);
         code.push(Inst::Barrier);
         let left = code.binary(Binary::Sub, Type::S32, count as i64, first);
         let here = code.binary(Binary::Min, Type::S32, left, THREADS as i64);
@@ -82,7 +93,7 @@ pub(super) fn stage(scatter: &Scatter) -> Result<Stage> {
             // For each axis, the distance of the element from the start of the window.
             let mut within: Vec<Reg> = coordinates.clone();
             for (at, (axis, _)) in places.iter().enumerate() {
-                let start = code.load(Space::Shared, Type::S32, address, at as i64 * row);
+                let start = code.load(Space::Shared, Type::S32, address, at as i64 * ROW);
                 within[*axis] = code.binary(Binary::Sub, Type::S32, coordinates[*axis], start);
                 let window = scatter.axes[*axis].window as i64;
                 let good = code.compare(Compare::Lt, Type::U32, within[*axis], window);

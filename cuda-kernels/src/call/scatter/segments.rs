@@ -42,27 +42,6 @@ pub(super) fn keys(scatter: &Scatter, keys: Slot, places: usize) -> Result<Stage
     draft.stage(name, remark, THREADS as u32, 0, count.div_ceil(THREADS))
 }
 
-/// The vector width of a window: every group of this many elements that begins at a multiple of
-/// it is contiguous in the result and in the updates.
-fn vector(scatter: &Scatter) -> usize {
-    let Some((last, rest)) = scatter.axes.split_last() else { return 1 };
-    if last.update != 1 || last.window == 1 {
-        return 1;
-    }
-    let strides = rest.iter().flat_map(|a| [a.stride, a.update]);
-    let moved = scatter.moved.contains(&(scatter.axes.len() - 1));
-    let moved = moved && last.window < last.extent;
-    let all: Vec<usize> = strides
-        .chain(scatter.positions.iter().map(|p| p.1))
-        .chain([last.window, last.extent])
-        .collect();
-    let mut vector = if moved { 1 } else { scatter.vector() };
-    while !all.iter().all(|n| n.is_multiple_of(vector)) {
-        vector /= 2;
-    }
-    vector
-}
-
 /// The stage that combines the updates.
 pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -> Result<Stage> {
     let mut draft = Draft::aligned(scatter.alignment);
@@ -72,7 +51,7 @@ pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -
     let out = draft.pointer("out", scatter.result());
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;
-    let (number, count, vector) = (scatter.number, scatter.count(), vector(scatter));
+    let (number, count, vector) = (scatter.number, scatter.count(), scatter.window_vector());
     let vectors = scatter.window() / vector;
     let index = code.ternary(Ternary::Mad, Type::S32, block, THREADS as i64, thread);
     let exists = code.compare(Compare::Lt, Type::U32, index, (count * vectors) as i64);
@@ -93,24 +72,12 @@ pub(super) fn stage(scatter: &Scatter, keys: Slot, order: Slot, places: usize) -
         code.when(head, |code| {
             let size = number.size();
             let part = code.binary(Binary::Mul, Type::S32, part, vector as i64);
-            let windows: Vec<usize> = scatter.axes.iter().map(|a| a.window).collect();
-            let (mut to, mut from) = (out, updates);
-            for (axis, at) in scatter.axes.iter().zip(digits(code, part, &windows)) {
-                to = advance(code, to, at, axis.stride as i64 * size);
-                from = advance(code, from, at, axis.update as i64 * size);
-            }
+            let (mut to, from) = scatter.within(code, [out, updates], part);
             let extents: Vec<usize> = scatter.places().iter().map(|p| p.1).collect();
             for ((axis, _), at) in scatter.places().iter().zip(digits(code, key, &extents)) {
                 to = advance(code, to, at, scatter.axes[*axis].stride as i64 * size);
             }
-            let sums: Vec<Reg> = number
-                .load(code, Space::Global, Place::at(to, 0), vector)
-                .into_iter()
-                .map(|raw| {
-                    let value = number.widen(code, raw);
-                    code.mov(number.wide(), value)
-                })
-                .collect();
+            let sums = scatter.elements_at(code, to, vector);
             add_up(code, scatter, [keys, order], [first, key], from, &sums);
             let raw: Vec<Reg> = sums.into_iter().map(|sum| number.narrow(code, sum)).collect();
             number.store(code, Space::Global, Place::at(to, 0), &raw);
@@ -137,19 +104,13 @@ fn add_up(
     from: Reg,
     sums: &[Reg],
 ) {
-    let number = scatter.number;
     let at = code.mov(Type::S32, first);
     let (begin, end) = (code.label(), code.label());
     code.place(begin);
     let address = advance(code, order, at, 4);
     let position = code.load(Space::Global, Type::U32, address, 0);
     let address = scatter.update(code, from, position);
-    let raw = number.load(code, Space::Global, Place::at(address, 0), sums.len());
-    for (sum, raw) in sums.iter().zip(raw) {
-        let value = number.widen(code, raw);
-        let next = scatter.combine(code, *sum, value);
-        code.assign(number.wide(), *sum, next);
-    }
+    scatter.combine_at(code, address, sums);
     code.binary_into(at, Binary::Add, Type::S32, at, 1);
     let last = code.compare(Compare::Ge, Type::S32, at, scatter.count() as i64);
     code.branch_if(last, end);
