@@ -49,6 +49,7 @@ mod tests {
                 queries: 3,
                 keys: 4,
                 heads: 2,
+                group: 1,
                 width,
                 packed: false,
                 bias: vec![],

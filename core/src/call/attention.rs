@@ -15,11 +15,11 @@ attributes! {
     /// softmax' denominator. Backward: the cotangents of q, k and v. The formulas are those of
     /// [the op](crate::op::Attention).
     ///
-    /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense
-    /// `[batch, keys, heads, width]`; if packed, all three in one, dense
-    /// `[batch, queries, 3, heads, width]`. Then the bias, if there is one, dense of its extents.
-    /// Backward also l, dense `[batch, heads, queries]`, out's cotangent, like q, and m, like l.
-    /// Results: out and l; backward, q's, k's and v's cotangents, packed like the operands.
+    /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads /
+    /// group, width]`; if packed, all three in one, dense `[batch, queries, 3, heads, width]`. Head
+    /// n of q attends to head ⌊n / group⌋ of k and v. Then the bias, if there is one, dense of its
+    /// extents. Backward also l, dense `[batch, heads, queries]`, out's cotangent, like q, and m,
+    /// like l. Results: out and l; backward, q's, k's and v's cotangents, packed like the operands.
     ///
     /// The bias, l and m have the dtype of sums, everything else has `dtype`. For halves, sums
     /// are f32. The back end chooses the order of sums (opaque sums: compared within a bound).
@@ -32,8 +32,11 @@ attributes! {
         queries: usize,
         /// Positions of k and v; `queries` if packed.
         keys: usize,
-        /// Heads.
+        /// Heads of q.
         heads: usize,
+        /// Number of heads of q that share a head of k and v; it divides `heads`, and is 1 if
+        /// packed.
+        group: usize = 1,
         /// Width of a head.
         width: usize,
         /// Whether q, k and v are packed in one tensor.
@@ -75,10 +78,11 @@ impl Attention {
 
     /// Types of q, k and v, or of the operand that packs them.
     fn three(&self) -> Vec<TensorType> {
-        let of = |positions| self.tensor(&[self.batch, positions, self.heads, self.width]);
+        let of = |positions, heads| self.tensor(&[self.batch, positions, heads, self.width]);
+        let keys = of(self.keys, self.key_heads());
         match self.packed {
             true => vec![self.tensor(&[self.batch, self.queries, 3, self.heads, self.width])],
-            false => vec![of(self.queries), of(self.keys), of(self.keys)],
+            false => vec![of(self.queries, self.heads), keys.clone(), keys],
         }
     }
 
@@ -89,15 +93,25 @@ impl Attention {
         ]
     }
 
+    /// Heads of k and v.
+    pub fn key_heads(&self) -> usize {
+        self.heads / self.group
+    }
+
+    /// The head of queries (0), keys (1) or values (2) to which head n of q belongs.
+    pub fn head(&self, part: usize, n: usize) -> usize {
+        if part == 0 { n } else { n / self.group }
+    }
+
     /// Layout of queries (0), keys (1) or values (2) in their operand, and of their cotangents
     /// in their result.
     pub fn part(&self, part: usize) -> Heads {
-        let row = self.heads * self.width;
-        let (positions, rows) = match (self.packed, part) {
-            (true, _) => (self.queries, 3),
-            (false, 0) => (self.queries, 1),
-            (false, _) => (self.keys, 1),
+        let (positions, rows, heads) = match (self.packed, part) {
+            (true, _) => (self.queries, 3, self.heads),
+            (false, 0) => (self.queries, 1, self.heads),
+            (false, _) => (self.keys, 1, self.key_heads()),
         };
+        let row = heads * self.width;
         let offset = if self.packed { part * row } else { 0 };
         Heads { offset, batch: positions * rows * row, position: rows * row }
     }
@@ -171,6 +185,12 @@ impl Contract for Attention {
             self.queries,
             self.keys
         );
+        ensure!(
+            self.group > 0 && self.heads.is_multiple_of(self.group),
+            "{} heads in groups of {}", self.heads, self.group;
+            help "the size of a group divides the number of heads"
+        );
+        ensure!(!self.packed || self.group == 1, "packed heads in groups of {}", self.group);
         let scores = self.scores_shape();
         fits("scores", &scores)?;
         let one_or = |axis: usize| self.bias[axis] == 1 || self.bias[axis] == scores[axis];
@@ -257,6 +277,7 @@ impl Attention {
         t: usize,
     ) -> impl Iterator<Item = Scalar> + 'a {
         let literal = if self.packed { &operands[0] } else { &operands[part] };
+        let head = [head[0], self.head(part, head[1])];
         self.row(self.part(part), head, t).map(|at| literal.get(at))
     }
 
@@ -366,9 +387,10 @@ impl Attention {
             let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: Vec<f64>| {
                 let result = if self.packed { 0 } else { part };
                 // Bound for any order of a sum of so many terms.
-                let terms = if part == 0 { self.keys } else { self.queries };
+                let terms = if part == 0 { self.keys } else { self.queries * self.group };
                 let order = sum_error(wide, terms + 2);
-                for (at, x) in self.row(self.part(part), [b, n], to).zip(rows) {
+                let head = [b, self.head(part, n)];
+                for (at, x) in self.row(self.part(part), head, to).zip(rows) {
                     let entry = &mut found[result][at];
                     entry.add(weight * x, order);
                     entry.error += error * x.abs() * (1.0 + order);

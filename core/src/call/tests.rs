@@ -48,6 +48,7 @@ fn weights_beyond_halves_have_no_bound() {
         queries: 1,
         keys: 1,
         heads: 1,
+        group: 1,
         width: 1,
         packed: false,
         bias: vec![],
@@ -306,6 +307,7 @@ fn calls() -> impl Strategy<Value = Call> {
                 scatter_dims_to_operand_dims: dims,
                 dtype,
                 index: DType::I32,
+                clip: false,
             })
         },
     );
@@ -334,6 +336,7 @@ fn calls() -> impl Strategy<Value = Call> {
                         queries,
                         keys,
                         heads,
+                        group: 1 + heads % 3,
                         width,
                         packed,
                         bias,
@@ -407,6 +410,7 @@ fn scatter(operand: &[usize], indices: &[usize], updates: &[usize]) -> Scatter {
         scatter_dims_to_operand_dims: vec![],
         dtype: DType::F32,
         index: DType::I32,
+        clip: false,
     }
 }
 

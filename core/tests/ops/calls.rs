@@ -101,5 +101,5 @@ fn attentions_are_those_of_the_op() {
             }
         }
     }
-    assert_eq!(calls, 4 * 16, "eight values and eight cotangents");
+    assert_eq!(calls, 4 * 20, "ten values and ten cotangents");
 }

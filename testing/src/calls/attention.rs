@@ -23,8 +23,25 @@ pub fn attention(
 ) -> Attention {
     let keys = if packed { queries } else { keys };
     let scale = Scalar::of(1.0 / (width as f64).sqrt());
-    let bias = vec![];
-    Attention { batch, queries, keys, heads, width, packed, bias, causal, backward, scale, dtype }
+    Attention {
+        batch,
+        queries,
+        keys,
+        heads,
+        group: 1,
+        width,
+        packed,
+        bias: vec![],
+        causal,
+        backward,
+        scale,
+        dtype,
+    }
+}
+
+/// The same call with `group` times as many heads of queries.
+pub fn grouped(call: Attention, group: usize) -> Attention {
+    Attention { heads: call.heads * group, group, packed: false, ..call }
 }
 
 /// The same call with a bias. `repeats` selects the axes (examples, heads, queries) along which the
@@ -73,9 +90,11 @@ pub fn small_attentions<D: Device>() {
         [any::<bool>(); 3],
         prop::sample::select(&FLOATS[..]),
         prop::option::of([any::<bool>(); 3]),
+        1usize..5,
     )
-        .prop_map(|(extents, [packed, causal, backward], dtype, repeats)| {
+        .prop_map(|(extents, [packed, causal, backward], dtype, repeats, group)| {
             let call = attention(extents, Kind { packed, causal, backward }, dtype);
+            let call = if group > 1 { grouped(call, group) } else { call };
             Call::Attention(repeats.into_iter().fold(call, biased))
         });
     check_random::<D>(150, calls, |call, seed| {
@@ -94,6 +113,12 @@ pub fn many_blocks<D: Device>() {
                 let kind = Kind { packed: queries == keys, causal, backward };
                 let call = attention([1, queries, keys, 2, width], kind, dtype);
                 check_one::<D>(call.clone(), 7);
+                if keys == 70 {
+                    let one = attention([1, queries, keys, 1, width], kind, dtype);
+                    let shared = grouped(one, 2);
+                    let biases = causal.then_some([true, false, true]);
+                    check_one::<D>(biases.into_iter().fold(shared, biased), 10);
+                }
                 if dtype == DType::F32 || queries == 70 {
                     check_one::<D>(biased(call.clone(), [true, false, false]), 8);
                     check_one::<D>(biased(call, [false, true, true]), 9);

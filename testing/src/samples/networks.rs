@@ -79,6 +79,13 @@ fn attention(kind: AttentionKind) -> Vec<Sample> {
         let rest = rest(&q, &[b, n, t], three.clone());
         Sample::new(attention(causal, scale), [three, rest].concat())
     };
+    // Heads of queries in groups of two, each of which shares a head of keys and values.
+    let grouped = |causal, scale, [b, t, s, n, h]: [usize; 5]| {
+        let (q, k) = ([b, t, 2 * n, h], [b, s, n, h]);
+        let three = vec![some(&q), some(&k), some(&k)];
+        let rest = rest(&q, &[b, 2 * n, t], three.clone());
+        Sample::new(attention(causal, scale), [three, rest].concat())
+    };
     let packed = |causal, scale, [b, t, n, h]: [usize; 4]| {
         let one = vec![some(&[b, t, 3, n, h])];
         let rest = rest(&[b, t, n, h], &[b, n, t], one.clone());
@@ -104,5 +111,7 @@ fn attention(kind: AttentionKind) -> Vec<Sample> {
         biased(apart(false, 0.8, [1, 2, 3, 2, 2]), 3, [1, 2, 2, 3]),
         biased(packed(true, 0.8, [2, 2, 2, 2]), 1, [1, 2, 2, 2]),
         biased(apart(false, 0.8, [2, 2, 2, 1, 2]), 3, [2, 1, 2, 1]),
+        grouped(true, 0.6, [2, 3, 3, 2, 2]),
+        biased(grouped(false, 0.8, [1, 2, 3, 1, 3]), 3, [1, 2, 1, 3]),
     ]
 }

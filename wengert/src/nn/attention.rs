@@ -16,8 +16,9 @@ pub enum Mask {
 
 /// Scaled dot-product attention (Vaswani and others 2017): `softmax(q·kᵀ/√H)·v` for each head.
 ///
-/// `q` is `[B, T, N, H]`, `k` and `v` are `[B, S, N, H]`: examples, positions, heads, width of a
-/// head. The result has q's shape. An optional `bias` is added to the scaled scores
+/// `q` is `[B, T, N, H]`, `k` and `v` are `[B, S, K, H]`: examples, positions, heads, width of a
+/// head. K divides N, and N / K heads of q in a row share a head of k and v (Ainslie and others,
+/// *GQA*, 2023). The result has q's shape. An optional `bias` is added to the scaled scores
 /// `[B, N, T, S]` and has their shape, with extent 1 for broadcast axes; −∞ masks a position.
 ///
 /// It is one op, [`Attention`], and stores no scores. Only the derivative by the bias is computed

@@ -235,27 +235,12 @@ impl GroupedQueryAttention {
         mask: Mask,
         hidden: Option<&Tensor>,
     ) -> Tensor {
-        let group = self.heads / self.key_value_heads;
-        let (k, v) = (repeat_heads(k, group), repeat_heads(v, group));
-        let mixed = dot_product_attention(q, &k, &v, mask, hidden);
+        let mixed = dot_product_attention(q, k, v, mask, hidden);
         if mixed.error().is_some() {
             return mixed;
         }
         self.o_proj.call(&mixed.flatten(2))
     }
-}
-
-/// Keys or values `[B, S, K, H]` with each head `group` times, `[B, S, K·group, H]`: the op
-/// `dot_product_attention` takes as many heads of keys as of queries.
-#[track_caller]
-fn repeat_heads(x: &Tensor, group: usize) -> Tensor {
-    if group == 1 || x.error().is_some() {
-        return x.clone();
-    }
-    let [batch, positions, heads, width] = [0, 1, 2, 3].map(|axis| x.shape()[axis].clone());
-    let all = heads.checked_scale(group as i64).expect("the heads of a layer are a usize");
-    let apart = vec![batch.clone(), positions.clone(), heads, group.into(), width.clone()];
-    x.broadcast_in_dim(apart, &[0, 1, 2, 4]).reshape([batch, positions, all, width])
 }
 
 /// Checks that a cache holds keys like `k`, and that they fit in.

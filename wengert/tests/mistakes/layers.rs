@@ -258,8 +258,8 @@ fn attention_of_keys_of_another_width() {
           --> {here}: dot_product_attention
           --> {q}: an operand, f32[B,T,2,8], is made here
           --> {k}: an operand, f32[B,S,2,4], is made here
-          help: queries are [batch, positions, heads, width], keys and values alike; or all in one \
-              [batch, positions, 3, heads, width]
+          help: queries are [batch, positions, heads, width], keys and values alike, or with a \
+              divisor of the heads; or all in one [batch, positions, 3, heads, width]
         ",
     );
 }

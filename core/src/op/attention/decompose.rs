@@ -3,7 +3,7 @@
 //! Everything is computed in f32 if operands are halves, and results are rounded once. Products
 //! of halves accumulate in f32; weights are rounded to halves before they multiply halves.
 
-use crate::op::attention::{Attention, AttentionKind};
+use crate::op::attention::{Attention, AttentionKind, group};
 use crate::op::prelude::*;
 use crate::op::softmax::{Shifted, restore};
 use crate::op::{Concatenate, DotGeneral};
@@ -11,7 +11,8 @@ use crate::op::{Concatenate, DotGeneral};
 /// The axis of keys in scores, `[B, N, T, S]`.
 const KEYS: usize = 3;
 
-/// Queries, keys and values, `[B, T or S, N, H]`.
+/// Queries, keys and values, `[B, T or S, N, H]`. Keys and values that several heads of queries
+/// share are repeated.
 struct Three {
     q: Tensor,
     k: Tensor,
@@ -27,22 +28,50 @@ impl Three {
                 shape.remove(2);
                 one.slice_axis(2, part, part + 1).reshape(shape)
             }),
-            three => [0, 1, 2].map(|n: usize| three[n].clone()),
+            three => [0, 1, 2].map(|n: usize| repeated_heads(&three[n], &three[0].shape()[2])),
         };
         Three { q, k, v }
     }
 
-    /// The inverse of `of`: one packed tensor if there is one operand.
+    /// The transpose of `of`, in the dtype of the operands: one packed tensor if there is one.
     fn like(self, operands: &[Tensor]) -> Vec<Tensor> {
         let parts = [self.q, self.k, self.v];
         if operands.len() == 3 {
-            return parts.to_vec();
+            let parts = parts.iter().zip(operands);
+            return parts
+                .map(|(x, like)| summed_heads(x, &like.shape()[2]).convert(like.dtype()))
+                .collect();
         }
         let mut shape = operands[0].shape().to_vec();
         shape[2] = 1.into();
-        let parts = parts.map(|x| x.reshape(shape.clone()));
+        let dtype = operands[0].dtype();
+        let parts = parts.map(|x| x.convert(dtype).reshape(shape.clone()));
         vec![Tensor::apply(Concatenate { axis: 2 }, &parts.each_ref())]
     }
+}
+
+/// `[B, S, N, H]`: heads of `[B, S, K, H]`, each N / K times.
+fn repeated_heads(x: &Tensor, heads: &Dim) -> Tensor {
+    let Some(group) = group(heads, &x.shape()[2]).filter(|group| *group > 1) else {
+        return x.clone();
+    };
+    let mut shape = x.shape().to_vec();
+    shape.insert(3, group.into());
+    let repeated = x.broadcast_in_dim(shape, &[0, 1, 2, 4]);
+    let mut shape = x.shape().to_vec();
+    shape[2] = heads.clone();
+    repeated.reshape(shape)
+}
+
+/// The transpose of [`repeated_heads`].
+fn summed_heads(x: &Tensor, heads: &Dim) -> Tensor {
+    let Some(group) = group(&x.shape()[2], heads).filter(|group| *group > 1) else {
+        return x.clone();
+    };
+    let mut shape = x.shape().to_vec();
+    shape[2] = heads.clone();
+    shape.insert(3, group.into());
+    x.reshape(shape).sum_axes(&[3])
 }
 
 /// `[B, N, T, S]`: products of `[B, T, N, H]` and `[B, S, N, H]`, summed over the width.
@@ -150,9 +179,9 @@ pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
             let difference = scores(c, &x.v) - restore(m, s.shape(), KEYS);
             let ds = difference.scaled_by(&p) * scale;
             let cotangents = Three {
-                q: weigh(&ds, KEYS, &x.k).convert(dtype),
-                k: weigh(&ds, KEYS - 1, &x.q).convert(dtype),
-                v: weigh(&p, KEYS - 1, c).convert(dtype),
+                q: weigh(&ds, KEYS, &x.k),
+                k: weigh(&ds, KEYS - 1, &x.q),
+                v: weigh(&p, KEYS - 1, c),
             };
             cotangents.like(primals)
         }

@@ -8,6 +8,8 @@ use crate::op::softmax::shifted_row;
 struct Heads<'a, R> {
     array: &'a Array<R>,
     part: Option<usize>,
+    /// Number of heads of queries that share one of these.
+    group: usize,
 }
 
 impl<R> Clone for Heads<'_, R> {
@@ -20,6 +22,7 @@ impl<R> Copy for Heads<'_, R> {}
 impl<'a, R: Real> Heads<'a, R> {
     /// Flat index of the first element of a head.
     fn row(&self, [b, n]: [usize; 2], t: usize) -> usize {
+        let n = n / self.group;
         match self.part {
             Some(part) => self.array.flat(&[b, t, part, n, 0]),
             None => self.array.flat(&[b, t, n, 0]),
@@ -35,8 +38,12 @@ impl<'a, R: Real> Heads<'a, R> {
 
 fn three<R>(operands: &[Array<R>]) -> [Heads<'_, R>; 3] {
     match operands {
-        [one] => [0, 1, 2].map(|part| Heads { array: one, part: Some(part) }),
-        _ => [0, 1, 2].map(|n: usize| Heads { array: &operands[n], part: None }),
+        [one] => [0, 1, 2].map(|part| Heads { array: one, part: Some(part), group: 1 }),
+        _ => [0, 1, 2].map(|n: usize| Heads {
+            array: &operands[n],
+            part: None,
+            group: (operands[0].shape[2] / operands[n].shape[2].max(1)).max(1),
+        }),
     }
 }
 
@@ -86,7 +93,10 @@ pub(super) fn evaluate<R: Real>(
     // of a packed operand.
     let place = |part: usize, [b, n]: [usize; 2], t: usize, length: usize| match extents.len() {
         1 => (0, (((b * length + t) * 3 + part) * heads + n) * width),
-        _ => (part, ((b * length + t) * heads + n) * width),
+        _ => {
+            let group = [q, k, v][part].group;
+            (part, ((b * length + t) * (heads / group) + n / group) * width)
+        }
     };
     for head in (0..batch).flat_map(|b| (0..heads).map(move |n| [b, n])) {
         for t in 0..queries {
@@ -115,7 +125,7 @@ pub(super) fn evaluate<R: Real>(
             let p: Vec<R> =
                 scores.iter().map(|s| s.sub(l).apply("exp", libm::exp)).collect::<Result<_>>()?;
             if op.kind == AttentionKind::Jvp {
-                let given = Heads { array: &rest[0], part: None };
+                let given = Heads { array: &rest[0], part: None, group: 1 };
                 let (three_tangents, of_bias) = rest[2..].split_at(primals.len());
                 let [dq, dk, dv] = three(three_tangents);
                 let mut dl = zero();
@@ -130,7 +140,7 @@ pub(super) fn evaluate<R: Real>(
                 sums[1][logarithm] = dl;
                 continue;
             }
-            let c = Heads { array: &rest[1], part: None };
+            let c = Heads { array: &rest[1], part: None, group: 1 };
             let mean = rest[2].cells[logarithm].real();
             for (s, p) in p.iter().enumerate() {
                 let slope = dot(c.get(head, t, width), v.get(head, s, width)).sub(mean);

@@ -28,6 +28,10 @@
 //! [call](crate::call::Attention) does not support is decomposed too: halves on CPUs, heads too
 //! wide for GPUs, and extents of 0.
 //!
+//! Keys and values may have fewer heads than queries, whose number theirs divides: head n of N
+//! queries attends to head ⌊n·K / N⌋ of K (Ainslie and others, *GQA*, 2023). Their cotangents are
+//! sums over the heads of queries that share them.
+//!
 //! Queries, keys and values are three operands, or one *packed* operand `[B, T, 3, N, H]`, the
 //! result of one matrix product. The cotangents of a packed operand are one result too, without
 //! slices or concatenations.
@@ -52,7 +56,8 @@ kinds! {
             "`%out, %l = dot_product_attention %q, %k, %v {causal=true, scale=f64(0.125)}`: out = \
              softmax(scale·q·kᵀ + bias)·v for each example and head; l is the logarithm of the \
              softmax denominator. q and out are `[B, T, N, H]` (examples, positions, heads, \
-             width), k and v `[B, S, N, H]`, l is `[B, N, T]`, f32 for halves. One operand `[B, T, \
+             width), k and v `[B, S, K, H]`, where K divides N: N / K heads of q in a row share a \
+             head of k and v; l is `[B, N, T]`, f32 for halves. One operand `[B, T, \
              3, N, H]` may hold q, k and v. With `causal`, position t attends to positions up to \
              t. With `bias=true`, a further operand is added to the scores. It is `[B, N, T, S]`, \
              or 1 along repeated axes, of the dtype of l.",
@@ -93,6 +98,8 @@ struct Sizes {
     queries: Dim,
     keys: Dim,
     heads: Dim,
+    /// Number of heads of queries that share a head of keys and values.
+    group: usize,
     width: Dim,
     dtype: DType,
     packed: bool,
@@ -103,11 +110,21 @@ fn primals(operands: &[TensorType]) -> usize {
     if operands.first().is_some_and(|ty| ty.rank() == 5) { 1 } else { 3 }
 }
 
+/// Number of heads of queries for each head of keys; `None` if it is no whole number. Without
+/// heads it is 1.
+fn group(heads: &Dim, of_keys: &Dim) -> Option<usize> {
+    if heads == of_keys {
+        return Some(1);
+    }
+    let (heads, of_keys) = (heads.as_extent()?, of_keys.as_extent()?);
+    (of_keys > 0 && heads > 0 && heads.is_multiple_of(of_keys)).then(|| heads / of_keys)
+}
+
 impl Sizes {
     /// The extents, from the first operands of any op of the family.
     fn of(operands: &[TensorType]) -> Result<Self> {
-        let help = "queries are [batch, positions, heads, width], keys and values alike; or all in \
-                    one [batch, positions, 3, heads, width]";
+        let help = "queries are [batch, positions, heads, width], keys and values alike, or with a \
+                    divisor of the heads; or all in one [batch, positions, 3, heads, width]";
         let packed = primals(operands) == 1;
         if !packed && operands.len() < 3 {
             return Err(Diagnostic::new(format!("{} operands", operands.len())).help(help));
@@ -122,13 +139,13 @@ impl Sizes {
             }
             let [batch, queries, _, heads, width] =
                 [0, 1, 2, 3, 4].map(|axis| q.shape[axis].clone());
-            let keys = queries.clone();
-            return Ok(Sizes { batch, queries, keys, heads, width, dtype: q.dtype, packed });
+            let (keys, dtype) = (queries.clone(), q.dtype);
+            return Ok(Sizes { batch, queries, keys, heads, group: 1, width, dtype, packed });
         }
         let (k, v) = (&operands[1], &operands[2]);
         let fits = q.rank() == 4
             && k.rank() == 4
-            && [0, 2, 3].into_iter().all(|axis| q.shape[axis] == k.shape[axis])
+            && [0, 3].into_iter().all(|axis| q.shape[axis] == k.shape[axis])
             && q.dtype == k.dtype
             && k == v;
         if !fits {
@@ -137,7 +154,12 @@ impl Sizes {
             );
         }
         let [batch, queries, heads, width] = [0, 1, 2, 3].map(|axis| q.shape[axis].clone());
-        Ok(Sizes { batch, queries, keys: k.shape[1].clone(), heads, width, dtype: q.dtype, packed })
+        let Some(group) = group(&heads, &k.shape[2]) else {
+            bail!("{heads} heads of queries, and {} of keys and values", k.shape[2];
+                help "the number of heads of keys divides that of queries");
+        };
+        let (keys, dtype) = (k.shape[1].clone(), q.dtype);
+        Ok(Sizes { batch, queries, keys, heads, group, width, dtype, packed })
     }
 
     fn out(&self) -> TensorType {
@@ -193,6 +215,7 @@ impl Attention {
             queries: extent(&sizes.queries),
             keys: extent(&sizes.keys),
             heads: extent(&sizes.heads),
+            group: sizes.group,
             width: extent(&sizes.width),
             packed: sizes.packed,
             bias: bias.unwrap_or_default(),

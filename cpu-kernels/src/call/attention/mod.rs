@@ -7,10 +7,10 @@
 //! Gimelshein, *Online normalizer calculation for softmax*, 2018; Dao and others,
 //! *FlashAttention*, 2022).
 //!
-//! Backward, a task has one head. For each block of keys and each block of queries that sees some
-//! of it, five products compute the scores and the cotangents of the two blocks. The
-//! probabilities are recomputed from the scores and the logarithm of the denominator (Dao,
-//! *FlashAttention-2*, 2023).
+//! Backward, a task has one head of keys. For each block of keys and each block of queries that
+//! sees some of it, in each head of queries that shares the head of keys, five products compute the
+//! scores and the cotangents of the two blocks. The probabilities are recomputed from the scores
+//! and the logarithm of the denominator (Dao, *FlashAttention-2*, 2023).
 //!
 //! Queries, keys and values are read in place, with the heads side by side as the previous layer
 //! wrote them, and results are written in the same layout. So nothing is permuted or packed
@@ -102,8 +102,11 @@ impl CompiledAttention {
         workspace: &Workspace,
         arguments: &Arguments<'_>,
     ) -> Result<(), Diagnostic> {
-        let Attention { batch, heads, queries, backward, .. } = self.call;
-        let blocks = if backward { 1 } else { queries.div_ceil(QUERIES) };
+        let Attention { batch, queries, backward, .. } = self.call;
+        let (heads, blocks) = match backward {
+            false => (self.call.heads, queries.div_ceil(QUERIES)),
+            true => (self.call.key_heads(), 1),
+        };
         let task = |thread: usize, task: usize| {
             let (head, block) = (task / blocks, task % blocks);
             let head = [head / heads, head % heads];
@@ -124,7 +127,8 @@ impl CompiledAttention {
         Rows { at: at.wrapping_add(first), distance: heads.position }
     }
 
-    /// Queries, keys and values of a head; or, with `first` at the results, their cotangents.
+    /// Queries, keys and values of a head of queries; or, with `first` at the results, their
+    /// cotangents.
     fn three<T: Copy>(
         &self,
         arguments: &Arguments<'_>,
@@ -133,6 +137,7 @@ impl CompiledAttention {
     ) -> [Rows<T>; 3] {
         let of = |part: usize| {
             let argument = if self.call.packed { first } else { first + part };
+            let head = [head[0], self.call.head(part, head[1])];
             self.rows(arguments.writable::<T>(argument), self.call.part(part), head)
         };
         [of(0), of(1), of(2)]
@@ -234,7 +239,7 @@ impl CompiledAttention {
         }
     }
 
-    /// The cotangents of the queries, keys and values of a head.
+    /// The cotangents of the keys and values of a head of keys, and of the queries that share it.
     ///
     /// # Safety
     ///
@@ -245,16 +250,10 @@ impl CompiledAttention {
         workspace: &Workspace,
         thread: usize,
         arguments: &Arguments<'_>,
-        head: [usize; 2],
+        [b, key_head]: [usize; 2],
     ) {
         let call = &self.call;
         let primals = call.primals();
-        let bias = self.bias::<T>(arguments, head);
-        let [q, k, v] = self.three::<T>(arguments, 0, head);
-        let [dq, dk, dv] = self.three::<T>(arguments, primals + 3, head);
-        let logarithms = self.logarithms(arguments.writable::<T>(primals), head);
-        let c = self.rows(arguments.writable::<T>(primals + 1), call.out(), head);
-        let means = self.logarithms(arguments.writable::<T>(primals + 2), head);
         let (width, row) = (call.width, padded(self.keys()));
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
@@ -268,31 +267,42 @@ impl CompiledAttention {
             // The first query that sees a key of the block, rounded down to a block of queries.
             let first = if call.causal { begin.min(call.queries) / QUERIES * QUERIES } else { 0 };
             let mut add = false;
-            for first in (first..call.queries).step_by(QUERIES) {
-                let queries = QUERIES.min(call.queries - first);
-                if call.causal && first + queries <= begin {
-                    continue;
+            for n in key_head * call.group..(key_head + 1) * call.group {
+                let head = [b, n];
+                let bias = self.bias::<T>(arguments, head);
+                let [q, k, v] = self.three::<T>(arguments, 0, head);
+                let [dq, dk, dv] = self.three::<T>(arguments, primals + 3, head);
+                let logarithms = self.logarithms(arguments.writable::<T>(primals), head);
+                let c = self.rows(arguments.writable::<T>(primals + 1), call.out(), head);
+                let means = self.logarithms(arguments.writable::<T>(primals + 2), head);
+                for first in (first..call.queries).step_by(QUERIES) {
+                    let queries = QUERIES.min(call.queries - first);
+                    if call.causal && first + queries <= begin {
+                        continue;
+                    }
+                    let block = self.block(powers, [queries, keys], [first, begin], bias);
+                    // SAFETY: the rows of the blocks exist, and the scratch memory holds them. The
+                    // results of this head belong to this thread. The first product that reaches
+                    // a row overwrites it: each query sees the first block of keys.
+                    unsafe {
+                        let size = [queries, keys, width];
+                        products.multiply(size, powers, false, q.from(first), k.across(begin));
+                        products.multiply(size, slopes, false, c.from(first), v.across(begin));
+                        let (l, m) = (logarithms.add(first), means.add(first));
+                        rows::slopes(products.simd, &block, slopes.at, l, m);
+                        let size = [keys, width, queries];
+                        products.multiply(size, dv.at(begin), add, powers.across(0), c.from(first));
+                        products.multiply(size, dk.at(begin), add, slopes.across(0), q.from(first));
+                        let size = [queries, width, keys];
+                        let (rows, keys) = (slopes.from(0), k.from(begin));
+                        products.multiply(size, dq.at(first), begin > 0, rows, keys);
+                    }
+                    add = true;
                 }
-                let block = self.block(powers, [queries, keys], [first, begin], bias);
-                // SAFETY: the rows of the blocks exist, and the scratch memory holds them. The
-                // results of this head belong to this thread. The first product that reaches a
-                // row overwrites it: each query sees the first block of keys.
-                unsafe {
-                    let size = [queries, keys, width];
-                    products.multiply(size, powers, false, q.from(first), k.across(begin));
-                    products.multiply(size, slopes, false, c.from(first), v.across(begin));
-                    let (l, m) = (logarithms.add(first), means.add(first));
-                    rows::slopes(products.simd, &block, slopes.at, l, m);
-                    let size = [keys, width, queries];
-                    products.multiply(size, dv.at(begin), add, powers.across(0), c.from(first));
-                    products.multiply(size, dk.at(begin), add, slopes.across(0), q.from(first));
-                    let size = [queries, width, keys];
-                    let (rows, keys) = (slopes.from(0), k.from(begin));
-                    products.multiply(size, dq.at(first), begin > 0, rows, keys);
-                }
-                add = true;
             }
             if !add {
+                let [_, dk, dv] =
+                    self.three::<T>(arguments, primals + 3, [b, key_head * call.group]);
                 for position in begin..begin + keys {
                     // SAFETY: the rows exist and belong to this thread.
                     unsafe {

@@ -1,16 +1,19 @@
 //! Cotangents: of a block of queries, or of the keys and values of a block of keys.
 //!
+//! If several heads of queries share a head of keys, the block of keys iterates over the queries of
+//! one head after the other. From head to head, addresses advance by constants.
+//!
 //! Probabilities are recomputed from scores and l. The cotangents of scores weight rows without
 //! the scale; the finished sums are multiplied by it.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
-use super::super::number::Place;
+use super::super::number::{Number, Place};
 use super::columns::{Columns, Numbers};
 use super::mma::Work;
 use super::rows::Rows;
 use super::{Block, Engine, Problem, Slots, begin, engine, power, scale, unit};
-use crate::ptx::{Binary, Code, Compare, Reg, Space, Ternary, Type, Unary};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type, Unary};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
@@ -38,10 +41,15 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let block = draft.block();
     let code = &mut draft.code;
     let blocks = count.div_ceil(tile);
-    let (head, number) = problem.position(code, block, blocks, call.causal && !across);
+    let heads = if across { call.key_heads() } else { call.heads };
+    let (own, number) = problem.position(code, block, [heads, blocks], call.causal && !across);
+    let [head, key_head] = match across {
+        false => [own, problem.of_keys(code, own)],
+        true => [problem.of_queries(code, own), own],
+    };
     let first = begin(code, number, tile);
     let [q, k, v] = [0, 1, 2].map(|part| {
-        let count = if part == 0 { call.queries } else { call.keys };
+        let (count, head) = if part == 0 { (call.queries, head) } else { (call.keys, key_head) };
         Rows::new(code, problem, three[part], call.part(part), count, head)
     });
     let c = Rows::new(code, problem, c, call.out(), call.queries, head);
@@ -75,48 +83,74 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let (negated, scale) =
         (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), scale(call, engine));
     let along = Columns { engine, rows: columns, tiles: [tiles[2], tiles[3]], numbers };
-    along.each(code, [from, to], |code, from, met, numbers| {
-        let block = Block { problem, engine, across, bias, first: [first, from] };
-        let [l, m] = match (&kept, numbers) {
-            (Some(kept), _) => kept.clone(),
-            (None, Some(at)) => {
-                along.numbers.as_ref().expect("they came along").of(code, engine, at)
+    let mut walk = |code: &mut Code| {
+        along.each(code, [from, to], |code, from, met, numbers| {
+            let block = Block { problem, engine, across, bias, first: [first, from] };
+            let [l, m] = match (&kept, numbers) {
+                (Some(kept), _) => kept.clone(),
+                (None, Some(at)) => {
+                    along.numbers.as_ref().expect("they came along").of(code, engine, at)
+                }
+                (None, None) => of_slots(code, problem, engine, of_queries, engine.columns(), from),
+            };
+            let products = engine.product(code, &tiles[0], &met[0]);
+            let back: Vec<Reg> = l.iter().map(|l| negated(code, l)).collect();
+            let of_query = |at: usize| if across { at % width } else { at / width };
+            let scores = match bias {
+                None => products,
+                Some(_) => block.scored(code, &products),
+            };
+            let p: Vec<Reg> = (scores.iter().enumerate())
+                .map(|(at, score)| {
+                    let moved = match bias {
+                        None => code.ternary(
+                            Ternary::Fma,
+                            ty,
+                            *score,
+                            scale.clone(),
+                            back[of_query(at)],
+                        ),
+                        Some(_) => code.binary(Binary::Sub, ty, *score, l[of_query(at)]),
+                    };
+                    power(code, functions, engine, moved)
+                })
+                .collect();
+            let slopes = engine.product(code, &tiles[1], &met[1]);
+            let s: Vec<Reg> = (slopes.iter().enumerate())
+                .map(|(at, slope)| {
+                    let difference = code.binary(Binary::Sub, ty, *slope, m[of_query(at)]);
+                    code.binary(Binary::Mul, ty, p[at], difference)
+                })
+                .collect();
+            if across {
+                block.hide(code, &[&p, &s], 0.0);
+                engine.accumulate(code, &sums[1], &p, &met[1]);
+            } else {
+                block.hide(code, &[&s], 0.0);
             }
-            (None, None) => of_slots(code, problem, engine, of_queries, engine.columns(), from),
-        };
-        let products = engine.product(code, &tiles[0], &met[0]);
-        let back: Vec<Reg> = l.iter().map(|l| negated(code, l)).collect();
-        let of_query = |at: usize| if across { at % width } else { at / width };
-        let scores = match bias {
-            None => products,
-            Some(_) => block.scored(code, &products),
-        };
-        let p: Vec<Reg> = (scores.iter().enumerate())
-            .map(|(at, score)| {
-                let moved = match bias {
-                    None => {
-                        code.ternary(Ternary::Fma, ty, *score, scale.clone(), back[of_query(at)])
-                    }
-                    Some(_) => code.binary(Binary::Sub, ty, *score, l[of_query(at)]),
-                };
-                power(code, functions, engine, moved)
-            })
-            .collect();
-        let slopes = engine.product(code, &tiles[1], &met[1]);
-        let s: Vec<Reg> = (slopes.iter().enumerate())
-            .map(|(at, slope)| {
-                let difference = code.binary(Binary::Sub, ty, *slope, m[of_query(at)]);
-                code.binary(Binary::Mul, ty, p[at], difference)
-            })
-            .collect();
-        if across {
-            block.hide(code, &[&p, &s], 0.0);
-            engine.accumulate(code, &sums[1], &p, &met[1]);
-        } else {
-            block.hide(code, &[&s], 0.0);
-        }
-        engine.accumulate(code, &sums[0], &s, &met[0]);
-    });
+            engine.accumulate(code, &sums[0], &s, &met[0]);
+        })
+    };
+    if across && call.group > 1 {
+        let row = call.width as i64 * Number(call.dtype).size();
+        let logarithm = call.queries as i64 * wide.size();
+        let moved = [(q.address, row), (c.address, row)]
+            .into_iter()
+            .chain(of_queries.map(|address| (address, logarithm)))
+            .chain(along.numbers.as_ref().map(|numbers| (numbers.address, logarithm)))
+            .chain(bias.map(|bias| (bias.address, bias.head)))
+            .filter(|(_, bytes)| *bytes > 0);
+        code.count(0, call.group as i64, 1, |code, _| {
+            walk(code);
+            // All threads are done with the tiles of this head.
+            code.push(Inst::Barrier);
+            for (address, bytes) in moved {
+                code.binary_into(address, Binary::Add, Type::S64, address, bytes);
+            }
+        });
+    } else {
+        walk(code);
+    }
 
     let scale = wide.constant(call.scale.to_f64());
     for sum in &sums[0] {
@@ -124,7 +158,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     }
     for (n, (sums, pointer)) in sums.iter().zip(results).enumerate() {
         let part = n + usize::from(across);
-        let rows = Rows::new(code, problem, pointer, call.part(part), count, head);
+        let rows = Rows::new(code, problem, pointer, call.part(part), count, own);
         engine.store(code, sums, &rows, first);
     }
     let what = if across { "keys and values" } else { "queries" };
@@ -135,7 +169,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     );
     let name = format!("attention_{}_d{}", call.dtype, if across { "kv" } else { "q" });
     let (threads, resident) = (engine.threads() as u32, engine.resident());
-    draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
+    draft.stage(name, remark, threads, resident, blocks * call.batch * heads)
 }
 
 /// l in the unit of powers, and m, for each of the thread's queries that is in range.

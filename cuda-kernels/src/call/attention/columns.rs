@@ -101,7 +101,7 @@ pub(super) struct Numbers {
     /// Buffers of the current step and of the next one.
     pub shared: [Reg; 2],
     /// Address in memory of the thread's first number.
-    address: Reg,
+    pub address: Reg,
     /// Its index in a block.
     index: Reg,
     /// Whether the thread has one.

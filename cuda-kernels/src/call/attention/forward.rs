@@ -32,10 +32,11 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let block = draft.block();
     let (code, functions) = (&mut draft.code, &mut draft.functions);
     let blocks = call.queries.div_ceil(tile);
-    let (head, number) = problem.position(code, block, blocks, call.causal);
+    let (head, number) = problem.position(code, block, [call.heads, blocks], call.causal);
+    let key_head = problem.of_keys(code, head);
     let first = begin(code, number, tile);
     let [q, k, v] = [0, 1, 2].map(|part| {
-        let count = if part == 0 { call.queries } else { call.keys };
+        let (count, head) = if part == 0 { (call.queries, head) } else { (call.keys, key_head) };
         Rows::new(code, problem, three[part], call.part(part), count, head)
     });
     let bias = problem.bias_of(code, bias, head);

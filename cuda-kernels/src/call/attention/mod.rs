@@ -30,7 +30,7 @@ mod mma;
 mod rows;
 
 use super::draft::Draft;
-use super::index::{advance, check_extent, digits};
+use super::index::{advance, check_extent, digits, quotient};
 use super::number::{Number, Place};
 use super::{Kernels, Terms};
 use crate::ptx::{Binary, Code, Compare, Operand, Reg, Space, Ternary, Type, Unary};
@@ -129,22 +129,33 @@ impl Problem<'_> {
         draft.pointer(name, Slot { memory: Memory::Argument(argument), access })
     }
 
-    /// Example, head and number of the block of rows of a block of threads. Blocks of one head
-    /// are consecutive, since they read the same columns. Under a causal mask the blocks with the
-    /// most work come first; for queries these are the last.
+    /// Example, head (of `heads`) and number of the block of rows of a block of threads. Blocks of
+    /// one head are consecutive, since they read the same columns. Under a causal mask the blocks
+    /// with the most work come first; for queries these are the last.
     fn position(
         &self,
         code: &mut Code,
         block: Reg,
-        blocks: usize,
+        [heads, blocks]: [usize; 2],
         last_first: bool,
     ) -> ([Reg; 2], Reg) {
-        let all = digits(code, block, &[self.call.batch, self.call.heads, blocks]);
+        let all = digits(code, block, &[self.call.batch, heads, blocks]);
         let block = match last_first {
             true => code.binary(Binary::Sub, Type::S32, blocks as i64 - 1, all[2]),
             false => all[2],
         };
         ([all[0], all[1]], block)
+    }
+
+    /// The head of keys that a head of queries attends to.
+    fn of_keys(&self, code: &mut Code, [b, n]: [Reg; 2]) -> [Reg; 2] {
+        [b, quotient(code, n, self.call.group)]
+    }
+
+    /// The first head of queries that attends to a head of keys.
+    fn of_queries(&self, code: &mut Code, [b, n]: [Reg; 2]) -> [Reg; 2] {
+        let group = self.call.group as i64;
+        [b, if group == 1 { n } else { code.binary(Binary::Mul, Type::S32, n, group) }]
     }
 
     /// The bias of a head's scores.
@@ -155,7 +166,8 @@ impl Problem<'_> {
         let distance = |axis: usize, bytes: i64| if call.bias[axis] == 1 { 0 } else { bytes };
         let of_example = advance(code, pointer, b, distance(0, call.bias[1] as i64 * head));
         let address = advance(code, of_example, n, distance(1, head));
-        Some(Bias { address, row: distance(2, call.keys as i64 * size) })
+        let row = distance(2, call.keys as i64 * size);
+        Some(Bias { address, row, head: distance(1, head) })
     }
 
     /// Address of l, or m, of a head.
@@ -170,8 +182,9 @@ impl Problem<'_> {
 #[derive(Clone, Copy)]
 struct Bias {
     address: Reg,
-    /// Bytes from one query's row to the next one's.
+    /// Bytes from one query's row to the next one's, and from one head's to the next one's.
     row: i64,
+    head: i64,
 }
 
 /// A block of scores, as one thread holds it.
