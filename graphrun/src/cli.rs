@@ -133,6 +133,11 @@ pub struct DeviceArgs {
     /// Device: cpu, cuda[:N], emulator (GPU kernels on the CPU), interpreter.
     #[arg(long, default_value = "cpu")]
     pub device: String,
+    /// CPU: number of threads. The default is the number in the environment variable
+    /// WENGERT_THREADS, else that of the processors which the process may use. The bits of results
+    /// are the same for any number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub threads: Option<u16>,
     /// GPUs: file of the fastest cuBLASLt algorithms. The same file gives the same bits.
     #[arg(long, value_name = "FILE")]
     pub tuning: Option<PathBuf>,

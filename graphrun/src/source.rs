@@ -224,6 +224,7 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
     let device: Device = args.device.parse()?;
     let usual = DeviceOptions::default();
     let options = DeviceOptions {
+        threads: args.threads.map(usize::from),
         capture: usual.capture && !args.no_capture,
         tuning: args.tuning.clone(),
         autotune: args.autotune,
@@ -238,6 +239,11 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
         )
         .help("--memory-budget goes with --device cpu, cuda and emulator")
         .into());
+    }
+    if device != Device::Cpu && args.threads.is_some() {
+        return Err(diagnostic!("device `{device}` has no such choice")
+            .help("--threads goes with --device cpu")
+            .into());
     }
     if !matches!(device, Device::Cuda(_))
         && (options.tuning.is_some() || args.fast_products || args.no_capture)

@@ -427,6 +427,24 @@ fn bad_tensors_are_refused() {
 }
 
 #[test]
+fn threads_of_the_cpu_can_be_chosen() {
+    let place = Workplace::new();
+    let with = |options: &[&str]| {
+        place.graphrun(&[&["run"], &PREDICT[..], &["--input", "x=@x.npy"], options].concat())
+    };
+    let expected = with(&[]).good().to_owned();
+    assert_eq!(with(&["--threads", "1"]).good(), expected);
+    assert_eq!(with(&["--threads", "3"]).good(), expected);
+    for bad in ["0", "4097", "two"] {
+        let run = with(&["--threads", bad]);
+        assert_eq!(run.status, 2);
+        assert!(run.err.contains("--threads"), "{run:?}");
+    }
+    with(&["--threads", "2", "--device", "interpreter"])
+        .refused(&["device `interpreter` has no such choice", "--device cpu"]);
+}
+
+#[test]
 fn usage_and_devices_have_their_statuses() {
     let place = Workplace::new();
     for bad in [

@@ -3,7 +3,7 @@
 
 use wengert::core::graph::Program;
 use wengert::core::{Initializer, Tensor};
-use wengert::{Binding, DType, Device, Literal, Session, TensorType, bind};
+use wengert::{Binding, DType, Device, DeviceOptions, Literal, Session, TensorType, bind};
 
 fn vector(values: &[f32]) -> Literal {
     Literal::from_vec(&[values.len()], values.to_vec()).unwrap()
@@ -44,6 +44,27 @@ fn program() -> Program {
 
 fn devices() -> Vec<Device> {
     Device::all()
+}
+
+#[test]
+fn a_device_of_the_cpu_has_its_own_threads() {
+    let open = |threads| {
+        let options = DeviceOptions { threads, ..DeviceOptions::default() };
+        Session::open_with(Device::Cpu, &options)
+    };
+    for threads in [0, 4097] {
+        let error = open(Some(threads)).unwrap_err();
+        assert_eq!(error.message, format!("{threads} threads"));
+        assert!(error.help.is_some_and(|help| help.contains("1 to 4096 threads")));
+    }
+    let x = Literal::from_vec(&[70_000], (0..70_000).map(|n| n as f32).collect()).unwrap();
+    let doubled = |threads| {
+        let mut session = open(threads).unwrap();
+        let mut double = session.compile(&program(), "double", bind!(B = 70_000)).unwrap();
+        double.run(&[("x", &x)]).unwrap().get("y").unwrap().clone()
+    };
+    assert_eq!(doubled(Some(1)), doubled(None));
+    assert_eq!(doubled(Some(3)), doubled(None));
 }
 
 #[test]

@@ -117,6 +117,9 @@ thread_local! {
 static GLOBAL: OnceLock<Arc<Pool>> = OnceLock::new();
 
 impl Pool {
+    /// Most threads that a user may ask for.
+    pub const MOST_THREADS: usize = 4096;
+
     /// A pool of `threads` threads; the submitting thread is the first.
     ///
     /// Error: 0 threads; or the system refuses to start one.
@@ -144,7 +147,7 @@ impl Pool {
                 .spawn(move || shared.work(number))
                 .map_err(|e| {
                     Diagnostic::of_device(format!("cannot start thread {number} of {threads}: {e}"))
-                        .help("set WENGERT_THREADS to a smaller number")
+                        .help("use fewer threads: --threads, or WENGERT_THREADS")
                 })?;
             pool.workers.push(worker);
         }
@@ -160,12 +163,15 @@ impl Pool {
             return Ok(pool);
         }
         let threads = match std::env::var("WENGERT_THREADS") {
-            Ok(text) => {
-                text.trim().parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(|| {
-                    Diagnostic::new(format!("WENGERT_THREADS is `{text}`"))
-                        .help("set it to the number of threads, from 1 to 4096, or unset it")
-                })?
-            }
+            Ok(text) => text
+                .trim()
+                .parse()
+                .ok()
+                .filter(|n| (1..=Pool::MOST_THREADS).contains(n))
+                .ok_or_else(|| {
+                Diagnostic::new(format!("WENGERT_THREADS is `{text}`"))
+                    .help("set it to the number of threads, from 1 to 4096, or unset it")
+            })?,
             Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
         };
         let pool = Arc::new(Pool::new(threads)?);

@@ -15,20 +15,39 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Account, Plan};
-use wengert_core::{Literal, Result, Target, Verified, with_native};
-use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, RunMemory};
+use wengert_core::{Literal, Result, Target, Verified, diagnostic, with_native};
+use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, Pool, RunMemory, Simd};
 
-/// The CPU's threads.
+/// Threads of the CPU; none are the threads of the process.
 #[derive(Debug)]
-pub(crate) struct CpuBackend;
+pub(crate) struct CpuBackend(Option<Arc<Pool>>);
+
+impl CpuBackend {
+    /// The threads of the process.
+    pub const SHARED: CpuBackend = CpuBackend(None);
+
+    fn pool(&self) -> Result<Arc<Pool>> {
+        match &self.0 {
+            Some(pool) => Ok(pool.clone()),
+            None => Pool::global().cloned(),
+        }
+    }
+}
 
 /// Opens the CPU and starts the threads. They take address space, so they start before the first
 /// check of free memory.
 ///
-/// Error: a thread cannot start.
-pub(super) fn open() -> Result<Arc<dyn Backend>> {
-    wengert_cpu::Pool::global()?;
-    Ok(Arc::new(CpuBackend))
+/// Errors: the number of threads is not from 1 to 4096; a thread cannot start.
+pub(super) fn open(threads: Option<usize>) -> Result<Arc<dyn Backend>> {
+    let Some(threads) = threads else {
+        Pool::global()?;
+        return Ok(Arc::new(CpuBackend::SHARED));
+    };
+    if !(1..=Pool::MOST_THREADS).contains(&threads) {
+        return Err(diagnostic!("{threads} threads")
+            .help(format!("a CPU runs on 1 to {} threads", Pool::MOST_THREADS)));
+    }
+    Ok(Arc::new(CpuBackend(Some(Arc::new(Pool::new(threads)?)))))
 }
 
 impl Backend for CpuBackend {
@@ -50,7 +69,7 @@ impl Backend for CpuBackend {
         _: Option<Sources>,
         work_limit: u64,
     ) -> Result<Box<dyn PreparedFunction>> {
-        Ok(Box::new(CpuFunction::new(&plan, work_limit)?))
+        Ok(Box::new(CpuFunction::new(&plan, self.pool()?, work_limit)?))
     }
 }
 
@@ -69,8 +88,8 @@ impl CpuFunction {
     /// Prepares a plan; `work_limit` is the most operations of one run.
     ///
     /// Errors: the plan is for another target; there is not enough memory.
-    fn new(plan: &Verified<Plan>, work_limit: u64) -> Result<Self> {
-        let mut executable = CpuExecutable::new(plan)?;
+    fn new(plan: &Verified<Plan>, pool: Arc<Pool>, work_limit: u64) -> Result<Self> {
+        let mut executable = CpuExecutable::on(plan, pool, Simd::choose()?)?;
         executable.limit(work_limit);
         let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);
         let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));

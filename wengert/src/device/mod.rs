@@ -112,7 +112,7 @@ impl Device {
     /// Errors: it is not there, or not built into this version.
     pub(crate) fn open(self, options: &DeviceOptions) -> Result<Arc<dyn Backend>> {
         match self {
-            Device::Cpu => cpu::open(),
+            Device::Cpu => cpu::open(options.threads),
             Device::Cuda(number) => cuda::open(number, options),
             Device::Emulator => emulator::open(),
             Device::Interpreter => Ok(Arc::new(interpreter::InterpreterBackend)),

@@ -2,10 +2,15 @@
 
 use std::path::PathBuf;
 
-/// Options of a device. All but the memory budget, the work limit and the check of indices are
-/// for GPUs.
+/// Options of a device. `threads` is for the CPU. All others but the memory budget, the work limit
+/// and the check of indices are for GPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
+    /// Number of threads, the calling one included, from 1 to 4096. None is the number in the
+    /// environment variable `WENGERT_THREADS`, else that of the processors which the process may
+    /// use; all sessions of the process then share these threads. The bits are the same for any
+    /// number.
+    pub threads: Option<usize>,
     /// Whether the steps of a run are captured into a CUDA graph and replayed as one. The bits
     /// are the same either way. The environment variable `WENGERT_CUDA_CAPTURE=0` changes the
     /// default to off.
@@ -39,6 +44,7 @@ impl Default for DeviceOptions {
         let capture = std::env::var_os("WENGERT_CUDA_CAPTURE").is_none_or(|value| value != "0");
         let work_limit = crate::format::plan::WORK_LIMIT;
         DeviceOptions {
+            threads: None,
             capture,
             tuning: None,
             autotune: false,

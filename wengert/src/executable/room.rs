@@ -105,11 +105,11 @@ pub(super) fn check_graph(bound: &Bound, variables: &Store) -> Result<()> {
     }
     let help = match compiled(bound, &Target::cpu(), None) {
         Ok(plan) => {
-            let need = Need::of(&CpuBackend, &plan, variables);
+            let need = Need::of(&CpuBackend::SHARED, &plan, variables);
             if need.bytes() <= available.bytes {
                 format!("it needs only {} with `--device cpu`", Bytes(need.bytes()))
             } else {
-                advice(&CpuBackend, &plan, &available, bound, variables, "--device cpu ")
+                advice(&CpuBackend::SHARED, &plan, &available, bound, variables, "--device cpu ")
             }
         }
         Err(_) => "the interpreter keeps no memory budget: bind smaller dimensions".into(),
