@@ -39,10 +39,17 @@ use ndarray::SliceInfoElem;
 /// ```
 #[macro_export]
 macro_rules! s {
-    (@entry $range:expr) => { $crate::ndarray::SliceInfoElem::from($range) };
-    (@entry $range:expr; $step:expr) => {
-        $crate::ndarray::SliceInfoElem::from($crate::ndarray::Slice::from($range).step_by($step))
-    };
+    // `1..-1` is empty as a range of numbers, but not here.
+    (@entry $range:expr) => {{
+        #[allow(clippy::reversed_empty_ranges)]
+        let range = $range;
+        $crate::ndarray::SliceInfoElem::from(range)
+    }};
+    (@entry $range:expr; $step:expr) => {{
+        #[allow(clippy::reversed_empty_ranges)]
+        let range = $crate::ndarray::Slice::from($range);
+        $crate::ndarray::SliceInfoElem::from(range.step_by($step))
+    }};
     ($($range:expr $(; $step:expr)?),* $(,)?) => { [$($crate::s!(@entry $range $(; $step)?)),*] };
 }
 

@@ -189,7 +189,7 @@ fn products_of_bools_are_conjunctions() {
     let a = Literal::from_vec(&[2, 2], vec![true, false, true, true]).unwrap();
     let product = run(&[a.clone(), a.clone()], |x| Tensor::einsum("ij,jk->ik", x));
     assert_eq!(product.as_slice::<bool>().unwrap(), [true, false, true, true]);
-    let rows = run(&[a.clone()], |x| Tensor::einsum("ij->j", x));
+    let rows = run(std::slice::from_ref(&a), |x| Tensor::einsum("ij->j", x));
     assert_eq!(rows.as_slice::<bool>().unwrap(), [true, true]);
     let both = run(&[a.clone(), a], |x| Tensor::einsum("ij,ji->ij", x));
     assert_eq!(both.as_slice::<bool>().unwrap(), [true, false, false, true]);

@@ -1,5 +1,8 @@
 //! `slice` in the notation of ndarray, compared with ndarray's own slices.
 
+// `1..-1` is empty as a range of numbers only.
+#![allow(clippy::reversed_empty_ranges)]
+
 use crate::{counted, error, of, run_bound};
 use ndarray::{NewAxis, SliceInfoElem};
 use proptest::prelude::*;

@@ -20,13 +20,16 @@ fn variance(x: &[f64], correction: f64) -> f64 {
     x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (x.len() as f64 - correction)
 }
 
+/// A statistic of the elements of a row.
+type OfRow = fn(&[f64]) -> f64;
+
 type Method = Box<dyn Fn(&Tensor, i64) -> Tensor>;
 
 #[test]
 fn kept_axes_have_extent_1() {
     let x = counted(&[2, 3, 4]);
     let sum = |x: &[f64]| x.iter().sum::<f64>();
-    let cases: Vec<(Method, fn(&[f64]) -> f64)> = vec![
+    let cases: Vec<(Method, OfRow)> = vec![
         (Box::new(|x, a| x.sum_keepdims(a)), |x| x.iter().sum()),
         (Box::new(|x, a| x.prod_keepdims(a)), |x| x.iter().product()),
         (Box::new(|x, a| x.mean_keepdims(a)), |x| x.iter().sum::<f64>() / x.len() as f64),

@@ -191,12 +191,14 @@ fn reporting(rate: f32) -> Program {
             let y = f.input("y", TensorType::new(DType::F32, [Dim::from("B")]));
             let w = f.state("w", w());
             let error = &x.dot(&w) - &y;
-            let gradient = 2.0f32 * &error.dot(&x);
+            let gradient = 2.0 * &error.dot(&x);
             f.output(GRAD_NORM, global_norm(&gradient));
             f.output("bias", error.sum());
             f.output("errors", &error);
             f.output("loss", (&error * &error).sum());
-            Sgd::new(Rate::scheduled(move |step| rate / step)).report_rate().step(f, &w, &gradient);
+            Sgd::new(Rate::scheduled(move |step| f64::from(rate) / step))
+                .report_rate()
+                .step(f, &w, &gradient);
         })
         .unwrap();
     program
