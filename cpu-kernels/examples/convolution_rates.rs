@@ -86,7 +86,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         let mut rates = Vec::new();
         for pool in pools {
             let mut workspace = Workspace::new(pool.clone(), Simd::choose()?)?;
-            workspace.reserve(compiled.scratch_bytes())?;
+            compiled.reserve(&mut workspace)?;
             let mut best = f64::INFINITY;
             for _ in 0..((4e10 / flops) as usize).clamp(5, 300) {
                 let mut buffers =

@@ -97,7 +97,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         .iter()
         .map(|pool| {
             let mut workspace = Workspace::new(pool.clone(), simd)?;
-            workspace.reserve(compiled.scratch_bytes())?;
+            compiled.reserve(&mut workspace)?;
             Ok(workspace)
         })
         .collect::<Result<Vec<_>, Diagnostic>>()?;

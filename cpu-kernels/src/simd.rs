@@ -131,22 +131,22 @@ macro_rules! at_level {
 macro_rules! multiversioned {
     ($(
         $(#[$meta:meta])*
-        unsafe fn $name:ident<$of:ident: $bound:ident> = $body:ident($($argument:ident: $ty:ty),*);
+        unsafe fn $name:ident$(<$of:ident: $bound:ident>)? = $body:ident($($argument:ident: $ty:ty),*);
     )*) => {$(
         $(#[$meta])*
-        pub(super) unsafe fn $name<$of: $bound>(
+        pub(super) unsafe fn $name$(<$of: $bound>)?(
             simd: $crate::simd::Simd,
             $($argument: $ty),*
         ) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
-            unsafe fn avx2<$of: $bound>($($argument: $ty),*) {
+            unsafe fn avx2$(<$of: $bound>)?($($argument: $ty),*) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { $body($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-            unsafe fn avx512<$of: $bound>($($argument: $ty),*) {
+            unsafe fn avx512$(<$of: $bound>)?($($argument: $ty),*) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { $body($($argument),*) }
             }

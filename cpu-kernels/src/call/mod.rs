@@ -33,8 +33,7 @@ use wengert_core::{DType, Diagnostic};
 trait Compile {
     /// Chooses the kernels, and fixes the division of the work. The call is verified.
     ///
-    /// Error: there are none for these dtypes; or the system has no memory for the data kept
-    /// between runs.
+    /// Error: there are none for these dtypes.
     fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic>;
 }
 
@@ -42,6 +41,11 @@ trait Compile {
 trait Kernels: std::fmt::Debug + Send + Sync {
     /// Bytes of scratch memory of each thread; saturates.
     fn scratch(&self) -> usize {
+        0
+    }
+
+    /// Bytes of scratch memory that so many threads share; saturates.
+    fn shared(&self, _threads: usize) -> usize {
         0
     }
 
@@ -104,8 +108,7 @@ struct Parameter {
 impl CompiledCall {
     /// Compiles a call.
     ///
-    /// Error: the call breaks a rule ([`Contract::verify`]); there are no kernels for it; or the
-    /// system has no memory for the data kept between runs.
+    /// Error: the call breaks a rule ([`Contract::verify`]), or there are no kernels for it.
     pub fn new(call: &Call) -> Result<Self, Diagnostic> {
         let compiled = call.verify().and_then(|()| compile(call));
         let kernels = compiled.map_err(|e| e.context(format!("call `{}`", call.name())))?;
@@ -134,10 +137,19 @@ impl CompiledCall {
         self.parameters.len()
     }
 
-    /// Bytes of scratch memory that each thread needs, to be [reserved](Workspace::reserve)
-    /// before a run. Saturates; such an amount cannot be reserved.
-    pub fn scratch_bytes(&self) -> usize {
+    /// Bytes of scratch memory that each thread needs. Saturates; such an amount cannot be
+    /// reserved.
+    pub(crate) fn scratch_bytes(&self) -> usize {
         self.kernels.scratch()
+    }
+
+    /// Reserves the scratch memory that a run needs.
+    ///
+    /// Error: the system does not have this amount of memory.
+    pub fn reserve(&self, workspace: &mut Workspace) -> Result<(), Diagnostic> {
+        let shared = self.kernels.shared(workspace.pool().threads());
+        workspace.reserve(self.scratch_bytes())?;
+        workspace.reserve_shared(shared)
     }
 
     /// Runs the call on buffers of its operands and, last, its results, using the threads and the
@@ -220,7 +232,7 @@ impl CompiledCall {
     ) -> Result<(), Diagnostic> {
         check_count(self.parameters.len(), buffers)?;
         let bytes = follower.map_or(self.scratch_bytes(), |f| self.scratch_followed(f.scratch()));
-        workspace.check(bytes)?;
+        workspace.check(bytes, self.kernels.shared(workspace.pool().threads()))?;
         for (buffer, parameter) in buffers.iter().zip(&self.parameters) {
             let bytes = if parameter.larger {
                 parameter.bytes.max(buffer.bytes())

@@ -25,11 +25,9 @@ pub(super) fn prepare(
     let mut preparing = Preparing { plan, nests: &nests, calls: Vec::new(), most: 0, scratch: 0 };
     let resolved = resolve(plan, &mut preparing)?;
     let Preparing { calls, most, scratch, .. } = preparing;
-    let alone = nests
-        .iter()
-        .map(CompiledNest::scratch_bytes)
-        .chain(calls.iter().map(CompiledCall::scratch_bytes));
-    workspace.reserve(alone.max().unwrap_or(0).max(scratch))?;
+    let of_nests = nests.iter().map(CompiledNest::scratch_bytes).max();
+    workspace.reserve(of_nests.unwrap_or(0).max(scratch))?;
+    calls.iter().try_for_each(|call| call.reserve(&mut workspace))?;
     let mut constants = Vec::new();
     for constant in &plan.constants {
         let bytes = constant.literal.to_bytes();

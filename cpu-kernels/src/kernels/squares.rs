@@ -31,6 +31,61 @@ pub(crate) unsafe fn square(
     }
 }
 
+/// [`square`] in registers of 64 bytes. It reads each cache line once: rows at a distance of a
+/// power of two are in one set of the first cache, which holds fewer lines than the square has.
+///
+/// # Safety
+///
+/// As for [`square`]; the machine has AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) unsafe fn wide_square(
+    source: *const f32,
+    source_row: usize,
+    destination: *mut f32,
+    destination_row: usize,
+) {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller guarantees the rows.
+    let rows: [__m512; SIDE] =
+        std::array::from_fn(|i| unsafe { _mm512_loadu_ps(source.add(i * source_row)) });
+    // Interleaves pairs of rows, then pairs of pairs: vector 4·i + n has column 4·l + n of the
+    // rows from 4·i on in its part l of 16 bytes.
+    let pairs: [__m512d; SIDE] = std::array::from_fn(|i| {
+        let (first, second) = (rows[i & !1], rows[i | 1]);
+        _mm512_castps_pd(match i & 1 {
+            0 => _mm512_unpacklo_ps(first, second),
+            _ => _mm512_unpackhi_ps(first, second),
+        })
+    });
+    let fours: [__m512; SIDE] = std::array::from_fn(|i| {
+        let first = (i & !3) + (i & 3) / 2;
+        let (first, second) = (pairs[first], pairs[first + 2]);
+        _mm512_castpd_ps(match i & 1 {
+            0 => _mm512_unpacklo_pd(first, second),
+            _ => _mm512_unpackhi_pd(first, second),
+        })
+    });
+    for n in 0..4 {
+        // Parts 0 and 2, and parts 1 and 3, of rows 0 to 7 and of rows 8 to 15.
+        let of = |i: usize| (fours[i + n], fours[i + 4 + n]);
+        let ((a, b), (c, d)) = (of(0), of(8));
+        let even = [_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d)];
+        let odd = [_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c, d)];
+        let columns = [
+            (n, _mm512_shuffle_f32x4::<0x88>(even[0], even[1])),
+            (4 + n, _mm512_shuffle_f32x4::<0x88>(odd[0], odd[1])),
+            (8 + n, _mm512_shuffle_f32x4::<0xdd>(even[0], even[1])),
+            (12 + n, _mm512_shuffle_f32x4::<0xdd>(odd[0], odd[1])),
+        ];
+        for (column, numbers) in columns {
+            // SAFETY: the caller guarantees the rows.
+            unsafe { _mm512_storeu_ps(destination.add(column * destination_row), numbers) };
+        }
+    }
+}
+
 /// Transposes a square of 8 × 8 numbers.
 ///
 /// # Safety

@@ -143,7 +143,7 @@ impl Drop for AlignedBytes {
 struct Line;
 
 /// Resources shared by runs: the threads, the vector instructions, and scratch memory. Each thread
-/// has as much scratch memory as the largest reservation.
+/// has as much scratch memory as the largest reservation; so has the memory that the threads share.
 #[derive(Debug)]
 pub struct Workspace {
     pool: Arc<Pool>,
@@ -151,6 +151,10 @@ pub struct Workspace {
     scratch: Vec<Mutex<AlignedBytes>>,
     /// Bytes of scratch memory that every thread has at least.
     room: usize,
+    /// Scratch memory that all threads use.
+    shared: Mutex<AlignedBytes>,
+    /// Its bytes.
+    shared_room: usize,
 }
 
 impl Workspace {
@@ -162,7 +166,8 @@ impl Workspace {
             return Err(Diagnostic::new(format!("this machine does not have {}", simd.name())));
         }
         let scratch = (0..pool.threads()).map(|_| Mutex::new(AlignedBytes::empty())).collect();
-        Ok(Workspace { pool, simd, scratch, room: 0 })
+        let shared = Mutex::new(AlignedBytes::empty());
+        Ok(Workspace { pool, simd, scratch, room: 0, shared, shared_room: 0 })
     }
 
     /// Grows the scratch memory of every thread to at least `bytes`.
@@ -179,18 +184,33 @@ impl Workspace {
         Ok(())
     }
 
-    /// An error if a thread has less scratch memory than this.
-    pub(crate) fn check(&self, bytes: usize) -> Result<(), Diagnostic> {
-        if self.room >= bytes {
-            return Ok(());
+    /// Grows the scratch memory that the threads share to at least `bytes`.
+    ///
+    /// Error: the system does not have this amount of memory.
+    pub(crate) fn reserve_shared(&mut self, bytes: usize) -> Result<(), Diagnostic> {
+        if self.shared_room < bytes {
+            self.shared = Mutex::new(AlignedBytes::new(bytes)?);
+            self.shared_room = bytes;
         }
-        let message = format!("the workspace has less scratch memory than {bytes} bytes");
-        Err(Diagnostic::new(message).help("reserve `scratch_bytes()` first"))
+        Ok(())
     }
 
-    /// Bytes of scratch memory of all threads.
+    /// An error if a thread has less scratch memory than this, or the threads share less.
+    pub(crate) fn check(&self, bytes: usize, shared: usize) -> Result<(), Diagnostic> {
+        if self.room >= bytes && self.shared_room >= shared {
+            return Ok(());
+        }
+        let shared = if shared > 0 { format!(" and {shared} shared bytes") } else { String::new() };
+        let message = format!("the workspace has less scratch memory than {bytes} bytes{shared}");
+        Err(Diagnostic::new(message).help("reserve it first"))
+    }
+
+    /// Bytes of scratch memory: of all threads, and shared.
     pub fn bytes(&self) -> usize {
-        self.scratch.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.scratch
+            .iter()
+            .map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len())
+            .fold(self.shared_room, usize::saturating_add)
     }
 
     /// The threads.
@@ -201,6 +221,11 @@ impl Workspace {
     /// The vector instructions.
     pub fn simd(&self) -> Simd {
         self.simd
+    }
+
+    /// The scratch memory that the threads share; used by one run of a call at a time.
+    pub(crate) fn shared(&self) -> MutexGuard<'_, AlignedBytes> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The scratch memory of a thread of the pool. Blocks only if two runs of one workspace

@@ -300,7 +300,7 @@ impl CompiledNest {
         if workspace.simd() < self.simd {
             return Err(Diagnostic::new("the workspace is for fewer vector instructions"));
         }
-        workspace.check(self.scratch)?;
+        workspace.check(self.scratch, 0)?;
         let mut aliased = 0u64;
         for (k, (buffer, parameter)) in buffers.iter().zip(&self.parameters).enumerate() {
             buffer.check(&parameter.name, parameter.bytes, parameter.align, parameter.written)?;

@@ -4,6 +4,7 @@
 
 mod memory;
 mod refusals;
+mod rows;
 mod threads;
 
 use proptest::prelude::*;
@@ -33,7 +34,7 @@ fn run(
 ) -> Vec<Literal> {
     let compiled = CompiledCall::new(call).unwrap();
     let mut workspace = Workspace::new(pool.clone(), simd).unwrap();
-    workspace.reserve(compiled.scratch_bytes()).unwrap();
+    compiled.reserve(&mut workspace).unwrap();
     let given: Vec<AlignedBytes> = operands.iter().map(|o| aligned(&o.to_bytes())).collect();
     let types = call.results();
     // The bytes of a result before the run are arbitrary.

@@ -31,7 +31,7 @@ fn buffers_are_checked() {
     let residual = || Buffer::reading(&added);
     let mut all = [given(), given(), residual(), Buffer::writing(&mut z)];
     assert!(error(&workspace, &mut all).contains("scratch"));
-    workspace.reserve(compiled.scratch_bytes()).unwrap();
+    compiled.reserve(&mut workspace).unwrap();
     assert!(error(&workspace, &mut all[1..]).contains("4 buffers"));
     assert!(
         error(&workspace, &mut [given(), given(), given(), residual()])
@@ -80,7 +80,7 @@ fn sizes_that_do_not_fit_are_refused() {
     let long = Gemm { m: 1, n: 1, k: 1 << 58, lhs: matrix, rhs: matrix, operand, addends, ..gemm };
     let compiled = CompiledCall::new(&Call::Gemm(long)).unwrap();
     let mut workspace = Workspace::new(POOLS[0].clone(), Simd::Portable).unwrap();
-    let reserved = workspace.reserve(compiled.scratch_bytes()).unwrap_err().to_string();
+    let reserved = compiled.reserve(&mut workspace).unwrap_err().to_string();
     assert!(reserved.contains("cannot allocate"), "{reserved}");
     let (x, mut y) = ([half::f16::ZERO; 1], [0.0f32; 1]);
     let mut buffers = [Buffer::reading(&x), Buffer::reading(&x), Buffer::writing(&mut y)];

@@ -1,11 +1,8 @@
 //! Attention on the CPU, forward and backward, block by block: the matrix of scores is never
 //! materialised; one block of it stays in the cache.
 //!
-//! Forward, a task has some queries of one head and walks the keys block by block. The scores are
-//! a product. Their powers are taken relative to the query's greatest score so far, and weight a
-//! block of values. When a greater score turns up, the earlier sums are rescaled (Milakov and
-//! Gimelshein, *Online normalizer calculation for softmax*, 2018; Dao and others,
-//! *FlashAttention*, 2022).
+//! [Forward](forward), the scores of some queries and a block of keys are a product. Their powers
+//! weight a block of values (Dao and others, *FlashAttention*, 2022).
 //!
 //! Backward, a task has one head of keys. For each block of keys and each block of queries that
 //! sees some of it, in each head of queries that shares the head of keys, five products compute the
@@ -19,6 +16,7 @@
 //!
 //! Blocks depend on the extents alone, so the bits do not depend on the number of threads.
 
+mod forward;
 mod rows;
 
 use super::chained::{Products, Rows};
@@ -61,8 +59,16 @@ impl Compile for Attention {
 impl Kernels for CompiledAttention {
     fn scratch(&self) -> usize {
         let size = self.call.dtype.size();
-        let most = self.queries().max(self.keys()).max(self.call.width);
+        let queries = if self.call.backward { self.queries() } else { self.rows_together() };
+        let most = queries.max(self.keys()).max(self.call.width);
         self.blocks(size).saturating_add(product::scratch(self.call.dtype, [most; 3]))
+    }
+
+    fn shared(&self, threads: usize) -> usize {
+        match self.parts(threads) {
+            1 => 0,
+            _ => array(&[self.partial_results(), self.call.dtype.size()]),
+        }
     }
 
     fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
@@ -86,15 +92,10 @@ impl CompiledAttention {
 
     /// Bytes of the blocks of a thread.
     fn blocks(&self, size: usize) -> usize {
-        let block = array(&[self.queries(), padded(self.keys()), size]);
-        let sizes = match self.call.backward {
-            false => {
-                let row = array(&[self.queries(), size]);
-                [block, array(&[self.queries(), self.call.width, size]), row, row]
-            }
-            true => [block, block, 0, 0],
-        };
-        sizes.into_iter().fold(0, usize::saturating_add)
+        if !self.call.backward {
+            return self.scratch_forward(size);
+        }
+        array(&[self.queries(), padded(self.keys()), size]).saturating_mul(2)
     }
 
     fn run_with<T: Float>(
@@ -102,23 +103,16 @@ impl CompiledAttention {
         workspace: &Workspace,
         arguments: &Arguments<'_>,
     ) -> Result<(), Diagnostic> {
-        let Attention { batch, queries, backward, .. } = self.call;
-        let (heads, blocks) = match backward {
-            false => (self.call.heads, queries.div_ceil(QUERIES)),
-            true => (self.call.key_heads(), 1),
-        };
+        if !self.call.backward {
+            return self.forward::<T>(workspace, arguments);
+        }
+        let heads = self.call.key_heads();
         let task = |thread: usize, task: usize| {
-            let (head, block) = (task / blocks, task % blocks);
-            let head = [head / heads, head % heads];
-            // SAFETY: the arguments were checked; each task owns a head, or some queries of one.
-            unsafe {
-                match backward {
-                    false => self.forward::<T>(workspace, thread, arguments, head, block * QUERIES),
-                    true => self.cotangents::<T>(workspace, thread, arguments, head),
-                }
-            }
+            let head = [task / heads, task % heads];
+            // SAFETY: the arguments were checked; each task owns a head.
+            unsafe { self.cotangents::<T>(workspace, thread, arguments, head) };
         };
-        Ok(workspace.pool().parallel_for(batch * heads * blocks, task)?)
+        Ok(workspace.pool().parallel_for(self.call.batch * heads, task)?)
     }
 
     /// The rows of a head in the tensor at `at`.
@@ -176,66 +170,13 @@ impl CompiledAttention {
             scores: scores.at,
             row: scores.distance,
             queries,
+            positions: queries,
             keys,
             seen: if self.call.causal { seen } else { isize::MAX / 2 },
             scale: T::constant(self.call.scale.to_f64()),
             bias: bias.map(|(rows, row)| rows.wrapping_add(query * row + key)),
             bias_row: bias.map_or(0, |(_, row)| row),
-        }
-    }
-
-    /// The results for the queries of a block that begins at `first`.
-    ///
-    /// # Safety
-    ///
-    /// The arguments are those of the call, checked; no other thread uses the results for these
-    /// queries.
-    unsafe fn forward<T: Float>(
-        &self,
-        workspace: &Workspace,
-        thread: usize,
-        arguments: &Arguments<'_>,
-        head: [usize; 2],
-        first: usize,
-    ) {
-        let call = &self.call;
-        let [q, k, v] = self.three::<T>(arguments, 0, head);
-        let out = self.rows(arguments.writable::<T>(call.primals()), call.out(), head);
-        let logarithms = self.logarithms(arguments.writable::<T>(call.primals() + 1), head);
-        let bias = self.bias::<T>(arguments, head);
-        let (count, width) = (QUERIES.min(call.queries - first), call.width);
-        let row = padded(self.keys());
-        let mut scratch = workspace.scratch(thread);
-        let mut free = &mut scratch[..];
-        let scores = Rows { at: take::<T>(&mut free, count * row).as_mut_ptr(), distance: row };
-        let sums = take::<T>(&mut free, count * width).as_mut_ptr();
-        let sums = Rows { at: sums, distance: width };
-        let greatest = take::<T>(&mut free, count);
-        let powers = take::<T>(&mut free, count);
-        greatest.fill(T::NEG_INFINITY);
-        powers.fill(T::ZERO);
-        let mut products = Products { simd: workspace.simd(), free };
-        let seen = call.seen(first + count - 1);
-        for begin in (0..seen).step_by(self.keys()) {
-            let keys = self.keys().min(seen - begin);
-            let block = self.block(scores, [count, keys], [first, begin], bias);
-            // SAFETY: the rows of the blocks exist, and the scratch memory holds them; a product
-            // that does not add overwrites.
-            unsafe {
-                let size = [count, keys, width];
-                products.multiply(size, scores, false, q.from(first), k.across(begin));
-                rows::powers(products.simd, &block, greatest, powers, sums.at, width, begin > 0);
-                let size = [count, width, keys];
-                products.multiply(size, sums, begin > 0, scores.from(0), v.from(begin));
-            }
-        }
-        // SAFETY: the rows exist, and no other thread uses them.
-        unsafe {
-            let (out, distance) = (out.row(first), out.distance);
-            rows::normalize(products.simd, [count, width], sums.at, powers, out, distance);
-            for n in 0..count {
-                logarithms.add(first + n).write(T::shift(greatest[n]).add(powers[n].log()));
-            }
+            bias_head: 0,
         }
     }
 

@@ -5,6 +5,7 @@
 //! lanes, which are combined in a fixed order.
 
 use super::super::element::Number;
+use super::forward::Partial;
 use crate::kernels::CHUNK;
 use crate::kernels::operations::{Binary, Exp, Log, Sub, Unary};
 use crate::simd::multiversioned;
@@ -62,30 +63,35 @@ pub(super) struct Block<T> {
     /// Distance between rows: the number of keys, padded to whole chunks.
     pub row: usize,
     pub queries: usize,
+    /// Queries of a head, at successive positions. Those of the next head follow.
+    pub positions: usize,
     pub keys: usize,
-    /// Keys of the block that the first query sees, if not negative; each further query sees one
-    /// more.
+    /// Keys of the block that the query at the first position sees, if not negative; each further
+    /// position sees one more.
     pub seen: isize,
     /// Factor of the products.
     pub scale: T,
     /// The bias, if any: the row of the first query, at the first key.
     pub bias: Option<*const T>,
-    /// Distance between the queries' rows of the bias.
+    /// Distance between rows of the bias: of successive positions, and of heads.
     pub bias_row: usize,
+    pub bias_head: usize,
 }
 
 impl<T> Block<T> {
     /// Keys that a query of the block sees.
     #[inline(always)]
     fn seen(&self, query: usize) -> usize {
-        let seen = self.seen.saturating_add(query as isize).max(0);
+        let position = query % self.positions;
+        let seen = self.seen.saturating_add(position as isize).max(0);
         self.keys.min(seen as usize)
     }
 
     /// The bias of a query's scores.
     #[inline(always)]
     fn bias(&self, query: usize) -> Option<*const T> {
-        self.bias.map(|first| first.wrapping_add(query * self.bias_row))
+        let (head, position) = (query / self.positions, query % self.positions);
+        self.bias.map(|first| first.wrapping_add(head * self.bias_head + position * self.bias_row))
     }
 }
 
@@ -175,7 +181,7 @@ unsafe fn scores_of<T: Float>(
 unsafe fn scored<T: Float>(block: &Block<T>, query: usize, scores: *mut T) -> T {
     let (seen, bias) = (block.seen(query), block.bias(query));
     let mut greatest = [T::NEG_INFINITY; CHUNK];
-    for begin in (0..block.row).step_by(CHUNK) {
+    for begin in (0..block.keys).step_by(CHUNK) {
         // SAFETY: rows are whole chunks.
         unsafe {
             let mut chunk =
@@ -198,24 +204,15 @@ unsafe fn scored<T: Float>(block: &Block<T>, query: usize, scores: *mut T) -> T 
 ///
 /// As for [`powers`].
 #[inline(always)]
-unsafe fn powers_of<T: Float>(
-    block: &Block<T>,
-    greatest: &mut [T],
-    sums: &mut [T],
-    weighed: *mut T,
-    width: usize,
-    again: bool,
-) {
+unsafe fn powers_of<T: Float>(block: &Block<T>, into: Partial<T>) {
     for query in 0..block.queries {
-        // SAFETY: the row is the block's, and `weighed` has one of `width` for each query.
+        // SAFETY: the row is the block's, and the partial result has numbers for each query.
         unsafe {
             let scores = block.scores.add(query * block.row);
-            let found = scored(block, query, scores);
-            let before = greatest[query];
-            let now = if found > before { found } else { before };
-            let shift = T::shift(now);
+            let greatest = scored(block, query, scores);
+            let shift = T::shift(greatest);
             let mut lanes = [T::ZERO; CHUNK];
-            for begin in (0..block.row).step_by(CHUNK) {
+            for begin in (0..block.keys).step_by(CHUNK) {
                 let mut chunk = load(scores.add(begin));
                 chunk.iter_mut().for_each(|score| *score = score.sub(shift).exp());
                 for k in 0..CHUNK {
@@ -223,29 +220,41 @@ unsafe fn powers_of<T: Float>(
                 }
                 store(scores.add(begin), chunk);
             }
-            let sum = folded(lanes, T::add);
-            greatest[query] = now;
-            if !again {
-                sums[query] = sum;
-                continue;
-            }
-            // The earlier sum, relative to the earlier shift; 0 if all earlier scores were −∞.
-            let old = if before > T::NEG_INFINITY { T::shift(before) } else { before };
-            let factor = old.sub(shift).exp();
-            sums[query] = sums[query].mul(factor).add(sum);
-            scaled(weighed.add(query * width), width, factor);
+            into.greatest.add(query).write(greatest);
+            into.powers.add(query).write(folded(lanes, T::add));
         }
     }
 }
 
+/// The body of [`add`].
+///
 /// # Safety
 ///
-/// `width` numbers are valid to read and to write.
+/// As for [`add`].
 #[inline(always)]
-unsafe fn scaled<T: Float>(row: *mut T, width: usize, factor: T) {
-    for k in 0..width {
-        // SAFETY: k is below the width.
-        unsafe { row.add(k).write(row.add(k).read().mul(factor)) };
+unsafe fn added<T: Float>(block: &Block<T>, sum: Partial<T>, next: Partial<T>, width: usize) {
+    for query in 0..block.queries {
+        if block.seen(query) == 0 {
+            continue;
+        }
+        // SAFETY: both have numbers for each query.
+        unsafe {
+            let [first, second] = [sum, next].map(|of| of.greatest.add(query).read());
+            let greatest = if second > first { second } else { first };
+            let shift = T::shift(greatest);
+            // 0 if all scores are −∞.
+            let factor = |of: T| {
+                let of = if of > T::NEG_INFINITY { T::shift(of) } else { of };
+                of.sub(shift).exp()
+            };
+            let [x, y] = [first, second].map(factor);
+            let both = |a: *mut T, b: *mut T| a.write(a.read().mul(x).add(b.read().mul(y)));
+            sum.greatest.add(query).write(greatest);
+            both(sum.powers.add(query), next.powers.add(query));
+            for k in query * width..(query + 1) * width {
+                both(sum.sums.add(k), next.sums.add(k));
+            }
+        }
     }
 }
 
@@ -312,22 +321,25 @@ unsafe fn slopes_of<T: Float>(
 }
 
 multiversioned! {
-    /// Computes scores from products, and powers of the scores relative to the query's greatest
-    /// score so far; adds up the powers. If there were blocks before (`again`), their sums and
-    /// weighted values are rescaled to the new greatest score.
+    /// Computes scores from products, their greatest, and the powers of the scores relative to
+    /// that; adds up the powers.
     ///
     /// # Safety
     ///
     /// The block has `queries` rows, valid to read and write, and its bias as many of `keys`,
-    /// valid to read; `weighed` has as many of `width`, if there were blocks before. The machine
-    /// has the vector instructions.
-    unsafe fn powers<T: Float> = powers_of(
-        block: &Block<T>,
-        greatest: &mut [T],
-        sums: &mut [T],
-        weighed: *mut T,
-        width: usize,
-        again: bool
+    /// valid to read; the partial result is valid to write for as many queries. The machine has
+    /// the vector instructions.
+    unsafe fn powers<T: Float> = powers_of(block: &Block<T>, into: Partial<T>);
+
+    /// Adds the partial result of a block to the sum of those before it, for the queries that see
+    /// a key of the block.
+    ///
+    /// # Safety
+    ///
+    /// Both have numbers for the block's queries, of this width. The machine has the vector
+    /// instructions.
+    unsafe fn add<T: Float> = added(
+        block: &Block<T>, sum: Partial<T>, next: Partial<T>, width: usize
     );
 
     /// Divides the weighted sums by the sums of the powers; rows of out are `row` numbers apart.

@@ -95,7 +95,7 @@ impl Run<'_> {
     ///
     /// # Safety
     ///
-    /// The arguments are those of the call, checked. The kept memory holds the copy of the
+    /// The arguments are those of the call, checked. The shared memory holds the copy of the
     /// filter, if there is one. The positions exist, and no other thread uses these channels of
     /// them.
     unsafe fn tile<T: Element>(&self, thread: usize, group: usize, tile: Range<usize>) {

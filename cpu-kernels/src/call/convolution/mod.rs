@@ -22,13 +22,12 @@ use super::element::{Element, with_element};
 use super::finish::{Places, finish};
 use super::panel::{self, View, widen};
 use super::{Arguments, Compile, Kernels, array, product};
-use crate::memory::{AlignedBytes, Workspace};
+use crate::memory::Workspace;
 use crate::pool::TaskPanicked;
 use crate::simd::Simd;
 use direct::Direct;
 use patches::Patches;
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
 use wengert_core::call::{Convolution, Direction};
 use wengert_core::{DType, Diagnostic};
 
@@ -40,8 +39,6 @@ struct CompiledConvolution {
     /// Products that read the source in place, if that is faster.
     direct: Option<Direct>,
     division: Division,
-    /// The copy of the filter, or partial sums of its cotangent; used by one run at a time.
-    kept: Mutex<AlignedBytes>,
     /// Bytes of a number in the dtype of the arithmetic.
     size: usize,
 }
@@ -81,16 +78,13 @@ impl Compile for Convolution {
         } else {
             None
         };
-        let mut result = CompiledConvolution {
+        Ok(Box::new(CompiledConvolution {
             call: self.clone(),
             division: divide(self, &patches),
             direct,
             size,
-            kept: Mutex::new(AlignedBytes::new(0)?),
             patches,
-        };
-        result.kept = Mutex::new(AlignedBytes::new(result.kept_bytes())?);
-        Ok(Box::new(result))
+        }))
     }
 }
 
@@ -109,21 +103,12 @@ impl CompiledConvolution {
         columns_of(&self.call)
     }
 
-    /// Whether the products' filter, or its cotangent, is in the kept memory.
+    /// Whether the products' filter, or its cotangent, is in the shared memory.
     fn filter_apart(&self) -> bool {
         match self.call.direction {
             Direction::Forward => self.call.dtype.is_half(),
             Direction::InputGradient => true,
             Direction::FilterGradient => self.call.dtype.is_half() || self.division.ranges > 1,
-        }
-    }
-
-    /// Bytes of memory kept between runs.
-    fn kept_bytes(&self) -> usize {
-        if self.filter_apart() {
-            array(&[self.filter(), self.division.ranges, self.size])
-        } else {
-            0
         }
     }
 }
@@ -150,11 +135,18 @@ impl Kernels for CompiledConvolution {
         [patches, wide, product::scratch(dtype, size)].into_iter().fold(0, usize::saturating_add)
     }
 
+    /// The copy of the filter, or partial sums of its cotangent.
+    fn shared(&self, _: usize) -> usize {
+        if self.filter_apart() {
+            array(&[self.filter(), self.division.ranges, self.size])
+        } else {
+            0
+        }
+    }
+
     fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
-        // One run uses the kept memory at a time. A poisoned lock is fine: no later run relies on
-        // the contents.
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let run = Run { convolution: self, workspace, arguments, memory: kept.as_mut_ptr() };
+        let mut shared = workspace.shared();
+        let run = Run { convolution: self, workspace, arguments, memory: shared.as_mut_ptr() };
         with_element!(self.call.dtype, T => match self.call.direction {
             Direction::FilterGradient => run.weight_gradient::<T>()?,
             Direction::Forward | Direction::InputGradient => run.forward::<T>()?,
@@ -168,11 +160,11 @@ struct Run<'a> {
     convolution: &'a CompiledConvolution,
     workspace: &'a Workspace,
     arguments: &'a Arguments<'a>,
-    /// The kept memory.
+    /// The shared memory.
     memory: *mut u8,
 }
 
-// SAFETY: tasks write disjoint parts of the kept memory, and read what an earlier job wrote; each
+// SAFETY: tasks write disjoint parts of the shared memory, and read what an earlier job wrote; each
 // unsafe block that does so argues it.
 unsafe impl Sync for Run<'_> {}
 
@@ -184,8 +176,8 @@ impl Deref for Run<'_> {
 }
 
 impl Run<'_> {
-    /// The kept memory, as numbers of the arithmetic.
-    fn kept<T: Element>(&self) -> *mut T::Wide {
+    /// The shared memory, as numbers of the arithmetic.
+    fn shared_numbers<T: Element>(&self) -> *mut T::Wide {
         self.memory.cast()
     }
 
@@ -193,7 +185,7 @@ impl Run<'_> {
     /// the patches.
     fn filter_view<T: Element>(&self, group: usize) -> View<T::Wide> {
         let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
-        let copy = self.kept::<T>().cast_const();
+        let copy = self.shared_numbers::<T>().cast_const();
         if direction == Direction::InputGradient {
             let rows = self.patches.taps() * output_channels;
             let at = copy.wrapping_add(group * rows * input_channels);
@@ -218,7 +210,7 @@ impl Run<'_> {
             return pool.parallel_for(elements.div_ceil(PATCHES), |_, task| {
                 let start = task * PATCHES;
                 let from = self.arguments.operand::<T>(1).wrapping_add(start);
-                let to = self.kept::<T>().wrapping_add(start);
+                let to = self.shared_numbers::<T>().wrapping_add(start);
                 // SAFETY: the elements exist, and the copy has room for all; no other task writes
                 // these.
                 unsafe { widen(simd, from, to, PATCHES.min(elements - start)) };
@@ -231,7 +223,8 @@ impl Run<'_> {
             let at = tap * input_channels * row + group * output_channels;
             let at = self.arguments.operand::<T>(0).wrapping_add(at);
             let view = View { at, row: 1, column: row };
-            let to = self.kept::<T>().wrapping_add(task * output_channels * input_channels);
+            let to =
+                self.shared_numbers::<T>().wrapping_add(task * output_channels * input_channels);
             // SAFETY: the channels of the tap exist, and the copy has room for those of all taps;
             // no other task writes these.
             unsafe {

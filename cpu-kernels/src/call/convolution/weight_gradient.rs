@@ -43,7 +43,8 @@ impl Run<'_> {
         pool.parallel_for(elements.div_ceil(PATCHES), |_, task| {
             let start = task * PATCHES;
             let count = PATCHES.min(elements - start);
-            let partial = |range: usize| self.kept::<T>().wrapping_add(range * elements + start);
+            let partial =
+                |range: usize| self.shared_numbers::<T>().wrapping_add(range * elements + start);
             // SAFETY: the partial sums of every range and element are complete; those from
             // `start` belong to this task, and so does that part of out.
             unsafe {
@@ -63,7 +64,7 @@ impl Run<'_> {
         let (columns, distance) = (self.columns(), self.call.groups * self.columns());
         let place = part.taps.start * self.patches.channels() * distance + part.group * columns;
         let at = if self.filter_apart() {
-            self.kept::<T>().wrapping_add(part.range * self.filter() + place)
+            self.shared_numbers::<T>().wrapping_add(part.range * self.filter() + place)
         } else {
             self.arguments.result::<T>().wrapping_add(place).cast()
         };

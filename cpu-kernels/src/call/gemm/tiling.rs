@@ -94,7 +94,7 @@ impl Tiling {
             let tasks =
                 (total / TASK).clamp(1, threads.saturating_mul(EACH)).div_ceil(batch.max(1));
             return match order {
-                Order::LanesOfColumn => {
+                Order::Lanes => {
                     Tiling { rows: m.div_ceil(tasks).clamp(1, most), columns: n.max(1), batches: 1 }
                 }
                 _ => {
@@ -209,10 +209,8 @@ mod tests {
             [(5000, 300, 64), (1 << 20, 1, 1), (1, 1 << 20, 7), (9, 1 << 20, 1), (300, 520, 3)]
         {
             for threads in [1, 2, 64] {
-                for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {
-                    if (order == Order::LanesOfRow && m > 1)
-                        || (order == Order::LanesOfColumn && n > 1)
-                    {
+                for order in [Order::Chain, Order::Lanes] {
+                    if order == Order::Lanes && n > 1 {
                         continue;
                     }
                     let grain = Grain { threads, apart: true, ..GRAIN };
@@ -273,7 +271,7 @@ mod tests {
             [1 << 20, 1 << 30, 7],
         ] {
             let [m, n, k] = extents;
-            for order in [Order::Chain, Order::LanesOfRow, Order::LanesOfColumn] {
+            for order in [Order::Chain, Order::Lanes] {
                 for threads in [1, 3, 4096] {
                     let apart = threads == 3;
                     let grain = Grain { threads, apart, lying: 14 * threads, ..GRAIN };

@@ -1,5 +1,4 @@
-//! Dot products of contiguous runs: a vector times a matrix with contiguous columns, or a matrix
-//! with contiguous rows times a vector.
+//! Dot products of contiguous runs: a matrix with contiguous rows times a column.
 //!
 //! A single chain of additions per element would be latency-bound: neighbouring elements are not
 //! contiguous, so they cannot share a vector. So these sums have an order of their own. There are

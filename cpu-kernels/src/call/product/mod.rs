@@ -9,8 +9,11 @@
 //! the tile size, the thread, or the vector width. Every set of vector instructions has a fused
 //! multiply-add; the portable kernels use Rust's `mul_add`.
 //!
-//! The exception is a product with a vector whose other operand is contiguous along k: see
-//! [`lanes`]. [`Order::of`] decides this from the whole call, never from a part of it.
+//! Nor do they depend on the number of rows: a row of logits has the same bits in the prompt as in
+//! a step of decoding.
+//!
+//! The exception is a product with a column, if lhs is contiguous along k: see [`lanes`].
+//! [`Order::of`] decides this from the whole call, never from a part of it.
 //!
 //! # Blocks
 //!
@@ -40,10 +43,7 @@
 //! multiplications as the tile has columns or rows; a hundred of them hide the packing. Some
 //! sizes and layouts are not packed in advance:
 //!
-//! - Few rows do not hide the packing. rhs is read once, unpacked, in long runs, a few rows at a
-//!   time, while a row of out stays in L1. If lhs is one row and its row of out stays in
-//!   registers, rhs is read one row after another. The product is then bandwidth-bound, and
-//!   packing would add a copy.
+//! - [Few rows](few) do not hide the packing. rhs is read once, block by block.
 //! - With a few strips of rows, a block of rhs is not packed either: each panel is prefetched
 //!   while the previous one is used. It is packed if its rows are so far apart that the caches
 //!   and the TLB do not hold it.
@@ -57,6 +57,7 @@
 //! multiply-add; they are multiplied in plain loops.
 
 pub(super) mod addends;
+mod few;
 mod gather;
 mod lanes;
 pub(super) mod micro;
@@ -85,13 +86,10 @@ use wengert_core::call::{Gemm, Matrix};
 const DEPTH: usize = 256;
 /// Most columns of the block of rhs that is packed at a time.
 pub(super) const COLUMNS: usize = 512;
-/// Most rows for which rhs is read unpacked, in long runs.
+/// Most rows for which rhs is read once, without packing it as a whole; see [`few`].
 pub(super) const FEW: usize = 8;
-/// Rows of rhs that are read side by side in that case.
+/// Rows of rhs that are packed side by side.
 const SIDE_BY_SIDE: usize = 8;
-/// For one row of lhs, rows of rhs are read one after another instead, if they have at most this
-/// many times the columns that the kernel keeps in registers.
-const SHORT: usize = 4;
 /// Most elements that a block of rhs may span, and most strips that may use it, to be read
 /// unpacked. L2 and the TLB hold this much, and a copy of it would not pay.
 const NEAR: usize = 512 << 10;
@@ -107,10 +105,8 @@ const WIDENED: [usize; 2] = [8, 4];
 pub(super) enum Order {
     /// One chain over k.
     Chain,
-    /// In [`lanes`]; lhs is a row.
-    LanesOfRow,
     /// In [`lanes`]; rhs is a column.
-    LanesOfColumn,
+    Lanes,
 }
 
 /// Fewest terms of a sum that is computed in lanes.
@@ -121,8 +117,7 @@ impl Order {
     pub fn of(call: &Gemm) -> Self {
         match () {
             () if !call.operand.is_float() || call.k < LANES_FROM => Order::Chain,
-            () if call.m == 1 && call.rhs.row == 1 => Order::LanesOfRow,
-            () if call.n == 1 && call.lhs.column == 1 => Order::LanesOfColumn,
+            () if call.n == 1 && call.lhs.column == 1 => Order::Lanes,
             () => Order::Chain,
         }
     }
@@ -164,11 +159,18 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     let depth = k.min(DEPTH);
     // All but a row of k are bounded by the block sizes.
     let panels = n.max(m).min(COLUMNS).next_multiple_of(columns);
-    let widened = if half { depth * (WIDENED[0] * rows).max(WIDENED[1] * columns) } else { 0 };
+    let widened = if half { widened_room(depth) } else { 0 };
     let chain = room((panels * depth + SLACK) * size)
         + room((rows * depth + SLACK) * size)
-        + room(widened * size);
-    chain.max(if m == 1 || n == 1 { lanes::scratch(size, k, half) } else { 0 })
+        + room(widened * size)
+        + room(few::room(k) * size);
+    chain.max(if n == 1 { lanes::scratch(size, k, half) } else { 0 })
+}
+
+/// Numbers that are widened at a time, at most, for blocks of `depth` steps.
+fn widened_room(depth: usize) -> usize {
+    let [rows, columns] = LARGEST;
+    (depth * (WIDENED[0] * rows).max(WIDENED[1] * columns)).max(few::WIDENED)
 }
 
 /// Most rows of a product that reads rhs unpacked, for kernels of `rows` rows.
@@ -208,11 +210,7 @@ pub(super) unsafe fn multiply<T: Element>(
             return done(whole);
         };
         match order {
-            Order::LanesOfRow => {
-                lanes::products(simd, kernels, free, [n, k], lhs, rhs.transposed(), out, 1);
-                return done(whole);
-            }
-            Order::LanesOfColumn => {
+            Order::Lanes => {
                 lanes::products(simd, kernels, free, [m, k], rhs.transposed(), lhs, out, row);
                 return done(whole);
             }
@@ -273,6 +271,8 @@ enum Use {
 /// Memory for packed panels and widened halves.
 struct Panels<N> {
     lhs: *mut N,
+    /// Many steps of a lhs of few rows.
+    long: *mut N,
     rhs: *mut N,
     widened: *mut N,
 }
@@ -285,12 +285,13 @@ impl<T: Element> Part<T> {
         let [m, n, k] = self.size;
         let [rows, columns] = LARGEST;
         let depth = k.min(DEPTH);
-        let widened = depth * (WIDENED[0] * rows).max(WIDENED[1] * columns);
+        let widened = widened_room(depth);
         let panels = Panels {
             rhs: take::<T::Wide>(free, n.min(COLUMNS).next_multiple_of(columns) * depth + SLACK)
                 .as_mut_ptr(),
             lhs: take::<T::Wide>(free, rows * depth + SLACK).as_mut_ptr(),
             widened: take::<T::Wide>(free, if T::HALF { widened } else { 0 }).as_mut_ptr(),
+            long: take::<T::Wide>(free, few::room(k)).as_mut_ptr(),
         };
         let wide = self.kernels.columns;
         // SAFETY: the caller's promise covers every part of the product.
@@ -303,59 +304,15 @@ impl<T: Element> Part<T> {
                 }
                 return done(Made { rows: 0..m, columns: 0..n, added: false });
             }
-            let mut first = 0;
-            if !T::HALF && m <= FEW.min(self.kernels.rows()) && self.rhs.column == 1 {
-                first = n / wide * wide;
-                if first > 0 {
-                    self.stream(&panels, first);
-                    done(Made { rows: 0..m, columns: 0..first, added: false });
-                }
+            let first = self.columns_of_few();
+            if first > 0 {
+                self.few(&panels, first);
+                done(Made { rows: 0..m, columns: 0..first, added: false });
             }
             let block = parts(n - first, COLUMNS, wide);
             for j in (first..n).step_by(block) {
                 let end = n.min(j + block);
                 self.columns(&panels, j..end, block.min(n - end), &mut done);
-            }
-        }
-    }
-
-    /// The leading columns of a product of few rows; they fill whole panels.
-    ///
-    /// # Safety
-    ///
-    /// As for [`multiply`].
-    unsafe fn stream(&self, panels: &Panels<T::Wide>, columns: usize) {
-        let [m, _, k] = self.size;
-        let rhs = self.rhs.plain();
-        for start in (0..k).step_by(DEPTH) {
-            let depth = DEPTH.min(k - start);
-            // SAFETY: the panel has room for the block's rows, of which there are no more than in
-            // a tile.
-            unsafe {
-                let lhs = self.lhs.plain().from(0, start);
-                self.pack_lhs(lhs, [m, depth], panels.lhs);
-                let of_rows = |k: usize, depth: usize| Strip {
-                    depth,
-                    lhs: panels.lhs.add(k * m),
-                    lhs_step: m,
-                    rhs: rhs.element(start + k, 0),
-                    rhs_step: rhs.row,
-                    panel: self.kernels.columns,
-                    columns,
-                    out: self.out,
-                    out_row: self.row,
-                    add: self.add || start + k > 0,
-                    addends: Addends::NONE,
-                    packed: std::ptr::null_mut(),
-                };
-                let held = self.kernels.columns_of_row();
-                if m == 1 && (held..=SHORT * held).contains(&columns) {
-                    self.kernels.row(&of_rows(0, depth));
-                    continue;
-                }
-                for k in (0..depth).step_by(SIDE_BY_SIDE) {
-                    self.kernels.strip(m, &of_rows(k, SIDE_BY_SIDE.min(depth - k)));
-                }
             }
         }
     }

@@ -5,6 +5,8 @@
 //! copied as it is. If each line is contiguous, squares are transposed in registers.
 
 use crate::call::element::Number;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::squares;
 use crate::simd::Simd;
 
 /// Lines of an operand: rows of lhs, or columns of rhs.
@@ -118,7 +120,15 @@ pub(super) unsafe fn pack<T: Number>(
         let done = if size_of::<T>() == size_of::<f32>() && source.along == 1 && simd >= Simd::Avx2
         {
             let whole = depth / SIDE * SIDE;
-            runs(source.at.cast(), source.across, [width, whole], to.cast(), step);
+            let wide = if simd >= Simd::Avx512 && width.is_multiple_of(squares::SIDE) {
+                let wide = depth / squares::SIDE * squares::SIDE;
+                wide_runs(source.at.cast(), source.across, [width, wide], to.cast(), step);
+                wide
+            } else {
+                0
+            };
+            let (from, to) = (source.from(0, wide).at.cast(), to.add(wide * step).cast());
+            runs(from, source.across, [width, whole - wide], to, step);
             whole
         } else {
             0
@@ -150,6 +160,32 @@ unsafe fn steps<T: Number, const W: usize>(
         unsafe {
             let numbers = source.at.add(k * source.along).cast::<[T; W]>().read_unaligned();
             to.add(k * step).cast::<[T; W]>().write_unaligned(numbers);
+        }
+    }
+}
+
+/// Packs contiguous lines, as many as fill squares.
+///
+/// # Safety
+///
+/// As for [`pack`], for numbers of four bytes; the width and the depth are multiples of
+/// [`squares::SIDE`], and the machine has AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn wide_runs(
+    source: *const f32,
+    across: usize,
+    [width, depth]: [usize; 2],
+    to: *mut f32,
+    step: usize,
+) {
+    for line in (0..width).step_by(squares::SIDE) {
+        for k in (0..depth).step_by(squares::SIDE) {
+            // SAFETY: the lines exist, and so do the steps.
+            unsafe {
+                let from = source.add(line * across + k);
+                squares::wide_square(from, across, to.add(k * step + line), step);
+            }
         }
     }
 }

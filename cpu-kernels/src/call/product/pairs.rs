@@ -8,7 +8,7 @@
 
 use super::pack::{Lines, pack as pack_numbers};
 use crate::call::panel::View;
-use crate::simd::Simd;
+use crate::simd::{Simd, multiversioned};
 use std::ptr::swap;
 
 /// The padding of a term of lhs without a partner.
@@ -100,6 +100,47 @@ unsafe fn steps<const W: usize>(
         }
     }
     pairs
+}
+
+multiversioned! {
+    /// Widens panels of pairs: the step 2·p is the second term of the pairs of step p, and the
+    /// step 2·p + 1 the first. If `depth` is odd, the last step is a first term.
+    ///
+    /// # Safety
+    ///
+    /// The panel has `depth / 2`, rounded up, steps of `wide` pairs of bf16; `to` is valid to write
+    /// `depth` steps of as many numbers, which do not overlap them. The machine has the vector
+    /// instructions.
+    unsafe fn widen = widened(panel: *const u32, depth: usize, wide: usize, to: *mut f32);
+}
+
+/// The body of [`widen`].
+///
+/// # Safety
+///
+/// As for [`widen`].
+#[inline(always)]
+unsafe fn widened(panel: *const u32, depth: usize, wide: usize, to: *mut f32) {
+    for pair in 0..depth / 2 {
+        let step = 2 * pair * wide;
+        for column in 0..wide {
+            // SAFETY: the step exists.
+            unsafe {
+                let both = panel.add(pair * wide + column).read();
+                to.add(step + column).write(f32::from_bits(both & 0xffff_0000));
+                to.add(step + wide + column).write(f32::from_bits(both << 16));
+            }
+        }
+    }
+    if !depth.is_multiple_of(2) {
+        for column in 0..wide {
+            // SAFETY: the step exists.
+            unsafe {
+                let first = panel.add(depth / 2 * wide + column).read();
+                to.add((depth - 1) * wide + column).write(f32::from_bits(first << 16));
+            }
+        }
+    }
 }
 
 /// Exchanges the two terms of each pair: neighbouring columns of a dense matrix, whatever its

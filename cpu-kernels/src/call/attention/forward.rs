@@ -1,0 +1,355 @@
+//! Attention forward.
+//!
+//! The keys are divided into blocks of [`KEYS`], from position 0 on. Each block has a *partial
+//! result* for a query: its greatest score m, the sum s of the powers of its scores, and the sum o
+//! of the values weighted by these powers, both relative to m. Partial results are added in the
+//! order of the blocks (Milakov and Gimelshein, *Online normalizer calculation for softmax*,
+//! 2018):
+//!
+//! ```text
+//! m = max(m₁, m₂)    s = s₁·exp(m₁ − m) + s₂·exp(m₂ − m)    o = o₁·exp(m₁ − m) + o₂·exp(m₂ − m)
+//! ```
+//!
+//! Blocks without a key that the query sees are left out. So the bits of a row depend on its
+//! query and on the keys that it sees. They do not depend on the queries that are computed with
+//! it, on the number of keys behind those that it sees, or on the division among threads: a
+//! prompt in one piece, in chunks, or token by token has the same bits.
+//!
+//! There are two divisions:
+//!
+//! - Many queries: a task has up to [`QUERIES`] positions of one head.
+//! - Few queries, as in decoding: a task has all positions of all heads that share a head of keys,
+//!   so keys and values are read once. If these tasks are fewer than the threads, each is divided
+//!   by blocks of keys; a second pass adds the partial results.
+
+use super::rows::{self, Block, Float};
+use super::{Arguments, CompiledAttention, KEYS, QUERIES};
+use crate::call::chained::{Products, Rows};
+use crate::call::panel::View;
+use crate::call::{array, take};
+use crate::memory::{Span, Workspace};
+use crate::simd::Simd;
+use wengert_core::Diagnostic;
+
+/// Fewest blocks of keys that are worth a task.
+const BLOCKS: usize = 2;
+/// Most numbers of the partial results of all blocks, if the work is divided by keys.
+const KEPT: usize = 1 << 20;
+
+/// The queries of a task: some positions of neighbouring heads.
+#[derive(Clone, Copy)]
+struct Queries {
+    /// The example and the first head.
+    head: [usize; 2],
+    /// Number of heads; if there are several, they share a head of keys.
+    heads: usize,
+    /// The first position, and the number of positions.
+    first: usize,
+    positions: usize,
+}
+
+impl Queries {
+    /// Rows of the scores: the positions of the first head, then those of the next.
+    fn rows(self) -> usize {
+        self.heads * self.positions
+    }
+}
+
+/// The partial results of the queries of a task.
+#[derive(Clone, Copy)]
+pub(super) struct Partial<T> {
+    /// The greatest score of each row.
+    pub greatest: *mut T,
+    /// The sum of the powers of each row.
+    pub powers: *mut T,
+    /// The weighted sums of values, a row for each query.
+    pub sums: *mut T,
+}
+
+impl<T> Partial<T> {
+    /// Numbers of a partial result.
+    fn numbers(rows: usize, width: usize) -> usize {
+        rows.saturating_mul(width.saturating_add(2))
+    }
+
+    /// A partial result of so many rows at an address.
+    fn at(start: *mut T, rows: usize) -> Self {
+        let powers = start.wrapping_add(rows);
+        Partial { greatest: start, powers, sums: powers.wrapping_add(rows) }
+    }
+}
+
+impl CompiledAttention {
+    /// Heads of a task. If there are several, there is one task for all positions.
+    fn heads_together(&self) -> usize {
+        let rows = self.call.queries.saturating_mul(self.call.group);
+        if rows <= QUERIES { self.call.group } else { 1 }
+    }
+
+    /// Most rows of the scores of a task.
+    pub(super) fn rows_together(&self) -> usize {
+        self.heads_together() * QUERIES.min(self.call.queries)
+    }
+
+    /// Tasks of a run that is not divided by keys.
+    fn groups(&self) -> usize {
+        let call = &self.call;
+        call.batch * (call.heads / self.heads_together()) * call.queries.div_ceil(QUERIES)
+    }
+
+    fn key_blocks(&self) -> usize {
+        self.call.keys.div_ceil(KEYS)
+    }
+
+    /// Numbers of the partial results of all blocks.
+    pub(super) fn partial_results(&self) -> usize {
+        let one = Partial::<f32>::numbers(self.rows_together(), self.call.width);
+        self.groups().saturating_mul(self.key_blocks()).saturating_mul(one)
+    }
+
+    /// Tasks for the same queries, each with some blocks of keys.
+    pub(super) fn parts(&self, threads: usize) -> usize {
+        let groups = self.groups();
+        let most = self.key_blocks() / BLOCKS;
+        if self.call.backward || groups >= threads || self.partial_results() > KEPT {
+            return 1;
+        }
+        threads.div_ceil(groups).min(most).max(1)
+    }
+
+    /// Bytes of scratch memory of a thread, but for those of the products: the scores, a copy of
+    /// the queries, and two partial results.
+    pub(super) fn scratch_forward(&self, size: usize) -> usize {
+        let (rows, width) = (self.rows_together(), self.call.width);
+        let partial = array(&[Partial::<f32>::numbers(rows, width), size]);
+        let scores = array(&[rows, super::padded(self.keys()), size]);
+        let sizes = [scores, array(&[rows, width, size]), partial, partial];
+        sizes.into_iter().fold(0, usize::saturating_add)
+    }
+
+    pub(super) fn forward<T: Float>(
+        &self,
+        workspace: &Workspace,
+        arguments: &Arguments<'_>,
+    ) -> Result<(), Diagnostic> {
+        let (pool, groups) = (workspace.pool(), self.groups());
+        let parts = self.parts(pool.threads());
+        if parts == 1 {
+            return Ok(pool.parallel_for(groups, |thread, group| {
+                // SAFETY: the arguments were checked; each task has queries of its own.
+                unsafe { self.whole::<T>(workspace, thread, arguments, self.queries_of(group)) }
+            })?);
+        }
+        let shared = workspace.shared();
+        let shared = Span::new(shared.pointer(), shared.len(), true);
+        let (blocks, width) = (self.key_blocks(), self.call.width);
+        let one = Partial::<T>::numbers(self.rows_together(), width);
+        let partial = |group: usize, block: usize| {
+            let start = shared.pointer().cast::<T>().wrapping_add((group * blocks + block) * one);
+            Partial::at(start, self.queries_of(group).rows())
+        };
+        pool.parallel_for(groups * parts, |thread, task| {
+            let (group, part) = (task / parts, task % parts);
+            let queries = self.queries_of(group);
+            let seen = self.blocks_seen(queries);
+            let mut scratch = workspace.scratch(thread);
+            let mut task = self.task::<T>(workspace.simd(), &mut scratch, arguments, queries);
+            for block in seen * part / parts..seen * (part + 1) / parts {
+                // SAFETY: the arguments were checked; a block of a group belongs to one task, and
+                // its partial result is within the shared memory.
+                unsafe { task.partial(block, partial(group, block)) };
+            }
+        })?;
+        Ok(pool.parallel_for(groups, |thread, group| {
+            let queries = self.queries_of(group);
+            let mut scratch = workspace.scratch(thread);
+            let task = self.task::<T>(workspace.simd(), &mut scratch, arguments, queries);
+            let sum = partial(group, 0);
+            // SAFETY: the partial results of the group are complete, and belong to this task; so
+            // do the results of its queries.
+            unsafe {
+                for block in 1..self.blocks_seen(queries) {
+                    task.add(block, sum, partial(group, block));
+                }
+                self.finish(workspace.simd(), arguments, queries, sum);
+            }
+        })?)
+    }
+
+    /// The results for some queries.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of the call, checked; no other thread uses the results for these
+    /// queries.
+    unsafe fn whole<T: Float>(
+        &self,
+        workspace: &Workspace,
+        thread: usize,
+        arguments: &Arguments<'_>,
+        queries: Queries,
+    ) {
+        let mut scratch = workspace.scratch(thread);
+        let mut free = &mut scratch[..];
+        let [sum, next] = [(); 2].map(|()| {
+            let numbers = Partial::<T>::numbers(queries.rows(), self.call.width);
+            Partial::at(take::<T>(&mut free, numbers).as_mut_ptr(), queries.rows())
+        });
+        let mut task = self.task::<T>(workspace.simd(), free, arguments, queries);
+        // SAFETY: the caller's promise is the same; the partial results belong to this task.
+        unsafe {
+            task.partial(0, sum);
+            for block in 1..self.blocks_seen(queries) {
+                task.partial(block, next);
+                task.add(block, sum, next);
+            }
+            self.finish(workspace.simd(), arguments, queries, sum);
+        }
+    }
+
+    /// The queries of a task.
+    fn queries_of(&self, group: usize) -> Queries {
+        let heads = self.heads_together();
+        let (columns, blocks) = (self.call.heads / heads, self.call.queries.div_ceil(QUERIES));
+        let (column, first) = (group / blocks, group % blocks * QUERIES);
+        Queries {
+            head: [column / columns, column % columns * heads],
+            heads,
+            first,
+            positions: QUERIES.min(self.call.queries - first),
+        }
+    }
+
+    /// Blocks with a key that some of the queries see.
+    fn blocks_seen(&self, queries: Queries) -> usize {
+        self.call.seen(queries.first + queries.positions - 1).div_ceil(KEYS)
+    }
+
+    fn task<'a, T: Float>(
+        &'a self,
+        simd: Simd,
+        mut free: &'a mut [u8],
+        arguments: &Arguments<'_>,
+        queries: Queries,
+    ) -> Task<'a, T> {
+        let Queries { head, heads, first, positions } = queries;
+        let [q, k, v] = self.three::<T>(arguments, 0, head);
+        let distance = super::padded(self.keys());
+        let at = take::<T>(&mut free, queries.rows() * distance).as_mut_ptr();
+        let scores = Rows { at, distance };
+        let q = match () {
+            () if heads == 1 => q.from(first),
+            // Heads are side by side.
+            () if positions == 1 => Rows { distance: self.call.width, ..q.at(first) }.from(0),
+            () => {
+                let width = self.call.width;
+                let copy = take::<T>(&mut free, queries.rows() * width);
+                for (row, to) in copy.chunks_exact_mut(width).enumerate() {
+                    let (n, t) = (row / positions, row % positions);
+                    let from = q.row(first + t).wrapping_add(n * width);
+                    // SAFETY: the arguments were checked: the row has this width.
+                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(from, width) });
+                }
+                Rows { at: copy.as_mut_ptr(), distance: width }.from(0)
+            }
+        };
+        let bias = self.bias::<T>(arguments, head);
+        let products = Products { simd, free };
+        Task { attention: self, queries, q, k, v, bias, scores, products }
+    }
+
+    /// Writes the results of some queries from the sum of their partial results.
+    ///
+    /// # Safety
+    ///
+    /// The partial result is complete. The arguments are those of the call, checked; no other
+    /// thread uses the results for these queries.
+    unsafe fn finish<T: Float>(
+        &self,
+        simd: Simd,
+        arguments: &Arguments<'_>,
+        queries: Queries,
+        sum: Partial<T>,
+    ) {
+        let (call, Queries { head: [b, n], heads, first, positions }) = (&self.call, queries);
+        for h in 0..heads {
+            let head = [b, n + h];
+            let out = self.rows(arguments.writable::<T>(call.primals()), call.out(), head);
+            let logarithms = self.logarithms(arguments.writable::<T>(call.primals() + 1), head);
+            // SAFETY: the rows exist, and the caller guarantees that no other thread uses them.
+            unsafe {
+                let sums = sum.sums.add(h * positions * call.width);
+                let powers = std::slice::from_raw_parts(sum.powers.add(h * positions), positions);
+                let size = [positions, call.width];
+                rows::normalize(simd, size, sums, powers, out.row(first), out.distance);
+                for (t, power) in powers.iter().enumerate() {
+                    let greatest = sum.greatest.add(h * positions + t).read();
+                    logarithms.add(first + t).write(T::shift(greatest).add(power.log()));
+                }
+            }
+        }
+    }
+}
+
+/// A task's operands, and its block of scores.
+struct Task<'a, T> {
+    attention: &'a CompiledAttention,
+    queries: Queries,
+    /// A row for each row of the scores.
+    q: View<T>,
+    k: Rows<T>,
+    v: Rows<T>,
+    bias: Option<(*const T, usize)>,
+    scores: Rows<T>,
+    products: Products<'a>,
+}
+
+impl<T: Float> Task<'_, T> {
+    /// The scores of a block of keys.
+    fn block(&self, block: usize) -> Block<T> {
+        let call = &self.attention.call;
+        let Queries { head: [b, n], heads, first, positions } = self.queries;
+        let begin = block * KEYS;
+        let keys = KEYS.min(call.keys - begin);
+        let of_next_head = match self.bias {
+            Some(_) if heads > 1 => call.bias_rows([b, n + 1]).0 - call.bias_rows([b, n]).0,
+            _ => 0,
+        };
+        let block = self.attention.block(self.scores, [positions, keys], [first, begin], self.bias);
+        Block { queries: self.queries.rows(), bias_head: of_next_head, ..block }
+    }
+
+    /// Computes the partial result of a block of keys.
+    ///
+    /// # Safety
+    ///
+    /// The operands are valid to read. The block has a key that some of the queries see. The
+    /// partial result is valid to write, and no other thread uses it.
+    unsafe fn partial(&mut self, block: usize, into: Partial<T>) {
+        let (begin, scores) = (block * KEYS, self.block(block));
+        let (rows, width) = (scores.queries, self.attention.call.width);
+        let sums = Rows { at: into.sums, distance: width };
+        let last = self.queries.first + self.queries.positions - 1;
+        let keys = scores.keys.min(self.attention.call.seen(last) - begin);
+        let scores = Block { keys, ..scores };
+        // SAFETY: the rows of the blocks exist, and the scratch memory holds them.
+        unsafe {
+            let size = [rows, keys, width];
+            self.products.multiply(size, self.scores, false, self.q, self.k.across(begin));
+            rows::powers(self.products.simd, &scores, into);
+            let size = [rows, width, keys];
+            self.products.multiply(size, sums, false, self.scores.from(0), self.v.from(begin));
+        }
+    }
+
+    /// Adds the partial result of a block.
+    ///
+    /// # Safety
+    ///
+    /// Both are complete, and no other thread uses them.
+    unsafe fn add(&self, block: usize, sum: Partial<T>, next: Partial<T>) {
+        let width = self.attention.call.width;
+        // SAFETY: the caller's promise is the same.
+        unsafe { rows::add(self.products.simd, &self.block(block), sum, next, width) };
+    }
+}

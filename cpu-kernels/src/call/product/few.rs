@@ -1,0 +1,247 @@
+//! Products of few rows, whose time is that of reading rhs.
+//!
+//! Packing rhs would add a copy of it that no further strip of rows uses. So rhs is read once, in
+//! blocks that stay in L1 while every row is multiplied with them:
+//!
+//! | rhs | block | read |
+//! |---|---|---|
+//! | rows are contiguous | a few rows, all columns | in place |
+//! | rows are contiguous, halves | a few rows and a part of their columns | widened, or as pairs |
+//! | columns are contiguous | one panel, [`DEEP`] rows | transposed |
+//!
+//! A block of a few rows is read in long runs, which the hardware prefetcher follows, while a row
+//! of out stays in the cache. The order of the sums is that of all products: a row has the same
+//! bits, however many rows are multiplied with it.
+
+use super::strip::Strip;
+use super::{Addends, DEPTH, FEW, Lines, Panels, Part, SLACK, lines_of_lhs, pairs};
+use crate::call::element::Element;
+use crate::call::panel::{View, widen};
+use std::ops::Range;
+
+/// Rows of rhs that are read side by side.
+const SIDE_BY_SIDE: usize = 8;
+/// Numbers of a block of widened halves, at most.
+pub(super) const WIDENED: usize = 4096;
+/// Rows of a block of rhs that is transposed: the block stays in L1, beside the lines it comes from.
+const DEEP: usize = 128;
+/// Rows of rhs whose columns are read without a break.
+const LONG: usize = 2048;
+/// For one row of lhs, rows of rhs are read one after another instead, if they have at most this
+/// many times the columns that the kernel keeps in registers.
+const SHORT: usize = 4;
+
+/// Numbers of the steps of lhs that are packed at a time, at most.
+pub(super) fn room(steps: usize) -> usize {
+    FEW * steps.min(LONG) + SLACK
+}
+
+/// A block of rhs that is ready for the kernels.
+struct Block<N> {
+    at: *const N,
+    /// Distance between steps of k.
+    step: usize,
+    /// Distance between panels.
+    panel: usize,
+}
+
+impl<T: Element> Part<T> {
+    /// The number of leading columns that [`few`](Self::few) computes: those of whole panels, if
+    /// there are few rows and rhs is contiguous along one of its axes.
+    pub(super) fn columns_of_few(&self) -> usize {
+        let [m, n, _] = self.size;
+        let contiguous = self.rhs.column == 1 || self.rhs.row == 1;
+        if m <= FEW.min(self.kernels.rows()) && contiguous {
+            n / self.kernels.columns * self.kernels.columns
+        } else {
+            0
+        }
+    }
+
+    /// Computes the leading columns of a product of few rows.
+    ///
+    /// # Safety
+    ///
+    /// As for [`multiply`](super::multiply); there are [as many](Self::columns_of_few).
+    pub(super) unsafe fn few(&self, panels: &Panels<T::Wide>, columns: usize) {
+        let [m, _, k] = self.size;
+        // SAFETY: the panels have room for a block of lhs, of which there are no more rows than in
+        // a tile, and for a block of rhs. All elements are within the matrices.
+        unsafe {
+            if self.rhs.column != 1 {
+                for first in (0..k).step_by(LONG) {
+                    let end = k.min(first + LONG);
+                    let lhs = self.long_lhs(first..end, panels);
+                    // A panel is read to its end, so that the hardware prefetcher follows its
+                    // columns.
+                    for j in (0..columns).step_by(self.kernels.columns) {
+                        for start in (first..end).step_by(DEEP) {
+                            let size = [DEEP.min(end - start), self.kernels.columns];
+                            let lhs = lhs.wrapping_add(self.terms(start - first) * m);
+                            self.step(panels, lhs, [start, j], size);
+                        }
+                    }
+                }
+                return;
+            }
+            // The more rows of out, the more steps of k for each access to them.
+            let deep = match () {
+                () if T::HALF && m == 1 => 2 * SIDE_BY_SIDE,
+                () if T::HALF => 4 * SIDE_BY_SIDE,
+                // The sums of a short row stay in registers.
+                () if columns <= 2 * self.kernels.columns => DEPTH,
+                () if m == 1 && self.row_by_row(columns) => DEPTH,
+                () => SIDE_BY_SIDE,
+            };
+            let run = if T::HALF { WIDENED / deep } else { columns };
+            for start in (0..k).step_by(DEPTH) {
+                let depth = DEPTH.min(k - start);
+                self.pack_strip_of_lhs(self.lhs.from(0, start), [m, depth], panels, panels.lhs);
+                for first in (0..depth).step_by(deep) {
+                    let lhs = panels.lhs.wrapping_add(self.terms(first) * m);
+                    for j in (0..columns).step_by(run) {
+                        let size = [deep.min(depth - first), run.min(columns - j)];
+                        self.step(panels, lhs, [start + first, j], size);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether rows of rhs are read one after another for one row of lhs, because the kernel keeps
+    /// so many columns in registers.
+    fn row_by_row(&self, columns: usize) -> bool {
+        let held = self.kernels.columns_of_row();
+        (held..=SHORT * held).contains(&columns)
+    }
+
+    /// Numbers of the kernels for so many steps of k.
+    fn terms(&self, steps: usize) -> usize {
+        if self.pairs { steps.div_ceil(2) } else { steps }
+    }
+
+    /// Multiplies all rows of lhs, packed at `lhs`, with a block of rhs that begins at `first`.
+    ///
+    /// # Safety
+    ///
+    /// The block is within rhs, and the panels have room for it. lhs has as many steps.
+    unsafe fn step(
+        &self,
+        panels: &Panels<T::Wide>,
+        lhs: *const T::Wide,
+        first: [usize; 2],
+        size: [usize; 2],
+    ) {
+        let (m, [start, j], [steps, columns]) = (self.size[0], first, size);
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            let block = self.block(self.rhs.from(start, j), size, panels);
+            let strip = Strip {
+                depth: self.terms(steps),
+                lhs,
+                lhs_step: m,
+                rhs: block.at,
+                rhs_step: block.step,
+                panel: block.panel,
+                columns,
+                out: self.out.add(j),
+                out_row: self.row,
+                add: self.add || start > 0,
+                addends: Addends::NONE,
+                packed: std::ptr::null_mut(),
+            };
+            if steps > SIDE_BY_SIDE && m == 1 && !T::HALF && self.rhs.column == 1 {
+                self.kernels.row(&strip);
+            } else {
+                self.kernels.strip(m, &strip);
+            }
+        }
+    }
+
+    /// The address of some steps of all rows of lhs, packed, or in place if it is one row of
+    /// numbers.
+    ///
+    /// # Safety
+    ///
+    /// The elements are valid to read, and the panels have room for them.
+    unsafe fn long_lhs(&self, steps: Range<usize>, panels: &Panels<T::Wide>) -> *const T::Wide {
+        let m = self.size[0];
+        if m == 1 && !T::HALF && self.lhs.column == 1 {
+            return self.lhs.plain().element(0, steps.start);
+        }
+        for start in steps.clone().step_by(DEPTH) {
+            let to = panels.long.wrapping_add(self.terms(start - steps.start) * m);
+            let size = [m, DEPTH.min(steps.end - start)];
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.pack_strip_of_lhs(self.lhs.from(0, start), size, panels, to) };
+        }
+        panels.long
+    }
+
+    /// Makes a block of rhs ready, whose first element is that of `rhs`.
+    ///
+    /// # Safety
+    ///
+    /// The elements are valid to read, and the panels have room for them.
+    unsafe fn block(
+        &self,
+        rhs: View<T>,
+        [steps, columns]: [usize; 2],
+        panels: &Panels<T::Wide>,
+    ) -> Block<T::Wide> {
+        let wide = self.kernels.columns;
+        if rhs.column != 1 && T::PAIRED && !self.pairs {
+            let lines = Lines { at: rhs.at, across: rhs.column, along: rhs.row }.cast();
+            let (size, packed) = ([columns, steps], panels.rhs.cast());
+            // SAFETY: the caller's promise is the same: there is one panel.
+            unsafe {
+                pairs::pack(self.simd, lines, size, packed, wide, pairs::BESIDE_RHS);
+                pairs::widen(self.simd, packed, steps, wide, panels.widened.cast());
+            }
+            return Block { at: panels.widened, step: wide, panel: steps * wide };
+        }
+        if rhs.column != 1 || self.pairs {
+            let depth = if self.pairs { steps.div_ceil(2) } else { steps };
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.pack_rhs(rhs, [steps, columns], panels.rhs, panels) };
+            return Block { at: panels.rhs, step: wide, panel: depth * wide };
+        }
+        if !T::HALF {
+            let rhs = rhs.plain();
+            return Block { at: rhs.at, step: rhs.row, panel: wide };
+        }
+        for k in 0..steps {
+            // The second of two paired terms comes first.
+            let exchanged = if T::PAIRED && (k ^ 1) < steps { k ^ 1 } else { k };
+            let to = panels.widened.wrapping_add(k * columns);
+            // SAFETY: the row exists, and the panel has room for these rows.
+            unsafe { widen(self.simd, rhs.element(exchanged, 0), to, columns) };
+        }
+        Block { at: panels.widened, step: columns, panel: wide }
+    }
+
+    /// Packs some steps of all rows of lhs, of which there are no more than in a tile.
+    ///
+    /// # Safety
+    ///
+    /// The elements are valid to read, and the panels have room to widen them. `to` is valid to
+    /// write for them and [`SLACK`].
+    unsafe fn pack_strip_of_lhs(
+        &self,
+        lhs: View<T>,
+        [m, depth]: [usize; 2],
+        panels: &Panels<T::Wide>,
+        to: *mut T::Wide,
+    ) {
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            if self.pairs {
+                let lines = lines_of_lhs(lhs).cast();
+                pairs::pack(self.simd, lines, [m, depth], to.cast(), m, pairs::BESIDE_LHS);
+            } else {
+                let lhs = self.widened_lhs(lhs, [m, depth], panels);
+                self.pack_lhs(lhs, [m, depth], to);
+            }
+        }
+    }
+}
