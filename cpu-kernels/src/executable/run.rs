@@ -148,6 +148,7 @@ impl Runner<'_> {
     /// the run. The others are borrowed from the caller, the writable ones exclusively. Steps run
     /// one after another, and each checks that its written memory overlaps no other memory that
     /// it uses.
+    #[inline(always)]
     fn span(&self, region: Region) -> Span {
         let memory = &self.memories[region.space];
         let written = region.is_written();

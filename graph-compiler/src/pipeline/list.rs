@@ -69,6 +69,13 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             run: |function, context| calls::windows(function, context.target, context.fuel),
         }),
         Step::Once(Pass {
+            name: "steps",
+            doc: "Turns rows that the steps of a loop take at its counter into slices of the loop, \
+                  and computes indices of scatters that depend on the counter in front of it.",
+            keeps: Keeps::Bits,
+            run: |function, context| Ok(rewrite::steps(function, context.fuel)),
+        }),
+        Step::Once(Pass {
             name: "decompose",
             doc: "Replaces composites, and calls that the target does not claim, by their \
                   decompositions.",

@@ -63,7 +63,7 @@ mod wide;
 mod window;
 
 pub(crate) use accumulate::accumulate;
-pub(crate) use control::{hoist, lay_out, trim, trim_but, unstack};
+pub(crate) use control::{hoist, lay_out, steps, trim, trim_but, unstack};
 pub(crate) use cse::{cse, cse_but};
 pub(crate) use dce::{dce, dce_but};
 pub(crate) use driver::{Rewriter, simplify};

@@ -14,6 +14,7 @@
 //!   stay, since a region may not be taken.
 //! - `lay_out` transposes once, in front of a loop, an operand that each step would transpose, on
 //!   machines where a transpose has a cost.
+//! - `steps` computes values of a loop's counter in front of the loop: rows and indices.
 //! - `unstack` recomputes cheap values in a loop, instead of reading them from a stack of an
 //!   earlier loop.
 
@@ -21,12 +22,14 @@ mod hoist;
 mod inline;
 mod lay_out;
 pub(super) mod merge;
+mod steps;
 mod trim;
 mod unstack;
 pub(super) mod unused;
 
 pub(crate) use hoist::hoist;
 pub(crate) use lay_out::lay_out;
+pub(crate) use steps::steps;
 pub(crate) use trim::{trim, trim_but};
 pub(crate) use unstack::unstack;
 
