@@ -63,9 +63,10 @@ pub(super) struct Block<T> {
     pub row: usize,
     pub queries: usize,
     pub keys: usize,
-    /// Keys of the block that the first query sees, if not negative; each further query sees one
-    /// more.
+    /// Keys that the first query sees from the block's first key on, if not negative.
     pub seen: isize,
+    /// Whether each further query sees one key more.
+    pub causal: bool,
     /// Factor of the products.
     pub scale: T,
     /// The bias, if any: the row of the first query, at the first key.
@@ -78,8 +79,8 @@ impl<T> Block<T> {
     /// Keys that a query of the block sees.
     #[inline(always)]
     fn seen(&self, query: usize) -> usize {
-        let seen = self.seen.saturating_add(query as isize).max(0);
-        self.keys.min(seen as usize)
+        let more = if self.causal { query as isize } else { 0 };
+        self.keys.min((self.seen + more).max(0) as usize)
     }
 
     /// The bias of a query's scores.
