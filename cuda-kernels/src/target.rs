@@ -53,6 +53,7 @@ mod tests {
                 width,
                 packed: false,
                 bias: vec![],
+                prefix: false,
                 causal: true,
                 backward: false,
                 scale: wengert_core::Scalar::of(1.0),

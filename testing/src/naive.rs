@@ -1,10 +1,10 @@
 //! Calls, executed in the simplest way.
 
 use crate::random::extents;
-use wengert_core::call::{Call, Convolution, Gemm, Scatter};
+use wengert_core::call::{Attention, Call, Convolution, Gemm, Scatter};
 use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluate;
-use wengert_core::{DType, Literal, Result, Scalar};
+use wengert_core::{DType, Literal, Result, Scalar, TensorType};
 
 /// Executes a call one scalar after another.
 pub fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
@@ -12,6 +12,7 @@ pub fn execute(call: &Call, operands: &[Literal]) -> Result<Vec<Literal>> {
         Call::Gemm(gemm) => product(gemm, operands),
         Call::Scatter(scatter) => combined(scatter, operands),
         Call::Convolution(convolution) => convolve(convolution, operands),
+        Call::Attention(attention) => return Ok(attend(attention, operands)),
         // The result is exact, so another implementation would show nothing; or it is opaque, but
         // the same on both sides.
         _ => return Ok(call.references(operands)?.iter().map(|r| r.literal()).collect()),
@@ -181,4 +182,117 @@ fn convolve(c: &Convolution, operands: &[Literal]) -> Literal {
     };
     let values: Vec<Scalar> = sums.iter().map(scalar).collect();
     Literal::from_scalars(c.dtype, &shapes[computed], &values).expect("all have the dtype")
+}
+
+/// The matrices of one head in f64: a list of rows each.
+type Matrix = Vec<Vec<f64>>;
+
+/// x · y.
+fn multiplied(x: &Matrix, y: &Matrix) -> Matrix {
+    let columns = y.first().map_or(0, Vec::len);
+    let element = |row: &Vec<f64>, j: usize| row.iter().zip(y).map(|(x, y)| x * y[j]).sum();
+    x.iter().map(|row| (0..columns).map(|j| element(row, j)).collect()).collect()
+}
+
+fn transposed(x: &Matrix, columns: usize) -> Matrix {
+    (0..columns).map(|j| x.iter().map(|row| row[j]).collect()).collect()
+}
+
+/// The matrix of an expression of its row and column.
+fn matrix([rows, columns]: [usize; 2], element: impl Fn(usize, usize) -> f64) -> Matrix {
+    (0..rows).map(|i| (0..columns).map(|j| element(i, j)).collect()).collect()
+}
+
+/// Attention by matrices of scores in f64. Keys and values that are hidden from all queries count
+/// as 0.
+fn attend(a: &Attention, operands: &[Literal]) -> Vec<Literal> {
+    let types = Call::Attention(a.clone()).results();
+    let mut results: Vec<Vec<f64>> =
+        types.iter().map(|ty| vec![0.0; extents(ty).iter().product()]).collect();
+    let prefix = a.packed_or_three() + usize::from(!a.bias.is_empty());
+    let given = &operands[prefix + usize::from(a.prefix)..];
+    let (t, s, heads, width) = (a.queries, a.keys, a.heads, a.width);
+    // Positions in queries (0), keys (1) and values (2) of head n.
+    let at = |part: usize, b: usize, n: usize, row: usize, h: usize| match (a.packed, part) {
+        (true, _) => flat(&[a.batch, t, 3, heads, width], &[b, row, part, n, h]),
+        (false, 0) => flat(&[a.batch, t, heads, width], &[b, row, n, h]),
+        _ => flat(&[a.batch, s, heads / a.group, width], &[b, row, n / a.group, h]),
+    };
+    let index = |part: usize| if a.packed { 0 } else { part };
+    let scale = a.scale.to_f64();
+    for (b, n) in (0..a.batch).flat_map(|b| (0..heads).map(move |n| (b, n))) {
+        let sees = |i: usize, j: usize| match (a.prefix, a.causal) {
+            (false, causal) => !causal || j <= i,
+            (true, causal) => {
+                let prefix = operands[prefix].get(b).to_i64().expect("it is an i32");
+                (j as i64) < prefix + if causal { i as i64 } else { 0 }
+            }
+        };
+        let rows = |part: usize| {
+            matrix([if part == 0 { t } else { s }, width], |row, h| {
+                let hidden = part > 0 && (0..t).all(|i| !sees(i, row));
+                let element = || operands[index(part)].get(at(part, b, n, row, h)).to_f64();
+                if hidden { 0.0 } else { element() }
+            })
+        };
+        let (q, k, v) = (rows(0), rows(1), rows(2));
+        let bias = |i: usize, j: usize| {
+            let place = [b, n, i, j].into_iter().zip(&a.bias);
+            let place: Vec<usize> = place.map(|(at, e)| if *e == 1 { 0 } else { at }).collect();
+            operands[a.packed_or_three()].get(flat(&a.bias, &place)).to_f64()
+        };
+        let products = multiplied(&q, &transposed(&k, width));
+        let score = |i: usize, j: usize| {
+            products[i][j] * scale + if a.bias.is_empty() { 0.0 } else { bias(i, j) }
+        };
+        let of_query = |i: usize| flat(&[a.batch, heads, t], &[b, n, i]);
+        let weights = |l: &[f64]| {
+            matrix([t, s], |i, j| if sees(i, j) { (score(i, j) - l[i]).exp() } else { 0.0 })
+        };
+        let mut add = |result: usize, place: usize, value: f64| results[result][place] += value;
+        if !a.backward {
+            for i in 0..t {
+                let seen: Vec<f64> = (0..s).filter(|j| sees(i, *j)).map(|j| score(i, j)).collect();
+                let most = seen.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let most = if most.is_finite() { most } else { 0.0 };
+                let sum: f64 = seen.iter().map(|x| (x - most).exp()).sum();
+                add(1, of_query(i), most + sum.ln());
+                let l = most + sum.ln();
+                let p: Vec<f64> = (0..s)
+                    .map(|j| if sees(i, j) { (score(i, j) - l).exp() } else { 0.0 })
+                    .collect();
+                for (h, out) in multiplied(&vec![p], &v)[0].iter().enumerate() {
+                    add(0, flat(&[a.batch, t, heads, width], &[b, i, n, h]), *out);
+                }
+            }
+            continue;
+        }
+        let l: Vec<f64> = (0..t).map(|i| given[0].get(of_query(i)).to_f64()).collect();
+        let c = matrix([t, width], |i, h| {
+            given[1].get(flat(&[a.batch, t, heads, width], &[b, i, n, h])).to_f64()
+        });
+        let p = weights(&l);
+        let slopes = multiplied(&c, &transposed(&v, width));
+        let ds = matrix([t, s], |i, j| match sees(i, j) {
+            true => scale * p[i][j] * (slopes[i][j] - given[2].get(of_query(i)).to_f64()),
+            false => 0.0,
+        });
+        let cotangents = [
+            multiplied(&ds, &k),
+            multiplied(&transposed(&ds, s), &q),
+            multiplied(&transposed(&p, s), &c),
+        ];
+        for (part, rows) in cotangents.iter().enumerate() {
+            for (row, numbers) in rows.iter().enumerate() {
+                for (h, number) in numbers.iter().enumerate() {
+                    add(index(part), at(part, b, n, row, h), *number);
+                }
+            }
+        }
+    }
+    let literal = |(ty, numbers): (&TensorType, Vec<f64>)| {
+        let scalars: Vec<Scalar> = numbers.iter().map(|x| Scalar::from_f64(ty.dtype, *x)).collect();
+        Literal::from_scalars(ty.dtype, &extents(ty), &scalars).expect("all have the dtype")
+    };
+    types.iter().zip(results).map(literal).collect()
 }

@@ -18,7 +18,7 @@ attributes! {
     /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads /
     /// group, width]`; if packed, all three in one, dense `[batch, queries, 3, heads, width]`. Head
     /// n of q attends to head ⌊n / group⌋ of k and v. Then the bias, if there is one, dense of its
-    /// extents. Backward also l, dense `[batch, heads, queries]`, out's cotangent, like q, and m,
+    /// extents. Then the prefix, if there is one, i32, dense `[batch]`. Backward also l, dense `[batch, heads, queries]`, out's cotangent, like q, and m,
     /// like l. Results: out and l; backward, q's, k's and v's cotangents, packed like the operands.
     ///
     /// The bias, l and m have the dtype of sums, everything else has `dtype`. For halves, sums
@@ -44,7 +44,11 @@ attributes! {
         /// Extents of the bias, each that of the scores `[batch, heads, queries, keys]` or 1,
         /// except that of the keys, which is not broadcast. Empty if there is no bias.
         bias: Vec<usize> = Vec::new(),
-        /// Whether position t attends only to positions up to t.
+        /// Whether there is a prefix: for each example, the number of keys that position 0 attends
+        /// to. Without it the number is 1 if `causal`, else `keys`.
+        prefix: bool = false,
+        /// Whether position t attends to t keys more than position 0 does. The number is clamped
+        /// to 0 to `keys` ([`Attention::seen`]).
         causal: bool = false,
         /// Whether to compute the cotangents.
         backward: bool = false,
@@ -122,9 +126,22 @@ impl Attention {
         Heads { offset: 0, batch: self.queries * row, position: row }
     }
 
-    /// Number of keys that a query attends to: a prefix of the keys.
-    pub fn seen(&self, query: usize) -> usize {
-        if self.causal { self.keys.min(query + 1) } else { self.keys }
+    /// Number of keys that a query attends to, from key 0 on. `prefix` is the element of the
+    /// prefix for the query's example; it is not used if the call has no prefix. Keys and values
+    /// that no query attends to are not read. A query without keys has out 0 and l −∞.
+    pub fn seen(&self, prefix: i32, query: usize) -> usize {
+        // Extents that fit are below 2⁶⁰.
+        let more = if self.causal { query as i64 } else { 0 };
+        (self.first_seen(prefix) + more).clamp(0, self.keys as i64) as usize
+    }
+
+    /// [`seen`](Self::seen) of query 0 before it is clamped.
+    pub fn first_seen(&self, prefix: i32) -> i64 {
+        match (self.prefix, self.causal) {
+            (true, _) => i64::from(prefix),
+            (false, true) => 1,
+            (false, false) => self.keys as i64,
+        }
     }
 
     /// Extents of the scores.
@@ -132,8 +149,14 @@ impl Attention {
         [self.batch, self.heads, self.queries, self.keys]
     }
 
-    /// Number of operands for queries, keys, values and the bias.
+    /// Number of operands for queries, keys, values, the bias and the prefix. Backward, l, the
+    /// cotangent of out and m follow; then come the results.
     pub fn primals(&self) -> usize {
+        self.prefix_operand() + usize::from(self.prefix)
+    }
+
+    /// The position of the prefix among the operands, if there is one.
+    pub fn prefix_operand(&self) -> usize {
         self.packed_or_three() + usize::from(!self.bias.is_empty())
     }
 
@@ -159,6 +182,9 @@ impl Contract for Attention {
         let mut types = self.three();
         if !self.bias.is_empty() {
             types.push(TensorType::new(self.wide(), self.bias.iter().copied()));
+        }
+        if self.prefix {
+            types.push(TensorType::new(DType::I32, [self.batch]));
         }
         if self.backward {
             let [out, logarithm] = self.out_and_logarithm();
@@ -213,10 +239,11 @@ impl Contract for Attention {
         row <= target.attention_row && (target.half_attention || !self.dtype.is_half())
     }
 
-    /// Over the pairs of a query and a key that it attends to. No extent is 0.
+    /// Over the pairs of a query and a key that it attends to. No extent is 0. With a prefix it is
+    /// an upper bound, over all pairs: only a run knows the prefix.
     fn count(&self, _least: usize) -> u64 {
         let (t, s) = (self.queries as u64, self.keys as u64);
-        let pairs = match self.causal {
+        let pairs = match self.causal && !self.prefix {
             false => t.saturating_mul(s),
             true => {
                 // Each query before the last key attends to one key more than the query before
@@ -306,7 +333,11 @@ impl Attention {
             let finite = sum != f64::NEG_INFINITY;
             (sum, if finite { error + rounding(wide, sum) } else { 0.0 })
         };
-        (0..self.seen(t)).map(score).collect()
+        let prefix = match self.prefix {
+            true => operands[self.prefix_operand()].get(b).get::<i32>(),
+            false => 0,
+        };
+        (0..self.seen(prefix, t)).map(score).collect()
     }
 
     /// The factor of the scores, rounded.
@@ -334,6 +365,11 @@ impl Attention {
 
     fn forward(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
         let scores = self.scores(operands, [b, n, t]);
+        let logarithm = (b * self.heads + n) * self.queries + t;
+        if scores.is_empty() {
+            found[1][logarithm].value = f64::NEG_INFINITY;
+            return;
+        }
         let max = scores.iter().map(|s| s.0).fold(f64::NEG_INFINITY, f64::max);
         let max = if max.is_finite() { max } else { 0.0 };
         let sum: f64 = scores.iter().map(|s| (s.0 - max).exp()).sum();
@@ -356,7 +392,7 @@ impl Attention {
                 found[0][at].error += rounded * v.to_f64().abs();
             }
         }
-        let entry = &mut found[1][(b * self.heads + n) * self.queries + t];
+        let entry = &mut found[1][logarithm];
         entry.add(max + sum.ln(), 0.0);
         entry.error +=
             greatest + sum_error(wide, scores.len() + 4) + 4.0 * unit * (1.0 + max.abs());

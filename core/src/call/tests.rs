@@ -52,6 +52,7 @@ fn weights_beyond_halves_have_no_bound() {
         width: 1,
         packed: false,
         bias: vec![],
+        prefix: false,
         causal: false,
         backward: true,
         scale: Scalar::of(1.0),
@@ -321,11 +322,11 @@ fn calls() -> impl Strategy<Value = Call> {
         .prop_map(|(outer, length, k, dtype)| Call::TopK(TopK { outer, length, k, dtype }));
     let bias = prop::collection::vec(size(), 0..5);
     let attentions =
-        (prop::array::uniform5(size()), prop::array::uniform3(any::<bool>()), any::<f64>(), bias)
+        (prop::array::uniform5(size()), prop::array::uniform4(any::<bool>()), any::<f64>(), bias)
             .prop_map(
                 |(
                     [batch, queries, keys, heads, width],
-                    [packed, causal, backward],
+                    [packed, prefix, causal, backward],
                     scale,
                     bias,
                 )| {
@@ -340,6 +341,7 @@ fn calls() -> impl Strategy<Value = Call> {
                         width,
                         packed,
                         bias,
+                        prefix,
                         causal,
                         backward,
                         scale,

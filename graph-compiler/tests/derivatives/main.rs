@@ -3,6 +3,7 @@
 // Helpers outside of `#[test]` functions use `unwrap` as well.
 #![allow(clippy::unwrap_used)]
 
+mod attention;
 mod calls;
 mod catalogue;
 mod checkpoint;

@@ -155,6 +155,7 @@ fn attention_has_its_second_derivatives_everywhere() {
                     kind: AttentionKind::Value,
                     causal,
                     bias: bias.is_some(),
+                    prefix: false,
                     scale: Scalar::of(0.75f64),
                 };
                 let f = |x: &Values| Tensor::apply_many(op, &x.iter().collect::<Vec<_>>());
@@ -178,6 +179,7 @@ fn attention_in_a_region_agrees_with_finite_differences() {
         kind: AttentionKind::Value,
         causal: true,
         bias: false,
+        prefix: false,
         scale: Scalar::of(0.5f64),
     };
     let f = |x: &Values| Tensor::apply_many(op, &x.iter().collect::<Vec<_>>());

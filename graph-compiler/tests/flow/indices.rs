@@ -6,8 +6,8 @@ use wengert_compiler::indices::{bounds, watch};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::build::control::{cond, fold, fori, scan, scan_reverse, while_loop};
 use wengert_core::graph::Function;
-use wengert_core::op::Gather;
-use wengert_core::{DType, Literal, Tensor, TensorType, interpret};
+use wengert_core::op::{Attention, AttentionKind, Gather};
+use wengert_core::{DType, Literal, Scalar, Tensor, TensorType, interpret};
 
 fn table(f: &mut FunctionBuilder) -> Tensor {
     f.input("table", TensorType::new(DType::F32, [4usize]))
@@ -224,4 +224,23 @@ fn inputs_that_are_indices_have_bounds() {
         }),
         vec![]
     );
+}
+
+/// A prefix of an attention is from 0 to the number of keys.
+#[test]
+fn prefixes_of_attention_are_watched() {
+    let attention = |f: &mut FunctionBuilder| {
+        let (t, prefix) = (table(f), indices(f, &[2]));
+        let x = t.reshape([2usize, 2, 1, 1]);
+        let (kind, scale) = (AttentionKind::Value, Scalar::of(1.0));
+        let op = Attention { kind, causal: false, bias: false, prefix: true, scale };
+        f.output("y", Tensor::apply_many(op, &[&x, &x, &x, &prefix]).swap_remove(0));
+    };
+    is(&faults("attention", &attention, &[0, 2]), &[None]);
+    let says = "dot_product_attention: index 3 at [1] of its indices is out of range: indices from \
+                0 to 2 are in range";
+    is(&faults("attention", &attention, &[2, 3]), &[Some(says)]);
+    is(&faults("attention", &attention, &[-1, 0]), &[Some("index -1 at [0]")]);
+    let function = FunctionBuilder::build("f", attention).unwrap();
+    assert_eq!(bounds(&function)["indices"].count, 3);
 }

@@ -1,6 +1,7 @@
 //! Attention, forward and backward.
 
 use super::{Device, FLOATS, check, check_random, numbers};
+use crate::Random;
 use crate::random::{extents, floats, literal};
 use proptest::prelude::*;
 use wengert_core::call::{Attention, Call};
@@ -32,6 +33,7 @@ pub fn attention(
         width,
         packed,
         bias: vec![],
+        prefix: false,
         causal,
         backward,
         scale,
@@ -52,9 +54,25 @@ pub fn biased(call: Attention, repeats: [bool; 3]) -> Attention {
     Attention { bias: vec![batch, heads, queries, call.keys], ..call }
 }
 
+/// The same call with a prefix.
+pub fn prefixed(call: Attention) -> Attention {
+    Attention { prefix: true, ..call }
+}
+
 /// Operands of moderate size, so that no single score dominates. For a backward call they include
-/// the results of the forward call.
+/// the results of the forward call. Prefixes are of all sizes, and some are out of range.
 pub fn operands(call: &Attention, seed: u64) -> Vec<Literal> {
+    let before = if call.causal { call.queries } else { 1 } as i64;
+    let mut random = Random(seed);
+    let prefixes = (0..call.batch)
+        .map(|_| random.below(call.keys + before as usize + 2) as i64 - before)
+        .map(|prefix| prefix as i32);
+    operands_of(call, &prefixes.collect::<Vec<_>>(), seed)
+}
+
+/// [`operands`] with these prefixes, if the call has any. Keys and values that no query attends to
+/// are NaN.
+fn operands_of(call: &Attention, prefixes: &[i32], seed: u64) -> Vec<Literal> {
     let small = |ty: &TensorType, seed: u64| {
         let all = numbers(ty.dtype, &extents(ty), seed);
         let mut all = all.scalars();
@@ -65,12 +83,37 @@ pub fn operands(call: &Attention, seed: u64) -> Vec<Literal> {
     let forward = Call::Attention(Attention { backward: false, ..call.clone() });
     let mut operands: Vec<Literal> =
         forward.operands().iter().zip(seed..).map(|(ty, seed)| small(ty, seed)).collect();
+    if call.prefix {
+        let at = call.prefix_operand();
+        operands[at] = Literal::from_vec(&[call.batch], prefixes.to_vec()).expect("one each");
+        if !call.packed {
+            for part in [1, 2] {
+                operands[part] = hidden(call, &operands[part], prefixes);
+            }
+        }
+    }
     if call.backward {
         let [out, l] = &forward.results()[..] else { unreachable!("attention has two results") };
         let logarithms = logarithms(call, &operands);
         operands.extend([logarithms, small(out, seed + 17), small(l, seed + 18)]);
     }
     operands
+}
+
+/// Keys or values with NaN in place of those that no query attends to.
+fn hidden(call: &Attention, rows: &Literal, prefixes: &[i32]) -> Literal {
+    let ty = rows.ty();
+    let row = call.width * call.heads / call.group;
+    let mut at = 0;
+    let mut all = rows.scalars();
+    literal(ty.dtype, &extents(&ty), |dtype| {
+        let (example, key) = (at / row / call.keys, at / row % call.keys);
+        at += 1;
+        let found = all.next().expect("as many");
+        let more = if call.causal { call.queries as i64 - 1 } else { 0 };
+        let seen = (key as i64) < i64::from(prefixes[example]) + more;
+        if seen { found } else { Scalar::from_f64(dtype, f64::NAN) }
+    })
 }
 
 /// The second result of the forward call.
@@ -87,14 +130,15 @@ fn check_one<D: Device>(call: Attention, seed: u64) {
 pub fn small_attentions<D: Device>() {
     let calls = (
         [1usize..3, 1usize..20, 1usize..20, 1usize..4, 1usize..20],
-        [any::<bool>(); 3],
+        [any::<bool>(); 4],
         prop::sample::select(&FLOATS[..]),
         prop::option::of([any::<bool>(); 3]),
         1usize..5,
     )
-        .prop_map(|(extents, [packed, causal, backward], dtype, repeats, group)| {
+        .prop_map(|(extents, [packed, causal, backward, prefix], dtype, repeats, group)| {
             let call = attention(extents, Kind { packed, causal, backward }, dtype);
             let call = if group > 1 { grouped(call, group) } else { call };
+            let call = if prefix { prefixed(call) } else { call };
             Call::Attention(repeats.into_iter().fold(call, biased))
         });
     check_random::<D>(150, calls, |call, seed| {
@@ -173,6 +217,63 @@ pub fn a_bias_hides_keys<D: Device>() {
             for (at, row) in of_keys.chunks(2 * width).enumerate() {
                 let masked = hidden[at / KEYS].contains(&(at % KEYS));
                 assert!(row.iter().all(|x| (*x == 0.0) == masked), "{call:?} at {at}: {row:?}");
+            }
+        }
+    }
+}
+
+/// Several blocks of queries and of keys, with prefixes at and around their ends, and out of range.
+pub fn prefixes<D: Device>() {
+    const KEYS: usize = 200;
+    let prefixes =
+        [0, 1, 63, 64, 65, 128, KEYS as i32, KEYS as i32 + 9, -3, -70, i32::MIN, i32::MAX];
+    let kinds = [false, true].map(|causal| [false, true].map(|backward| (causal, backward)));
+    for (dtype, width, queries) in
+        FLOATS.into_iter().flat_map(|d| [(d, 9, 1), (d, 16, 3), (d, 16, 131)])
+    {
+        for (causal, backward) in kinds.concat() {
+            let kind = Kind { packed: false, causal, backward };
+            for (n, prefixes) in prefixes.chunks(4).enumerate() {
+                let call = attention([4, queries, KEYS, 1, width], kind, dtype);
+                let call = prefixed(if n == 1 { grouped(call, 2) } else { call });
+                let biases = (n == 2).then_some([true, false, true]);
+                let call = biases.into_iter().fold(call, biased);
+                check::<D>(&Call::Attention(call.clone()), || operands_of(&call, prefixes, 11));
+            }
+            let packed = Kind { packed: true, ..kind };
+            let call = prefixed(attention([2, 70, 70, 2, width], packed, dtype));
+            check::<D>(&Call::Attention(call.clone()), || operands_of(&call, &[5, 70], 12));
+        }
+    }
+}
+
+/// The results of a query without keys: 0 and −∞, and its cotangents are 0.
+pub fn queries_without_keys<D: Device>() {
+    for (dtype, causal) in [(DType::F32, false), (DType::F32, true), (DType::BF16, true)] {
+        let kind = |backward| Kind { packed: false, causal, backward };
+        let call = |backward| prefixed(attention([2, 70, 70, 2, 16], kind(backward), dtype));
+        if !D::fits(&Call::Attention(call(true))) {
+            continue;
+        }
+        // Causal: queries 0 to 1, and 0 to 66, see no key.
+        let prefixes = if causal { [-1, -66] } else { [0, -4] };
+        let none = |example: usize, query: usize| !causal || query < [2, 67][example];
+        let results = |backward| -> Vec<Vec<f64>> {
+            let call = call(backward);
+            let operands = operands_of(&call, &prefixes, 13);
+            D::run(&Call::Attention(call), &operands).iter().map(floats).collect()
+        };
+        let [forward, backward] = [false, true].map(results);
+        let (out, l, dq) = (&forward[0], &forward[1], &backward[0]);
+        for (example, query) in (0..2).flat_map(|b| (0..70).map(move |t| (b, t))) {
+            let row = (example * 70 + query) * 32..(example * 70 + query + 1) * 32;
+            let is_zero = |x: &[f64]| x.iter().all(|x| *x == 0.0);
+            let what = format!("{dtype} {causal}: query {query} of example {example}");
+            assert_eq!(is_zero(&out[row.clone()]), none(example, query), "{what}");
+            assert!(is_zero(&dq[row]) || !none(example, query), "{what}");
+            for head in 0..2 {
+                let l = l[(example * 2 + head) * 70 + query];
+                assert_eq!(l == f64::NEG_INFINITY, none(example, query), "{what}: {l}");
             }
         }
     }

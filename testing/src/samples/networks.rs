@@ -61,8 +61,13 @@ fn attentions() -> Vec<Sample> {
 }
 
 fn attention(kind: AttentionKind) -> Vec<Sample> {
-    let attention =
-        |causal, scale: f64| Attention { kind, causal, bias: false, scale: Scalar::of(scale) };
+    let attention = |causal, scale: f64| Attention {
+        kind,
+        causal,
+        bias: false,
+        prefix: false,
+        scale: Scalar::of(scale),
+    };
     let some = |shape: &[usize]| floats(shape, -1.0, 1.0);
     let rest = |out: &[usize], logarithm: &[usize], tangents: Vec<SampleOperand>| match kind {
         AttentionKind::Value => vec![],
@@ -101,7 +106,16 @@ fn attention(kind: AttentionKind) -> Vec<Sample> {
         let attention = |causal| Attention { bias: true, ..attention(causal, 0.8) };
         Sample::new(attention(at == 1), operands)
     };
-    vec![
+    // The prefixes are operand `at`. Each query sees a key.
+    let prefixed = |sample: Sample, at: usize, prefixes: &[i32]| {
+        let Op::Attention(op) = sample.op else { unreachable!("all are attentions") };
+        let mut operands = sample.operands;
+        let shape = [prefixes.len()];
+        let prefixes = Literal::from_vec(&shape, prefixes.to_vec()).expect("a vector");
+        operands.insert(at, SampleOperand::Values(prefixes));
+        Sample::new(Attention { prefix: true, ..op }, operands)
+    };
+    let mut samples = vec![
         apart(false, 0.5, [2, 3, 4, 2, 3]),
         apart(true, 1.5, [1, 4, 4, 1, 2]),
         apart(true, -0.5, [1, 2, 3, 2, 1]),
@@ -113,5 +127,14 @@ fn attention(kind: AttentionKind) -> Vec<Sample> {
         biased(apart(false, 0.8, [2, 2, 2, 1, 2]), 3, [2, 1, 2, 1]),
         grouped(true, 0.6, [2, 3, 3, 2, 2]),
         biased(grouped(false, 0.8, [1, 2, 3, 1, 3]), 3, [1, 2, 1, 3]),
-    ]
+        prefixed(apart(false, 0.5, [2, 2, 4, 2, 3]), 3, &[3, 1]),
+        prefixed(grouped(true, 0.6, [2, 2, 4, 1, 2]), 3, &[1, 9]),
+        prefixed(packed(false, 0.7, [2, 3, 1, 2]), 1, &[3, 2]),
+    ];
+    // Tests of all choices of operands would take long for the tangents of such an attention.
+    if kind != AttentionKind::Jvp {
+        let sample = biased(apart(false, 0.8, [2, 2, 3, 2, 2]), 3, [2, 1, 1, 3]);
+        samples.push(prefixed(sample, 4, &[2, 3]));
+    }
+    samples
 }

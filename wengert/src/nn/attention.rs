@@ -63,8 +63,8 @@ pub fn dot_product_attention(
 fn attention(operands: &[&Tensor], mask: Mask, width: usize, bias: bool) -> Tensor {
     let scale = Scalar::of(1.0 / (width as f64).sqrt());
     let causal = mask == Mask::Causal;
-    Tensor::apply_many(Attention { kind: AttentionKind::Value, causal, bias, scale }, operands)
-        .swap_remove(0)
+    let (kind, prefix) = (AttentionKind::Value, false);
+    Tensor::apply_many(Attention { kind, causal, bias, prefix, scale }, operands).swap_remove(0)
 }
 
 /// Self-attention of several heads, with one layer for queries, keys and values and one for the

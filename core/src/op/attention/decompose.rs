@@ -3,7 +3,7 @@
 //! Everything is computed in f32 if operands are halves, and results are rounded once. Products
 //! of halves accumulate in f32; weights are rounded to halves before they multiply halves.
 
-use crate::op::attention::{Attention, AttentionKind, group};
+use crate::op::attention::{Attention, AttentionKind, Operands, group};
 use crate::op::prelude::*;
 use crate::op::softmax::{Shifted, restore};
 use crate::op::{Concatenate, DotGeneral};
@@ -98,16 +98,84 @@ fn product(
     Tensor::apply(DotGeneral { contract, batch: (a.to_vec(), b.to_vec()), result }, &[x, y])
 }
 
-/// Scores of queries and keys, masked.
-fn scored(op: &Attention, x: &Three, bias: Option<&Tensor>) -> Tensor {
-    let products = scores(&x.q, &x.k) * op.scale.to_f64();
-    seen(
-        op.causal,
-        &match bias {
+/// Which keys a query attends to: a prefix of them. `prefix` is the operand, `[B]`.
+#[derive(Clone, Copy)]
+struct Visible<'a> {
+    causal: bool,
+    prefix: Option<&'a Tensor>,
+}
+
+impl Visible<'_> {
+    /// Scores with −∞ where a query does not see a key.
+    fn masked(self, scores: Tensor) -> Tensor {
+        let along = |axis| Tensor::iota(DType::I32, scores.shape().to_vec(), axis);
+        let seen = match self.prefix {
+            None if !self.causal => return scores,
+            None => along(KEYS - 1).ge(along(KEYS)),
+            Some(prefix) => {
+                // s < prefix + t, without overflow.
+                let beyond = if self.causal { along(KEYS) - along(KEYS - 1) } else { along(KEYS) };
+                beyond.lt(prefix.broadcast_in_dim(scores.shape().to_vec(), &[0]))
+            }
+        };
+        seen.select(&scores, &scores.full_like(f64::NEG_INFINITY))
+    }
+
+    /// Rows `[B, S, N, H]` of keys, values or their tangents, with 0 for those that no query sees:
+    /// a product with them would be NaN if they are not finite.
+    fn rows(self, x: &Tensor, queries: &Dim) -> Tensor {
+        let Some(prefix) = self.prefix else { return x.clone() };
+        let key = Tensor::iota(DType::I32, x.shape().to_vec(), 1);
+        let last = Tensor::dim_as_value(queries.clone(), DType::I32) - 1;
+        let beyond = if self.causal { key - last } else { key };
+        let seen = beyond.lt(prefix.broadcast_in_dim(x.shape().to_vec(), &[0]));
+        seen.select(x, &x.zeros_like())
+    }
+
+    /// `[B, N, T]`: x, with `other` for queries that see no key.
+    fn or(self, x: &Tensor, other: f64) -> Tensor {
+        let Some(prefix) = self.prefix else { return x.clone() };
+        let prefix = prefix.broadcast_in_dim(x.shape().to_vec(), &[0]);
+        let sees = match self.causal {
+            // prefix + t > 0, without overflow.
+            true => prefix.gt(-Tensor::iota(DType::I32, x.shape().to_vec(), 2)),
+            false => prefix.gt(0),
+        };
+        sees.select(x, &x.full_like(other))
+    }
+}
+
+/// Queries, keys and values, and their scores, masked.
+struct Scored<'a> {
+    x: Three,
+    s: Tensor,
+    visible: Visible<'a>,
+}
+
+impl<'a> Scored<'a> {
+    fn new(op: &Attention, operands: &Operands<'a, Tensor>) -> Self {
+        let visible = Visible { causal: op.causal, prefix: operands.prefix };
+        let Three { q, k, v } = Three::of(operands.primals);
+        let queries = q.shape()[1].clone();
+        let x = Three { k: visible.rows(&k, &queries), v: visible.rows(&v, &queries), q };
+        let products = scores(&x.q, &x.k) * op.scale.to_f64();
+        let s = visible.masked(match operands.bias {
             Some(bias) => biased(&products, bias),
             None => products,
-        },
-    )
+        });
+        Scored { x, s, visible }
+    }
+
+    /// `[B, N, T]`, repeated for each key.
+    fn for_keys(&self, x: &Tensor) -> Tensor {
+        restore(x, self.s.shape(), KEYS)
+    }
+
+    /// The probabilities, from the second result of the op.
+    fn probabilities(&self, l: &Tensor) -> Tensor {
+        // Without keys l is −∞, and so are the scores.
+        (&self.s - self.for_keys(&self.visible.or(l, 0.0))).exp()
+    }
 }
 
 /// Scores plus bias.
@@ -124,64 +192,63 @@ fn repeated(bias: &Tensor, shape: &[Dim]) -> Tensor {
 
 /// The cotangent of the bias, from the operands of the op that computes the other cotangents.
 pub(super) fn cotangent_of_bias(op: &Attention, operands: &[&Tensor]) -> Tensor {
-    let [given @ .., l, c, m] = operands else { unreachable!("infer has counted the operands") };
-    let (bias, primals) = given.split_last().expect("infer has found the bias");
-    let primals: Vec<Tensor> = primals.iter().map(|x| (*x).clone()).collect();
-    let x = Three::of(&primals);
-    let s = scored(op, &x, Some(bias));
-    let p = (&s - restore(l, s.shape(), KEYS)).exp();
-    let slopes = (scores(c, &x.v) - restore(m, s.shape(), KEYS)).scaled_by(&p);
+    let operands: Vec<Tensor> = operands.iter().map(|x| (*x).clone()).collect();
+    let operands = op.split(&operands, operands[0].rank());
+    let bias = operands.bias.expect("infer has found the bias");
+    let scored = Scored::new(op, &operands);
+    let (s, slopes) = (&scored.s, slopes(&scored, &operands).0);
     let along: Vec<usize> = (0..4).filter(|axis| bias.shape()[*axis] != s.shape()[*axis]).collect();
     slopes.sum_axes(&along).reshape(bias.shape().to_vec())
 }
 
-/// Scores with −∞ where a query does not see a key.
-fn seen(causal: bool, scores: &Tensor) -> Tensor {
-    if !causal {
-        return scores.clone();
-    }
-    let along = |axis| Tensor::iota(DType::I32, scores.shape().to_vec(), axis);
-    along(KEYS - 1).ge(along(KEYS)).select(scores, &scores.full_like(f64::NEG_INFINITY))
+/// The cotangent of biased scores, p∘(c̄·vᵀ − m), and p, from the operands of the op that computes
+/// cotangents.
+fn slopes(scored: &Scored<'_>, operands: &Operands<'_, Tensor>) -> (Tensor, Tensor) {
+    let [l, c, m] = operands.more else { unreachable!("infer has counted the operands") };
+    let p = scored.probabilities(l);
+    let difference = scores(c, &scored.x.v) - scored.for_keys(m);
+    (difference.scaled_by(&p), p)
 }
 
 /// The results of the op.
 pub(super) fn decompose(op: &Attention, operands: &[Tensor]) -> Vec<Tensor> {
-    let primals = if operands[0].rank() == 5 { 1 } else { 3 };
-    let (primals, rest) = operands.split_at(primals);
-    let (bias, rest) = if op.bias { (Some(&rest[0]), &rest[1..]) } else { (None, rest) };
-    let x = Three::of(primals);
+    let operands = op.split(operands, operands[0].rank());
+    let primals = operands.primals;
+    let scored = Scored::new(op, &operands);
+    let Scored { x, s, visible } = &scored;
     let dtype = x.q.dtype();
     let scale = op.scale.to_f64();
-    let s = scored(op, &x, bias);
-    if op.kind == AttentionKind::Value {
-        let Shifted { max, exponentials, sum, .. } = Shifted::new(&s, KEYS);
-        let p = exponentials / restore(&sum, s.shape(), KEYS);
-        return vec![weigh(&p, KEYS, &x.v).convert(dtype), max + sum.log()];
-    }
-    let l = &rest[if op.kind == AttentionKind::Jvp { 1 } else { 0 }];
-    let p = (&s - restore(l, s.shape(), KEYS)).exp();
     match op.kind {
-        AttentionKind::Value => unreachable!("returned above"),
+        AttentionKind::Value => {
+            let Shifted { max, exponentials, sum, .. } = Shifted::new(s, KEYS);
+            let p = exponentials / scored.for_keys(&visible.or(&sum, 1.0));
+            vec![weigh(&p, KEYS, &x.v).convert(dtype), max + sum.log()]
+        }
         AttentionKind::Jvp => {
-            let out = &rest[0].convert(dtype.wide());
-            let d = Three::of(&rest[2..2 + primals.len()]);
-            let ds = (scores(&d.q, &x.k) + scores(&x.q, &d.k)) * scale;
-            let ds = if op.bias { biased(&ds, &rest[2 + primals.len()]) } else { ds };
+            let [out, l, tangents @ ..] = operands.more else {
+                unreachable!("infer has counted the operands")
+            };
+            let out = &out.convert(dtype.wide());
+            let p = scored.probabilities(l);
+            let (of_primals, of_bias) = tangents.split_at(primals.len());
+            let Three { q: dq, k: dk, v: dv } = Three::of(of_primals);
+            let [dk, dv] = [dk, dv].map(|rows| visible.rows(&rows, &x.q.shape()[1]));
+            let ds = (scores(&dq, &x.k) + scores(&x.q, &dk)) * scale;
+            let ds = of_bias.iter().fold(ds, |ds, of_bias| biased(&ds, of_bias));
             let moved = ds.scaled_by(&p);
             let dl = moved.sum_axes(&[KEYS]);
             // [B, N, T] to [B, T, N, H].
             let shift = dl.permute(&[0, 2, 1]).broadcast_in_dim(out.shape().to_vec(), &[0, 1, 2]);
-            let dout = weigh(&moved, KEYS, &x.v) - shift.scaled_by(out) + weigh(&p, KEYS, &d.v);
+            let dout = weigh(&moved, KEYS, &x.v) - shift.scaled_by(out) + weigh(&p, KEYS, &dv);
             vec![dout.convert(dtype), dl]
         }
         AttentionKind::Vjp => {
-            let (c, m) = (&rest[1], &rest[2]);
-            let difference = scores(c, &x.v) - restore(m, s.shape(), KEYS);
-            let ds = difference.scaled_by(&p) * scale;
+            let (slopes, p) = slopes(&scored, &operands);
+            let ds = slopes * scale;
             let cotangents = Three {
                 q: weigh(&ds, KEYS, &x.k),
                 k: weigh(&ds, KEYS - 1, &x.q),
-                v: weigh(&p, KEYS - 1, c),
+                v: weigh(&p, KEYS - 1, &operands.more[1]),
             };
             cotangents.like(primals)
         }

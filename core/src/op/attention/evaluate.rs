@@ -1,6 +1,6 @@
 //! The interpreter's evaluation of attention and its derivatives, one query at a time.
 
-use crate::op::attention::{Attention, AttentionKind};
+use crate::op::attention::{Attention, AttentionKind, Operands};
 use crate::op::prelude::*;
 use crate::op::softmax::shifted_row;
 
@@ -62,15 +62,29 @@ fn add_scaled<'a, R: Real>(sums: &mut [R], weight: &R, row: impl Iterator<Item =
     sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = sum.add(&weight.mul(x)));
 }
 
+/// Number of keys that query t of example b attends to.
+fn seen<R: Real>(
+    op: &Attention,
+    prefix: Option<&Array<R>>,
+    b: usize,
+    t: usize,
+    keys: usize,
+) -> usize {
+    let first = match prefix {
+        Some(prefix) => prefix.cells[b].bits(),
+        None if op.causal => 1,
+        None => keys as i64,
+    };
+    (first + if op.causal { t as i64 } else { 0 }).clamp(0, keys as i64) as usize
+}
+
 /// The results of the op.
 pub(super) fn evaluate<R: Real>(
     op: &Attention,
     operands: &[Array<R>],
     results: &[TensorType],
 ) -> Result<Vec<Array<R>>> {
-    let primals = if operands[0].shape.len() == 5 { 1 } else { 3 };
-    let (primals, rest) = operands.split_at(primals);
-    let (bias, rest) = if op.bias { (Some(&rest[0]), &rest[1..]) } else { (None, rest) };
+    let Operands { primals, bias, prefix, more } = op.split(operands, operands[0].shape.len());
     let [q, k, v] = three(primals);
     let shape = &q.array.shape;
     let (batch, queries, width) = (shape[0], shape[1], shape[shape.len() - 1]);
@@ -100,7 +114,7 @@ pub(super) fn evaluate<R: Real>(
     };
     for head in (0..batch).flat_map(|b| (0..heads).map(move |n| [b, n])) {
         for t in 0..queries {
-            let seen = if op.causal { keys.min(t + 1) } else { keys };
+            let seen = seen(op, prefix, head[0], t, keys);
             let row = |t: usize| (head[0] * queries + t) * heads + head[1];
             let logarithm = (head[0] * heads + head[1]) * queries + t;
             let score = |x: Heads<'_, R>, y: Heads<'_, R>, s: usize| {
@@ -121,12 +135,12 @@ pub(super) fn evaluate<R: Real>(
                 sums[1][logarithm] = max.add(&sum.apply("log", libm::log)?);
                 continue;
             }
-            let l = rest[if op.kind == AttentionKind::Jvp { 1 } else { 0 }].cells[logarithm].real();
+            let l = more[if op.kind == AttentionKind::Jvp { 1 } else { 0 }].cells[logarithm].real();
             let p: Vec<R> =
                 scores.iter().map(|s| s.sub(l).apply("exp", libm::exp)).collect::<Result<_>>()?;
             if op.kind == AttentionKind::Jvp {
-                let given = Heads { array: &rest[0], part: None, group: 1 };
-                let (three_tangents, of_bias) = rest[2..].split_at(primals.len());
+                let given = Heads { array: &more[0], part: None, group: 1 };
+                let (three_tangents, of_bias) = more[2..].split_at(primals.len());
                 let [dq, dk, dv] = three(three_tangents);
                 let mut dl = zero();
                 for (s, p) in p.iter().enumerate() {
@@ -140,8 +154,8 @@ pub(super) fn evaluate<R: Real>(
                 sums[1][logarithm] = dl;
                 continue;
             }
-            let c = Heads { array: &rest[1], part: None, group: 1 };
-            let mean = rest[2].cells[logarithm].real();
+            let c = Heads { array: &more[1], part: None, group: 1 };
+            let mean = more[2].cells[logarithm].real();
             for (s, p) in p.iter().enumerate() {
                 let slope = dot(c.get(head, t, width), v.get(head, s, width)).sub(mean);
                 let ds = p.mul(&slope).mul(&scale);

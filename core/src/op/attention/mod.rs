@@ -39,11 +39,20 @@
 //! The bias is optional. It is usually a constant: a mask or distances. So its cotangent,
 //! p∘(c̄·vᵀ − m) summed to its shape, is computed by ordinary ops only where it is wanted; this
 //! stores the scores.
+//!
+//! The *prefix* is optional too: one integer for each example, the number of keys that position 0
+//! attends to. Position t attends to the first `prefix` keys, with a causal mask to the first
+//! `prefix + t`; the number is clamped to 0 to S. So padded sequences have their lengths as
+//! prefix. A cache of S positions, of which n are valid before T new ones, has the prefix n + 1
+//! and a causal mask, where the keys of the new positions are in the cache already. Keys and
+//! values that no position attends to are not read: they cost nothing, and may be NaN. A position
+//! without keys has out = 0, l = −∞ and zero derivatives. A prefix has no derivative.
 
 mod decompose;
 mod evaluate;
 
 use crate::call::{self, Call};
+use crate::op::Lookup;
 use crate::op::compute::DecomposeRule;
 use crate::op::derivative::TangentRule;
 use crate::op::prelude::*;
@@ -60,21 +69,26 @@ kinds! {
              head of k and v; l is `[B, N, T]`, f32 for halves. One operand `[B, T, \
              3, N, H]` may hold q, k and v. With `causal`, position t attends to positions up to \
              t. With `bias=true`, a further operand is added to the scores. It is `[B, N, T, S]`, \
-             or 1 along repeated axes, of the dtype of l.",
+             or 1 along repeated axes, of the dtype of l. With `prefix=true`, the last operand, \
+             `i32[B]`, has the number of keys that position 0 of each example attends to. \
+             Position t attends to the first prefix keys, with `causal` to the first prefix + t, \
+             at least 0 and at most S. Keys and values beyond them are not read. A position \
+             without keys has out = 0, l = −∞ and zero derivatives.",
         /// The tangents of `out` and `l`, from queries, keys and values, `out` and `l`, and the
         /// tangents of the first three.
         Jvp "dot_product_attention_jvp"
             "The tangents of the results of `dot_product_attention`: `%dout, %dl = \
              dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`. It is jointly linear \
              in the last three operands. A bias follows %v, and its tangent dbias follows %dv. \
-             With p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, dl = Σ p∘ds and dout = \
+             A prefix comes before %out. With p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, dl = Σ p∘ds and dout = \
              (p∘ds)·v − dl∘out + p·dv.",
         /// The cotangents of queries, keys and values, from these, `l`, the cotangent of `out`, and
         /// m.
         Vjp "dot_product_attention_vjp"
             "The cotangents of the operands of `dot_product_attention`: `%q, %k, %v = \
              dot_product_attention_vjp %q, %k, %v, %l, %c, %m`. c is the cotangent of out. m is Σ \
-             c∘out minus the cotangent of l, `[B, N, T]`. A bias follows %v. With p = exp(s − l) \
+             c∘out minus the cotangent of l, `[B, N, T]`. A bias follows %v. A prefix comes before \
+             %l. With p = exp(s − l) \
              and s̄ = scale·p∘(c·vᵀ − m), the cotangents are s̄·k, s̄ᵀ·q and pᵀ·c.",
     }
 }
@@ -87,6 +101,9 @@ attributes! {
         causal: bool = false,
         /// Whether the operand after queries, keys and values is added to the scores.
         bias: bool = false,
+        /// Whether an operand before the results, `i32[B]`, has the number of keys that position 0
+        /// of each example attends to. Without it the number is S, or 1 if `causal`.
+        prefix: bool = false,
         /// The factor of the scores, a finite f64.
         scale: Scalar,
     }
@@ -118,6 +135,16 @@ fn group(heads: &Dim, of_keys: &Dim) -> Option<usize> {
     }
     let (heads, of_keys) = (heads.as_extent()?, of_keys.as_extent()?);
     (of_keys > 0 && heads > 0 && heads.is_multiple_of(of_keys)).then(|| heads / of_keys)
+}
+
+/// The operands of an op of the family.
+struct Operands<'a, T> {
+    /// Queries, keys and values, or the one that packs them.
+    primals: &'a [T],
+    bias: Option<&'a T>,
+    prefix: Option<&'a T>,
+    /// Those that only a derivative has.
+    more: &'a [T],
 }
 
 impl Sizes {
@@ -183,6 +210,18 @@ impl Sizes {
             .help("the bias has their dtype, and their extents or 1 where it repeats"))
     }
 
+    /// Checks the type of the prefix.
+    fn check_prefix(&self, prefix: &TensorType) -> Result<()> {
+        let batch = &self.batch;
+        ensure!(
+            prefix.dtype == DType::I32 && prefix.shape == [batch.clone()],
+            "the prefix of {batch} examples has type {prefix}";
+            help "it has type i32[{batch}]: for each example, the number of keys that position 0 \
+                  attends to"
+        );
+        Ok(())
+    }
+
     fn logarithm(&self) -> TensorType {
         let shape = [&self.batch, &self.heads, &self.queries];
         TensorType { dtype: self.dtype.wide(), shape: shape.map(Dim::clone).to_vec() }
@@ -193,6 +232,14 @@ impl Attention {
     /// Number of operands that hold queries, keys, values and the bias.
     fn primals(&self, operands: &[TensorType]) -> usize {
         primals(operands) + usize::from(self.bias)
+    }
+
+    /// The operands by their roles; `rank` is that of the first.
+    fn split<'a, T>(&self, operands: &'a [T], rank: usize) -> Operands<'a, T> {
+        let (primals, more) = operands.split_at(if rank == 5 { 1 } else { 3 });
+        let (bias, more) = more.split_at(usize::from(self.bias));
+        let (prefix, more) = more.split_at(usize::from(self.prefix));
+        Operands { primals, bias: bias.first(), prefix: prefix.first(), more }
     }
 
     /// The value or a derivative of the same attention.
@@ -219,6 +266,7 @@ impl Attention {
             width: extent(&sizes.width),
             packed: sizes.packed,
             bias: bias.unwrap_or_default(),
+            prefix: self.prefix,
             causal: self.causal,
             backward,
             scale: self.scale,
@@ -240,20 +288,24 @@ fn op(op: &Op) -> Attention {
 
 /// The tangent, computed by an op of its own; absent tangents are materialised as zeros.
 fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
-    let tangents: Vec<Tensor> = (j.operands.iter().zip(j.tangents))
+    let op = op(j.op);
+    // The prefix comes last, and has no tangent.
+    let primals = j.operands.len() - usize::from(op.prefix);
+    let tangents: Vec<Tensor> = (j.operands[..primals].iter().zip(j.tangents))
         .map(|(x, tangent)| tangent.clone().unwrap_or_else(|| x.zeros_like()))
         .collect();
     let operands: Vec<&Tensor> = j.operands.iter().chain(j.results).chain(&tangents).collect();
-    op(j.op).of_kind(AttentionKind::Jvp).apply(&operands).into_iter().map(Some).collect()
+    op.of_kind(AttentionKind::Jvp).apply(&operands).into_iter().map(Some).collect()
 }
 
 /// The cotangents: `vjp`, after ordinary ops for m.
 fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
     let op = op(t.op);
-    let primals = (t.operands.len() - 2) / 2;
+    let primals = tangents(t.operands.len());
+    let given = primals + usize::from(op.prefix);
     let known: Vec<&Tensor> =
-        t.operands[..primals + 2].iter().map(|operand| operand.known()).collect();
-    let (out, l) = (known[primals], known[primals + 1]);
+        t.operands[..given + 2].iter().map(|operand| operand.known()).collect();
+    let (out, l) = (known[given], known[given + 1]);
     let c = t.cotangents[0].clone().unwrap_or_else(|| out.zeros_like());
     // [B, T, N] to [B, N, T].
     let weighed =
@@ -262,24 +314,30 @@ fn transpose(t: &Transpose<'_>) -> Vec<Option<Tensor>> {
         Some(cotangent) => weighed - cotangent,
         None => weighed,
     };
-    let operands: Vec<&Tensor> = known[..primals].iter().copied().chain([l, &c, &m]).collect();
+    let operands: Vec<&Tensor> = known[..given].iter().copied().chain([l, &c, &m]).collect();
     let mut cotangents: Vec<Option<Tensor>> =
         op.of_kind(AttentionKind::Vjp).apply(&operands).into_iter().map(Some).collect();
-    let tangents = &t.operands[primals + 2..];
+    let tangents = &t.operands[given + 2..];
     if op.bias {
         let wanted = tangents[primals - 1].is_linear();
         cotangents.push(wanted.then(|| decompose::cotangent_of_bias(&op, &operands)));
     }
     let wanted =
         tangents.iter().zip(cotangents).map(|(operand, ct)| ct.filter(|_| operand.is_linear()));
-    vec![None; primals + 2].into_iter().chain(wanted).collect()
+    vec![None; given + 2].into_iter().chain(wanted).collect()
+}
+
+/// Number of tangents among the operands of a tangent op. Besides them it has as many primals, the
+/// two results, and perhaps a prefix.
+fn tangents(operands: usize) -> usize {
+    (operands - 2) / 2
 }
 
 fn rule(kind: AttentionKind) -> Derivative {
     match kind {
         AttentionKind::Value => Derivative::Nonlinear(jvp),
         AttentionKind::Jvp => Derivative::Tangent(TangentRule {
-            linear: |operands| (operands - 2) / 2,
+            linear: tangents,
             decomposition: |o, _, tensors| decompose::decompose(&op(o), tensors),
             transpose,
         }),
@@ -305,24 +363,32 @@ impl Operation for Attention {
             };
             sizes.check_bias(bias)?;
         }
-        let (given, results) =
+        if self.prefix {
+            let Some(prefix) = t.operands.get(primals) else {
+                bail!("{} operands, and none is the prefix", t.operands.len();
+                    help "the prefix follows queries, keys, values and the bias");
+            };
+            sizes.check_prefix(prefix)?;
+        }
+        let first = primals + usize::from(self.prefix);
+        let (results, differentiated) =
             ([sizes.out(), sizes.logarithm()], &t.operands[..primals.min(t.operands.len())]);
-        let rest: Vec<&TensorType> = match self.kind {
+        let more: Vec<&TensorType> = match self.kind {
             AttentionKind::Value => vec![],
-            AttentionKind::Jvp => given.iter().chain(results).collect(),
-            AttentionKind::Vjp => vec![&given[1], &given[0], &given[1]],
+            AttentionKind::Jvp => results.iter().chain(differentiated).collect(),
+            AttentionKind::Vjp => vec![&results[1], &results[0], &results[1]],
         };
         ensure!(
-            t.operands.len() == primals + rest.len(),
+            t.operands.len() == first + more.len(),
             "takes {} operands, found {}",
-            primals + rest.len(),
+            first + more.len(),
             t.operands.len()
         );
-        for (n, (found, wanted)) in t.operands[primals..].iter().zip(rest).enumerate() {
-            ensure!(found == wanted, "operand {} has type {found}, not {wanted}", primals + n);
+        for (n, (found, wanted)) in t.operands[first..].iter().zip(more).enumerate() {
+            ensure!(found == wanted, "operand {} has type {found}, not {wanted}", first + n);
         }
         Ok(match self.kind {
-            AttentionKind::Value | AttentionKind::Jvp => given.to_vec(),
+            AttentionKind::Value | AttentionKind::Jvp => results.to_vec(),
             AttentionKind::Vjp => t.operands[..three].to_vec(),
         })
     }
@@ -374,5 +440,16 @@ impl Operation for Attention {
         let operands: Vec<Tensor> = (0..b.operands.len()).map(together).collect();
         let results = self.apply(&operands.iter().collect::<Vec<_>>());
         results.iter().zip(b.results).map(|(x, ty)| x.reshape(b.shape(&ty.shape))).collect()
+    }
+
+    /// A prefix beyond the keys is clamped, and still a mistake. The derivatives have the prefix
+    /// of the value, which reports it.
+    fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {
+        if !self.prefix || self.kind != AttentionKind::Value {
+            return None;
+        }
+        let sizes = Sizes::of(operands).expect("the operands have passed `infer`");
+        let count = sizes.keys.checked_add(&Dim::constant(1))?;
+        Some(Lookup::elements(self.primals(operands), &count))
     }
 }

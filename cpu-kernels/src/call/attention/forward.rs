@@ -23,7 +23,7 @@
 //!   by blocks of keys; a second pass adds the partial results.
 
 use super::rows::{self, Block, Float};
-use super::{Arguments, CompiledAttention, KEYS, QUERIES};
+use super::{Arguments, CompiledAttention, KEYS, QUERIES, clear};
 use crate::call::chained::{Products, Rows};
 use crate::call::panel::View;
 use crate::call::{array, take};
@@ -151,9 +151,9 @@ impl CompiledAttention {
         pool.parallel_for(groups * parts, |thread, task| {
             let (group, part) = (task / parts, task % parts);
             let queries = self.queries_of(group);
-            let seen = self.blocks_seen(queries);
             let mut scratch = workspace.scratch(thread);
             let mut task = self.task::<T>(workspace.simd(), &mut scratch, arguments, queries);
+            let seen = task.blocks_seen();
             for block in seen * part / parts..seen * (part + 1) / parts {
                 // SAFETY: the arguments were checked; a block of a group belongs to one task, and
                 // its partial result is within the shared memory.
@@ -168,10 +168,10 @@ impl CompiledAttention {
             // SAFETY: the partial results of the group are complete, and belong to this task; so
             // do the results of its queries.
             unsafe {
-                for block in 1..self.blocks_seen(queries) {
+                for block in 1..task.blocks_seen() {
                     task.add(block, sum, partial(group, block));
                 }
-                self.finish(workspace.simd(), arguments, queries, sum);
+                task.finish(arguments, sum);
             }
         })?)
     }
@@ -198,12 +198,15 @@ impl CompiledAttention {
         let mut task = self.task::<T>(workspace.simd(), free, arguments, queries);
         // SAFETY: the caller's promise is the same; the partial results belong to this task.
         unsafe {
-            task.partial(0, sum);
-            for block in 1..self.blocks_seen(queries) {
-                task.partial(block, next);
-                task.add(block, sum, next);
+            for block in 0..task.blocks_seen() {
+                if block == 0 {
+                    task.partial(block, sum);
+                } else {
+                    task.partial(block, next);
+                    task.add(block, sum, next);
+                }
             }
-            self.finish(workspace.simd(), arguments, queries, sum);
+            task.finish(arguments, sum);
         }
     }
 
@@ -218,11 +221,6 @@ impl CompiledAttention {
             first,
             positions: QUERIES.min(self.call.queries - first),
         }
-    }
-
-    /// Blocks with a key that some of the queries see.
-    fn blocks_seen(&self, queries: Queries) -> usize {
-        self.call.seen(queries.first + queries.positions - 1).div_ceil(KEYS)
     }
 
     fn task<'a, T: Float>(
@@ -254,40 +252,8 @@ impl CompiledAttention {
             }
         };
         let bias = self.bias::<T>(arguments, head);
-        let products = Products { simd, free };
-        Task { attention: self, queries, q, k, v, bias, scores, products }
-    }
-
-    /// Writes the results of some queries from the sum of their partial results.
-    ///
-    /// # Safety
-    ///
-    /// The partial result is complete. The arguments are those of the call, checked; no other
-    /// thread uses the results for these queries.
-    unsafe fn finish<T: Float>(
-        &self,
-        simd: Simd,
-        arguments: &Arguments<'_>,
-        queries: Queries,
-        sum: Partial<T>,
-    ) {
-        let (call, Queries { head: [b, n], heads, first, positions }) = (&self.call, queries);
-        for h in 0..heads {
-            let head = [b, n + h];
-            let out = self.rows(arguments.writable::<T>(call.primals()), call.out(), head);
-            let logarithms = self.logarithms(arguments.writable::<T>(call.primals() + 1), head);
-            // SAFETY: the rows exist, and the caller guarantees that no other thread uses them.
-            unsafe {
-                let sums = sum.sums.add(h * positions * call.width);
-                let powers = std::slice::from_raw_parts(sum.powers.add(h * positions), positions);
-                let size = [positions, call.width];
-                rows::normalize(simd, size, sums, powers, out.row(first), out.distance);
-                for (t, power) in powers.iter().enumerate() {
-                    let greatest = sum.greatest.add(h * positions + t).read();
-                    logarithms.add(first + t).write(T::shift(greatest).add(power.log()));
-                }
-            }
-        }
+        let (prefix, products) = (self.prefix(arguments, head[0]), Products { simd, free });
+        Task { attention: self, queries, prefix, q, k, v, bias, scores, products }
     }
 }
 
@@ -295,6 +261,8 @@ impl CompiledAttention {
 struct Task<'a, T> {
     attention: &'a CompiledAttention,
     queries: Queries,
+    /// The prefix of the example.
+    prefix: i32,
     /// A row for each row of the scores.
     q: View<T>,
     k: Rows<T>,
@@ -305,6 +273,16 @@ struct Task<'a, T> {
 }
 
 impl<T: Float> Task<'_, T> {
+    /// Keys that the last query sees; no query sees more.
+    fn seen(&self) -> usize {
+        self.attention.call.seen(self.prefix, self.queries.first + self.queries.positions - 1)
+    }
+
+    /// Blocks with a key that some of the queries see.
+    fn blocks_seen(&self) -> usize {
+        self.seen().div_ceil(KEYS)
+    }
+
     /// The scores of a block of keys.
     fn block(&self, block: usize) -> Block<T> {
         let call = &self.attention.call;
@@ -315,7 +293,8 @@ impl<T: Float> Task<'_, T> {
             Some(_) if heads > 1 => call.bias_rows([b, n + 1]).0 - call.bias_rows([b, n]).0,
             _ => 0,
         };
-        let block = self.attention.block(self.scores, [positions, keys], [first, begin], self.bias);
+        let (size, at) = ([positions, keys], [first, begin]);
+        let block = self.attention.block(self.scores, size, at, self.prefix, self.bias);
         Block { queries: self.queries.rows(), bias_head: of_next_head, ..block }
     }
 
@@ -329,8 +308,7 @@ impl<T: Float> Task<'_, T> {
         let (begin, scores) = (block * KEYS, self.block(block));
         let (rows, width) = (scores.queries, self.attention.call.width);
         let sums = Rows { at: into.sums, distance: width };
-        let last = self.queries.first + self.queries.positions - 1;
-        let keys = scores.keys.min(self.attention.call.seen(last) - begin);
+        let keys = scores.keys.min(self.seen() - begin);
         let scores = Block { keys, ..scores };
         // SAFETY: the rows of the blocks exist, and the scratch memory holds them.
         unsafe {
@@ -351,5 +329,40 @@ impl<T: Float> Task<'_, T> {
         let width = self.attention.call.width;
         // SAFETY: the caller's promise is the same.
         unsafe { rows::add(self.products.simd, &self.block(block), sum, next, width) };
+    }
+
+    /// Writes the results from the sum of the partial results, if there is a block.
+    ///
+    /// # Safety
+    ///
+    /// The sum is complete. The arguments are those of the call, checked; no other thread uses
+    /// the results for these queries.
+    unsafe fn finish(&self, arguments: &Arguments<'_>, sum: Partial<T>) {
+        let Queries { head: [b, n], heads, first, positions } = self.queries;
+        let (attention, call) = (self.attention, &self.attention.call);
+        let seen = |t: &usize| call.seen(self.prefix, first + t) > 0;
+        // Positions without keys come first.
+        let none = (0..positions).find(seen).unwrap_or(positions);
+        for h in 0..heads {
+            let head = [b, n + h];
+            let out = attention.rows(arguments.writable::<T>(call.primals()), call.out(), head);
+            let logarithms =
+                attention.logarithms(arguments.writable::<T>(call.primals() + 1), head);
+            // SAFETY: the rows exist, and the caller guarantees that no other thread uses them.
+            unsafe {
+                clear(out, first..first + none, call.width);
+                (first..first + none).for_each(|t| logarithms.add(t).write(T::NEG_INFINITY));
+                let row = h * positions + none;
+                let powers = std::slice::from_raw_parts(sum.powers.add(row), positions - none);
+                let sums = sum.sums.add(row * call.width);
+                let (size, out_row) = ([positions - none, call.width], out.row(first + none));
+                let simd = self.products.simd;
+                rows::normalize(simd, size, sums, powers, out_row, out.distance);
+                for (t, power) in powers.iter().enumerate() {
+                    let greatest = sum.greatest.add(row + t).read();
+                    logarithms.add(first + none + t).write(T::shift(greatest).add(power.log()));
+                }
+            }
+        }
     }
 }

@@ -12,7 +12,8 @@
 //! Queries, keys and values are read in place, with the heads side by side as the previous layer
 //! wrote them, and results are written in the same layout. So nothing is permuted or packed
 //! before or after. Blocks without a visible key are skipped; within a block, hidden keys have
-//! the probability 0.
+//! the probability 0. Keys and values beyond a prefix are not read, so the cost of an example is
+//! that of its prefix.
 //!
 //! Blocks depend on the extents alone, so the bits do not depend on the number of threads.
 
@@ -25,6 +26,7 @@ use super::{Arguments, Compile, Kernels, array, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
 use rows::{Block, Float};
+use std::ops::Range;
 use wengert_core::call::{Attention, Heads};
 use wengert_core::{DType, Diagnostic};
 
@@ -156,6 +158,16 @@ impl CompiledAttention {
         at.wrapping_add((b * self.call.heads + n) * self.call.queries)
     }
 
+    /// The prefix of an example; 0, which is not used, if the call has none.
+    fn prefix(&self, arguments: &Arguments<'_>, example: usize) -> i32 {
+        if !self.call.prefix {
+            return 0;
+        }
+        let prefixes: *const i32 = arguments.operand(self.call.prefix_operand());
+        // SAFETY: the argument was checked: it has an element for each example.
+        unsafe { prefixes.add(example).read() }
+    }
+
     /// The block of scores of these queries and keys; the first query and the first key are given
     /// by their positions.
     fn block<T: Float>(
@@ -163,16 +175,19 @@ impl CompiledAttention {
         scores: Rows<T>,
         [queries, keys]: [usize; 2],
         [query, key]: [usize; 2],
+        prefix: i32,
         bias: Option<(*const T, usize)>,
     ) -> Block<T> {
-        let seen = query as isize + 1 - key as isize;
+        let causal = self.call.causal;
+        let more = if causal { query as isize } else { 0 };
         Block {
             scores: scores.at,
             row: scores.distance,
             queries,
             positions: queries,
             keys,
-            seen: if self.call.causal { seen } else { isize::MAX / 2 },
+            seen: self.call.first_seen(prefix) as isize + more - key as isize,
+            causal,
             scale: T::constant(self.call.scale.to_f64()),
             bias: bias.map(|(rows, row)| rows.wrapping_add(query * row + key)),
             bias_row: bias.map_or(0, |(_, row)| row),
@@ -203,12 +218,19 @@ impl CompiledAttention {
             Rows { at, distance: row }
         });
         let mut products = Products { simd: workspace.simd(), free };
-        for begin in (0..call.keys).step_by(self.keys()) {
-            let keys = self.keys().min(call.keys - begin);
-            // The first query that sees a key of the block, rounded down to a block of queries.
-            let first = if call.causal { begin.min(call.queries) / QUERIES * QUERIES } else { 0 };
+        let prefix = self.prefix(arguments, b);
+        let heads = key_head * call.group..(key_head + 1) * call.group;
+        // Keys that the last query sees; no query sees more.
+        let seen = call.seen(prefix, call.queries - 1);
+        // The first query that sees a key, rounded down to a block of queries.
+        let first_query = |key: usize| {
+            let query = key as i64 + 1 - call.first_seen(prefix);
+            if call.causal { query.max(0) as usize / QUERIES * QUERIES } else { 0 }
+        };
+        for begin in (0..seen).step_by(self.keys()) {
+            let keys = self.keys().min(seen - begin);
             let mut add = false;
-            for n in key_head * call.group..(key_head + 1) * call.group {
+            for n in heads.clone() {
                 let head = [b, n];
                 let bias = self.bias::<T>(arguments, head);
                 let [q, k, v] = self.three::<T>(arguments, 0, head);
@@ -216,15 +238,13 @@ impl CompiledAttention {
                 let logarithms = self.logarithms(arguments.writable::<T>(primals), head);
                 let c = self.rows(arguments.writable::<T>(primals + 1), call.out(), head);
                 let means = self.logarithms(arguments.writable::<T>(primals + 2), head);
-                for first in (first..call.queries).step_by(QUERIES) {
+                for first in (first_query(begin)..call.queries).step_by(QUERIES) {
                     let queries = QUERIES.min(call.queries - first);
-                    if call.causal && first + queries <= begin {
-                        continue;
-                    }
-                    let block = self.block(powers, [queries, keys], [first, begin], bias);
+                    let block = self.block(powers, [queries, keys], [first, begin], prefix, bias);
                     // SAFETY: the rows of the blocks exist, and the scratch memory holds them. The
                     // results of this head belong to this thread. The first product that reaches
-                    // a row overwrites it: each query sees the first block of keys.
+                    // a row overwrites it: a block of queries that sees a key sees the first block
+                    // of keys.
                     unsafe {
                         let size = [queries, keys, width];
                         products.multiply(size, powers, false, q.from(first), k.across(begin));
@@ -241,17 +261,29 @@ impl CompiledAttention {
                     add = true;
                 }
             }
-            if !add {
-                let [_, dk, dv] =
-                    self.three::<T>(arguments, primals + 3, [b, key_head * call.group]);
-                for position in begin..begin + keys {
-                    // SAFETY: the rows exist and belong to this thread.
-                    unsafe {
-                        dk.row(position).write_bytes(0, width);
-                        dv.row(position).write_bytes(0, width);
-                    }
-                }
+        }
+        // The queries that see no block of keys.
+        let none = if seen > 0 { first_query(0) } else { call.queries };
+        for n in heads {
+            let [dq, dk, dv] = self.three::<T>(arguments, primals + 3, [b, n]);
+            // SAFETY: the rows exist and belong to this thread.
+            unsafe {
+                clear(dq, 0..none, width);
+                clear(dk, seen..call.keys, width);
+                clear(dv, seen..call.keys, width);
             }
         }
+    }
+}
+
+/// Sets rows of `width` numbers to 0.
+///
+/// # Safety
+///
+/// The rows are valid to write.
+unsafe fn clear<T: Float>(rows: Rows<T>, positions: Range<usize>, width: usize) {
+    for position in positions {
+        // SAFETY: the caller guarantees it, and 0 is all bits 0.
+        unsafe { rows.row(position).write_bytes(0, width) };
     }
 }

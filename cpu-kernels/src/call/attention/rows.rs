@@ -66,9 +66,11 @@ pub(super) struct Block<T> {
     /// Queries of a head, at successive positions. Those of the next head follow.
     pub positions: usize,
     pub keys: usize,
-    /// Keys of the block that the query at the first position sees, if not negative; each further
-    /// position sees one more.
+    /// Keys that the query at the first position sees from the block's first key on, if not
+    /// negative.
     pub seen: isize,
+    /// Whether each further position sees one key more.
+    pub causal: bool,
     /// Factor of the products.
     pub scale: T,
     /// The bias, if any: the row of the first query, at the first key.
@@ -82,9 +84,8 @@ impl<T> Block<T> {
     /// Keys that a query of the block sees.
     #[inline(always)]
     fn seen(&self, query: usize) -> usize {
-        let position = query % self.positions;
-        let seen = self.seen.saturating_add(position as isize).max(0);
-        self.keys.min(seen as usize)
+        let more = if self.causal { query % self.positions } else { 0 };
+        self.keys.min((self.seen + more as isize).max(0) as usize)
     }
 
     /// The bias of a query's scores.

@@ -23,6 +23,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let mut draft = Draft::aligned(problem.alignment);
     let three = problem.three(&mut draft);
     let bias = problem.bias(&mut draft);
+    let prefix = problem.prefix(&mut draft);
     let given = call.primals();
     let [l, c, m] =
         [("l", 0), ("c", 1), ("m", 2)].map(|(name, n)| draft.pointer(name, Slot::read(given + n)));
@@ -33,7 +34,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
             vec![problem.cotangent(&mut draft, "dk", 1), problem.cotangent(&mut draft, "dv", 2)]
         }
     };
-    let [count, end] = if across { [call.keys, call.queries] } else { [call.queries, call.keys] };
+    let count = if across { call.keys } else { call.queries };
     let work = if across { Work::OfKeys } else { Work::OfQueries };
     let (engine, tiles) = engine(&mut draft, call, work, count);
     let engine = engine.as_ref();
@@ -48,9 +49,18 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         true => [problem.of_queries(code, own), own],
     };
     let first = begin(code, number, tile);
+    let prefix = problem.prefix_of(code, prefix, own[0]);
+    let zero = code.mov(Type::S32, 0);
+    // The end of the keys that the block's queries see.
+    let seen = match (across, prefix) {
+        (false, _) => problem.seen(code, prefix, first, tile),
+        (true, Some(_)) => problem.seen(code, prefix, zero, call.queries),
+        (true, None) => zero,
+    };
     let [q, k, v] = [0, 1, 2].map(|part| {
         let (count, head) = if part == 0 { (call.queries, head) } else { (call.keys, key_head) };
-        Rows::new(code, problem, three[part], call.part(part), count, head)
+        let rows = Rows::new(code, problem, three[part], call.part(part), count, head);
+        Rows { end: prefix.filter(|_| part > 0).map(|_| seen), ..rows }
     });
     let c = Rows::new(code, problem, c, call.out(), call.queries, head);
     let bias = problem.bias_of(code, bias, head);
@@ -69,23 +79,16 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let ty = wide.wide();
     let width = engine.columns().far.len();
     let sums: Vec<Vec<Reg>> = results.iter().map(|_| engine.zeros(code)).collect();
-    let (from, to) = (code.mov(Type::S32, 0), code.mov(Type::S32, end as i64));
-    if call.causal {
-        match across {
-            // The first query that sees a key of the block; it begins a block of queries.
-            true => code.assign(Type::S32, from, first),
-            false => {
-                let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);
-                code.binary_into(to, Binary::Min, Type::S32, to, seen);
-            }
-        }
-    }
+    let (from, to) = match across {
+        false => (zero, seen),
+        true => problem.queries_of(code, prefix, first, step),
+    };
     let (negated, scale) =
         (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), scale(call, engine));
     let along = Columns { engine, rows: columns, tiles: [tiles[2], tiles[3]], numbers };
     let mut walk = |code: &mut Code| {
         along.each(code, [from, to], |code, from, met, numbers| {
-            let block = Block { problem, engine, across, bias, first: [first, from] };
+            let block = Block { problem, engine, across, bias, prefix, first: [first, from] };
             let [l, m] = match (&kept, numbers) {
                 (Some(kept), _) => kept.clone(),
                 (None, Some(at)) => {

@@ -24,6 +24,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let mut draft = Draft::aligned(problem.alignment);
     let three = problem.three(&mut draft);
     let bias = problem.bias(&mut draft);
+    let prefix = problem.prefix(&mut draft);
     let out = draft.pointer("out", Slot::write(call.primals()));
     let l = draft.pointer("l", Slot::write(call.primals() + 1));
     let (engine, tiles) = engine(&mut draft, call, Work::Forward, call.queries);
@@ -35,9 +36,12 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let (head, number) = problem.position(code, block, [call.heads, blocks], call.causal);
     let key_head = problem.of_keys(code, head);
     let first = begin(code, number, tile);
+    let prefix = problem.prefix_of(code, prefix, head[0]);
+    let end = problem.seen(code, prefix, first, tile);
     let [q, k, v] = [0, 1, 2].map(|part| {
         let (count, head) = if part == 0 { (call.queries, head) } else { (call.keys, key_head) };
-        Rows::new(code, problem, three[part], call.part(part), count, head)
+        let rows = Rows::new(code, problem, three[part], call.part(part), count, head);
+        Rows { end: prefix.filter(|_| part > 0).map(|_| end), ..rows }
     });
     let bias = problem.bias_of(code, bias, head);
     engine.fill(code, &q, first, &tiles[0]);
@@ -49,11 +53,6 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         (0..rows).map(|_| code.mov(ty, wide.constant(f64::NEG_INFINITY))).collect();
     let powers: Vec<Reg> = (0..rows).map(|_| code.mov(ty, wide.zero())).collect();
     let sums = engine.zeros(code);
-    let end = code.mov(Type::S32, call.keys as i64);
-    if call.causal {
-        let seen = code.binary(Binary::Add, Type::S32, first, tile as i64);
-        code.binary_into(end, Binary::Min, Type::S32, end, seen);
-    }
     let begin = code.mov(Type::S32, 0);
     // A positive scale does not change which score is the maximum, so it is applied when the
     // power is computed.
@@ -63,7 +62,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
     columns_of_keys.each(code, [begin, end], |code, from, columns_tiles, _| {
         let products = engine.product(code, &tiles[0], &columns_tiles[0]);
-        let block = Block { problem, engine, across: false, bias, first: [first, from] };
+        let block = Block { problem, engine, across: false, bias, prefix, first: [first, from] };
         let scores = if direct { products } else { block.scored(code, &products) };
         block.hide(code, &[&scores], f64::NEG_INFINITY);
         let mut weights = scores.clone();
@@ -110,10 +109,18 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let writes = code.compare(Compare::Eq, Type::S32, engine.columns().first, 0);
     for i in 0..rows {
         let sum = together(code, engine, Binary::Add, powers[i]);
+        let row = code.binary(Binary::Add, Type::S32, first_row, engine.rows().far[i]);
+        let without_keys = prefix.map(|prefix| {
+            let limit = problem.limit(code, prefix, row);
+            code.compare(Compare::Le, Type::S32, limit, 0)
+        });
         for value in &sums[i * each..(i + 1) * each] {
             code.binary_into(*value, Binary::Div, ty, *value, sum);
+            if let Some(without_keys) = without_keys {
+                let value_or_zero = code.select(ty, wide.zero(), *value, without_keys);
+                code.assign(ty, *value, value_or_zero);
+            }
         }
-        let row = code.binary(Binary::Add, Type::S32, first_row, engine.rows().far[i]);
         let inside = code.compare(Compare::Lt, Type::S32, row, call.queries as i64);
         let inside = code.binary(Binary::And, Type::Pred, inside, writes);
         code.when(inside, |code| {

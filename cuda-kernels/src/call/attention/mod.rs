@@ -19,7 +19,8 @@
 //! them: rows by columns, and the result of that work by rows of columns. So they are written
 //! once, on an [`Engine`] that holds blocks of scores in registers and multiplies.
 //!
-//! Blocks of columns that no row of a block sees are skipped. Rows and columns beyond the last
+//! Blocks of columns that no row of a block sees are skipped. Keys and values that no query of a
+//! block sees are not loaded: beyond a prefix they may be NaN. Rows and columns beyond the last
 //! ones are zeros in shared memory; their scores are hidden like masked ones.
 
 mod backward;
@@ -40,7 +41,7 @@ use mma::Work;
 use rows::{Rows, Tile};
 use wengert_core::call::{Attention, Contract};
 use wengert_core::nest::ScalarOp;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{DType, Diagnostic, Result};
 
 /// The rows, or columns, of a block of which a thread holds scores.
 #[derive(Clone, Debug)]
@@ -122,6 +123,79 @@ impl Problem<'_> {
         (!self.call.bias.is_empty()).then(|| draft.pointer("bias", Slot::read(argument)))
     }
 
+    /// The pointer of the prefix, if there is one.
+    fn prefix(&self, draft: &mut Draft) -> Option<Reg> {
+        let argument = self.call.prefix_operand();
+        self.call.prefix.then(|| draft.pointer("prefix", Slot::read(argument)))
+    }
+
+    /// The prefix of an example, if there is one, clamped so that sums with the number of a query
+    /// fit. At least −queries it still hides all keys, at most keys it still hides none.
+    fn prefix_of(&self, code: &mut Code, pointer: Option<Reg>, example: Reg) -> Option<Reg> {
+        let address = advance(code, pointer?, example, Number(DType::I32).size());
+        let prefix = code.load(Space::Global, Type::S32, address, 0);
+        let (least, most) = (-(self.call.queries as i64), self.call.keys as i64);
+        let prefix = code.binary(Binary::Max, Type::S32, prefix, least);
+        Some(code.binary(Binary::Min, Type::S32, prefix, most))
+    }
+
+    /// The end of the keys that the queries of a block see: `count` queries from `first` on.
+    fn seen(&self, code: &mut Code, prefix: Option<Reg>, first: Reg, count: usize) -> Reg {
+        let (call, keys) = (self.call, self.call.keys as i64);
+        let at_most =
+            |code: &mut Code, x: Reg, most: i64| code.binary(Binary::Min, Type::S32, x, most);
+        let end = match (prefix, call.causal) {
+            (None, false) => return code.mov(Type::S32, keys),
+            (None, true) => code.binary(Binary::Add, Type::S32, first, count as i64),
+            (Some(prefix), false) => code.binary(Binary::Max, Type::S32, prefix, 0),
+            (Some(prefix), true) => {
+                let last = code.binary(Binary::Add, Type::S32, first, count as i64 - 1);
+                let last = at_most(code, last, call.queries as i64 - 1);
+                let end = code.binary(Binary::Add, Type::S32, prefix, last);
+                code.binary(Binary::Max, Type::S32, end, 0)
+            }
+        };
+        at_most(code, end, keys)
+    }
+
+    /// The queries that see key `key`, in blocks of `step`: the beginning of their first block,
+    /// and their end. No query sees it if the beginning is not below the end.
+    fn queries_of(
+        &self,
+        code: &mut Code,
+        prefix: Option<Reg>,
+        key: Reg,
+        step: usize,
+    ) -> (Reg, Reg) {
+        let queries = self.call.queries as i64;
+        let (zero, end) = (code.mov(Type::S32, 0), code.mov(Type::S32, queries));
+        match (prefix, self.call.causal) {
+            (None, false) => (zero, end),
+            // Keys of a block begin a block of queries.
+            (None, true) => (key, end),
+            (Some(prefix), false) => {
+                let unseen = code.compare(Compare::Ge, Type::S32, key, prefix);
+                (zero, code.select(Type::S32, 0, end, unseen))
+            }
+            (Some(prefix), true) => {
+                let after = code.binary(Binary::Sub, Type::S32, key, prefix);
+                let first = code.binary(Binary::Add, Type::S32, after, 1);
+                let first = code.binary(Binary::Max, Type::S32, first, 0);
+                assert!(step.is_power_of_two(), "blocks of columns are");
+                (code.binary(Binary::And, Type::B32, first, -(step as i64)), end)
+            }
+        }
+    }
+
+    /// The first key that a query does not see, if that depends on a prefix; it may be out of
+    /// range.
+    fn limit(&self, code: &mut Code, prefix: Reg, query: Reg) -> Reg {
+        match self.call.causal {
+            true => code.binary(Binary::Add, Type::S32, prefix, query),
+            false => prefix,
+        }
+    }
+
     /// A result of which a kernel writes one part: the cotangents of queries, keys or values.
     fn cotangent(&self, draft: &mut Draft, name: &str, part: usize) -> Reg {
         let argument = self.call.primals() + 3 + self.operand(part);
@@ -194,6 +268,7 @@ struct Block<'a> {
     /// Whether rows are keys and columns queries.
     across: bool,
     bias: Option<Bias>,
+    prefix: Option<Reg>,
     /// First row and first column.
     first: [Reg; 2],
 }
@@ -243,6 +318,17 @@ impl Block<'_> {
         sums
     }
 
+    /// Whether a query does not see a key, under a causal mask or with a prefix.
+    fn unseen(&self, code: &mut Code, query: Reg, key: Reg) -> Reg {
+        match self.prefix {
+            None => code.compare(Compare::Gt, Type::S32, key, query),
+            Some(prefix) => {
+                let limit = self.problem.limit(code, prefix, query);
+                code.compare(Compare::Ge, Type::S32, key, limit)
+            }
+        }
+    }
+
     /// Overwrites values whose query does not see their key, or whose query or key is out of
     /// range.
     fn hide(&self, code: &mut Code, values: &[&[Reg]], hidden: f64) {
@@ -260,10 +346,10 @@ impl Block<'_> {
                 Some(other) => code.binary(Binary::Or, Type::Pred, one, other),
             });
         };
-        if call.causal {
+        if call.causal || self.prefix.is_some() {
             let last = code.binary(Binary::Add, Type::S32, keys, tiles[of_keys] as i64 - 1);
-            let later = code.compare(Compare::Gt, Type::S32, last, queries);
-            or(code, later);
+            let unseen = self.unseen(code, queries, last);
+            or(code, unseen);
         }
         if !extents[1].is_multiple_of(tiles[1]) {
             let end = code.binary(Binary::Add, Type::S32, self.first[1], tiles[1] as i64);
@@ -284,14 +370,14 @@ impl Block<'_> {
                     .then(|| code.compare(Compare::Ge, Type::S32, at_column, extents[1] as i64));
                 for (i, row) in slots[0].far.iter().enumerate() {
                     let mut gone = beyond;
-                    if call.causal {
+                    if call.causal || self.prefix.is_some() {
                         let at_row = code.binary(Binary::Add, Type::S32, begins[0], *row);
                         let (t, s) =
                             if self.across { (at_column, at_row) } else { (at_row, at_column) };
-                        let later = code.compare(Compare::Gt, Type::S32, s, t);
+                        let unseen = self.unseen(code, t, s);
                         gone = Some(match gone {
-                            None => later,
-                            Some(other) => code.binary(Binary::Or, Type::Pred, later, other),
+                            None => unseen,
+                            Some(other) => code.binary(Binary::Or, Type::Pred, unseen, other),
                         });
                     }
                     let gone = gone.expect("something may be hidden");
@@ -368,6 +454,9 @@ impl Kernels for Attention {
             ("batch", self.batch),
         ] {
             check_extent(what, extent)?;
+        }
+        if self.prefix {
+            check_extent("queries and keys", self.queries.saturating_add(self.keys))?;
         }
         let problem = Problem { call: self, alignment: terms.alignment };
         let stages = match self.backward {

@@ -3,7 +3,7 @@
 use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
 use super::Problem;
-use crate::ptx::{Binary, Code, Compare, Reg, Type};
+use crate::ptx::{Binary, Code, Compare, Operand, Reg, Type};
 use wengert_core::call::Heads;
 
 /// Rows of one head in memory.
@@ -15,6 +15,9 @@ pub(super) struct Rows {
     pub position: i64,
     /// Number of rows.
     pub count: usize,
+    /// The end of the rows that are loaded, at most the number of rows, which it is if there is
+    /// none. Rows from there on are zeros in a tile.
+    pub end: Option<Reg>,
     /// Numbers of a row.
     pub width: usize,
     /// Dtype of the numbers.
@@ -46,7 +49,15 @@ impl Rows {
         while !width.is_multiple_of(vector) {
             vector /= 2;
         }
-        Rows { address, position: heads.position as i64 * size, count, width, number, vector }
+        Rows {
+            address,
+            position: heads.position as i64 * size,
+            count,
+            end: None,
+            width,
+            number,
+            vector,
+        }
     }
 }
 
@@ -131,9 +142,11 @@ impl Share {
 
     /// The place of a piece in memory; it may not exist.
     pub fn place(&self, code: &mut Code, rows: &Rows, far: usize) -> Place {
-        let inside = (!rows.count.is_multiple_of(self.division.tile)).then(|| {
+        let partial = !rows.count.is_multiple_of(self.division.tile);
+        let end = rows.end.map(Operand::from).or(partial.then(|| (rows.count as i64).into()));
+        let inside = end.map(|end| {
             let at = code.binary(Binary::Add, Type::S32, self.at, far as i64);
-            code.compare(Compare::Lt, Type::S32, at, rows.count as i64)
+            code.compare(Compare::Lt, Type::S32, at, end)
         });
         let valid = both(code, inside, self.below);
         Place { valid, ..beyond(code, self.from, far as i64 * rows.position) }

@@ -88,7 +88,7 @@ fn equation(samples: &[Sample], random: &mut Random, room: Room, values: &mut Va
 }
 
 fn attention(random: &mut Random, values: &[Tensor]) -> Tensor {
-    let [causal, bias, packed] = [0; 3].map(|_| random.below(2) == 0);
+    let [causal, bias, packed, prefix] = [0; 4].map(|_| random.below(2) == 0);
     let mut shapes = match packed {
         true => vec![vec![1, 2, 3, 1, 2]],
         false => vec![vec![1, 2, 1, 2]; 3],
@@ -103,7 +103,12 @@ fn attention(random: &mut Random, values: &[Tensor]) -> Tensor {
             false => weights * (value.tanh().sum() * 0.2).exp(),
         });
     }
-    let op = Attention { kind: AttentionKind::Value, causal, bias, scale: Scalar::of(0.7f64) };
+    if prefix {
+        let keys = 1 + random.below(3) as i32;
+        operands.push(Tensor::constant(Literal::from_vec(&[1], vec![keys]).expect("one number")));
+    }
+    let op =
+        Attention { kind: AttentionKind::Value, causal, bias, prefix, scale: Scalar::of(0.7f64) };
     Tensor::apply_many(op, &operands.iter().collect::<Vec<_>>()).swap_remove(0)
 }
 
