@@ -3,11 +3,12 @@
 
 use wengert::core::{KeyPath, interpret};
 use wengert::models::{
-    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
-    Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
+    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, Llama, LlamaSettings,
+    LstmModel, LstmModelSettings, Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
 use wengert::prelude::*;
 use wengert_testing::Random;
+use wengert_testing::random::floats;
 
 const TINY: GptSettings =
     GptSettings { vocabulary: 11, positions: 6, width: 8, heads: 2, layers: 2 };
@@ -70,6 +71,27 @@ fn a_bert_has_the_names_and_numbers_of_the_published_ones() {
     assert_eq!(count(&Bert::new(&BertSettings::BASE), &names), 109_482_240);
     assert_eq!(BertSettings::BASE.parameters(), 109_482_240);
     assert_eq!(BertSettings::LARGE.parameters(), 335_141_888);
+}
+
+#[test]
+fn a_llama_has_the_names_and_numbers_of_the_published_ones() {
+    let names = [
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.31.self_attn.o_proj.weight",
+        "model.layers.7.mlp.gate_proj.weight",
+        "model.layers.7.input_layernorm.weight",
+        "model.layers.7.post_attention_layernorm.weight",
+        "model.norm.weight",
+        "lm_head.weight",
+    ];
+    assert_eq!(count(&Llama::new(&LlamaSettings::LLAMA_2_7B), &names), 6_738_415_616);
+    assert_eq!(LlamaSettings::LLAMA_2_7B.parameters(), 6_738_415_616);
+    assert_eq!(count(&Llama::new(&LlamaSettings::LLAMA_3_8B), &names), 8_030_261_248);
+    // A tied head has no variable.
+    let tied = Llama::new(&LlamaSettings::LLAMA_3_2_1B);
+    assert_eq!(count(&tied, &["model.layers.15.mlp.down_proj.weight"]), 1_235_814_400);
+    assert!(tied.tensors().iter().all(|(path, _)| path.as_str() != "lm_head.weight"));
 }
 
 #[test]
@@ -204,4 +226,162 @@ fn attention_says_what_it_takes() {
             && error.contains("networks.rs"),
         "{error}"
     );
+}
+
+const TINY_LLAMA: LlamaSettings = LlamaSettings {
+    vocabulary: 13,
+    width: 16,
+    layers: 2,
+    heads: 4,
+    key_value_heads: 2,
+    intermediate: 20,
+    positions: 9,
+    ..LlamaSettings::LLAMA_2_7B
+};
+
+/// Logits `[2, 7, 13]` of a Llama with random variables: of whole sequences if `chunk` is None,
+/// otherwise of parts of `chunk` tokens one after the other, with caches that are state. The
+/// caches are longer than the sequences.
+fn llama_logits(settings: &LlamaSettings, chunk: Option<usize>) -> Vec<f32> {
+    const LENGTH: usize = 7;
+    let tokens: [[i32; LENGTH]; 2] = [[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 12]];
+    let part = |from: usize, to: usize| {
+        let rows = tokens.iter().flat_map(|row| row[from..to].to_vec()).collect();
+        Literal::from_vec(&[2, to - from], rows).unwrap()
+    };
+    let mut program = Program::new();
+    program
+        .function("whole", |f| {
+            let tokens = f.input("tokens", i32("2,T"));
+            let llama = f.param("llama", Llama::new(settings));
+            f.output("logits", llama.call(&tokens));
+        })
+        .unwrap();
+    for length in 1..=LENGTH {
+        program
+            .function(&format!("part{length}"), |f| {
+                let tokens = f.input("tokens", TensorType::new(DType::I32, [2, length]));
+                let position = f.input("position", i32(""));
+                let llama = Llama::new(settings);
+                let caches = f.state("caches", llama.first_caches(2));
+                let llama = f.param("llama", llama);
+                let (logits, caches) = llama.call_cached(&tokens, &caches, &position);
+                for (path, tensor) in caches.tensors() {
+                    f.update(&format!("caches.{path}"), &tensor);
+                }
+                f.output("logits", logits);
+            })
+            .unwrap();
+    }
+    let mut session = Session::open(Device::Cpu).unwrap();
+    session.initialize(&program, 1).unwrap();
+    let mut stream = Random(5);
+    for (path, value) in session.variables().unwrap() {
+        if path.starts_with("llama.") {
+            session.set_variable(&path, &stream.scaled(&value.ty(), 0.5)).unwrap();
+        }
+    }
+    let Some(chunk) = chunk else {
+        let mut whole = session.compile(&program, "whole", bind!(T = LENGTH as i64)).unwrap();
+        let outputs = whole.run(&[("tokens", part(0, LENGTH))]).unwrap();
+        return outputs.get("logits").unwrap().as_slice::<f32>().unwrap().to_vec();
+    };
+    let mut logits = [vec![], vec![]];
+    for from in (0..LENGTH).step_by(chunk) {
+        let to = LENGTH.min(from + chunk);
+        let mut step = session.compile(&program, &format!("part{}", to - from), bind!()).unwrap();
+        let given = [("tokens", part(from, to)), ("position", Literal::from(from as i32))];
+        let outputs = step.run(&given).unwrap();
+        let found = outputs.get("logits").unwrap().as_slice::<f32>().unwrap();
+        let of_example = found.len() / 2;
+        logits.iter_mut().zip(found.chunks(of_example)).for_each(|(all, new)| all.extend(new));
+    }
+    logits.concat()
+}
+
+/// Compares logits by caches in chunks of 1, of 3 and of all tokens with those of whole sequences.
+#[track_caller]
+fn assert_chunks_agree(settings: &LlamaSettings, tolerance: f32) {
+    let whole = llama_logits(settings, None);
+    let greatest = whole.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    assert!(greatest > 0.1 && whole.iter().all(|v| v.is_finite()), "{greatest}");
+    for chunk in [1, 3, 7] {
+        let found = llama_logits(settings, Some(chunk));
+        assert_eq!(found.len(), whole.len());
+        for (found, wanted) in found.iter().zip(&whole) {
+            let apart = (found - wanted).abs();
+            assert!(apart <= tolerance * greatest, "chunks of {chunk}: {found} and {wanted}");
+        }
+    }
+}
+
+#[test]
+fn a_llama_with_caches_gives_the_logits_of_whole_sequences() {
+    assert_chunks_agree(&TINY_LLAMA, 1e-5);
+    let scaling = nn::RotaryScaling::Llama3 { factor: 4.0, trained: 6, low: 1.0, high: 4.0 };
+    let other = LlamaSettings { key_value_heads: 1, base: 50.0, scaling, tied: true, ..TINY_LLAMA };
+    assert_chunks_agree(&other, 1e-5);
+}
+
+#[test]
+fn a_llama_learns() {
+    for tied in [false, true] {
+        let settings = LlamaSettings { tied, ..TINY_LLAMA };
+        let mut program = Program::new();
+        program
+            .function("step", |f| {
+                let (x, y) = (f.input("x", i32("2,6")), f.input("y", i32("2,6")));
+                let model = f.state("model", Llama::new(&settings));
+                let (loss, gradient) = value_and_grad(&model, |m| m.loss(&x, &y));
+                AdamW::new(1e-2).step(f, &model, &gradient);
+                f.output("loss", loss);
+            })
+            .unwrap();
+        let mut session = Session::open(Device::Cpu).unwrap();
+        session.initialize(&program, 3).unwrap();
+        let mut step = session.compile(&program, "step", bind!()).unwrap();
+        let given = ["x", "y"].map(|name| {
+            let next = i32::from(name == "y");
+            let tokens = (0..12).map(|n| (5 * (n + next)) % 13).collect();
+            (name, Literal::from_vec(&[2, 6], tokens).unwrap())
+        });
+        let losses: Vec<f64> =
+            (0..60).map(|_| floats(step.run(&given).unwrap().get("loss").unwrap())[0]).collect();
+        // Equal probabilities for 13 tokens have a loss of 2.56.
+        assert!((losses[0] - 13f64.ln()).abs() < 0.1 && losses[59] < 0.5, "{losses:?}");
+    }
+}
+
+#[test]
+fn a_llama_says_what_it_takes() {
+    let said = |settings: LlamaSettings, tokens: &str, caches: usize| {
+        let mut program = Program::new();
+        let built = program.function("f", |f| {
+            let tokens = f.input("tokens", i32(tokens));
+            let llama = f.param("llama", Llama::new(&settings));
+            let zeros = llama.zero_caches(2);
+            let first = Tensor::constant(0i32);
+            let (logits, _) = llama.call_cached(&tokens, &zeros[..caches], &first);
+            f.output("cached", logits);
+            f.output("whole", llama.call(&tokens));
+        });
+        built.unwrap_err().to_string()
+    };
+    for (settings, tokens, caches, message) in [
+        (TINY_LLAMA, "6", 2, "tokens of type i32[6]"),
+        (TINY_LLAMA, "2,6", 1, "1 caches for 2 layers"),
+        (TINY_LLAMA, "2,10", 2, "10 positions in a cache of 9"),
+        (
+            LlamaSettings { key_value_heads: 3, ..TINY_LLAMA },
+            "2,6",
+            2,
+            "4 heads of queries share 3 heads of keys",
+        ),
+        (LlamaSettings { heads: 3, key_value_heads: 1, ..TINY_LLAMA }, "2,6", 2, "3 heads"),
+        (LlamaSettings { heads: 0, ..TINY_LLAMA }, "2,6", 2, "0 heads of queries"),
+        (LlamaSettings { width: 12, ..TINY_LLAMA }, "2,6", 2, "a rotation of heads of width 3"),
+    ] {
+        let said = said(settings, tokens, caches);
+        assert!(said.contains(message) && said.contains("networks.rs"), "{said}");
+    }
 }

@@ -5,8 +5,8 @@ use wengert::core::build::Padding;
 use wengert::core::graph::{Body, Function};
 use wengert::core::op::Op;
 use wengert::models::{
-    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
-    Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
+    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, Llama, LlamaSettings,
+    LstmModel, LstmModelSettings, Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
 use wengert::nn::loss::{
     BinaryCrossEntropy, CosineEmbedding, CrossEntropy, Ctc, Focal, Huber, KlDivergence,
@@ -202,6 +202,24 @@ fn models() {
         let mask = tokens.gt(0);
         f.output("bert", bert.pool(&bert.call(&tokens, &mask, None)));
         f.output("embedded", bert.embed(&tokens, &mask));
+        let llama = LlamaSettings {
+            vocabulary: 10,
+            width: 8,
+            layers: 1,
+            heads: 4,
+            key_value_heads: 2,
+            intermediate: 12,
+            positions: 9,
+            ..LlamaSettings::LLAMA_2_7B
+        };
+        let llama = Llama::new(&llama);
+        let caches = f.state("caches", llama.first_caches(2));
+        let (llama, position) = (f.param("llama", llama), f.input("position", i32("")));
+        f.output("llama", llama.loss(&tokens, &tokens));
+        let (logits, caches) = llama.call_cached(&tokens, &caches, &position);
+        f.output("cached", logits);
+        f.output("keys", &caches[0].keys);
+        f.output("zeros", &llama.zero_caches(2)[0].values);
         let lstm =
             LstmModelSettings { vocabulary: 10, embedding: 4, width: 5, layers: 2, dropout: 0.1 };
         let lstm = f.param("lstm", LstmModel::new(&lstm));
