@@ -65,7 +65,7 @@ fn rows_of_products() {
 fn rows_of_attention() {
     let (batch, positions, heads, width) = (2, 700, 6, 40);
     for (dtype, group) in [(DType::F32, 1), (DType::F32, 3), (DType::F64, 6)] {
-        let call = |queries: usize, keys: usize, causal: bool| {
+        let call = |queries: usize, keys: usize, causal: bool, prefix: bool| {
             Call::Attention(Attention {
                 batch,
                 queries,
@@ -75,6 +75,7 @@ fn rows_of_attention() {
                 width,
                 packed: false,
                 bias: vec![],
+                prefix,
                 causal,
                 backward: false,
                 scale: Scalar::of(1.0 / 256.0),
@@ -85,15 +86,25 @@ fn rows_of_attention() {
         let [k, v] =
             [2, 3].map(|seed| numbers(dtype, &[batch, positions, heads / group, width], seed));
         for (simd, pool) in Simd::available().zip(POOLS.iter().cycle()) {
-            let prompt = call(positions, positions, true);
+            let prompt = call(positions, positions, true, false);
             let [out, l] = &run(&prompt, &[q.clone(), k.clone(), v.clone()], pool, simd, None)[..]
             else {
                 panic!("attention has two results")
             };
             for t in [0, 1, 63, 64, 127, 128, 129, 300, 511, 512, 699] {
-                let operands = [window(&q, t, t + 1), window(&k, 0, t + 1), window(&v, 0, t + 1)];
-                for pool in POOLS.iter() {
-                    let alone = run(&call(1, t + 1, false), &operands, pool, simd, None);
+                let q = window(&q, t, t + 1);
+                let alone = (
+                    call(1, t + 1, false, false),
+                    vec![q.clone(), window(&k, 0, t + 1), window(&v, 0, t + 1)],
+                );
+                let prefix = Literal::from_vec(&[batch], vec![t as i32 + 1; batch]).unwrap();
+                let cached =
+                    (call(1, positions, true, true), vec![q, k.clone(), v.clone(), prefix]);
+                let both = [alone, cached];
+                for (pool, (call, operands)) in
+                    POOLS.iter().flat_map(|p| both.iter().map(move |c| (p, c)))
+                {
+                    let alone = run(call, operands, pool, simd, None);
                     let what = format!("{dtype} group {group} {simd:?}: position {t}");
                     assert!(alone[0].to_bytes() == window(out, t, t + 1).to_bytes(), "{what}");
                     for head in 0..batch * heads {

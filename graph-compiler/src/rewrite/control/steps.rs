@@ -261,8 +261,9 @@ mod tests {
         after
     }
 
-    const SCATTER: &str = "scatter_dims_to_operand_dims=[0], update_window_dims=[0,1], clip=true, \
-                           unique_indices=true";
+    const SCATTER: &str = "scatter_dims_to_operand_dims=[0], update_window_dims=[0,1], \
+                           inserted_window_dims=[], \
+                           clip=true, unique_indices=true";
 
     #[test]
     fn a_row_at_the_counter_is_a_slice_and_its_place_is_computed_once() {
