@@ -9,6 +9,7 @@
 //! - [`crf`]: a linear-chain conditional random field, all of it derivatives of one sum over paths.
 //! - [`deep_equilibrium`]: a network of infinite depth, whose state is the root of an equation.
 //! - [`digits`]: the images of handwritten digits that several examples learn to read.
+//! - [`dqn`]: Q-learning by a deep network, with a replay memory and a target network.
 //! - [`graph_network`]: messages along the edges of a graph that is an input, on the friendships of
 //!   a karate club.
 //! - [`kfac`]: natural gradient descent with Kronecker factors of the curvature.
@@ -17,8 +18,10 @@
 //! - [`neural_ode`]: differential equations learnt through a solver that chooses its steps, a loop
 //!   with a condition.
 //! - [`semantic_search`]: finds passages of a book by their meaning, with the weights of MiniLM.
+//! - [`speech`]: vowels of synthetic speech, recognised without alignments.
 //! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all
 //!   trees.
+//! - [`vae`]: a variational autoencoder that reads and writes digits.
 //! - [`wengert_list`]: closures as Wengert lists, by define then run and by define by run.
 //! - [`word_piece`]: the tokens that BERT reads.
 #![forbid(unsafe_code)]
@@ -30,12 +33,15 @@ pub mod convnet;
 pub mod crf;
 pub mod deep_equilibrium;
 pub mod digits;
+pub mod dqn;
 pub mod graph_network;
 pub mod kfac;
 pub mod lstm;
 pub mod neural_ode;
 pub mod newton;
 pub mod semantic_search;
+pub mod speech;
 pub mod tree;
+pub mod vae;
 pub mod wengert_list;
 pub mod word_piece;

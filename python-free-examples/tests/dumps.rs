@@ -4,7 +4,9 @@
 
 use python_free_examples::deep_equilibrium::{self, Depth};
 use python_free_examples::neural_ode::{self, Memory};
-use python_free_examples::{char_gpt, convnet, crf, graph_network, kfac, lstm, newton, tree};
+use python_free_examples::{
+    char_gpt, convnet, crf, dqn, graph_network, kfac, lstm, newton, speech, tree, vae,
+};
 use wengert::core::graph::{Body, Equation, Program, ValueId};
 
 /// The programs by name, each with the maximum number of lines of its longest function.
@@ -23,6 +25,7 @@ fn programs() -> Vec<(&'static str, usize, Program)> {
             420,
             deep_equilibrium::program(48, Depth::Infinite(1e-5)).unwrap().into_inner(),
         ),
+        ("dqn", 230, dqn::program(64).unwrap().into_inner()),
         (
             "graph_network",
             280,
@@ -32,7 +35,9 @@ fn programs() -> Vec<(&'static str, usize, Program)> {
         ("lstm", 370, lstm::program(64, &lstm::Settings::default()).unwrap().into_inner()),
         ("neural_ode", 1130, ode(neural_ode::LotkaVolterra::default(), Memory::Checkpoints(4))),
         ("newton", 170, newton::program(1e-3, 1e-6).unwrap().into_inner()),
+        ("speech", 550, speech::program(32).unwrap().into_inner()),
         ("tree", 450, tree::program(16).unwrap().into_inner()),
+        ("vae", 340, vae::program(128, 8).unwrap().into_inner()),
     ]
 }
 

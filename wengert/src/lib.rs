@@ -92,6 +92,11 @@ pub mod train;
 pub mod types;
 pub mod weight_names;
 
+/// The programs in README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 pub use device::{Device, DeviceOptions, Survey, ptx, target};
 pub use executable::KernelTime;
 /// Lets `#[derive(Differentiable)]` name this crate from within.

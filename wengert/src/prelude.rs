@@ -3,7 +3,9 @@
 pub use crate::eager::Tracked;
 pub use crate::list::{WengertList, trace};
 pub use crate::nn::loss::cross_entropy;
-pub use crate::nn::{Activation, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lstm, LstmState};
+pub use crate::nn::{
+    Activation, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lstm, LstmState,
+};
 pub use crate::operators::{
     Checkpoint, TransposeSolve, checkpoint, custom_jvp, custom_linear_solve, custom_root,
     custom_vjp, grad, grad_wrt, gvp, hessian, hvp, jacfwd, jacrev, jet, jvp, linearize,

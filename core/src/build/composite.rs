@@ -120,6 +120,12 @@ impl Tensor {
         self * self.logistic()
     }
 
+    /// ln(1 + eˣ), without overflow: max(x, 0) + ln(1 + e^−|x|).
+    #[track_caller]
+    pub fn softplus(&self) -> Tensor {
+        self.max(0.0) + (-self.abs()).exp().log1p()
+    }
+
     /// `softmax` along an axis.
     #[track_caller]
     pub fn softmax(&self, axis: impl Axis) -> Tensor {

@@ -5,6 +5,22 @@
 //! A Rust number takes the dtype of the other operand. On the left of an operator it is an `f64` or
 //! an `i64`, so that a literal there has one type and `(1.0 - &a).sqrt()` needs no annotation. On
 //! the right it is of any type that is a [`Number`].
+//!
+//! `!`, `&`, `|` and `^` combine masks, and the bits of integers.
+//!
+//! ```
+//! # use wengert_core::{build::FunctionBuilder, interpret, DType, Literal, TensorType};
+//! # let function = FunctionBuilder::build("f", |f| {
+//! let x = f.input("x", TensorType::new(DType::I32, [4]));
+//! f.output("y", x.gt(0) & !x.eq(2) | x.lt(-1));
+//! f.output("low", &x & 3);
+//! # }).expect("the example is right");
+//! # let x = Literal::from_vec(&[4], vec![1i32, 2, -2, 7]).expect("four elements");
+//! # let y = interpret::run(&function, &[x]).expect("it runs");
+//! // Of [1, 2, -2, 7]:
+//! assert_eq!(y[0].as_slice::<bool>(), Some(&[true, false, true, true][..]));
+//! assert_eq!(y[1].as_slice::<i32>(), Some(&[1, 2, 2, 3][..]));
+//! ```
 
 use super::tensor::Tensor;
 use crate::diagnostic::Diagnostic;
@@ -405,6 +421,9 @@ operator! {
     Mul mul Mul;
     Div div Div;
     Rem rem Rem;
+    BitAnd bitand And;
+    BitOr bitor Or;
+    BitXor bitxor Xor;
 }
 
 impl std::ops::Neg for &Tensor {
@@ -420,5 +439,21 @@ impl std::ops::Neg for Tensor {
     #[track_caller]
     fn neg(self) -> Tensor {
         self.unary(Unary::Neg)
+    }
+}
+
+impl std::ops::Not for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn not(self) -> Tensor {
+        self.unary(Unary::Not)
+    }
+}
+
+impl std::ops::Not for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn not(self) -> Tensor {
+        !&self
     }
 }

@@ -17,6 +17,7 @@
 
 use super::Scope;
 use super::axes::Axis;
+use super::function::IntoType;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -104,14 +105,18 @@ impl Tensor {
         Tensor(Repr::Literal(Rc::new((literal, ty))))
     }
 
-    /// A parameter of a model, to be passed to `param` or `state` of a function builder.
-    /// Poisoned, if a dimension of the type is.
+    /// A parameter of a model, to be passed to `param` or `state` of a function builder. Poisoned,
+    /// if the description of the type is wrong, or a dimension of it is poisoned.
     #[track_caller]
-    pub fn variable(ty: TensorType, initializer: Initializer) -> Self {
-        if let Some(error) = ty.error() {
-            return Tensor::poisoned(error.clone());
+    pub fn variable(ty: impl IntoType, initializer: Initializer) -> Self {
+        let location = Location::caller();
+        match ty.into_type() {
+            Ok(ty) => match ty.error() {
+                Some(error) => Tensor::poisoned(error.clone()),
+                None => Tensor(Repr::Variable(Rc::new(Variable { ty, initializer, location }))),
+            },
+            Err(error) => Tensor::poisoned(error.at(location, "declared here")),
         }
-        Tensor(Repr::Variable(Rc::new(Variable { ty, initializer, location: Location::caller() })))
     }
 
     /// Dtype and shape; if poisoned, f32 with [`MAX_RANK`] axes of poisoned dimensions.

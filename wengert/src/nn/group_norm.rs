@@ -44,13 +44,9 @@ impl GroupNorm {
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
-        if let Some(poisoned) = [x, &self.weight].into_iter().find(|t| t.error().is_some()) {
-            return poisoned.clone();
-        }
-        if x.rank() < 2 || x.shape().last() != self.weight.shape().last() {
-            let error = diagnostic!("a group norm with weights {} of {}", self.weight.ty(), x.ty());
-            let help = "it takes [batch, …, channels], and its weights are [channels]";
-            return Tensor::fail_of(&[x, &self.weight], error.help(help));
+        let takes = "[batch, …, channels]";
+        if let Err(poisoned) = check_channels("a group norm", x, &self.weight, 2, takes) {
+            return poisoned;
         }
         let (channels, shape) = (x.rank() - 1, x.shape().to_vec());
         let share = i64::try_from(self.groups).ok().filter(|groups| *groups > 0);
@@ -67,6 +63,29 @@ impl GroupNorm {
         let normal = standardize_axes(&grouped, &axes, self.epsilon).reshape(shape);
         normal * &self.weight + &self.bias
     }
+}
+
+/// Checks the operand of a norm with weights `[channels]`: at least `rank` axes, of which the last
+/// is that of the channels. `takes` is the shape for the help.
+///
+/// Error: a poisoned tensor.
+#[track_caller]
+pub(super) fn check_channels(
+    norm: &str,
+    x: &Tensor,
+    weight: &Tensor,
+    rank: usize,
+    takes: &str,
+) -> Result<(), Tensor> {
+    if let Some(poisoned) = [x, weight].into_iter().find(|t| t.error().is_some()) {
+        return Err(poisoned.clone());
+    }
+    if x.rank() < rank || x.shape().last() != weight.shape().last() {
+        let error = diagnostic!("{norm} with weights {} of {}", weight.ty(), x.ty());
+        let help = format!("it takes {takes}, and its weights are [channels]");
+        return Err(Tensor::fail_of(&[x, weight], error.help(help)));
+    }
+    Ok(())
 }
 
 /// `(x − mean) / √(variance + ε)` with mean and biased variance along several axes. Halves are

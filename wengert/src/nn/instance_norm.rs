@@ -1,8 +1,8 @@
 //! Normalisation of each channel in each example.
 
-use super::group_norm::standardize_axes;
+use super::group_norm::{check_channels, standardize_axes};
 use super::variable;
-use wengert_core::{Differentiable, Initializer, Location, Tensor, diagnostic};
+use wengert_core::{Differentiable, Initializer, Location, Tensor};
 
 /// `(x − mean) / √(variance + ε) · weight + bias`, mean and variance of each example and each
 /// channel over all positions (Ulyanov, Vedaldi and Lempitsky 2016). Channels are the last axis.
@@ -37,15 +37,9 @@ impl InstanceNorm {
     #[track_caller]
     pub fn call(&self, x: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
-        if let Some(poisoned) = [x, &self.weight].into_iter().find(|t| t.error().is_some()) {
-            return poisoned.clone();
-        }
-        if x.rank() < 3 || x.shape().last() != self.weight.shape().last() {
-            let weight = self.weight.ty();
-            let error = diagnostic!("an instance norm with weights {weight} of {}", x.ty());
-            let help = "it takes [batch, positions, channels], or more axes of positions, and its \
-                        weights are [channels]";
-            return Tensor::fail_of(&[x, &self.weight], error.help(help));
+        let takes = "[batch, positions, channels], or more axes of positions";
+        if let Err(poisoned) = check_channels("an instance norm", x, &self.weight, 3, takes) {
+            return poisoned;
         }
         let positions: Vec<usize> = (1..x.rank() - 1).collect();
         standardize_axes(x, &positions, self.epsilon) * &self.weight + &self.bias

@@ -32,7 +32,7 @@ mod swiglu;
 pub use activation::Activation;
 pub use attention::{Mask, SelfAttention, dot_product_attention};
 pub use batch_norm::{BatchNorm, RunningStatistics, Statistics};
-pub use conv::Conv2d;
+pub use conv::{Conv, Conv1d, Conv2d};
 pub use conv_transpose::ConvTranspose2d;
 pub use cross_attention::CrossAttention;
 pub use dropout::Dropout;

@@ -48,6 +48,21 @@ fn a_shape_that_is_none() {
 }
 
 #[test]
+fn a_variable_of_a_shape_that_is_none() {
+    says(
+        building(|f| {
+            let w = f.param("w", Tensor::variable(f32("3,"), Initializer::Zeros)); //~ here
+            f.output("y", &w * 2.0);
+        }),
+        "
+        @f: `3,` is no shape: expected a dimension, found `]`
+          --> {here}: declared here
+          help: write extents and dimension variables, such as `B,64` or `2*B+1`
+        ",
+    );
+}
+
+#[test]
 fn a_negative_extent() {
     says(
         building(|f| {

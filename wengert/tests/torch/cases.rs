@@ -49,8 +49,9 @@ pub fn compare(file: &str, cases: &[Case<'_>], bound: impl Fn(&str) -> f64) {
                 function(&|name| all.clone().find(|(n, _)| *n == name).unwrap().1.clone())
             });
             assert_eq!(results.len(), weights.len(), "{case}");
+            let weight = |n: usize| arrays[&format!("{case}.c.{n}")].clone();
             let weights: Vec<Tensor> =
-                weights.iter().map(|(_, c)| Tensor::constant(c.clone())).collect();
+                (0..results.len()).map(|n| Tensor::constant(weight(n))).collect();
             for (n, result) in results.iter().enumerate() {
                 f.output(&format!("y.{n}"), result);
             }

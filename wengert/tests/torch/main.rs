@@ -1,12 +1,13 @@
 //! Whole networks against PyTorch in double precision: their results, and their variables after ten
-//! steps of AdamW. `generate.py` wrote the files. [`layers`] and
-//! [`losses`] compare functions.
+//! steps of AdamW. `generate.py` wrote the files. [`layers`], [`losses`] and [`papers`] compare
+//! functions.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod cases;
 mod layers;
 mod losses;
+mod papers;
 
 use std::path::PathBuf;
 use wengert::core::Scalar;

@@ -34,7 +34,7 @@ impl BinaryCrossEntropy {
             Err(poisoned) => return poisoned,
         };
         // −ln(1 − σ(x)) is x − ln σ(x).
-        let mut positive = softplus(&-&x);
+        let mut positive = (-&x).softplus();
         if let Some(weight) = &self.positive_weight {
             positive = positive * (&t * (spread(weight, &t) - 1.0) + 1.0);
         }
@@ -50,11 +50,4 @@ impl BinaryCrossEntropy {
 #[track_caller]
 fn spread(weight: &Tensor, targets: &Tensor) -> Tensor {
     weight.convert(targets.dtype()).broadcast_to(targets.shape())
-}
-
-/// ln(1 + eˣ) for each element, without overflow: max(x, 0) + ln(1 + e^−|x|).
-#[track_caller]
-pub(super) fn softplus(x: &Tensor) -> Tensor {
-    let _user = Location::caller().attributed();
-    x.max(0.0) + (-x.abs()).exp().log1p()
 }

@@ -1,11 +1,10 @@
 //! Binary cross-entropy in which easy examples count less.
 
-use super::binary_cross_entropy::softplus;
-use super::{Reduction, alike, refused};
+use super::{BinaryCrossEntropy, Reduction, alike, refused};
 use wengert_core::{Location, Tensor};
 
 /// For each element with logit x and target t: αₜ·(1 − pₜ)^γ·CE, where CE is the
-/// [`BinaryCrossEntropy`](super::BinaryCrossEntropy) and pₜ = t·σ(x) + (1 − t)·(1 − σ(x)) is the
+/// [`BinaryCrossEntropy`] and pₜ = t·σ(x) + (1 − t)·(1 − σ(x)) is the
 /// probability of the target (Lin and others, *Focal loss for dense object detection*, 2017,
 /// equation 5). The factor is small for examples that the network classifies well.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -52,8 +51,9 @@ impl Focal {
         if let Some(alpha) = self.alpha.filter(|alpha| !(0.0..=1.0).contains(alpha)) {
             return refused("a focal loss with α", alpha, "at least 0 and at most 1", &operands);
         }
+        let cross_entropy = BinaryCrossEntropy { reduction: Reduction::None, ..Default::default() };
+        let mut losses = cross_entropy.call(&x, &t);
         let negative = 1.0 - &t;
-        let mut losses = &negative * &x + softplus(&-&x);
         if self.gamma > 0.0 {
             // 1 − pₜ. The difference from 1 would lose the digits of a small number.
             let missed = &negative * x.logistic() + &t * (-&x).logistic();
