@@ -26,6 +26,12 @@ impl IntoShape for &str {
     }
 }
 
+impl IntoShape for &String {
+    fn into_shape(self) -> Result<Vec<Dim>> {
+        self.as_str().into_shape()
+    }
+}
+
 impl<D: Into<Dim>, const N: usize> IntoShape for [D; N] {
     fn into_shape(self) -> Result<Vec<Dim>> {
         Ok(self.into_iter().map(Into::into).collect())

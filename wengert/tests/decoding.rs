@@ -84,7 +84,7 @@ fn logits(settings: &LlamaSettings, dtype: DType, way: Way) -> Vec<u8> {
         bytes[..bytes.len() / batch].to_vec()
     };
     let Some(chunk) = chunk else {
-        let bound = bind!(B = batch, T = LENGTH);
+        let bound = bind!(B = batch as i64, T = LENGTH as i64);
         let mut whole = session.compile(&program, "whole", bound).unwrap();
         let found = whole.run(&[("tokens", tokens(0, LENGTH))]).unwrap();
         return first(&found.get("logits").unwrap());
@@ -93,7 +93,7 @@ fn logits(settings: &LlamaSettings, dtype: DType, way: Way) -> Vec<u8> {
     let mut from = 0;
     while from < LENGTH {
         let length = chunk.min(LENGTH - from);
-        let mut step = session.compile(&program, "step", bind!(T = length)).unwrap();
+        let mut step = session.compile(&program, "step", bind!(T = length as i64)).unwrap();
         while from + length <= LENGTH {
             let position = Literal::from(from as i32);
             let inputs = [("tokens", tokens(from, from + length)), ("position", position)];
