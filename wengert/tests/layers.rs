@@ -57,6 +57,42 @@ fn grouped() -> GroupedQueryAttention {
     with_dtype(&GroupedQueryAttention::new(WIDTH, 6, 2).rotary(Rotary::new(2)), DType::F64)
 }
 
+#[test]
+fn convolutions_of_sequences_are_sums_over_their_kernels() {
+    let (x, weight) = (draw(1, DType::F64, &[1, 7, 2]), draw(2, DType::F64, &[3, 2, 1]));
+    let inputs = [("x", x.clone()), ("weight", weight.clone())];
+    let layer = || Conv1d::new(2, 1, [3]).dilation([2]).without_bias();
+    for device in [Device::Interpreter, Device::Cpu] {
+        let found = run(device, &inputs, |f, given| {
+            let layers = [
+                ("same", layer().same()),
+                ("causal", layer().causal()),
+                ("stride", layer().same().stride([3])),
+            ];
+            for (name, mut layer) in layers {
+                layer.weight = given[1].clone();
+                f.output(name, layer.call(&given[0]));
+            }
+        });
+        let (x, weight) = (floats(&x), floats(&weight));
+        // The kernel's element k lies 2·k steps after the first, which is `before` steps back.
+        let at = |step: usize, before: usize| -> f64 {
+            let terms = (0..3).flat_map(|k| (0..2).map(move |c| (k, c)));
+            let terms = terms.filter_map(|(k, c)| {
+                let from = (step + 2 * k).checked_sub(before).filter(|from| *from < 7)?;
+                Some(x[2 * from + c] * weight[2 * k + c])
+            });
+            terms.sum()
+        };
+        let steps = |before: usize, stride: usize| -> Vec<f64> {
+            (0..7).step_by(stride).map(|step| at(step, before)).collect()
+        };
+        assert_close(&found[0], &steps(2, 1), 1e-12);
+        assert_close(&found[1], &steps(4, 1), 1e-12);
+        assert_close(&found[2], &steps(2, 3), 1e-12);
+    }
+}
+
 /// Attention to all positions at once, which PyTorch confirms, is attention part by part with a
 /// cache that is state of the session.
 #[test]

@@ -81,6 +81,8 @@ fn layers() {
         let running = f.state("running", norm.first_statistics());
         let norm = f.param("norm", norm);
         let y = conv.call(&x);
+        let steps = f.param("steps", Conv1d::new(4, 4, [3]).dilation([2]).causal());
+        f.output("steps", steps.call(&y.slice(s![.., 0])));
         let (y, after) = norm.train(&y, &running);
         let y = norm.call(&y, &after);
         let y = up.call(&Activation::GeluTanh.call(&y));
@@ -398,6 +400,8 @@ fn methods_made_of_several_ops() {
             x.gelu(),
             x.gelu_tanh(),
             x.silu(),
+            x.softplus(),
+            (!x.gt(0.0) & x.lt(1.0)).convert(DType::F32),
             x.relu(),
             x.avg_pool(&[2, 2], &[2, 2], &Padding::Same),
             x.max_pool(&[2, 2], &[2, 2], &Padding::Valid),
