@@ -50,6 +50,15 @@ def labels(name, shape, bound):
     return (some % np.uint64(bound)).astype(np.int32).reshape(shape)
 
 
+def to_bf16(numbers):
+    """f32 numbers, rounded to those of bf16: to the nearest, ties to even."""
+    import numpy as np
+
+    bits = numbers.view(np.uint32)
+    bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 def parameters(shapes):
     """Yields parameters of the given names, shapes and bounds, with the values of
     `wengert-bench`."""

@@ -12,8 +12,9 @@ use crate::process::serve;
 use crate::profile::profile;
 use crate::record::Record;
 use crate::resident::Local;
+use crate::spin::spin;
 use crate::starts::start;
-use crate::suite::{Choice, Own, Run};
+use crate::suite::{Choice, ONE_THREAD, Own, Run};
 use crate::table::markdown;
 use crate::yardstick::YARDSTICK;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -48,15 +49,24 @@ enum Task {
     /// Runs training steps of GPT-2 with 124 million parameters; checks that the loss falls, and
     /// times a step
     Gpt2(gpt2::Asked),
-    /// Measures the table of C1 to C11 on the CPU: products, chains, training steps, inference,
-    /// starts, products of bf16; each contender runs in its own process
+    /// Measures the table of C1 to C12 on the CPU: products, chains, training steps, inference,
+    /// starts, products of bf16, updates in place, decoding; each contender runs in its own process
     Cpu {
-        /// Only these rows of the table: C1 to C6, C10 and C11, or C7, C8 or C9 for starts
+        /// Only these rows of the table: C1 to C6, C10 to C12, or C7, C8 or C9 for starts
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
+        /// Measures this library on one thread, too
+        #[arg(long)]
+        one_thread: bool,
+        /// Number of processes that spin during the measurement, each on one core
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
+        spinning: u32,
         #[command(flatten)]
         measured: Measured,
     },
+    /// Spins until the end of standard input
+    #[command(hide = true)]
+    Spin,
     /// Measures random chains on the CPU against loops that rustc compiles for them
     Chains {
         /// Seed of the chains, which is part of the cases' names; the default is the current time
@@ -124,7 +134,7 @@ enum Task {
         /// Writes a .graph file of each program into this folder instead
         #[arg(long, value_name = "FOLDER")]
         save: Option<PathBuf>,
-        /// Only programs of these rows of the table: C1 to C11
+        /// Only programs of these rows of the table: C1 to C12
         #[arg(long, value_name = "LABEL", requires = "save")]
         suite: Vec<String>,
         /// Only programs of cases whose name contains one of these texts
@@ -161,6 +171,8 @@ enum Who {
     Wengert,
     /// Plain loops, compiled by rustc.
     RustLoop,
+    /// This library on one thread.
+    OneThread,
     /// This library, as a measure of the machine's speed.
     Yardstick,
 }
@@ -209,6 +221,8 @@ impl Measured {
             own,
             small: *small,
             busy: *busy,
+            one_thread: false,
+            spinning: 0,
             rounds: rounds.map(|rounds| rounds as usize),
             date: date.clone(),
             peers: peer,
@@ -245,13 +259,16 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             }
             cases.retain(|case| group.is_empty() || group.contains(&case.group));
             let choice = Choice::of(&cases, &measured.only, &[], false)?;
-            measure(device, Own::Here, &choice, measured, out, err)
+            measure(measured.run(device, Own::Here)?, &choice, measured, out, err)
         }
-        Task::Cpu { suite, measured } => {
+        Task::Cpu { suite, one_thread, spinning, measured } => {
             let cases = catalogue_of_cpu(measured.small);
             let choice = Choice::of(&cases, &measured.only, suite, true)?;
-            measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
+            let run = measured.run(Device::Cpu, Own::Processes)?;
+            let run = Run { one_thread: *one_thread, spinning: *spinning as usize, ..run };
+            measure(run, &choice, measured, out, err)
         }
+        Task::Spin => spin(),
         Task::Chains { seed, measured } => {
             let now =
                 || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -278,7 +295,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             let cases = catalogue_of_cpu(measured.small);
             let choice =
                 Choice::of(&cases, &measured.only, &["C7", "C8", "C9"].map(str::to_owned), true)?;
-            measure(Device::Cpu, Own::Processes, &choice, measured, out, err)
+            measure(measured.run(Device::Cpu, Own::Processes)?, &choice, measured, out, err)
         }
         Task::Memory(asked) => asked.run(out, err),
         Task::Profile { suite, only, small, runs, kernels } => {
@@ -321,6 +338,10 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             }
             let mut contender: Box<dyn Contender> = match contender {
                 Who::Wengert => Box::new(Local::new("wengert", device, DeviceOptions::default())),
+                Who::OneThread => {
+                    let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+                    Box::new(Local::new(ONE_THREAD, device, options))
+                }
                 Who::Yardstick => Box::new(Local::new(YARDSTICK, device, DeviceOptions::default())),
                 Who::RustLoop => Box::new(Native::new(threads()?)),
             };
@@ -382,16 +403,14 @@ fn scaling(
 
 /// Measures the selected cases, and prints the results.
 fn measure(
-    device: Device,
-    own: Own,
+    run: Run<'_>,
     choice: &Choice<'_>,
     measured: &Measured,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Outcome {
     // If the progress cannot be printed, the record is still made.
-    let record =
-        measured.run(device, own)?.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
+    let record = run.measure(choice, &mut |line| drop(writeln!(err, "{line}")))?;
     finish(&record, measured, out)
 }
 

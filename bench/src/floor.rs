@@ -1,11 +1,12 @@
 //! All inputs of floors are measured, in the same records, and are the best of any contender. A
-//! chain's floor is the time of its plain loop. Without a loop it is the chain's bytes divided by
-//! the bandwidth of its reference copy. A product's floor is its operations divided by the best
-//! rate of any product of the same dtype. A network's floor is its operations divided by that rate,
-//! plus its bytes divided by the bandwidth of the largest copy. A contender that overlaps
-//! arithmetic and memory traffic can be below it.
+//! chain's floor is the time of its plain loop. The floor of another bandwidth-bound case is its
+//! bytes divided by the bandwidth of its reference: a copy, or a sum for decoding and for products
+//! of few rows. A product's floor is its operations divided by the best rate of any product of the
+//! same dtype. A network's floor is its operations divided by that rate, plus its bytes divided by
+//! the bandwidth of the largest copy. A contender that overlaps arithmetic and memory traffic can
+//! be below it, and so can one whose operands stay in a cache.
 //!
-//! Loops are timed in turns with chains, and a product and a copy in turns with
+//! Loops are timed in turns with chains, and references, or a product and a copy, in turns with
 //! [networks](crate::yardstick). So floors are computed per round. The displayed values are
 //! medians, of floors and of times relative to them.
 
@@ -23,8 +24,8 @@ pub struct Floors<'a> {
     records: &'a [Record],
     /// Plain loops, by case.
     loops: BTreeMap<&'a str, &'a Measurement>,
-    /// Bytes per second of copies, by case.
-    copies: BTreeMap<&'a str, f64>,
+    /// Bytes per second of references, by case.
+    bandwidths: BTreeMap<&'a str, f64>,
     /// The largest copy.
     largest: Option<&'a str>,
     /// Operations per second of products: of bf16, and of others.
@@ -37,14 +38,18 @@ impl<'a> Floors<'a> {
         let mut floors = Floors {
             records,
             loops: BTreeMap::new(),
-            copies: BTreeMap::new(),
+            bandwidths: BTreeMap::new(),
             largest: None,
             rates: [None; 2],
         };
         let all = || records.iter().flat_map(|r| &r.measurements).filter(|m| m.device == "cpu");
-        // If the records have no other product (or copy), the yardstick's rate is used.
+        // If the records have no other product (or reference), the yardstick's rate is used.
         let beside_products = all().any(|m| is_product(m) && !is_yardstick(m));
-        let beside_copies = all().any(|m| is_copy(m) && !is_yardstick(m));
+        let beside = |reference: &str| {
+            all().any(|m| {
+                is_reference(m) && m.reference.as_deref() == Some(reference) && !is_yardstick(m)
+            })
+        };
         let mut largest = 0;
         for m in all() {
             let seconds = m.time.median;
@@ -56,12 +61,12 @@ impl<'a> Floors<'a> {
                 let best = &mut floors.rates[usize::from(!is_of_halves(m))];
                 *best = Some(best.map_or(rate, |best| best.max(rate)));
             }
-            if let Some(reference) = m.reference.as_deref().filter(|_| is_copy(m))
-                && !(is_yardstick(m) && beside_copies)
+            if let Some(reference) = m.reference.as_deref().filter(|_| is_reference(m))
+                && !(is_yardstick(m) && beside(reference))
             {
-                let best = floors.copies.entry(reference).or_insert(0.0);
+                let best = floors.bandwidths.entry(reference).or_insert(0.0);
                 *best = best.max(m.work.bytes as f64 / seconds);
-                if m.work.bytes > largest {
+                if is_copy(m) && m.work.bytes > largest {
                     (largest, floors.largest) = (m.work.bytes, Some(reference));
                 }
             }
@@ -100,28 +105,33 @@ impl<'a> Floors<'a> {
     fn parts(&self, m: &Measurement) -> Option<(f64, f64)> {
         let (bytes, operations) = (m.work.bytes as f64, m.work.flops as f64);
         let rate = self.rates[usize::from(!is_of_halves(m))];
-        match m.work.flops {
-            0 => Some((0.0, bytes / self.copies.get(m.reference.as_deref()?)?)),
-            _ if is_product(m) => Some((operations / rate?, 0.0)),
-            _ => Some((operations / rate?, bytes / self.copies.get(self.largest?)?)),
+        match m.reference.as_deref() {
+            Some(reference) => Some((0.0, bytes / self.bandwidths.get(reference)?)),
+            None if m.work.flops == 0 => None,
+            None if is_product(m) => Some((operations / rate?, 0.0)),
+            None => Some((operations / rate?, bytes / self.bandwidths.get(self.largest?)?)),
         }
     }
 
-    /// The floor in each round of a network, if the yardstick was timed in turns with it.
+    /// The floor in each round of a network or of another case with a yardstick, if the yardstick
+    /// was timed in turns with it.
     fn of_rounds(&self, m: &Measurement) -> Option<Vec<f64>> {
-        if is_product(m) || m.work.flops == 0 {
+        let (operations, bytes) = self.parts(m)?;
+        if let Some(reference) = m.reference.as_deref() {
+            let rounds = self.slowness(m, &|y| y.case == reference)?;
+            return Some(rounds.into_iter().map(|read| bytes * read).collect());
+        }
+        if is_product(m) {
             return None;
         }
-        let (operations, bytes) = self.parts(m)?;
-        let [product, copy] =
-            [is_product, is_copy].map(|wanted: fn(&Measurement) -> bool| self.slowness(m, wanted));
+        let (product, copy) = (self.slowness(m, &is_product), self.slowness(m, &is_copy));
         let rounds = product?.into_iter().zip(copy?);
         Some(rounds.map(|(product, copy)| operations * product + bytes * copy).collect())
     }
 
     /// The yardstick's time for a kind of case in each round, relative to its time when the rates
     /// were measured.
-    fn slowness(&self, m: &Measurement, wanted: fn(&Measurement) -> bool) -> Option<Vec<f64>> {
+    fn slowness(&self, m: &Measurement, wanted: &dyn Fn(&Measurement) -> bool) -> Option<Vec<f64>> {
         let all = || self.records.iter().flat_map(|r| &r.measurements);
         let beside =
             all().find(|y| is_yardstick(y) && wanted(y) && in_turns(self.records, m, y))?;
@@ -144,10 +154,15 @@ fn is_product(m: &Measurement) -> bool {
     m.case.starts_with("gemm")
 }
 
-/// Whether it is a copy. A plain copy also counts, as the copy of its size.
-fn is_copy(m: &Measurement) -> bool {
+/// Whether it is its own reference. A plain copy counts as the copy of its size.
+pub(crate) fn is_reference(m: &Measurement) -> bool {
     let copied = m.case.replacen("copy plain ", "copy ", 1);
     m.reference.as_deref() == Some(&copied)
+}
+
+/// Whether it is a copy that is a reference.
+fn is_copy(m: &Measurement) -> bool {
+    m.case.starts_with("copy ") && is_reference(m)
 }
 
 fn is_of_halves(m: &Measurement) -> bool {
@@ -215,6 +230,38 @@ mod tests {
         assert_eq!(of([beside.as_slice(), &rates].concat()), (Some(3.0), Some(20.0 / 3.0)));
         // Without a yardstick in the same rounds, the rates are used unchanged.
         assert_eq!(of([&[network], rates.as_slice()].concat()), (Some(1.5), Some(20.0 / 1.5)));
+    }
+
+    /// A network that only reads is compared with a sum. Sums are not copies: other networks are
+    /// compared with the largest copy.
+    #[test]
+    fn networks_that_read_are_compared_with_a_sum() {
+        let of_sum = |m: Measurement| Measurement {
+            reference: Some("sum f32 64M".into()),
+            work: Work { bytes: 400, ..m.work },
+            ..m
+        };
+        let step = of_sum(measured("wengert", "C12", "decode", &[8.0, 16.0, 32.0], 1000));
+        let sum = |who, group: &str, rounds: &[f64]| {
+            of_sum(measured(who, group, "sum f32 64M", rounds, 0))
+        };
+        let network = measured("wengert", "C5", "step", &[3.0], 1000);
+        let others = [
+            measured("wengert", "C1", "gemm f32 1024", &[2.0], 1000),
+            measured("wengert", "C2", "copy f32 16M", &[0.5], 0),
+            sum("wengert", "C12 reading", &[4.0]),
+            sum("jax", "C12 reading", &[2.0]),
+        ];
+        let records = [record("one", [&[step.clone(), network], others.as_slice()].concat())];
+        let floors = Floors::of(&records);
+        assert_eq!(floors.of_case(&records[0].measurements[0]), Some(2.0));
+        assert_eq!(floors.of_case(&records[0].measurements[1]), Some(2.5));
+        // The machine is half as fast in the second round, and again in the third.
+        let beside = sum(YARDSTICK, "C12", &[4.0, 8.0, 16.0]);
+        let records = [record("one", [&[step, beside], others.as_slice()].concat())];
+        let floors = Floors::of(&records);
+        let step = &records[0].measurements[0];
+        assert_eq!((floors.of_case(step), floors.multiple(step)), (Some(4.0), Some(4.0)));
     }
 
     #[test]

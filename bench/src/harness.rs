@@ -60,6 +60,7 @@ impl Settings {
         warm_up_seconds: 0.1,
         group_seconds: None,
         rest_seconds: REST,
+        spinning: 0,
     };
 
     /// For a GPU, which is often available only for minutes: the same without rests, and a

@@ -49,6 +49,7 @@ pub mod process;
 pub mod profile;
 pub mod record;
 pub mod resident;
+mod spin;
 pub mod starts;
 pub mod statistics;
 pub mod suite;

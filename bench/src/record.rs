@@ -68,6 +68,14 @@ pub struct Settings {
     /// Rest of all contenders before each sample, in seconds, if samples have a duration.
     #[serde(default = "rest_of_older_records")]
     pub rest_seconds: f64,
+    /// Processes that spin beside the measurement, each on one core.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spinning: usize,
+}
+
+/// Whether a count is omitted from records.
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The rest of all runs before records had this field.

@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use crate::process::Process;
 use crate::record::{Absent, FORMAT, Record, Settings};
 use crate::resident::Local;
+use crate::spin::Spinning;
 use crate::starts::{self, Starter};
 use crate::yardstick::{YARDSTICK, yardsticks};
 use std::env;
@@ -33,6 +34,9 @@ const WITHOUT_CAPTURE: &str = "wengert (no capture)";
 
 /// The name of this library with cuBLASLt's fastest products.
 const FAST: &str = "wengert (fast products)";
+
+/// The name of this library on one thread.
+pub(crate) const ONE_THREAD: &str = "wengert (1 thread)";
 
 /// The label of a group, `C3` of `C3 GPT`; None for groups without a label.
 pub fn label(group: &str) -> Option<&str> {
@@ -70,7 +74,7 @@ impl<'a> Choice<'a> {
         };
         if let Some(unknown) = labels.iter().find(|wanted| !known(wanted)) {
             return Err(Diagnostic::new(format!("no row of the table is called `{unknown}`"))
-                .help("rows are C1 to C11; those of C4 are not among small extents"));
+                .help("rows are C1 to C12; those of C4 are not among small extents"));
         }
         let named = |case: &&Case| {
             only.is_empty() || only.iter().any(|text| case.id.contains(text.as_str()))
@@ -119,6 +123,10 @@ pub struct Run<'a> {
     pub small: bool,
     /// Measures even on a busy machine.
     pub busy: bool,
+    /// This library on one thread is a further contender.
+    pub one_thread: bool,
+    /// Processes that spin beside the measurement.
+    pub spinning: usize,
     /// Number of rounds, if not the default.
     pub rounds: Option<usize>,
     /// The date.
@@ -138,6 +146,7 @@ impl Run<'_> {
         // The device is checked once, not once per case.
         Session::open(self.device)?;
         let mut record = self.begin()?;
+        let _spinning = Spinning::start(self.spinning)?;
         let mut groups: Vec<&str> = Vec::new();
         for case in &choice.cases {
             if !groups.contains(&case.group.as_str()) {
@@ -191,6 +200,7 @@ impl Run<'_> {
             (false, Own::Here) => Settings::FULL,
         };
         settings.rounds = self.rounds.unwrap_or(settings.rounds);
+        settings.spinning = self.spinning;
         // Other processes on the CPU do not affect a GPU, and times at small extents do not matter.
         let is_looked_at = self.device == Device::Cpu && !self.small;
         Ok(Record {
@@ -214,7 +224,8 @@ impl Run<'_> {
         let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
         match self.own {
             Own::Processes => {
-                for who in ["wengert", "rust-loop"] {
+                let one_thread = self.one_thread.then_some("one-thread");
+                for who in ["wengert", "rust-loop"].into_iter().chain(one_thread) {
                     enter(&self.own_starter(who)?, &mut contenders, record)?;
                 }
             }
@@ -340,6 +351,8 @@ mod tests {
             own: Own::Here,
             small: false,
             busy: false,
+            one_thread: false,
+            spinning: 0,
             rounds: None,
             date: None,
             peers: &[],
@@ -372,6 +385,6 @@ mod tests {
         assert_eq!(counts(&[], &["C8"]), (0, 2));
         assert_eq!(counts(&["C768"], &["C4", "C7"]), (1, 1));
         assert!(of(&["nothing"], &[]).unwrap_err().message.contains("no case has a name"));
-        assert!(of(&[], &["C12"]).unwrap_err().message.contains("`C12`"));
+        assert!(of(&[], &["C13"]).unwrap_err().message.contains("`C13`"));
     }
 }

@@ -4,10 +4,10 @@ mod footprints;
 mod starts;
 
 use crate::busy;
-use crate::floor::{Floors, LOOP, in_turns};
+use crate::floor::{Floors, LOOP, in_turns, is_reference};
 use crate::record::{Measurement, Record};
 use crate::statistics::{geometric_mean, paired};
-use crate::suite::label;
+use crate::suite::{ONE_THREAD, label};
 use crate::yardstick::is_yardstick;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,8 +21,8 @@ const OURS: &str = "wengert";
 /// A row is a case. Each contender has a column with the median of its time and half the distance
 /// between its tenth and ninetieth percentiles. `floor` is a lower bound of the time
 /// ([`Floors`]), `of floor` the displayed time relative to it, round by round. Rates are this
-/// library's, or the fastest contender's if it has none. The share is relative to the best copy
-/// bandwidth of any contender in the case's reference. `ratio` is the time of the fastest other
+/// library's, or the fastest contender's if it has none. The share of bandwidth is relative to the
+/// best bandwidth of any contender in the case's reference. `ratio` is the time of the fastest other
 /// contender divided by this library's, round by round: above 1, this library is faster. Plain
 /// loops are a floor and no contender.
 pub fn markdown(records: &[Record]) -> String {
@@ -52,7 +52,7 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
     let floors = Floors::of(records);
     let contenders = in_order(measurements.iter().map(|m| m.contender.as_str()));
     let cases = in_order(measurements.iter().map(|m| m.case.as_str()));
-    let copies = bandwidths(measurements);
+    let bandwidths = bandwidths(measurements);
     let has_labels = measurements.iter().any(|m| label(&m.group).is_some());
     let mut header =
         String::from(if has_labels { "| suite | case | floor |" } else { "| case | floor |" });
@@ -62,10 +62,10 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
         rule.push_str("---:|");
     }
     let mut text = format!(
-        "\n{header} of floor | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |\n\
+        "\n{header} of floor | latency | ns/element | GB/s | of bandwidth | GFLOP/s | ratio |\n\
          {rule}---:|---:|---:|---:|---:|---:|---:|\n"
     );
-    let mut ratios = Vec::new();
+    let (mut ratios, mut to_one_thread) = (Vec::new(), Vec::new());
     for case in cases {
         let of_case: Vec<&Measurement> =
             measurements.iter().copied().filter(|m| m.case == case).collect();
@@ -95,13 +95,16 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
             }
         }
         let rates = Rates::of(shown);
-        let reference = shown.reference.as_ref().and_then(|r| copies.get(r.as_str()));
+        let reference = shown.reference.as_ref().and_then(|r| bandwidths.get(r.as_str()));
         let share =
-            reference.map_or(String::new(), |copy| format!("{:.0}%", 100.0 * rates.bytes / copy));
+            reference.map_or(String::new(), |best| format!("{:.0}%", 100.0 * rates.bytes / best));
         let others = of_case.iter().filter(|m| !is_ours(&m.contender) && m.contender != LOOP);
         let ratio =
             ours.and_then(|ours| others.map(|m| ratio(records, m, ours)).min_by(f64::total_cmp));
         ratios.extend(ratio);
+        let one_thread = of_case.iter().find(|m| m.contender == ONE_THREAD);
+        to_one_thread
+            .extend(ours.zip(one_thread).map(|(ours, one)| self::ratio(records, one, ours)));
         let flops = if shown.work.flops > 0 { figures(rates.flops / 1e9) } else { String::new() };
         _ = writeln!(
             text,
@@ -118,6 +121,14 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
             text,
             "\nGeometric mean of {} ratios to the fastest other contender: {mean:.2}.",
             ratios.len()
+        );
+    }
+    if let Some(mean) = geometric_mean(&to_one_thread) {
+        let least = to_one_thread.iter().copied().fold(f64::INFINITY, f64::min);
+        _ = writeln!(
+            text,
+            "\nGeometric mean of {} ratios to one thread: {mean:.2}, the least {least:.2}.",
+            to_one_thread.len()
         );
     }
     text
@@ -157,18 +168,13 @@ pub(crate) fn is_ours(contender: &str) -> bool {
     contender.split(' ').next() == Some(OURS)
 }
 
-/// The best bandwidth of any contender in each case that is a reference; a plain copy counts as
-/// the copy of its size.
+/// The best bandwidth of any contender in each case that is a reference.
 fn bandwidths<'a>(measurements: &[&'a Measurement]) -> BTreeMap<&'a str, f64> {
     let mut found = BTreeMap::new();
-    for m in measurements {
+    for m in measurements.iter().filter(|m| is_reference(m)) {
         let Some(reference) = m.reference.as_deref() else { continue };
-        let is_copy =
-            m.case == reference || m.case.replacen("copy plain ", "copy ", 1) == reference;
-        if is_copy {
-            let best = found.entry(reference).or_insert(0.0f64);
-            *best = best.max(Rates::of(m).bytes);
-        }
+        let best = found.entry(reference).or_insert(0.0f64);
+        *best = best.max(Rates::of(m).bytes);
     }
     found
 }
@@ -199,6 +205,11 @@ fn heading(record: &Record) -> String {
     parts.extend(machine.libraries.iter().map(|(name, version)| format!("{name} {version}")));
     let settings = &record.settings;
     parts.push(format!("{} rounds of {:.0} ms", settings.rounds, 1e3 * settings.sample_seconds));
+    match settings.spinning {
+        0 => {}
+        1 => parts.push("**beside a process that spins**".into()),
+        n => parts.push(format!("**beside {n} processes that spin**")),
+    }
     if let Some(busy) = record.busy.filter(|busy| busy.cores > busy::MOST) {
         parts.push(format!("**on a busy machine** (others used {:.2} cores)", busy.cores));
     }
@@ -308,7 +319,7 @@ pub(crate) mod tests {
 - ours, 2026-01-02, commit abc, NVIDIA H200, driver 580.1, 21 rounds of 20 ms
 - theirs, 2026-01-02, commit abc, NVIDIA H200, driver 580.1, 21 rounds of 20 ms
 
-| case | floor | wengert | wengert (no capture) | torch | torch.compile | of floor | latency | ns/element | GB/s | of copy | GFLOP/s | ratio |
+| case | floor | wengert | wengert (no capture) | torch | torch.compile | of floor | latency | ns/element | GB/s | of bandwidth | GFLOP/s | ratio |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 | copy f32 64M |  | 200 µs ±10% | | | |  | 210 µs | 0.0030 | 2684 | 62% |  |  |
 | copy plain f32 64M |  | 125 µs ±10% | | | |  | 135 µs | 0.0019 | 4295 | 100% |  |  |

@@ -5,6 +5,8 @@
 //! ratio of a network's time to that floor is unreliable. A group of networks therefore has two
 //! more entrants, a product and a copy by this library in a separate process. Their times measure
 //! the machine's speed in each round, and the [floor](crate::floor) is computed per round.
+//!
+//! Bandwidth-bound cases name their reference. If it is in another group, it is their yardstick.
 
 use crate::case::{Case, Chain, Kind};
 use crate::record::Measurement;
@@ -17,8 +19,20 @@ pub(crate) const YARDSTICK: &str = "yardstick";
 const EXTENT: usize = 1024;
 
 /// The cases that measure the machine's speed for a group, from the catalogue, with the group's
-/// name. Empty for groups without networks.
+/// name. Empty for groups without networks whose references are among them.
 pub(crate) fn yardsticks(group: &[&Case], catalogue: &[Case]) -> Vec<Case> {
+    if let Some((case, reference)) =
+        group.iter().find_map(|case| Some((case, case.reference.as_ref()?)))
+    {
+        let is_beside = |other: &&Case| {
+            other.id == *reference && !group.iter().any(|of_group| of_group.id == other.id)
+        };
+        let beside = catalogue.iter().find(is_beside);
+        return beside
+            .map(|other| Case { group: case.group.clone(), ..other.clone() })
+            .into_iter()
+            .collect();
+    }
     let Some(network) = group.iter().find(|case| is_network(case)) else { return Vec::new() };
     let product = |case: &&Case| match case.kind {
         Kind::Gemm { extent, .. } if case.dtype == network.dtype => extent <= EXTENT,
@@ -76,5 +90,10 @@ mod tests {
         assert_eq!(of("C5 LSTM"), beside("C5 LSTM"));
         assert_eq!((of("C1"), of("C2"), of("C10")), (vec![], vec![], vec![]));
         assert!(!of("C6").is_empty());
+        let reading = |group: &str| vec![("sum f32 64M".to_owned(), group.to_owned())];
+        for group in ["C12 decoding f32", "C12 decoding, large", "C12 products of bf16"] {
+            assert_eq!(of(group), reading(group));
+        }
+        assert_eq!(of("C12 reading"), vec![]);
     }
 }

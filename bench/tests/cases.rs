@@ -74,12 +74,12 @@ fn names_are_different_and_references_exist() {
                 seen.push(kind);
             }
         }
-        assert_eq!(seen.len(), 15, "every kind has a case");
+        assert_eq!(seen.len(), 16, "every kind has a case");
         let groups: BTreeSet<String> =
             catalogue_of_cpu(small).into_iter().map(|c| c.group).collect();
         let numbered = groups.iter().filter_map(|g| g.split(' ').next()).collect::<BTreeSet<_>>();
-        let wanted =
-            if small { "C1 C10 C11 C2 C3 C5 C6 steps" } else { "C1 C10 C11 C2 C3 C4 C5 C6 steps" };
+        let c4 = if small { "" } else { " C4" };
+        let wanted = format!("C1 C10 C11 C12 C2 C3{c4} C5 C6 steps");
         assert_eq!(numbered.into_iter().collect::<Vec<_>>().join(" "), wanted);
     }
     let dtypes: Vec<DType> = catalogue(false).iter().map(|c| c.dtype.dtype()).collect();
@@ -252,8 +252,39 @@ fn the_cpu_is_measured_beside_plain_loops() {
             record.measurements.iter().filter(|m| m.group == group && m.contender == "yardstick");
         assert_eq!(beside.count(), 2, "{group}");
     }
-    assert_eq!(of("yardstick"), 2 * groups.len());
+    // Each group of cases that read has a sum.
+    let groups_that_read = ["products of f32", "products of bf16", "decoding f32", "decoding bf16"]
+        .map(|of| format!("C12 {of}"));
+    for group in &groups_that_read {
+        let beside =
+            record.measurements.iter().find(|m| m.group == *group && m.contender == "yardstick");
+        assert_eq!(beside.unwrap().case, "sum f32 64K");
+    }
+    assert_eq!(of("yardstick"), 2 * groups.len() + groups_that_read.len());
     assert!(!String::from_utf8(output.stdout).unwrap().contains("yardstick"));
+}
+
+/// This library on one thread is a further contender, and other processes spin.
+#[test]
+fn one_thread_is_measured_beside_a_process_that_spins() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("record.json");
+    let output = bench()
+        .args(["cpu", "--small", "--rounds", "1", "--only", "decode llama f32"])
+        .args(["--one-thread", "--spinning", "1", "--json"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let (said, text) =
+        (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    let record = Record::read(&path).unwrap();
+    assert_eq!(record.settings.spinning, 1);
+    let of =
+        |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
+    assert_eq!((of("wengert"), of("wengert (1 thread)"), of("yardstick")), (2, 2, 1));
+    assert!(text.contains("**beside a process that spins**"), "{text}");
+    assert!(text.contains("Geometric mean of 2 ratios to one thread: "), "{text}");
 }
 
 /// Compiles every step of the memory benchmark. The table of the record has a row for each.
@@ -317,6 +348,6 @@ fn a_profile_names_kernels() {
     for wanted in ["## step convnet", "µs a run", "| convolution filter_gradient ", "| gemm "] {
         assert!(text.contains(wanted), "{wanted}\n{text}");
     }
-    let output = bench().args(["profile", "--suite", "C12"]).output().unwrap();
+    let output = bench().args(["profile", "--suite", "C13"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

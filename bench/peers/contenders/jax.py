@@ -5,13 +5,14 @@ import os
 import sys
 import time
 
+import decoding
 import drawing
 import inference
 import memory
 import starts
 import steps
 from cases import BEGUN, is_compared, operands, scale_of
-from judge import answers, best, verdict
+from judge import answers, best, judged, verdict
 
 from .absent import Absent
 
@@ -191,6 +192,29 @@ class Jax:
 
         return run, verdict(case, worst, expected.size)
 
+    def decode(self, case):
+        """Variants of a step of decoding by name. A step donates its caches."""
+        jax, jnp, decoder = self.jax, self.jax.numpy, decoding.Decoder(case)
+        dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16}[case["dtype"]]
+        with jax.default_device(self.place):
+            parameters = [jnp.array(p, dtype) for p in decoder.parameters()]
+            token, position = jnp.array(decoder.token()), jnp.int32(decoder.positions - 1)
+
+        def way(function):
+            function = jax.jit(function, donate_argnums=0)
+            with jax.default_device(self.place):
+                caches = [[jnp.array(c, dtype) for c in pair] for pair in decoder.caches()]
+            held = [caches]
+
+            def run():
+                held[0], logits = function(held[0], parameters, token, position)
+                return (logits,)
+
+            return run
+
+        forms = decoder.jax_ways(jax)
+        return {name: lambda form=form: way(form) for name, form in forms.items()}
+
     def begun(self, case):
         return starts.jax(self, case)
 
@@ -214,6 +238,10 @@ class Jax:
         jax, jnp = self.jax, self.jax.numpy
         if case["kind"]["is"] == "inference":
             return answers(self, case, *self.infer(case))
+        if case["kind"]["is"] == "decoding":
+            expected = decoding.Decoder(case).plain()
+            wide = lambda result: result.astype(jnp.float32)
+            return judged(self, case, self.decode(case), wide, expected)
         if case["kind"]["is"] in BEGUN:
             return best(self, case, *self.steps(case))
         if case["kind"]["is"] == "window":

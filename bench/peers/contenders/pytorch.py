@@ -5,12 +5,13 @@ import os
 import time
 import types
 
+import decoding
 import drawing
 import inference
 import starts
 import steps
 from cases import BEGUN, LARGE, is_compared, operands, scale_of
-from judge import answers, best, verdict
+from judge import answers, best, judged, verdict
 
 from .absent import Absent
 
@@ -222,9 +223,39 @@ class Torch:
 
         return {"": lambda: run}, lambda result: result.cpu().numpy()
 
+    def decode(self, case):
+        """Variants of a step of decoding by name. A step writes into its caches."""
+        torch, decoder = self.torch, decoding.Decoder(case)
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[case["dtype"]]
+        place = lambda a: torch.from_numpy(a).to(self.device, dtype)
+        embedding, *others = map(place, decoder.parameters())
+        parameters = [embedding] + [p.T.contiguous() if p.dim() == 2 else p for p in others]
+        del others
+        token = torch.from_numpy(decoder.token()).long()
+        position = torch.tensor([decoder.positions - 1])
+
+        def way(function):
+            function = self.compiled(function)
+            caches = [
+                [place(c).transpose(1, 2).contiguous() for c in pair] for pair in decoder.caches()
+            ]
+
+            def run():
+                with torch.no_grad():
+                    return (function(parameters, caches, token, position),)
+
+            return run
+
+        forms = decoder.torch_ways(torch)
+        return {name: lambda form=form: way(form) for name, form in forms.items()}
+
     def prepare(self, case):
         if case["kind"]["is"] == "inference":
             return answers(self, case, *self.infer(case))
+        if case["kind"]["is"] == "decoding":
+            expected = decoding.Decoder(case).plain()
+            wide = lambda result: result.float().cpu().numpy()
+            return judged(self, case, self.decode(case), wide, expected)
         if case["kind"]["is"] in BEGUN:
             return (
                 self.captured_case(case)

@@ -4,7 +4,7 @@
 //! takes a third of the time at an extent of 512 and a negligible part at 8192. In f32, contenders
 //! must not round operands to fewer bits.
 
-use super::{Case, Float, Kind, Made, first, program, read};
+use super::{Case, Float, Kind, Made, first, program, read, read_of_memory};
 use crate::data::{sampled, uniform};
 use crate::parity::{Comparison, Parity, rounding};
 use crate::record::Work;
@@ -152,6 +152,25 @@ pub(super) fn products(small: bool) -> Vec<Case> {
         )
     };
     Float::ALL.iter().flat_map(|dtype| sizes.iter().map(|size| of(*dtype, size))).collect()
+}
+
+/// Most rows of a product in C12.
+pub(super) const FEW_ROWS: usize = 8;
+
+/// Products of few rows, as in decoding: bandwidth-bound, since each element of w is multiplied
+/// with few elements.
+pub(super) fn products_of_few_rows(small: bool) -> Vec<Case> {
+    let [inner, columns] = if small { [40, 24] } else { [2048, 8192] };
+    let mut cases = Vec::new();
+    for dtype in Float::ALL {
+        for transposed in [false, true] {
+            for rows in [1, 2, 4, FEW_ROWS] {
+                let found = product(dtype, Product { rows, inner, columns, transposed });
+                cases.push(Case { reference: Some(read_of_memory(small)), ..found });
+            }
+        }
+    }
+    cases
 }
 
 fn product(dtype: Float, product: Product) -> Case {

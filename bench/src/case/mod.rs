@@ -12,9 +12,11 @@
 mod bert;
 mod chain;
 mod convolutional;
+mod decoding;
 mod gemm;
 mod gpt;
 mod inference;
+mod llama;
 mod plain;
 mod random_chain;
 mod recurrent;
@@ -29,6 +31,7 @@ mod window;
 
 pub use chain::{Chain, compare_chain};
 pub use convolutional::Convolutional;
+pub use decoding::Decoder;
 pub use gemm::{Epilogue, Product};
 pub use inference::{Encoder, Inference};
 pub use random_chain::{compare_random_chain, random_chains};
@@ -44,6 +47,7 @@ use crate::data::uniform;
 use crate::parity::Parity;
 use crate::record::Work;
 use crate::resident::{FUNCTION, Resident};
+use crate::suite::label;
 use serde::{Deserialize, Serialize};
 use wengert::core::build::FunctionBuilder;
 use wengert::{DType, Diagnostic, Initializer, Literal, Program, Result, Tensor, TensorType};
@@ -62,7 +66,8 @@ pub struct Case {
     pub dtype: Float,
     /// Its work.
     pub work: Work,
-    /// The case whose bandwidth is the reference for this one: a copy of similar size.
+    /// The case whose bandwidth is the reference for this one, which is bandwidth-bound: a copy of
+    /// similar size, or a sum if memory is only read.
     pub reference: Option<String>,
 }
 
@@ -202,6 +207,11 @@ pub enum Kind {
         /// The network.
         network: Inference,
     },
+    /// Decoding of one token.
+    Decoding {
+        /// The network.
+        network: Decoder,
+    },
 }
 
 /// A parameter: its name, its shape, and the bounds of its random initial values.
@@ -240,10 +250,11 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases
 }
 
-/// The cases of `wengert-bench cpu`, in f32 except for C10 and C11, in the groups of its table: C1
+/// The cases of `wengert-bench cpu`, in f32 except for C10 to C12, in the groups of its table: C1
 /// products, C2 chains in the caches and in memory, C3 to C5 training steps, C6 inference, C10
-/// products of bf16, C11 updates of windows in place. (C7 to C9 are [starts](crate::starts).) The
-/// group that shows a step's fixed costs has no number.
+/// products of bf16, C11 updates of windows in place, C12 decoding of tokens with the products of
+/// few rows that it consists of. (C7 to C9 are [starts](crate::starts).) The group that shows a
+/// step's fixed costs has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_product = |kind: &Kind| {
@@ -264,9 +275,23 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
         .extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
     cases.extend(inference::cases(small));
     cases.extend(window::cases(small));
+    cases.push(sums::reading(small));
+    cases.extend(gemm::products_of_few_rows(small));
+    cases.extend(decoding::cases(small));
     cases.extend(chain::cases(small).into_iter().filter(|case| matches!(case.kind, Kind::Empty)));
     for case in &mut cases {
         let group = match &case.kind {
+            Kind::Sum { .. } => "C12 reading",
+            Kind::Product { product } if product.rows <= gemm::FEW_ROWS => match case.dtype {
+                Float::F32 => "C12 products of f32",
+                Float::Bf16 => "C12 products of bf16",
+            },
+            // The larger network has a group of its own, as in C3 and C4.
+            Kind::Decoding { network } if network.width > DECODER => "C12 decoding, large",
+            Kind::Decoding { .. } => match case.dtype {
+                Float::F32 => "C12 decoding f32",
+                Float::Bf16 => "C12 decoding bf16",
+            },
             Kind::Gemm { .. } | Kind::Product { .. } if case.dtype == Float::Bf16 => OF_BF16,
             Kind::Gemm { .. } | Kind::Product { .. } => "C1 products",
             Kind::Chain { .. } => "C2 chains",
@@ -286,8 +311,8 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
         case.group = group.into();
     }
     // Sorts by label.
-    let late = [OF_BF16, UPDATES];
-    cases.sort_by_key(|case| late.iter().position(|group| *group == case.group).map(|n| n + 1));
+    let late = ["C10", "C11", "C12"];
+    cases.sort_by_key(|case| late.iter().position(|late| label(&case.group) == Some(*late)));
     cases
 }
 
@@ -317,6 +342,9 @@ const UPDATES: &str = "C11 updates in place";
 
 /// The greatest extent of a square product on a CPU.
 const LARGEST: usize = 2048;
+
+/// Width of the smaller decoder.
+const DECODER: usize = 256;
 
 /// Size of GPT-2's vocabulary.
 const GPT_2: usize = 50257;
@@ -355,6 +383,7 @@ impl Case {
             .help("`wengert-bench memory` compiles it")),
             Kind::Window { window } => window::make(dtype, *window),
             Kind::Inference { network } => inference::make(network),
+            Kind::Decoding { network } => decoding::make(dtype, network),
         }
     }
 
@@ -414,6 +443,11 @@ fn first<'a>(variables: &'a [(String, Literal)], name: &str) -> &'a Literal {
 /// The reference for bandwidth-bound cases: a copy larger than any cache.
 fn copy_of_memory(dtype: Float, small: bool) -> Option<String> {
     Some(format!("copy {} {}", dtype.name(), if small { "64K" } else { "64M" }))
+}
+
+/// The reference for cases that read parameters once: a sum over an array larger than any cache.
+fn read_of_memory(small: bool) -> String {
+    format!("sum f32 {}", if small { "64K" } else { "64M" })
 }
 
 /// `64M` for 2²⁶, or the digits.

@@ -1,7 +1,7 @@
 //! Sums: of columns, as the gradient of a bias, and of all elements. bf16 elements are widened
 //! and summed in f32.
 
-use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, short};
+use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, read_of_memory, short};
 use crate::data::uniform;
 use crate::parity::{Comparison, Parity, rounding};
 use crate::record::Work;
@@ -30,6 +30,14 @@ pub(super) fn cases(small: bool) -> Vec<Case> {
         );
     }
     cases
+}
+
+/// The sum that measures the bandwidth of reading, the reference of C12 and its own.
+pub(super) fn reading(small: bool) -> Case {
+    let id = read_of_memory(small);
+    let found = cases(small).into_iter().find(|case| case.id == id);
+    let found = found.expect("the reference of reads is one of the sums");
+    Case { reference: Some(id), ..found }
 }
 
 /// Sums along the first axis.

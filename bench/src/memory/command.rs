@@ -73,6 +73,8 @@ impl Asked {
             small: self.small,
             // Memory does not depend on other processes; the record still notes their CPU use.
             busy: true,
+            one_thread: false,
+            spinning: 0,
             rounds: Some(1),
             date: self.date.clone(),
             peers: &self.peer,

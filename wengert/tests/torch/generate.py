@@ -9,7 +9,7 @@ Run it as `python3 generate.py`; it needs torch, transformers and numpy. In each
     value.<n>                  results of the network before the first step
     the rest                   the inputs
 
-GPT-2 and BERT are those of transformers. The other networks are written here with PyTorch's
+GPT-2, BERT and Llama are those of transformers. The other networks are written here with PyTorch's
 functions.
 """
 
@@ -177,6 +177,49 @@ def bert():
         "wanted.1": wanted[1].numpy(),
     }
     record("bert", shapes, given, run)
+
+
+def llama():
+    from layers import frequencies
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    width, base = 16, 50.0
+    size = dict(
+        vocab_size=13,
+        hidden_size=width,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=9,
+        rms_norm_eps=1e-5,
+    )
+    config = LlamaConfig(attn_implementation="sdpa", tie_word_embeddings=False, **size)
+
+    class Rotation(torch.nn.Module):
+        # That of transformers computes in f32.
+        def forward(self, x, position_ids):
+            angles = position_ids[..., None] * frequencies(width // 4, base)
+            angles = torch.cat([angles, angles], -1)
+            return angles.cos(), angles.sin()
+
+    # So do its norms.
+    norm = lambda: torch.nn.RMSNorm(width, eps=1e-5)
+    model = LlamaForCausalLM(config).double()
+    model.model.rotary_emb, model.model.norm = Rotation(), norm()
+    for layer in model.model.layers:
+        layer.input_layernorm, layer.post_attention_layernorm = norm(), norm()
+    turned = lambda n, t: t.t() if t.dim() == 2 and "embed_tokens" not in n else t
+    shapes = {n: tuple(turned(n, p).shape) for n, p in model.named_parameters()}
+    x, y = integers(13, 3, 6), integers(13, 3, 6)
+
+    def run(p, _):
+        logits = functional_call(
+            model, {n: turned(n, t) for n, t in p.items()}, (), dict(input_ids=x)
+        ).logits
+        return F.cross_entropy(logits.flatten(0, 1), y.flatten()), [logits]
+
+    record("llama", shapes, {"x": small(x), "y": small(y)}, run)
 
 
 def mlp():
@@ -350,7 +393,7 @@ def unet():
 
 def main():
     torch.set_default_dtype(torch.float64)
-    for n, network in enumerate((gpt, bert, mlp, convnet, lstm, resnet, unet)):
+    for n, network in enumerate((gpt, bert, mlp, convnet, lstm, resnet, unet, llama)):
         torch.manual_seed(n)
         network()
 

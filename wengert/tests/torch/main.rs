@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use wengert::core::Scalar;
 use wengert::data::Arrays;
 use wengert::models::{
-    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, LstmModel, LstmModelSettings,
-    Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
+    Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, Llama, LlamaSettings,
+    LstmModel, LstmModelSettings, Mlp, ResNet, ResNetSettings, UNet, UNetSettings,
 };
 use wengert::nn::{Statistics, with_dtype};
 use wengert::prelude::*;
@@ -164,6 +164,24 @@ fn bert() {
         let loss =
             near(&embedding, "wanted.0") + near(&pooled, "wanted.1") + hidden.integer_pow(4).mean();
         Made::of(loss, vec![hidden, pooled, embedding])
+    });
+}
+
+#[test]
+fn llama() {
+    let settings = LlamaSettings {
+        vocabulary: 13,
+        width: 16,
+        layers: 2,
+        heads: 4,
+        key_value_heads: 2,
+        intermediate: 20,
+        positions: 9,
+        base: 50.0,
+        ..LlamaSettings::LLAMA_2_7B
+    };
+    agrees("llama", alone(Llama::new(&settings)), |m, _, input| {
+        Made::of(m.loss(&input("x"), &input("y")), vec![m.call(&input("x"))])
     });
 }
 
