@@ -92,7 +92,7 @@ pub mod train;
 pub mod types;
 pub mod weight_names;
 
-pub use device::{Device, DeviceOptions, Survey, ptx, target};
+pub use device::{Device, DeviceOptions, Survey, products, ptx, target};
 pub use executable::KernelTime;
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;
