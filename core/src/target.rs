@@ -59,6 +59,9 @@ pub struct Target {
     pub attention_row: u64,
     /// Whether a GEMM call adds its [addends](crate::call::Addends); in text `gemm_epilogue`.
     pub addends: bool,
+    /// Whether a GEMM call takes a residual only if it takes it before a bias, as BLAS libraries
+    /// do. If so, a residual that is added after a bias is a nest.
+    pub residual_first: bool,
     /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of the
     /// product as soon as the part is computed.
     pub followers: bool,
@@ -127,6 +130,7 @@ impl Target {
             half_attention: false,
             attention_row: ANY,
             addends: true,
+            residual_first: false,
             followers: true,
             lays_out: true,
             rematerializes: false,
@@ -200,6 +204,7 @@ impl Target {
             ("half_attention", self.half_attention),
             ("followers", self.followers),
             ("lays_out", self.lays_out),
+            ("residual_first", self.residual_first),
             ("rematerializes", self.rematerializes),
             ("workspace", self.workspace.is_some()),
         ] {
@@ -240,6 +245,7 @@ impl Target {
         // The second is the name in older plans.
         let followers = take(map, "followers", Some(false))? | take(map, "joins", Some(false))?;
         let lays_out = take(map, "lays_out", Some(false))?;
+        let residual_first = take(map, "residual_first", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
         let addends = take(map, "gemm_epilogue", None)?;
         let known = |call: Attribute| {
@@ -273,6 +279,7 @@ impl Target {
             half_attention,
             attention_row,
             addends,
+            residual_first,
             followers,
             lays_out,
             rematerializes,

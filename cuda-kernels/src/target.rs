@@ -28,6 +28,7 @@ pub fn target(architecture: &str) -> Target {
         // architecture.
         attention_row: 1 << 10,
         addends: true,
+        residual_first: true,
         followers: true,
         lays_out: false,
         rematerializes: true,

@@ -3,6 +3,7 @@
 //! no iteration over hash maps.
 #![forbid(unsafe_code)]
 
+mod addend;
 pub mod autodiff;
 mod calls;
 pub mod catalogue;

@@ -144,8 +144,8 @@ pub struct DeviceArgs {
     /// GPUs: measure the products that the tuning file lacks, and add them to it.
     #[arg(long, requires = "tuning")]
     pub autotune: bool,
-    /// GPUs: allow cuBLASLt to round f32 to tf32 and to add a bias and a residual before
-    /// rounding and in its own order. Results are less exact.
+    /// GPUs: allow cuBLASLt to round f32 to tf32, and to add a residual in f32 before a bias.
+    /// Results are less exact.
     #[arg(long)]
     pub fast_products: bool,
     /// GPUs: launch each kernel separately, without a captured CUDA graph.
@@ -385,6 +385,10 @@ pub struct DumpArgs {
     /// With --stage plan: print the plan's memory use and its peak.
     #[arg(long)]
     pub memory: bool,
+    /// With --stage plan and a GPU's target: print how each product is computed, by cuBLASLt or by
+    /// own kernels, and the bytes that kernels beside the products move.
+    #[arg(long)]
+    pub products: bool,
     /// With --stage plan or ptx: limit on the total memory of the plan.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,

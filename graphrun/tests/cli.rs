@@ -282,6 +282,8 @@ fn a_plan_gives_what_its_function_gives() {
     place.graphrun(&cpu_plan).failed(3, &["the plan of @predict is for `cpu`", "sm_90"]);
     let ptx = place.graphrun(&["dump", "gpu.plan", "--stage", "ptx"]);
     assert!(ptx.good().contains(".visible .entry"), "{ptx:?}");
+    let products = place.graphrun(&["dump", "gpu.plan", "--stage", "plan", "--products"]);
+    assert!(products.good().contains("GB in all nests"), "{products:?}");
     compile(&["-o", "q.plan", "--bind", "B=1000000000000000"]).refused(&["larger than any memory"]);
     let many = ["--input", "x=zeros", "--bind", "B=100000000000000"];
     place

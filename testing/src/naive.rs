@@ -50,18 +50,17 @@ fn product(g: &Gemm, operands: &[Literal]) -> Literal {
                     );
                     sum = scalar(ScalarOp::Add, &[sum, term]);
                 }
-                let mut value = convert(sum, g.result);
-                if addends.bias {
-                    value = scalar(ScalarOp::Add, &[value, operands[2].get(j)]);
+                let bias = addends.bias.then(|| operands[2].get(j));
+                let at = (b * g.m + i) * g.n + j;
+                let residual =
+                    addends.residual.then(|| operands[2 + addends.bias as usize].get(at));
+                // Addends of halves come before the rounding, the residual first.
+                let halves = g.result.is_half();
+                let order = if halves { [residual, bias] } else { [bias, residual] };
+                for addend in order.into_iter().flatten() {
+                    sum = scalar(ScalarOp::Add, &[sum, convert(addend, g.accumulate)]);
                 }
-                if addends.residual {
-                    let at = (b * g.m + i) * g.n + j;
-                    value = scalar(
-                        ScalarOp::Add,
-                        &[value, operands[2 + addends.bias as usize].get(at)],
-                    );
-                }
-                values.push(value);
+                values.push(convert(sum, g.result));
             }
         }
     }

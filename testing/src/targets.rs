@@ -20,6 +20,7 @@ pub fn gpu() -> Target {
         half_attention: true,
         attention_row: 1 << 10,
         followers: true,
+        residual_first: true,
         lays_out: false,
         rematerializes: true,
         workspace: Workspace::Promised(|_| 64 << 10),

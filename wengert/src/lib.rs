@@ -97,7 +97,7 @@ pub mod weight_names;
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-pub use device::{Device, DeviceOptions, Survey, ptx, target};
+pub use device::{Device, DeviceOptions, Survey, products, ptx, target};
 pub use executable::KernelTime;
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;

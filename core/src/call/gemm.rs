@@ -36,7 +36,7 @@ attributes! {
         accumulate: DType,
         /// Dtype of out, bias and residual. Out is dense `[batch, m, n]`.
         result: DType,
-        /// Added to each sum before it is stored.
+        /// Added to each sum before it is stored; see [`Addends`] for the order.
         addends: Addends = Addends::default(),
     }
 }
@@ -52,9 +52,13 @@ pub struct Matrix {
     pub column: usize,
 }
 
-/// Addends of a sum, in this order, after the sum is converted to `result`. Each addition has the
-/// bits of the graph op that it stands for. In text it is the list of addends, such as
-/// `["bias", "residual"]`.
+/// Addends of a sum. In text it is the list of addends, such as `["bias", "residual"]`.
+///
+/// If sums have the dtype of the result, the bias is added first and then the residual. If they
+/// are wider ([`Gemm::narrows`]: sums of f32, results of halves), the residual is added first and
+/// then the bias, both in the dtype of the sums, and the result is rounded once. This is BLAS'
+/// order: `alpha·A·B + beta·C`, then the epilogue. Each addition and the rounding have the bits of
+/// the graph op that they stand for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Addends {
     /// `bias[n]`.
@@ -229,7 +233,12 @@ impl Gemm {
         TensorType::new(self.result, [self.batch, self.m, self.n])
     }
 
-    /// The addends of one sum.
+    /// Whether sums are wider than the result. Then addends are added before the only rounding.
+    pub fn narrows(&self) -> bool {
+        self.result != self.accumulate
+    }
+
+    /// The addends of one sum, and the rounding to the result's dtype.
     fn finish(
         &self,
         sum: Scalar,
@@ -242,10 +251,11 @@ impl Gemm {
             let bits = [Some(sum), bias, residual].into_iter().flatten().filter_map(Scalar::to_i64);
             return (Scalar::from_i64(dtype, bits.fold(0, i64::wrapping_add)), 0.0);
         }
-        let (mut value, mut error) = rounds(dtype, sum.to_f64(), error);
-        for addend in [bias, residual].into_iter().flatten() {
-            (value, error) = rounds(dtype, value.to_f64() + addend.to_f64(), error);
+        let order = if self.narrows() { [residual, bias] } else { [bias, residual] };
+        let (mut value, mut error) = (sum, error);
+        for addend in order.into_iter().flatten() {
+            (value, error) = rounds(self.accumulate, value.to_f64() + addend.to_f64(), error);
         }
-        (value, error)
+        rounds(dtype, value.to_f64(), error)
     }
 }

@@ -98,14 +98,18 @@ fn addends_are_what_their_ops_are() {
                 let mut inputs =
                     literals.iter().enumerate().map(|(n, l)| f.input(&format!("x{n}"), l.ty()));
                 let mut next = || inputs.next().unwrap();
-                let mut sum = next().dot(&next());
-                if bias {
-                    sum = sum + next().broadcast_in_dim(vec![3usize.into(), 5usize.into()], &[1]);
+                // The sum of halves is an f32 until all is added, and the residual comes first.
+                let wide = if dtype.is_half() { DType::F32 } else { dtype };
+                let (x, y) = (next(), next());
+                let mut sum = x.convert(wide).dot(&y.convert(wide));
+                let shape = vec![3usize.into(), 5usize.into()];
+                let bias = bias.then(|| next().convert(wide).broadcast_in_dim(shape, &[1]));
+                let residual = residual.then(|| next().convert(wide));
+                let order = if dtype.is_half() { [residual, bias] } else { [bias, residual] };
+                for addend in order.into_iter().flatten() {
+                    sum = sum + addend;
                 }
-                if residual {
-                    sum = sum + next();
-                }
-                f.output("y", sum);
+                f.output("y", sum.convert(dtype));
             })
             .unwrap();
             let wanted = interpret::run(&function, &literals)
@@ -119,6 +123,31 @@ fn addends_are_what_their_ops_are() {
             assert!(worst < if dtype == DType::BF16 { 3.0 } else { 2e-4 }, "{dtype}: {worst}");
         }
     }
+}
+
+/// Sums of halves are rounded once, after the residual and then the bias are added in f32; other
+/// sums take the bias first.
+#[test]
+fn halves_are_rounded_after_their_addends() {
+    let one = |dtype: DType, terms: [f64; 4]| {
+        let addends = Addends { bias: true, residual: true };
+        let call = Call::Gemm(Gemm { addends, ..gemm(1, 1, 1, 1, dtype) });
+        let shapes: [&[usize]; 4] = [&[1], &[1], &[1], &[1, 1, 1]];
+        let operands: Vec<Literal> = terms
+            .iter()
+            .zip(shapes)
+            .map(|(x, shape)| {
+                Literal::from_scalars(dtype, shape, &[Scalar::from_f64(dtype, *x)]).unwrap()
+            })
+            .collect();
+        call.reference(&operands).unwrap().literal().get(0).to_f64()
+    };
+    let large = 2f64.powi(24);
+    // 256 + 1 is 257 in f32, and 256 in bf16.
+    assert_eq!(one(DType::BF16, [16.0, 16.0, 1.0, 1.0]), 258.0);
+    // 2²⁴ + 1 is 2²⁴ in f32. With the bias first the result would be 1.
+    assert_eq!(one(DType::BF16, [4096.0, 4096.0, -large, 1.0]), 0.0);
+    assert_eq!(one(DType::F32, [4096.0, 4096.0, -large, 1.0]), 1.0);
 }
 
 /// Sums in f32, in several orders.

@@ -1,10 +1,11 @@
-//! Sums of products in memory: rounds them to the result's dtype, and adds the addends. Each step
-//! has the bits of the corresponding graph op.
+//! Sums of products in memory: adds the addends in the dtype of the sums, and rounds to the
+//! result's dtype, once. Each step has the bits of the corresponding graph op. The order is that of
+//! [`Addends`].
 //!
 //! The loops are compiled for each set of vector instructions. A chunk of elements is read before
 //! it is written, so the sums and the residual may alias the result.
 
-use super::element::Element;
+use super::element::{Element, Number};
 use crate::simd::Simd;
 use std::mem::MaybeUninit;
 use wengert_core::call::Addends;
@@ -114,16 +115,18 @@ unsafe fn chunk<const C: usize, R: Element>(
 ) {
     // SAFETY: the caller guarantees the elements that are read and written.
     unsafe {
-        let sums: [R::Wide; C] = load(sums);
-        let mut values: [R; C] = map(|k| R::round(sums[k]));
-        if addends.bias {
-            let bias: [R; C] = load(bias);
-            values = map(|k| values[k].plus(bias[k]));
+        let mut sums: [R::Wide; C] = load(sums);
+        let (bias, residual) = ((addends.bias, bias), (addends.residual, residual));
+        let (first, second) = if R::HALF { (residual, bias) } else { (bias, residual) };
+        if first.0 {
+            let addend: [R; C] = load(first.1);
+            sums = map(|k| sums[k].add(addend[k].wide()));
         }
-        if addends.residual {
-            let residual: [R; C] = load(residual);
-            values = map(|k| values[k].plus(residual[k]));
+        if second.0 {
+            let addend: [R; C] = load(second.1);
+            sums = map(|k| sums[k].add(addend[k].wide()));
         }
+        let values: [R; C] = map(|k| R::round(sums[k]));
         out.cast::<[R; C]>().write_unaligned(values);
     }
 }

@@ -27,6 +27,7 @@ use crate::driver::{
 };
 use crate::lowered::{LoweredPlan, StepError};
 use products::Products;
+pub use products::library_by_rule;
 use run::CudaRun;
 use std::fmt;
 use std::sync::Arc;

@@ -42,17 +42,11 @@ impl Products {
     ///
     /// Errors: the library is missing, or fails. (A product that it cannot do is no error.)
     pub fn choose(&mut self, question: &Question) -> Result<Choice> {
-        let Some(gemm) = call::library_product(&question.call) else {
-            return Ok(Choice::Kernels("cuBLASLt has no such call".into()));
+        let (gemm, form) = match library_form(question, self.rules) {
+            Ok(found) => found,
+            Err(why) => return Ok(Choice::Kernels(why)),
         };
-        if gemm.k == 0 {
-            return Ok(Choice::Kernels("a sum of nothing is no product".into()));
-        }
         let in_place = question.in_place.is_some();
-        let form = match supports(gemm, self.rules, in_place) {
-            Ok(form) => form,
-            Err(why) => return Ok(Choice::Kernels(why.to_string())),
-        };
         let blas = match self.blas.take() {
             Some(blas) => self.blas.insert(blas),
             None => self.blas.insert(self.device.blas()?),
@@ -90,6 +84,28 @@ impl Products {
     /// A line for each product.
     pub fn decisions(&self) -> impl Iterator<Item = String> + '_ {
         self.prepared.iter().map(|(_, p)| format!("{}: {}", p.problem(), p.algorithm().text))
+    }
+}
+
+/// The product of a call and the form in which cuBLASLt computes it, or the reason why it does
+/// not. This needs neither library nor device; the installed library may refuse the form.
+fn library_form(question: &Question, rules: Rules) -> std::result::Result<(&Gemm, Form), String> {
+    let gemm = call::library_product(&question.call).ok_or("cuBLASLt has no such call")?;
+    if gemm.k == 0 {
+        return Err("a sum of nothing is no product".into());
+    }
+    let form = supports(gemm, rules, question.in_place.is_some()).map_err(|why| why.to_string())?;
+    Ok((gemm, form))
+}
+
+/// The choices of a device whose library accepts every form that the rules permit. Plans are
+/// lowered with it where no device is at hand.
+pub fn library_by_rule(rules: Rules) -> impl FnMut(&Question) -> Result<Choice> {
+    move |question| {
+        Ok(match library_form(question, rules) {
+            Ok((_, form)) => Choice::Library(form.left),
+            Err(why) => Choice::Kernels(why),
+        })
     }
 }
 

@@ -89,6 +89,21 @@ func @layer(%x: f32[6,8], %w: f32[8,4], %b: f32[4], %r: f32[6,4]) \
 }
 ";
 
+/// Two products of halves: one with a bias and a residual that its result replaces, one with a
+/// residual that stays.
+const HALVES: &str = "
+func @halves(%x: bf16[6,8], %w: bf16[8,4], %b: bf16[4], %v: bf16[8,4], state %r: bf16[6,4]) \
+    -> (y: bf16[6,4], state r: bf16[6,4]) {
+  %0: bf16[6,4] = dot_general %x, %w {contract=[[1],[0]]}
+  %1: bf16[6,4] = broadcast_in_dim %b {dims=[1], shape=[6,4]}
+  %2: bf16[6,4] = add %0, %1
+  %3: bf16[6,4] = add %2, %r
+  %4: bf16[6,4] = dot_general %x, %v {contract=[[1],[0]]}
+  %5: bf16[6,4] = add %4, %3
+  return %5, %3
+}
+";
+
 /// A plan whose arena has 1 TiB, more than the fake device.
 const LARGE: &str = "
 plan @large {
@@ -196,6 +211,25 @@ fn runs_give_the_bits_of_the_interpreter_with_and_without_capture() {
         straight >= 5 && products > 0,
         "{straight} captured plans, {products} products by the library"
     );
+}
+
+#[test]
+fn the_library_adds_all_addends_of_halves() {
+    let plan = compiled(HALVES);
+    for capture in [false, true] {
+        let fake = Fake::new();
+        fake.executor(emulate);
+        let device = fake.device();
+        runs(&device, &plan, capture);
+        let executable = CudaExecutable::new(&device, &plan, &mut Options::default()).unwrap();
+        let LoweredPlan { kernels, products, .. } = &executable.lowered;
+        assert!(kernels.is_empty(), "{kernels:?}\n{plan}");
+        let of = |p: &crate::lowered::ProductChoice| (p.library.is_ok(), p.in_place, p.beside);
+        let found: Vec<_> = products.iter().map(of).collect();
+        assert_eq!(found, [(true, Some(3), 0), (true, None, 0)], "{plan}");
+        drop((executable, device));
+        fake.nothing_left();
+    }
 }
 
 /// A function of one input and a variable, which it replaces.

@@ -1,6 +1,7 @@
 //! The addends of a product (bias, residual) that a library does not add. A kernel of this crate
-//! adds them to the library's result. It is compiled from a nest, so each addition has the bits of
-//! its graph op.
+//! adds them to the library's result, which has the dtype of the sums: results of halves are
+//! rounded after their addends, so the library adds all of these or none. The kernel is compiled
+//! from a nest, so each addition has the bits of its graph op.
 
 use wengert_core::call::{Addends, Gemm};
 use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp};
@@ -8,6 +9,7 @@ use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp};
 /// The nest, which changes the result in place, and the GEMM's argument for each parameter of the
 /// nest. `left` states the addends that the library leaves.
 pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
+    assert!(!gemm.narrows(), "halves are rounded after their addends");
     let (dtype, shape) = (gemm.result, [gemm.batch, gemm.m, gemm.n]);
     let mut nest = NestBuilder::new("addends");
     let mut arguments = Vec::new();
@@ -28,11 +30,11 @@ pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
     let mut value = nest.load(out, &at);
     if let Some(bias) = bias {
         let bias = nest.load(bias, &at[2..]);
-        value = nest.scalar_widened(ScalarOp::Add, &[value, bias]);
+        value = nest.scalar(ScalarOp::Add, &[value, bias]);
     }
     if let Some(residual) = residual {
         let residual = nest.load(residual, &at);
-        value = nest.scalar_widened(ScalarOp::Add, &[value, residual]);
+        value = nest.scalar(ScalarOp::Add, &[value, residual]);
     }
     nest.store(out, &at, value);
     (nest.finish().expect("the nest is well formed for all extents"), arguments)
@@ -57,7 +59,9 @@ mod tests {
 
     #[test]
     fn a_plain_product_and_the_addends_give_the_fused_product() {
-        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for (operand, dtype) in
+            [(DType::BF16, DType::F32), (DType::F32, DType::F32), (DType::F64, DType::F64)]
+        {
             for wanted in [1, 2, 3].map(|n| Addends { bias: n & 1 != 0, residual: n & 2 != 0 }) {
                 let gemm = Gemm {
                     batch: 2,
@@ -66,8 +70,8 @@ mod tests {
                     k: 5,
                     lhs: Matrix { batch: 15, row: 5, column: 1 },
                     rhs: Matrix { batch: 0, row: 4, column: 1 },
-                    operand: dtype,
-                    accumulate: if dtype.is_half() { DType::F32 } else { dtype },
+                    operand,
+                    accumulate: dtype,
                     result: dtype,
                     addends: wanted,
                 };

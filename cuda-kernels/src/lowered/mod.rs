@@ -16,7 +16,10 @@
 
 mod addends;
 mod prepare;
+mod products;
 mod uses;
+
+pub use products::{ProductChoice, ProductTable};
 
 use crate::architecture::Architecture;
 use wengert_core::call::{Addends, Call};
@@ -43,6 +46,11 @@ pub struct LoweredPlan {
     pub library: Vec<Question>,
     /// Calls that kernels of this crate do, with the reason.
     pub own: Vec<(Question, String)>,
+    /// The choice for each product, in the order of the steps.
+    pub products: Vec<ProductChoice>,
+    /// Bytes of the arguments of kernels that are not part of calls: nests, and addends that a
+    /// library leaves. A step inside a loop counts once.
+    pub nest_bytes: u64,
     /// The plan's steps, in order.
     pub resolved: ResolvedPlan<Command>,
 }

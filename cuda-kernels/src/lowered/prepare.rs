@@ -2,7 +2,7 @@
 
 use super::addends::addends;
 use super::uses::uses;
-use super::{Choice, Choose, Command, KernelFacts, Launch, LoweredPlan, Question};
+use super::{Choice, Choose, Command, KernelFacts, Launch, LoweredPlan, ProductChoice, Question};
 use crate::architecture::Architecture;
 use crate::nest::Follower;
 use crate::ptx::{Kernel, Module};
@@ -45,9 +45,11 @@ pub(super) fn prepare(
         calls: HashMap::new(),
         library: Vec::new(),
         own: Vec::new(),
+        products: Vec::new(),
+        nest_bytes: 0,
     };
     let resolved = resolve(plan, &mut preparing)?;
-    let Preparing { module, facts, library, own, .. } = preparing;
+    let Preparing { module, facts, library, own, products, nest_bytes, .. } = preparing;
     let dynamic = facts.iter().filter(|k| k.dynamic_shared > 0);
     let dynamic = dynamic.map(|k| format!("// dynamic_shared {} {}\n", k.name, k.dynamic_shared));
     Ok(LoweredPlan {
@@ -57,6 +59,8 @@ pub(super) fn prepare(
         kernels: facts,
         library,
         own,
+        products,
+        nest_bytes,
         resolved,
     })
 }
@@ -110,11 +114,19 @@ impl Called {
 /// The device's answer to a question.
 #[derive(Clone)]
 enum Answer {
-    /// A library does the call, and a kernel adds the remaining addends, with the call's arguments
-    /// that it gets.
-    Library(usize, Option<(PlacedStage, Vec<usize>)>),
+    /// A library does the call, and a kernel adds the remaining addends.
+    Library(usize, Option<Left>),
     /// Kernels of this crate do the call, and its follower.
     Kernels,
+}
+
+/// The kernel of the addends that a library leaves.
+#[derive(Clone)]
+struct Left {
+    addends: Addends,
+    stage: PlacedStage,
+    /// Numbers of the call's arguments that it gets; the last is the result.
+    arguments: Vec<usize>,
 }
 
 struct Preparing<'a, 'c> {
@@ -135,6 +147,8 @@ struct Preparing<'a, 'c> {
     calls: HashMap<(Question, Option<Follower>), Placed>,
     library: Vec<Question>,
     own: Vec<(Question, String)>,
+    products: Vec<ProductChoice>,
+    nest_bytes: u64,
 }
 
 impl<'p> Prepare<'p> for Preparing<'_, '_> {
@@ -152,11 +166,18 @@ impl<'p> Prepare<'p> for Preparing<'_, '_> {
             Step::Nest { nest, .. } => self.nest(*nest, places, commands)?,
             Step::Call { call, .. } => {
                 let mut called = Called::new(call, places, resolver.workspace(step));
+                let recorded = self.record(&called)?;
                 if let Some(next) = steps.get(1)
                     && let Some(tile) = plan::follower(self.plan, step, next)
-                    && self.followed(&mut called, [step, next], tile, resolver, commands)?
                 {
-                    return Ok(2);
+                    let within =
+                        self.followed(&mut called, [step, next], tile, resolver, commands)?;
+                    if recorded {
+                        self.record_follower(next, within, &resolver.arguments(next));
+                    }
+                    if within {
+                        return Ok(2);
+                    }
                 }
                 self.call(called, commands)?;
             }
@@ -167,9 +188,45 @@ impl<'p> Prepare<'p> for Preparing<'_, '_> {
 }
 
 impl Preparing<'_, '_> {
+    /// Records the choice for a product; false for other calls.
+    fn record(&mut self, called: &Called) -> Result<bool> {
+        let Called { question, places, .. } = called;
+        if called.is_empty() || call::library_product(&question.call).is_none() {
+            return Ok(false);
+        }
+        let (library, left, beside) = match self.answer(question)? {
+            Answer::Library(_, None) => (Ok(()), Addends::default(), 0),
+            Answer::Library(_, Some(left)) => {
+                // The result is read and written.
+                let read: u64 = left.arguments.iter().map(|n| places[*n].bytes).sum();
+                (Ok(()), left.addends, read + places.last().map_or(0, |result| result.bytes))
+            }
+            Answer::Kernels => {
+                let reason = self.own.iter().find(|(known, _)| known == question);
+                let reason = reason.map_or_else(String::new, |(_, reason)| reason.clone());
+                (Err(reason), Addends::default(), 0)
+            }
+        };
+        let (call, in_place) = (question.call.clone(), question.in_place);
+        self.nest_bytes += beside;
+        self.products.push(ProductChoice { call, in_place, library, left, follower: None, beside });
+        Ok(true)
+    }
+
+    /// Records the nest that follows the product that was recorded last. `within`: the product's
+    /// kernels run it.
+    fn record_follower(&mut self, step: &Step, within: bool, places: &[Place]) {
+        let Step::Nest { nest, .. } = step else { return };
+        let name = self.plan.nests[*nest].name.clone();
+        let product = self.products.last_mut().expect("the product was recorded");
+        product.beside += if within { 0 } else { places.iter().map(|p| p.bytes).sum::<u64>() };
+        product.follower = Some((name, within));
+    }
+
     fn nest(&mut self, id: NestId, places: Vec<Place>, commands: &mut Vec<Command>) -> Result<()> {
         let nest = &self.plan.nests[id];
         let alignment = alignment(&places);
+        self.nest_bytes += places.iter().map(|place| place.bytes).sum::<u64>();
         let key = (id, in_place(&places), alignment);
         let placed = match self.nests.get(&key) {
             Some(placed) => placed.clone(),
@@ -196,7 +253,7 @@ impl Preparing<'_, '_> {
                 self.launch(&placed, &places, workspace, commands)
             }
             Answer::Library(number, left) => {
-                let left = left.map(|(stage, arguments)| {
+                let left = left.map(|Left { stage, arguments, .. }| {
                     let places: Vec<Place> = arguments.iter().map(|a| places[*a].clone()).collect();
                     (Placed { stages: vec![stage], workspace: 0 }, places)
                 });
@@ -265,7 +322,7 @@ impl Preparing<'_, '_> {
                     false => {
                         let gemm = call::library_product(&question.call);
                         let gemm = gemm.expect("a library computes products only");
-                        Some(self.left(gemm, &left, question.alignment)?)
+                        Some(self.left(gemm, left, question.alignment)?)
                     }
                 };
                 Answer::Library(number, left)
@@ -281,19 +338,14 @@ impl Preparing<'_, '_> {
         Ok(answer)
     }
 
-    /// The kernel for the addends that a library leaves, with the call's arguments that it gets.
-    fn left(
-        &mut self,
-        gemm: &Gemm,
-        left: &Addends,
-        alignment: u64,
-    ) -> Result<(PlacedStage, Vec<usize>)> {
-        let (nest, arguments) = addends(gemm, left);
+    /// The kernel for the addends that a library leaves.
+    fn left(&mut self, gemm: &Gemm, left: Addends, alignment: u64) -> Result<Left> {
+        let (nest, arguments) = addends(gemm, &left);
         let options = nest::Options { alignment, ..nest::Options::default() };
         let compiled = nest::compile(&nest, self.architecture, &[], &options)?;
         let mut placed = self.place(compiled, "call gemm, the addends that the library leaves");
         let stage = placed.stages.pop().expect("a result with elements has a kernel");
-        Ok((stage, arguments))
+        Ok(Left { addends: left, stage, arguments })
     }
 
     /// Kernels of this crate for a call and its follower.

@@ -1,26 +1,34 @@
 //! Absorbs additions to a matrix product into the call.
 //!
-//! A GEMM converts each sum, and adds a bias and a residual, in this order. Each step has the bits
-//! of the corresponding graph op, so absorption changes no bit. The sum is still in a register
-//! when it is done, so it saves a round trip of the product through memory. Only values with one
-//! use are absorbed: a value with other uses has to be stored anyway. Other elementwise consumers
-//! become nests that [follow](super::follow) the product.
+//! A GEMM adds a bias and a residual to each sum, and converts it, in the order of
+//! [`Addends`](wengert_core::call::Addends). Each step has the bits of the corresponding graph op,
+//! so absorption changes no bit. The sum is still in a register when it is done, so it saves a
+//! round trip of the product through memory. Only values with one use are absorbed: a value with
+//! other uses has to be stored anyway. Other elementwise consumers become nests that
+//! [follow](super::follow) the product.
+//!
+//! Sums that have the result's dtype take their addends one by one. Sums of f32 whose result is a
+//! half take them as a whole: the additions of widened halves and the rounding, which the pass
+//! `round_once` has put there. A part of that form would store a product in f32.
 
+use crate::addend::{Addend, Addends, columns, users};
 use crate::view::{View, Work};
 use wengert_core::call::{Call, Gemm};
 use wengert_core::graph::ValueId;
 use wengert_core::id::IdVec;
-use wengert_core::op::{Binary, Cost, DotGeneral};
-use wengert_core::{DType, Op};
+use wengert_core::op::{Binary, DotGeneral};
+use wengert_core::{DType, Op, Target};
 
 /// Gives the products of a view their addends.
-pub(crate) fn addends(view: &mut View<'_>) {
-    let users = users(view);
+pub(crate) fn addends(view: &mut View<'_>, target: &Target) {
+    let users = users(view.body);
     for n in 0..view.work.len() {
         let Work::Call(Call::Gemm(gemm)) = &view.work[n] else { continue };
         let Op::DotGeneral(dot) = &view.body.equations[n].op else { continue };
         let mut chain = Chain::new(view, &users, n, dot, gemm.clone());
-        while chain.step() {}
+        if !chain.halves() {
+            while chain.step(target) {}
+        }
         let Chain { gemm, operands, covered, last, .. } = chain;
         if last != n {
             covered.iter().for_each(|c| view.work[*c] = Work::Covered);
@@ -29,20 +37,6 @@ pub(crate) fn addends(view: &mut View<'_>) {
             view.operands[last] = operands;
         }
     }
-}
-
-/// The only equation that uses a value, once; `None` if there are more uses, or it is an output.
-fn users(view: &View<'_>) -> IdVec<ValueId, Option<usize>> {
-    let mut count: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
-    let mut user: IdVec<ValueId, Option<usize>> = view.body.values.ids().map(|_| None).collect();
-    view.body.outputs.iter().for_each(|v| count[*v] += 2);
-    for (n, equation) in view.body.equations.iter().enumerate() {
-        for operand in &equation.operands {
-            count[*operand] += 1;
-            user[*operand] = Some(n);
-        }
-    }
-    user.iter().map(|(v, u)| u.filter(|_| count[v] == 1)).collect()
 }
 
 /// A product and its consumers.
@@ -67,97 +61,106 @@ impl<'v, 'a> Chain<'v, 'a> {
         gemm: Gemm,
     ) -> Self {
         let equation = &view.body.equations[n];
-        let columns =
-            view.extents[equation.operands[1]].len() - dot.contract.1.len() - dot.batch.1.len();
-        Chain {
-            view,
-            users,
-            gemm,
-            operands: equation.operands.clone(),
-            columns,
-            covered: vec![],
-            last: n,
-        }
+        let (operands, columns) = (equation.operands.clone(), columns(view.body, equation, dot));
+        Chain { view, users, gemm, operands, columns, covered: vec![], last: n }
     }
 
     /// Absorbs the next equation, if it can be.
-    fn step(&mut self) -> bool {
+    fn step(&mut self, target: &Target) -> bool {
         let value = self.view.body.equations[self.last].results[0];
         let Some(next) = self.users[value] else { return false };
         // Another product may have absorbed it.
-        if !matches!(self.view.work[next], Work::Compute(_)) || !self.absorb(next, value) {
+        if !matches!(self.view.work[next], Work::Compute(_)) || !self.absorb(next, value, target) {
             return false;
         }
         self.covered.push(std::mem::replace(&mut self.last, next));
         true
     }
 
-    fn absorb(&mut self, next: usize, value: ValueId) -> bool {
+    fn absorb(&mut self, next: usize, value: ValueId, target: &Target) -> bool {
         let equation = &self.view.body.equations[next];
-        let addends = &mut self.gemm.addends;
-        if addends.residual {
+        let (Op::Binary(Binary::Add), [x, y]) = (&equation.op, equation.operands.as_slice()) else {
+            return false;
+        };
+        let other = if *x == value { *y } else { *x };
+        if self.gemm.result == DType::Bool || self.gemm.narrows() || self.gemm.addends.residual {
             return false;
         }
-        match (&equation.op, equation.operands.as_slice()) {
-            (Op::ConvertElementType(op), _) => {
-                let rounds =
-                    self.gemm.result == self.gemm.accumulate && op.dtype == self.gemm.operand;
-                if addends.bias || !rounds || self.gemm.operand == self.gemm.accumulate {
-                    return false;
-                }
-                self.gemm.result = op.dtype;
-                true
+        match self.known().of(other, self.columns) {
+            Some(Addend::Bias(bias)) if !self.gemm.addends.bias => {
+                self.gemm.addends.bias = true;
+                self.operands.push(bias);
             }
-            (Op::Binary(Binary::Add), [x, y]) if self.gemm.result != DType::Bool => {
-                let other = if *x == value { *y } else { *x };
-                if !addends.bias
-                    && let Some(bias) = bias(self.view, other, self.columns)
-                {
-                    addends.bias = true;
-                    self.operands.push(bias);
-                    return true;
-                }
-                if !is_tensor(self.view, other) {
-                    return false;
-                }
-                addends.residual = true;
-                self.operands.push(other);
-                true
+            Some(Addend::Residual(residual))
+                if !(self.gemm.addends.bias && target.residual_first) =>
+            {
+                self.gemm.addends.residual = true;
+                self.operands.push(residual);
             }
-            _ => false,
+            _ => return false,
         }
+        true
     }
-}
 
-/// Whether all elements are one constant.
-fn is_constant(view: &View<'_>, value: ValueId) -> bool {
-    let Some(n) = view.definitions[value] else { return false };
-    let equation = &view.body.equations[n];
-    match (&equation.op, equation.operands.as_slice()) {
-        (Op::Constant(constant), _) => constant.value.splat().is_some(),
-        (Op::BroadcastInDim(_), [x]) => is_constant(view, *x),
-        _ => false,
+    fn known(&self) -> Addends<'v> {
+        Addends { body: self.view.body, definitions: &self.view.definitions }
     }
-}
 
-/// The operand of a value that is repeated along all axes except the columns.
-fn bias(view: &View<'_>, value: ValueId, columns: usize) -> Option<ValueId> {
-    let equation = &view.body.equations[view.definitions[value]?];
-    let (Op::BroadcastInDim(op), [x]) = (&equation.op, equation.operands.as_slice()) else {
-        return None;
-    };
-    let rank = view.extents[value].len();
-    let trailing: Vec<usize> = (rank - columns..rank).collect();
-    let fits = op.dims == trailing && view.extents[*x] == view.extents[value][rank - columns..];
-    (fits && !is_constant(view, *x)).then_some(*x)
-}
+    /// Absorbs the residual and the bias of a product of halves, and the rounding after them, if
+    /// the product has this form. Either addend may be absent.
+    fn halves(&mut self) -> bool {
+        let Gemm { operand, accumulate, result, .. } = self.gemm;
+        if !operand.is_half() || result != accumulate {
+            return false;
+        }
+        let equations = &self.view.body.equations;
+        let (mut residual, mut bias, mut covered, mut last) = (None, None, vec![], self.last);
+        loop {
+            let value = equations[last].results[0];
+            let Some(next) = self.users[value] else { return false };
+            if !matches!(self.view.work[next], Work::Compute(_)) {
+                return false;
+            }
+            covered.push(std::mem::replace(&mut last, next));
+            match (&equations[next].op, equations[next].operands.as_slice()) {
+                (Op::ConvertElementType(op), _) if op.dtype == operand => break,
+                (Op::Binary(Binary::Add), [x, y]) => {
+                    let other = if *x == value { *y } else { *x };
+                    match self.half(other) {
+                        Some(Addend::Bias(b)) if bias.is_none() => bias = Some(b),
+                        // The bias is the last.
+                        Some(Addend::Residual(r)) if bias.is_none() && residual.is_none() => {
+                            residual = Some(r);
+                        }
+                        _ => return false,
+                    }
+                }
+                _ => return false,
+            }
+        }
+        self.gemm.addends.bias = bias.is_some();
+        self.gemm.addends.residual = residual.is_some();
+        self.gemm.result = operand;
+        self.operands.extend(bias.into_iter().chain(residual));
+        (self.covered, self.last) = (covered, last);
+        true
+    }
 
-/// Whether it is worth storing: not a repetition of a smaller value.
-fn is_tensor(view: &View<'_>, value: ValueId) -> bool {
-    match view.definitions[value] {
-        None => true,
-        Some(n) => {
-            view.cost[n] != Cost::Free || view.alias(value).is_some_and(|x| is_tensor(view, x))
+    /// The addend that a value is before it is widened from the dtype of the operands.
+    fn half(&self, value: ValueId) -> Option<Addend> {
+        let known = self.known();
+        let before = |value: ValueId| {
+            let equation = known.definition(value)?;
+            let Op::ConvertElementType(_) = &equation.op else { return None };
+            let x = equation.operands[0];
+            (known.body.ty(x).dtype == self.gemm.operand).then_some(x)
+        };
+        match before(value) {
+            Some(half) => known.of(half, self.columns),
+            None => match known.of(value, self.columns)? {
+                Addend::Bias(bias) => before(bias).map(Addend::Bias),
+                Addend::Residual(_) => None,
+            },
         }
     }
 }

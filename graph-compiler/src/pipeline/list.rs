@@ -129,6 +129,13 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             },
         }),
         Step::Once(Pass {
+            name: "round_once",
+            doc: "Adds the bias and the residual of a product of halves in f32, the residual \
+                  first, and rounds once.",
+            keeps: Keeps::Value,
+            run: |function, context| Ok(rewrite::round_once(function, context.fuel)),
+        }),
+        Step::Once(Pass {
             name: "narrow",
             doc: "Divides concatenations and selections of many operands into trees, so that the \
                   parameters of kernels are few.",
@@ -143,7 +150,7 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             keeps: Keeps::Bits,
             run: |unit| {
                 if unit.shared.fuse && unit.shared.target.addends {
-                    calls::addends(&mut unit.view);
+                    calls::addends(&mut unit.view, unit.shared.target);
                 }
                 Ok(())
             },

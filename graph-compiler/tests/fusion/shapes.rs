@@ -361,6 +361,53 @@ fn a_product_of_halves_rounds_where_the_graph_does() {
 }
 
 #[test]
+fn a_product_of_halves_takes_a_residual_and_a_bias_in_any_order() {
+    let half = |shape: &[usize]| TensorType::new(DType::BF16, shape.iter().copied());
+    for bias_first in [false, true] {
+        let kernels = fused(|f| {
+            let x = f.input("x", half(&[2, 6, 8]));
+            let w = f.input("w", half(&[8, 5]));
+            let b = f.input("b", half(&[5]));
+            let r = f.input("r", half(&[2, 6, 5]));
+            let y = if bias_first { x.dot(&w) + &b + &r } else { &r + x.dot(&w) + &b };
+            // The residual is also converted elsewhere.
+            f.output("mean", r.convert(DType::F32).mean());
+            f.output("y", y);
+        });
+        assert!(works(&kernels).contains(&"gemm"), "{kernels}");
+        let gemm = gemm(&kernels);
+        assert_eq!(gemm.addends, Addends { bias: true, residual: true }, "{kernels}");
+        assert!(gemm.narrows() && gemm.result == DType::BF16, "{kernels}");
+    }
+}
+
+/// A library that adds a residual before a bias takes the bias alone.
+#[test]
+fn a_residual_after_a_bias_is_a_nest_where_the_library_is_asked() {
+    use wengert_compiler::pipeline::{Options, compile_kernels};
+    let build = |f: &mut FunctionBuilder| {
+        let x = f.input("x", f32s(&[6, 8]));
+        let w = f.input("w", f32s(&[8, 5]));
+        let b = f.input("b", f32s(&[5]));
+        let r = f.input("r", f32s(&[6, 5]));
+        f.output("y", x.dot(&w) + b + r);
+    };
+    let function = FunctionBuilder::build("f", build).unwrap();
+    for (target, work, residual) in [
+        (wengert_core::Target::cpu(), "gemm", true),
+        (wengert_testing::targets::gpu(), "gemm, nest", false),
+    ] {
+        let kernels = compile_kernels(&function, &target, &Options::default()).unwrap().kernels;
+        assert_eq!(works(&kernels), [work], "{kernels}");
+        let gemm = match kernels.kernels[0].call() {
+            Some(wengert_core::Call::Gemm(gemm)) => gemm.addends,
+            _ => panic!("{kernels}"),
+        };
+        assert_eq!(gemm, Addends { bias: true, residual });
+    }
+}
+
+#[test]
 fn a_bias_of_rows_is_no_addend() {
     let kernels = fused(|f| {
         let x = f.input("x", f32s(&[5, 8]));

@@ -148,6 +148,31 @@ fn long_sums_are_cut_within_their_bound() {
 }
 
 #[test]
+fn halves_are_rounded_once_within_their_bound() {
+    let draw = |seed: u64| {
+        let dtype = if seed.is_multiple_of(2) { "bf16" } else { "f16" };
+        let sums = match seed % 4 {
+            0 | 1 => "%2: D[4,5] = add %0, %1\n%3: D[4,5] = add %2, %r",
+            _ => "%2: D[4,5] = add %r, %0\n%3: D[4,5] = add %2, %1",
+        };
+        let text = format!(
+            "func @f(%x: D[4,6], %w: D[6,5], %b: D[5], %r: D[4,5]) -> (y: D[4,5], z: D[4,4]) {{
+               %0: D[4,5] = dot_general %x, %w {{contract=[[1],[0]]}}
+               %1: D[4,5] = broadcast_in_dim %b {{dims=[1], shape=[4,5]}}
+               {sums}
+               %4: D[4,5] = tanh %3
+               %5: D[4,4] = dot_general %4, %r {{contract=[[1],[1]]}}
+               return %4, %5 }}"
+        );
+        let program =
+            wengert_core::graph::parse_program(&text.replace("D[", &format!("{dtype}[")), "f.ir")?;
+        Ok(program.functions()[0].clone())
+    };
+    let seen = every(extent(24), draw, through(false));
+    assert_seen(&seen, &["round_once", "fuse", "addends", "follow", "plan"], 8);
+}
+
+#[test]
 fn every_rule_alone_changes_no_bit() {
     let samples = functions::samples();
     let seen = every(

@@ -4,12 +4,12 @@ use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
 use crate::source::{Contents, Source, bindings, check_bound, pair, part};
 use std::borrow::Cow;
-use wengert::core::Target;
 use wengert::core::graph::Function;
 use wengert::core::graph::PrintOptions;
 use wengert::core::graph::print::print_function;
 use wengert::core::plan::account::AccountText;
 use wengert::core::plan::{Plan, account};
+use wengert::core::{Target, Verified};
 use wengert::kernels::{
     Kernels, Work,
     cost::{Cost, Rates},
@@ -92,12 +92,15 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
-fn print_plan(plan: &Plan, args: &DumpArgs, console: &mut Console<'_>) -> Outcome<()> {
-    console.text(plan)?;
-    match args.memory {
-        true => console.text(comment(&AccountText(plan, &account(plan)).to_string())),
-        false => Ok(()),
+fn print_plan(plan: &Verified<Plan>, args: &DumpArgs, console: &mut Console<'_>) -> Outcome<()> {
+    console.text(&**plan)?;
+    if args.memory {
+        console.text(comment(&AccountText(plan, &account(plan)).to_string()))?;
     }
+    if args.products {
+        console.text(comment(&wengert::products(plan)?))?;
+    }
+    Ok(())
 }
 
 fn compile(
@@ -161,7 +164,7 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
     if let Some(after) = &args.after {
         known(after)?;
     }
-    let stages: [(bool, &[Stage], &str); 6] = [
+    let stages: [(bool, &[Stage], &str); 7] = [
         (
             args.locs,
             &[Stage::Graph, Stage::Opt],
@@ -178,6 +181,7 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
             "`--memory-budget` goes with `--stage plan` or `--stage ptx`",
         ),
         (args.memory, &[Stage::Plan], "`--memory` goes with `--stage plan`"),
+        (args.products, &[Stage::Plan], "`--products` goes with `--stage plan`"),
         (args.cost, &[Stage::Nests], "`--cost` goes with `--stage nests`"),
         (args.after.is_some(), &[Stage::Opt], "`--after` goes with `--stage opt`"),
     ];

@@ -139,18 +139,16 @@ pub fn long_sums<D: Device>() {
     long().for_each(|gemm| check_product::<D>(gemm, 4));
 }
 
-/// Addends have the bits of their ops, applied one by one to the sums of the product alone.
+/// Addends have the bits of their ops, applied one by one to the sums of the product alone. Sums of
+/// halves are rounded once, after the residual and then the bias are added in f32.
 pub fn addends_have_the_bits_of_their_ops<D: Device>() {
     for dtype in super::FLOATS {
         let wide = if dtype.is_half() { DType::F32 } else { dtype };
         let convert = |x: Scalar, to: DType| evaluate(ScalarOp::Convert, &[x], to);
-        let add = |x: Scalar, y: Scalar| {
-            let sum = evaluate(ScalarOp::Add, &[convert(x, wide), convert(y, wide)], wide);
-            convert(sum, dtype)
-        };
-        let plain = product(1, [37, 45, 8], dtype, dtype);
+        let add = |x: Scalar, y: Scalar| evaluate(ScalarOp::Add, &[x, convert(y, wide)], wide);
+        let plain = product(1, [37, 45, 8], dtype, wide);
         let addends = Addends { bias: true, residual: true };
-        let call = Call::Gemm(Gemm { addends, ..plain.clone() });
+        let call = Call::Gemm(Gemm { addends, result: dtype, ..plain.clone() });
         let mut operands = operands(&call, 9);
         // The sums include large, small, zero and negative numbers, and NaN.
         let scaled = operands[0].scalars().enumerate().map(|(i, x)| {
@@ -163,8 +161,9 @@ pub fn addends_have_the_bits_of_their_ops<D: Device>() {
         let sums = D::run(&Call::Gemm(plain), &operands[..2]).remove(0);
         let found = D::run(&call, &operands).remove(0);
         for at in 0..37 * 45 {
-            let biased = add(sums.get(at), operands[2].get(at % 45));
-            let wanted = add(biased, operands[3].get(at));
+            let (bias, residual) = (operands[2].get(at % 45), operands[3].get(at));
+            let [first, second] = if dtype.is_half() { [residual, bias] } else { [bias, residual] };
+            let wanted = convert(add(add(sums.get(at), first), second), dtype);
             let found = found.get(at);
             let same = found.bits() == wanted.bits()
                 || (found.to_f64().is_nan() && wanted.to_f64().is_nan());

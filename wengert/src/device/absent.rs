@@ -30,6 +30,10 @@ pub mod cuda {
             .help("this version is built without the feature `cuda`; its target is cpu"))
     }
 
+    pub fn products(plan: &Verified<Plan>) -> Result<String> {
+        ptx(plan)
+    }
+
     pub fn ptx(plan: &Verified<Plan>) -> Result<String> {
         Err(diagnostic!("PTX for the plan of @{} is not built into this version", plan.function)
             .help("build with the feature `cuda`"))

@@ -15,8 +15,8 @@ use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified, diagnos
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device, Memory, probe};
-use wengert_cuda::executable::{self, CudaExecutable, Options};
-use wengert_cuda::lowered::{LoweredPlan, StepError, no_library};
+use wengert_cuda::executable::{self, CudaExecutable, Options, library_by_rule};
+use wengert_cuda::lowered::{LoweredPlan, ProductTable, StepError, no_library};
 use wengert_cuda::target;
 
 /// Whether `cuda:0` is usable; false if the machine has neither GPU nor driver.
@@ -50,20 +50,34 @@ pub(super) fn target(name: &str) -> Result<Target> {
     }
 }
 
-/// The PTX module of a plan. It has every kernel, including calls that a library may run on a
-/// real device.
-///
-/// Error: the plan is for another target.
-pub(super) fn ptx(plan: &Verified<Plan>) -> Result<String> {
-    let architecture = Architecture::from_name(&plan.target.name).map_err(|_| {
+/// The architecture that a plan is for.
+fn architecture(plan: &Plan) -> Result<Architecture> {
+    Architecture::from_name(&plan.target.name).map_err(|_| {
         diagnostic!(
             "the plan of @{} is for `{}`, which reads no PTX",
             plan.function,
             plan.target.name
         )
         .help("compile the function for a GPU, such as sm_90")
-    })?;
-    Ok(LoweredPlan::new(plan, architecture, &mut no_library)?.ptx)
+    })
+}
+
+/// The PTX module of a plan. It has every kernel, including calls that a library may run on a
+/// real device.
+///
+/// Error: the plan is for another target.
+pub(super) fn ptx(plan: &Verified<Plan>) -> Result<String> {
+    Ok(LoweredPlan::new(plan, architecture(plan)?, &mut no_library)?.ptx)
+}
+
+/// How the products of a plan are computed, as a table.
+///
+/// Error: the plan is for another target.
+pub(super) fn products(plan: &Verified<Plan>) -> Result<String> {
+    let mut choose = library_by_rule(Rules::STRICT);
+    let lowered = LoweredPlan::new(plan, architecture(plan)?, &mut choose)?;
+    let nests = lowered.nest_bytes as f64 / 1e9;
+    Ok(format!("{}{nests:.2} GB in all nests\n", ProductTable(&lowered.products)))
 }
 
 /// An open GPU with its options.

@@ -138,6 +138,16 @@ pub fn ptx(plan: &Verified<Plan>) -> Result<String> {
     cuda::ptx(plan)
 }
 
+/// How the products of a plan for a GPU are computed, as a table: by cuBLASLt or by kernels of our
+/// own, with which addends and followers, and the bytes that kernels beside the products move.
+/// cuBLASLt is assumed to have an algorithm for every product that it can express with the plan's
+/// bits; a device decides when the plan is loaded.
+///
+/// Errors: the plan is for another target; this version is built without GPUs.
+pub fn products(plan: &Verified<Plan>) -> Result<String> {
+    cuda::products(plan)
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

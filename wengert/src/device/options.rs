@@ -20,9 +20,9 @@ pub struct DeviceOptions {
     pub tuning: Option<PathBuf>,
     /// Whether products that the tuning file lacks are measured at compile time and added to it.
     pub autotune: bool,
-    /// Whether cuBLASLt may use its fastest algorithms: round f32 operands to tf32, and add a bias
-    /// and a residual before rounding and in another order. Results then differ from other
-    /// devices' by more than the order of sums.
+    /// Whether cuBLASLt may use its fastest algorithms for f32: round operands to tf32, and add a
+    /// residual before a bias. Results then differ from other devices' by more than the order of
+    /// sums.
     pub fast_products: bool,
     /// Most bytes of all memory that a function may take: its variables, inputs, outputs,
     /// constants and arena. Where its plan would take more, results are recomputed instead of

@@ -1,5 +1,5 @@
-//! The end of a sum: the addends, each with the bits of the graph op that it stands for, the store,
-//! and the rows of the follower.
+//! The end of a sum: the addends in the dtype of the sum, the rounding, the store, and the rows of
+//! the follower. Each step has the bits of the graph op that it stands for.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -134,13 +134,12 @@ impl<'p> Destination<'p> {
         });
         let mut values = vec![];
         for (n, sum) in sums.iter().enumerate() {
-            let mut value = self.number.round(code, *sum);
-            if let Some(bias) = bias.get(n) {
-                value = self.number.add(code, value, *bias);
-            }
-            if let Some(residual) = &residual {
-                let other = self.number.widen(code, residual[n]);
-                value = self.number.add(code, value, other);
+            let residual = residual.as_ref().map(|raw| self.number.widen(code, raw[n]));
+            let bias = bias.get(n).copied();
+            let order = if self.number.0.is_half() { [residual, bias] } else { [bias, residual] };
+            let mut value = *sum;
+            for addend in order.into_iter().flatten() {
+                value = self.number.widened().add(code, value, addend);
             }
             values.push(self.number.narrow(code, value));
         }

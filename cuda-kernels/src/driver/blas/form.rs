@@ -1,23 +1,24 @@
 //! The part of a GEMM that cuBLASLt can do, decided from its description alone.
 //!
-//! A plan's GEMM fixes every bit except the order of the sum: the sum is rounded to the result's
-//! dtype, and each addend has the bits of the graph op that it stands for. cuBLASLt satisfies that
-//! only in part:
+//! A plan's GEMM fixes every bit except the order of the sum: the order of the addends, the dtype
+//! in which they are added, and the roundings ([`Addends`]). cuBLASLt computes
+//! `alpha·A·B + beta·C + bias` in the dtype of the sums, adds C before the bias, and rounds once:
 //!
-//! | addends | cuBLASLt | |
-//! |---|---|---|
-//! | bias, result of the sum's dtype | adds in that dtype | the same bits |
-//! | residual alone | `beta = 1`, adds in that dtype | the same bits |
-//! | bias, then residual | adds the residual first | other bits |
-//! | anything, result of halves | adds before it rounds | other bits |
+//! | dtype of the result | addends | cuBLASLt | |
+//! |---|---|---|---|
+//! | a half, sums of f32 | any | residual as C, then bias, one rounding | the plan's form |
+//! | that of the sums | bias alone | bias | the plan's form |
+//! | that of the sums | residual alone | `beta = 1` | the plan's form |
+//! | that of the sums | bias, then residual | adds the residual first | another order |
 //!
 //! So a [`Form`] has two parts: a prefix of the addends that cuBLASLt adds, and the rest, which a
-//! kernel of this crate adds to `out` afterwards. cuBLASLt's activations are not used: its ReLU
+//! kernel of this crate adds to `out` afterwards. Nothing is left for a result of halves, because
+//! it would be rounded twice. C may be `out` itself. cuBLASLt's activations are not used: its ReLU
 //! makes a NaN 0, and its GELU has another tanh. An activation is a nest that follows the product.
-//! [`Rules::STRICT`] permits the same bits only. The user may permit other bits
-//! ([`Rules::relaxed`]); a form then lists each difference. Nothing here depends on a library or a
-//! GPU. [`super::Blas::prepare`] finds forms that the installed library refuses, and falls back to
-//! [`Form::plain`].
+//! [`Rules::STRICT`] permits the plan's form only. The user may permit other bits
+//! ([`Rules::RELAXED`]); a form then lists each difference. Nothing here depends on a library or a
+//! GPU. [`super::Blas::prepare`] finds forms that the installed library refuses. It falls back to
+//! [`Form::plain`], or to kernels of this crate.
 
 use super::problem::{Problem, data_type};
 use std::fmt;
@@ -29,15 +30,15 @@ use wengert_core::call::{Addends, Gemm};
 pub struct Rules {
     /// f32 operands may be rounded to tf32 (10 bits of mantissa).
     pub tf32: bool,
-    /// Addends may be added in the accumulator's precision, and in another order.
-    pub relaxed: bool,
+    /// The residual may be added before the bias.
+    pub reordered: bool,
 }
 
 impl Rules {
     /// No differences.
-    pub const STRICT: Rules = Rules { tf32: false, relaxed: false };
+    pub const STRICT: Rules = Rules { tf32: false, reordered: false };
     /// All differences.
-    pub const RELAXED: Rules = Rules { tf32: true, relaxed: true };
+    pub const RELAXED: Rules = Rules { tf32: true, reordered: true };
 }
 
 /// A GEMM by cuBLASLt, and the rest of its addends.
@@ -58,8 +59,6 @@ pub struct Form {
 pub enum Difference {
     /// f32 operands are rounded to tf32.
     Tf32,
-    /// The sum is not rounded to the result's dtype before the addends are added.
-    Unrounded,
     /// The residual is added before the bias.
     Order,
 }
@@ -116,7 +115,6 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Difference::Tf32 => "operands are rounded to tf32",
-            Difference::Unrounded => "the sum is not rounded before addends are added",
             Difference::Order => "the residual is added before the bias",
         })
     }
@@ -150,19 +148,12 @@ pub fn supports(gemm: &Gemm, rules: Rules, in_place: bool) -> Result<Form, Why> 
 /// The addends that cuBLASLt adds under these rules: always a prefix.
 fn done(gemm: &Gemm, rules: Rules) -> (Addends, Vec<Difference>) {
     let wanted = gemm.addends;
-    let mut differences = Vec::new();
-    // Halves are summed in f32: the addends come before the rounding.
-    if gemm.result != gemm.accumulate && wanted != Addends::default() {
-        if !rules.relaxed {
-            return (Addends::default(), differences);
-        }
-        differences.push(Difference::Unrounded);
+    let reorders = wanted.bias && wanted.residual && !gemm.narrows();
+    match (reorders, rules.reordered) {
+        (false, _) => (wanted, Vec::new()),
+        (true, true) => (wanted, vec![Difference::Order]),
+        (true, false) => (Addends { residual: false, ..wanted }, Vec::new()),
     }
-    let both = wanted.bias && wanted.residual;
-    if both && rules.relaxed {
-        differences.push(Difference::Order);
-    }
-    (Addends { residual: wanted.residual && (!both || rules.relaxed), ..wanted }, differences)
 }
 
 fn left(wanted: Addends, done: Addends) -> Addends {
@@ -170,8 +161,12 @@ fn left(wanted: Addends, done: Addends) -> Addends {
 }
 
 impl Form {
-    /// The same product without addends, for a library that cannot add them.
-    pub fn plain(&self, in_place: bool) -> Result<Form, Why> {
+    /// The same product without addends, for a library that cannot add them; `None` if the result
+    /// is of halves, which are rounded after the addends.
+    pub fn plain(&self, in_place: bool) -> Option<Result<Form, Why>> {
+        if self.problem.result != self.problem.scale() {
+            return None;
+        }
         let left = Addends {
             bias: self.done.bias || self.left.bias,
             residual: self.done.residual || self.left.residual,
@@ -179,7 +174,7 @@ impl Form {
         let problem = Problem { accumulate: false, bias: false, ..self.problem.clone() };
         let differences =
             self.differences.iter().copied().filter(|d| *d == Difference::Tf32).collect();
-        Form { problem, done: Addends::default(), left, differences }.apart(in_place)
+        Some(Form { problem, done: Addends::default(), left, differences }.apart(in_place))
     }
 
     /// True if cuBLASLt does the whole GEMM.
@@ -233,23 +228,31 @@ mod tests {
             assert_eq!((form.problem.accumulate, form.problem.bias), (done.residual, done.bias));
             assert_eq!(form.is_whole(), wanted == done);
         }
-        // Half operands with an f32 result are like f32; half results leave all addends.
-        let bias = addends(true, false);
-        assert_eq!(
-            supports(&gemm(DType::BF16, DType::F32, bias), Rules::STRICT, false).unwrap().done,
-            bias
-        );
-        let halves = supports(&gemm(DType::BF16, DType::BF16, bias), Rules::STRICT, false).unwrap();
-        assert_eq!((halves.done, halves.left), (Addends::default(), bias));
-        assert!(!halves.problem.bias);
+        // Half operands with an f32 result are like f32.
+        let both = addends(true, true);
+        let wide = supports(&gemm(DType::BF16, DType::F32, both), Rules::STRICT, false).unwrap();
+        assert_eq!((wide.done, wide.left), (addends(true, false), addends(false, true)));
+    }
+
+    #[test]
+    fn halves_are_done_whole_also_in_place() {
+        for dtype in [DType::F16, DType::BF16] {
+            for wanted in [0, 1, 2, 3].map(|n| addends(n & 1 != 0, n & 2 != 0)) {
+                for in_place in [false, true] {
+                    let form = supports(&gemm(dtype, dtype, wanted), Rules::STRICT, in_place);
+                    let form = form.unwrap();
+                    assert!(form.is_whole() && form.differences.is_empty());
+                    let Problem { accumulate, bias, .. } = form.problem;
+                    assert_eq!((bias, accumulate), (wanted.bias, wanted.residual));
+                    assert_eq!(form.plain(in_place), None);
+                }
+            }
+        }
     }
 
     #[test]
     fn relaxed_rules_take_more_and_say_what_differs() {
         let relaxed = |d, e| supports(&gemm(d, d, e), Rules::RELAXED, false).unwrap();
-        let form = relaxed(DType::BF16, addends(true, false));
-        assert!(form.is_whole() && form.problem.bias);
-        assert_eq!(form.differences, [Difference::Unrounded]);
         let form = relaxed(DType::F32, addends(true, true));
         assert!(form.is_whole() && form.problem.accumulate && form.problem.bias);
         assert_eq!(form.differences, [Difference::Tf32, Difference::Order]);
@@ -264,8 +267,8 @@ mod tests {
         assert!(supports(&g, Rules::RELAXED, true).unwrap().is_whole());
         let alone = gemm(DType::F32, DType::F32, addends(false, true));
         let form = supports(&alone, Rules::STRICT, true).unwrap();
-        assert_eq!(form.plain(true), Err(Why::ResidualOverwritten));
-        let plain = form.plain(false).unwrap();
+        assert_eq!(form.plain(true), Some(Err(Why::ResidualOverwritten)));
+        let plain = form.plain(false).unwrap().unwrap();
         assert_eq!((plain.left, plain.problem.accumulate), (addends(false, true), false));
     }
 

@@ -14,7 +14,8 @@
 //! are the same for the same product, GPU and library version, and so are the bits: split sums
 //! are combined out of place in the accumulator's precision, and no addition is atomic. The
 //! algorithm is recorded as text. If the library has no algorithm with addends, the query is
-//! repeated without them ([`Form::plain`]).
+//! repeated without them ([`Form::plain`]). Results of halves have no such form: a kernel of this
+//! crate computes the whole product then.
 //!
 //! [`Blas::execute`] enqueues the product in the device's stream; it may be captured.
 

@@ -92,7 +92,7 @@ impl Blas {
     }
 
     /// Prepares a form of a plan's GEMM; if the library has no algorithm for its addends, the
-    /// plain form. `in_place`: the residual's buffer is out's.
+    /// plain form, if there is one. `in_place`: the residual's buffer is out's.
     ///
     /// The inner error says why cuBLASLt does not do it; a kernel of this crate does it then.
     pub fn prepare(
@@ -108,9 +108,9 @@ impl Blas {
             Err(why) => why,
         };
         let plain = match form.plain(in_place) {
-            Ok(plain) if plain.problem != form.problem => plain,
-            Ok(_) => return Ok(Err(why)),
-            Err(overwritten) => return Ok(Err(overwritten)),
+            Some(Ok(plain)) if plain.problem != form.problem => plain,
+            Some(Err(overwritten)) => return Ok(Err(overwritten)),
+            _ => return Ok(Err(why)),
         };
         tracing::debug!(%why, problem = %form.problem, "the addends are left");
         Ok(self.prepare_problem(&plain.problem, alignment, workspace, tuning)?.map(

@@ -211,39 +211,59 @@ fn strict_forms_have_the_bits_of_the_graph() {
 
 fn strict_bits(b: Bench) {
     // Numbers whose sum, bias and residual round differently in another order or precision.
-    let value = |x: f64| {
-        Literal::from_scalars(DType::F32, &[1], &[Scalar::from_f64(DType::F32, x)]).unwrap()
-    };
-    let one = Matrix { batch: 0, row: 1, column: 1 };
-    let gemm = Gemm {
-        batch: 1,
-        m: 1,
-        n: 1,
-        k: 1,
-        lhs: one,
-        rhs: one,
-        operand: DType::F32,
-        accumulate: DType::F32,
-        result: DType::F32,
-        addends: Addends { bias: true, residual: true },
-    };
-    let form = supports(&gemm, Rules::STRICT, false).unwrap();
-    assert_eq!((form.done.bias, form.left.residual), (true, true));
-    let (x, bias) = (b.put(&value(3.0)), b.put(&value(1e8)));
-    let out = b.put(&value(0.0));
-    let operands = Operands {
-        lhs: x.address(),
-        rhs: x.address(),
-        bias: bias.address(),
-        out: out.address(),
-        ..Operands::default()
-    };
-    let prepared =
-        b.blas.prepare(&form, false, &Alignment::FULL, 0, &Tuning::default()).unwrap().unwrap();
-    b.blas.execute(&prepared, &operands, Address(0)).unwrap();
-    let found = b.get(&out, DType::F32, &[1]);
-    assert_eq!(found.get(0), Scalar::from_f64(DType::F32, f64::from(9.0f32 + 1e8f32)));
-    drop((prepared, x, bias, out));
+    let large = 2f64.powi(24);
+    let rows = [
+        // The library adds the bias, and leaves the residual.
+        (DType::F32, [3.0, 3.0, 1e8, 0.0], f64::from(9.0f32 + 1e8f32)),
+        // In bf16 both 1 would be lost, one after the other.
+        (DType::BF16, [16.0, 16.0, 1.0, 1.0], 258.0),
+        (DType::F16, [64.0, 32.0, 1.0, 1.0], 2050.0),
+        // The residual is lost if it comes first, and only then.
+        (DType::BF16, [4096.0, 4096.0, -large, 1.0], 0.0),
+    ];
+    for (dtype, [x, y, bias, residual], wanted) in rows {
+        for in_place in [false, true] {
+            let halves = dtype.is_half();
+            if in_place && !halves {
+                continue;
+            }
+            let value = |x: f64| {
+                b.put(&Literal::from_scalars(dtype, &[1], &[Scalar::from_f64(dtype, x)]).unwrap())
+            };
+            let one = Matrix { batch: 0, row: 1, column: 1 };
+            let gemm = Gemm {
+                batch: 1,
+                m: 1,
+                n: 1,
+                k: 1,
+                lhs: one,
+                rhs: one,
+                operand: dtype,
+                accumulate: if halves { DType::F32 } else { dtype },
+                result: dtype,
+                addends: Addends { bias: true, residual: true },
+            };
+            let form = supports(&gemm, Rules::STRICT, in_place).unwrap();
+            assert_eq!((form.done.bias, form.left.residual), (true, !halves));
+            let [x, y, bias, residual, out] = [x, y, bias, residual, 0.0].map(value);
+            let result = if in_place { &residual } else { &out };
+            let operands = Operands {
+                lhs: x.address(),
+                rhs: y.address(),
+                bias: bias.address(),
+                residual: residual.address(),
+                out: result.address(),
+            };
+            let prepared = b
+                .blas
+                .prepare(&form, in_place, &Alignment::FULL, 0, &Tuning::default())
+                .unwrap()
+                .unwrap();
+            b.blas.execute(&prepared, &operands, Address(0)).unwrap();
+            assert_eq!(b.get(result, dtype, &[1]).get(0).to_f64(), wanted, "{dtype} {in_place}");
+            drop((prepared, x, y, bias, residual, out));
+        }
+    }
     b.close();
 }
 
@@ -274,6 +294,12 @@ fn addends_that_the_library_lacks_are_left() {
         supports(&gemms(DType::F32, DType::F32, accumulate)[0], Rules::STRICT, true).unwrap();
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
     assert_eq!(prepare(&form, true).unwrap().err(), Some(Why::ResidualOverwritten));
+    // Addends of halves are not left: they come before the rounding.
+    let both = Addends { bias: true, residual: true };
+    let form = supports(&gemms(DType::BF16, DType::BF16, both)[0], Rules::STRICT, true).unwrap();
+    b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 15);
+    let why = prepare(&form, true).unwrap().err().unwrap();
+    assert_eq!(why.to_string(), "cuBLASLt 13.10.0 answers CUBLAS_STATUS_NOT_SUPPORTED");
     // A status other than "not supported" is an error.
     b.fake.fail("cublasLtMatmulAlgoGetHeuristic", 14);
     let error = prepare(&biased(), false).err().unwrap().to_string();

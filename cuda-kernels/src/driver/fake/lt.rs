@@ -1,5 +1,6 @@
 //! A fake of cuBLASLt, written from its documentation: column-major matrices, `op`, leading
-//! dimensions, batches, bias, on the host's memory, in f64 and rounded once at the end. It
+//! dimensions, batches, bias, on the host's memory. Sums are made in f64. The sum, `beta·C` and the
+//! bias are added in the scale type, in this order, and D is rounded once at the end. The fake
 //! checks sizes of attributes, alignments and bounds as the library does.
 
 use super::stream::Node;
@@ -411,6 +412,8 @@ impl Matmul {
         if biased {
             assert_eq!(self.attribute(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE), dtype as u64);
         }
+        let double = self.description.scale == cudaDataType::CUDA_R_64F;
+        let scaled = |x: f64| if double { x } else { f64::from(x as f32) };
         for batch in 0..self.d.1.batch {
             for j in 0..n {
                 for i in 0..m {
@@ -418,12 +421,12 @@ impl Matmul {
                         op(self.a, transposed[0], batch, i, l)
                             * op(self.b, transposed[1], batch, l, j)
                     };
-                    let mut x = self.alpha * (0..k).map(product).sum::<f64>();
+                    let mut x = scaled(self.alpha * (0..k).map(product).sum::<f64>());
                     if self.beta != 0.0 {
-                        x += self.beta * op(self.c, false, batch, i, j);
+                        x = scaled(x + self.beta * op(self.c, false, batch, i, j));
                     }
                     if biased {
-                        x += load(dtype, bias, i);
+                        x = scaled(x + load(dtype, bias, i));
                     }
                     let at = batch * self.d.1.stride + i + j * self.d.1.ld as u64;
                     store(dtype, self.d.0, at, x);
