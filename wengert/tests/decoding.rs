@@ -37,7 +37,7 @@ struct Way {
 
 fn program(settings: &LlamaSettings, batch: usize, dtype: DType) -> Program {
     let mut program = Program::new();
-    let llama = |f: &FunctionBuilder| {
+    let llama = |f: &mut FunctionBuilder| {
         let llama = f.param("llama", Llama::new(settings));
         llama.map_tensors(&KeyPath::default(), &mut |_, t| t.convert(dtype))
     };
