@@ -28,10 +28,9 @@ fn composed(x: &Values, prefix: &Tensor, causal: bool) -> Tensor {
     let [b, t, s, n, _] = SIZES;
     let scores = Tensor::einsum("btnh,bsnh->bnts", &[&x[0], &x[1]]) * SCALE;
     let scores = x.get(3).map_or(scores.clone(), |bias| &scores + bias);
-    let along = |axis| Tensor::iota(DType::I32, [b, n, t, s], axis);
-    let end = prefix.reshape([b, 1, 1, 1]);
-    // s < end + t, without overflow.
-    let seen = if causal { (along(3) - along(2)).lt(end) } else { along(3).lt(end) };
+    let along = |axis| Tensor::iota(DType::I64, [b, n, t, s], axis);
+    let end = prefix.convert(DType::I64).reshape([b, 1, 1, 1]);
+    let seen = if causal { along(3).lt(end + along(2)) } else { along(3).lt(end) };
     let weights = seen.select(scores.exp(), 0.0);
     let sum = weights.sum_axes(&[3]);
     let sum = sum.gt(0.0).select(&sum, 1.0).reshape([b, n, t, 1]);
