@@ -1,7 +1,7 @@
 //! Attention to another sequence.
 
 use super::attention::split_heads;
-use super::{Linear, Mask, dot_product_attention};
+use super::{Linear, VisibleKeys, dot_product_attention};
 use wengert_core::{DType, Differentiable, Dim, Location, Tensor, TensorType, diagnostic};
 
 /// Attention of several heads whose queries come from one sequence, and whose keys and values come
@@ -36,13 +36,15 @@ impl CrossAttention {
         }
     }
 
-    /// `[B, T, width]` to the same, for a memory `[B, S, memory]`. `valid`, bools `[B, S]`, is true
-    /// for the positions of the memory that exist: at least one of each example. Without it all
-    /// exist.
+    /// `[B, T, width]` to the same, for a memory `[B, S, memory]`. `valid` says which positions of
+    /// the memory exist; without it all do. It has lengths, integers `[B]` or one for all, if the
+    /// rest of a sequence is padding: this costs the time of the lengths, and a memory of length 0
+    /// is attended to with the result 0 before `o_proj`. Or it has bools `[B, S]`, true for at
+    /// least one position of each example.
     ///
     /// # Errors
     ///
-    /// An operand has another shape; `valid` is not of bools; the heads do not divide the width.
+    /// An operand has another shape; `valid` has another type; the heads do not divide the width.
     #[track_caller]
     pub fn call(&self, x: &Tensor, memory: &Tensor, valid: Option<&Tensor>) -> Tensor {
         let _user = Location::caller().attributed();
@@ -55,14 +57,21 @@ impl CrossAttention {
             let help = "they are [batch, positions, width] with one batch";
             return Tensor::fail_of(&[x, memory], error.help(help));
         }
-        let hidden = match valid.map(|valid| hidden(memory, valid)).transpose() {
-            Ok(hidden) => hidden,
-            Err(poisoned) => return poisoned,
-        };
+        let (mut visible, mut bias) = (VisibleKeys::All, None);
+        match valid {
+            None => {}
+            Some(lengths) if lengths.dtype().is_integer() && lengths.rank() < 2 => {
+                visible = VisibleKeys::Lengths(lengths);
+            }
+            Some(valid) => match hidden(memory, valid) {
+                Ok(hidden) => bias = Some(hidden),
+                Err(poisoned) => return poisoned,
+            },
+        }
         let heads = |projected: Tensor| split_heads(&projected, self.heads);
         let q = heads(self.q_proj.call(x));
         let (k, v) = (heads(self.k_proj.call(memory)), heads(self.v_proj.call(memory)));
-        let mixed = dot_product_attention(&q, &k, &v, Mask::None, hidden.as_ref());
+        let mixed = dot_product_attention(&q, &k, &v, visible, bias.as_ref());
         if mixed.error().is_some() {
             return mixed;
         }
@@ -76,7 +85,7 @@ impl CrossAttention {
 fn hidden(memory: &Tensor, valid: &Tensor) -> Result<Tensor, Tensor> {
     if valid.dtype() != DType::Bool || valid.shape() != &memory.shape()[..2] {
         let error = diagnostic!("valid positions {} of {}", valid.ty(), memory.ty());
-        let help = "they are bools [batch, positions] of the memory";
+        let help = "they are lengths, integers [batch], or bools [batch, positions] of the memory";
         return Err(Tensor::fail_of(&[valid, memory], error.help(help)));
     }
     let zeros = Tensor::zeros(&TensorType { dtype: memory.dtype(), shape: valid.shape().to_vec() });

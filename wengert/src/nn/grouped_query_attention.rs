@@ -2,13 +2,17 @@
 //!
 //! A decoder that generates text computes one position at a time, and attends to all before it.
 //! Their keys and values are kept in a [`KeyValueCache`], so that they are computed once. The cache
-//! is the largest tensor of generation, and is read whole at each step. So heads of queries share
-//! keys and values in groups: with a quarter of the heads, the cache takes a quarter of the memory.
+//! is the largest tensor of generation, and its valid prefix is read at each step. So heads of
+//! queries share keys and values in groups: with a quarter of the heads, the cache takes a quarter
+//! of the memory.
 
-use super::attention::split_heads;
-use super::{Linear, Mask, Rotary, dot_product_attention};
+use super::attention::{check_for_each_example, split_heads};
+use super::{Linear, Rotary, VisibleKeys, dot_product_attention};
+use wengert_core::call::ScatterKind;
+use wengert_core::op::Scatter;
 use wengert_core::{
-    DType, Diagnostic, Differentiable, Dim, Initializer, Location, Tensor, TensorType, diagnostic,
+    DType, Diagnostic, Differentiable, Dim, Initializer, Location, Scalar, Tensor, TensorType,
+    diagnostic,
 };
 
 /// Causal self-attention of N heads of queries and K heads of keys and values, where N is a
@@ -116,7 +120,8 @@ impl GroupedQueryAttention {
         TensorType::new(weight.dtype, shape)
     }
 
-    /// `[B, T, width]` to the same: position t attends to positions up to t.
+    /// `[B, T, width]` to the same: position t attends to positions up to t. No position attends to
+    /// padding after it.
     ///
     /// # Errors
     ///
@@ -130,16 +135,17 @@ impl GroupedQueryAttention {
             Ok(projected) => projected,
             Err(poisoned) => return poisoned,
         };
-        self.attend(&q, &k, &v, Mask::Causal, None)
+        self.attend(&q, &k, &v, VisibleKeys::Causal)
     }
 
     /// [`call`](Self::call) for `[B, T, width]` at the positions `position`, `position + 1`, … of
     /// longer sequences, whose earlier positions are in the cache. `position` is an integer
-    /// scalar. Returns the result, `[B, T, width]`, and the cache with the keys and values of the
-    /// T positions written to it.
+    /// scalar, or integers `[B]`, one for each example. Returns the result, `[B, T, width]`, and
+    /// the cache with the keys and values of the T positions written to it. A step reads the
+    /// positions of the cache up to its own, and no later ones.
     ///
-    /// Positions that reach beyond the cache are an error where they are known. Otherwise, all
-    /// results of such a run are NaN.
+    /// Positions that reach beyond the cache are an error where they are known. Otherwise, the
+    /// results of such an example are NaN.
     ///
     /// # Errors
     ///
@@ -169,22 +175,23 @@ impl GroupedQueryAttention {
             return failed(Tensor::fail_of(&[x, keys, values, position], error));
         }
         let cache = KeyValueCache {
-            keys: keys.dynamic_update_slice_in_dim(&k, position, 1),
-            values: values.dynamic_update_slice_in_dim(&v, position, 1),
+            keys: updated(keys, &k, position),
+            values: updated(values, &v, position),
         };
         let (new, all) = (x.shape()[1].clone(), cache.keys.shape()[1].clone());
-        // Position t of the new ones attends to cached positions up to `position` + t.
-        let scores = [new.clone(), all.clone()];
-        let row = Tensor::iota(DType::I32, scores.clone(), 0) + position.convert(DType::I32);
-        let seen = Tensor::iota(DType::I32, scores.clone(), 1).le(row);
-        let zeros = Tensor::zeros(&TensorType::new(q.dtype().wide(), scores));
-        let hidden = seen.select(&zeros, &zeros.full_like(f64::NEG_INFINITY));
-        let hidden = hidden.reshape([1.into(), 1.into(), new.clone(), all.clone()]);
-        let y = self.attend(&q, &cache.keys, &cache.values, Mask::None, Some(&hidden));
+        let visible = VisibleKeys::CausalFrom(position);
+        let y = self.attend(&q, &cache.keys, &cache.values, visible);
+        if y.error().is_some() {
+            return (y, cache);
+        }
         // The update of the cache clamps its position.
         let last = Tensor::dim_as_value(all, DType::I32) - Tensor::dim_as_value(new, DType::I32);
         let position = position.convert(DType::I32);
         let within = position.ge(0).and(position.le(last));
+        let within = match within.rank() {
+            0 => within,
+            _ => within.broadcast_in_dim(y.shape().to_vec(), &[0]),
+        };
         (within.select(&y, &y.full_like(f64::NAN)), cache)
     }
 
@@ -198,10 +205,8 @@ impl GroupedQueryAttention {
             let error = diagnostic!("self-attention of {}", x.ty());
             return Err(Tensor::fail_of(&[x], error.help("it takes [batch, positions, width]")));
         }
-        if first.rank() != 0 || !first.dtype().is_integer() {
-            let error = diagnostic!("a position of type {}", first.ty());
-            return Err(Tensor::fail_of(&[first], error.help("it is an integer scalar")));
-        }
+        check_for_each_example(first, &x.shape()[0], "positions")
+            .map_err(|error| Tensor::fail_of(&[first], error))?;
         let (heads, shared) = (self.heads, self.key_value_heads);
         if heads == 0 || shared == 0 || heads % shared != 0 {
             let error = diagnostic!("{heads} heads of queries share {shared} heads of keys");
@@ -220,27 +225,48 @@ impl GroupedQueryAttention {
             return Err(Tensor::fail_of(&[x], error.help("all heads have one width")));
         }
         let Some(rotary) = &self.rotary else { return Ok([q, k, v]) };
-        let positions =
-            Tensor::iota(DType::I32, [x.shape()[1].clone()], 0) + first.convert(DType::I32);
+        let first = first.convert(DType::I32);
+        let length = x.shape()[1].clone();
+        let positions = match first.rank() {
+            0 => Tensor::iota(DType::I32, [length], 0) + first,
+            _ => {
+                let shape = [x.shape()[0].clone(), length];
+                let first = first.broadcast_in_dim(shape.to_vec(), &[0]);
+                Tensor::iota(DType::I32, shape, 1) + first
+            }
+        };
         Ok([rotary.call(&q, &positions), rotary.call(&k, &positions), v])
     }
 
     /// The result of queries `[B, T, N, H]` for keys and values `[B, S, K, H]`.
     #[track_caller]
-    fn attend(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        mask: Mask,
-        hidden: Option<&Tensor>,
-    ) -> Tensor {
-        let mixed = dot_product_attention(q, k, v, mask, hidden);
+    fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor, visible: VisibleKeys<'_>) -> Tensor {
+        let mixed = dot_product_attention(q, k, v, visible, None);
         if mixed.error().is_some() {
             return mixed;
         }
         self.o_proj.call(&mixed.flatten(2))
     }
+}
+
+/// `[B, S, K, H]`, with `[B, T, K, H]` written to the positions from `first` on.
+#[track_caller]
+fn updated(cache: &Tensor, new: &Tensor, first: &Tensor) -> Tensor {
+    if first.rank() == 0 {
+        return cache.dynamic_update_slice_in_dim(new, first, 1);
+    }
+    // A window for each example.
+    let scatter = Scatter {
+        kind: ScatterKind::Replace,
+        update_window_dims: vec![1, 2, 3],
+        inserted_window_dims: vec![],
+        scatter_dims_to_operand_dims: vec![1],
+        operand_batching_dims: vec![0],
+        scatter_indices_batching_dims: vec![0],
+        clip: true,
+        unique_indices: true,
+    };
+    Tensor::apply(scatter, &[cache, &first.unsqueeze(1), new])
 }
 
 /// Checks that a cache holds keys like `k`, and that they fit in.
@@ -269,14 +295,15 @@ fn check_cache(k: &Tensor, cache: &KeyValueCache, position: &Tensor) -> Result<(
         };
         return Err(diagnostic!("{new} positions in a cache of {all}").help(help));
     }
-    let known = position.literal().and_then(|literal| literal.get(0).to_i64());
-    match known {
-        Some(first) if first < 0 => {
-            Err(diagnostic!("position {first} of a cache").help("positions begin at 0"))
+    let known = position.literal().into_iter().flat_map(|l| l.scalars().filter_map(Scalar::to_i64));
+    for first in known {
+        if first < 0 {
+            return Err(diagnostic!("position {first} of a cache").help("positions begin at 0"));
         }
-        Some(first) if !Dim::constant(first).checked_add(&new).is_some_and(|n| n.at_most(all)) => {
-            Err(diagnostic!("{new} positions from {first} on in a cache of {all}").help(help))
+        if !Dim::constant(first).checked_add(&new).is_some_and(|n| n.at_most(all)) {
+            let error = diagnostic!("{new} positions from {first} on in a cache of {all}");
+            return Err(error.help(help));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }

@@ -30,7 +30,7 @@ mod rotary;
 mod swiglu;
 
 pub use activation::Activation;
-pub use attention::{Mask, SelfAttention, dot_product_attention};
+pub use attention::{Mask, SelfAttention, VisibleKeys, dot_product_attention};
 pub use batch_norm::{BatchNorm, RunningStatistics, Statistics};
 pub use conv::{Conv, Conv1d, Conv2d};
 pub use conv_transpose::ConvTranspose2d;

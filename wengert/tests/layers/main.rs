@@ -2,9 +2,12 @@
 //! edges, half precision, devices.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
+mod lengths;
+
 use wengert::nn::loss::{BinaryCrossEntropy, CrossEntropy, Ctc, Reduction};
 use wengert::nn::{
-    CrossAttention, GroupNorm, GroupedQueryAttention, Gru, MixtureOfExperts, Rotary, with_dtype,
+    CrossAttention, GroupNorm, GroupedQueryAttention, Gru, KeyValueCache, MixtureOfExperts, Rotary,
+    with_dtype,
 };
 use wengert::prelude::*;
 use wengert_testing::Random;

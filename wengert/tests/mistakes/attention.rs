@@ -2,8 +2,8 @@
 
 use crate::{building, says};
 use wengert::nn::{
-    CrossAttention, GroupNorm, GroupedQueryAttention, InstanceNorm, KeyValueCache,
-    MixtureOfExperts, Rotary, RotaryScaling,
+    CrossAttention, GroupNorm, GroupedQueryAttention, InstanceNorm, KeyValueCache, Mask,
+    MixtureOfExperts, Rotary, RotaryScaling, SelfAttention, VisibleKeys, dot_product_attention,
 };
 use wengert::prelude::*;
 
@@ -120,7 +120,7 @@ fn valid_positions_as_numbers() {
           --> {here}
           --> {valid}: an operand, i32[B,S], is made here
           --> {memory}: an operand, f32[B,S,8], is made here
-          help: they are bools [batch, positions] of the memory
+          help: they are lengths, integers [batch], or bools [batch, positions] of the memory
         ",
     );
 }
@@ -266,18 +266,78 @@ fn positions_beyond_a_cache() {
 }
 
 #[test]
-fn a_cache_of_another_batch_or_a_position_for_each_example() {
+fn a_cache_of_another_batch_or_positions_of_another_batch() {
     let said = cached(|_, layer| layer.zero_cache(4, 8), |f| f.input("position", i32("")));
     assert!(
         said.starts_with("@f: a cache of keys f32[4,8,2,2] and values f32[4,8,2,2]\n")
             && said.contains("both are f32[2,positions,2,2]: make the cache by the layer's"),
         "{said}"
     );
-    let said = cached(|_, layer| layer.zero_cache(2, 8), |f| f.input("position", i32("2")));
+    let said = cached(|_, layer| layer.zero_cache(2, 8), |f| f.input("position", i32("3")));
     assert!(
-        said.starts_with("@f: a position of type i32[2]\n")
-            && said.contains("help: it is an integer scalar"),
+        said.starts_with("@f: positions i32[3] of 2 examples\n")
+            && said.contains("help: an integer for each example, [batch], or a scalar for all"),
         "{said}"
+    );
+    // One of two positions is beyond.
+    let two = || Tensor::constant(Literal::from_vec(&[2], vec![0i32, 6]).unwrap());
+    let said = cached(|_, layer| layer.zero_cache(2, 8), |_| two());
+    assert!(said.starts_with("@f: 3 positions from 6 on in a cache of 8\n"), "{said}");
+}
+
+#[test]
+fn lengths_of_another_batch() {
+    says(
+        building(|f| {
+            let q = f.input("q", f32("4,5,2,8"));
+            let lengths = f.input("lengths", i32("5")); //~ lengths
+            let visible = VisibleKeys::Lengths(&lengths);
+            f.output("y", dot_product_attention(&q, &q, &q, visible, None)); //~ here
+        }),
+        "
+        @f: lengths i32[5] of 4 examples
+          --> {here}
+          --> {lengths}: an operand, i32[5], is made here
+          help: an integer for each example, [batch], or a scalar for all
+        ",
+    );
+}
+
+#[test]
+fn first_positions_that_are_floats() {
+    says(
+        building(|f| {
+            let q = f.input("q", f32("4,1,2,8"));
+            let cache = f.input("cache", f32("4,9,2,8"));
+            let first = f.input("first", f32("4")); //~ first
+            let visible = VisibleKeys::CausalFrom(&first);
+            f.output("y", dot_product_attention(&q, &cache, &cache, visible, None)); //~ here
+        }),
+        "
+        @f: first positions f32[4] of 4 examples
+          --> {here}
+          --> {first}: an operand, f32[4], is made here
+          help: an integer for each example, [batch], or a scalar for all
+        ",
+    );
+}
+
+#[test]
+fn lengths_under_a_causal_mask() {
+    says(
+        building(|f| {
+            let x = f.input("x", f32("4,5,8")); //~ x
+            let lengths = f.input("lengths", i32("4")); //~ lengths
+            let layer = f.param("layer", SelfAttention::new(8, 2, Mask::Causal));
+            f.output("y", layer.call_padded(&x, &lengths)); //~ here
+        }),
+        "
+        @f: lengths of sequences under a causal mask
+          --> {here}
+          --> {x}: an operand, f32[4,5,8], is made here
+          --> {lengths}: an operand, i32[4], is made here
+          help: no position attends to later padding: use `call`
+        ",
     );
 }
 

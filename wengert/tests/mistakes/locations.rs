@@ -125,6 +125,11 @@ fn layers_of_transformers() {
         let cache = f.state("cache", grouped.first_cache(4, 12));
         let (grouped, position) = (f.param("grouped", grouped), f.input("position", i32("")));
         let y = grouped.call(&x);
+        let positions = f.input("positions", i32("4"));
+        let each = grouped.call_cached(&y, &grouped.zero_cache(4, 12), &positions).0;
+        f.output("each", each);
+        let own = f.param("own", SelfAttention::new(8, 2, Mask::None));
+        f.output("padded", own.call_padded(&x, &positions));
         let (y, cache) = grouped.call_cached(&y, &cache, &position);
         f.output("keys", cache.keys);
         f.output("zero", grouped.zero_cache(4, 12).values);

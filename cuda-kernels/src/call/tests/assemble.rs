@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wengert_ci::gate::{Allowed, Architecture as Gated, Measure, Report, Source, assemble};
 use wengert_ci::tier::share;
 use wengert_core::call::Scatter;
-use wengert_testing::calls::attention::biased;
+use wengert_testing::calls::attention::{biased, prefixed};
 use wengert_testing::calls::convolution::{directions, same};
 use wengert_testing::calls::gemm::{lay_out, product};
 use wengert_testing::calls::scatter::rows;
@@ -126,6 +126,12 @@ fn attentions() -> Vec<Call> {
             let kind = Kind { packed: false, causal: true, backward };
             calls.push(biased(attention([2, 100, 200, 3, 64], kind, dtype), [true, false, false]));
             calls.push(biased(attention([2, 100, 200, 3, 13], kind, dtype), [false, true, true]));
+            for causal in [false, true] {
+                let kind = Kind { causal, ..kind };
+                let call = prefixed(attention([2, 100, 200, 3, 64], kind, dtype));
+                calls.push(call.clone());
+                calls.push(biased(call, [true, false, true]));
+            }
         }
     }
     calls.into_iter().map(Call::Attention).collect()
