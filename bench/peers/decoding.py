@@ -1,9 +1,9 @@
-"""Decoding for `measure.py`: a step of the Llama of `bench/src/case/decoding.rs` in PyTorch and JAX,
-and in NumPy with f64 as the reference.
+"""Decoding for `measure.py`: a step of the Llama of `bench/src/case/decoding.rs` in PyTorch and
+JAX, and in NumPy with f64 as the reference.
 
 Parameters are in the order of `shapes`: the embedding, nine per block, the last norm and the last
-layer. Caches are pairs of keys and values, `[1, S, K, H]`, one for each block. All positions but the
-last are filled, and the step computes the last one.
+layer. Caches are pairs of keys and values, `[1, S, K, H]`, one for each block. All positions but
+the last are filled, and the step computes the last one.
 """
 
 import math

@@ -59,7 +59,12 @@ enum Task {
         #[arg(long)]
         one_thread: bool,
         /// Number of processes that spin during the measurement, each on one core
-        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 0,
+            value_parser = clap::value_parser!(u32).range(..=1024)
+        )]
         spinning: u32,
         #[command(flatten)]
         measured: Measured,

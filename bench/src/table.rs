@@ -22,9 +22,9 @@ const OURS: &str = "wengert";
 /// between its tenth and ninetieth percentiles. `floor` is a lower bound of the time
 /// ([`Floors`]), `of floor` the displayed time relative to it, round by round. Rates are this
 /// library's, or the fastest contender's if it has none. The share of bandwidth is relative to the
-/// best bandwidth of any contender in the case's reference. `ratio` is the time of the fastest other
-/// contender divided by this library's, round by round: above 1, this library is faster. Plain
-/// loops are a floor and no contender.
+/// best bandwidth of any contender in the case's reference. `ratio` is the time of the fastest
+/// other contender divided by this library's, round by round: above 1, this library is faster.
+/// Plain loops are a floor and no contender.
 pub fn markdown(records: &[Record]) -> String {
     let mut text = String::new();
     for record in records {

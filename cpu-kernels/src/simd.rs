@@ -131,7 +131,8 @@ macro_rules! at_level {
 macro_rules! multiversioned {
     ($(
         $(#[$meta:meta])*
-        unsafe fn $name:ident$(<$of:ident: $bound:ident>)? = $body:ident($($argument:ident: $ty:ty),*);
+        unsafe fn $name:ident$(<$of:ident: $bound:ident>)? =
+            $body:ident($($argument:ident: $ty:ty),*);
     )*) => {$(
         $(#[$meta])*
         pub(super) unsafe fn $name$(<$of: $bound>)?(

@@ -35,7 +35,8 @@ struct Way {
     threads: usize,
 }
 
-fn program(settings: &LlamaSettings, batch: usize, dtype: DType) -> Program {
+/// The whole sequence, and a step with caches for each of some lengths.
+fn program(settings: &LlamaSettings, batch: usize, dtype: DType, lengths: &[usize]) -> Program {
     let mut program = Program::new();
     let llama = |f: &mut FunctionBuilder| {
         let llama = f.param("llama", Llama::new(settings));
@@ -44,23 +45,31 @@ fn program(settings: &LlamaSettings, batch: usize, dtype: DType) -> Program {
     program
         .function("whole", |f| {
             let tokens = f.input("tokens", i32("B,T"));
-            f.output("logits", llama(f).call(&tokens));
-        })
-        .unwrap();
-    program
-        .function("step", |f| {
             let model = llama(f);
-            let caches = f.state("caches", model.first_caches(batch));
-            let tokens = f.input("tokens", i32(&format!("{batch},T")));
-            let position = f.input("position", i32(""));
-            let (logits, caches) = model.call_cached(&tokens, &caches, &position);
-            for (path, tensor) in caches.tensors() {
-                f.update(&format!("caches.{path}"), &tensor);
-            }
-            f.output("logits", logits);
+            f.output("logits", model.call(&tokens));
         })
         .unwrap();
+    for length in lengths {
+        program
+            .function(&step(*length), |f| {
+                let model = llama(f);
+                let caches = f.state("caches", model.first_caches(batch));
+                let tokens = f.input("tokens", i32([batch, *length]));
+                let position = f.input("position", i32(""));
+                let (logits, caches) = model.call_cached(&tokens, &caches, &position);
+                for (path, tensor) in caches.tensors() {
+                    f.update(&format!("caches.{path}"), &tensor);
+                }
+                f.output("logits", logits);
+            })
+            .unwrap();
+    }
     program
+}
+
+/// The name of the step of so many tokens.
+fn step(length: usize) -> String {
+    format!("step_{length}")
 }
 
 /// Token `t` of sequence `b`.
@@ -71,7 +80,9 @@ fn token(settings: &LlamaSettings, b: usize, t: usize) -> i32 {
 /// The bytes of the logits of sequence 0.
 fn logits(settings: &LlamaSettings, dtype: DType, way: Way) -> Vec<u8> {
     let Way { chunk, batch, threads } = way;
-    let program = program(settings, batch, dtype);
+    let lengths: Vec<usize> = chunk.into_iter().flat_map(|c| [c, LENGTH % c]).collect();
+    let lengths = lengths.into_iter().filter(|length| *length > 0).collect::<Vec<_>>();
+    let program = program(settings, batch, dtype, &lengths);
     let options = DeviceOptions { threads: Some(threads), ..DeviceOptions::default() };
     let mut session = Session::open_with(Device::Cpu, &options).unwrap();
     session.initialize(&program, 3).unwrap();
@@ -93,11 +104,11 @@ fn logits(settings: &LlamaSettings, dtype: DType, way: Way) -> Vec<u8> {
     let mut from = 0;
     while from < LENGTH {
         let length = chunk.min(LENGTH - from);
-        let mut step = session.compile(&program, "step", bind!(T = length as i64)).unwrap();
+        let mut compiled = session.compile(&program, &step(length), bind!()).unwrap();
         while from + length <= LENGTH {
             let position = Literal::from(from as i32);
             let inputs = [("tokens", tokens(from, from + length)), ("position", position)];
-            all.extend(first(&step.run(&inputs).unwrap().get("logits").unwrap()));
+            all.extend(first(&compiled.run(&inputs).unwrap().get("logits").unwrap()));
             from += length;
         }
     }

@@ -18,8 +18,9 @@ attributes! {
     /// Arguments: q, dense `[batch, queries, heads, width]`, k and v, dense `[batch, keys, heads /
     /// group, width]`; if packed, all three in one, dense `[batch, queries, 3, heads, width]`. Head
     /// n of q attends to head ⌊n / group⌋ of k and v. Then the bias, if there is one, dense of its
-    /// extents. Then the prefix, if there is one, i32, dense `[batch]`. Backward also l, dense `[batch, heads, queries]`, out's cotangent, like q, and m,
-    /// like l. Results: out and l; backward, q's, k's and v's cotangents, packed like the operands.
+    /// extents. Then the prefix, if there is one, i32, dense `[batch]`. Backward also l, dense
+    /// `[batch, heads, queries]`, out's cotangent, like q, and m, like l. Results: out and l;
+    /// backward, q's, k's and v's cotangents, packed like the operands.
     ///
     /// The bias, l and m have the dtype of sums, everything else has `dtype`. For halves, sums
     /// are f32. The back end chooses the order of sums (opaque sums: compared within a bound).

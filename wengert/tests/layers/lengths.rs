@@ -154,7 +154,7 @@ fn padding_changes_no_result() {
         f.output("own", own.call_padded(x, lengths));
         f.output("cross", cross.call(x, x, Some(lengths)));
         let valid = Tensor::iota(DType::I32, [3, 5], 1).lt(lengths.reshape([3, 1]));
-        f.output("by bools", cross.call(x, x, Some(&valid)));
+        f.output("by_bools", cross.call(x, x, Some(&valid)));
     });
     assert_close(&found[1], &found[2], 1e-13);
     for (example, length) in lengths.into_iter().enumerate() {
@@ -195,8 +195,8 @@ fn examples_have_positions_of_their_own() {
             let cache = KeyValueCache { keys: keys.clone(), values: values.clone() };
             let (y, cache) = layer.call_cached(x, &cache, position);
             f.output("y", y);
-            f.output("new keys", cache.keys);
-            f.output("new values", cache.values);
+            f.output("new_keys", cache.keys);
+            f.output("new_values", cache.values);
         };
         let found = run(Device::Cpu, &inputs, step);
         for example in 0..batch {

@@ -80,8 +80,8 @@ kinds! {
             "The tangents of the results of `dot_product_attention`: `%dout, %dl = \
              dot_product_attention_jvp %q, %k, %v, %out, %l, %dq, %dk, %dv`. It is jointly linear \
              in the last three operands. A bias follows %v, and its tangent dbias follows %dv. \
-             A prefix comes before %out. With p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + dbias, dl = Σ p∘ds and dout = \
-             (p∘ds)·v − dl∘out + p·dv.",
+             A prefix comes before %out. With p = exp(s − l) and ds = scale·(dq·kᵀ + q·dkᵀ) + \
+             dbias, dl = Σ p∘ds and dout = (p∘ds)·v − dl∘out + p·dv.",
         /// The cotangents of queries, keys and values, from these, `l`, the cotangent of `out`, and
         /// m.
         Vjp "dot_product_attention_vjp"

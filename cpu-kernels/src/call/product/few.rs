@@ -23,7 +23,8 @@ use std::ops::Range;
 const SIDE_BY_SIDE: usize = 8;
 /// Numbers of a block of widened halves, at most.
 pub(super) const WIDENED: usize = 4096;
-/// Rows of a block of rhs that is transposed: the block stays in L1, beside the lines it comes from.
+/// Rows of a block of rhs that is transposed: the block stays in L1, beside the lines that it comes
+/// from.
 const DEEP: usize = 128;
 /// Rows of rhs whose columns are read without a break.
 const LONG: usize = 2048;
