@@ -98,7 +98,7 @@ fn logits(settings: &LlamaSettings, dtype: DType, way: Way) -> Vec<u8> {
         let bound = bind!(B = batch as i64, T = LENGTH as i64);
         let mut whole = session.compile(&program, "whole", bound).unwrap();
         let found = whole.run(&[("tokens", tokens(0, LENGTH))]).unwrap();
-        return first(&found.get("logits").unwrap());
+        return first(found.get("logits").unwrap());
     };
     let mut all = Vec::new();
     let mut from = 0;
@@ -108,7 +108,7 @@ fn logits(settings: &LlamaSettings, dtype: DType, way: Way) -> Vec<u8> {
         while from + length <= LENGTH {
             let position = Literal::from(from as i32);
             let inputs = [("tokens", tokens(from, from + length)), ("position", position)];
-            all.extend(first(&compiled.run(&inputs).unwrap().get("logits").unwrap()));
+            all.extend(first(compiled.run(&inputs).unwrap().get("logits").unwrap()));
             from += length;
         }
     }

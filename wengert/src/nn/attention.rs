@@ -65,7 +65,11 @@ impl<'a> VisibleKeys<'a> {
         check_for_each_example(tensor, batch, what)
             .map_err(|error| Tensor::fail_of(&[tensor], error))?;
         let tensor = tensor.convert(DType::I32);
-        let all = if tensor.rank() == 0 { tensor.broadcast_to(&[batch.clone()]) } else { tensor };
+        let all = if tensor.rank() == 0 {
+            tensor.broadcast_to(std::slice::from_ref(batch))
+        } else {
+            tensor
+        };
         Ok(Some(if more == 0 { all } else { all + more }))
     }
 }
