@@ -7,8 +7,8 @@
 //!
 //! Every element of the result is computed by one task, or is the sum of the partial results of
 //! several tasks in a fixed order. The division into tasks depends on the extents of the call
-//! alone; products are an exception, because no division changes their bits. So the bits do not
-//! depend on the number of threads.
+//! alone; products and attention are exceptions, because no division changes their bits. So the
+//! bits do not depend on the number of threads.
 
 mod attention;
 mod chained;
