@@ -53,6 +53,7 @@ pub mod value;
 
 use crate::dtype::DType;
 use crate::nest::ScalarOp;
+use crate::scalar::Scalar;
 use polynomial::polynomial;
 pub use record::MathProgram;
 use record::Recorder;
@@ -109,6 +110,27 @@ pub fn program(op: ScalarOp, dtype: DType) -> Option<&'static MathProgram> {
         Pow pow(x, y);
         Atan2 atan2(y, x);
     }
+}
+
+/// A program that gives an instruction's bits for some operands only.
+#[derive(Clone, Copy, Debug)]
+pub struct Moderate {
+    /// The largest size of the operand.
+    pub bound: Scalar,
+    /// The program, shorter than that of [`program`].
+    pub program: &'static MathProgram,
+}
+
+/// The shorter program of an instruction of one operand where its size is moderate, which is the
+/// usual case. A back end that can branch uses it. `None` if there is no such program.
+pub fn moderate(op: ScalarOp, dtype: DType) -> Option<Moderate> {
+    static EXP: LazyLock<MathProgram> = LazyLock::new(|| {
+        let recorder = Recorder::default();
+        let result = f32::exp_moderate(recorder.operand::<core::primitive::f32>()).register();
+        recorder.finish(result, DType::F32)
+    });
+    let bound = Scalar::from(f32::MODERATE);
+    (op == ScalarOp::Exp && dtype == DType::F32).then(|| Moderate { bound, program: &EXP })
 }
 
 /// The n-th derivative of the digamma function on f32 or f64, n ≥ 1, as a program. Each order has

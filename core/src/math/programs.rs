@@ -1,6 +1,6 @@
 //! The recorded programs against the native functions: bit for bit.
 
-use super::{MathProgram, f32 as single, f64 as double, program};
+use super::{MathProgram, f32 as single, f64 as double, moderate, program};
 use crate::dtype::DType;
 use crate::id::IdVec;
 use crate::nest::evaluate::{Evaluator, evaluator};
@@ -423,4 +423,20 @@ fn sizes_of_programs() {
             ("atan2", 83),
         ]
     );
+}
+
+#[test]
+fn moderate_programs_have_the_bits_of_whole_ones() {
+    let short = moderate(Exp, DType::F32).expect("there is one");
+    let bound = f32::from_bits(short.bound.bits() as u32);
+    let whole = program(Exp, DType::F32).expect("there is one");
+    assert!(short.program.size() < whole.size() * 2 / 3, "{}", short.program.size());
+    let mut program = ResolvedProgram::new(short.program);
+    for bits in (0..=bound.to_bits()).step_by(331).chain([bound.to_bits()]) {
+        for x in [f32::from_bits(bits), -f32::from_bits(bits)] {
+            let (got, expected) = (program.run(&[u64::from(x.to_bits())]), single::exp(x));
+            assert_eq!(got, u64::from(expected.to_bits()), "exp {x:e}");
+            assert_eq!(single::exp_moderate(x).to_bits(), expected.to_bits(), "exp {x:e}");
+        }
+    }
 }

@@ -3,16 +3,18 @@
 //! A function is a straight-line program of exact instructions ([`math::program`]). Short
 //! programs are inlined, where several of them are in flight together. Long ones, which work in
 //! f64 or have many selections, become a function of the module, so that a kernel that computes
-//! eight elements side by side still fits the instruction cache.
+//! eight elements side by side still fits the instruction cache. Where a shorter program has the
+//! same bits for operands of moderate size ([`math::moderate`]), it comes first, and a branch that
+//! is rarely taken computes the others.
 
-use super::{Functions, constant, value_type};
-use crate::ptx::{Code, Function, Inst, Reg};
+use super::{Functions, constant, immediate, value_type};
+use crate::ptx::{Code, Compare, Function, Inst, Reg, Unary};
 use wengert_core::math::{self, MathProgram};
 use wengert_core::nest::{Instr, ScalarOp};
 use wengert_core::{DType, Diagnostic, Id, Result};
 
 /// Maximum number of instructions of an inlined program.
-pub(super) const INLINE: usize = 64;
+const INLINE: usize = 64;
 
 /// `op` of the operands.
 pub(super) fn emit(
@@ -26,6 +28,19 @@ pub(super) fn emit(
         return Err(Diagnostic::new(format!("`{}` of {dtype} has no program for GPUs", op.name()))
             .help("compute it in f32, or run the program on the CPU"));
     };
+    if let Some(short) = math::moderate(op, dtype) {
+        let ty = value_type(dtype);
+        let result = inline(code, functions, short.program, operands)?;
+        let size = code.unary(Unary::Abs, ty, operands[0]);
+        // False for a NaN.
+        let moderate = code.compare(Compare::Le, ty, size, immediate(short.bound));
+        let end = code.label();
+        code.branch_if(moderate, end);
+        let whole = inline(code, functions, program, operands)?;
+        code.assign(ty, result, whole);
+        code.place(end);
+        return Ok(result);
+    }
     if program.size() <= INLINE {
         return inline(code, functions, program, operands);
     }
@@ -47,6 +62,14 @@ pub(super) fn emit(
     let arguments = operands.iter().map(Into::into).collect();
     code.push(Inst::Call { function: name, ty, result, arguments });
     Ok(result)
+}
+
+/// About how many instructions of the machine one of these is.
+pub(super) fn cost(op: ScalarOp, dtype: DType) -> usize {
+    if let Some(short) = math::moderate(op, dtype) {
+        return short.program.size() + 3;
+    }
+    math::program(op, dtype).map_or(1, |p| p.size().min(INLINE))
 }
 
 /// The instructions of a program.

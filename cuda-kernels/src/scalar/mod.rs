@@ -88,9 +88,7 @@ pub fn assign_constant(code: &mut Code, register: Reg, value: Scalar) {
 /// About how many instructions of the machine one of these is.
 pub fn cost(op: ScalarOp, dtype: DType) -> usize {
     match op {
-        _ if op.is_approximate() => {
-            wengert_core::math::program(op, dtype).map_or(1, |p| p.size().min(function::INLINE))
-        }
+        _ if op.is_approximate() => function::cost(op, dtype),
         ScalarOp::Div | ScalarOp::Rem | ScalarOp::Sqrt => 10,
         _ => 1,
     }

@@ -11,8 +11,8 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN_2_HIGH: f32 = std::f32::consts::LN_2;
 const LN_2_LOW: f32 = -1.904_654_2e-9;
 
-/// `x = n·ln 2 + r` with |r| ≤ ln 2 / 2: n in two's complement, and `e^r − 1` with a relative
-/// error of about 2⁻²⁴.
+/// `x = n·ln 2 + r` with |r| ≤ ln 2 / 2: the bits of [`ROUND`] + n, and `e^r − 1` with a relative
+/// error of about 2⁻²⁴. For a NaN the bits are arbitrary, and the NaN in `r` decides the result.
 #[inline(always)]
 fn reduce<V: Single>(x: V) -> (V::Bits, V) {
     let c = |value| x.literal(value);
@@ -20,10 +20,20 @@ fn reduce<V: Single>(x: V) -> (V::Bits, V) {
     let n = rounded - c(ROUND);
     let r = n.mul_add(c(-LN_2_LOW), n.mul_add(c(-LN_2_HIGH), x));
     let q = polynomial(r, [0.499_999_93, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_432]);
-    // The difference of the bits is n. For a NaN it is arbitrary, and the NaN in `r` decides the
-    // result.
-    let bits = rounded.to_bits();
-    (bits.wrapping_sub(bits.literal(ROUND.to_bits())), (r * r).mul_add(q, r))
+    (rounded.to_bits(), (r * r).mul_add(q, r))
+}
+
+/// n in two's complement, from the bits of [`ROUND`] + n.
+#[inline(always)]
+fn exponent<V: Single>(rounded: V::Bits) -> V::Bits {
+    rounded.wrapping_sub(rounded.literal(ROUND.to_bits()))
+}
+
+/// `x·2ⁿ`, from the bits of [`ROUND`] + n, if x and the result are normal: n is added to the
+/// exponent. The low nine bits of `ROUND` are zeros, so the shift leaves only n.
+#[inline(always)]
+fn scaled<V: Single>(x: V, rounded: V::Bits) -> V {
+    V::from_bits(x.to_bits().wrapping_add(rounded.shift_left(23)))
 }
 
 /// 2ⁿ for n in −126..=127.
@@ -39,17 +49,29 @@ pub fn exp<V: Single>(x: V) -> V {
     // Beyond these bounds the result is 0 or infinite. The comparisons let a NaN pass.
     let x = select(x.is_above(c(89.0)), c(89.0), x);
     let x = select(x.is_below(c(-104.0)), c(-104.0), x);
-    let (n, p) = reduce(x);
+    let (rounded, p) = reduce(x);
     // n is in −150..=128: two factors, the first of which stays in the normal range.
+    let n = exponent::<V>(rounded);
     let half = n.shift_right_signed(1);
     ((c(1.0) + p) * power_of_two(half)) * power_of_two(n.wrapping_sub(half))
 }
 
-/// eˣ for −80 ≤ x ≤ 80, with one scaling fewer.
+/// eˣ for |x| ≤ 80, and for a NaN, with one scaling fewer.
 #[inline(always)]
-fn exp_moderate<V: Single>(x: V) -> V {
-    let (n, p) = reduce(x);
-    (x.literal(1.0) + p) * power_of_two(n)
+fn exp_bounded<V: Single>(x: V) -> V {
+    let (rounded, p) = reduce(x);
+    (x.literal(1.0) + p) * power_of_two(exponent::<V>(rounded))
+}
+
+/// The largest |x| for which [`exp_moderate`] is defined: the result is normal.
+pub const MODERATE: f32 = 87.0;
+
+/// eˣ for |x| ≤ [`MODERATE`], with the bits of [`exp`] and half of its instructions. Not for a
+/// NaN, whose bits an addition may turn into those of a number.
+#[inline(always)]
+pub fn exp_moderate<V: Single>(x: V) -> V {
+    let (rounded, p) = reduce(x);
+    scaled(x.literal(1.0) + p, rounded)
 }
 
 /// eˣ − 1; error at most 1.5 ULP.
@@ -58,7 +80,8 @@ pub fn expm1<V: Single>(x: V) -> V {
     let c = |value| x.literal(value);
     let clamped = select(x.is_above(c(89.0)), c(89.0), x);
     let clamped = select(clamped.is_below(c(-18.0)), c(-18.0), clamped);
-    let (n, p) = reduce(clamped);
+    let (rounded, p) = reduce(clamped);
+    let n = exponent::<V>(rounded);
     // 2ⁿ·(p + 1) − 1, in halves so that 2ⁿ stays finite for n = 128.
     let scale: V = power_of_two(n.wrapping_sub(n.literal(1)));
     let result = c(2.0) * scale.mul_add(p, scale - c(0.5));
@@ -78,7 +101,7 @@ pub fn tanh<V: Single>(x: V) -> V {
     let near =
         polynomial(s, [-0.333_333_2, 0.133_325_86, -0.053_852_31, 0.021_071_68, -0.006_274_240_5]);
     let near = (s * near).mul_add(t, t);
-    let far = c(1.0) - c(2.0) / (exp_moderate(c(2.0) * t) + c(1.0));
+    let far = c(1.0) - c(2.0) / (exp_bounded(c(2.0) * t) + c(1.0));
     select(t.is_below(c(0.55)), near, far).with_sign_of(x)
 }
 
@@ -108,6 +131,6 @@ pub fn erf<V: Single>(x: V) -> V {
             -0.000_195_937_23,
         ],
     );
-    let far = c(1.0) - exp_moderate(-q);
+    let far = c(1.0) - exp_bounded(-q);
     select(t.is_below(c(0.92)), near, far).with_sign_of(x)
 }

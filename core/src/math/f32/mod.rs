@@ -13,7 +13,7 @@ mod pow;
 mod wide;
 
 pub use angle::{atan2, cos, sin};
-pub use exp::{erf, exp, expm1, tanh};
+pub use exp::{MODERATE, erf, exp, exp_moderate, expm1, tanh};
 pub use log::{log, log1p};
 pub use pow::pow;
 pub use wide::{
