@@ -20,6 +20,8 @@ spelled! {
     Not "not";
     /// Correctly rounded square root.
     Sqrt "sqrt.rn";
+    /// Correctly rounded reciprocal.
+    Reciprocal "rcp.rn";
     /// 2 to the power of an f32, within 2 ulp; subnormal numbers are flushed to zero.
     Exp2 "ex2.approx.ftz";
     /// Number of one bits; the result is 32 bits wide.

@@ -81,6 +81,11 @@ fn inline(
 ) -> Result<Reg> {
     let mut registers: Vec<Option<Reg>> = operands.iter().map(|r| Some(*r)).collect();
     registers.resize(program.registers.len(), None);
+    let is_one = |r: &wengert_core::nest::Reg| {
+        program.body.iter().any(|instr| {
+            matches!(instr, Instr::Const { result, value } if result == r && value.to_f64() == 1.0)
+        })
+    };
     for instr in &program.body {
         match instr {
             Instr::Scalar { result, op, operands } => {
@@ -89,8 +94,14 @@ fn inline(
                     .map(|r| registers[r.index()].expect("a program is straight-line"))
                     .collect();
                 let dtypes: Vec<DType> = operands.iter().map(|r| program.registers[*r]).collect();
-                let value =
-                    super::emit(code, functions, *op, &dtypes, program.registers[*result], &given)?;
+                let dtype = program.registers[*result];
+                // It has the bits of the division.
+                let value = match op {
+                    ScalarOp::Div if dtype.is_float() && is_one(&operands[0]) => {
+                        code.unary(Unary::Reciprocal, value_type(dtype), given[1])
+                    }
+                    _ => super::emit(code, functions, *op, &dtypes, dtype, &given)?,
+                };
                 registers[result.index()] = Some(value);
             }
             Instr::Const { result, value } => {

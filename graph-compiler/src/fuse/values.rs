@@ -28,6 +28,7 @@
 use crate::emit::{Emitter, Memory};
 use crate::view::{View, Work};
 use std::collections::BTreeSet;
+use wengert_core::Op;
 use wengert_core::graph::ValueId;
 use wengert_core::id::IdVec;
 use wengert_core::nest::{Affine, Term};
@@ -39,7 +40,7 @@ const MAX_EQUATIONS: usize = 96;
 const MAX_LEAVES: usize = 256;
 /// Maximum number of uses for which a function of one tensor is recomputed.
 const AGAIN: usize = 4;
-/// Maximum number of equations of such a function.
+/// Maximum number of equations of such a function, besides conversions.
 const SHORT: usize = 16;
 /// Maximum number of chained ops whose index arithmetic divides.
 const MAX_DIVISIONS: usize = 3;
@@ -155,7 +156,7 @@ impl Closure {
         let tensors = self.leaves.iter().filter(|leaf| view.count(**leaf) > 1).count();
         tensors == 1
             && self.leaves.iter().all(|leaf| view.count(*leaf) == count || view.count(*leaf) == 1)
-            && self.equations.len() <= SHORT
+            && self.equations.iter().filter(|n| !is_conversion(view, **n)).count() <= SHORT
             && self.divisions == 0
             && self.guards == 0
     }
@@ -189,6 +190,10 @@ impl Closure {
         }
         closure
     }
+}
+
+fn is_conversion(view: &View<'_>, equation: usize) -> bool {
+    matches!(view.body.equations[equation].op, Op::ConvertElementType(_))
 }
 
 /// Whether an equation accesses its operands by divisions, and whether it does so under guards.

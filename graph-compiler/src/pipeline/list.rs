@@ -113,6 +113,20 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             run: |function, context| Ok(rewrite::lay_out(function, context.target, context.fuel)),
         }),
         Step::Once(Pass {
+            name: "round_once",
+            doc: "Adds the bias and the residual of a product of halves in f32, the residual \
+                  first, and rounds once.",
+            keeps: Keeps::Value,
+            run: |function, context| Ok(rewrite::round_once(function, context.fuel)),
+        }),
+        Step::Once(Pass {
+            name: "round_chains",
+            doc: "Keeps the values of elementwise ops on halves that only one other such op reads \
+                  in f32, and rounds at the end of a chain.",
+            keeps: Keeps::Value,
+            run: |function, context| Ok(rewrite::round_chains(function, context.fuel)),
+        }),
+        Step::Once(Pass {
             name: "recompute",
             doc: "On targets short of memory, rematerialises large functions of one tensor, such \
                   as activations, for distant readers.",
@@ -127,13 +141,6 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             run: |function, context| {
                 Ok(rewrite::split_reductions(function, context.target, context.fuel))
             },
-        }),
-        Step::Once(Pass {
-            name: "round_once",
-            doc: "Adds the bias and the residual of a product of halves in f32, the residual \
-                  first, and rounds once.",
-            keeps: Keeps::Value,
-            run: |function, context| Ok(rewrite::round_once(function, context.fuel)),
         }),
         Step::Once(Pass {
             name: "narrow",

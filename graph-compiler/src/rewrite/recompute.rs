@@ -12,15 +12,15 @@
 //! beside a product, and pays on machines short of memory, which a target declares.
 
 use std::collections::BTreeSet;
-use wengert_core::Target;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::Cost;
+use wengert_core::{Op, Target};
 
 /// Minimum number of loops (products, reductions, calls) between two readers that count as
 /// distant.
 const FAR: usize = 8;
-/// Maximum number of equations of a short function, besides its constants.
+/// Maximum number of equations of a short function, besides its constants and conversions.
 const SHORT: usize = 16;
 /// Minimum size in bytes of a recomputed value.
 const LEAST_BYTES: usize = 1 << 20;
@@ -141,7 +141,7 @@ impl Copies<'_> {
                 return None;
             }
             equations.extend(definition);
-            elementwise += 1;
+            elementwise += usize::from(!matches!(equation.op, Op::ConvertElementType(_)));
             if elementwise > SHORT {
                 return None;
             }

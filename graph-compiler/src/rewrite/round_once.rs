@@ -23,6 +23,7 @@
 //!
 //! Other elementwise consumers, such as activations, take the rounded result. In f32 they would
 //! need the sums in f32, twice the bytes, wherever a product and its follower are two kernels.
+//! `round_chains` does the same for chains of these.
 //!
 //! One walk over the equations.
 
