@@ -12,7 +12,7 @@ use super::super::number::{Number, Place};
 use super::columns::{Columns, Numbers};
 use super::mma::Work;
 use super::rows::Rows;
-use super::{Block, Engine, Problem, Slots, begin, engine, power, scale, unit};
+use super::{Block, Engine, Problem, Slots, Twice, begin, engine, power, scale, unit};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type, Unary};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
@@ -89,47 +89,42 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let mut walk = |code: &mut Code| {
         along.each(code, [from, to], |code, from, met, numbers| {
             let block = Block { problem, engine, across, bias, prefix, first: [first, from] };
-            let [l, m] = match (&kept, numbers) {
+            let (l, m) = match (&kept, numbers) {
                 (Some(kept), _) => kept.clone(),
                 (None, Some(at)) => {
                     along.numbers.as_ref().expect("they came along").of(code, engine, at)
                 }
                 (None, None) => of_slots(code, problem, engine, of_queries, engine.columns(), from),
             };
-            let products = engine.product(code, &tiles[0], &met[0]);
+            let products = engine.product(code, &tiles[0], &met[0], None);
             let back: Vec<Reg> = l.iter().map(|l| negated(code, l)).collect();
             let of_query = |at: usize| if across { at % width } else { at / width };
             let scores = match bias {
                 None => products,
                 Some(_) => block.scored(code, &products),
             };
-            let p: Vec<Reg> = (scores.iter().enumerate())
-                .map(|(at, score)| {
-                    let moved = match bias {
-                        None => code.ternary(
-                            Ternary::Fma,
-                            ty,
-                            *score,
-                            scale.clone(),
-                            back[of_query(at)],
-                        ),
-                        Some(_) => code.binary(Binary::Sub, ty, *score, l[of_query(at)]),
-                    };
-                    power(code, functions, engine, moved)
+            let moved: Vec<Reg> = (scores.iter().enumerate())
+                .map(|(at, score)| match bias {
+                    None => {
+                        let back = back[of_query(at)];
+                        code.ternary(Ternary::Fma, ty, *score, scale.clone(), back)
+                    }
+                    Some(_) => code.binary(Binary::Sub, ty, *score, l[of_query(at)]),
                 })
                 .collect();
-            let slopes = engine.product(code, &tiles[1], &met[1]);
-            let s: Vec<Reg> = (slopes.iter().enumerate())
-                .map(|(at, slope)| {
-                    let difference = code.binary(Binary::Sub, ty, *slope, m[of_query(at)]);
-                    code.binary(Binary::Mul, ty, p[at], difference)
-                })
+            // Before the powers, so that they are computed during the next product.
+            block.hide(code, &moved, f64::NEG_INFINITY);
+            let p: Vec<Reg> =
+                moved.into_iter().map(|moved| power(code, functions, engine, moved)).collect();
+            let of_other = |at: usize| if across { at / width } else { at % width };
+            let negative: Vec<Reg> =
+                (0..p.len()).map(|at| m[of_query(at)][of_other(at) % 2]).collect();
+            let slopes = engine.product(code, &tiles[1], &met[1], Some(&negative));
+            let s: Vec<Reg> = (slopes.iter().zip(&p))
+                .map(|(difference, p)| code.binary(Binary::Mul, ty, *p, *difference))
                 .collect();
             if across {
-                block.hide(code, &[&p, &s], 0.0);
                 engine.accumulate(code, &sums[1], &p, &met[1]);
-            } else {
-                block.hide(code, &[&s], 0.0);
             }
             engine.accumulate(code, &sums[0], &s, &met[0]);
         })
@@ -175,7 +170,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     draft.stage(name, remark, threads, resident, blocks * call.batch * heads)
 }
 
-/// l in the unit of powers, and m, for each of the thread's queries that is in range.
+/// l in the unit of powers, and −m, for each of the thread's queries that is in range.
 fn of_slots(
     code: &mut Code,
     problem: &Problem<'_>,
@@ -183,10 +178,10 @@ fn of_slots(
     of_queries: [Reg; 2],
     slots: &Slots,
     first: Reg,
-) -> [Vec<Reg>; 2] {
+) -> (Vec<Reg>, Vec<Twice>) {
     let (wide, queries) = (problem.wide(), problem.call.queries);
     let begin = code.binary(Binary::Add, Type::S32, first, slots.first);
-    let mut loaded = of_queries.map(|address| -> Vec<Reg> {
+    let [mut l, m] = of_queries.map(|address| -> Vec<Reg> {
         let address = advance(code, address, begin, wide.size());
         let mut one = |far: &i64| {
             let at = code.binary(Binary::Add, Type::S32, begin, *far);
@@ -197,9 +192,11 @@ fn of_slots(
         slots.far.iter().map(&mut one).collect()
     });
     if engine.approximates() {
-        for l in &mut loaded[0] {
+        for l in &mut l {
             *l = code.binary(Binary::Mul, wide.wide(), *l, unit(engine));
         }
     }
-    loaded
+    let m =
+        m.into_iter().map(|m| [(); 2].map(|()| code.unary(Unary::Neg, wide.wide(), m))).collect();
+    (l, m)
 }

@@ -5,15 +5,16 @@
 //! arrive during the computation of the step. So one barrier a step is enough. Otherwise tiles
 //! are loaded at the beginning of their step, between two barriers.
 //!
-//! Where columns are queries, each has two more numbers, l and m. They are prefetched too: a
+//! Where columns are queries, each has two more numbers, l and −m. They are prefetched too: a
 //! thread loads one of the next step to a register before the computation of the current step,
-//! and stores it to shared memory after it.
+//! and stores it to shared memory after it. For each two columns, −m is stored as both numbers,
+//! twice: one load then fills the accumulators of a fragment ([`Twice`]).
 
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use super::super::number::{Number, Place};
 use super::rows::{Rows, Tile};
-use super::{Engine, Slots, unit};
+use super::{Engine, Slots, Twice, unit};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 
 /// The columns that a block of rows is combined with.
@@ -96,7 +97,7 @@ impl Columns<'_> {
     }
 }
 
-/// The numbers of queries in shared memory: l, which is subtracted from scores, and m.
+/// The numbers of queries in shared memory: l, which is subtracted from scores, and −m.
 pub(super) struct Numbers {
     /// Buffers of the current step and of the next one.
     pub shared: [Reg; 2],
@@ -104,8 +105,9 @@ pub(super) struct Numbers {
     pub address: Reg,
     /// Its index in a block.
     index: Reg,
-    /// Whether the thread has one.
+    /// Whether the thread has one, and whether that is −m, which is stored twice.
     has: Reg,
+    twice: Reg,
     /// Its factor.
     factor: Reg,
     /// Byte offset in the buffer to which it is stored.
@@ -123,18 +125,27 @@ impl Numbers {
         queries: usize,
     ) -> Numbers {
         let (number, columns) = (engine.sums(), engine.extents()[1]);
-        let bytes = 2 * columns as i64 * number.size();
+        let bytes = 3 * columns as i64 * number.size();
         let shared = draft.shared("numbers", 2 * bytes as u32);
         let thread = draft.thread();
         let code = &mut draft.code;
         let (which, index) = divide(code, thread, columns);
         let has = code.compare(Compare::Lt, Type::S32, which, 2);
         let first = code.compare(Compare::Eq, Type::S32, which, 0);
+        let twice = code.compare(Compare::Eq, Type::S32, which, 1);
         let address = code.select(Type::U64, l, m, first);
-        let factor = code.select(number.wide(), unit(engine), number.constant(1.0), first);
-        let to = code.binary(Binary::Mul, Type::S32, thread, number.size());
+        let factor = code.select(number.wide(), unit(engine), number.constant(-1.0), first);
+        // −m begins after the columns' l. The second column of two follows the first.
+        let odd = code.binary(Binary::And, Type::B32, index, 1);
+        let even = code.binary(Binary::Sub, Type::S32, index, odd);
+        let pair = code.binary(Binary::Shl, Type::B32, even, 1);
+        let pair = code.binary(Binary::Add, Type::S32, pair, columns as i64);
+        let place = code.select(Type::S32, even, pair, first);
+        let place = code.binary(Binary::Add, Type::S32, place, odd);
+        let to = code.binary(Binary::Mul, Type::S32, place, number.size());
         let second = code.binary(Binary::Add, Type::U32, shared, bytes);
-        Numbers { shared: [shared, second], address, index, has, factor, to, number, queries }
+        let shared = [shared, second];
+        Numbers { shared, address, index, has, twice, factor, to, number, queries }
     }
 
     fn load(&self, code: &mut Code, from: Reg) -> Reg {
@@ -148,20 +159,26 @@ impl Numbers {
     fn keep(&self, code: &mut Code, value: Reg, shared: Reg) {
         let value = code.binary(Binary::Mul, self.number.wide(), value, self.factor);
         let address = code.binary(Binary::Add, Type::U32, shared, self.to);
-        let place = Place { address, offset: 0, valid: Some(self.has) };
-        self.number.store(code, Space::Shared, place, &[value]);
+        for (elements, valid) in [(0, self.has), (2, self.twice)] {
+            let place =
+                Place { address, offset: elements * self.number.size(), valid: Some(valid) };
+            self.number.store(code, Space::Shared, place, &[value]);
+        }
     }
 
-    /// The numbers of a thread's columns: l, and m.
-    pub fn of(&self, code: &mut Code, engine: &dyn Engine, shared: Reg) -> [Vec<Reg>; 2] {
+    /// The numbers of a thread's columns: l, and −m. The columns are pairs of neighbours.
+    pub fn of(&self, code: &mut Code, engine: &dyn Engine, shared: Reg) -> (Vec<Reg>, Vec<Twice>) {
         let Slots { first, far } = engine.columns();
         let (size, columns) = (self.number.size(), engine.extents()[1] as i64);
-        let base = code.ternary(Ternary::Mad, Type::S32, *first, size, shared);
-        [0, columns].map(|begin| {
-            let one = |far: &i64| {
-                self.number.load(code, Space::Shared, Place::at(base, (begin + far) * size), 1)[0]
-            };
-            far.iter().map(one).collect()
-        })
+        let of_l = code.ternary(Ternary::Mad, Type::S32, *first, size, shared);
+        let of_m = code.ternary(Ternary::Mad, Type::S32, *first, 2 * size, shared);
+        let (mut l, mut m) = (vec![], vec![]);
+        for pair in far.iter().step_by(2) {
+            l.extend(self.number.load(code, Space::Shared, Place::at(of_l, pair * size), 2));
+            let place = Place::at(of_m, (columns + 2 * pair) * size);
+            let four = self.number.load(code, Space::Shared, place, 4);
+            m.extend([[four[0], four[2]], [four[1], four[3]]]);
+        }
+        (l, m)
     }
 }

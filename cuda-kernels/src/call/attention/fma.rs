@@ -207,7 +207,13 @@ impl Engine for Fma {
 
     fn arrive(&self, _: &mut Code) {}
 
-    fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg> {
+    fn product(
+        &self,
+        code: &mut Code,
+        rows: &Tile,
+        columns: &Tile,
+        added: Option<&[Reg]>,
+    ) -> Vec<Reg> {
         let (shape, own, vector) = (&self.shape, self.shape.own(), self.shape.sums.vector());
         let sums: Vec<Reg> =
             (0..own * own).map(|_| code.mov(shape.sums.wide(), shape.sums.zero())).collect();
@@ -230,6 +236,9 @@ impl Engine for Fma {
                 }
             }
         });
+        for (sum, added) in sums.iter().zip(added.unwrap_or_default()) {
+            code.binary_into(*sum, Binary::Add, shape.sums.wide(), *sum, *added);
+        }
         sums
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Powers of scores are relative to the running maximum of the query's scores. When the maximum
 //! grows, the sums so far are rescaled (Milakov and Gimelshein, *Online normalizer calculation
-//! for softmax*, 2018). Each thread sums the powers that it has computed; those of a row are
-//! combined after all columns.
+//! for softmax*, 2018). For halves, the reference of the powers moves only when a score exceeds it
+//! by more than 2⁸ (Zadouri and others, *FlashAttention-4*, 2026). Each thread sums the powers that
+//! it has computed; those of a row are combined after all columns.
 
 use super::super::draft::Draft;
 use super::super::index::advance;
@@ -12,8 +13,8 @@ use super::columns::Columns;
 use super::mma::Work;
 use super::rows::Rows;
 use super::{Block, Engine, Problem, begin, engine, power, scale};
-use crate::ptx::{Binary, Code, Compare, Lanes, Reg, Space, Ternary, Type, Unary};
-use crate::scalar;
+use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Operand, Reg, Space, Ternary, Type, Unary};
+use crate::scalar::{self, Functions};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 use wengert_core::nest::ScalarOp;
@@ -49,59 +50,53 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let ty = wide.wide();
     let rows = engine.rows().far.len();
     let columns = engine.columns().far.len();
-    let greatest: Vec<Reg> =
-        (0..rows).map(|_| code.mov(ty, wide.constant(f64::NEG_INFINITY))).collect();
-    let powers: Vec<Reg> = (0..rows).map(|_| code.mov(ty, wide.zero())).collect();
-    let sums = engine.zeros(code);
+    let running = Running::new(code, engine);
     let begin = code.mov(Type::S32, 0);
     // A positive scale does not change which score is the maximum, so it is applied when the
     // power is computed.
     let direct = bias.is_none() && call.scale.to_f64() > 0.0;
-    let scale = scale(call, engine);
+    let factor = direct.then(|| scale(call, engine));
     let columns_of_keys =
         Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
     columns_of_keys.each(code, [begin, end], |code, from, columns_tiles, _| {
-        let products = engine.product(code, &tiles[0], &columns_tiles[0]);
+        let products = engine.product(code, &tiles[0], &columns_tiles[0], None);
         let block = Block { problem, engine, across: false, bias, prefix, first: [first, from] };
         let scores = if direct { products } else { block.scored(code, &products) };
-        block.hide(code, &[&scores], f64::NEG_INFINITY);
+        block.hide(code, &scores, f64::NEG_INFINITY);
+        let most: Vec<Reg> = scores
+            .chunks(columns)
+            .map(|own| {
+                let rest = own[1..].iter();
+                rest.fold(own[0], |most, score| code.binary(Binary::Max, ty, most, *score))
+            })
+            .collect();
+        let references = match engine.approximates() {
+            true => running.follow(code, functions, engine, &most, factor.as_ref()),
+            false => running.reach(code, functions, engine, &most, factor.as_ref()),
+        };
         let mut weights = scores.clone();
-        for i in 0..rows {
-            let own = i * columns..(i + 1) * columns;
-            let mut most = scores[own.start];
-            for score in &scores[own.start + 1..own.end] {
-                most = code.binary(Binary::Max, ty, most, *score);
-            }
-            let most = match direct {
-                true => code.binary(Binary::Mul, ty, most, scale.clone()),
-                false => most,
-            };
-            let most = code.binary(Binary::Max, ty, most, greatest[i]);
-            let most = together(code, engine, Binary::Max, most);
-            let (before, now) = (shift(code, wide, greatest[i]), shift(code, wide, most));
-            // There are no sums before the first score above −∞.
-            let none = code.compare(Compare::Eq, ty, greatest[i], wide.constant(f64::NEG_INFINITY));
-            let before = code.select(ty, greatest[i], before, none);
-            let moved = code.binary(Binary::Sub, ty, before, now);
-            let factor = power(code, functions, engine, moved);
-            let back = code.unary(Unary::Neg, ty, now);
-            code.assign(ty, greatest[i], most);
-            code.binary_into(powers[i], Binary::Mul, ty, powers[i], factor);
-            for at in own {
-                let moved = match direct {
-                    true => code.ternary(Ternary::Fma, ty, scores[at], scale.clone(), back),
-                    false => code.binary(Binary::Sub, ty, scores[at], now),
+        for (i, reference) in references.into_iter().enumerate() {
+            let back = code.unary(Unary::Neg, ty, reference);
+            for at in i * columns..(i + 1) * columns {
+                let moved = match &factor {
+                    Some(factor) => {
+                        code.ternary(Ternary::Fma, ty, scores[at], factor.clone(), back)
+                    }
+                    None => code.binary(Binary::Sub, ty, scores[at], reference),
                 };
                 weights[at] = power(code, functions, engine, moved);
-                code.binary_into(powers[i], Binary::Add, ty, powers[i], weights[at]);
-            }
-            let each = sums.len() / rows;
-            for sum in &sums[i * each..(i + 1) * each] {
-                code.binary_into(*sum, Binary::Mul, ty, *sum, factor);
+                code.binary_into(
+                    running.powers[i],
+                    Binary::Add,
+                    ty,
+                    running.powers[i],
+                    weights[at],
+                );
             }
         }
-        engine.accumulate(code, &sums, &weights, &columns_tiles[1]);
+        engine.accumulate(code, &running.sums, &weights, &columns_tiles[1]);
     });
+    let Running { references, powers, sums } = running;
 
     let logarithms = problem.logarithms(code, l, head);
     let each = sums.len() / rows;
@@ -114,8 +109,16 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
             let limit = problem.limit(code, prefix, row);
             code.compare(Compare::Le, Type::S32, limit, 0)
         });
+        // One division a row where the bound allows it: a division takes about ten instructions.
+        let inverse = engine.approximates().then(|| {
+            let one = code.mov(ty, wide.constant(1.0));
+            code.binary(Binary::Div, ty, one, sum)
+        });
         for value in &sums[i * each..(i + 1) * each] {
-            code.binary_into(*value, Binary::Div, ty, *value, sum);
+            match inverse {
+                Some(inverse) => code.binary_into(*value, Binary::Mul, ty, *value, inverse),
+                None => code.binary_into(*value, Binary::Div, ty, *value, sum),
+            }
             if let Some(without_keys) = without_keys {
                 let value_or_zero = code.select(ty, wide.zero(), *value, without_keys);
                 code.assign(ty, *value, value_or_zero);
@@ -126,13 +129,15 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         code.when(inside, |code| {
             let logarithm = scalar::emit(code, functions, ScalarOp::Log, &[wide.0], wide.0, &[sum])
                 .expect("log of f32 and of f64 has a program");
-            let most = shift(code, wide, greatest[i]);
             let value = match engine.approximates() {
                 true => {
                     let unit = wide.constant(std::f64::consts::LN_2);
-                    code.ternary(Ternary::Fma, ty, most, unit, logarithm)
+                    code.ternary(Ternary::Fma, ty, references[i], unit, logarithm)
                 }
-                false => code.binary(Binary::Add, ty, most, logarithm),
+                false => {
+                    let reference = shift(code, wide, references[i]);
+                    code.binary(Binary::Add, ty, reference, logarithm)
+                }
             };
             let address = advance(code, logarithms, row, wide.size());
             code.store(Space::Global, ty, address, 0, value);
@@ -148,6 +153,123 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let (threads, name) = (engine.threads() as u32, format!("attention_{}", call.dtype));
     let resident = engine.resident();
     draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
+}
+
+/// Sums over the columns so far, for each row of the thread.
+struct Running {
+    /// References of the powers: the maximum score so far, or one up to [`SLACK`] below it.
+    references: Vec<Reg>,
+    /// Sums of the thread's powers.
+    powers: Vec<Reg>,
+    /// Sums of weighted rows, row by row.
+    sums: Vec<Reg>,
+}
+
+/// How far, in powers of 2, a score may exceed its row's reference. A weight of 2⁸ fits a half,
+/// and weights have the same relative precision whatever the reference is.
+const SLACK: f64 = 8.0;
+
+impl Running {
+    /// No columns yet. Where references follow maxima only roughly, the first is the least finite
+    /// number, so that differences to it are never NaN.
+    fn new(code: &mut Code, engine: &dyn Engine) -> Running {
+        let (number, rows) = (engine.sums(), engine.rows().far.len());
+        let ty = number.wide();
+        let least = if engine.approximates() { f64::from(f32::MIN) } else { f64::NEG_INFINITY };
+        let references = (0..rows).map(|_| code.mov(ty, number.constant(least))).collect();
+        let powers = (0..rows).map(|_| code.mov(ty, number.zero())).collect();
+        Running { references, powers, sums: engine.zeros(code) }
+    }
+
+    /// Multiplies the sums of a row.
+    fn rescale(&self, code: &mut Code, ty: Type, row: usize, factor: Reg) {
+        let each = self.sums.len() / self.powers.len();
+        let sums = &self.sums[row * each..(row + 1) * each];
+        for sum in [&self.powers[row..=row], sums].concat() {
+            code.binary_into(sum, Binary::Mul, ty, sum, factor);
+        }
+    }
+
+    /// Moves references to the maximum of their row where the thread's scores exceed them by more
+    /// than [`SLACK`]. That is rare after the first block of columns, so the lanes that share a
+    /// row compare their maxima, and sums are rescaled, only if some row of the warp needs it.
+    /// Whether a reference moves depends on the scores of its row alone.
+    fn follow(
+        &self,
+        code: &mut Code,
+        functions: &mut Functions,
+        engine: &dyn Engine,
+        most: &[Reg],
+        factor: Option<&Operand>,
+    ) -> Vec<Reg> {
+        let (number, ty) = (engine.sums(), engine.sums().wide());
+        let excess: Vec<Reg> = (most.iter().zip(&self.references))
+            .map(|(most, reference)| match factor {
+                Some(factor) => {
+                    let back = code.unary(Unary::Neg, ty, *reference);
+                    code.ternary(Ternary::Fma, ty, *most, factor.clone(), back)
+                }
+                None => code.binary(Binary::Sub, ty, *most, *reference),
+            })
+            .collect();
+        let greatest = excess[1..]
+            .iter()
+            .fold(excess[0], |greatest, excess| code.binary(Binary::Max, ty, greatest, *excess));
+        let slack = number.constant(SLACK);
+        let far = code.compare(Compare::Gt, ty, greatest, slack.clone());
+        let lanes = code.reg_of(Type::B32);
+        code.push(Inst::Ballot(lanes, far, Operand::Int(0xffff_ffff)));
+        let any = code.compare(Compare::Ne, Type::B32, lanes, 0);
+        code.when(any, |code| {
+            for (row, reference) in self.references.iter().enumerate() {
+                let excess = together(code, engine, Binary::Max, excess[row]);
+                let most = together(code, engine, Binary::Max, most[row]);
+                let most = match factor {
+                    Some(factor) => code.binary(Binary::Mul, ty, most, factor.clone()),
+                    None => most,
+                };
+                let far = code.compare(Compare::Gt, ty, excess, slack.clone());
+                let now = code.select(ty, most, *reference, far);
+                let moved = code.binary(Binary::Sub, ty, *reference, now);
+                let factor = power(code, functions, engine, moved);
+                code.assign(ty, *reference, now);
+                self.rescale(code, ty, row, factor);
+            }
+        });
+        self.references.clone()
+    }
+
+    /// Moves references to the maxima of their rows.
+    fn reach(
+        &self,
+        code: &mut Code,
+        functions: &mut Functions,
+        engine: &dyn Engine,
+        most: &[Reg],
+        factor: Option<&Operand>,
+    ) -> Vec<Reg> {
+        let (number, ty) = (engine.sums(), engine.sums().wide());
+        let mut references = vec![];
+        for (row, (most, reference)) in most.iter().zip(&self.references).enumerate() {
+            let most = match factor {
+                Some(factor) => code.binary(Binary::Mul, ty, *most, factor.clone()),
+                None => *most,
+            };
+            let most = code.binary(Binary::Max, ty, most, *reference);
+            let most = together(code, engine, Binary::Max, most);
+            let (before, now) = (shift(code, number, *reference), shift(code, number, most));
+            // There are no sums before the first score above −∞.
+            let infinite = number.constant(f64::NEG_INFINITY);
+            let none = code.compare(Compare::Eq, ty, *reference, infinite);
+            let before = code.select(ty, *reference, before, none);
+            let moved = code.binary(Binary::Sub, ty, before, now);
+            let factor = power(code, functions, engine, moved);
+            code.assign(ty, *reference, most);
+            self.rescale(code, ty, row, factor);
+            references.push(now);
+        }
+        references
+    }
 }
 
 /// The sum, or the maximum, of the numbers of the lanes that share a row.

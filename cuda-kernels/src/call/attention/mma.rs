@@ -171,15 +171,16 @@ impl Mma {
         results
     }
 
-    fn multiply(&self, code: &mut Code, sums: [Reg; 4], a: &[Reg], b: &[Reg]) {
+    /// `d = a · b + c`, for fragments.
+    fn multiply(&self, code: &mut Code, d: [Reg; 4], a: &[Reg], b: &[Reg], c: [Reg; 4]) {
         code.push(Inst::MatrixMultiply {
             shape: [16, 8, 16],
             accumulator: Type::F32,
             operand: self.shape.operand(),
-            d: sums.to_vec(),
+            d: d.to_vec(),
             a: a.to_vec(),
             b: b.to_vec(),
-            c: sums.to_vec(),
+            c: c.to_vec(),
         });
     }
 
@@ -277,9 +278,18 @@ impl Engine for Mma {
         code.push(Inst::CopyWait(0));
     }
 
-    fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg> {
+    fn product(
+        &self,
+        code: &mut Code,
+        rows: &Tile,
+        columns: &Tile,
+        added: Option<&[Reg]>,
+    ) -> Vec<Reg> {
         let shape = &self.shape;
-        let sums = Mma::zeros_of(code, shape.high * shape.columns / 2);
+        let sums: Vec<Reg> = match added {
+            None => Mma::zeros_of(code, shape.high * shape.columns / 2),
+            Some(added) => added.iter().map(|_| code.reg_of(Type::F32)).collect(),
+        };
         let left = code.binary(Binary::Add, Type::U32, rows.base, self.lane[0]);
         let right = code.binary(Binary::Add, Type::U32, columns.base, self.lane[1]);
         for depth in (0..shape.depth).step_by(DEPTH) {
@@ -290,7 +300,10 @@ impl Engine for Mma {
                 let b = self.matrices(code, right, column * shape.pitch() + 2 * depth, false);
                 for (n, b) in b.chunks(2).enumerate() {
                     for (m, a) in a.iter().enumerate() {
-                        self.multiply(code, self.fragment(&sums, m, column / 8 + n), a, b);
+                        // The first instruction adds to the given numbers, the others to sums.
+                        let before = if depth == 0 { added.unwrap_or(&sums) } else { &sums };
+                        let [d, c] = [&sums, before].map(|of| self.fragment(of, m, column / 8 + n));
+                        self.multiply(code, d, a, b, c);
                     }
                 }
             }
@@ -316,7 +329,8 @@ impl Engine for Mma {
                 let b = self.matrices(code, right, column * shape.pitch() + 2 * depth, true);
                 for (n, b) in b.chunks(2).enumerate() {
                     for (m, a) in a.iter().enumerate() {
-                        self.multiply(code, self.fragment(sums, m, depth / 8 + n), a, b);
+                        let sums = self.fragment(sums, m, depth / 8 + n);
+                        self.multiply(code, sums, a, b, sums);
                     }
                 }
             }

@@ -52,6 +52,10 @@ struct Slots {
     far: Vec<i64>,
 }
 
+/// A number in two registers. A lane's accumulators of a fragment of scores are four consecutive
+/// registers, in which a number of a row or of a column occurs twice.
+type Twice = [Reg; 2];
+
 /// Multiplies blocks. The scores of a thread are listed row by row, and so are the sums of
 /// weighted rows.
 trait Engine {
@@ -82,8 +86,15 @@ trait Engine {
     fn send(&self, code: &mut Code);
     /// Waits for the thread's tile loads.
     fn arrive(&self, code: &mut Code);
-    /// Scores of the thread: sums of products of the rows of two tiles.
-    fn product(&self, code: &mut Code, rows: &Tile, columns: &Tile) -> Vec<Reg>;
+    /// Scores of the thread: sums of products of the rows of two tiles, and a number added to
+    /// each of them.
+    fn product(
+        &self,
+        code: &mut Code,
+        rows: &Tile,
+        columns: &Tile,
+        added: Option<&[Reg]>,
+    ) -> Vec<Reg>;
     /// Sums initialised to 0.
     fn zeros(&self, code: &mut Code) -> Vec<Reg>;
     /// Adds the rows of a tile, weighted by a block of scores, to sums. All threads do it, and
@@ -331,7 +342,7 @@ impl Block<'_> {
 
     /// Overwrites values whose query does not see their key, or whose query or key is out of
     /// range.
-    fn hide(&self, code: &mut Code, values: &[&[Reg]], hidden: f64) {
+    fn hide(&self, code: &mut Code, values: &[Reg], hidden: f64) {
         let (call, tiles) = (self.problem.call, self.engine.extents());
         let [of_queries, of_keys] = self.queries_and_keys();
         let (queries, keys) = (self.first[of_queries], self.first[of_keys]);
@@ -381,11 +392,9 @@ impl Block<'_> {
                         });
                     }
                     let gone = gone.expect("something may be hidden");
-                    for block in values {
-                        let to = block[i * columns + j];
-                        let kept = code.select(wide.wide(), value.clone(), to, gone);
-                        code.assign(wide.wide(), to, kept);
-                    }
+                    let to = values[i * columns + j];
+                    let kept = code.select(wide.wide(), value.clone(), to, gone);
+                    code.assign(wide.wide(), to, kept);
                 }
             }
         });
