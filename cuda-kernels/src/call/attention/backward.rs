@@ -87,7 +87,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), scale(call, engine));
     let along = Columns { engine, rows: columns, tiles: [tiles[2], tiles[3]], numbers };
     let mut walk = |code: &mut Code| {
-        along.each(code, [from, to], |code, from, met, numbers| {
+        along.each(code, &tiles[..2], [from, to], |code, rows, from, met, numbers| {
             let block = Block { problem, engine, across, bias, prefix, first: [first, from] };
             let (l, m) = match (&kept, numbers) {
                 (Some(kept), _) => kept.clone(),
@@ -96,7 +96,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
                 }
                 (None, None) => of_slots(code, problem, engine, of_queries, engine.columns(), from),
             };
-            let products = engine.product(code, &tiles[0], &met[0], None);
+            let products = engine.product(code, &rows[0], &met[0], None);
             let back: Vec<Reg> = l.iter().map(|l| negated(code, l)).collect();
             let of_query = |at: usize| if across { at % width } else { at / width };
             let scores = match bias {
@@ -119,7 +119,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
             let of_other = |at: usize| if across { at / width } else { at % width };
             let negative: Vec<Reg> =
                 (0..p.len()).map(|at| m[of_query(at)][of_other(at) % 2]).collect();
-            let slopes = engine.product(code, &tiles[1], &met[1], Some(&negative));
+            let slopes = engine.product(code, &rows[1], &met[1], Some(&negative));
             let s: Vec<Reg> = (slopes.iter().zip(&p))
                 .map(|(difference, p)| code.binary(Binary::Mul, ty, *p, *difference))
                 .collect();

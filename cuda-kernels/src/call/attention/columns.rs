@@ -13,7 +13,7 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use super::super::number::{Number, Place};
-use super::rows::{Rows, Tile};
+use super::rows::{Held, Rows, Tile};
 use super::{Engine, Slots, Twice, unit};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 
@@ -26,23 +26,28 @@ pub(super) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Emits `body` for each block of columns, given the first column, the tiles, and the address
-    /// of its numbers.
+    /// Emits `body` for each block of columns, given the tiles of rows, the first column, the
+    /// tiles, and the address of its numbers.
     pub fn each(
         &self,
         code: &mut Code,
+        rows: &[Tile],
         [from, to]: [Reg; 2],
-        body: impl FnOnce(&mut Code, Reg, [Tile; 2], Option<Reg>),
+        body: impl FnOnce(&mut Code, &[Held], Reg, [Tile; 2], Option<Reg>),
     ) {
+        let hold = |code: &mut Code| -> Vec<Held> {
+            rows.iter().map(|tile| self.engine.hold(code, tile)).collect()
+        };
         let step = self.engine.extents()[1] as i64;
         let distance = self.engine.ahead();
         if distance == 0 {
+            let rows = hold(code);
             code.count(from, to, step, |code, from| {
                 // All threads are done with the last block.
                 code.push(Inst::Barrier);
                 self.load(code, from, self.tiles);
                 code.push(Inst::Barrier);
-                body(code, from, self.tiles, None);
+                body(code, &rows, from, self.tiles, None);
             });
             return;
         }
@@ -55,6 +60,9 @@ impl Columns<'_> {
             }
         });
         self.engine.send(code);
+        self.engine.arrive(code);
+        code.push(Inst::Barrier);
+        let rows = hold(code);
         // The parity of the step, as bytes between buffers of tiles and of numbers.
         let now = code.mov(Type::U32, 0);
         let of_numbers = self.numbers.as_ref().map(|n| n.shared.map(|at| code.mov(Type::U32, at)));
@@ -77,7 +85,7 @@ impl Columns<'_> {
                 self.numbers.as_ref().map(|numbers| numbers.load(code, next))
             });
             self.engine.send(code);
-            body(code, from, tiles, of_numbers.map(|[now, _]| now));
+            body(code, &rows, from, tiles, of_numbers.map(|[now, _]| now));
             if let (Some(numbers), Some([now, other]), Some(held)) =
                 (&self.numbers, of_numbers, held)
             {

@@ -58,8 +58,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let factor = direct.then(|| scale(call, engine));
     let columns_of_keys =
         Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
-    columns_of_keys.each(code, [begin, end], |code, from, columns_tiles, _| {
-        let products = engine.product(code, &tiles[0], &columns_tiles[0], None);
+    columns_of_keys.each(code, &tiles[..1], [begin, end], |code, rows, from, columns_tiles, _| {
+        let products = engine.product(code, &rows[0], &columns_tiles[0], None);
         let block = Block { problem, engine, across: false, bias, prefix, first: [first, from] };
         let scores = if direct { products } else { block.scored(code, &products) };
         block.hide(code, &scores, f64::NEG_INFINITY);

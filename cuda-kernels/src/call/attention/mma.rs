@@ -26,10 +26,11 @@
 use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
-use super::rows::{Division, Rows, Share, Tile};
+use super::rows::{Division, Held, Rows, Share, Tile};
 use super::{Engine, Slots};
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type};
 use wengert_core::DType;
+use wengert_core::call::Attention;
 
 const WARPS: usize = 4;
 /// Rows of a fragment.
@@ -49,6 +50,9 @@ pub(super) struct Shape {
     high: usize,
     /// Columns of a block.
     columns: usize,
+    /// Whether a warp keeps its fragments of rows in registers, instead of loading them for each
+    /// block of columns.
+    holds: bool,
 }
 
 /// The sums that a kernel computes from a block of scores.
@@ -63,21 +67,25 @@ pub(super) enum Work {
 }
 
 impl Shape {
-    /// The shape for heads of `width`, and `rows` rows in all.
+    /// The shape of a kernel of a call, which iterates over `rows` rows in all.
     ///
     /// Each fragment of columns that a warp reads is multiplied with each of the warp's fragments
-    /// of rows. The number of registers limits the fragments of rows.
-    pub fn new(dtype: DType, width: usize, rows: usize, work: Work) -> Shape {
-        let depth = width.next_multiple_of(DEPTH);
-        let (high, columns) = match (work, depth > 64) {
-            (Work::Forward, false) => (2, 64),
-            (Work::Forward, true) => (2, 32),
-            (Work::OfQueries, false) => (2, 32),
-            (Work::OfQueries, true) => (1, 32),
-            (Work::OfKeys, false) => (1, 64),
-            (Work::OfKeys, true) => (1, 32),
+    /// of rows. The number of registers limits the fragments of rows, and whether they stay in
+    /// registers. Biases and prefixes take registers too.
+    pub fn new(call: &Attention, rows: usize, work: Work) -> Shape {
+        let depth = call.width.next_multiple_of(DEPTH);
+        let plain = call.bias.is_empty() && !call.prefix;
+        let (high, columns, holds) = match (work, depth > 64, plain) {
+            (Work::Forward, false, _) => (2, 64, plain),
+            (Work::Forward, true, _) => (2, 32, false),
+            (Work::OfQueries, false, _) => (2, 32, plain),
+            (Work::OfQueries, true, _) => (1, 32, plain),
+            (Work::OfKeys, false, true) => (2, 32, false),
+            (Work::OfKeys, false, false) => (1, 64, false),
+            (Work::OfKeys, true, _) => (1, 32, false),
         };
-        Shape { dtype, depth, high: if rows > WARPS * ROWS { high } else { 1 }, columns }
+        let high = if rows > WARPS * ROWS { high } else { 1 };
+        Shape { dtype: call.dtype, depth, high, columns, holds }
     }
 
     /// Rows of a warp.
@@ -169,6 +177,12 @@ impl Mma {
         let (base, offset) = (base.into(), offset as i64);
         code.push(Inst::LoadMatrix { transpose, results: results.clone(), base, offset });
         results
+    }
+
+    /// The warp's fragments of rows at a depth, as the left operand.
+    fn left(&self, code: &mut Code, base: Reg, depth: usize) -> Vec<Vec<Reg>> {
+        let offset = |m: usize| m * ROWS * self.shape.pitch() + 2 * depth;
+        (0..self.shape.high).map(|m| self.matrices(code, base, offset(m), false)).collect()
     }
 
     /// `d = a · b + c`, for fragments.
@@ -278,10 +292,17 @@ impl Engine for Mma {
         code.push(Inst::CopyWait(0));
     }
 
+    fn hold(&self, code: &mut Code, tile: &Tile) -> Held {
+        let left = code.binary(Binary::Add, Type::U32, tile.base, self.lane[0]);
+        let depths = (0..self.shape.depth).step_by(DEPTH).filter(|_| self.shape.holds);
+        let fragments = depths.flat_map(|depth| self.left(code, left, depth)).flatten().collect();
+        Held { tile: *tile, fragments }
+    }
+
     fn product(
         &self,
         code: &mut Code,
-        rows: &Tile,
+        rows: &Held,
         columns: &Tile,
         added: Option<&[Reg]>,
     ) -> Vec<Reg> {
@@ -290,12 +311,16 @@ impl Engine for Mma {
             None => Mma::zeros_of(code, shape.high * shape.columns / 2),
             Some(added) => added.iter().map(|_| code.reg_of(Type::F32)).collect(),
         };
-        let left = code.binary(Binary::Add, Type::U32, rows.base, self.lane[0]);
+        let left = code.binary(Binary::Add, Type::U32, rows.tile.base, self.lane[0]);
         let right = code.binary(Binary::Add, Type::U32, columns.base, self.lane[1]);
         for depth in (0..shape.depth).step_by(DEPTH) {
-            let a: Vec<Vec<Reg>> = (0..shape.high)
-                .map(|m| self.matrices(code, left, m * ROWS * shape.pitch() + 2 * depth, false))
-                .collect();
+            let a: Vec<Vec<Reg>> = match rows.fragments.is_empty() {
+                true => self.left(code, left, depth),
+                false => {
+                    let held = rows.fragments.chunks(4).map(<[Reg]>::to_vec);
+                    held.skip(depth / DEPTH * shape.high).take(shape.high).collect()
+                }
+            };
             for column in (0..shape.columns).step_by(16) {
                 let b = self.matrices(code, right, column * shape.pitch() + 2 * depth, false);
                 for (n, b) in b.chunks(2).enumerate() {

@@ -38,7 +38,7 @@ use crate::ptx::{Binary, Code, Compare, Operand, Reg, Space, Ternary, Type, Unar
 use crate::scalar::{self, Functions};
 use crate::stage::{Access, Compiled, Memory, Slot};
 use mma::Work;
-use rows::{Rows, Tile};
+use rows::{Held, Rows, Tile};
 use wengert_core::call::{Attention, Contract};
 use wengert_core::nest::ScalarOp;
 use wengert_core::{DType, Diagnostic, Result};
@@ -86,12 +86,14 @@ trait Engine {
     fn send(&self, code: &mut Code);
     /// Waits for the thread's tile loads.
     fn arrive(&self, code: &mut Code);
+    /// A tile of rows as the left operand of products with all blocks of columns. It has arrived.
+    fn hold(&self, code: &mut Code, tile: &Tile) -> Held;
     /// Scores of the thread: sums of products of the rows of two tiles, and a number added to
     /// each of them.
     fn product(
         &self,
         code: &mut Code,
-        rows: &Tile,
+        rows: &Held,
         columns: &Tile,
         added: Option<&[Reg]>,
     ) -> Vec<Reg>;
@@ -438,7 +440,7 @@ fn engine(
 ) -> (Box<dyn Engine>, Vec<Tile>) {
     let tiles = [if work == Work::Forward { 1 } else { 2 }, 2];
     if call.dtype.is_half() && call.width <= mma::WIDEST {
-        let shape = mma::Shape::new(call.dtype, call.width, rows, work);
+        let shape = mma::Shape::new(call, rows, work);
         let (engine, tiles) = mma::Mma::new(draft, shape, tiles);
         return (Box::new(engine), tiles);
     }

@@ -79,6 +79,12 @@ pub(super) struct Tile {
     pub rows: usize,
 }
 
+/// A tile of rows, and the thread's fragments of it if the engine keeps them in registers.
+pub(super) struct Held {
+    pub tile: Tile,
+    pub fragments: Vec<Reg>,
+}
+
 /// Division of the copies into a tile among a block's threads.
 #[derive(Clone, Copy)]
 pub(super) struct Division {
