@@ -157,7 +157,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     for (n, (sums, pointer)) in sums.iter().zip(results).enumerate() {
         let part = n + usize::from(across);
         let rows = Rows::new(code, problem, pointer, call.part(part), count, own);
-        engine.store(code, sums, &rows, first);
+        engine.store(code, sums, &rows, first, &tiles[n]);
     }
     let what = if across { "keys and values" } else { "queries" };
     let remark = format!(

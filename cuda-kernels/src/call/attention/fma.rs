@@ -295,7 +295,7 @@ impl Engine for Fma {
         });
     }
 
-    fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg) {
+    fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg, _: &Tile) {
         let (run, runs) = (self.shape.run(), self.shape.runs());
         let vector = run.min(rows.vector).min(rows.number.vector());
         let first = code.binary(Binary::Add, Type::S32, first, self.rows.first);

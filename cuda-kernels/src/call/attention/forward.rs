@@ -109,11 +109,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
             let limit = problem.limit(code, prefix, row);
             code.compare(Compare::Le, Type::S32, limit, 0)
         });
-        // One division a row where the bound allows it: a division takes about ten instructions.
-        let inverse = engine.approximates().then(|| {
-            let one = code.mov(ty, wide.constant(1.0));
-            code.binary(Binary::Div, ty, one, sum)
-        });
+        // One reciprocal a row where the bound allows it: a division takes about ten instructions.
+        let inverse = engine.approximates().then(|| code.unary(Unary::Reciprocal, ty, sum));
         for value in &sums[i * each..(i + 1) * each] {
             match inverse {
                 Some(inverse) => code.binary_into(*value, Binary::Mul, ty, *value, inverse),
@@ -126,25 +123,27 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         }
         let inside = code.compare(Compare::Lt, Type::S32, row, call.queries as i64);
         let inside = code.binary(Binary::And, Type::Pred, inside, writes);
+        // Not in a branch, so that the logarithms of several rows overlap.
+        let approximate = engine.approximates().then(|| {
+            let logarithm = code.unary(Unary::Log2, ty, sum);
+            let logarithm = code.binary(Binary::Add, ty, references[i], logarithm);
+            code.binary(Binary::Mul, ty, logarithm, wide.constant(std::f64::consts::LN_2))
+        });
         code.when(inside, |code| {
-            let logarithm = scalar::emit(code, functions, ScalarOp::Log, &[wide.0], wide.0, &[sum])
-                .expect("log of f32 and of f64 has a program");
-            let value = match engine.approximates() {
-                true => {
-                    let unit = wide.constant(std::f64::consts::LN_2);
-                    code.ternary(Ternary::Fma, ty, references[i], unit, logarithm)
-                }
-                false => {
-                    let reference = shift(code, wide, references[i]);
-                    code.binary(Binary::Add, ty, reference, logarithm)
-                }
-            };
+            let value = approximate.unwrap_or_else(|| {
+                let dtype = wide.0;
+                let logarithm =
+                    scalar::emit(code, functions, ScalarOp::Log, &[dtype], dtype, &[sum])
+                        .expect("log of f32 and of f64 has a program");
+                let reference = shift(code, wide, references[i]);
+                code.binary(Binary::Add, ty, reference, logarithm)
+            });
             let address = advance(code, logarithms, row, wide.size());
             code.store(Space::Global, ty, address, 0, value);
         });
     }
     let rows_of_out = Rows::new(code, problem, out, call.out(), call.queries, head);
-    engine.store(code, &sums, &rows_of_out, first);
+    engine.store(code, &sums, &rows_of_out, first, &tiles[0]);
     let remark = format!(
         "Attention of {} queries and {} keys, width {}, {} heads, batch {}: \
          blocks of {tile} by {step}.",

@@ -24,11 +24,11 @@
 //! the bounds of the call.
 
 use super::super::draft::Draft;
-use super::super::index::{advance, both, divide};
+use super::super::index::divide;
 use super::super::number::{Number, Place};
 use super::rows::{Division, Held, Rows, Share, Tile};
 use super::{Engine, Slots};
-use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type};
+use crate::ptx::{Binary, Code, Inst, Operand, Reg, Space, Ternary, Type};
 use wengert_core::DType;
 use wengert_core::call::Attention;
 
@@ -71,17 +71,18 @@ impl Shape {
     ///
     /// Each fragment of columns that a warp reads is multiplied with each of the warp's fragments
     /// of rows. The number of registers limits the fragments of rows, and whether they stay in
-    /// registers. Biases and prefixes take registers too.
+    /// registers. Biases, prefixes and partial blocks take registers too.
     pub fn new(call: &Attention, rows: usize, work: Work) -> Shape {
         let depth = call.width.next_multiple_of(DEPTH);
         let plain = call.bias.is_empty() && !call.prefix;
+        let whole = call.queries.is_multiple_of(64) && call.keys.is_multiple_of(128);
         let (high, columns, holds) = match (work, depth > 64, plain) {
             (Work::Forward, false, _) => (2, 64, plain),
             (Work::Forward, true, _) => (2, 32, false),
             (Work::OfQueries, false, _) => (2, 32, plain),
             (Work::OfQueries, true, _) => (1, 32, plain),
-            (Work::OfKeys, false, true) => (2, 32, false),
-            (Work::OfKeys, false, false) => (1, 64, false),
+            (Work::OfKeys, false, true) if whole => (2, 32, false),
+            (Work::OfKeys, false, _) => (1, 64, false),
             (Work::OfKeys, true, _) => (1, 32, false),
         };
         let high = if rows > WARPS * ROWS { high } else { 1 };
@@ -212,6 +213,17 @@ impl Mma {
         pair
     }
 
+    /// The thread's share of the copies between rows of memory and a tile, and the address of its
+    /// first piece in the tile.
+    fn share(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile) -> (Share, Reg) {
+        let (vector, depth, pitch) = (rows.vector, self.shape.depth, self.shape.pitch() as i64);
+        let division = Division { threads: WARPS * 32, vector, depth, tile: tile.rows };
+        let share = Share::new(code, self.thread, division, rows, first);
+        let row = code.ternary(Ternary::Mad, Type::S32, share.row, pitch, tile.base);
+        let piece = code.ternary(Ternary::Mad, Type::S32, share.column, 2, row);
+        (share, piece)
+    }
+
     fn zeros_of(code: &mut Code, count: usize) -> Vec<Reg> {
         (0..count).map(|_| code.mov(Type::F32, 0f32)).collect()
     }
@@ -252,11 +264,7 @@ impl Engine for Mma {
 
     fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile) {
         let (shape, vector) = (&self.shape, rows.vector);
-        let division =
-            Division { threads: WARPS * 32, vector, depth: shape.depth, tile: tile.rows };
-        let share = Share::new(code, self.thread, division, rows, first);
-        let to = code.ternary(Ternary::Mad, Type::S32, share.row, shape.pitch() as i64, tile.base);
-        let to = code.ternary(Ternary::Mad, Type::S32, share.column, 2, to);
+        let (share, to) = self.share(code, rows, first, tile);
         share.when(code, |code| {
             let mut loaded = vec![];
             for far in share.distances() {
@@ -362,27 +370,37 @@ impl Engine for Mma {
         }
     }
 
-    fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg) {
-        let vector = rows.vector.min(2);
-        let first = code.binary(Binary::Add, Type::S32, first, self.rows.first);
-        let at_column = advance(code, rows.address, self.columns.first, rows.number.size());
+    /// The sums of a lane are pairs of halves in many rows. They go through shared memory, so that
+    /// lanes store up to 16 contiguous bytes. A warp overwrites only rows that it alone reads, so
+    /// its own lanes are all that it waits for.
+    fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg, tile: &Tile) {
+        let (shape, pitch) = (&self.shape, self.shape.pitch() as i64);
+        code.push(Inst::WarpBarrier(Operand::Int(0xffff_ffff)));
+        let to = code.ternary(Ternary::Mad, Type::S32, self.rows.first, pitch, tile.base);
+        let to = code.ternary(Ternary::Mad, Type::S32, self.columns.first, 2, to);
         for (row, far) in sums.chunks(sums.len() / self.rows.far.len()).zip(&self.rows.far) {
-            let at = code.binary(Binary::Add, Type::S32, first, *far);
-            let inside = (!rows.count.is_multiple_of(self.shape.rows()))
-                .then(|| code.compare(Compare::Lt, Type::S32, at, rows.count as i64));
-            let address = advance(code, at_column, at, rows.position);
-            for (n, values) in row.chunks(vector).enumerate() {
-                let far = (n * vector / 2 * 8 + n * vector % 2) as i64;
-                let below = (self.shape.depth != rows.width).then(|| {
-                    let at = code.binary(Binary::Add, Type::S32, self.columns.first, far);
-                    code.compare(Compare::Lt, Type::S32, at, rows.width as i64)
-                });
-                let valid = both(code, inside, below);
-                let raw: Vec<Reg> =
-                    values.iter().map(|sum| rows.number.narrow(code, *sum)).collect();
-                let offset = far * rows.number.size();
-                rows.number.store(code, Space::Global, Place { address, offset, valid }, &raw);
+            for (n, values) in row.chunks(2).enumerate() {
+                let pair = self.pair(code, values[0], values[1]);
+                code.store(Space::Shared, Type::B32, to, far * pitch + 16 * n as i64, pair);
             }
         }
+        code.push(Inst::Barrier);
+        let (number, count) = match rows.vector {
+            1 => (rows.number, 1),
+            vector => (Number(DType::U32), vector / 2),
+        };
+        let (share, from) = self.share(code, rows, first, tile);
+        share.when(code, |code| {
+            for far in share.distances() {
+                let raw = number.load(
+                    code,
+                    Space::Shared,
+                    Place::at(from, (far * shape.pitch()) as i64),
+                    count,
+                );
+                let place = share.place(code, rows, far);
+                number.store(code, Space::Global, place, &raw);
+            }
+        });
     }
 }

@@ -102,8 +102,8 @@ trait Engine {
     /// Adds the rows of a tile, weighted by a block of scores, to sums. All threads do it, and
     /// none may have used scores of others before.
     fn accumulate(&self, code: &mut Code, sums: &[Reg], weights: &[Reg], columns: &Tile);
-    /// Stores sums as rows of a head, from row `first` on.
-    fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg);
+    /// Stores sums as rows of a head, from row `first` on. The tile of rows is not used any more.
+    fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg, tile: &Tile);
 }
 
 /// A call, and the alignment of its addresses.
