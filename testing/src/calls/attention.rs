@@ -247,6 +247,29 @@ pub fn prefixes<D: Device>() {
     }
 }
 
+/// The maximum score of a row grows from block to block, by more and by less than 2⁸. All blocks
+/// are whole.
+pub fn maxima_grow<D: Device>() {
+    const KEYS: usize = 256;
+    for (dtype, backward) in FLOATS.into_iter().flat_map(|d| [(d, false), (d, true)]) {
+        let kind = Kind { packed: false, causal: backward, backward };
+        let call = attention([1, KEYS, KEYS, 1, 64], kind, dtype);
+        let mut operands = operands(&call, 5);
+        let keys = operands[1].clone();
+        let mut all = keys.scalars();
+        let mut at = 0;
+        operands[1] = literal(dtype, &extents(&keys.ty()), |dtype| {
+            let factor = [0.25, 0.5, 4.0, 5.0][at / (64 * 64)];
+            at += 1;
+            Scalar::from_f64(dtype, factor * all.next().expect("as many").to_f64())
+        });
+        if backward {
+            operands[3] = logarithms(&call, &operands[..3]);
+        }
+        check::<D>(&Call::Attention(call), || operands.clone());
+    }
+}
+
 /// The results of a query without keys: 0 and −∞, and its cotangents are 0.
 pub fn queries_without_keys<D: Device>() {
     for (dtype, causal) in [(DType::F32, false), (DType::F32, true), (DType::BF16, true)] {
