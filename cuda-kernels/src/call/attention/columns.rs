@@ -5,6 +5,9 @@
 //! arrive during the computation of the step. So one barrier a step is enough. Otherwise tiles
 //! are loaded at the beginning of their step, between two barriers.
 //!
+//! Tiles of rows arrive with the first tiles of columns. The engine then loads those fragments of
+//! them that it keeps in registers.
+//!
 //! Where columns are queries, each has two more numbers, l and −m. They are prefetched too: a
 //! thread loads one of the next step to a register before the computation of the current step,
 //! and stores it to shared memory after it. For each two columns, −m is stored as both numbers,

@@ -11,17 +11,20 @@
 //!
 //! | width up to | kernel | block | registers | shared memory |
 //! |---|---|---|---|---|
-//! | 64 | forward | 128 × 64 | 210, with a bias 254 | 54 KiB |
-//! | 64 | backward, of queries | 128 × 32 | 215, with a bias 240 | 54 KiB |
-//! | 64 | backward, of keys | 64 × 64 | 216, with a bias 240 | 55 KiB |
-//! | 128 | forward | 128 × 32 | 240 | 68 KiB |
-//! | 128 | backward, of queries | 64 × 32 | 183 | 68 KiB |
-//! | 128 | backward, of keys | 64 × 32 | 244 | 69 KiB |
+//! | 64 | forward | 128 × 64 | 222, with a bias 252 | 54 KiB |
+//! | 64 | backward, of queries | 128 × 32 | 244, with a bias 205 | 54 KiB |
+//! | 64 | backward, of keys | 128 × 32 | 246 | 55 KiB |
+//! | 64 | the same, partial blocks or a bias | 64 × 64 | 221 | 56 KiB |
+//! | 128 | forward | 128 × 32 | 230 | 68 KiB |
+//! | 128 | backward, of queries | 64 × 32 | 219 | 68 KiB |
+//! | 128 | backward, of keys | 64 × 32 | 247 | 69 KiB |
 //!
 //! Shared memory limits the kernels as much as tensor cores do. One `ldmatrix` of the columns reads
-//! four matrices, 512 bytes. A warp with two fragments of rows uses them in four multiplications, a
-//! warp with one fragment in two. Powers of 2 are computed by `ex2.approx`, whose error is below
-//! the bounds of the call.
+//! four matrices, 512 bytes, in four cycles. A warp with two fragments of rows uses them in four
+//! multiplications, which take tensor cores eight cycles, a warp with one fragment in two. Where
+//! registers suffice, the fragments of rows are loaded once, before the loop over the columns.
+//! Powers of 2 are computed by `ex2.approx`, whose error is below the bounds of the call. So are
+//! the errors of `lg2.approx` and `rcp.approx`, which a row needs once.
 
 use super::super::draft::Draft;
 use super::super::index::divide;
