@@ -27,7 +27,7 @@ spelled! {
     /// The binary logarithm of an f32, within 2⁻²² near 1; subnormal numbers are flushed to zero.
     Log2 "lg2.approx.ftz";
     /// 1 / x of an f32, within 1 ulp; subnormal numbers are flushed to zero.
-    Reciprocal "rcp.approx.ftz";
+    ApproximateReciprocal "rcp.approx.ftz";
     /// Number of one bits; the result is 32 bits wide.
     Popc "popc";
     /// Number of leading zeros; the result is 32 bits wide.

@@ -110,7 +110,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
             code.compare(Compare::Le, Type::S32, limit, 0)
         });
         // One reciprocal a row where the bound allows it: a division takes about ten instructions.
-        let inverse = engine.approximates().then(|| code.unary(Unary::Reciprocal, ty, sum));
+        let inverse = engine.approximates().then(|| code.unary(Unary::ApproximateReciprocal, ty, sum));
         for value in &sums[i * each..(i + 1) * each] {
             match inverse {
                 Some(inverse) => code.binary_into(*value, Binary::Mul, ty, *value, inverse),
