@@ -13,7 +13,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use wengert_ci::sources::root;
 
-const STAGES: [&str; 7] = ["probe", "smoke", "library", "ops", "training", "bench", "sanitize"];
+const STAGES: [&str; 8] =
+    ["probe", "smoke", "library", "ops", "training", "bench", "peers", "sanitize"];
 
 /// A line of `ci/gpu/steps`.
 struct Step {
@@ -190,8 +191,8 @@ fn a_good_pack_passes_and_what_is_absent_is_told() {
     assert_eq!(outcomes.len(), steps().len());
     for (step, outcome) in &outcomes {
         let absent = step.starts_with("sanitize ")
-            || ["bench peers_torch", "bench peers_jax", "training gpt2_kernels"]
-                .contains(&step.as_str());
+            || step.starts_with("peers ")
+            || step == "training gpt2_kernels";
         assert_eq!(outcome, if absent { "not installed" } else { "passed" }, "{step}");
     }
     let results = machine.results();
@@ -267,6 +268,29 @@ fn a_step_has_a_limit() {
     assert!(machine.results()["steps"][0]["note"].as_str().unwrap().contains("started"));
 }
 
+/// Each of the two steps waits for the other one.
+#[test]
+fn steps_that_time_nothing_run_at_the_same_time_on_request() {
+    let machine = Machine::new();
+    let waits = |mine: &str, other: &str| {
+        let path = |name: &str| machine.path(name).display().to_string();
+        format!("touch {}; until [ -e {} ]; do sleep 0.1; done", path(mine), path(other))
+    };
+    machine.steps(&format!(
+        "smoke 30 one - {}\nsmoke 30 two - {}\n",
+        waits("one", "two"),
+        waits("two", "one")
+    ));
+    let parallel = std::thread::available_parallelism().map_or(1, usize::from) > 1;
+    if !parallel {
+        wengert_testing::skipped("one CPU runs one step at a time");
+        return;
+    }
+    let output = machine.run(&["--stage", "smoke", "--parallel"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(machine.outcomes().len(), 2);
+}
+
 #[test]
 fn a_visit_goes_on_where_the_last_was_broken_off() {
     let machine = Machine::new();
@@ -328,23 +352,20 @@ fn the_sanitizer_runs_kernels_and_samples() {
 fn measures_are_taken_in_turns_with_the_peers_that_are_there() {
     let machine = Machine::new();
     machine.program("tools/python3", "[ \"$2\" = 'import jax' ] && exit 1\nexit 0\n");
-    assert_eq!(machine.run(&["--stage", "bench"]).status.code(), Some(0));
+    assert_eq!(machine.run(&["--stage", "bench", "--stage", "peers"]).status.code(), Some(0));
     let outcomes = machine.outcomes();
-    assert_eq!(
-        (outcomes["bench peers_torch"].as_str(), outcomes["bench peers_jax"].as_str()),
-        ("passed", "not installed")
-    );
+    for (peer, outcome) in [("torch", "passed"), ("jax", "not installed")] {
+        assert_eq!(outcomes[&format!("peers steps_{peer}")], outcome);
+        assert_eq!(outcomes[&format!("peers gpt2_{peer}")], outcome);
+    }
     let asked = |step: &str| {
-        fs::read_to_string(machine.path(&format!("results/logs/bench.{step}.log"))).unwrap()
+        fs::read_to_string(machine.path(&format!("results/logs/{step}.log"))).unwrap()
     };
-    assert!(
-        asked("peers_torch").contains("--group steps")
-            && asked("peers_torch").contains("--serve torch.compile")
-    );
-    assert!(
-        asked("gemm_bf16").contains("--group gemm bf16 --json")
-            && !asked("gemm_bf16").contains("--peer")
-    );
+    let peers = asked("peers.steps_torch");
+    assert!(peers.contains("--group steps") && peers.contains("--serve torch.compile"));
+    let products = asked("bench.gemm_bf16");
+    assert!(products.contains("--group gemm bf16 --json") && !products.contains("--peer"));
+    assert!(asked("bench.memory_f32").contains("--group memory --only f32 --json"));
 }
 
 #[test]
