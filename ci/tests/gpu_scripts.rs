@@ -358,9 +358,8 @@ fn measures_are_taken_in_turns_with_the_peers_that_are_there() {
         assert_eq!(outcomes[&format!("peers steps_{peer}")], outcome);
         assert_eq!(outcomes[&format!("peers gpt2_{peer}")], outcome);
     }
-    let asked = |step: &str| {
-        fs::read_to_string(machine.path(&format!("results/logs/{step}.log"))).unwrap()
-    };
+    let asked =
+        |step: &str| fs::read_to_string(machine.path(&format!("results/logs/{step}.log"))).unwrap();
     let peers = asked("peers.steps_torch");
     assert!(peers.contains("--group steps") && peers.contains("--serve torch.compile"));
     let products = asked("bench.gemm_bf16");

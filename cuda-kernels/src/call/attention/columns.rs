@@ -17,7 +17,8 @@ use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use super::super::number::{Number, Place};
 use super::rows::{Held, Rows, Tile};
-use super::{Engine, Slots, Twice, unit};
+use super::scores::unit;
+use super::{Engine, Slots, Twice};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 
 /// The columns that a block of rows is combined with.

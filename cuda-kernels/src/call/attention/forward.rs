@@ -12,7 +12,8 @@ use super::super::number::Number;
 use super::columns::Columns;
 use super::mma::Work;
 use super::rows::Rows;
-use super::{Block, Engine, Problem, begin, engine, power, scale};
+use super::scores::{Block, power, scale};
+use super::{Engine, Problem, begin, engine};
 use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Operand, Reg, Space, Ternary, Type, Unary};
 use crate::scalar::{self, Functions};
 use crate::stage::{Slot, Stage};
@@ -110,7 +111,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
             code.compare(Compare::Le, Type::S32, limit, 0)
         });
         // One reciprocal a row where the bound allows it: a division takes about ten instructions.
-        let inverse = engine.approximates().then(|| code.unary(Unary::ApproximateReciprocal, ty, sum));
+        let inverse =
+            engine.approximates().then(|| code.unary(Unary::ApproximateReciprocal, ty, sum));
         for value in &sums[i * each..(i + 1) * each] {
             match inverse {
                 Some(inverse) => code.binary_into(*value, Binary::Mul, ty, *value, inverse),
