@@ -19,11 +19,11 @@
 //!    function reads it: all of its readers see the same bits, and none of its copies in memory is
 //!    wider than before.
 //! 2. Constants, inputs and explicit conversions are halves as written.
-//! 3. In a chain, the strong product with a finite number is the product. They differ in the sign of
-//!    zeros only.
-//! 4. Whether a value is rounded depends on its readers in the graph, not on how kernels are formed.
-//!    So this comes before `recompute`, which repeats chains, and after `round_once`, which takes
-//!    additions to products.
+//! 3. In a chain, the strong product with a finite number is the product. They differ in the sign
+//!    of zeros only.
+//! 4. Whether a value is rounded depends on its readers in the graph, not on kernels. So this comes
+//!    before `recompute`, which repeats chains, and after `round_once`, which takes additions to
+//!    products.
 //!
 //! One walk over the equations.
 
