@@ -132,7 +132,7 @@ impl Kernels {
     ///   of the same dtype and bytes for each parameter of its nest (In before Out, no InOut), or
     ///   for each operand and result of its call (lhs and rhs of a GEMM may be larger), or for each
     ///   input and output of the regions of its control flow, which are kernels that fit together.
-    ///   The nest of a followed product [follows](nest::follows) its call's result.
+    ///   The nest of a followed product [follows](wengert_core::nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {

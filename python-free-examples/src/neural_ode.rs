@@ -206,8 +206,8 @@ pub fn loss<F: Field>(
     (series - seen).square().mean()
 }
 
-/// `train_step` on `W` windows of a series: from `start`, f64[W,2], to the observations `seen`,
-/// f64[K,W,2], after each of the `gaps`. And `series`, which gives the solution.
+/// `train_step` on `W` windows of a series: from `start`, `f64[W,2]`, to the observations `seen`,
+/// `f64[K,W,2]`, after each of the `gaps`. And `series`, which gives the solution.
 pub fn program<F: Field + Clone>(field: F, rate: optim::Rate, memory: Memory) -> Result<Program> {
     let mut program = Program::new();
     program.function("train_step", |f| {

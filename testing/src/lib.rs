@@ -2,7 +2,7 @@
 //!
 //! - [`skipped`] reports a test that this machine cannot run.
 //! - [`Random`] and [`random`]: random numbers and literals.
-//! - Generators: [`programs`] of many functions for text and files, [`functions`] for passes,
+//! - Generators: [`programs`] of many functions for text and files, `functions` for passes,
 //!   [`smooth`] functions for derivatives, [`nests`], [`nested`] loops and branches, and
 //!   [`mutants`] of samples.
 //! - [`targets`]: a target like a GPU's.

@@ -17,7 +17,7 @@
 //! # An example
 //!
 //! Self-attention with two heads, and what surrounds it, in the methods of
-//! [`Tensor`](wengert_core::Tensor). Axes count from either end; B and T are bound when the
+//! [`Tensor`]. Axes count from either end; B and T are bound when the
 //! function is compiled.
 //!
 //! ```

@@ -9,9 +9,9 @@
 //! Shapes may contain dimension variables ([`crate::Dim`]). [`Function::bind`] replaces them by
 //! numbers, as the first step of compiling.
 //!
-//! Functions are built by [`build::FunctionBuilder`] with [`tensor::Tensor`]s, parsed from text,
-//! or derived from other functions (differentiation, passes). [`verify()`] checks every function
-//! before it is used, whatever its origin.
+//! Functions are built by [`FunctionBuilder`](crate::build::FunctionBuilder) with
+//! [`Tensor`](crate::Tensor)s, parsed from text, or derived from other functions (differentiation,
+//! passes). [`verify()`] checks every function before it is used, whatever its origin.
 
 mod callees;
 

@@ -2,7 +2,7 @@
 //!
 //! Everything is decided and allocated when the executable is made: kernels are compiled, the
 //! arena and the scratch memory exist, constants are in memory, and addresses are resolved
-//! ([`wengert_core::plan::resolve`]). The steps are walked by [`wengert_core::plan::walk`], which
+//! ([`wengert_core::plan::resolve()`]). The steps are walked by [`wengert_core::plan::walk`], which
 //! all devices share. A run only adds offsets to pointers and calls kernels. Products use
 //! scratch memory of their own workspace, so a run allocates nothing. A nest that follows a
 //! product runs on each part of the product as soon as that part is final.

@@ -2,7 +2,7 @@
 //! addresses.
 //!
 //! Nothing here needs a GPU. A run ([`LoweredPlan::run`]) needs a
-//! [`StepRunner`](wengert_core::plan::StepRunner) of [`Command`]s: the driver, or the emulator.
+//! [`StepRunner`] of [`Command`]s: the driver, or the emulator.
 //! Loops and branches are followed on the host, by the walk that all devices share
 //! ([`wengert_core::plan::walk`]).
 //!

@@ -1,6 +1,6 @@
 //! Residuals: the values of a function's run that its derivative reads.
 //!
-//! A linear program captures them ([`super::linearize`]); reverse mode keeps them until the
+//! A linear program captures them ([`super::linearize()`]); reverse mode keeps them until the
 //! cotangents are available. The table of residuals lists, by source line, which values are kept,
 //! how large they are, and which rules read them. So the savings of a
 //! [`checkpoint`](super::rules::checkpoint) are known before a run.

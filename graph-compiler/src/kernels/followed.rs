@@ -21,7 +21,7 @@ use wengert_core::{Diagnostic, Result, Verified};
 /// parameters. It writes the call's result, then those of the nest.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Followed {
-    /// The product: a call that [has tiles](Call::has_tiles).
+    /// The product: a call that [has tiles](wengert_core::call::Contract::has_tiles).
     pub call: Call,
     /// The nest.
     pub follower: Verified<Nest>,

@@ -40,7 +40,7 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, |file| file.write_all(bytes))
 }
 
-/// Reports in advance the errors that [`write`] would report for this path, as far as its folder
+/// Reports in advance the errors that [`write()`] would report for this path, as far as its folder
 /// tells. It is for long computations that end with a write. It creates, opens and changes
 /// nothing.
 pub fn can_write(path: &Path) -> Result<()> {
@@ -51,7 +51,7 @@ pub fn can_write(path: &Path) -> Result<()> {
     is_possible.map_err(|error| cannot("write", path, &error))
 }
 
-/// The file that [`write`] writes for this path. It is equal for two paths only if one would
+/// The file that [`write()`] writes for this path. It is equal for two paths only if one would
 /// overwrite the other.
 pub fn identity(path: &Path) -> PathBuf {
     let target = Destination::of(path).map_or_else(|_| path.to_owned(), Destination::path);

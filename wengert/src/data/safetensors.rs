@@ -121,7 +121,7 @@ pub fn write<'a>(
     atomic::write(path, |file| image.write_to(file))
 }
 
-/// [`write`], with a checksum over the whole file, which every reader of this crate verifies.
+/// [`write()`], with a checksum over the whole file, which every reader of this crate verifies.
 pub fn write_checked<'a>(
     path: impl AsRef<Path>,
     tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,

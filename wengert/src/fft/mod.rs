@@ -1,7 +1,7 @@
 //! Discrete Fourier transforms: [`fft`], [`ifft`], [`rfft`], [`irfft`] along the last axis,
 //! [`fftn`] and [`ifftn`] along any.
 //!
-//! X[k] = Σⱼ x[j]·e^(−2πi·jk/n). The sign, and the factor 1/n of the inverse, are those of NumPy
+//! `X[k] = Σⱼ x[j]·e^(−2πi·jk/n)`. The sign, and the factor 1/n of the inverse, are those of NumPy
 //! and JAX. A complex tensor is a pair (re, im) of tensors of one type, f32 or f64. Any length is
 //! allowed.
 //!

@@ -26,7 +26,7 @@
 //!   type. A state output does not have the name of an input of another role: a session would
 //!   then overwrite a value that the function assumes constant.
 //! - **G10 calls.** All calls of one name run the same body. With all calls inlined, a function
-//!   has at most [`MAX_EQUATIONS`](super::MAX_EQUATIONS) equations.
+//!   has at most [`MAX_EQUATIONS`] equations.
 //! - **G9 locations.** Location ids are in the table. Entry 0 is "unknown". A derived location
 //!   refers to an earlier entry, so every chain of derivations ends.
 
