@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(calls.iter().filter(|c| c.ends_with("released")).count(), 4);
     }
 
-    /// The GPU stage `bench`: the entrants of each group, timed with these settings and compiled
-    /// in 22 ms per module, fit the limit of their step.
+    /// The GPU stages `bench` and `peers`: the entrants of each group, timed with these settings
+    /// and compiled in 22 ms per module, fit the limit of their step.
     #[test]
     fn groups_fit_their_steps_on_a_gpu() {
         /// Greatest number of this library's contenders on a GPU: with and without capture, with
@@ -336,29 +336,39 @@ mod tests {
         const MOST_OWN: usize = 3;
         const MODULE: f64 = 0.022;
         // A case's data are drawn and its result is compared on the CPU, which takes less than
-        // half a second except for the large networks.
+        // half a second except for the large networks, and two seconds for arrays of 0.1 GB.
         const CASE: f64 = 0.5;
+        const LARGE_CASE: f64 = 2.1;
         assert_eq!(Settings::GPU.rest_seconds, 0.0);
         let steps = include_str!("../../ci/gpu/steps");
         let cases = catalogue(false);
         let mut found = 0;
-        for line in steps.lines().filter(|line| line.starts_with("bench ")) {
+        for line in steps.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
+            let (group, only, of_case) = match (line.split_once(" bench "), words[..].last()) {
+                (Some((_, asked)), _) => {
+                    let asked = asked.trim();
+                    let group = asked
+                        .strip_prefix('\'')
+                        .map_or_else(|| asked.split(' ').next(), |rest| rest.split('\'').next());
+                    (group.unwrap(), "", CASE)
+                }
+                (None, Some(dtype)) if line.contains(" bench_memory ") => {
+                    ("memory", *dtype, LARGE_CASE)
+                }
+                _ => continue,
+            };
             let limit: f64 = words[1].parse().unwrap();
-            let asked = line.split(" bench ").nth(1).unwrap().trim();
-            let group = asked
-                .strip_prefix('\'')
-                .map_or_else(|| asked.split(' ').next(), |rest| rest.split('\'').next());
-            let count = cases.iter().filter(|case| Some(case.group.as_str()) == group).count();
+            let count = cases.iter().filter(|c| c.group == group && c.id.contains(only)).count();
             assert!(count > 0, "{line}: there is no such group");
             // Case and fence; warm-up; then rounds of a sample and two single runs, one of which
             // may take as long as a sample.
             let Settings { rounds, sample_seconds, warm_up_seconds, .. } = Settings::GPU;
-            let own = match group.unwrap() {
+            let own = match group {
                 "steps" | "gemm bf16" => MOST_OWN,
                 _ => 1,
             };
-            let of_entrant = 2.0 * MODULE + CASE + warm_up_seconds + 2.0 * sample_seconds;
+            let of_entrant = 2.0 * MODULE + of_case + warm_up_seconds + 2.0 * sample_seconds;
             let round = count as f64 * own as f64 * 3.0 * sample_seconds;
             let seconds =
                 (count * own) as f64 * of_entrant + round * Settings::GPU.rounds(round) as f64;
@@ -368,7 +378,7 @@ mod tests {
             );
             found += 1;
         }
-        assert!(found >= 6, "{found} groups");
+        assert!(found >= 9, "{found} groups");
     }
 
     #[test]
