@@ -80,7 +80,8 @@ pub(crate) use wide::narrow;
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
-use wengert_core::{LocationId, Op};
+use wengert_core::op::{BroadcastInDim, Constant};
+use wengert_core::{Literal, LocationId, Op};
 
 /// Hashes of the bodies with which rounds of passes have begun.
 #[derive(Default)]
@@ -135,6 +136,16 @@ fn spend(left: &mut u64) -> bool {
     let some = *left > 0;
     *left -= u64::from(some);
     some
+}
+
+/// Appends a number, repeated in the shape of a value.
+fn repeated(body: &mut Body, number: Literal, like: ValueId, location: LocationId) -> ValueId {
+    let shape = body.ty(like).shape.to_vec();
+    let scalar = push(body, Constant { value: number }, &[], location);
+    match shape.is_empty() {
+        true => scalar,
+        false => push(body, BroadcastInDim { dims: vec![], shape }, &[scalar], location),
+    }
 }
 
 /// Appends an equation of one result.

@@ -27,12 +27,12 @@
 //!
 //! One walk over the equations.
 
-use super::{of_regions, push, spend, with_fuel};
+use super::{of_regions, push, repeated, spend, with_fuel};
 use crate::addend::users;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
-use wengert_core::op::{Binary, BroadcastInDim, Constant, ConvertElementType};
-use wengert_core::{DType, Literal, LocationId, Op, Scalar};
+use wengert_core::op::{Binary, ConvertElementType};
+use wengert_core::{DType, Literal, Op, Scalar};
 
 /// Keeps values of chains in f32; at most `fuel` of them.
 pub(crate) fn round_chains(function: Function, fuel: u64) -> (Function, u64) {
@@ -73,7 +73,10 @@ fn of_body(body: &mut Body, left: &mut u64) {
             .map(|v| match sums.get(v) {
                 Some(sum) => *sum,
                 None => match numbers.get(v) {
-                    Some(number) => repeated(body, *number, *v, location),
+                    Some(number) => {
+                        let value = Literal::full(&[], *number).convert(DType::F32);
+                        repeated(body, value, *v, location)
+                    }
                     // Each reader converts the value itself. A common conversion would be read in
                     // place of the value, which then looks dead to `recompute`.
                     None => push(body, ConvertElementType { dtype: DType::F32 }, &[*v], location),
@@ -108,17 +111,6 @@ fn numbers(body: &Body) -> BTreeMap<ValueId, Scalar> {
         }
     }
     found
-}
-
-/// A number in f32, repeated in the shape of a value.
-fn repeated(body: &mut Body, number: Scalar, like: ValueId, location: LocationId) -> ValueId {
-    let shape = body.ty(like).shape.to_vec();
-    let value = Literal::full(&[], number).convert(DType::F32);
-    let scalar = push(body, Constant { value }, &[], location);
-    match shape.is_empty() {
-        true => scalar,
-        false => push(body, BroadcastInDim { dims: vec![], shape }, &[scalar], location),
-    }
 }
 
 /// Whether an equation is a function of the elements of halves that rounds its result.

@@ -5,10 +5,10 @@
 //! concatenations. Fusion bounds the operands of the kernels that it makes from these
 //! (`fuse/values.rs`).
 
-use super::{push, term, with_fuel};
+use super::{push, repeated, term, with_fuel};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
-use wengert_core::op::{Binary, BroadcastInDim, Constant, SelectN};
-use wengert_core::{Dim, Literal, LocationId, Op};
+use wengert_core::op::{Binary, SelectN};
+use wengert_core::{Literal, Op};
 
 /// Maximum number of concatenated operands, and of cases.
 const MOST: usize = 128;
@@ -48,18 +48,18 @@ fn divide(body: &mut Body, equation: &mut Equation) -> bool {
         (Op::SelectN(_), [which, cases @ ..]) if cases.len() > MOST => {
             let (mut which, mut cases) = (*which, cases.to_vec());
             // A number below 0 selects the first case, also after the subtractions.
-            let zero = repeated(body, 0, which, location);
+            let zero = repeated(body, Literal::from(0i32), which, location);
             which = push(body, Binary::Max, &[which, zero], location);
             while cases.len() > MOST {
                 let mut selected = vec![];
                 for (n, group) in cases.chunks(MOST).enumerate() {
-                    let first = repeated(body, n * MOST, which, location);
+                    let first = repeated(body, Literal::from((n * MOST) as i32), which, location);
                     let within = push(body, Binary::Sub, &[which, first], location);
                     let operands: Vec<ValueId> =
                         [within].into_iter().chain(group.iter().copied()).collect();
                     selected.push(push(body, SelectN {}, &operands, location));
                 }
-                let length = repeated(body, MOST, which, location);
+                let length = repeated(body, Literal::from(MOST as i32), which, location);
                 which = push(body, Binary::Div, &[which, length], location);
                 cases = selected;
             }
@@ -67,17 +67,6 @@ fn divide(body: &mut Body, equation: &mut Equation) -> bool {
             true
         }
         _ => false,
-    }
-}
-
-/// A number, of the type of a value of i32.
-fn repeated(body: &mut Body, number: usize, like: ValueId, location: LocationId) -> ValueId {
-    let shape: Vec<Dim> = body.ty(like).shape.to_vec();
-    let value = Literal::from(number as i32);
-    let scalar = push(body, Constant { value }, &[], location);
-    match shape.is_empty() {
-        true => scalar,
-        false => push(body, BroadcastInDim { dims: vec![], shape }, &[scalar], location),
     }
 }
 
