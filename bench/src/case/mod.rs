@@ -247,6 +247,8 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases.extend(recurrent::cases(small));
     cases.extend(transformer::cases(small));
     cases.extend(window::cases(small));
+    cases.extend(gemm::products_of_few_rows(small));
+    cases.extend(decoding::cases(small));
     cases
 }
 

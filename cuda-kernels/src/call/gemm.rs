@@ -21,6 +21,11 @@ impl Kernels for Gemm {
     }
 }
 
+/// Whether a kernel of this crate reads the larger operand once, for a few rows of the other.
+pub(crate) fn reads_once(gemm: &Gemm) -> bool {
+    product::reads_once(&product(gemm, None, 0))
+}
+
 /// The product that computes a GEMM.
 fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
     let (lhs, rhs, number) = (&gemm.lhs, &gemm.rhs, Number(gemm.operand));

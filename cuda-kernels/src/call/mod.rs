@@ -118,6 +118,8 @@ pub(crate) fn library_product(call: &Call) -> Option<&Gemm> {
     kernels(call)?.library_product()
 }
 
+pub(crate) use gemm::reads_once;
+
 /// The kernels of a call. `in_place` is the operand, one of [`Contract::in_place`], that the result
 /// aliases.
 ///

@@ -94,6 +94,9 @@ fn library_form(question: &Question, rules: Rules) -> std::result::Result<(&Gemm
     if gemm.k == 0 {
         return Err("a sum of nothing is no product".into());
     }
+    if call::reads_once(gemm) {
+        return Err("there are few rows, and a kernel reads the matrix once".into());
+    }
     let form = supports(gemm, rules, question.in_place.is_some()).map_err(|why| why.to_string())?;
     Ok((gemm, form))
 }

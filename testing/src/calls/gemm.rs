@@ -134,6 +134,35 @@ pub fn long() -> impl Iterator<Item = Gemm> {
     row_major.chain([Gemm { rhs, ..product(2, [1, 33, 800], DType::BF16, DType::F32) }])
 }
 
+/// Products of a few rows, or columns, with a matrix of each layout.
+pub fn few() -> impl Iterator<Item = Gemm> {
+    let cases = [
+        (1, [2, 70, 64], DType::F32),
+        (1, [8, 264, 300], DType::BF16),
+        (3, [4, 48, 130], DType::F16),
+        (1, [3, 33, 65], DType::F64),
+        (1, [5, 2100, 70], DType::BF16),
+        (2, [1, 24, 9000], DType::F32),
+        (1, [8, 16, 2048], DType::F32),
+        (1, [7, 40, 100], DType::I8),
+        (1, [100, 6, 96], DType::BF16),
+        (1, [1, 520, 257], DType::F16),
+    ];
+    cases.into_iter().enumerate().flat_map(|(n, (batch, extents, dtype))| {
+        let [m, columns, k] = extents;
+        (0..2).map(move |order| {
+            let (lhs, rhs) = (lay_out(n % 2, m, k), lay_out(order, k, columns));
+            let addends = addends(n + order);
+            Gemm { lhs, rhs, addends, ..product(batch, extents, dtype, dtype) }
+        })
+    })
+}
+
+/// The products of [`few`].
+pub fn few_rows<D: Device>() {
+    few().for_each(|gemm| check_product::<D>(gemm, 5));
+}
+
 /// The products of [`long`].
 pub fn long_sums<D: Device>() {
     long().for_each(|gemm| check_product::<D>(gemm, 4));

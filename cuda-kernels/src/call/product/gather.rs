@@ -229,6 +229,12 @@ impl Gather {
         }
     }
 
+    /// The contributions of the first `count` outer indices, with the address of the operand.
+    pub fn few(&self, code: &mut Code, buffer: Reg, batch: Reg, count: usize) -> Vec<Half> {
+        let (operand, zero) = (self.operand(code, buffer, batch), code.mov(Type::S32, 0));
+        self.halves(code, Direction::Outer, zero, [count, 1], Some(operand), 1)
+    }
+
     /// The contribution of an index along a direction to an element's place. `start` is the
     /// address that it moves.
     pub fn half(

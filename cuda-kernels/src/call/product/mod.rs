@@ -9,8 +9,9 @@
 //! |---|---|---|
 //! | [`tiled`] | every dtype | fused multiply-adds, if tiles are full |
 //! | [`tensor`] | f16 and bf16; f64; f32 as tf32, where asked for | tensor cores |
-//! | [`dot`] | one row or one column, where the matrix lies along the sum | memory |
-//! | [`direct`] | one row or one column; groups of one or two channels | memory |
+//! | [`few`] | up to 8 rows, where the matrix lies along the columns | memory |
+//! | [`dot`] | up to 8 rows or columns, where the matrix lies along the sum | memory |
+//! | [`direct`] | one row or one column elsewhere; groups of one or two channels | memory |
 //!
 //! Where few tiles have a long sum, the sum is split into parts whose depths are multiples of the
 //! tile's. The parts are written to the workspace, and a second stage ([`sum`]) adds them up in
@@ -18,6 +19,7 @@
 
 mod direct;
 mod dot;
+mod few;
 mod finish;
 mod gather;
 mod loader;
@@ -157,6 +159,12 @@ impl Product {
     }
 }
 
+/// Most rows, or columns, that are few: each load of the larger operand serves all of them, and the
+/// multiply-adds take less time than the loads.
+pub(super) const FEW: usize = 8;
+/// Fewest terms of a sum that lanes divide.
+const SUM: usize = 64;
+
 /// Blocks that fill a large GPU: two for each of its multiprocessors.
 const FULL: usize = 256;
 
@@ -170,6 +178,11 @@ pub(super) fn workspace(call: &impl Contract) -> u64 {
     let [result] = call.results().try_into().expect("a product has one result");
     let elements = result.elements().map_or(u64::MAX, |n| n as u64);
     elements.saturating_mul(4 * SPLITS).min(MAX_WORKSPACE)
+}
+
+/// Whether a kernel reads the larger operand once, for a few rows of the other.
+pub(super) fn reads_once(product: &Product) -> bool {
+    few::fits(product) || dot::fits(product)
 }
 
 /// The kernels of a product.
@@ -194,7 +207,8 @@ pub(super) fn compile(product: &Product, terms: &Terms<'_>) -> Result<Compiled> 
     let product = &product;
     let thin = product.m.min(product.n);
     let (stage, parts) = match () {
-        () if thin == 1 && product.k >= 64 && dot::fits(product) => dot::stage(product)?,
+        () if few::fits(product) => few::stage(product)?,
+        () if dot::fits(product) => dot::stage(product)?,
         () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product)?,
         () if product.tensor_cores() => tensor::stage(product, terms.architecture)?,
         () => tiled::stage(product)?,

@@ -50,6 +50,38 @@ fn sums_are_made_in_order() {
     }
 }
 
+/// The bits of a row do not depend on the number of rows, whatever the layout of the matrix.
+#[test]
+fn few_rows_have_the_bits_of_one() {
+    for (dtype, order, name) in [
+        (DType::F32, 0, "gemm_f32_few"),
+        (DType::BF16, 0, "gemm_bf16_few"),
+        (DType::F32, 1, "gemm_f32_dot"),
+        (DType::F16, 1, "gemm_f16_dot"),
+    ] {
+        let (columns, k) = (72, 2100);
+        let gemm = |rows| {
+            let rhs = lay_out(order, k, columns);
+            Call::Gemm(Gemm { rhs, ..product(1, [rows, columns, k], dtype, dtype) })
+        };
+        let given = operands(&gemm(8), 3);
+        let bits = |rows: usize, first: usize| {
+            let call = gemm(rows);
+            assert_eq!(kernels(&call), [name]);
+            let lhs: Vec<Scalar> = given[0].scalars().skip(first * k).take(rows * k).collect();
+            let lhs = Literal::from_scalars(dtype, &[rows * k], &lhs).unwrap();
+            let compiled = compile(&call, architecture(SM_90), None).unwrap();
+            run(&call, &compiled, &[lhs, given[1].clone()], None).remove(0).to_bytes()
+        };
+        let all = bits(8, 0);
+        let row = columns * dtype.size();
+        assert_eq!(all[3 * row..6 * row], bits(3, 3)[..]);
+        for n in 0..8 {
+            assert_eq!(all[n * row..(n + 1) * row], bits(1, n)[..], "{dtype} {order} {n}");
+        }
+    }
+}
+
 /// f32 keeps its precision, unless tf32 is requested: then operands have 10 bits of mantissa, and
 /// their products are exact.
 #[test]
