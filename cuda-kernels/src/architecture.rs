@@ -63,6 +63,12 @@ impl Architecture {
         format!("sm_{}", self.number)
     }
 
+    /// Whether a kernel may be launched before its predecessor has ended (CUDA C++ Programming
+    /// Guide, "Programmatic Dependent Launch").
+    pub fn overlaps(&self) -> bool {
+        self.number >= 90
+    }
+
     /// The row with this name.
     ///
     /// Errors: there is no such row.

@@ -152,16 +152,9 @@ table! {
     fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
     fn cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction);
     fn cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
-    fn cuLaunchKernel(
+    fn cuLaunchKernelEx(
+        config: *const CUlaunchConfig,
         function: CUfunction,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared: c_uint,
-        stream: CUstream,
         arguments: *mut *mut c_void,
         extra: *mut *mut c_void,
     );
@@ -271,6 +264,6 @@ mod tests {
         // SAFETY: no function is called, since none is found.
         let error = unsafe { Driver::new(library, "libc.so.6".into()) }.err().unwrap();
         let Unusable::Lacks(names) = error else { panic!("{error:?}") };
-        assert!(names.starts_with("cuInit, ") && names.contains("cuLaunchKernel"), "{names}");
+        assert!(names.starts_with("cuInit, ") && names.contains("cuLaunchKernelEx"), "{names}");
     }
 }

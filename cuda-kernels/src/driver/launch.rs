@@ -4,15 +4,26 @@
 //! the PTX, and checked: the driver reads one pointer for each parameter from the argument list,
 //! whatever its length.
 //!
+//! A kernel that begins by waiting for the preceding ones may be launched before they have ended
+//! (*programmatic dependent launch*): its blocks are then in place when the last of theirs end. Its
+//! text tells ([`Kernel::WAIT`](crate::ptx::Kernel::WAIT)), so no kernel is launched early that does
+//! not wait.
+//!
 //! A kernel must opt in once to more than 48 KiB of shared memory a block; [`Device::launch`]
 //! does so when needed.
 
 use super::context::Device;
 use super::error::{DeviceError, Result};
 use super::module::Function;
-use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
+use cudarc::driver::sys::{
+    CUfunction_attribute_enum as Attribute, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlaunchConfig,
+};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
+
+/// The version of the driver since which early launches can be captured in a graph: CUDA 12.3.
+const EARLY_IN_GRAPHS: u32 = 12_030;
 
 /// Maximum number of blocks along x, y and z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
@@ -85,22 +96,32 @@ impl Device {
         self.allow_shared(function, shared)?;
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast::<c_void>()).collect();
-        let [x, y, z] = grid;
-        let [i, j, k] = block;
+        let early = function.waits() && context.driver.version >= EARLY_IN_GRAPHS;
+        let mut attributes = [CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        }];
+        let config = CUlaunchConfig {
+            gridDimX: grid[0],
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: block[0],
+            blockDimY: block[1],
+            blockDimZ: block[2],
+            sharedMemBytes: shared,
+            hStream: context.stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: early.into(),
+        };
         // SAFETY: the function lives, since its module is borrowed through it; there is a pointer
-        // to 8 bytes for each of its parameters, which the driver copies before it returns. The
-        // caller guarantees the kernel's accesses.
+        // to 8 bytes for each of its parameters, which the driver copies before it returns, as it
+        // does the attributes. The caller guarantees the kernel's accesses. A kernel that is
+        // launched early waits for the preceding ones before it accesses memory.
         let code = unsafe {
-            context.driver.api.cuLaunchKernel(
+            context.driver.api.cuLaunchKernelEx(
+                &config,
                 function.handle(),
-                x,
-                y,
-                z,
-                i,
-                j,
-                k,
-                shared,
-                context.stream,
                 pointers.as_mut_ptr(),
                 std::ptr::null_mut(),
             )
@@ -179,6 +200,20 @@ mod tests {
         assert_eq!(fake.launches(), ["scale [2, 1, 1] [4, 1, 1] 0"]);
     }
 
+    /// A kernel is launched early only if its own text waits.
+    #[test]
+    fn a_kernel_that_waits_is_launched_early() {
+        let fake = Fake::new();
+        let device = fake.device();
+        let waiting = PTX.replacen("{", "{\n\tgriddepcontrol.wait;", 1);
+        for (text, early) in [(PTX, 0), (waiting.as_str(), 1)] {
+            let module = device.load_module(text, sm80()).unwrap();
+            let scale = module.function("scale").unwrap();
+            device.launch_verified(&scale, [1; 3], [4, 1, 1], 0, &[0; 3]).unwrap();
+            assert_eq!(fake.early(), early);
+        }
+    }
+
     #[test]
     fn the_text_that_was_loaded_is_what_runs() {
         let fake = Fake::new();
@@ -221,7 +256,7 @@ mod tests {
             );
         }
         device.launch_verified(&scale, [0, 1, 1], [32, 1, 1], 0, &[0; 3]).unwrap();
-        assert_eq!(fake.count("cuLaunchKernel"), 0);
+        assert_eq!(fake.count("cuLaunchKernelEx"), 0);
     }
 
     #[test]
@@ -234,6 +269,6 @@ mod tests {
             device.launch_verified(&scale, [1, 1, 1], [32, 1, 1], shared, &[0; 3]).unwrap();
         }
         assert_eq!(fake.count("cuFuncSetAttribute"), 1);
-        assert_eq!(fake.count("cuLaunchKernel"), 5);
+        assert_eq!(fake.count("cuLaunchKernelEx"), 5);
     }
 }

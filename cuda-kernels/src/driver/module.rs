@@ -12,6 +12,7 @@ use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
 use crate::architecture::Architecture;
 use crate::assembly::OPTIMISATION;
+use crate::ptx::Kernel;
 use cudarc::driver::sys::{
     CUfunction, CUfunction_attribute, CUfunction_attribute_enum as Attribute, CUjit_option,
     CUjit_option_enum, CUmodule,
@@ -30,8 +31,16 @@ pub struct Module {
 struct Loaded {
     device: Device,
     handle: CUmodule,
-    /// Parameters of each kernel.
-    kernels: BTreeMap<String, usize>,
+    kernels: BTreeMap<String, Entry>,
+}
+
+/// Facts about a kernel, read from its text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    /// Number of its parameters.
+    parameters: usize,
+    /// Whether it waits for the preceding kernels itself.
+    waits: bool,
 }
 
 // SAFETY: a module is a handle of the driver, which is thread-safe.
@@ -45,7 +54,7 @@ pub struct Function {
     module: Module,
     handle: CUfunction,
     name: String,
-    parameters: usize,
+    entry: Entry,
     resources: Resources,
     /// Bytes of dynamic shared memory that were requested.
     pub(super) allowed_shared: AtomicU32,
@@ -76,7 +85,7 @@ impl Module {
     pub fn function(&self, name: &str) -> Result<Function> {
         let loaded = &*self.loaded;
         let doing = || format!("looking for kernel `{name}`");
-        let Some(parameters) = loaded.kernels.get(name) else {
+        let Some(entry) = loaded.kernels.get(name) else {
             let why = format!(
                 "the module has {}",
                 loaded.kernels.keys().cloned().collect::<Vec<_>>().join(", ")
@@ -112,8 +121,8 @@ impl Module {
         };
         let allowed_shared =
             ask(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?.into();
-        let (name, parameters) = (name.to_string(), *parameters);
-        Ok(Function { module: self.clone(), handle, name, parameters, resources, allowed_shared })
+        let (name, entry) = (name.to_string(), *entry);
+        Ok(Function { module: self.clone(), handle, name, entry, resources, allowed_shared })
     }
 
     /// Names of the kernels.
@@ -143,7 +152,13 @@ impl Function {
 
     /// Number of its parameters.
     pub fn parameters(&self) -> usize {
-        self.parameters
+        self.entry.parameters
+    }
+
+    /// Whether it waits for the preceding kernels itself, so that it may be launched before they
+    /// have ended.
+    pub(super) fn waits(&self) -> bool {
+        self.entry.waits
     }
 
     /// Its resources.
@@ -247,8 +262,8 @@ impl JitOptions {
     }
 }
 
-/// Each kernel of a PTX text, with the number of its parameters.
-fn kernels(ptx: &str) -> Result<BTreeMap<String, usize>, String> {
+/// The kernels of a PTX text.
+fn kernels(ptx: &str) -> Result<BTreeMap<String, Entry>, String> {
     let lines: Vec<_> = ptx.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
     let text = lines.join("\n");
     let mut found = BTreeMap::new();
@@ -282,7 +297,8 @@ fn kernels(ptx: &str) -> Result<BTreeMap<String, usize>, String> {
                 ));
             }
         }
-        found.insert(name.to_string(), parameters.len());
+        let waits = part.contains(Kernel::WAIT);
+        found.insert(name.to_string(), Entry { parameters: parameters.len(), waits });
     }
     Ok(found)
 }
@@ -320,9 +336,10 @@ pub(super) mod tests {
     #[test]
     fn kernels_and_their_parameters_are_read_from_the_text() {
         let found = kernels(PTX).unwrap();
+        let entry = |parameters| Entry { parameters, waits: false };
         assert_eq!(
             found.into_iter().collect::<Vec<_>>(),
-            [("nothing".into(), 0), ("scale".into(), 3)]
+            [("nothing".into(), entry(0)), ("scale".into(), entry(3))]
         );
         for (bad, says) in [
             (".entry f(.param .align 8 .b8 x[16])", "`.param .align 8 .b8 x[16]`"),
@@ -355,16 +372,14 @@ pub(super) mod tests {
         let stages = compile(&call, sm(90), None).unwrap().stages;
         assert!(!stages.is_empty());
         let functions = stages.iter().flat_map(|s| s.functions.clone()).collect();
-        let mut module = crate::ptx::Module { functions, kernels: Vec::new() };
+        let mut module = crate::ptx::Module { overlaps: false, functions, kernels: Vec::new() };
         for (n, stage) in stages.iter().enumerate() {
-            module
-                .kernels
-                .push(crate::ptx::Kernel { name: format!("stage_{n}"), ..stage.kernel.clone() });
+            module.kernels.push(Kernel { name: format!("stage_{n}"), ..stage.kernel.clone() });
         }
         let found = kernels(&module.to_string()).unwrap();
         assert_eq!(found.len(), stages.len());
         for (n, stage) in stages.iter().enumerate() {
-            assert_eq!(found[&format!("stage_{n}")], stage.arguments.len());
+            assert_eq!(found[&format!("stage_{n}")].parameters, stage.arguments.len());
         }
     }
 

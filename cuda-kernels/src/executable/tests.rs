@@ -337,7 +337,7 @@ fn the_first_run_is_captured_where_many_follow() {
     counting.close();
     // A library that cannot be captured when it is first used: the first run goes step by step,
     // and the second is captured.
-    for call in ["cuLaunchKernel", "cuGraphInstantiateWithFlags"] {
+    for call in ["cuLaunchKernelEx", "cuGraphInstantiateWithFlags"] {
         let mut counting = Counting::new();
         counting.executable.expect_repeats();
         counting.fake.fail(call, 900);
@@ -350,8 +350,8 @@ fn the_first_run_is_captured_where_many_follow() {
     // A failure both in the capture and step by step is an error of the step.
     let mut counting = Counting::new();
     counting.executable.expect_repeats();
-    counting.fake.fail("cuLaunchKernel", 900);
-    counting.fake.fail("cuLaunchKernel", 1);
+    counting.fake.fail("cuLaunchKernelEx", 900);
+    counting.fake.fail("cuLaunchKernelEx", 1);
     let failure = counting.run(3.0).unwrap_err();
     assert!(failure.error.to_string().contains("step 0"), "{}", failure.error);
     counting.close();
@@ -411,10 +411,10 @@ fn what_fails_says_so_and_leaves_nothing() {
         .collect();
     let addresses: Vec<Address> = memories.iter().map(Memory::address).collect();
     // 719: a fault of a kernel.
-    fake.fail("cuLaunchKernel", 719);
+    fake.fail("cuLaunchKernelEx", 719);
     let failed = executable.run(&zeros, &addresses).unwrap_err();
     let text = failed.error.to_string();
-    for wanted in ["plan @", "step 0 `run @", "kernel `", "cuLaunchKernel", "719"] {
+    for wanted in ["plan @", "step 0 `run @", "kernel `", "cuLaunchKernelEx", "719"] {
         assert!(text.contains(wanted), "{text}");
     }
     assert_eq!(failed.error.kind, wengert_core::diagnostic::Kind::Device);

@@ -35,7 +35,7 @@ pub(super) fn prepare(
         architecture,
         choose,
         uses: uses(plan),
-        module: Module::default(),
+        module: Module { overlaps: architecture.overlaps(), ..Module::default() },
         facts: Vec::new(),
         known: HashMap::new(),
         names: BTreeSet::new(),

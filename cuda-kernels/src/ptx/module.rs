@@ -9,6 +9,10 @@ use std::fmt;
 /// One PTX file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Module {
+    /// Whether kernels may be launched before the preceding ones have ended
+    /// ([`Architecture::overlaps`](crate::architecture::Architecture::overlaps)). Each waits for
+    /// them first, so that only the launches overlap.
+    pub overlaps: bool,
     /// Functions that kernels call, each name once.
     pub functions: Vec<Function>,
     /// Kernels, each name once.
@@ -80,45 +84,16 @@ impl Kernel {
     /// The name of the shared memory whose size the launch gives.
     pub const DYNAMIC: &'static str = "dynamic_shared";
 
+    /// The instruction by which a kernel waits until the preceding ones have ended and their
+    /// results are visible (PTX ISA, `griddepcontrol`).
+    pub const WAIT: &'static str = "griddepcontrol.wait";
+
     /// Bytes of statically allocated shared memory.
     pub fn static_shared(&self) -> u32 {
         self.shared.iter().map(|s| s.bytes.next_multiple_of(s.align)).sum()
     }
-}
 
-impl fmt::Display for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text runs on every later architecture; the driver or `ptxas` compiles it for the
-        // installed one.
-        writeln!(f, ".version {PTX_VERSION}\n.target sm_80\n.address_size 64")?;
-        if self.kernels.iter().any(|k| k.dynamic_shared) {
-            writeln!(f, ".extern .shared .align 16 .b8 {}[];", Kernel::DYNAMIC)?;
-        }
-        for function in &self.functions {
-            write!(f, "\n{function}")?;
-        }
-        for kernel in &self.kernels {
-            write!(f, "\n{kernel}")?;
-        }
-        Ok(())
-    }
-}
-
-fn remark(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.lines().try_for_each(|line| writeln!(f, "// {}", ascii(line)))
-}
-
-/// `ptxas` reads ASCII only, also in comments.
-fn ascii(text: &str) -> String {
-    text.replace('…', "...").replace(|c: char| !c.is_ascii(), "?")
-}
-
-fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
-    items.iter().map(show).collect::<Vec<_>>().join(",\n    ")
-}
-
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, f: &mut fmt::Formatter<'_>, overlaps: bool) -> fmt::Result {
         remark(f, &self.remark)?;
         let parameter = |p: &Parameter| match p.align {
             0 => format!(".param {} {}", p.ty.name(), p.name),
@@ -140,9 +115,49 @@ impl fmt::Display for Kernel {
                 writeln!(f, "    {space} .align {align} .b8 {name}[{bytes}];")?;
             }
         }
-        body(f, &self.code)?;
+        declare(f, &self.code)?;
+        if overlaps {
+            // The next kernel may be launched when all blocks of this one have begun. It waits
+            // until this one has ended, which is after its predecessors have, since this one waits
+            // for them.
+            writeln!(f, "    griddepcontrol.launch_dependents;\n    {};", Kernel::WAIT)?;
+        }
+        lines(f, &self.code)?;
         writeln!(f, "    ret;\n}}")
     }
+}
+
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The text runs on every later architecture; the driver or `ptxas` compiles it for the
+        // installed one.
+        let target = if self.overlaps { "sm_90" } else { "sm_80" };
+        writeln!(f, ".version {PTX_VERSION}\n.target {target}\n.address_size 64")?;
+        if self.kernels.iter().any(|k| k.dynamic_shared) {
+            writeln!(f, ".extern .shared .align 16 .b8 {}[];", Kernel::DYNAMIC)?;
+        }
+        for function in &self.functions {
+            write!(f, "\n{function}")?;
+        }
+        for kernel in &self.kernels {
+            writeln!(f)?;
+            kernel.write(f, self.overlaps)?;
+        }
+        Ok(())
+    }
+}
+
+fn remark(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    text.lines().try_for_each(|line| writeln!(f, "// {}", ascii(line)))
+}
+
+/// `ptxas` reads ASCII only, also in comments.
+fn ascii(text: &str) -> String {
+    text.replace('…', "...").replace(|c: char| !c.is_ascii(), "?")
+}
+
+fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
+    items.iter().map(show).collect::<Vec<_>>().join(",\n    ")
 }
 
 impl fmt::Display for Function {
@@ -166,11 +181,6 @@ impl fmt::Display for Function {
         }
         writeln!(f, "    ret;\n}}")
     }
-}
-
-fn body(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
-    declare(f, code)?;
-    lines(f, code)
 }
 
 fn declare(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {

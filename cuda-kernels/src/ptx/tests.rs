@@ -28,6 +28,7 @@ fn a_kernel_prints() {
     let (given, result) = (body.reg(Width::B32), body.reg(Width::B32));
     body.assign(Type::F32, result, given);
     let module = Module {
+        overlaps: false,
         functions: vec![Function {
             name: "f".into(),
             remark: "The same.".into(),

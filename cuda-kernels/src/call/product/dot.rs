@@ -155,7 +155,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         product.m, product.n, product.k, product.batch
     );
     let name = format!("{}_{}_dot", product.name, product.operand);
-    let stage = draft.stage(name, remark, THREADS as u32, 0, elements.div_ceil(own) * parts)?;
+    let stage = draft.stage(name, remark, THREADS as u32, 2, elements.div_ceil(own) * parts)?;
     Ok((stage, parts))
 }
 

@@ -24,6 +24,9 @@ use wengert_core::Result;
 
 const THREADS: usize = 256;
 const WARPS: usize = THREADS / 32;
+/// Resident blocks of a multiprocessor: a quarter of the threads that fit, so that each has registers
+/// for its loads in flight.
+const RESIDENT: u32 = 2;
 /// Fewest bytes of a row of the matrix that a block reads: a sector of the memory.
 const SECTOR: usize = 32;
 /// Most lanes along the columns.
@@ -150,7 +153,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         product.n, product.k, product.batch
     );
     let name = format!("{}_{}_few", product.name, product.operand);
-    let stage = draft.stage(name, remark, THREADS as u32, 0, product.batch * parts * tiles)?;
+    let stage = draft.stage(name, remark, THREADS as u32, RESIDENT, product.batch * parts * tiles)?;
     Ok((stage, parts))
 }
 

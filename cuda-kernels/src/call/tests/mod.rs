@@ -128,7 +128,12 @@ fn launch(
 
 /// The module of a stage.
 fn text(stage: &stage::Stage) -> String {
-    Module { functions: stage.functions.clone(), kernels: vec![stage.kernel.clone()] }.to_string()
+    Module {
+        overlaps: false,
+        functions: stage.functions.clone(),
+        kernels: vec![stage.kernel.clone()],
+    }
+    .to_string()
 }
 
 /// The emulator.

@@ -92,6 +92,8 @@ pub(super) struct State {
     modelled_seconds: f64,
     kernels: BTreeMap<String, Kernel>,
     launches: Vec<String>,
+    /// Number of launches that need not wait for the preceding kernels.
+    early: usize,
     executor: Option<Executor>,
     clock: u64,
     /// Memory that was freed while work in a stream still used it.
@@ -243,6 +245,11 @@ impl Fake {
         with(|s| s.calls.iter().filter(|c| **c == call).count())
     }
 
+    /// Number of launches that need not wait for the preceding kernels.
+    pub fn early(&self) -> usize {
+        with(|s| s.early)
+    }
+
     /// Kernels that ran, in order, with grid, block, shared memory.
     pub fn launches(&self) -> Vec<String> {
         with(|s| s.launches.clone())
@@ -332,7 +339,7 @@ fn api() -> DriverApi {
         cuModuleGetFunction,
         cuFuncGetAttribute,
         cuFuncSetAttribute,
-        cuLaunchKernel: stream::cuLaunchKernel,
+        cuLaunchKernelEx: stream::cuLaunchKernelEx,
     }
 }
 

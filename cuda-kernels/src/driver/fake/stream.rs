@@ -5,6 +5,7 @@ use super::{
     CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel,
     Launched, NOT_READY, State, put, status, with,
 };
+use crate::ptx;
 use cudarc::driver::sys::*;
 use std::ffi::{c_uchar, c_uint, c_ulonglong, c_void};
 use std::rc::Rc;
@@ -384,23 +385,22 @@ pub(super) unsafe extern "C" fn cuGraphGetNodes(
     }))
 }
 
-pub(super) unsafe extern "C" fn cuLaunchKernel(
+pub(super) unsafe extern "C" fn cuLaunchKernelEx(
+    config: *const CUlaunchConfig,
     function: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: CUstream,
     arguments: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> u32 {
     status(with(|s| {
-        s.in_context("cuLaunchKernel")?;
+        s.in_context("cuLaunchKernelEx")?;
+        // SAFETY: a valid description of the API.
+        let config = unsafe { &*config };
         let found = s.functions.get(&(function as usize)).ok_or(INVALID_HANDLE)?;
-        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let (grid, block) = (
+            [config.gridDimX, config.gridDimY, config.gridDimZ],
+            [config.blockDimX, config.blockDimY, config.blockDimZ],
+        );
+        let (shared, stream) = (config.sharedMemBytes, config.hStream);
         let fits = shared as i32 <= found.max_shared && block.iter().product::<u32>() <= 1024;
         if !fits || grid.contains(&0) || block.contains(&0) {
             return Err(INVALID_VALUE);
@@ -411,6 +411,12 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
         let name = found.name.clone();
         let kernel = s.kernels.get(&name).cloned();
         let text = s.modules.get(&found.module).cloned().ok_or(INVALID_HANDLE)?;
+        let early = config.numAttrs > 0;
+        assert!(
+            !early || text.contains(ptx::Kernel::WAIT),
+            "`{name}` is launched early and does not wait"
+        );
+        s.early += usize::from(early);
         let executor = s.executor.clone().map(|e| (e, text));
         let launched = Launched { name, grid, block, shared, arguments };
         s.submit(stream, Node::Launch { launched, kernel, executor })
