@@ -71,6 +71,9 @@ pub struct Target {
     /// Whether memory is scarcer than bandwidth. If so, a large and short function of one tensor
     /// is recomputed for consumers far behind, instead of being kept.
     pub rematerializes: bool,
+    /// Whether small kernels share a launch if they do not depend on each other. If so, the bytes
+    /// of a small buffer are not used again at once, which would make the next kernel wait.
+    pub shares_launches: bool,
     /// The workspace that calls get in the arena while they run.
     pub workspace: Workspace,
 }
@@ -134,6 +137,7 @@ impl Target {
             followers: true,
             lays_out: true,
             rematerializes: false,
+            shares_launches: false,
             workspace: Workspace::None,
         }
     }
@@ -206,6 +210,7 @@ impl Target {
             ("lays_out", self.lays_out),
             ("residual_first", self.residual_first),
             ("rematerializes", self.rematerializes),
+            ("shares_launches", self.shares_launches),
             ("workspace", self.workspace.is_some()),
         ] {
             if value {
@@ -247,6 +252,7 @@ impl Target {
         let lays_out = take(map, "lays_out", Some(false))?;
         let residual_first = take(map, "residual_first", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
+        let shares_launches = take(map, "shares_launches", Some(false))?;
         let addends = take(map, "gemm_epilogue", None)?;
         let known = |call: Attribute| {
             let found =
@@ -283,6 +289,7 @@ impl Target {
             followers,
             lays_out,
             rematerializes,
+            shares_launches,
             workspace,
         })
     }

@@ -32,6 +32,7 @@ pub fn target(architecture: &str) -> Target {
         followers: true,
         lays_out: false,
         rematerializes: true,
+        shares_launches: true,
         workspace: Workspace::Promised(call::workspace),
     }
 }

@@ -29,7 +29,7 @@ pub use account::{Account, Bytes, account};
 pub use follower::follower;
 pub use interpret::{Run, interpret, interpret_within, peak_bytes};
 pub use parse::{Part, Places, parse_plan};
-pub use resolve::{Access, Place, Prepare, ResolvedPlan, Resolver, resolve};
+pub use resolve::{Access, Place, Prepare, ResolvedPlan, Resolver, Scheduled, resolve};
 pub use verify::{verify, verify_at};
 pub use walk::{Counters, Memories, Region, StepRunner};
 pub use work::{Allowance, Work};

@@ -135,6 +135,17 @@ pub(super) enum Trip {
     While { condition: Place, limit: u64 },
 }
 
+/// A kernel of a plan's step, or of several neighbouring ones.
+#[derive(Clone, Debug)]
+pub struct Scheduled<K> {
+    /// Number of the plan's step, for messages.
+    pub step: usize,
+    /// Operations that count for it.
+    pub work: u64,
+    /// The kernel.
+    pub kernel: K,
+}
+
 /// A device's part of [`resolve`].
 pub trait Prepare<'p> {
     /// A prepared nest or call, or a part of one.
@@ -337,6 +348,50 @@ impl<K> ResolvedPlan<K> {
             })
         }
         length(&self.actions)
+    }
+
+    /// Replaces each sequence of kernels, between copies, loops and branches, by what `arrange`
+    /// makes of it. Its kernels may be in another order or united, if each still reads what it
+    /// read before. Their operations must add up to as many.
+    pub fn arrange(&mut self, arrange: &mut impl FnMut(Vec<Scheduled<K>>) -> Vec<Scheduled<K>>) {
+        fn block<K>(
+            actions: &mut Vec<Action<K>>,
+            arrange: &mut impl FnMut(Vec<Scheduled<K>>) -> Vec<Scheduled<K>>,
+        ) {
+            let mut done = Vec::with_capacity(actions.len());
+            let mut sequence = Vec::new();
+            let mut end =
+                |sequence: &mut Vec<Scheduled<K>>, done: &mut Vec<Action<K>>| {
+                    let arranged = match sequence.is_empty() {
+                        true => Vec::new(),
+                        false => arrange(std::mem::take(sequence)),
+                    };
+                    done.extend(arranged.into_iter().map(|Scheduled { step, work, kernel }| {
+                        Action { step, work, kind: ActionKind::Kernel(kernel) }
+                    }));
+                };
+            for Action { step, work, kind } in actions.drain(..) {
+                match kind {
+                    ActionKind::Kernel(kernel) => sequence.push(Scheduled { step, work, kernel }),
+                    kind => {
+                        end(&mut sequence, &mut done);
+                        done.push(Action { step, work, kind });
+                    }
+                }
+            }
+            end(&mut sequence, &mut done);
+            *actions = done;
+            for action in actions {
+                match &mut action.kind {
+                    ActionKind::Kernel(_) | ActionKind::Copy { .. } => {}
+                    ActionKind::Loop { body, .. } => block(body, arrange),
+                    ActionKind::Branch { arms, .. } => {
+                        arms.iter_mut().for_each(|arm| block(arm, arrange));
+                    }
+                }
+            }
+        }
+        block(&mut self.actions, arrange);
     }
 
     /// The kernels, in order, those of loops and branches included.

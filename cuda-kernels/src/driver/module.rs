@@ -372,7 +372,7 @@ pub(super) mod tests {
         let stages = compile(&call, sm(90), None).unwrap().stages;
         assert!(!stages.is_empty());
         let functions = stages.iter().flat_map(|s| s.functions.clone()).collect();
-        let mut module = crate::ptx::Module { overlaps: false, functions, kernels: Vec::new() };
+        let mut module = crate::ptx::Module::new(functions, Vec::new());
         for (n, stage) in stages.iter().enumerate() {
             module.kernels.push(Kernel { name: format!("stage_{n}"), ..stage.kernel.clone() });
         }

@@ -11,12 +11,16 @@
 //! kernel also depends on which of its buffers alias (in place) and on their alignment, which
 //! differs only inside loops.
 //!
+//! **Shared launches.** Small kernels that do not depend on each other are launched together
+//! (`share`).
+//!
 //! **Followers.** A product of this crate and the nest that follows it are the same kernels. After
 //! a library's product the nest has a kernel of its own.
 
 mod addends;
 mod prepare;
 mod products;
+mod share;
 mod uses;
 
 pub use products::{ProductChoice, ProductTable};

@@ -1,6 +1,7 @@
 //! Lowering of a plan to kernels and actions.
 
 use super::addends::addends;
+use super::share::share;
 use super::uses::uses;
 use super::{Choice, Choose, Command, KernelFacts, Launch, LoweredPlan, ProductChoice, Question};
 use crate::architecture::Architecture;
@@ -48,8 +49,9 @@ pub(super) fn prepare(
         products: Vec::new(),
         nest_bytes: 0,
     };
-    let resolved = resolve(plan, &mut preparing)?;
-    let Preparing { module, facts, library, own, products, nest_bytes, .. } = preparing;
+    let mut resolved = resolve(plan, &mut preparing)?;
+    let Preparing { mut module, mut facts, library, own, products, nest_bytes, .. } = preparing;
+    share(&mut resolved, &mut module, &mut facts);
     let dynamic = facts.iter().filter(|k| k.dynamic_shared > 0);
     let dynamic = dynamic.map(|k| format!("// dynamic_shared {} {}\n", k.name, k.dynamic_shared));
     Ok(LoweredPlan {

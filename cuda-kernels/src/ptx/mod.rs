@@ -18,6 +18,7 @@
 //! Source: NVIDIA, "Parallel Thread Execution ISA", version 8.0.
 
 mod builder;
+mod bundle;
 mod instruction;
 mod lanes;
 mod module;
@@ -25,6 +26,7 @@ mod spelling;
 mod types;
 
 pub use builder::{Code, Label};
+pub use bundle::Bundle;
 pub use instruction::{Binary, Compare, Inst, Line, Rounding, Shuffle, Statement, Ternary, Unary};
 pub use lanes::Lanes;
 pub use module::{Function, Kernel, Module, Parameter, SharedArray};

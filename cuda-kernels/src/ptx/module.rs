@@ -1,6 +1,7 @@
 //! Kernels, functions and the module that holds them.
 
 use super::builder::Code;
+use super::bundle::Bundle;
 use super::instruction::Line;
 use super::types::{Reg, Type, Width};
 use crate::architecture::PTX_VERSION;
@@ -17,6 +18,8 @@ pub struct Module {
     pub functions: Vec<Function>,
     /// Kernels, each name once.
     pub kernels: Vec<Kernel>,
+    /// Kernels that share launches.
+    pub bundles: Vec<Bundle>,
 }
 
 /// A kernel.
@@ -80,6 +83,13 @@ pub struct Function {
     pub code: Code,
 }
 
+impl Module {
+    /// Kernels that are launched one after another.
+    pub fn new(functions: Vec<Function>, kernels: Vec<Kernel>) -> Module {
+        Module { functions, kernels, ..Module::default() }
+    }
+}
+
 impl Kernel {
     /// The name of the shared memory whose size the launch gives.
     pub const DYNAMIC: &'static str = "dynamic_shared";
@@ -88,43 +98,59 @@ impl Kernel {
     /// results are visible (PTX ISA, `griddepcontrol`).
     pub const WAIT: &'static str = "griddepcontrol.wait";
 
+    /// The instructions with which a kernel begins that is launched early. The next kernel may be
+    /// launched when all blocks of this one have begun. It waits until this one has ended, which is
+    /// after its predecessors have, since this one waits for them.
+    pub(super) const ORDER: &'static str =
+        "griddepcontrol.launch_dependents;\n    griddepcontrol.wait;";
+
     /// Bytes of statically allocated shared memory.
     pub fn static_shared(&self) -> u32 {
         self.shared.iter().map(|s| s.bytes.next_multiple_of(s.align)).sum()
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, overlaps: bool) -> fmt::Result {
-        remark(f, &self.remark)?;
-        let parameter = |p: &Parameter| match p.align {
-            0 => format!(".param {} {}", p.ty.name(), p.name),
-            align => format!(".param {} .ptr .global .align {align} {}", p.ty.name(), p.name),
-        };
-        writeln!(
-            f,
-            ".visible .entry {}(\n    {}\n)",
-            self.name,
-            list(&self.parameters, parameter)
-        )?;
-        writeln!(f, ".reqntid {}, 1, 1", self.threads)?;
-        if self.resident > 0 {
-            writeln!(f, ".minnctapersm {}", self.resident)?;
+        head(f, &self.remark, &self.name, &self.parameters, self.threads, self.resident)?;
+        self.arrays(f)?;
+        declare(f, &self.code)?;
+        if overlaps {
+            writeln!(f, "    {}", Kernel::ORDER)?;
         }
-        writeln!(f, "{{")?;
+        lines(f, &self.code.lines)?;
+        writeln!(f, "    ret;\n}}")
+    }
+
+    /// The declarations of its arrays.
+    pub(super) fn arrays(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (space, arrays) in [(".shared", &self.shared), (".local", &self.local)] {
             for SharedArray { name, align, bytes } in arrays {
                 writeln!(f, "    {space} .align {align} .b8 {name}[{bytes}];")?;
             }
         }
-        declare(f, &self.code)?;
-        if overlaps {
-            // The next kernel may be launched when all blocks of this one have begun. It waits
-            // until this one has ended, which is after its predecessors have, since this one waits
-            // for them.
-            writeln!(f, "    griddepcontrol.launch_dependents;\n    {};", Kernel::WAIT)?;
-        }
-        lines(f, &self.code)?;
-        writeln!(f, "    ret;\n}}")
+        Ok(())
     }
+}
+
+/// The beginning of a kernel, up to its brace.
+pub(super) fn head(
+    f: &mut fmt::Formatter<'_>,
+    text: &str,
+    name: &str,
+    parameters: &[Parameter],
+    threads: u32,
+    resident: u32,
+) -> fmt::Result {
+    remark(f, text)?;
+    let parameter = |p: &Parameter| match p.align {
+        0 => format!(".param {} {}", p.ty.name(), p.name),
+        align => format!(".param {} .ptr .global .align {align} {}", p.ty.name(), p.name),
+    };
+    writeln!(f, ".visible .entry {name}(\n    {}\n)", list(parameters, parameter))?;
+    writeln!(f, ".reqntid {threads}, 1, 1")?;
+    if resident > 0 {
+        writeln!(f, ".minnctapersm {resident}")?;
+    }
+    writeln!(f, "{{")
 }
 
 impl fmt::Display for Module {
@@ -142,6 +168,10 @@ impl fmt::Display for Module {
         for kernel in &self.kernels {
             writeln!(f)?;
             kernel.write(f, self.overlaps)?;
+        }
+        for bundle in &self.bundles {
+            writeln!(f)?;
+            bundle.write(f, self.overlaps)?;
         }
         Ok(())
     }
@@ -175,7 +205,7 @@ impl fmt::Display for Function {
         for (n, (ty, reg)) in self.parameters.iter().enumerate() {
             writeln!(f, "    ld.param{} {reg}, [given{n}];", ty.bits().name())?;
         }
-        lines(f, &self.code)?;
+        lines(f, &self.code.lines)?;
         for (n, (ty, reg)) in self.results.iter().enumerate() {
             writeln!(f, "    st.param{} [result{n}], {reg};", ty.bits().name())?;
         }
@@ -183,7 +213,7 @@ impl fmt::Display for Function {
     }
 }
 
-fn declare(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
+pub(super) fn declare(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
     for width in Width::ALL {
         let count = code.registers(width);
         if count > 0 {
@@ -193,8 +223,8 @@ fn declare(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
     Ok(())
 }
 
-fn lines(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
-    for line in &code.lines {
+pub(super) fn lines(f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
+    for line in lines {
         match line {
             Line::Label(label) => writeln!(f, "{label}:")?,
             Line::Comment(text) => writeln!(f, "    // {}", ascii(text))?,

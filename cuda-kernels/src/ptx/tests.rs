@@ -27,16 +27,15 @@ fn a_kernel_prints() {
     let mut body = Code::new();
     let (given, result) = (body.reg(Width::B32), body.reg(Width::B32));
     body.assign(Type::F32, result, given);
-    let module = Module {
-        overlaps: false,
-        functions: vec![Function {
+    let module = Module::new(
+        vec![Function {
             name: "f".into(),
             remark: "The same.".into(),
             parameters: vec![(Type::F32, given)],
             results: vec![(Type::F32, result)],
             code: body,
         }],
-        kernels: vec![Kernel {
+        vec![Kernel {
             name: "k".into(),
             remark: "One of everything.".into(),
             parameters: vec![Parameter { name: "x".into(), ty: Type::U64, align: 16 }],
@@ -47,7 +46,7 @@ fn a_kernel_prints() {
             local: vec![],
             code,
         }],
-    };
+    );
     let expected = "\
 .version 8.0
 .target sm_80

@@ -178,6 +178,9 @@ spelled! {
     CtaidX "%ctaid.x";
     /// Number of the thread in its warp.
     Lane "%laneid";
+    /// Number of the block among those of its part of a [`Bundle`](super::Bundle), which declares
+    /// and sets it.
+    Block "%block";
 }
 
 /// An operand that an instruction reads.

@@ -25,7 +25,7 @@ pub fn module(nests: &[(Nest, Options)]) -> Module {
             functions.extend(stage.functions.into_iter().map(|f| (f.name.clone(), f)));
         }
     }
-    Module { overlaps: false, functions: functions.into_values().collect(), kernels }
+    Module::new(functions.into_values().collect(), kernels)
 }
 
 fn gate(name: &str, nests: &[(Nest, Options)], forced: bool) {

@@ -38,11 +38,7 @@ fn run(
         addresses[*operand] = addresses[*result];
     }
     for stage in &compiled.stages {
-        let ptx = Ptx {
-            overlaps: false,
-            functions: stage.functions.clone(),
-            kernels: vec![stage.kernel.clone()],
-        };
+        let ptx = Ptx::new(stage.functions.clone(), vec![stage.kernel.clone()]);
         let text = ptx.to_string();
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let arguments = stage.arguments.iter().map(|slot| {

@@ -66,8 +66,10 @@ pub(crate) fn plan_kernels(
     budget: Option<u64>,
     passes: Passes,
 ) -> Result<Planned<Plan>> {
-    let planned =
-        planner(kernels, target, binding, passes, |part| Ok(vec![within_budget(part, budget)?]))?;
+    // A budget is for what must be, and resting is not.
+    let rests = target.shares_launches && budget.is_none();
+    let plan = |part: &mut Part<'_, '_>| Ok(vec![within_budget(part, budget)?]);
+    let planned = planner(kernels, target, binding, passes, rests, plan)?;
     Ok(planned.into_iter().next().expect("one was planned"))
 }
 
@@ -148,7 +150,7 @@ pub(crate) fn frontier(
     points: u64,
     passes: Passes,
 ) -> Result<Vec<Planned<Plan>>> {
-    planner(kernels, target, binding, passes, |part| {
+    planner(kernels, target, binding, passes, false, |part| {
         let given = part.given()?;
         let given_bytes = given.arena.bytes;
         let laid = Ladder::new(part)?.frontier(part, points)?;
@@ -170,22 +172,24 @@ pub(crate) fn problem(
 ) -> Result<(Problem, Vec<String>)> {
     let mut table = Table::default();
     let nests = Nests::new(kernels, &mut table);
-    let slots = Part::new(kernels, target, binding, passes, nests)?.given()?.slots;
+    let slots = Part::new(kernels, target, binding, passes, false, nests)?.given()?.slots;
     let (problem, numbers) = slots.problem(target.alignment)?;
     Ok((problem, numbers.into_iter().map(|slot| slots.name(kernels, slot)).collect()))
 }
 
-/// Calls `f` with a function to plan, and completes the plans that it returns.
+/// Calls `f` with a function to plan, and completes the plans that it returns. `rests`: the bytes
+/// of small buffers rest after their last use.
 fn planner(
     kernels: &Kernels,
     target: &Target,
     binding: &Binding,
     passes: Passes,
+    rests: bool,
     f: impl FnOnce(&mut Part<'_, '_>) -> Result<Vec<Planned<Plan>>>,
 ) -> Result<Vec<Planned<Plan>>> {
     let mut table = Table::default();
     let nests = within("nests", || Nests::new(kernels, &mut table));
-    let mut plans = f(&mut Part::new(kernels, target, binding, passes, nests)?)?;
+    let mut plans = f(&mut Part::new(kernels, target, binding, passes, rests, nests)?)?;
     let followed = kernels.kernels.iter().any(|k| matches!(k.work, Work::Followed(_)));
     for Planned { plan, .. } in &mut plans {
         plan.nests = table.distinct.clone();

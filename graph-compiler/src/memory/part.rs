@@ -40,6 +40,8 @@ pub(crate) struct Part<'k, 't> {
     pub(super) target: &'k Target,
     pub(super) binding: &'k Binding,
     pub(super) passes: Passes,
+    /// Whether the bytes of small buffers rest after their last use.
+    pub(super) rests: bool,
     pub(super) nests: Nests<'t>,
     /// The planned regions of each kernel.
     pub(super) regions: Vec<Regions>,
@@ -53,6 +55,7 @@ pub(crate) struct Part<'k, 't> {
 pub(crate) struct Layout<'r, 't> {
     pub(super) run: Run<'r>,
     pub(super) alignment: u64,
+    pub(super) rests: bool,
     pub(super) nests: Nests<'t>,
     pub(super) workspaces: Vec<u64>,
     pub(super) moves: Moves,
@@ -77,11 +80,13 @@ impl<'k, 't> Part<'k, 't> {
         target: &'k Target,
         binding: &'k Binding,
         passes: Passes,
+        rests: bool,
         nests: Nests<'t>,
     ) -> Result<Self> {
         let (regions, workspaces) = (Vec::new(), Vec::new());
         let order = (0..kernels.kernels.len()).collect();
-        let mut part = Part { kernels, target, binding, passes, nests, regions, workspaces, order };
+        let mut part =
+            Part { kernels, target, binding, passes, rests, nests, regions, workspaces, order };
         for pass in passes.order {
             pass.within(|run| run(&mut part))?;
         }
@@ -97,6 +102,7 @@ impl<'k, 't> Part<'k, 't> {
     pub(super) fn lay<'r>(&mut self, run: Run<'r>) -> Result<Laid<'r>> {
         let mut layout = Layout {
             alignment: self.target.alignment,
+            rests: self.rests,
             nests: self.nests.of_run(&run),
             workspaces: run.workspaces(&self.workspaces),
             moves: Moves::default(),

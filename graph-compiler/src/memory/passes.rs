@@ -24,10 +24,10 @@ pub(crate) fn plan_regions(part: &mut Part<'_, '_>) -> Result<()> {
 /// Plans the regions of a kernel, each without repetitions.
 fn regions_of(part: &mut Part<'_, '_>, kernel: &Kernel) -> Result<Regions> {
     let Work::Control(control) = &kernel.work else { return Ok(Regions::default()) };
-    let Part { target, binding, passes, .. } = *part;
+    let Part { target, binding, passes, rests, .. } = *part;
     let plans = control.regions.iter().map(|region| {
         let nests = part.nests.of_region(region);
-        let mut inner = Part::new(region, target, binding, passes, nests)?;
+        let mut inner = Part::new(region, target, binding, passes, rests, nests)?;
         let laid = inner.given()?;
         Ok(emit(&inner, &laid))
     });
@@ -89,6 +89,6 @@ pub(crate) fn slots(layout: &mut Layout<'_, '_>) -> Result<()> {
 
 /// The pass `offsets`.
 pub(crate) fn offsets(layout: &mut Layout<'_, '_>) -> Result<()> {
-    layout.arena = layout.slots.solve(layout.alignment)?;
+    layout.arena = layout.slots.solve(layout.alignment, layout.rests)?;
     Ok(())
 }

@@ -40,6 +40,11 @@ fn effort(slots: usize) -> u64 {
     (1000 * slots as u64).min(500_000)
 }
 
+/// Bytes of a buffer that rests after its last use.
+const SMALL: u64 = 32 << 10;
+/// Steps for which it rests.
+const REST: u64 = 8;
+
 /// The place of every buffer.
 #[derive(Default)]
 pub(super) struct Slots {
@@ -229,15 +234,20 @@ impl Slots {
         name.unwrap_or_else(|| "workspace".into())
     }
 
-    /// Lays the arena out.
-    pub fn solve(&self, alignment: u64) -> Result<Arena> {
-        let (problem, numbers) = self.problem(alignment)?;
+    /// Lays the arena out. `rests`: the bytes of small buffers are not used again at once.
+    pub fn solve(&self, alignment: u64, rests: bool) -> Result<Arena> {
+        let (mut problem, numbers) = self.problem(alignment)?;
+        let lower_bound = max_load(&problem);
+        if rests {
+            let small = problem.buffers.iter_mut().filter(|buffer| buffer.size <= SMALL);
+            small.for_each(|buffer| buffer.upper += REST);
+        }
         let solution = arrange(&problem, effort(numbers.len()));
         let mut offsets = vec![0; self.slots.len()];
         for (n, offset) in numbers.into_iter().zip(&solution.offsets) {
             offsets[n] = *offset;
         }
-        Ok(Arena { offsets, bytes: solution.height, lower_bound: max_load(&problem) })
+        Ok(Arena { offsets, bytes: solution.height, lower_bound })
     }
 
     /// The address of a buffer.

@@ -153,7 +153,8 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         product.n, product.k, product.batch
     );
     let name = format!("{}_{}_few", product.name, product.operand);
-    let stage = draft.stage(name, remark, THREADS as u32, RESIDENT, product.batch * parts * tiles)?;
+    let stage =
+        draft.stage(name, remark, THREADS as u32, RESIDENT, product.batch * parts * tiles)?;
     Ok((stage, parts))
 }
 

@@ -177,9 +177,7 @@ fn sorts_assemble_and_spill_nothing() {
         kernel.name = format!("{}_{n}", kernel.name);
     }
     // Each module contains several kernels, so that the modules use several cores.
-    let module = |kernels: &[Kernel]| {
-        Module { overlaps: false, functions: vec![], kernels: kernels.to_vec() }.to_string()
-    };
+    let module = |kernels: &[Kernel]| Module::new(vec![], kernels.to_vec()).to_string();
     let sources: Vec<Source> =
         kernels.chunks(12).map(|part| Source::new("sorts", module(part))).collect();
     // Blocks have 512 threads with 64 registers each, so two blocks are resident on every

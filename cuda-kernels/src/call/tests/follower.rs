@@ -180,8 +180,7 @@ fn neighbours_are_moved_together() {
     let follower = Follower { nest, tile: 1, arguments, in_place: vec![], stores: false };
     let options = Options { follower: Some(&follower), ..Options::default() };
     let compiled = compile_with(&call, architecture(SM_90), options).unwrap().stages.remove(0);
-    let text =
-        Module { overlaps: false, functions: vec![], kernels: vec![compiled.kernel] }.to_string();
+    let text = Module::new(vec![], vec![compiled.kernel]).to_string();
     assert!(text.contains("ld.global.nc.v4"), "{text}");
     assert!(text.contains("st.global.v4"), "{text}");
     assert!(!text.contains("div."), "{text}");

@@ -128,12 +128,7 @@ fn launch(
 
 /// The module of a stage.
 fn text(stage: &stage::Stage) -> String {
-    Module {
-        overlaps: false,
-        functions: stage.functions.clone(),
-        kernels: vec![stage.kernel.clone()],
-    }
-    .to_string()
+    Module::new(stage.functions.clone(), vec![stage.kernel.clone()]).to_string()
 }
 
 /// The emulator.
