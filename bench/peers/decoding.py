@@ -98,14 +98,14 @@ class Decoder:
             h = h + (inner / (1 + np.exp(-inner)) * (x @ up)) @ down
         return norm(h, last) @ head
 
-    def torch_ways(self, torch):
+    def torch_ways(self, torch, device):
         """Forms of the step by name. A step maps parameters, caches, a token and a position to
         logits, and writes into the caches. The layouts are PyTorch's: matrices of layers are
         `[outputs, inputs]`, caches `[1, K, S, H]`."""
         functional = torch.nn.functional
         heads, shared, extent = self.heads, self.shared, self.extent
-        theta = torch.from_numpy(self.frequencies())
-        places = torch.arange(self.positions)
+        theta = torch.from_numpy(self.frequencies()).to(device)
+        places = torch.arange(self.positions, device=device)
 
         def norm(x, gamma):
             return functional.rms_norm(x, x.shape[-1:], gamma, EPSILON)

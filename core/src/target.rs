@@ -74,6 +74,9 @@ pub struct Target {
     /// Whether small kernels share a launch if they do not depend on each other. If so, the bytes
     /// of a small buffer are not used again at once, which would make the next kernel wait.
     pub shares_launches: bool,
+    /// Whether the bits of a row do not depend on the number of rows that are computed with it
+    /// ([`Target::with_batch_invariance`]).
+    pub batch_invariant: bool,
     /// The workspace that calls get in the arena while they run.
     pub workspace: Workspace,
 }
@@ -138,6 +141,7 @@ impl Target {
             lays_out: true,
             rematerializes: false,
             shares_launches: false,
+            batch_invariant: false,
             workspace: Workspace::None,
         }
     }
@@ -211,6 +215,7 @@ impl Target {
             ("residual_first", self.residual_first),
             ("rematerializes", self.rematerializes),
             ("shares_launches", self.shares_launches),
+            ("batch_invariant", self.batch_invariant),
             ("workspace", self.workspace.is_some()),
         ] {
             if value {
@@ -253,6 +258,7 @@ impl Target {
         let residual_first = take(map, "residual_first", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
         let shares_launches = take(map, "shares_launches", Some(false))?;
+        let batch_invariant = take(map, "batch_invariant", Some(false))?;
         let addends = take(map, "gemm_epilogue", None)?;
         let known = |call: Attribute| {
             let found =
@@ -290,8 +296,17 @@ impl Target {
             lays_out,
             rematerializes,
             shares_launches,
+            batch_invariant,
             workspace,
         })
+    }
+
+    /// The target with the promise that the bits of a row do not depend on the number of rows that
+    /// are computed with it: of examples of a batch, of tokens of a prompt. Reductions are not split
+    /// for more parallelism, and calls do not choose kernels by the number of rows. This costs time
+    /// where there are few rows.
+    pub fn with_batch_invariance(self) -> Target {
+        Target { batch_invariant: true, ..self }
     }
 
     /// True if the back end executes this call.
@@ -353,7 +368,7 @@ impl Target {
             true => self.busy_rows,
             false => self.busy_columns,
         } as usize;
-        if results == 0 || results >= busy {
+        if results == 0 || results >= busy || self.batch_invariant {
             return 1;
         }
         let blocks = count.div_ceil((self.reduction_block as usize).max(2));

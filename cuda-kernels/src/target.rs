@@ -33,6 +33,7 @@ pub fn target(architecture: &str) -> Target {
         lays_out: false,
         rematerializes: true,
         shares_launches: true,
+        batch_invariant: false,
         workspace: Workspace::Promised(call::workspace),
     }
 }

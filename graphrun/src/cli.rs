@@ -148,6 +148,10 @@ pub struct DeviceArgs {
     /// Results are less exact.
     #[arg(long)]
     pub fast_products: bool,
+    /// The bits of a row do not depend on the number of rows that are computed with it: of examples
+    /// of a batch, of tokens of a prompt. This costs time where there are few rows.
+    #[arg(long)]
+    pub batch_invariant: bool,
     /// GPUs: launch each kernel separately, without a captured CUDA graph.
     #[arg(long)]
     pub no_capture: bool,
@@ -307,6 +311,9 @@ pub struct CompileArgs {
     /// Target: cpu, or a GPU architecture: sm_80, sm_86, sm_89, sm_90, sm_100, sm_120.
     #[arg(long, default_value = "cpu")]
     pub target: String,
+    /// The bits of a row do not depend on the number of rows that are computed with it.
+    #[arg(long)]
+    pub batch_invariant: bool,
     /// Limit on the total memory of the plan: bytes, or 3MiB, 1.5GiB, or `none` for unlimited. With
     /// several limits, the file has a plan for each, and a run uses the fastest that fits. A limit
     /// gets no plan of its own if the plan for a larger limit also fits in it.

@@ -229,6 +229,7 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
         tuning: args.tuning.clone(),
         autotune: args.autotune,
         fast_products: args.fast_products,
+        batch_invariant: args.batch_invariant,
         memory_budget: args.memory_budget,
         work_limit: args.work_limit,
         ..usual

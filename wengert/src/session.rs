@@ -90,10 +90,11 @@ impl Session {
     /// [`open`](Self::open) with options.
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let backend = device.open(options)?;
-        let (target, variables) =
-            (backend.target()?, Variables(Arc::new(Mutex::new(backend.store()))));
-        let DeviceOptions { memory_budget, check_indices, work_limit, .. } = *options;
-        let compile = CompileOptions { memory_budget, check_indices };
+        let DeviceOptions { memory_budget, check_indices, batch_invariant, work_limit, .. } =
+            *options;
+        let compile = CompileOptions { memory_budget, check_indices, batch_invariant };
+        let target = compile.target(&*backend)?;
+        let variables = Variables(Arc::new(Mutex::new(backend.store())));
         Ok(Session { device, backend, target, variables, compile, work_limit, cache: Vec::new() })
     }
 

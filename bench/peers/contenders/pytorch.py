@@ -45,7 +45,7 @@ class Torch:
 
     def wants(self, case):
         if self.name == "torch.graph":
-            return case["group"] == "steps"
+            return case["group"] == "steps" or case["kind"]["is"] == "decoding"
         if case["kind"]["is"] == "window":
             # Eager code writes in place.
             return self.name == "torch"
@@ -231,8 +231,8 @@ class Torch:
         embedding, *others = map(place, decoder.parameters())
         parameters = [embedding] + [p.T.contiguous() if p.dim() == 2 else p for p in others]
         del others
-        token = torch.from_numpy(decoder.token()).long()
-        position = torch.tensor([decoder.positions - 1])
+        token = torch.from_numpy(decoder.token()).long().to(self.device)
+        position = torch.tensor([decoder.positions - 1], device=self.device)
 
         def way(function):
             function = self.compiled(function)
@@ -244,9 +244,9 @@ class Torch:
                 with torch.no_grad():
                     return (function(parameters, caches, token, position),)
 
-            return run
+            return self.captured(run) if self.name == "torch.graph" else run
 
-        forms = decoder.torch_ways(torch)
+        forms = decoder.torch_ways(torch, self.device)
         return {name: lambda form=form: way(form) for name, form in forms.items()}
 
     def prepare(self, case):

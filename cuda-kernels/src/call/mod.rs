@@ -37,12 +37,15 @@ pub struct Options<'f> {
     /// The nest that runs on the result's elements, if the call
     /// [has tiles](Contract::has_tiles). Its arguments come after those of the call.
     pub follower: Option<&'f Follower>,
+    /// Whether the bits of a row do not depend on the number of rows
+    /// ([`wengert_core::Target::batch_invariant`]).
+    pub batch_invariant: bool,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
         let alignment = product::ALIGNMENT as u64;
-        Options { in_place: None, tf32: false, alignment, follower: None }
+        Options { in_place: None, tf32: false, alignment, follower: None, batch_invariant: false }
     }
 }
 
@@ -78,6 +81,8 @@ struct Terms<'f> {
     workspace: u64,
     /// As in [`Options`].
     follower: Option<&'f Follower>,
+    /// As in [`Options`].
+    batch_invariant: bool,
 }
 
 macro_rules! kernels {
@@ -139,7 +144,7 @@ pub fn compile_with(
     architecture: Architecture,
     options: Options<'_>,
 ) -> Result<Compiled> {
-    let Options { in_place, tf32, alignment, follower } = options;
+    let Options { in_place, tf32, alignment, follower, batch_invariant } = options;
     let alignment =
         usize::try_from(alignment).unwrap_or(product::ALIGNMENT).min(product::ALIGNMENT);
     let compile = || {
@@ -153,7 +158,8 @@ pub fn compile_with(
             kernels(call).ok_or_else(|| Diagnostic::new("GPUs have no kernels for it"))?;
         let workspace = kernels.workspace();
         assert!(follower.is_none() || call.has_tiles(), "a nest follows a call that has tiles");
-        let terms = Terms { architecture, in_place, tf32, alignment, workspace, follower };
+        let terms =
+            Terms { architecture, in_place, tf32, alignment, workspace, follower, batch_invariant };
         let compiled = kernels.compile(&terms)?;
         assert!(
             compiled.workspace <= workspace,

@@ -315,7 +315,11 @@ impl Preparing<'_, '_> {
         if let Some(known) = self.answers.get(question) {
             return Ok(known.clone());
         }
-        let answer = match (self.choose)(question)? {
+        let choice = match self.plan.target.batch_invariant {
+            true => Choice::Kernels("the target is batch-invariant".into()),
+            false => (self.choose)(question)?,
+        };
+        let answer = match choice {
             Choice::Library(left) => {
                 self.library.push(question.clone());
                 let number = self.library.len() - 1;
@@ -361,6 +365,7 @@ impl Preparing<'_, '_> {
             in_place: *in_place,
             alignment: *alignment,
             follower: follower.as_ref(),
+            batch_invariant: self.plan.target.batch_invariant,
             ..call::Options::default()
         };
         let compiled = call::compile_with(call, self.architecture, options)?;

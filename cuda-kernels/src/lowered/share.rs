@@ -14,8 +14,9 @@ use crate::ptx::{Bundle, Kernel, Module};
 use std::collections::HashMap;
 use wengert_core::plan::{Place, ResolvedPlan, Scheduled};
 
-/// Most blocks of a shared launch: with more, the launches are short beside the work.
-const BLOCKS: u32 = 264;
+/// Most blocks of a shared launch, four for each multiprocessor of a large GPU: with more, the
+/// launches are short beside the work.
+const BLOCKS: u32 = 528;
 /// Most parts of a bundle, which bounds its code.
 const PARTS: usize = 8;
 /// Most parameters of a bundle: 8 bytes each, of 4 KiB.
@@ -102,6 +103,11 @@ impl Sharing<'_> {
             return group.remove(0);
         }
         let (step, mut work) = (group[0].step, 0u64);
+        // The same kernels are one bundle, whatever their order.
+        group.sort_by_key(|scheduled| match &scheduled.kernel {
+            Command::Launch(launch) => launch.kernel,
+            Command::Library { call, .. } => *call,
+        });
         let (mut parts, mut arguments): (Vec<(usize, u32)>, Vec<Place>) = Default::default();
         for Scheduled { work: more, kernel, .. } in group {
             let Command::Launch(launch) = kernel else {

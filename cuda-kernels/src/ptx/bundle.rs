@@ -59,18 +59,18 @@ impl Bundle {
         let remark = format!("A launch of {}.", names.join(", "));
         head(f, &remark, &self.name, &parameters, threads, resident)?;
         let block = Special::Block.name();
-        writeln!(f, "    .reg .b32 {block};\n    .reg .pred %other;")?;
+        writeln!(f, "    .reg .b32 {block}, %thread;\n    .reg .pred %other;")?;
         if overlaps {
             writeln!(f, "    {}", Kernel::ORDER)?;
         }
         writeln!(f, "    mov.u32 {block}, {};", Special::CtaidX.name())?;
+        writeln!(f, "    mov.u32 %thread, {};", Special::TidX.name())?;
         for (n, (kernel, blocks)) in self.parts.iter().enumerate() {
             if n + 1 < self.parts.len() {
                 writeln!(f, "    setp.ge.u32 %other, {block}, {blocks};\n    @%other bra $P{n};")?;
             }
             if kernel.threads < threads {
-                let thread = Special::TidX.name();
-                writeln!(f, "    setp.ge.u32 %other, {thread}, {};", kernel.threads)?;
+                writeln!(f, "    setp.ge.u32 %other, %thread, {};", kernel.threads)?;
                 writeln!(f, "    @%other ret;")?;
             }
             writeln!(f, "    {{")?;

@@ -12,7 +12,10 @@ use wengert::{atomic, diagnostic, format, target};
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?;
     let function = source.function()?;
-    let target = target(&args.target)?;
+    let mut target = target(&args.target)?;
+    if args.batch_invariant {
+        target = target.with_batch_invariance();
+    }
     if args.out.extension().is_none_or(|e| e != "plan") {
         return Err(diagnostic!("`{}` is no name for a plan", args.out.display())
             .help("names of plans end in .plan")

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Options of a device. `threads` is for the CPU. All others but the memory budget, the work limit
-/// and the check of indices are for GPUs.
+/// Options of a device. `threads` is for the CPU. The file and the choices of products and the
+/// capture are for GPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
     /// Number of threads, the calling one included, from 1 to 4096. None is the number in the
@@ -24,6 +24,11 @@ pub struct DeviceOptions {
     /// residual before a bias. Results then differ from other devices' by more than the order of
     /// sums.
     pub fast_products: bool,
+    /// Whether the bits of a row do not depend on the number of rows that are computed with it: of
+    /// examples of a batch, of tokens of a prompt. Products are then by kernels of this library, and
+    /// neither they nor reductions are split for more parallelism, which costs time where there are
+    /// few rows. Without it, the same compiled shape gives the same bits.
+    pub batch_invariant: bool,
     /// Most bytes of all memory that a function may take: its variables, inputs, outputs,
     /// constants and arena. Where its plan would take more, results are recomputed instead of
     /// kept; the bits are the same. A function that cannot run within the budget is an error.
@@ -49,6 +54,7 @@ impl Default for DeviceOptions {
             tuning: None,
             autotune: false,
             fast_products: false,
+            batch_invariant: false,
             memory_budget: None,
             work_limit,
             check_indices: false,

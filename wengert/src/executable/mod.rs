@@ -18,7 +18,7 @@ use wengert_compiler::indices::{Watched, watch};
 use wengert_compiler::pipeline::{Bound, Options, Sources};
 use wengert_core::graph::Function;
 use wengert_core::plan::Plan;
-use wengert_core::{Binding, Literal, Location, Result, Verified};
+use wengert_core::{Binding, Literal, Location, Result, Target, Verified};
 
 /// A function without dimension variables on a device.
 pub struct LoadedExecutable {
@@ -45,6 +45,16 @@ pub struct CompileOptions {
     pub memory_budget: Option<u64>,
     /// Whether an index out of range makes the run an error.
     pub check_indices: bool,
+    /// Whether the bits of a row do not depend on the number of rows.
+    pub batch_invariant: bool,
+}
+
+impl CompileOptions {
+    /// The target of a device under these options.
+    pub fn target(self, backend: &dyn Backend) -> Result<Target> {
+        let target = backend.target()?;
+        Ok(if self.batch_invariant { target.with_batch_invariance() } else { target })
+    }
 }
 
 /// Number of steps from which on memory freed after compilation is returned to the system.
@@ -88,7 +98,7 @@ impl LoadedExecutable {
             return Ok(LoadedExecutable { signature, prepared, probes: bound.probes, checks });
         }
         let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
-        let (plan, sources) = bound.compile(&backend.target()?, &planning)?;
+        let (plan, sources) = bound.compile(&options.target(backend)?, &planning)?;
         room::check(backend, &plan, variables, Some(&bound))?;
         // It is compiled from the caller's own program, so its work has no limit.
         let prepared = prepared(backend, plan, Some(sources), u64::MAX)?;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod attention;
+mod batch_invariance;
 mod followers;
 mod ops;
 mod plans;

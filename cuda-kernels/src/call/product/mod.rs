@@ -207,6 +207,15 @@ pub(super) fn compile(product: &Product, terms: &Terms<'_>) -> Result<Compiled> 
     let product = &product;
     let thin = product.m.min(product.n);
     let (stage, parts) = match () {
+        // The order of sums depends on their length alone; without workspace they are not split.
+        () if terms.batch_invariant => {
+            let product = Product { workspace: 0, ..product.clone() };
+            match () {
+                () if product.batch > 1 && product.n <= 2 => direct::stage(&product)?,
+                () if product.tensor_cores() => tensor::stage(&product, terms.architecture)?,
+                () => tiled::stage(&product)?,
+            }
+        }
         () if few::fits(product) => few::stage(product)?,
         () if dot::fits(product) => dot::stage(product)?,
         () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product)?,
