@@ -147,7 +147,8 @@ impl Operation for Softmax {
             let steps = Shifted::new(&x, self.axis);
             let restored = |t: &Tensor| restore(t, x.shape(), self.axis);
             let result = match self.kind {
-                SoftmaxKind::Softmax => &steps.exponentials / restored(&steps.sum),
+                // One division a row: the sum is at least 1, so its reciprocal is normal.
+                SoftmaxKind::Softmax => &steps.exponentials * restored(&steps.sum.reciprocal()),
                 SoftmaxKind::LogSoftmax => &steps.shifted - restored(&steps.sum.log()),
                 SoftmaxKind::LogSumExp => &steps.max + steps.sum.log(),
             };

@@ -13,17 +13,19 @@ attributes! {
     SoftmaxCrossEntropy {}
 }
 
-/// Labels in a dtype that holds every class, and the one-hot mask of the label in the shape of
-/// the logits.
-fn mask(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
-    let dtype = match labels.dtype() {
+/// Labels in a dtype that holds every class.
+fn wide(labels: &Tensor) -> Tensor {
+    labels.convert(match labels.dtype() {
         DType::I8 | DType::U8 | DType::I32 => DType::I32,
         _ => DType::I64,
-    };
-    let (labels, axis) = (labels.convert(dtype), logits.rank().saturating_sub(1));
-    let classes = Tensor::iota(dtype, logits.shape().to_vec(), axis);
-    let mask = classes.eq(restore(&labels, logits.shape(), axis));
-    (labels, mask)
+    })
+}
+
+/// The one-hot mask of the labels in the shape of the logits.
+fn mask(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let (labels, axis) = (wide(labels), logits.rank().saturating_sub(1));
+    let classes = Tensor::iota(labels.dtype(), logits.shape().to_vec(), axis);
+    classes.eq(restore(&labels, logits.shape(), axis))
 }
 
 /// Σ (softmax − onehot)∘t, whose transpose is (softmax − onehot) · c.
@@ -32,7 +34,7 @@ fn jvp(j: &Jvp<'_>) -> Vec<Option<Tensor>> {
     let (logits, axis) = (&j.operands[0], j.operands[0].rank() - 1);
     let dtype = logits.dtype().wide();
     let coefficient =
-        logits.convert(dtype).softmax(axis) - mask(logits, &j.operands[1]).1.convert(dtype);
+        logits.convert(dtype).softmax(axis) - mask(logits, &j.operands[1]).convert(dtype);
     vec![Some(tangent.convert(dtype).scaled_by(&coefficient).sum_axes(&[axis]))]
 }
 
@@ -80,9 +82,17 @@ impl Operation for SoftmaxCrossEntropy {
         Compute::Decompose(Box::new(move |tensors| {
             let logits = tensors[0].convert(tensors[0].dtype().wide());
             let axis = logits.rank().saturating_sub(1);
-            let (labels, mask) = mask(&logits, &tensors[1]);
+            let labels = wide(&tensors[1]);
             let steps = Shifted::new(&logits, axis);
-            let picked = mask.select(&steps.shifted, &steps.shifted.zeros_like()).sum_axes(&[axis]);
+            // The logit at the label, which is clamped.
+            let picked = match classes {
+                0 => steps.max.zeros_like(),
+                _ => {
+                    let at = labels.unsqueeze(-1);
+                    let picked = tensors[0].take_along_axis(&at, -1).squeeze(-1);
+                    picked.convert(logits.dtype()) - &steps.max
+                }
+            };
             let loss = steps.sum.log() - picked;
             let valid = labels.ge(0).and(labels.lt(classes));
             vec![valid.select(&loss, &loss.full_like(f64::NAN))]
