@@ -169,7 +169,7 @@ class Torch:
         with torch.cuda.graph(graph):
             results = run()
 
-        def replay():
+        def replay(run=run):  # keeps the operands, which the graph does not
             graph.replay()
             return results
 

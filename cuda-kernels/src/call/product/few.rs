@@ -2,10 +2,10 @@
 //! one token, and small batches.
 //!
 //! A block of threads has all rows and some neighbouring columns. Its lanes along the columns load
-//! vectors, at least 32 bytes of a row of the matrix side by side; its other lanes and its warps
-//! divide the sum. So the matrix is read once, whatever the number of rows, with several loads in
-//! flight before it waits. The few rows of lhs come from the first-level cache. Lanes of a warp
-//! exchange their sums (a butterfly), and the warps add up through shared memory, in order.
+//! vectors, side by side; its other lanes and its warps divide the sum. So the matrix is read once,
+//! whatever the number of rows, with many loads in flight before a thread waits. The few rows of
+//! lhs come from the first-level cache. Lanes of a warp exchange their sums (a butterfly), and the
+//! warps add up through shared memory, in order.
 //!
 //! The order of a sum depends on the matrix alone. So the bits of a row do not depend on the number
 //! of rows.
@@ -27,7 +27,7 @@ const WARPS: usize = THREADS / 32;
 /// Resident blocks of a multiprocessor: a quarter of the threads that fit, so that each has registers
 /// for its loads in flight.
 const RESIDENT: u32 = 2;
-/// Fewest bytes of a row of the matrix that a block reads: a sector of the memory.
+/// Bytes of a sector of the memory.
 const SECTOR: usize = 32;
 /// Most lanes along the columns.
 const LANES: usize = 16;
@@ -45,15 +45,16 @@ pub(super) fn fits(product: &Product) -> bool {
         && product.rhs.outer[0].moves == Moves::By(1)
 }
 
-/// Lanes along the columns, each with a vector: as many as leave enough blocks to fill a GPU.
+/// Lanes along the columns, each with a vector: as many as leave enough blocks to fill a GPU, but a
+/// block reads whole sectors. If that leaves most of a GPU idle, it reads halves of them.
 fn lanes(product: &Product, vector: usize) -> usize {
     let blocks = |lanes: usize| product.batch * product.n.div_ceil(lanes * vector);
-    let least = SECTOR.div_ceil(vector * product.operand.size()).next_power_of_two().min(LANES);
+    let sector = SECTOR.div_ceil(vector * product.operand.size()).next_power_of_two().min(LANES);
     let mut lanes = LANES;
-    while lanes > least && blocks(lanes) < FULL / 2 {
+    while lanes > sector && blocks(lanes) < FULL / 2 {
         lanes /= 2;
     }
-    lanes
+    if lanes > 1 && blocks(lanes) < FULL / 4 { lanes / 2 } else { lanes }
 }
 
 /// The stage, and the number of parts of each sum.
@@ -64,7 +65,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let (ranges, width) = (THREADS / lanes, lanes * vector);
     let tiles = product.n.div_ceil(width);
     // Loads of a lane before it waits.
-    let many = if rows > 2 { 4 } else { 8 };
+    let many = [16, 16, 8, 8, 4][rows.min(5) - 1];
     let parts = product.parts(product.batch * tiles, LONG.max(many * ranges));
     let range = product.k.div_ceil(parts).next_multiple_of(ranges);
     let parts = product.k.div_ceil(range).max(1);
@@ -172,34 +173,40 @@ struct Partial<'a> {
 }
 
 impl Partial<'_> {
-    /// Adds the terms from `from` up to `end`: `many` at a time, then the rest.
+    /// Adds the terms from `from` up to `end`, `many` at a time. A term beyond the end is 0.
     fn add_up(&self, code: &mut Code, [from, end]: [Reg; 2], many: usize) {
-        let next = code.mov(Type::S32, from);
-        let far = ((many - 1) * self.ranges) as i64;
-        let whole = code.binary(Binary::Sub, Type::S32, end, far);
         let step = (many * self.ranges) as i64;
-        code.count(from, whole, step, |code, index| {
-            self.add(code, index, many);
-            code.binary_into(next, Binary::Add, Type::S32, index, step);
+        let whole = code.binary(Binary::Sub, Type::S32, end, step - self.ranges as i64);
+        code.count(from, end, step, |code, index| {
+            let all = code.compare(Compare::Lt, Type::S32, index, whole);
+            code.either(
+                all,
+                |code| self.add(code, index, many, None),
+                |code| self.add(code, index, many, Some(end)),
+            );
         });
-        code.count(next, end, self.ranges as i64, |code, index| self.add(code, index, 1));
     }
 
-    /// Adds `count` terms, from `from` on: loads first.
-    fn add(&self, code: &mut Code, from: Reg, count: usize) {
+    /// Adds `count` terms, from `from` on, those before an end: loads first.
+    fn add(&self, code: &mut Code, from: Reg, count: usize, end: Option<Reg>) {
         let (lhs, rhs) = (&self.product.lhs, &self.product.rhs);
         let steps = [count, self.ranges];
+        let before = |code: &mut Code, n: usize| {
+            let index = code.binary(Binary::Add, Type::S32, from, (n * self.ranges) as i64);
+            end.map(|end| code.compare(Compare::Lt, Type::S32, index, end))
+        };
+        let exists: Vec<Option<Reg>> = (0..count).map(|n| before(code, n)).collect();
         let depths = rhs.halves(code, Direction::Depth, from, steps, None, 1);
         let mut columns = vec![];
-        for depth in &depths {
-            let place = rhs.place(code, &self.column, depth);
+        for (depth, valid) in depths.iter().zip(&exists) {
+            let place = Place { valid: *valid, ..rhs.place(code, &self.column, depth) };
             columns.push(rhs.number.load(code, Space::Global, place, self.vector));
         }
         let depths = lhs.halves(code, Direction::Depth, from, steps, None, 1);
         let mut elements = vec![];
-        for depth in &depths {
+        for (depth, valid) in depths.iter().zip(&exists) {
             for outer in &self.outers {
-                let place = lhs.place(code, outer, depth);
+                let place = Place { valid: *valid, ..lhs.place(code, outer, depth) };
                 elements.push(lhs.number.load(code, Space::Global, place, 1)[0]);
             }
         }
