@@ -64,11 +64,12 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let lanes = lanes(product, vector);
     let (ranges, width) = (THREADS / lanes, lanes * vector);
     let tiles = product.n.div_ceil(width);
-    // Loads of a lane before it waits.
+    // Loads of a lane before it waits, if it has as many terms.
     let many = [16, 16, 8, 8, 4][rows.min(5) - 1];
     let parts = product.parts(product.batch * tiles, LONG.max(many * ranges));
     let range = product.k.div_ceil(parts).next_multiple_of(ranges);
     let parts = product.k.div_ceil(range).max(1);
+    let many = many.min(range / ranges);
     check_extent("the number of blocks of a product", product.batch * parts * tiles)?;
 
     let mut draft = Draft::aligned(product.alignment);
