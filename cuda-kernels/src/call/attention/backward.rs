@@ -12,7 +12,7 @@ use super::super::number::{Number, Place};
 use super::columns::{Columns, Numbers};
 use super::mma::Work;
 use super::rows::Rows;
-use super::scores::{Block, power, scale, unit};
+use super::scores::Block;
 use super::{Engine, Problem, Slots, Twice, begin, engine};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type, Unary};
 use crate::stage::{Slot, Stage};
@@ -77,7 +77,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     }
     let kept = (!across).then(|| of_slots(code, problem, engine, of_queries, engine.rows(), first));
 
-    let ty = wide.wide();
+    let (ty, powers) = (wide.wide(), engine.powers());
     let width = engine.columns().far.len();
     let sums: Vec<Vec<Reg>> = results.iter().map(|_| engine.zeros(code)).collect();
     let (from, to) = match across {
@@ -85,7 +85,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         true => problem.queries_of(code, prefix, first, step),
     };
     let (negated, scale) =
-        (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), scale(call, engine));
+        (|code: &mut Code, x: &Reg| code.unary(Unary::Neg, ty, *x), powers.scale(call));
     let along = Columns { engine, rows: columns, tiles: [tiles[2], tiles[3]], numbers };
     let mut walk = |code: &mut Code| {
         along.each(code, &tiles[..2], [from, to], |code, rows, from, met, numbers| {
@@ -116,7 +116,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
             // Before the powers, so that they are computed during the next product.
             block.hide(code, &moved, f64::NEG_INFINITY);
             let p: Vec<Reg> =
-                moved.into_iter().map(|moved| power(code, functions, engine, moved)).collect();
+                moved.into_iter().map(|moved| powers.power(code, functions, moved)).collect();
             let of_other = |at: usize| if across { at / width } else { at % width };
             let negative: Vec<Reg> =
                 (0..p.len()).map(|at| m[of_query(at)][of_other(at) % 2]).collect();
@@ -194,7 +194,7 @@ fn of_slots(
     });
     if engine.approximates() {
         for l in &mut l {
-            *l = code.binary(Binary::Mul, wide.wide(), *l, unit(engine));
+            *l = code.binary(Binary::Mul, wide.wide(), *l, engine.powers().unit());
         }
     }
     let m =

@@ -17,7 +17,6 @@ use super::super::draft::Draft;
 use super::super::index::{advance, divide};
 use super::super::number::{Number, Place};
 use super::rows::{Held, Rows, Tile};
-use super::scores::unit;
 use super::{Engine, Slots, Twice};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 
@@ -146,7 +145,8 @@ impl Numbers {
         let first = code.compare(Compare::Eq, Type::S32, which, 0);
         let twice = code.compare(Compare::Eq, Type::S32, which, 1);
         let address = code.select(Type::U64, l, m, first);
-        let factor = code.select(number.wide(), unit(engine), number.constant(-1.0), first);
+        let factor =
+            code.select(number.wide(), engine.powers().unit(), number.constant(-1.0), first);
         // −m begins after the columns' l. The second column of two follows the first.
         let odd = code.binary(Binary::And, Type::B32, index, 1);
         let even = code.binary(Binary::Sub, Type::S32, index, odd);

@@ -8,17 +8,15 @@
 
 use super::super::draft::Draft;
 use super::super::index::advance;
-use super::super::number::Number;
 use super::columns::Columns;
 use super::mma::Work;
 use super::rows::Rows;
-use super::scores::{Block, power, scale};
+use super::scores::{Block, together};
 use super::{Engine, Problem, begin, engine};
-use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Operand, Reg, Space, Ternary, Type, Unary};
-use crate::scalar::{self, Functions};
+use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type, Unary};
+use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
-use wengert_core::nest::ScalarOp;
 
 /// The stage.
 pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
@@ -56,7 +54,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     // A positive scale does not change which score is the maximum, so it is applied when the
     // power is computed.
     let direct = bias.is_none() && call.scale.to_f64() > 0.0;
-    let factor = direct.then(|| scale(call, engine));
+    let factor = direct.then(|| engine.powers().scale(call));
     let columns_of_keys =
         Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
     columns_of_keys.each(code, &tiles[..1], [begin, end], |code, rows, from, columns_tiles, _| {
@@ -85,7 +83,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
                     }
                     None => code.binary(Binary::Sub, ty, scores[at], reference),
                 };
-                weights[at] = power(code, functions, engine, moved);
+                weights[at] = engine.powers().power(code, functions, moved);
                 code.binary_into(
                     running.powers[i],
                     Binary::Add,
@@ -104,7 +102,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let first_row = code.binary(Binary::Add, Type::S32, first, engine.rows().first);
     let writes = code.compare(Compare::Eq, Type::S32, engine.columns().first, 0);
     for i in 0..rows {
-        let sum = together(code, engine, Binary::Add, powers[i]);
+        let sum = together(code, ty, engine.lanes(), Binary::Add, powers[i]);
         let row = code.binary(Binary::Add, Type::S32, first_row, engine.rows().far[i]);
         let without_keys = prefix.map(|prefix| {
             let limit = problem.limit(code, prefix, row);
@@ -126,20 +124,11 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
         let inside = code.compare(Compare::Lt, Type::S32, row, call.queries as i64);
         let inside = code.binary(Binary::And, Type::Pred, inside, writes);
         // Not in a branch, so that the logarithms of several rows overlap.
-        let approximate = engine.approximates().then(|| {
-            let logarithm = code.unary(Unary::Log2, ty, sum);
-            let logarithm = code.binary(Binary::Add, ty, references[i], logarithm);
-            code.binary(Binary::Mul, ty, logarithm, wide.constant(std::f64::consts::LN_2))
-        });
+        let mut logarithm =
+            |code: &mut Code| engine.powers().logarithm(code, functions, references[i], sum);
+        let approximate = engine.approximates().then(|| logarithm(code));
         code.when(inside, |code| {
-            let value = approximate.unwrap_or_else(|| {
-                let dtype = wide.0;
-                let logarithm =
-                    scalar::emit(code, functions, ScalarOp::Log, &[dtype], dtype, &[sum])
-                        .expect("log of f32 and of f64 has a program");
-                let reference = shift(code, wide, references[i]);
-                code.binary(Binary::Add, ty, reference, logarithm)
-            });
+            let value = approximate.unwrap_or_else(|| logarithm(code));
             let address = advance(code, logarithms, row, wide.size());
             code.store(Space::Global, ty, address, 0, value);
         });
@@ -223,8 +212,8 @@ impl Running {
         let any = code.compare(Compare::Ne, Type::B32, lanes, 0);
         code.when(any, |code| {
             for (row, reference) in self.references.iter().enumerate() {
-                let excess = together(code, engine, Binary::Max, excess[row]);
-                let most = together(code, engine, Binary::Max, most[row]);
+                let [excess, most] = [excess[row], most[row]]
+                    .map(|value| together(code, ty, engine.lanes(), Binary::Max, value));
                 let most = match factor {
                     Some(factor) => code.binary(Binary::Mul, ty, most, factor.clone()),
                     None => most,
@@ -232,7 +221,7 @@ impl Running {
                 let far = code.compare(Compare::Gt, ty, excess, slack.clone());
                 let now = code.select(ty, most, *reference, far);
                 let moved = code.binary(Binary::Sub, ty, *reference, now);
-                let factor = power(code, functions, engine, moved);
+                let factor = engine.powers().power(code, functions, moved);
                 code.assign(ty, *reference, now);
                 self.rescale(code, ty, row, factor);
             }
@@ -249,7 +238,7 @@ impl Running {
         most: &[Reg],
         factor: Option<&Operand>,
     ) -> Vec<Reg> {
-        let (number, ty) = (engine.sums(), engine.sums().wide());
+        let (powers, ty) = (engine.powers(), engine.sums().wide());
         let mut references = vec![];
         for (row, (most, reference)) in most.iter().zip(&self.references).enumerate() {
             let most = match factor {
@@ -257,36 +246,13 @@ impl Running {
                 None => *most,
             };
             let most = code.binary(Binary::Max, ty, most, *reference);
-            let most = together(code, engine, Binary::Max, most);
-            let (before, now) = (shift(code, number, *reference), shift(code, number, most));
-            // There are no sums before the first score above −∞.
-            let infinite = number.constant(f64::NEG_INFINITY);
-            let none = code.compare(Compare::Eq, ty, *reference, infinite);
-            let before = code.select(ty, *reference, before, none);
-            let moved = code.binary(Binary::Sub, ty, before, now);
-            let factor = power(code, functions, engine, moved);
+            let most = together(code, ty, engine.lanes(), Binary::Max, most);
+            let now = powers.reference(code, most);
+            let factor = powers.rescale(code, functions, *reference, now);
             code.assign(ty, *reference, most);
             self.rescale(code, ty, row, factor);
             references.push(now);
         }
         references
     }
-}
-
-/// The sum, or the maximum, of the numbers of the lanes that share a row.
-fn together(code: &mut Code, engine: &dyn Engine, operation: Binary, mut value: Reg) -> Reg {
-    let ty = engine.sums().wide();
-    for lane in engine.lanes() {
-        let other = code.shuffle(&Lanes::butterfly(*lane), value);
-        value = code.binary(operation, ty, value, other);
-    }
-    value
-}
-
-/// The reference of the powers: the maximum score, or 0 where that is infinite.
-fn shift(code: &mut Code, wide: Number, greatest: Reg) -> Reg {
-    let ty = wide.wide();
-    let size = code.unary(Unary::Abs, ty, greatest);
-    let finite = code.compare(Compare::Lt, ty, size, wide.constant(f64::INFINITY));
-    code.select(ty, greatest, wide.zero(), finite)
 }

@@ -266,29 +266,8 @@ impl Engine for Mma {
     }
 
     fn fill(&self, code: &mut Code, rows: &Rows, first: Reg, tile: &Tile) {
-        let (shape, vector) = (&self.shape, rows.vector);
         let (share, to) = self.share(code, rows, first, tile);
-        share.when(code, |code| {
-            let mut loaded = vec![];
-            for far in share.distances() {
-                let place = share.place(code, rows, far);
-                let to_offset = (far * shape.pitch()) as i64;
-                if vector < 8 {
-                    loaded.push((rows.number.load(code, Space::Global, place, vector), to_offset));
-                    continue;
-                }
-                // Out of range, `cp.async` reads nothing and writes zeros.
-                let size = match place.valid {
-                    None => Operand::from(16),
-                    Some(valid) => code.select(Type::U32, 16, 0, valid).into(),
-                };
-                let (from, from_offset) = (place.address.into(), place.offset);
-                code.push(Inst::CopyAsync { to: to.into(), to_offset, from, from_offset, size });
-            }
-            for (raw, offset) in loaded {
-                rows.number.store(code, Space::Shared, Place::at(to, offset), &raw);
-            }
-        });
+        share.copy(code, rows, to, self.shape.pitch());
     }
 
     fn ahead(&self) -> i64 {

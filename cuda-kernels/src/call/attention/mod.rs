@@ -39,7 +39,7 @@ use crate::ptx::{Binary, Code, Compare, Reg, Space, Type};
 use crate::stage::{Access, Compiled, Memory, Slot};
 use mma::Work;
 use rows::{Held, Rows, Tile};
-use scores::Bias;
+use scores::{Bias, Powers};
 use wengert_core::call::{Attention, Contract};
 use wengert_core::{DType, Diagnostic, Result};
 
@@ -70,6 +70,10 @@ trait Engine {
     fn sums(&self) -> Number;
     /// Whether the machine's approximate powers may be used.
     fn approximates(&self) -> bool;
+    /// Powers of its scores.
+    fn powers(&self) -> Powers {
+        Powers { sums: self.sums(), approximate: self.approximates() }
+    }
     /// Rows of the thread.
     fn rows(&self) -> &Slots;
     /// Columns of the thread.

@@ -3,7 +3,7 @@
 use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
 use super::Problem;
-use crate::ptx::{Binary, Code, Compare, Operand, Reg, Type};
+use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Type};
 use wengert_core::call::Heads;
 
 /// Rows of one head in memory.
@@ -156,6 +156,34 @@ impl Share {
         });
         let valid = both(code, inside, self.below);
         Place { valid, ..beyond(code, self.from, far as i64 * rows.position) }
+    }
+
+    /// Copies the pieces to a tile as they are. `to` is the address of the first one, and rows of
+    /// the tile are `pitch` bytes apart. Pieces of 16 bytes are copied asynchronously, smaller ones
+    /// through registers.
+    pub fn copy(&self, code: &mut Code, rows: &Rows, to: Reg, pitch: usize) {
+        let vector = self.division.vector;
+        self.when(code, |code| {
+            let mut loaded = vec![];
+            for far in self.distances() {
+                let place = self.place(code, rows, far);
+                let to_offset = (far * pitch) as i64;
+                if vector as i64 * rows.number.size() < 16 {
+                    loaded.push((rows.number.load(code, Space::Global, place, vector), to_offset));
+                    continue;
+                }
+                // Out of range, `cp.async` reads nothing and writes zeros.
+                let size = match place.valid {
+                    None => Operand::from(16),
+                    Some(valid) => code.select(Type::U32, 16, 0, valid).into(),
+                };
+                let (from, from_offset) = (place.address.into(), place.offset);
+                code.push(Inst::CopyAsync { to: to.into(), to_offset, from, from_offset, size });
+            }
+            for (raw, offset) in loaded {
+                rows.number.store(code, Space::Shared, Place::at(to, offset), &raw);
+            }
+        });
     }
 
     /// Copies, if the thread has a piece.

@@ -1,9 +1,9 @@
 //! Blocks of scores: scale, bias, what a query does not see, powers.
 
 use super::super::index::advance;
-use super::super::number::Place;
+use super::super::number::{Number, Place};
 use super::{Engine, Problem, Slots};
-use crate::ptx::{Binary, Code, Compare, Operand, Reg, Space, Ternary, Type, Unary};
+use crate::ptx::{Binary, Code, Compare, Lanes, Operand, Reg, Space, Ternary, Type, Unary};
 use crate::scalar::{self, Functions};
 use wengert_core::call::Attention;
 use wengert_core::nest::ScalarOp;
@@ -40,10 +40,12 @@ impl Block<'_> {
         if self.across { [1, 0] } else { [0, 1] }
     }
 
-    /// Scores from products, in the unit that [`power`] takes: scaled, with their bias added.
+    /// Scores from products, in the unit that [`Powers::power`] takes: scaled, with their bias
+    /// added.
     pub fn scored(&self, code: &mut Code, products: &[Reg]) -> Vec<Reg> {
         let (wide, call) = (self.problem.wide(), self.problem.call);
-        let scale = scale(call, self.engine);
+        let powers = self.engine.powers();
+        let scale = powers.scale(call);
         let scores: Vec<Reg> = products
             .iter()
             .map(|p| code.binary(Binary::Mul, wide.wide(), *p, scale.clone()))
@@ -67,7 +69,7 @@ impl Block<'_> {
                 let place = Place { address: row, offset: key * wide.size(), valid: Some(valid) };
                 let added = wide.load(code, Space::Global, place, 1)[0];
                 let at = if self.across { j * columns + i } else { i * columns + j };
-                let unit = unit(self.engine);
+                let unit = powers.unit();
                 sums[at] = code.ternary(Ternary::Fma, wide.wide(), added, unit, scores[at]);
             }
         }
@@ -146,29 +148,105 @@ impl Block<'_> {
     }
 }
 
-/// The factor of scores that [`power`] expects: 1, or log₂ e for powers of 2.
-pub(super) fn unit(engine: &dyn Engine) -> Operand {
-    let powers_of_two = engine.approximates();
-    engine.sums().constant(if powers_of_two { std::f64::consts::LOG2_E } else { 1.0 })
+/// Powers of scores. Approximate powers are powers of 2, of scores in units of log₂ e.
+#[derive(Clone, Copy)]
+pub(super) struct Powers {
+    /// The dtype of sums.
+    pub sums: Number,
+    /// Whether they are the machine's approximate powers.
+    pub approximate: bool,
 }
 
-/// The scale, in that unit.
-pub(super) fn scale(call: &Attention, engine: &dyn Engine) -> Operand {
-    let unit = if engine.approximates() { std::f64::consts::LOG2_E } else { 1.0 };
-    engine.sums().constant(call.scale.to_f64() * unit)
-}
-
-/// The power of a score in that unit.
-pub(super) fn power(
-    code: &mut Code,
-    functions: &mut Functions,
-    engine: &dyn Engine,
-    x: Reg,
-) -> Reg {
-    if engine.approximates() {
-        return code.unary(Unary::Exp2, Type::F32, x);
+impl Powers {
+    fn unit_in_f64(self) -> f64 {
+        if self.approximate { std::f64::consts::LOG2_E } else { 1.0 }
     }
-    let dtype = engine.sums().0;
-    scalar::emit(code, functions, ScalarOp::Exp, &[dtype], dtype, &[x])
-        .expect("exp of f32 and of f64 has a program")
+
+    /// The factor of scores that [`Powers::power`] expects: 1, or log₂ e for powers of 2.
+    pub fn unit(self) -> Operand {
+        self.sums.constant(self.unit_in_f64())
+    }
+
+    /// The scale, in that unit.
+    pub fn scale(self, call: &Attention) -> Operand {
+        self.sums.constant(call.scale.to_f64() * self.unit_in_f64())
+    }
+
+    /// The power of a score in that unit.
+    pub fn power(self, code: &mut Code, functions: &mut Functions, x: Reg) -> Reg {
+        if self.approximate {
+            return code.unary(Unary::Exp2, Type::F32, x);
+        }
+        let dtype = self.sums.0;
+        scalar::emit(code, functions, ScalarOp::Exp, &[dtype], dtype, &[x])
+            .expect("exp of f32 and of f64 has a program")
+    }
+
+    /// The reference of the powers of scores with this maximum: the maximum, or 0 where that is
+    /// infinite.
+    pub fn reference(self, code: &mut Code, greatest: Reg) -> Reg {
+        let ty = self.sums.wide();
+        let size = code.unary(Unary::Abs, ty, greatest);
+        let finite = code.compare(Compare::Lt, ty, size, self.sums.constant(f64::INFINITY));
+        code.select(ty, greatest, self.sums.zero(), finite)
+    }
+
+    /// The factor of sums of powers relative to the reference of the maximum `before`, which makes
+    /// them relative to `reference`; 0 where there are no sums, since no score was above −∞.
+    pub fn rescale(
+        self,
+        code: &mut Code,
+        functions: &mut Functions,
+        before: Reg,
+        reference: Reg,
+    ) -> Reg {
+        let ty = self.sums.wide();
+        let own = self.reference(code, before);
+        let infinite = self.sums.constant(f64::NEG_INFINITY);
+        let none = code.compare(Compare::Eq, ty, before, infinite);
+        let own = code.select(ty, before, own, none);
+        let moved = code.binary(Binary::Sub, ty, own, reference);
+        self.power(code, functions, moved)
+    }
+
+    /// The logarithm of a sum of powers relative to the reference of this maximum, in units of 1.
+    pub fn logarithm(
+        self,
+        code: &mut Code,
+        functions: &mut Functions,
+        greatest: Reg,
+        sum: Reg,
+    ) -> Reg {
+        let (dtype, ty) = (self.sums.0, self.sums.wide());
+        if self.approximate {
+            let reference = self.reference(code, greatest);
+            let logarithm = code.unary(Unary::Log2, ty, sum);
+            let logarithm = code.binary(Binary::Add, ty, reference, logarithm);
+            return code.binary(
+                Binary::Mul,
+                ty,
+                logarithm,
+                self.sums.constant(std::f64::consts::LN_2),
+            );
+        }
+        let logarithm = scalar::emit(code, functions, ScalarOp::Log, &[dtype], dtype, &[sum])
+            .expect("log of f32 and of f64 has a program");
+        let reference = self.reference(code, greatest);
+        code.binary(Binary::Add, ty, reference, logarithm)
+    }
+}
+
+/// The sum, or the maximum, of the values of the lanes whose numbers differ in these bits.
+pub(super) fn together(
+    code: &mut Code,
+    ty: Type,
+    lanes: &[i64],
+    operation: Binary,
+    mut value: Reg,
+) -> Reg {
+    for lane in lanes {
+        let other = code.shuffle(&Lanes::butterfly(*lane), value);
+        value = code.binary(operation, ty, value, other);
+    }
+    value
 }
