@@ -128,6 +128,29 @@ mod tests {
         assert_eq!(Target::cpu().workspace(&gemm(8)), 0);
         assert_eq!(target("sm_90").workspace(&gemm(8)), 8 * 16 * 32);
         assert_eq!(target("sm_90").workspace(&gemm(1 << 20)), 32 << 20);
+        // 8 ranges of 128 keys, 4 of 64; rows of 36 and of 128 numbers, and pairs.
+        let attention = |queries, keys, width, dtype| {
+            let call = wengert_core::call::Attention {
+                batch: 3,
+                queries,
+                keys,
+                heads: 4,
+                group: 2,
+                width,
+                packed: false,
+                bias: vec![],
+                prefix: true,
+                causal: true,
+                backward: false,
+                scale: wengert_core::Scalar::of(1.0),
+                dtype,
+            };
+            target("sm_90").workspace(&Call::Attention(call))
+        };
+        let rows = 3 * 4 * 2;
+        assert_eq!(attention(2, 1000, 33, DType::BF16), rows * 8 * (36 + 2) * 4);
+        assert_eq!(attention(2, 250, 128, DType::F16), rows * 4 * (128 + 2) * 4);
+        assert_eq!([attention(9, 1000, 33, DType::F32), attention(2, 64, 33, DType::F32)], [0, 0]);
         let sort = |length, keys: &[DType]| {
             let call = wengert_core::call::Sort {
                 outer: 3,

@@ -172,6 +172,54 @@ pub fn many_blocks<D: Device>() {
     }
 }
 
+/// Few queries to many keys: one to 16 rows of a head of keys, prefixes at and around the ends of
+/// ranges of 32 to 128 keys, and out of range. Some widths are no multiple of 16 bytes.
+pub fn decoding<D: Device>() {
+    const KEYS: usize = 300;
+    let prefixes = [[0, 1, 31], [32, 64, 127], [128, 129, 256], [300, 309, -3]];
+    // Queries, size of a group, width.
+    let some =
+        [(1, 1, 9), (1, 4, 32), (3, 4, 20), (16, 1, 5), (1, 16, 64), (2, 3, 130), (1, 2, 255)];
+    for (dtype, (queries, group, width)) in
+        FLOATS.into_iter().flat_map(|dtype| some.map(|some| (dtype, some)))
+    {
+        let kind = |causal| Kind { packed: false, causal, backward: false };
+        let call = |causal, keys| {
+            grouped(attention([3, queries, keys, 1, width], kind(causal), dtype), group)
+        };
+        check_one::<D>(call(false, KEYS), 14);
+        check_one::<D>(call(true, 256), 15);
+        for (n, prefixes) in prefixes.iter().enumerate() {
+            let call = prefixed(call(queries > 1, KEYS));
+            let call = if n % 2 == 1 { biased(call, [n == 1, false, true]) } else { call };
+            check::<D>(&Call::Attention(call.clone()), || operands_of(&call, prefixes, 16));
+        }
+    }
+    // More than 128 ranges of 32 keys.
+    for (dtype, width) in FLOATS.into_iter().zip([65, 33, 129, 129]) {
+        let kind = Kind { packed: false, causal: false, backward: false };
+        let call = prefixed(grouped(attention([2, 1, 4500, 1, width], kind, dtype), 2));
+        check::<D>(&Call::Attention(call.clone()), || operands_of(&call, &[1100, 4500], 17));
+    }
+    let calls = (
+        [1usize..3, 1usize..5, 33usize..400, 1usize..3, 1usize..80],
+        [any::<bool>(); 2],
+        prop::sample::select(&FLOATS[..]),
+        prop::option::of([any::<bool>(); 3]),
+        1usize..5,
+    )
+        .prop_map(|(extents, [causal, prefix], dtype, repeats, group)| {
+            let kind = Kind { packed: false, causal, backward: false };
+            let call = grouped(attention(extents, kind, dtype), group);
+            let call = if prefix { prefixed(call) } else { call };
+            Call::Attention(repeats.into_iter().fold(call, biased))
+        });
+    check_random::<D>(60, calls, |call, seed| {
+        let Call::Attention(call) = call else { unreachable!("all are attentions") };
+        operands(call, seed)
+    });
+}
+
 /// Heads of one number to 256.
 pub fn widths<D: Device>() {
     for dtype in FLOATS {

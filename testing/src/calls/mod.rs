@@ -51,7 +51,7 @@ macro_rules! conformance {
                 pointwise depthwise many_channels);
             $crate::conformance!($device, scatter: small_scatters rows_of_a_table
                 windows_that_overlap);
-            $crate::conformance!($device, attention: small_attentions many_blocks widths
+            $crate::conformance!($device, attention: small_attentions many_blocks decoding widths
                 a_bias_hides_keys prefixes queries_without_keys maxima_grow
                 special_scores);
             $crate::conformance!($device, sort: small_sorts small_top_ks every_form

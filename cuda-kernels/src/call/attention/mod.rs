@@ -11,13 +11,22 @@
 //! | [`backward`], of queries | queries | keys | q̄ | `s = q·kᵀ`, `p̄ = c̄·vᵀ`, `q̄ += s̄·k` |
 //! | [`backward`], of keys | keys | queries | k̄, v̄ | `sᵀ = k·qᵀ`, `p̄ᵀ = v·c̄ᵀ`, `v̄ += pᵀ·c̄`, `k̄ += s̄ᵀ·q` |
 //!
+//! Few queries to many keys, as in decoding, have a plan of their own ([`decode`]), which divides
+//! the keys among blocks of threads. Its two kernels are not written on an [`Engine`].
+//!
+//! | kernel of [`decode`] | a block of threads has | result |
+//! |---|---|---|
+//! | `partial` | a range of keys, and all rows of its head of keys | partial results, in the workspace |
+//! | `combine` | a row, and some columns | out, l |
+//!
 //! The backward pass computes scores twice, once in each kernel: seven products instead of five.
 //! In return, each sum belongs to one block of threads, which adds in a fixed order. So there are
 //! no atomics, no buffers to zero first, and no partial sums of cotangents in memory.
 //!
-//! All three kernels consist of the same two products, with different elementwise work between
-//! them: rows by columns, and the result of that work by rows of columns. So they are written
-//! once, on an [`Engine`] that holds blocks of scores in registers and multiplies.
+//! The three kernels of the first table consist of the same two products, with different
+//! elementwise work between them: rows by columns, and the result of that work by rows of columns.
+//! So they are written once, on an [`Engine`] that holds blocks of scores in registers and
+//! multiplies.
 //!
 //! Blocks of columns that no row of a block sees are skipped. Keys and values that no query of a
 //! block sees are not loaded: beyond a prefix they may be NaN. Rows and columns beyond the last
@@ -25,6 +34,7 @@
 
 mod backward;
 mod columns;
+mod decode;
 mod fma;
 mod forward;
 mod mma;
@@ -314,10 +324,17 @@ impl Kernels for Attention {
             check_extent("queries and keys", self.queries.saturating_add(self.keys))?;
         }
         let problem = Problem { call: self, alignment: terms.alignment };
+        if let Some(compiled) = decode::compile(&problem) {
+            return compiled;
+        }
         let stages = match self.backward {
             false => vec![forward::stage(&problem)?],
             true => vec![backward::stage(&problem, false)?, backward::stage(&problem, true)?],
         };
         Ok(Compiled { stages, workspace: 0 })
+    }
+
+    fn workspace(&self) -> u64 {
+        decode::workspace(self)
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wengert_ci::gate::{Allowed, Architecture as Gated, Measure, Report, Source, assemble};
 use wengert_ci::tier::share;
 use wengert_core::call::Scatter;
-use wengert_testing::calls::attention::{biased, prefixed};
+use wengert_testing::calls::attention::{biased, grouped, prefixed};
 use wengert_testing::calls::convolution::{directions, same};
 use wengert_testing::calls::gemm::{lay_out, product};
 use wengert_testing::calls::scatter::rows;
@@ -109,7 +109,8 @@ fn kernels_with_followers_assemble() {
     assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
 }
 
-/// Every engine and tile size of attention, with masks, with biases, and with partial tiles.
+/// Every engine and tile size of attention, with masks, with biases, and with partial tiles; then
+/// decoding with one to 16 rows of a head of keys.
 fn attentions() -> Vec<Call> {
     let mut calls = vec![];
     for dtype in FLOATS {
@@ -133,6 +134,18 @@ fn attentions() -> Vec<Call> {
                 calls.push(biased(call, [true, false, true]));
             }
         }
+    }
+    for dtype in FLOATS {
+        let widths: &[usize] =
+            if dtype == DType::F64 { &[16, 64, 128] } else { &[32, 64, 128, 256] };
+        let kind = |causal| Kind { packed: false, causal, backward: false };
+        for (width, rows) in widths.iter().flat_map(|width| [1, 4, 16].map(|rows| (width, rows))) {
+            let call = attention([2, 1, 2000, 4, *width], kind(false), dtype);
+            calls.push(prefixed(grouped(call, rows)));
+        }
+        let few = grouped(attention([2, 4, 200, 3, 13], kind(true), dtype), 4);
+        calls.push(biased(prefixed(few.clone()), [false; 3]));
+        calls.push(few);
     }
     calls.into_iter().map(Call::Attention).collect()
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use wengert_core::call::Window;
+use wengert_testing::calls::attention::grouped;
 use wengert_testing::calls::convolution::{directions, same};
 use wengert_testing::calls::scatter::{overlapping, rows};
 use wengert_testing::calls::sort::{sort, top_k};
@@ -43,6 +44,26 @@ fn of_convolutions() {
     // Unrolled taps, and a filter's gradient that warps share.
     let depthwise = names(2, 24, [1, 1], 16, DType::F32);
     assert!(depthwise[..3].iter().all(|name| name.ends_with("_direct")), "{depthwise:?}");
+}
+
+/// Few queries to more than one range of keys are divided by keys; the batch does not matter.
+#[test]
+fn of_attentions() {
+    let names = |extents, group, dtype, causal| {
+        let kind = Kind { packed: false, causal, backward: false };
+        kernels(&Call::Attention(grouped(attention(extents, kind, dtype), group))).join(" ")
+    };
+    let divided = "attention_decode_f32 attention_combine_f32";
+    assert_eq!(names([1, 1, 8192, 2, 32], 4, DType::F32, false), divided);
+    assert_eq!(names([900, 4, 129, 2, 32], 4, DType::F32, true), divided);
+    assert_eq!(names([1, 1, 128, 2, 32], 4, DType::F32, false), "attention_f32");
+    assert_eq!(names([1, 17, 8192, 2, 32], 1, DType::F32, false), "attention_f32");
+    assert_eq!(names([1, 5, 8192, 2, 32], 4, DType::F32, false), "attention_f32");
+    assert_eq!(
+        names([1, 1, 33, 1, 128], 1, DType::F64, false),
+        "attention_decode_f64 attention_combine_f64"
+    );
+    assert_eq!(names([1, 1, 64, 1, 128], 1, DType::BF16, false), "attention_bf16");
 }
 
 /// Windows that overlap in part are scanned.

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // They are tests.
 
 pub(super) mod assemble;
+mod decoding;
 mod follower;
 mod gemm;
 mod kernels;
@@ -204,6 +205,7 @@ fn buffers_that_are_aligned_to_their_elements_only() {
     for (dtype, backward) in FLOATS.into_iter().flat_map(|d| [false, true].map(|b| (d, b))) {
         let kind = Kind { packed: false, causal: true, backward };
         all.push(Call::Attention(attention([1, 40, 30, 2, 32], kind, dtype)));
+        all.push(Call::Attention(attention([1, 3, 200, 2, 32], kind, dtype)));
     }
     let bytes = |dtype: DType| dtype.size() as u64;
     for call in all {
