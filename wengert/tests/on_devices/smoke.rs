@@ -125,6 +125,12 @@ cases! {
             {causal=true, scale=f64(0.125)}
         return %0
     }"
+    case attention_decoding "func @f(%q: bf16[2,2,12,64], %k: bf16[2,700,3,64], \
+        %v: bf16[2,700,3,64], %n: i32[2]) -> (y: bf16[2,2,12,64], l: f32[2,12,2]) {
+        %0: bf16[2,2,12,64], %1: f32[2,12,2] = dot_product_attention %q, %k, %v, %n \
+            {causal=true, prefix=true, scale=f64(0.125)}
+        return %0, %1
+    }"
     with_gradient convolution "func @f(%x: f32[2,19,21,12], %w: f32[3,3,12,40]) \
         -> (y: f32[2,19,21,40]) {
         %0: f32[2,19,21,40] = conv_general_dilated %x, %w {padding=[[1,1],[1,1]], stride=[1,1]}
@@ -173,7 +179,7 @@ fn given(function: &Function) -> Vec<(String, Literal)> {
         if ty.dtype.is_float() {
             return stream.scaled(ty, 1.0);
         }
-        // Labels, and row indices of a table.
+        // Labels, row indices of a table, and lengths of prefixes.
         let shape = ty.extents().unwrap();
         let all = (0..shape.iter().product::<usize>()).map(|_| stream.below(300) as i32).collect();
         Literal::from_vec(&shape, all).unwrap()
