@@ -21,7 +21,8 @@ impl Kernels for Gemm {
     }
 }
 
-/// Whether a kernel of this crate reads the larger operand once, for a few rows of the other.
+/// Whether a kernel of this crate that reads the larger operand once, for a few rows of the other,
+/// is faster than the library.
 pub(crate) fn reads_once(gemm: &Gemm) -> bool {
     product::reads_once(&product(gemm, None, 0))
 }

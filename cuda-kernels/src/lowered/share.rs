@@ -17,6 +17,8 @@ use wengert_core::plan::{Place, ResolvedPlan, Scheduled};
 /// Most blocks of a shared launch, four for each multiprocessor of a large GPU: with more, the
 /// launches are short beside the work.
 const BLOCKS: u32 = 528;
+/// Most threads of a block of a small kernel. With more, registers would be few for all parts.
+const THREADS: u32 = 256;
 /// Most parts of a bundle, which bounds its code.
 const PARTS: usize = 8;
 /// Most parameters of a bundle: 8 bytes each, of 4 KiB.
@@ -78,7 +80,10 @@ impl Sharing<'_> {
 
     fn is_small(&self, command: &Command) -> bool {
         let Command::Launch(launch) = command else { return false };
-        launch.grid[0] <= BLOCKS && launch.grid[1..] == [1, 1] && launch.dynamic_shared == 0
+        launch.grid[0] <= BLOCKS
+            && launch.grid[1..] == [1, 1]
+            && launch.dynamic_shared == 0
+            && self.kernels[launch.kernel].threads <= THREADS
     }
 
     /// Whether these launches, which are small, may be one.

@@ -324,7 +324,9 @@ impl Kernels for Attention {
             check_extent("queries and keys", self.queries.saturating_add(self.keys))?;
         }
         let problem = Problem { call: self, alignment: terms.alignment };
-        if let Some(compiled) = decode::compile(&problem) {
+        if !terms.batch_invariant
+            && let Some(compiled) = decode::compile(&problem)
+        {
             return compiled;
         }
         let stages = match self.backward {
