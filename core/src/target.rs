@@ -133,7 +133,7 @@ impl Target {
             row_storage: 256 << 10,
             row_bytes: 1 << 20,
             calls: Call::names(),
-            half_attention: false,
+            half_attention: true,
             attention_row: ANY,
             addends: true,
             residual_first: false,
@@ -393,7 +393,7 @@ mod tests {
             reduction_block: 1 << 16,
             busy_rows: 256,
             attention_row: 1 << 10,
-            half_attention: true,
+            half_attention: false,
             followers: false,
             workspace: Workspace::Promised(|_| 8),
             ..cpu.clone()

@@ -131,7 +131,7 @@ macro_rules! at_level {
 macro_rules! multiversioned {
     ($(
         $(#[$meta:meta])*
-        unsafe fn $name:ident$(<$of:ident: $bound:ident>)? =
+        unsafe fn $name:ident$(<$of:ident: $bound:path>)? =
             $body:ident($($argument:ident: $ty:ty),*);
     )*) => {$(
         $(#[$meta])*

@@ -69,12 +69,15 @@ mod tests {
             (257, DType::F32, [true, false]),
             (128, DType::F64, [true, true]),
             (129, DType::F64, [true, false]),
-            (256, DType::F16, [false, true]),
-            (257, DType::BF16, [false, false]),
+            (256, DType::F16, [true, true]),
+            (257, DType::BF16, [true, false]),
         ] {
             let call = attention(width, dtype);
             assert_eq!([cpu.claims(&call), cuda.claims(&call)], claimed, "{width} {dtype}");
         }
+        let of_floats = Target { half_attention: false, ..cpu.clone() };
+        assert!(of_floats.claims(&attention(1, DType::F32)));
+        assert!(!of_floats.claims(&attention(1, DType::BF16)));
         let none = Target { calls: vec![], ..cpu };
         assert!(!none.claims(&attention(1, DType::F32)));
     }

@@ -17,7 +17,6 @@ pub fn gpu() -> Target {
         least_part: 1024,
         alignment: 256,
         row_storage: 44 << 10,
-        half_attention: true,
         attention_row: 1 << 10,
         followers: true,
         residual_first: true,

@@ -2,7 +2,7 @@
 //! attention and of convolutions.
 
 use super::element::Element;
-use super::panel::View;
+use super::panel::{View, widened};
 use super::product::addends::Addends;
 use super::product::{Order, Product, multiply};
 use crate::simd::Simd;
@@ -43,6 +43,25 @@ pub(super) struct Products<'a> {
 }
 
 impl Products<'_> {
+    /// The matrix in the dtype of the arithmetic: in place, or, if that is another dtype, a copy in
+    /// `copy`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`widened`], if it is copied.
+    pub unsafe fn wide<T: Element>(
+        &self,
+        source: View<T>,
+        size: [usize; 2],
+        copy: *mut T::Wide,
+    ) -> View<T::Wide> {
+        if !T::HALF {
+            return source.plain();
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { widened(self.simd, source, size, copy) }
+    }
+
     /// `out = lhs · rhs`, or, with `add`, `out += lhs · rhs`.
     ///
     /// # Safety

@@ -60,6 +60,46 @@ impl<T: Element> View<T> {
     }
 }
 
+/// Copies elements, widened to the dtype of the arithmetic.
+#[derive(Clone, Copy)]
+struct Widening {
+    /// Widens whole chunks of halves; other elements are copied.
+    kernel: Option<kernels::Kernel>,
+}
+
+impl Widening {
+    fn new<T: Element>(simd: Simd) -> Self {
+        let kernel = || kernels::convert(T::DTYPE, <T::Wide as Element>::DTYPE, simd);
+        Widening { kernel: T::HALF.then(kernel) }
+    }
+
+    /// Copies `count` elements.
+    ///
+    /// # Safety
+    ///
+    /// As for [`widen`]; the elements and vector instructions are those of [`new`](Self::new).
+    #[inline]
+    unsafe fn run<T: Element>(self, source: *const T, destination: *mut T::Wide, count: usize) {
+        let Some(kernel) = self.kernel else {
+            // SAFETY: the two types are the same; the caller guarantees the remaining conditions.
+            unsafe { source.cast::<T::Wide>().copy_to_nonoverlapping(destination, count) };
+            return;
+        };
+        let whole = count / kernels::CHUNK * kernels::CHUNK;
+        if whole > 0 {
+            let (to, from, none) = (destination.cast(), source.cast(), std::ptr::null());
+            // SAFETY: the count is a multiple of CHUNK. The kernel was looked up for these dtypes
+            // and the machine's vector instructions. The caller guarantees the instructions and
+            // the blocks. The kernel reads no second and third block.
+            unsafe { kernel(to, from, none, none, whole, 0) };
+        }
+        for k in whole..count {
+            // SAFETY: k is below the count.
+            unsafe { destination.add(k).write(source.add(k).read().wide()) };
+        }
+    }
+}
+
 /// Copies `count` elements, widened to the dtype of the arithmetic.
 ///
 /// # Safety
@@ -73,25 +113,8 @@ pub(super) unsafe fn widen<T: Element>(
     destination: *mut T::Wide,
     count: usize,
 ) {
-    if !T::HALF {
-        // SAFETY: the two types are the same; the caller guarantees the remaining conditions.
-        unsafe { source.cast::<T::Wide>().copy_to_nonoverlapping(destination, count) };
-        return;
-    }
-    let whole = count / kernels::CHUNK * kernels::CHUNK;
-    if whole > 0 {
-        let kernel = kernels::convert(T::DTYPE, <T::Wide as Element>::DTYPE, simd);
-        // SAFETY: the count is a multiple of CHUNK. The kernel was looked up for these dtypes and
-        // the machine's vector instructions. The caller guarantees the instructions and the
-        // blocks. The kernel reads no second and third block.
-        unsafe {
-            kernel(destination.cast(), source.cast(), std::ptr::null(), std::ptr::null(), whole, 0);
-        }
-    }
-    for k in whole..count {
-        // SAFETY: k is below the count.
-        unsafe { destination.add(k).write(source.add(k).read().wide()) };
-    }
+    // SAFETY: the caller's promise is the same.
+    unsafe { Widening::new::<T>(simd).run(source, destination, count) }
 }
 
 /// A dense copy of `rows × columns` elements, widened to the dtype of the arithmetic, in their
@@ -107,18 +130,19 @@ pub(super) unsafe fn widened<T: Element>(
     [rows, columns]: [usize; 2],
     destination: *mut T::Wide,
 ) -> View<T::Wide> {
+    let widening = Widening::new::<T>(simd);
     // SAFETY: indices are below the extents; each index of the result is below their product.
     unsafe {
         if source.row == 1 && source.column != 1 {
             for j in 0..columns {
-                widen(simd, source.element(0, j), destination.add(j * rows), rows);
+                widening.run(source.element(0, j), destination.add(j * rows), rows);
             }
             return View { at: destination, row: 1, column: rows };
         }
         for i in 0..rows {
             let row = destination.add(i * columns);
             if source.column == 1 {
-                widen(simd, source.element(i, 0), row, columns);
+                widening.run(source.element(i, 0), row, columns);
             } else {
                 (0..columns).for_each(|j| row.add(j).write(source.get(i, j).wide()));
             }

@@ -64,7 +64,9 @@ fn rows_of_products() {
 #[test]
 fn rows_of_attention() {
     let (batch, positions, heads, width) = (2, 700, 6, 40);
-    for (dtype, group) in [(DType::F32, 1), (DType::F32, 3), (DType::F64, 6)] {
+    let of_floats = [(DType::F32, 1), (DType::F32, 3), (DType::F64, 6)];
+    let of_halves = [(DType::BF16, 1), (DType::BF16, 3), (DType::F16, 6)];
+    for (dtype, group) in of_floats.into_iter().chain(of_halves) {
         let call = |queries: usize, keys: usize, causal: bool, prefix: bool| {
             Call::Attention(Attention {
                 batch,

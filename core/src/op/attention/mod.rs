@@ -25,8 +25,8 @@
 //! where c̄ and l̄ are the cotangents of `out` and `l`. The tangent is linear in dq, dk and dv
 //! together, and the cotangents are its transpose: ordinary ops compute m, one op the rest. The
 //! derivatives of these two come from their decompositions. An attention that a target's
-//! [call](crate::call::Attention) does not support is decomposed too: halves on CPUs, heads too
-//! wide for GPUs, and extents of 0.
+//! [call](crate::call::Attention) does not support is decomposed too: heads too wide for GPUs, and
+//! extents of 0.
 //!
 //! Keys and values may have fewer heads than queries, whose number theirs divides: head n of N
 //! queries attends to head ⌊n·K / N⌋ of K (Ainslie and others, *GQA*, 2023). Their cotangents are

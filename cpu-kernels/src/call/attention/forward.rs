@@ -15,6 +15,10 @@
 //! it, on the number of keys behind those that it sees, or on the division among threads: a
 //! prompt in one piece, in chunks, or token by token has the same bits.
 //!
+//! Halves are widened to f32 before they are multiplied: queries once for a task, keys and values
+//! block by block. Powers are not rounded. So l has the bits that it has for the same numbers in
+//! f32, and out these bits rounded once.
+//!
 //! There are two divisions:
 //!
 //! - Many queries: a task has up to [`QUERIES`] positions of one head.
@@ -25,7 +29,8 @@
 use super::rows::{self, Block, Float};
 use super::{Arguments, CompiledAttention, KEYS, QUERIES, clear};
 use crate::call::chained::{Products, Rows};
-use crate::call::panel::View;
+use crate::call::element::{Element, Number};
+use crate::call::panel::{View, widen};
 use crate::call::{array, take};
 use crate::memory::{Span, Workspace};
 use crate::simd::Simd;
@@ -118,16 +123,19 @@ impl CompiledAttention {
     }
 
     /// Bytes of scratch memory of a thread, but for those of the products: the scores, a copy of
-    /// the queries, and two partial results.
-    pub(super) fn scratch_forward(&self, size: usize) -> usize {
+    /// the queries, two partial results, and for halves a widened block of keys or values.
+    pub(super) fn scratch_forward(&self) -> usize {
         let (rows, width) = (self.rows_together(), self.call.width);
+        let size = self.call.wide().size();
         let partial = array(&[Partial::<f32>::numbers(rows, width), size]);
         let scores = array(&[rows, super::padded(self.keys()), size]);
-        let sizes = [scores, array(&[rows, width, size]), partial, partial];
+        let wide = if self.call.dtype.is_half() { self.keys() } else { 0 };
+        let wide = array(&[wide, width, size]);
+        let sizes = [scores, array(&[rows, width, size]), wide, partial, partial];
         sizes.into_iter().fold(0, usize::saturating_add)
     }
 
-    pub(super) fn forward<T: Float>(
+    pub(super) fn forward<E: Element<Wide: Float>>(
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,
@@ -137,22 +145,23 @@ impl CompiledAttention {
         if parts == 1 {
             return Ok(pool.parallel_for(groups, |thread, group| {
                 // SAFETY: the arguments were checked; each task has queries of its own.
-                unsafe { self.whole::<T>(workspace, thread, arguments, self.queries_of(group)) }
+                unsafe { self.whole::<E>(workspace, thread, arguments, self.queries_of(group)) }
             })?);
         }
         let shared = workspace.shared();
         let shared = Span::new(shared.pointer(), shared.len(), true);
         let (blocks, width) = (self.key_blocks(), self.call.width);
-        let one = Partial::<T>::numbers(self.rows_together(), width);
+        let one = Partial::<E::Wide>::numbers(self.rows_together(), width);
         let partial = |group: usize, block: usize| {
-            let start = shared.pointer().cast::<T>().wrapping_add((group * blocks + block) * one);
+            let first = shared.pointer().cast::<E::Wide>();
+            let start = first.wrapping_add((group * blocks + block) * one);
             Partial::at(start, self.queries_of(group).rows())
         };
         pool.parallel_for(groups * parts, |thread, task| {
             let (group, part) = (task / parts, task % parts);
             let queries = self.queries_of(group);
             let mut scratch = workspace.scratch(thread);
-            let mut task = self.task::<T>(workspace.simd(), &mut scratch, arguments, queries);
+            let mut task = self.task::<E>(workspace.simd(), &mut scratch, arguments, queries);
             let seen = task.blocks_seen();
             for block in seen * part / parts..seen * (part + 1) / parts {
                 // SAFETY: the arguments were checked; a block of a group belongs to one task, and
@@ -163,7 +172,7 @@ impl CompiledAttention {
         Ok(pool.parallel_for(groups, |thread, group| {
             let queries = self.queries_of(group);
             let mut scratch = workspace.scratch(thread);
-            let task = self.task::<T>(workspace.simd(), &mut scratch, arguments, queries);
+            let task = self.task::<E>(workspace.simd(), &mut scratch, arguments, queries);
             let sum = partial(group, 0);
             // SAFETY: the partial results of the group are complete, and belong to this task; so
             // do the results of its queries.
@@ -182,7 +191,7 @@ impl CompiledAttention {
     ///
     /// The arguments are those of the call, checked; no other thread uses the results for these
     /// queries.
-    unsafe fn whole<T: Float>(
+    unsafe fn whole<E: Element<Wide: Float>>(
         &self,
         workspace: &Workspace,
         thread: usize,
@@ -192,10 +201,10 @@ impl CompiledAttention {
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let [sum, next] = [(); 2].map(|()| {
-            let numbers = Partial::<T>::numbers(queries.rows(), self.call.width);
-            Partial::at(take::<T>(&mut free, numbers).as_mut_ptr(), queries.rows())
+            let numbers = Partial::<E::Wide>::numbers(queries.rows(), self.call.width);
+            Partial::at(take::<E::Wide>(&mut free, numbers).as_mut_ptr(), queries.rows())
         });
-        let mut task = self.task::<T>(workspace.simd(), free, arguments, queries);
+        let mut task = self.task::<E>(workspace.simd(), free, arguments, queries);
         // SAFETY: the caller's promise is the same; the partial results belong to this task.
         unsafe {
             for block in 0..task.blocks_seen() {
@@ -223,56 +232,60 @@ impl CompiledAttention {
         }
     }
 
-    fn task<'a, T: Float>(
+    fn task<'a, E: Element<Wide: Float>>(
         &'a self,
         simd: Simd,
         mut free: &'a mut [u8],
         arguments: &Arguments<'_>,
         queries: Queries,
-    ) -> Task<'a, T> {
+    ) -> Task<'a, E> {
         let Queries { head, heads, first, positions } = queries;
-        let [q, k, v] = self.three::<T>(arguments, 0, head);
+        let [q, k, v] = self.three::<E>(arguments, 0, head);
         let distance = super::padded(self.keys());
-        let at = take::<T>(&mut free, queries.rows() * distance).as_mut_ptr();
+        let at = take::<E::Wide>(&mut free, queries.rows() * distance).as_mut_ptr();
         let scores = Rows { at, distance };
-        let q = match () {
-            () if heads == 1 => q.from(first),
+        let width = self.call.width;
+        let q = if !E::HALF && heads == 1 {
+            q.from(first).plain()
+        } else if !E::HALF && positions == 1 {
             // Heads are side by side.
-            () if positions == 1 => Rows { distance: self.call.width, ..q.at(first) }.from(0),
-            () => {
-                let width = self.call.width;
-                let copy = take::<T>(&mut free, queries.rows() * width);
-                for (row, to) in copy.chunks_exact_mut(width).enumerate() {
-                    let (n, t) = (row / positions, row % positions);
-                    let from = q.row(first + t).wrapping_add(n * width);
-                    // SAFETY: the arguments were checked: the row has this width.
-                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(from, width) });
-                }
-                Rows { at: copy.as_mut_ptr(), distance: width }.from(0)
+            Rows { distance: width, ..q.at(first) }.from(0).plain()
+        } else {
+            let copy = take::<E::Wide>(&mut free, queries.rows() * width);
+            for (row, to) in copy.chunks_exact_mut(width).enumerate() {
+                let (n, t) = (row / positions, row % positions);
+                let from = q.row(first + t).wrapping_add(n * width);
+                // SAFETY: the arguments were checked: the row has this width.
+                unsafe { widen(simd, from, to.as_mut_ptr(), width) };
             }
+            Rows { at: copy.as_mut_ptr(), distance: width }.from(0)
         };
-        let bias = self.bias::<T>(arguments, head);
+        let wide = take::<E::Wide>(&mut free, if E::HALF { self.keys() * width } else { 0 });
+        let wide = wide.as_mut_ptr();
+        let bias = self.bias::<E::Wide>(arguments, head);
         let (prefix, products) = (self.prefix(arguments, head[0]), Products { simd, free });
-        Task { attention: self, queries, prefix, q, k, v, bias, scores, products }
+        Task { attention: self, queries, prefix, q, k, v, wide, bias, scores, products }
     }
 }
 
 /// A task's operands, and its block of scores.
-struct Task<'a, T> {
+struct Task<'a, E: Element> {
     attention: &'a CompiledAttention,
     queries: Queries,
     /// The prefix of the example.
     prefix: i32,
     /// A row for each row of the scores.
-    q: View<T>,
-    k: Rows<T>,
-    v: Rows<T>,
-    bias: Option<(*const T, usize)>,
-    scores: Rows<T>,
+    q: View<E::Wide>,
+    k: Rows<E>,
+    v: Rows<E>,
+    /// Scratch memory for a block of keys or values, if they are halves.
+    wide: *mut E::Wide,
+    bias: Option<(*const E::Wide, usize)>,
+    scores: Rows<E::Wide>,
     products: Products<'a>,
 }
 
-impl<T: Float> Task<'_, T> {
+impl<E: Element<Wide: Float>> Task<'_, E> {
     /// Keys that the last query sees; no query sees more.
     fn seen(&self) -> usize {
         self.attention.call.seen(self.prefix, self.queries.first + self.queries.positions - 1)
@@ -284,7 +297,7 @@ impl<T: Float> Task<'_, T> {
     }
 
     /// The scores of a block of keys.
-    fn block(&self, block: usize) -> Block<T> {
+    fn block(&self, block: usize) -> Block<E::Wide> {
         let call = &self.attention.call;
         let Queries { head: [b, n], heads, first, positions } = self.queries;
         let begin = block * KEYS;
@@ -304,7 +317,7 @@ impl<T: Float> Task<'_, T> {
     ///
     /// The operands are valid to read. The block has a key that some of the queries see. The
     /// partial result is valid to write, and no other thread uses it.
-    unsafe fn partial(&mut self, block: usize, into: Partial<T>) {
+    unsafe fn partial(&mut self, block: usize, into: Partial<E::Wide>) {
         let (begin, scores) = (block * KEYS, self.block(block));
         let (rows, width) = (scores.queries, self.attention.call.width);
         let sums = Rows { at: into.sums, distance: width };
@@ -312,11 +325,13 @@ impl<T: Float> Task<'_, T> {
         let scores = Block { keys, ..scores };
         // SAFETY: the rows of the blocks exist, and the scratch memory holds them.
         unsafe {
+            let k = self.products.wide(self.k.from(begin), [keys, width], self.wide);
             let size = [rows, keys, width];
-            self.products.multiply(size, self.scores, false, self.q, self.k.across(begin));
+            self.products.multiply(size, self.scores, false, self.q, k.transposed());
             rows::powers(self.products.simd, &scores, into);
+            let v = self.products.wide(self.v.from(begin), [keys, width], self.wide);
             let size = [rows, width, keys];
-            self.products.multiply(size, sums, false, self.scores.from(0), self.v.from(begin));
+            self.products.multiply(size, sums, false, self.scores.from(0), v);
         }
     }
 
@@ -325,7 +340,7 @@ impl<T: Float> Task<'_, T> {
     /// # Safety
     ///
     /// Both are complete, and no other thread uses them.
-    unsafe fn add(&self, block: usize, sum: Partial<T>, next: Partial<T>) {
+    unsafe fn add(&self, block: usize, sum: Partial<E::Wide>, next: Partial<E::Wide>) {
         let width = self.attention.call.width;
         // SAFETY: the caller's promise is the same.
         unsafe { rows::add(self.products.simd, &self.block(block), sum, next, width) };
@@ -337,7 +352,7 @@ impl<T: Float> Task<'_, T> {
     ///
     /// The sum is complete. The arguments are those of the call, checked; no other thread uses
     /// the results for these queries.
-    unsafe fn finish(&self, arguments: &Arguments<'_>, sum: Partial<T>) {
+    unsafe fn finish(&self, arguments: &Arguments<'_>, sum: Partial<E::Wide>) {
         let Queries { head: [b, n], heads, first, positions } = self.queries;
         let (attention, call) = (self.attention, &self.attention.call);
         let seen = |t: &usize| call.seen(self.prefix, first + t) > 0;
@@ -345,22 +360,24 @@ impl<T: Float> Task<'_, T> {
         let none = (0..positions).find(seen).unwrap_or(positions);
         for h in 0..heads {
             let head = [b, n + h];
-            let out = attention.rows(arguments.writable::<T>(call.primals()), call.out(), head);
+            let out = attention.rows(arguments.writable::<E>(call.primals()), call.out(), head);
             let logarithms =
-                attention.logarithms(arguments.writable::<T>(call.primals() + 1), head);
+                attention.logarithms(arguments.writable::<E::Wide>(call.primals() + 1), head);
             // SAFETY: the rows exist, and the caller guarantees that no other thread uses them.
             unsafe {
                 clear(out, first..first + none, call.width);
-                (first..first + none).for_each(|t| logarithms.add(t).write(T::NEG_INFINITY));
+                (first..first + none).for_each(|t| logarithms.add(t).write(E::Wide::NEG_INFINITY));
                 let row = h * positions + none;
                 let powers = std::slice::from_raw_parts(sum.powers.add(row), positions - none);
                 let sums = sum.sums.add(row * call.width);
                 let (size, out_row) = ([positions - none, call.width], out.row(first + none));
                 let simd = self.products.simd;
-                rows::normalize(simd, size, sums, powers, out_row, out.distance);
+                rows::normalize::<E>(simd, size, sums, powers, out_row, out.distance);
                 for (t, power) in powers.iter().enumerate() {
                     let greatest = sum.greatest.add(row + t).read();
-                    logarithms.add(first + none + t).write(T::shift(greatest).add(power.log()));
+                    logarithms
+                        .add(first + none + t)
+                        .write(E::Wide::shift(greatest).add(power.log()));
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! Rows of scores are padded to whole chunks. Sums and maxima of a row are computed in [`CHUNK`]
 //! lanes, which are combined in a fixed order.
 
-use super::super::element::Number;
+use super::super::element::{Element, Number};
 use super::forward::Partial;
 use crate::kernels::CHUNK;
 use crate::kernels::operations::{Binary, Exp, Log, Sub, Unary};
@@ -265,19 +265,20 @@ unsafe fn added<T: Float>(block: &Block<T>, sum: Partial<T>, next: Partial<T>, w
 ///
 /// As for [`normalize`].
 #[inline(always)]
-unsafe fn normalized<T: Float>(
+unsafe fn normalized<E: Element<Wide: Float>>(
     [count, width]: [usize; 2],
-    sums: *const T,
-    powers: &[T],
-    out: *mut T,
+    sums: *const E::Wide,
+    powers: &[E::Wide],
+    out: *mut E,
     row: usize,
 ) {
     for (query, power) in powers[..count].iter().enumerate() {
         for k in 0..width {
-            // SAFETY: the rows have `width` numbers.
+            // SAFETY: the rows have `width` elements.
             unsafe {
-                out.add(query * row + k).write(sums.add(query * width + k).read().div(*power))
-            };
+                let quotient = sums.add(query * width + k).read().div(*power);
+                out.add(query * row + k).write(E::round(quotient));
+            }
         }
     }
 }
@@ -343,14 +344,15 @@ multiversioned! {
         block: &Block<T>, sum: Partial<T>, next: Partial<T>, width: usize
     );
 
-    /// Divides the weighted sums by the sums of the powers; rows of out are `row` numbers apart.
+    /// Divides the weighted sums by the sums of the powers, and rounds the quotients to elements of
+    /// out; rows of out are `row` elements apart.
     ///
     /// # Safety
     ///
     /// There are `count` rows of `width` in both, and a sum for each. The machine has the vector
     /// instructions.
-    unsafe fn normalize<T: Float> = normalized(
-        size: [usize; 2], sums: *const T, powers: &[T], out: *mut T, row: usize
+    unsafe fn normalize<E: Element<Wide: Float>> = normalized(
+        size: [usize; 2], sums: *const E::Wide, powers: &[E::Wide], out: *mut E, row: usize
     );
 
     /// Computes probabilities from `block`'s products, and the cotangents of these products from
