@@ -97,6 +97,23 @@ fn gpt2_with_32_thousand_tokens_on_a_gpu_within_a_budget() {
     assert!(plan.arena <= 6 * GIB, "{}", plan.arena);
 }
 
+/// The call keeps no matrix of scores. Its decomposition keeps the probabilities of each layer for
+/// the derivative.
+#[test]
+fn attention_of_halves_keeps_no_scores_on_cpus() {
+    let (batch, steps) = (2, 1024);
+    let program = gpt2(batch, steps, DType::BF16, 1);
+    let [call, decomposed] = [true, false].map(|half_attention| {
+        let target = Target { half_attention, ..Target::cpu() };
+        let plan = compile(&program, "step", &bind!(), &target, &Options::default()).unwrap();
+        println!("arena: {:.2} GiB", plan.arena as f64 / GIB as f64);
+        plan.arena
+    });
+    let GptSettings { layers, heads, .. } = GptSettings::SMALL;
+    let probabilities = (layers * batch * heads * steps * steps * DType::BF16.size()) as u64;
+    assert!(call + probabilities <= decomposed, "{call} and {decomposed}");
+}
+
 /// Buffers of real steps, and variants whose sizes differ by up to a tenth, so that no two sizes
 /// match by chance.
 #[test]
