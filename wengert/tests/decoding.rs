@@ -1,6 +1,6 @@
 //! A model gives a token the same logits, bit for bit, however they are computed: the sequence at
 //! once or with caches, a prompt in chunks of any length, alone or in a batch, on one thread or on
-//! more (CPU). In bf16 only steps with caches agree with each other, and so do whole sequences.
+//! more (CPU).
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::core::KeyPath;
@@ -115,27 +115,18 @@ fn logits(settings: &LlamaSettings, dtype: DType, way: Way) -> Vec<u8> {
     all
 }
 
-/// Compares ways of computing with one thread and one sequence, without caches. Ways with caches
-/// are compared with such a way if logits are halves: a value is rounded where the graph stores it
-/// (`rewrite/round_chains.rs`), and the graph of a step with caches is another.
+/// Compares ways of computing with the whole sequence on one thread.
 fn check(settings: &LlamaSettings, dtype: DType, ways: &[Way]) {
-    let with_caches = |way: &&Way| dtype.is_half() && way.chunk.is_some();
-    let (cached, whole): (Vec<&Way>, Vec<&Way>) = ways.iter().partition(with_caches);
-    for (chunk, ways) in [(None, whole), (Some(96), cached)] {
-        if ways.is_empty() {
-            continue;
-        }
-        let wanted = logits(settings, dtype, Way { chunk, batch: 1, threads: 1 });
-        assert_eq!(wanted.len(), LENGTH * settings.vocabulary * dtype.size());
-        let numbers = Literal::from_bytes(dtype, &[wanted.len() / dtype.size()], &wanted).unwrap();
-        assert!(numbers.scalars().all(|x| x.to_f64().is_finite()));
-        for way in ways {
-            let found = logits(settings, dtype, *way);
-            let row = settings.vocabulary * dtype.size();
-            let apart = found.chunks(row).zip(wanted.chunks(row)).position(|(a, b)| a != b);
-            let same = found.len() == wanted.len() && apart.is_none();
-            assert!(same, "{dtype} {way:?}: position {apart:?}");
-        }
+    let wanted = logits(settings, dtype, Way { chunk: None, batch: 1, threads: 1 });
+    assert_eq!(wanted.len(), LENGTH * settings.vocabulary * dtype.size());
+    let numbers = Literal::from_bytes(dtype, &[wanted.len() / dtype.size()], &wanted).unwrap();
+    assert!(numbers.scalars().all(|x| x.to_f64().is_finite()));
+    for way in ways {
+        let found = logits(settings, dtype, *way);
+        let row = settings.vocabulary * dtype.size();
+        let apart = found.chunks(row).zip(wanted.chunks(row)).position(|(a, b)| a != b);
+        let same = found.len() == wanted.len() && apart.is_none();
+        assert!(same, "{dtype} {way:?}: position {apart:?}");
     }
 }
 

@@ -179,20 +179,19 @@ impl GroupedQueryAttention {
             values: updated(values, &v, position),
         };
         let (new, all) = (x.shape()[1].clone(), cache.keys.shape()[1].clone());
-        let visible = VisibleKeys::CausalFrom(position);
-        let y = self.attend(&q, &cache.keys, &cache.values, visible);
-        if y.error().is_some() {
-            return (y, cache);
-        }
-        // The update of the cache clamps its position.
+        // The update of the cache clamps its position. Queries of other positions are NaN and see
+        // a key, so their results are NaN. A selection behind the last layer would come between
+        // its product and the sum of a residual, which for halves is rounded once.
         let last = Tensor::dim_as_value(all, DType::I32) - Tensor::dim_as_value(new, DType::I32);
         let position = position.convert(DType::I32);
         let within = position.ge(0).and(position.le(last));
         let within = match within.rank() {
             0 => within,
-            _ => within.broadcast_in_dim(y.shape().to_vec(), &[0]),
+            _ => within.broadcast_in_dim(q.shape().to_vec(), &[0]),
         };
-        (within.select(&y, &y.full_like(f64::NAN)), cache)
+        let q = within.select(&q, &q.full_like(f64::NAN));
+        let visible = VisibleKeys::CausalFrom(&position.max(0));
+        (self.attend(&q, &cache.keys, &cache.values, visible), cache)
     }
 
     /// Queries `[B, T, N, H]`, keys and values `[B, T, K, H]` of positions from `first` on.
