@@ -302,9 +302,9 @@ impl Target {
     }
 
     /// The target with the promise that the bits of a row do not depend on the number of rows that
-    /// are computed with it: of examples of a batch, of tokens of a prompt. Reductions are not split
-    /// for more parallelism, and calls do not choose kernels by the number of rows. This costs time
-    /// where there are few rows.
+    /// are computed with it: of examples of a batch, of tokens of a prompt. Reductions are not
+    /// split for more parallelism, and calls do not choose kernels by the number of rows. This
+    /// costs time where there are few rows.
     pub fn with_batch_invariance(self) -> Target {
         Target { batch_invariant: true, ..self }
     }

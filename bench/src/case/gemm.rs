@@ -166,7 +166,11 @@ pub(super) fn products_of_few_rows(small: bool) -> Vec<Case> {
         for transposed in [false, true] {
             for rows in [1, 2, 4, FEW_ROWS] {
                 let found = product(dtype, Product { rows, inner, columns, transposed });
-                cases.push(Case { reference: Some(read_of_memory(small)), ..found });
+                cases.push(Case {
+                    group: format!("few rows {}", dtype.name()),
+                    reference: Some(read_of_memory(small)),
+                    ..found
+                });
             }
         }
     }

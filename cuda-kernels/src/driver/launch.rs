@@ -5,9 +5,9 @@
 //! whatever its length.
 //!
 //! A kernel that begins by waiting for the preceding ones may be launched before they have ended
-//! (*programmatic dependent launch*): its blocks are then in place when the last of theirs end. Its
-//! text tells ([`Kernel::WAIT`](crate::ptx::Kernel::WAIT)), so no kernel is launched early that does
-//! not wait.
+//! (*programmatic dependent launch*): its blocks are then in place when the last of theirs end. The
+//! text of a kernel says whether it waits ([`Kernel::WAIT`](crate::ptx::Kernel::WAIT)), so no other
+//! kernel is launched early.
 //!
 //! A kernel must opt in once to more than 48 KiB of shared memory a block; [`Device::launch`]
 //! does so when needed.

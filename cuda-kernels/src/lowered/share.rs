@@ -5,11 +5,11 @@
 //! written to, the updates of small parameters. Such kernels become the parts of a [`Bundle`].
 //!
 //! The kernels of a sequence are visited in order. A small kernel joins the first of the last few
-//! launches that has room, if it conflicts with no kernel from there on. Two kernels conflict if one writes
-//! memory that the other accesses. So each kernel still reads what it read before.
+//! launches that has room, if it conflicts with no kernel from there on. Two kernels conflict if
+//! one writes memory that the other accesses. So each kernel still reads what it read before.
 
 use super::{Command, KernelFacts, Launch};
-use crate::architecture::{MAX_BLOCK, STATIC_SHARED};
+use crate::architecture::MAX_BLOCK;
 use crate::ptx::{Bundle, Kernel, Module};
 use std::collections::HashMap;
 use wengert_core::plan::{Place, ResolvedPlan, Scheduled};
@@ -21,6 +21,9 @@ const BLOCKS: u32 = 528;
 const THREADS: u32 = 256;
 /// Most parts of a bundle, which bounds its code.
 const PARTS: usize = 8;
+/// Most bytes of shared memory of a bundle. Kernels with more, such as those of products of large
+/// tiles, need most registers of a thread by themselves.
+const SHARED: u32 = 16 << 10;
 /// Most parameters of a bundle: 8 bytes each, of 4 KiB.
 const PARAMETERS: usize = 512;
 /// Launches that a kernel is compared with.
@@ -98,7 +101,7 @@ impl Sharing<'_> {
         launches().count() <= PARTS
             && launches().map(|(launch, _)| launch.grid[0]).sum::<u32>() <= BLOCKS
             && launches().map(|(launch, _)| launch.arguments.len()).sum::<usize>() <= PARAMETERS
-            && launches().map(|(_, kernel)| kernel.static_shared()).sum::<u32>() <= STATIC_SHARED
+            && launches().map(|(_, kernel)| kernel.static_shared()).sum::<u32>() <= SHARED
             && launches().all(|(_, kernel)| Bundle::takes(kernel, threads))
     }
 

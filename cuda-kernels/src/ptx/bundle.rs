@@ -20,15 +20,12 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Whether a kernel can be a part whose blocks have `threads` threads: those beyond its own must
-    /// not be missed at a barrier.
+    /// Whether a kernel can be a part whose blocks have `threads` threads. With fewer of its own, it
+    /// has no barrier, since the others would not arrive there.
     pub fn takes(kernel: &Kernel, threads: u32) -> bool {
-        let waits =
-            || {
-                kernel.code.lines().iter().any(|line| {
-                    matches!(line, Line::Statement(Statement { inst: Inst::Barrier, .. }))
-                })
-            };
+        let is_barrier =
+            |line: &Line| matches!(line, Line::Statement(Statement { inst: Inst::Barrier, .. }));
+        let waits = || kernel.code.lines().iter().any(is_barrier);
         !kernel.dynamic_shared
             && kernel.threads <= threads
             && (kernel.threads == threads || !waits())

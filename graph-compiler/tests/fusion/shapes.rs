@@ -115,10 +115,14 @@ fn softmax_is_one_nest() {
     store %r[k], %9
     %10: f32 = reduce(%9) sum tree(16)
   }
-  phase k: 10 {
-    %11: f32 = load %r[k]
+  phase {
+    %11: f32 = const 1.0
     %12: f32 = div %11, %10
-    store %y[i, k], %12
+  }
+  phase k: 10 {
+    %13: f32 = load %r[k]
+    %14: f32 = mul %13, %12
+    store %y[i, k], %14
   }
 }
 "

@@ -25,9 +25,9 @@ pub struct DeviceOptions {
     /// sums.
     pub fast_products: bool,
     /// Whether the bits of a row do not depend on the number of rows that are computed with it: of
-    /// examples of a batch, of tokens of a prompt. Products are then by kernels of this library, and
-    /// neither they nor reductions are split for more parallelism, which costs time where there are
-    /// few rows. Without it, the same compiled shape gives the same bits.
+    /// examples of a batch, of tokens of a prompt. Products are then by kernels of this library,
+    /// and neither they nor reductions are split for more parallelism, which costs time where there
+    /// are few rows. Without it, the same compiled shape gives the same bits.
     pub batch_invariant: bool,
     /// Most bytes of all memory that a function may take: its variables, inputs, outputs,
     /// constants and arena. Where its plan would take more, results are recomputed instead of

@@ -7,8 +7,8 @@
 //! a pair add the same two numbers), and then the warps of a block through shared memory, in order.
 //! 256 threads, up to 128 registers, up to 512 bytes of shared memory.
 //!
-//! The order of a sum depends on the larger operand alone. So the bits of a row do not depend on the
-//! number of rows.
+//! The order of a sum depends on the larger operand alone. So the bits of a row do not depend on
+//! the number of rows.
 //!
 //! Bound: reading the matrix once.
 

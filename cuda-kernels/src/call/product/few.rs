@@ -24,8 +24,8 @@ use wengert_core::Result;
 
 const THREADS: usize = 256;
 const WARPS: usize = THREADS / 32;
-/// Resident blocks of a multiprocessor: a quarter of the threads that fit, so that each has registers
-/// for its loads in flight.
+/// Resident blocks of a multiprocessor: a quarter of the threads that fit, so that each has
+/// registers for its loads in flight.
 const RESIDENT: u32 = 2;
 /// Bytes of a sector of the memory.
 const SECTOR: usize = 32;

@@ -181,8 +181,8 @@ pub(super) fn workspace(call: &impl Contract) -> u64 {
 }
 
 /// Whether a kernel that reads the larger operand once, for a few rows of the other, is faster than
-/// the library. Of several rows of halves the library's are, since tensor cores multiply them in the
-/// time of the loads.
+/// the library. For several rows of halves the library's are faster: tensor cores multiply them in
+/// the time of the loads.
 pub(super) fn reads_once(product: &Product) -> bool {
     let one = product.m.min(product.n) == 1;
     (one || !product.operand.is_half()) && (few::fits(product) || dot::fits(product))
