@@ -72,8 +72,10 @@ fn every_kernel_of_programs_assembles_for_every_architecture() {
     let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap();
     report.write(&target_directory().join("gate-programs")).unwrap();
     assert!(report.passed(), "{} failures:\n{}", report.failures.len(), report.failures.join("\n"));
+    // A module for `sm_90` is for the three architectures from there on.
+    let admits = |source: &Source| if source.text.contains(".target sm_90") { 3 } else { 6 };
     assert!(
-        report.measures.len() >= 6 * sources.len(),
+        report.measures.len() >= sources.iter().map(admits).sum(),
         "every kernel is assembled for every architecture"
     );
 }

@@ -20,8 +20,8 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Whether a kernel can be a part whose blocks have `threads` threads. With fewer of its own, it
-    /// has no barrier, since the others would not arrive there.
+    /// Whether a kernel can be a part whose blocks have `threads` threads. With fewer of its own,
+    /// it has no barrier, since the others would not arrive there.
     pub fn takes(kernel: &Kernel, threads: u32) -> bool {
         let is_barrier =
             |line: &Line| matches!(line, Line::Statement(Statement { inst: Inst::Barrier, .. }));
