@@ -185,3 +185,20 @@ impl LoweredPlan {
         StepError { step, error: error.context(context) }
     }
 }
+
+/// The first function of a program, lowered for `sm_90` without a library.
+#[cfg(test)]
+fn lowered(text: &str) -> LoweredPlan {
+    let program = wengert_core::graph::parse_program(text, "f.ir").expect("a program");
+    let target = crate::target::target("sm_90");
+    let plan = wengert_compiler::pipeline::compile(
+        &program,
+        &program.functions()[0].name,
+        &wengert_core::Binding::new(),
+        &target,
+        &Default::default(),
+    );
+    let architecture = Architecture::from_name("sm_90").expect("a row");
+    let plan = plan.expect("it compiles");
+    LoweredPlan::new(&plan, architecture, &mut no_library).expect("it has kernels")
+}

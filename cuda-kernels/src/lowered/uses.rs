@@ -46,24 +46,11 @@ pub(super) fn uses(plan: &Plan) -> IdVec<ValueId, usize> {
 
 #[cfg(test)]
 mod tests {
-    use crate::architecture::Architecture;
-    use crate::lowered::{Command, LoweredPlan, no_library};
-    use wengert_core::Binding;
-    use wengert_core::graph::parse_program;
+    use crate::lowered::{Command, lowered};
 
     /// The arguments of each kernel of a function.
     fn arguments(text: &str) -> Vec<usize> {
-        let program = parse_program(text, "f.ir").unwrap();
-        let (target, options) = (crate::target::target("sm_90"), Default::default());
-        let plan = wengert_compiler::pipeline::compile(
-            &program,
-            &program.functions()[0].name,
-            &Binding::new(),
-            &target,
-            &options,
-        );
-        let architecture = Architecture::from_name("sm_90").unwrap();
-        let lowered = LoweredPlan::new(&plan.unwrap(), architecture, &mut no_library).unwrap();
+        let lowered = lowered(text);
         let launches = lowered.resolved.kernels().into_iter().filter_map(|command| match command {
             Command::Launch(launch) => Some(launch.arguments.len()),
             _ => None,

@@ -131,7 +131,7 @@ impl GroupedQueryAttention {
     pub fn call(&self, x: &Tensor) -> Tensor {
         let _user = Location::caller().attributed();
         let first = Tensor::constant(0i32);
-        let [q, k, v] = match self.project(x, &first) {
+        let [q, k, v] = match self.project(x, &first, |q| q) {
             Ok(projected) => projected,
             Err(poisoned) => return poisoned,
         };
@@ -163,11 +163,12 @@ impl GroupedQueryAttention {
             let cache = KeyValueCache { keys: poisoned.clone(), values: poisoned.clone() };
             (poisoned, cache)
         };
-        let [q, k, v] = match self.project(x, position) {
+        let KeyValueCache { keys, values } = cache;
+        let guard = |q| within_cache(q, keys.shape().get(1), position);
+        let [q, k, v] = match self.project(x, position, guard) {
             Ok(projected) => projected,
             Err(poisoned) => return failed(poisoned),
         };
-        let KeyValueCache { keys, values } = cache;
         if let Some(poisoned) = [keys, values].into_iter().find(|t| t.error().is_some()) {
             return failed(poisoned.clone());
         }
@@ -178,25 +179,20 @@ impl GroupedQueryAttention {
             keys: updated(keys, &k, position),
             values: updated(values, &v, position),
         };
-        let (new, all) = (x.shape()[1].clone(), cache.keys.shape()[1].clone());
-        // The update of the cache clamps its position. Queries of other positions are NaN and see
-        // a key, so their results are NaN. A selection behind the last layer would come between
-        // its product and the sum of a residual, which for halves is rounded once.
-        let last = Tensor::dim_as_value(all, DType::I32) - Tensor::dim_as_value(new, DType::I32);
         let position = position.convert(DType::I32);
-        let within = position.ge(0).and(position.le(last));
-        let within = match within.rank() {
-            0 => within,
-            _ => within.broadcast_in_dim(q.shape().to_vec(), &[0]),
-        };
-        let q = within.select(&q, &q.full_like(f64::NAN));
         let visible = VisibleKeys::CausalFrom(&position.max(0));
         (self.attend(&q, &cache.keys, &cache.values, visible), cache)
     }
 
-    /// Queries `[B, T, N, H]`, keys and values `[B, T, K, H]` of positions from `first` on.
+    /// Queries `[B, T, N, H]`, keys and values `[B, T, K, H]` of positions from `first` on. Queries
+    /// go through `guard` before they are rotated.
     #[track_caller]
-    fn project(&self, x: &Tensor, first: &Tensor) -> Result<[Tensor; 3], Tensor> {
+    fn project(
+        &self,
+        x: &Tensor,
+        first: &Tensor,
+        guard: impl FnOnce(Tensor) -> Tensor,
+    ) -> Result<[Tensor; 3], Tensor> {
         if let Some(poisoned) = [x, first].into_iter().find(|t| t.error().is_some()) {
             return Err(poisoned.clone());
         }
@@ -212,7 +208,7 @@ impl GroupedQueryAttention {
             let help = "the heads of queries are a multiple of those of keys and values";
             return Err(Tensor::fail_of(&[x], error.help(help)));
         }
-        let q = split_heads(&self.q_proj.call(x), heads);
+        let q = guard(split_heads(&self.q_proj.call(x), heads));
         let k = split_heads(&self.k_proj.call(x), shared);
         let v = split_heads(&self.v_proj.call(x), shared);
         if let Some(poisoned) = [&q, &k, &v].into_iter().find(|t| t.error().is_some()) {
@@ -246,6 +242,26 @@ impl GroupedQueryAttention {
         }
         self.o_proj.call(&mixed.flatten(2))
     }
+}
+
+/// Queries `[B, T, N, H]` at the positions from `first` on, or NaN if these reach beyond a cache of
+/// `positions`, whose update clamps them.
+///
+/// Queries that are NaN have results that are NaN, since they see a key. A selection behind the
+/// last layer would come between its product and the sum of a residual, which is rounded once for
+/// halves.
+#[track_caller]
+fn within_cache(q: Tensor, positions: Option<&Dim>, first: &Tensor) -> Tensor {
+    // `check_cache` reports a cache without positions.
+    let Some(positions) = positions.filter(|_| q.error().is_none()) else { return q };
+    let value = |extent: &Dim| Tensor::dim_as_value(extent.clone(), DType::I32);
+    let first = first.convert(DType::I32);
+    let within = first.ge(0).and(first.le(value(positions) - value(&q.shape()[1])));
+    let within = match within.rank() {
+        0 => within,
+        _ => within.broadcast_in_dim(q.shape().to_vec(), &[0]),
+    };
+    within.select(&q, &q.full_like(f64::NAN))
 }
 
 /// `[B, S, K, H]`, with `[B, T, K, H]` written to the positions from `first` on.

@@ -22,7 +22,7 @@ use super::finish::{Destination, Run};
 use super::gather::{Direction, Gather, Half};
 use super::{Product, check_extent};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
-use crate::stage::{Slot, Stage};
+use crate::stage::Stage;
 use wengert_core::Result;
 
 const THREADS: usize = 256;
@@ -44,12 +44,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let parts = product.parts(elements.div_ceil(own), LONG * RANGES);
     let range = product.k.div_ceil(parts * ranges);
     let mut draft = Draft::aligned(product.alignment);
-    let [lhs, rhs] = product.arguments.map(Slot::read);
-    let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
-    let mut destination = match parts {
-        1 => Destination::result(&mut draft, product),
-        _ => Destination::parts(&mut draft, product, parts),
-    };
+    let (pointers, mut destination) = Destination::open(&mut draft, product, parts);
     let sums = product.sums();
     let shared =
         (ranges > 1).then(|| draft.shared("ranges", (THREADS as i64 * sums.size()) as u32));

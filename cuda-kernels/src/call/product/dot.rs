@@ -19,7 +19,7 @@ use super::finish::{Destination, Run};
 use super::gather::{Direction, Gather, Half, Moves};
 use super::{FEW, FULL, Product, SUM, check_extent};
 use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Space, Ternary, Type};
-use crate::stage::{Slot, Stage};
+use crate::stage::Stage;
 use wengert_core::Result;
 
 const THREADS: usize = 256;
@@ -65,12 +65,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let parts = product.k.div_ceil(range);
 
     let mut draft = Draft::aligned(product.alignment);
-    let [lhs, rhs] = product.arguments.map(Slot::read);
-    let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
-    let mut destination = match parts {
-        1 => Destination::result(&mut draft, product),
-        _ => Destination::parts(&mut draft, product, parts),
-    };
+    let (pointers, mut destination) = Destination::open(&mut draft, product, parts);
     let sums = product.sums();
     let shared = (lanes > 32)
         .then(|| draft.shared("warps", (few * THREADS / 32) as u32 * sums.size() as u32));

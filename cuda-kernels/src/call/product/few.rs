@@ -19,7 +19,7 @@ use super::finish::{Destination, Run};
 use super::gather::{Direction, Gather, Half, Moves};
 use super::{FEW, FULL, Product, SUM, check_extent};
 use crate::ptx::{Binary, Code, Compare, Inst, Lanes, Reg, Space, Ternary, Type};
-use crate::stage::{Slot, Stage};
+use crate::stage::Stage;
 use wengert_core::Result;
 
 const THREADS: usize = 256;
@@ -73,12 +73,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     check_extent("the number of blocks of a product", product.batch * parts * tiles)?;
 
     let mut draft = Draft::aligned(product.alignment);
-    let [lhs, rhs] = product.arguments.map(Slot::read);
-    let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
-    let mut destination = match parts {
-        1 => Destination::result(&mut draft, product),
-        _ => Destination::parts(&mut draft, product, parts),
-    };
+    let (pointers, mut destination) = Destination::open(&mut draft, product, parts);
     let shared = draft.shared("warps", (WARPS * rows * width * sums.size() as usize) as u32);
     let (thread, block) = (draft.thread(), draft.block());
     let code = &mut draft.code;

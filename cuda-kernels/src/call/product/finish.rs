@@ -40,6 +40,22 @@ pub(super) struct Run {
 }
 
 impl<'p> Destination<'p> {
+    /// The pointers of lhs and rhs, and the destination of sums in `parts` parts: the result, if
+    /// there is one part.
+    pub fn open(
+        draft: &mut Draft,
+        product: &'p Product,
+        parts: usize,
+    ) -> ([Reg; 2], Destination<'p>) {
+        let [lhs, rhs] = product.arguments.map(Slot::read);
+        let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
+        let destination = match parts {
+            1 => Destination::result(draft, product),
+            _ => Destination::parts(draft, product, parts),
+        };
+        (pointers, destination)
+    }
+
     /// The result.
     pub fn result(draft: &mut Draft, product: &'p Product) -> Destination<'p> {
         let bias = product.bias_argument().map(|n| draft.pointer("bias", Slot::read(n)));
@@ -67,7 +83,7 @@ impl<'p> Destination<'p> {
     }
 
     /// The parts of a sum, in the workspace: `[part, batch, m, n]`.
-    pub fn parts(draft: &mut Draft, product: &Product, parts: usize) -> Destination<'p> {
+    fn parts(draft: &mut Draft, product: &Product, parts: usize) -> Destination<'p> {
         let number = product.sums();
         let out = Some(draft.pointer("parts", product.parts_slot(parts, Access::Write)));
         let strides = [product.batch * product.m * product.n, product.m * product.n, product.n];

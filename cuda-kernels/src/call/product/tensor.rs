@@ -32,7 +32,7 @@ use super::{FULL, Position, Product};
 use crate::architecture::Architecture;
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Ternary, Type};
 use crate::scalar::Functions;
-use crate::stage::{Slot, Stage};
+use crate::stage::Stage;
 use std::ops::Range;
 use wengert_core::{DType, Result};
 
@@ -130,12 +130,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     let ahead = if architecture.shared_per_block >= 160 << 10 { 4 } else { 3 };
 
     let mut draft = Draft::aligned(product.alignment);
-    let [lhs, rhs] = product.arguments.map(Slot::read);
-    let pointers = [draft.pointer("lhs", lhs), draft.pointer("rhs", rhs)];
-    let mut destination = match parts {
-        1 => Destination::result(&mut draft, product),
-        _ => Destination::parts(&mut draft, product, parts),
-    };
+    let (pointers, mut destination) = Destination::open(&mut draft, product, parts);
     let loaders = [&product.lhs, &product.rhs].map(|gather| {
         let most = 16 / product.operand.size();
         Loader::new(gather, [tile.extent, step], tile.threads(), most)

@@ -32,7 +32,7 @@ use super::loader::{Loader, Prepared};
 use super::{FULL, Position, Product};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type};
 use crate::scalar::Functions;
-use crate::stage::{Slot, Stage};
+use crate::stage::Stage;
 use wengert_core::Result;
 
 /// Division of a block's work.
@@ -99,13 +99,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let sums = product.sums();
 
     let mut draft = Draft::aligned(product.alignment);
-    let operands = product.arguments.map(Slot::read);
-    let lhs = draft.pointer("lhs", operands[0]);
-    let rhs = draft.pointer("rhs", operands[1]);
-    let mut destination = match parts {
-        1 => Destination::result(&mut draft, product),
-        _ => Destination::parts(&mut draft, product, parts),
-    };
+    let ([lhs, rhs], mut destination) = Destination::open(&mut draft, product, parts);
     let buffer = 2 * tile.strip(sums);
     let shared = draft.shared("strips", 2 * buffer as u32);
     let (thread, block) = (draft.thread(), draft.block());
