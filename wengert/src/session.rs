@@ -206,11 +206,16 @@ impl Session {
     /// [`DeviceOptions::work_limit`] operations is an error.
     ///
     /// Errors: the plan was compiled for another target than this device; there is not enough
-    /// memory; the session checks indices, which plans do not.
+    /// memory; the session checks indices, which plans do not; it is batch-invariant, and the plan
+    /// is not.
     pub fn load_plan(&mut self, plan: Verified<Plan>) -> Result<Compiled> {
         if self.compile.check_indices {
             return Err(Diagnostic::new("a plan has no checks of its indices")
                 .help("give the program that it was compiled from: a .graph or .ir file"));
+        }
+        if self.compile.batch_invariant && !plan.target.batch_invariant {
+            return Err(Diagnostic::new("the plan was compiled without batch invariance")
+                .help("compile it with --batch-invariant, or run it without"));
         }
         let variables = self.variables.lock();
         let executable =

@@ -6,7 +6,7 @@
 //! instead of [`Special::CtaidX`]. Threads beyond those of a part's kernel do nothing.
 
 use super::instruction::{Inst, Line, Statement};
-use super::module::{Kernel, Parameter, declare, head, lines};
+use super::kernel::{Kernel, Parameter, declare, head, lines};
 use super::types::{Operand, Space, Special};
 use std::fmt;
 

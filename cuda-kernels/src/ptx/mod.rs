@@ -20,6 +20,7 @@
 mod builder;
 mod bundle;
 mod instruction;
+mod kernel;
 mod lanes;
 mod module;
 mod spelling;
@@ -28,8 +29,9 @@ mod types;
 pub use builder::{Code, Label};
 pub use bundle::Bundle;
 pub use instruction::{Binary, Compare, Inst, Line, Rounding, Shuffle, Statement, Ternary, Unary};
+pub use kernel::{Function, Kernel, Parameter, SharedArray};
 pub use lanes::Lanes;
-pub use module::{Function, Kernel, Module, Parameter, SharedArray};
+pub use module::Module;
 pub use types::{Operand, Reg, Space, Special, Type, Width};
 
 #[cfg(test)]

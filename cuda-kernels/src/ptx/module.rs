@@ -1,9 +1,7 @@
-//! Kernels, functions and the module that holds them.
+//! The module of kernels, of bundles of them, and of the functions that they call.
 
-use super::builder::Code;
 use super::bundle::Bundle;
-use super::instruction::Line;
-use super::types::{Reg, Type, Width};
+use super::kernel::{Function, Kernel};
 use crate::architecture::PTX_VERSION;
 use std::fmt;
 
@@ -22,135 +20,11 @@ pub struct Module {
     pub bundles: Vec<Bundle>,
 }
 
-/// A kernel.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Kernel {
-    /// Its name: letters, digits and `_`.
-    pub name: String,
-    /// Its purpose, in one or several lines.
-    pub remark: String,
-    /// Parameters of the launch.
-    pub parameters: Vec<Parameter>,
-    /// Threads of a block, exactly.
-    pub threads: u32,
-    /// Minimum number of resident blocks on a multiprocessor, which bounds the registers of a
-    /// thread; 0: no bound.
-    pub resident: u32,
-    /// Arrays in shared memory.
-    pub shared: Vec<SharedArray>,
-    /// Whether it uses [`Kernel::DYNAMIC`], whose size the launch gives.
-    pub dynamic_shared: bool,
-    /// Arrays of each thread.
-    pub local: Vec<SharedArray>,
-    /// Its code.
-    pub code: Code,
-}
-
-/// A parameter of a kernel.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Parameter {
-    /// Its name.
-    pub name: String,
-    /// Its type. `U64` with an alignment is an address in global memory.
-    pub ty: Type,
-    /// Known alignment of the address, in bytes; 0 if it is no address.
-    pub align: u32,
-}
-
-/// An array of bytes in shared (or local) memory.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct SharedArray {
-    /// Its name.
-    pub name: String,
-    /// Alignment in bytes.
-    pub align: u32,
-    /// Its length.
-    pub bytes: u32,
-}
-
-/// A function that kernels call. Parameters and results are registers of its code.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Function {
-    /// Its name.
-    pub name: String,
-    /// Its purpose, in one line.
-    pub remark: String,
-    /// Registers that receive the arguments.
-    pub parameters: Vec<(Type, Reg)>,
-    /// Registers that hold the results where the code ends.
-    pub results: Vec<(Type, Reg)>,
-    /// Its code, which falls through to its end.
-    pub code: Code,
-}
-
 impl Module {
     /// Kernels that are launched one after another.
     pub fn new(functions: Vec<Function>, kernels: Vec<Kernel>) -> Module {
         Module { functions, kernels, ..Module::default() }
     }
-}
-
-impl Kernel {
-    /// The name of the shared memory whose size the launch gives.
-    pub const DYNAMIC: &'static str = "dynamic_shared";
-
-    /// The instruction by which a kernel waits until the preceding ones have ended and their
-    /// results are visible (PTX ISA, `griddepcontrol`).
-    pub const WAIT: &'static str = "griddepcontrol.wait";
-
-    /// The instructions with which a kernel begins that is launched early. The next kernel may be
-    /// launched when all blocks of this one have begun. It waits until this one has ended, which is
-    /// after its predecessors have, since this one waits for them.
-    pub(super) const ORDER: &'static str =
-        "griddepcontrol.launch_dependents;\n    griddepcontrol.wait;";
-
-    /// Bytes of statically allocated shared memory.
-    pub fn static_shared(&self) -> u32 {
-        self.shared.iter().map(|s| s.bytes.next_multiple_of(s.align)).sum()
-    }
-
-    fn write(&self, f: &mut fmt::Formatter<'_>, overlaps: bool) -> fmt::Result {
-        head(f, &self.remark, &self.name, &self.parameters, self.threads, self.resident)?;
-        self.arrays(f)?;
-        declare(f, &self.code)?;
-        if overlaps {
-            writeln!(f, "    {}", Kernel::ORDER)?;
-        }
-        lines(f, &self.code.lines)?;
-        writeln!(f, "    ret;\n}}")
-    }
-
-    /// The declarations of its arrays.
-    pub(super) fn arrays(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (space, arrays) in [(".shared", &self.shared), (".local", &self.local)] {
-            for SharedArray { name, align, bytes } in arrays {
-                writeln!(f, "    {space} .align {align} .b8 {name}[{bytes}];")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The beginning of a kernel, up to its brace.
-pub(super) fn head(
-    f: &mut fmt::Formatter<'_>,
-    text: &str,
-    name: &str,
-    parameters: &[Parameter],
-    threads: u32,
-    resident: u32,
-) -> fmt::Result {
-    remark(f, text)?;
-    let parameter = |p: &Parameter| match p.align {
-        0 => format!(".param {} {}", p.ty.name(), p.name),
-        align => format!(".param {} .ptr .global .align {align} {}", p.ty.name(), p.name),
-    };
-    writeln!(f, ".visible .entry {name}(\n    {}\n)", list(parameters, parameter))?;
-    writeln!(f, ".reqntid {threads}, 1, 1")?;
-    if resident > 0 {
-        writeln!(f, ".minnctapersm {resident}")?;
-    }
-    writeln!(f, "{{")
 }
 
 impl fmt::Display for Module {
@@ -175,74 +49,4 @@ impl fmt::Display for Module {
         }
         Ok(())
     }
-}
-
-fn remark(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.lines().try_for_each(|line| writeln!(f, "// {}", ascii(line)))
-}
-
-/// `ptxas` reads ASCII only, also in comments.
-fn ascii(text: &str) -> String {
-    text.replace('…', "...").replace(|c: char| !c.is_ascii(), "?")
-}
-
-fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
-    items.iter().map(show).collect::<Vec<_>>().join(",\n    ")
-}
-
-impl fmt::Display for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        remark(f, &self.remark)?;
-        let of = |prefix: &str, regs: &[(Type, Reg)]| {
-            let one = |(n, (ty, _)): (usize, &(Type, Reg))| {
-                format!(".param {} {prefix}{n}", ty.bits().name())
-            };
-            regs.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
-        };
-        let (results, parameters) = (of("result", &self.results), of("given", &self.parameters));
-        writeln!(f, ".func ({results}) {}({parameters})\n{{", self.name)?;
-        declare(f, &self.code)?;
-        for (n, (ty, reg)) in self.parameters.iter().enumerate() {
-            writeln!(f, "    ld.param{} {reg}, [given{n}];", ty.bits().name())?;
-        }
-        lines(f, &self.code.lines)?;
-        for (n, (ty, reg)) in self.results.iter().enumerate() {
-            writeln!(f, "    st.param{} [result{n}], {reg};", ty.bits().name())?;
-        }
-        writeln!(f, "    ret;\n}}")
-    }
-}
-
-pub(super) fn declare(f: &mut fmt::Formatter<'_>, code: &Code) -> fmt::Result {
-    for width in Width::ALL {
-        let count = code.registers(width);
-        if count > 0 {
-            writeln!(f, "    .reg {} {}<{count}>;", width.declaration(), width.prefix())?;
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn lines(f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
-    for line in lines {
-        match line {
-            Line::Label(label) => writeln!(f, "{label}:")?,
-            Line::Comment(text) => writeln!(f, "    // {}", ascii(text))?,
-            Line::Statement(statement) => {
-                f.write_str("    ")?;
-                match statement.guard {
-                    Some((predicate, true)) => write!(f, "@!{predicate} ")?,
-                    Some((predicate, false)) => write!(f, "@{predicate} ")?,
-                    None => {}
-                }
-                writeln!(
-                    f,
-                    "{}{}",
-                    statement.inst,
-                    if statement.inst.is_simple() { ";" } else { "" }
-                )?;
-            }
-        }
-    }
-    Ok(())
 }

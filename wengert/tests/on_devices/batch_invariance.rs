@@ -67,3 +67,21 @@ fn on_the_device() {
         check(name.parse().unwrap());
     }
 }
+
+/// A plan states whether it keeps the promise, and one without it is no substitute.
+#[test]
+fn a_plan_without_the_promise_is_refused() {
+    let options = DeviceOptions { batch_invariant: true, ..DeviceOptions::default() };
+    let mut session = Session::open_with(Device::Cpu, &options).unwrap();
+    let plain = wengert::target("cpu").unwrap();
+    for (target, loads) in [(plain.clone().with_batch_invariance(), true), (plain, false)] {
+        let options = wengert::pipeline::Options::default();
+        let program = program(2, DType::F32);
+        let plan = wengert::pipeline::compile(&program, "rows", &bind!(), &target, &options);
+        let loaded = session.load_plan(plan.unwrap());
+        assert_eq!(loaded.is_ok(), loads);
+        if let Err(error) = loaded {
+            assert!(error.to_string().contains("without batch invariance"), "{error}");
+        }
+    }
+}
