@@ -18,6 +18,7 @@ pub(super) struct Draft {
     arguments: Vec<Slot>,
     shared: Vec<SharedArray>,
     dynamic: u32,
+    spread: bool,
     alignment: u32,
 }
 
@@ -49,6 +50,12 @@ impl Draft {
     pub fn dynamic_shared(&mut self, bytes: u32) -> Reg {
         self.dynamic = bytes;
         self.code.mov(Type::U32, Operand::Symbol(Kernel::DYNAMIC.into()))
+    }
+
+    /// States that the kernel has long blocks, which are to be spread over all multiprocessors: it
+    /// is not launched [early](Kernel::early).
+    pub fn spread(&mut self) {
+        self.spread = true;
     }
 
     /// The number of the thread in its block.
@@ -87,6 +94,7 @@ impl Draft {
                 resident,
                 shared: self.shared,
                 dynamic_shared: self.dynamic > 0,
+                early: !self.spread,
                 local: vec![],
                 code: self.code,
             },

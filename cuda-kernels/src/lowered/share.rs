@@ -250,4 +250,22 @@ mod tests {
         );
         assert_eq!(names.len(), 2, "{names:?}");
     }
+
+    /// A product of tiles has long blocks. The softmax after it waits before it lets the next kernel
+    /// be launched.
+    #[test]
+    fn kernels_with_long_blocks_are_not_launched_early() {
+        let (names, ptx) = launches(
+            "func @f(%x: f64[256,64], %a: f64[64,256]) -> (y: f64[256,256]) {
+                %0: f64[256,256] = dot_general %x, %a {contract=[[1],[0]]}
+                %1: f64[256,256] = softmax %0 {axis=1}
+                return %1
+            }",
+        );
+        let entries: Vec<&str> = ptx.split(".entry").skip(1).collect();
+        let [product, softmax] = entries[..] else { panic!("two kernels: {names:?}") };
+        assert!(!product.contains("griddepcontrol"), "{product}");
+        let at = |what| softmax.find(what).unwrap_or_else(|| panic!("no {what}: {softmax}"));
+        assert!(at("griddepcontrol.wait") < at("griddepcontrol.launch_dependents"), "{softmax}");
+    }
 }

@@ -148,6 +148,7 @@ pub fn compile(
             .collect(),
         resident: 0,
         dynamic_shared: dynamic_shared > 0,
+        early: true,
         threads,
         shared: emit.shared,
         local: emit.local,

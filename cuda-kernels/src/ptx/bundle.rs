@@ -57,7 +57,7 @@ impl Bundle {
         head(f, &remark, &self.name, &parameters, threads, resident)?;
         let block = Special::Block.name();
         writeln!(f, "    .reg .b32 {block}, %thread;\n    .reg .pred %other;")?;
-        if overlaps {
+        if overlaps && self.parts.iter().all(|(kernel, _)| kernel.early) {
             writeln!(f, "    {}", Kernel::ORDER)?;
         }
         writeln!(f, "    mov.u32 {block}, {};", Special::CtaidX.name())?;

@@ -23,6 +23,9 @@ pub struct Kernel {
     pub shared: Vec<SharedArray>,
     /// Whether it uses [`Kernel::DYNAMIC`], whose size the launch gives.
     pub dynamic_shared: bool,
+    /// Whether it may be launched before its predecessors have ended. Its blocks then take the
+    /// multiprocessors that are free first. That divides a few long blocks unevenly.
+    pub early: bool,
     /// Arrays of each thread.
     pub local: Vec<SharedArray>,
     /// Its code.
@@ -74,11 +77,11 @@ impl Kernel {
     /// results are visible (PTX ISA, `griddepcontrol`).
     pub const WAIT: &'static str = "griddepcontrol.wait";
 
-    /// The instructions with which a kernel begins that is launched early. The next kernel may be
-    /// launched when all blocks of this one have begun. It waits until this one has ended, which is
-    /// after its predecessors have, since this one waits for them.
+    /// The instructions with which a kernel begins that may be launched early. Its blocks wait until
+    /// its predecessors have ended, and only then let the next kernel be launched. If they let it
+    /// before they wait, many kernels would wait at a time, in the place of the one that works.
     pub(super) const ORDER: &'static str =
-        "griddepcontrol.launch_dependents;\n    griddepcontrol.wait;";
+        "griddepcontrol.wait;\n    griddepcontrol.launch_dependents;";
 
     /// Bytes of statically allocated shared memory.
     pub fn static_shared(&self) -> u32 {
@@ -89,7 +92,7 @@ impl Kernel {
         head(f, &self.remark, &self.name, &self.parameters, self.threads, self.resident)?;
         self.arrays(f)?;
         declare(f, &self.code)?;
-        if overlaps {
+        if overlaps && self.early {
             writeln!(f, "    {}", Kernel::ORDER)?;
         }
         lines(f, &self.code.lines)?;

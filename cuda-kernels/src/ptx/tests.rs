@@ -43,6 +43,7 @@ fn a_kernel_prints() {
             resident: 0,
             shared: vec![SharedArray { name: "tile".into(), align: 16, bytes: 64 }],
             dynamic_shared: true,
+            early: true,
             local: vec![],
             code,
         }],

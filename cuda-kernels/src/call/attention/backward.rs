@@ -22,6 +22,7 @@ use wengert_core::Result;
 pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let (call, wide) = (problem.call, problem.wide());
     let mut draft = Draft::aligned(problem.alignment);
+    draft.spread();
     let three = problem.three(&mut draft);
     let bias = problem.bias(&mut draft);
     let prefix = problem.prefix(&mut draft);

@@ -130,6 +130,7 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
     let ahead = if architecture.shared_per_block >= 160 << 10 { 4 } else { 3 };
 
     let mut draft = Draft::aligned(product.alignment);
+    draft.spread();
     let (pointers, mut destination) = Destination::open(&mut draft, product, parts);
     let loaders = [&product.lhs, &product.rhs].map(|gather| {
         let most = 16 / product.operand.size();

@@ -99,6 +99,7 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
     let sums = product.sums();
 
     let mut draft = Draft::aligned(product.alignment);
+    draft.spread();
     let ([lhs, rhs], mut destination) = Destination::open(&mut draft, product, parts);
     let buffer = 2 * tile.strip(sums);
     let shared = draft.shared("strips", 2 * buffer as u32);
