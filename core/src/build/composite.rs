@@ -107,17 +107,6 @@ impl Tensor {
         self * 0.5 * ((self * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0)
     }
 
-    /// The approximation of [`gelu`](Self::gelu) by x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))).
-    ///
-    /// Emits x · logistic(2√(2/π) · (x + 0.044715·x³)), which is equal, since (1 + tanh u)/2 =
-    /// logistic(2u). It is shorter than tanh, and does not cancel where x is negative.
-    #[track_caller]
-    pub fn gelu_tanh(&self) -> Tensor {
-        let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
-        let inner = (self.square() * self * 0.044715 + self) * twice;
-        self * inner.logistic()
-    }
-
     /// x · logistic(x).
     #[track_caller]
     pub fn silu(&self) -> Tensor {

@@ -34,6 +34,19 @@ fn scaled(
     vec![j.tangents[0].as_ref().map(|t| t.scaled_by(&coefficient))]
 }
 
+/// The tangent of a unary op from the coefficient of its operand's tangent, which is a formula of
+/// several ops. Halves are computed in f32 and rounded once at the end, like the op itself.
+fn scaled_wide(j: &Jvp<'_>, coefficient: impl FnOnce(&Tensor) -> Tensor) -> Vec<Option<Tensor>> {
+    let x = &j.operands[0];
+    let dtype = x.dtype();
+    let wide = |t: &Tensor| if dtype.is_half() { t.convert(DType::F32) } else { t.clone() };
+    let tangent = j.tangents[0].as_ref().map(|t| {
+        let tangent = wide(t).scaled_by(&coefficient(&wide(x)));
+        if dtype.is_half() { tangent.convert(dtype) } else { tangent }
+    });
+    vec![tangent]
+}
+
 /// 1 − x², without cancellation at ±1.
 fn one_less_square(x: &Tensor) -> Tensor {
     let less: Tensor = 1.0 - x;

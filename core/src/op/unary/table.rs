@@ -3,8 +3,14 @@
 use crate::interpret::special;
 use crate::op::derivative::Sign;
 use crate::op::prelude::*;
-use crate::op::unary::{bits_only, floats_only, instruction, one_less_square, scaled, unary};
+use crate::op::unary::{
+    bits_only, floats_only, instruction, one_less_square, scaled, scaled_wide, unary,
+};
 use std::f64::consts;
+
+/// Constants of `gelu_tanh`: the factor of x³, and 2√(2/π).
+const GELU_CUBE: f64 = 0.044715;
+const GELU_SCALE: f64 = consts::FRAC_2_SQRT_PI * consts::SQRT_2;
 
 unary! {
     /// −x. Integers wrap.
@@ -169,6 +175,39 @@ unary! {
             c.scalar(ScalarOp::Div, &[numerator, denominator])
         },
         derivative: Derivative::Nonlinear(|j| scaled(j, |_, y| y * &(1.0 - y))),
+    }
+    /// The approximation of the activation `gelu` by x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))).
+    ///
+    /// It is x · logistic(2√(2/π) · (x + 0.044715·x³)), since (1 + tanh u)/2 = logistic(2u): shorter
+    /// than tanh, and without cancellation for negative x.
+    GeluTanh gelu_tanh Float Expensive {
+        real: |x| x.apply("gelu_tanh", |x| {
+            x / (1.0 + libm::exp((x * x * GELU_CUBE + 1.0) * x * -GELU_SCALE))
+        }),
+        bits: floats_only,
+        compute: |c, x| {
+            let constant = |c: &mut dyn ElementContext, value| {
+                let dtype = c.dtype(x);
+                c.constant(Scalar::from_f64(dtype, value))
+            };
+            let (cube, one) = (constant(c, GELU_CUBE), constant(c, 1.0));
+            let scale = constant(c, GELU_SCALE);
+            let square = c.scalar(ScalarOp::Mul, &[x, x]);
+            let term = c.scalar(ScalarOp::Mul, &[square, cube]);
+            let sum = c.scalar(ScalarOp::Add, &[term, one]);
+            let product = c.scalar(ScalarOp::Mul, &[sum, x]);
+            let inner = c.scalar(ScalarOp::Mul, &[product, scale]);
+            let share = Unary::Logistic.emit(c, inner);
+            c.scalar(ScalarOp::Mul, &[x, share])
+        },
+        derivative: Derivative::Nonlinear(|j| scaled_wide(j, |x| {
+            let square = x.square();
+            let share = ((&square * GELU_CUBE + 1.0) * x * GELU_SCALE).logistic();
+            let slope = (square * (3.0 * GELU_CUBE * GELU_SCALE) + GELU_SCALE) * x;
+            // For large |x| the slope of the logistic function is 0 and that of its operand
+            // infinite.
+            &share + (&share * &(1.0 - &share)).scaled_by(&slope)
+        })),
     }
     /// sin x.
     Sin sin Float Expensive {
