@@ -205,14 +205,16 @@ impl<'a> Moving<'a> {
     }
 }
 
-/// The values of a region that a call reads as an index: operands of scatters, also reshaped. An
+/// The values of a region that a call reads as an index: operands of scatters, also in another
+/// shape. An
 /// index of another op is computed in its kernel.
 fn indices(region: &Body) -> IdVec<ValueId, bool> {
     let mut indices: IdVec<ValueId, bool> = region.values.ids().map(|_| false).collect();
     for equation in region.equations.iter().rev() {
         match &equation.op {
             Op::Scatter(_) => indices[equation.operands[1]] = true,
-            Op::Reshape(_) => {
+            // An index of one coordinate is a concatenation of one scalar.
+            Op::Reshape(_) | Op::Concatenate(_) if equation.operands.len() == 1 => {
                 let index = indices[equation.results[0]];
                 indices[equation.operands[0]] |= index;
             }
@@ -271,7 +273,8 @@ mod tests {
             let step = format!(
                 "%q: f32[1,4] = dynamic_slice %r, %i, %z {{slice_sizes=[1,4]}}
                  %k: i32[] = add %m, %i
-                 %j: i32[1] = reshape %k {{shape=[1]}}
+                 %h: i32[1] = reshape %k {{shape=[1]}}
+                 %j: i32[1] = concatenate %h {{axis=0}}
                  %w: f32[9,4] = scatter %a, %j, %q {{{SCATTER}}}
                  return %w"
             );
@@ -282,7 +285,7 @@ mod tests {
             let left = &crate::rewrite::dce(after.clone(), u64::MAX).0;
             let region = &left.body.equations.last().expect("the scan is last").regions[0];
             let names = region.equations.iter().map(|e| e.op.name()).collect::<Vec<_>>();
-            assert_eq!(names, ["reshape", "reshape", "scatter"], "{left}");
+            assert_eq!(names, ["reshape", "reshape", "concatenate", "scatter"], "{left}");
             assert_eq!(scan.operands.len(), 6);
         }
     }
