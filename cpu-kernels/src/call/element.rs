@@ -4,6 +4,7 @@
 //! operation. Every other dtype is the dtype of its own arithmetic. The operations are those of
 //! the [kernels](crate::kernels), so addends have the bits of the ops they stand for.
 
+use super::product::stream::Streams;
 use super::product::strip::Kernels;
 use crate::simd::Simd;
 use bytemuck::Pod;
@@ -27,6 +28,11 @@ pub(super) trait Element: Pod + Send + Sync {
     fn constant(value: f64) -> Self;
     /// The kernels of products on pairs of this element, if there are any.
     fn kernels_of_pairs(_: Simd) -> Option<&'static Kernels<Self::Wide>> {
+        None
+    }
+
+    /// The kernels of products of few rows that read this element from memory, if it is a half.
+    fn streams(_: Simd) -> Option<&'static Streams<Self>> {
         None
     }
 

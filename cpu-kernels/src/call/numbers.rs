@@ -2,6 +2,7 @@
 
 use super::element::{Element, Number};
 use super::product::micro;
+use super::product::stream::{self, Streams};
 use super::product::strip::Kernels;
 use crate::kernels::convert::Cast;
 use crate::kernels::operations::{Add, Binary, Max, Min, Mul};
@@ -73,7 +74,7 @@ macro_rules! integers {
 integers! { u8 U8; i8 I8; i32 I32; i64 I64; u32 U32; u64 U64; }
 
 macro_rules! half {
-    ($t:ident, $dtype:ident, $constant:ident, $paired:literal, $pairs:expr) => {
+    ($t:ident, $dtype:ident, $constant:ident, $paired:literal, $pairs:expr, $streams:path) => {
         impl Element for $t {
             type Wide = f32;
             const DTYPE: DType = DType::$dtype;
@@ -94,8 +95,11 @@ macro_rules! half {
             fn kernels_of_pairs(simd: Simd) -> Option<&'static Kernels<f32>> {
                 $pairs(simd)
             }
+            fn streams(simd: Simd) -> Option<&'static Streams<$t>> {
+                Some($streams(simd))
+            }
         }
     };
 }
-half!(f16, F16, f16_from_f64, false, |_| None);
-half!(bf16, BF16, bf16_from_f64, true, micro::kernels_of_pairs);
+half!(f16, F16, f16_from_f64, false, |_| None, stream::streams_of_f16);
+half!(bf16, BF16, bf16_from_f64, true, micro::kernels_of_pairs, stream::streams_of_bf16);

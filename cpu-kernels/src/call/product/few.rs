@@ -5,24 +5,25 @@
 //!
 //! | rhs | block | read |
 //! |---|---|---|
-//! | rows are contiguous | a few rows, all columns | in place |
-//! | rows are contiguous, halves | a few rows and a part of their columns | widened, or as pairs |
+//! | rows are contiguous | a few rows, all columns | in place; halves are [widened](super::stream) |
+//! | rows are contiguous, pairs | a few rows and a part of their columns | packed |
 //! | columns are contiguous | one panel, [`DEEP`] rows | transposed |
 //!
 //! A block of a few rows is read in long runs, which the hardware prefetcher follows, while a row
 //! of out stays in the cache. The order of the sums is that of all products: a row has the same
 //! bits, however many rows are multiplied with it.
 
+use super::stream::Stream;
 use super::strip::Strip;
 use super::{Addends, DEPTH, FEW, Lines, Panels, Part, SLACK, lines_of_lhs, pairs};
 use crate::call::element::Element;
-use crate::call::panel::{View, widen};
+use crate::call::panel::View;
 use std::ops::Range;
 
 /// Rows of rhs that are read side by side.
 const SIDE_BY_SIDE: usize = 8;
-/// Numbers of a block of widened halves, at most.
-pub(super) const WIDENED: usize = 4096;
+/// Numbers of a block of pairs of halves, at most.
+const PAIRED: usize = 4096;
 /// Rows of a block of rhs that is transposed: the block stays in L1, beside the lines that it comes
 /// from.
 const DEEP: usize = 128;
@@ -87,14 +88,15 @@ impl<T: Element> Part<T> {
             }
             // The more rows of out, the more steps of k for each access to them.
             let deep = match () {
-                () if T::HALF && m == 1 => 2 * SIDE_BY_SIDE,
-                () if T::HALF => 4 * SIDE_BY_SIDE,
+                () if self.pairs && m == 1 => 2 * SIDE_BY_SIDE,
+                () if self.pairs => 4 * SIDE_BY_SIDE,
                 // The sums of a short row stay in registers.
                 () if columns <= 2 * self.kernels.columns => DEPTH,
                 () if m == 1 && self.row_by_row(columns) => DEPTH,
+                () if T::HALF => 2 * SIDE_BY_SIDE,
                 () => SIDE_BY_SIDE,
             };
-            let run = if T::HALF { WIDENED / deep } else { columns };
+            let run = if self.pairs { PAIRED / deep } else { columns };
             for start in (0..k).step_by(DEPTH) {
                 let depth = DEPTH.min(k - start);
                 self.pack_strip_of_lhs(self.lhs.from(0, start), [m, depth], panels, panels.lhs);
@@ -134,8 +136,27 @@ impl<T: Element> Part<T> {
         size: [usize; 2],
     ) {
         let (m, [start, j], [steps, columns]) = (self.size[0], first, size);
+        let side_by_side = if T::HALF { 2 * SIDE_BY_SIDE } else { SIDE_BY_SIDE };
+        let long = steps > side_by_side && m == 1 && self.rhs.column == 1;
         // SAFETY: the caller's promise is the same.
         unsafe {
+            if let Some(streams) = T::streams(self.simd)
+                && self.rhs.column == 1
+                && !self.pairs
+            {
+                let strip = Stream {
+                    depth: steps,
+                    lhs: lhs.cast(),
+                    rows: m,
+                    rhs: self.rhs.element(start, j),
+                    rhs_step: self.rhs.row,
+                    columns,
+                    out: self.out.add(j).cast(),
+                    out_row: self.row,
+                    add: self.add || start > 0,
+                };
+                return streams.strip(&strip, long);
+            }
             let block = self.block(self.rhs.from(start, j), size, panels);
             let strip = Strip {
                 depth: self.terms(steps),
@@ -151,7 +172,7 @@ impl<T: Element> Part<T> {
                 addends: Addends::NONE,
                 packed: std::ptr::null_mut(),
             };
-            if steps > SIDE_BY_SIDE && m == 1 && !T::HALF && self.rhs.column == 1 {
+            if long && !T::HALF {
                 self.kernels.row(&strip);
             } else {
                 self.kernels.strip(m, &strip);
@@ -207,18 +228,8 @@ impl<T: Element> Part<T> {
             unsafe { self.pack_rhs(rhs, [steps, columns], panels.rhs, panels) };
             return Block { at: panels.rhs, step: wide, panel: depth * wide };
         }
-        if !T::HALF {
-            let rhs = rhs.plain();
-            return Block { at: rhs.at, step: rhs.row, panel: wide };
-        }
-        for k in 0..steps {
-            // The second of two paired terms comes first.
-            let exchanged = if T::PAIRED && (k ^ 1) < steps { k ^ 1 } else { k };
-            let to = panels.widened.wrapping_add(k * columns);
-            // SAFETY: the row exists, and the panel has room for these rows.
-            unsafe { widen(self.simd, rhs.element(exchanged, 0), to, columns) };
-        }
-        Block { at: panels.widened, step: columns, panel: wide }
+        let rhs = rhs.plain();
+        Block { at: rhs.at, step: rhs.row, panel: wide }
     }
 
     /// Packs some steps of all rows of lhs, of which there are no more than in a tile.

@@ -65,6 +65,7 @@ mod pack;
 mod pairs;
 mod plain;
 mod prefetch;
+pub(super) mod stream;
 pub(super) mod strip;
 mod vector;
 
@@ -170,7 +171,7 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
 /// Numbers that are widened at a time, at most, for blocks of `depth` steps.
 fn widened_room(depth: usize) -> usize {
     let [rows, columns] = LARGEST;
-    (depth * (WIDENED[0] * rows).max(WIDENED[1] * columns)).max(few::WIDENED)
+    depth * (WIDENED[0] * rows).max(WIDENED[1] * columns)
 }
 
 /// Most rows of a product that reads rhs unpacked, for kernels of `rows` rows.

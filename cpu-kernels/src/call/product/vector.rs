@@ -32,7 +32,7 @@ pub(super) trait Vector: Copy {
 
 /// Four numbers, which the compiler may keep in a register.
 #[derive(Clone, Copy)]
-pub(super) struct Plain<T>([T; 4]);
+pub(super) struct Plain<T>(pub [T; 4]);
 
 macro_rules! plain {
     ($t:ident) => {
