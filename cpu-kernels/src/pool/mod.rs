@@ -2,7 +2,7 @@
 //!
 //! A job is a number of independent tasks and a function to call for each. The submitting thread
 //! works too. Workers that are awake help; the submitter does not wait for a worker that sleeps
-//! through a short job.
+//! through a short job. Beside busy processes, short jobs run on the submitter alone ([`crowd`]).
 //!
 //! Each thread has a share of neighbouring tasks; the first thread has the first ones. If two
 //! jobs are divided alike, a thread finds the data of the first job in its own cache during the
@@ -23,10 +23,12 @@
 //! only between entering and leaving, and the submitter neither changes nor drops them in that
 //! time.
 
+mod crowd;
 mod place;
 #[cfg(test)]
 mod tests;
 
+use crowd::{ALONE, Crowd};
 use place::Sleeper;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -81,6 +83,8 @@ struct Shared {
     left: Condvar,
     /// For each worker, whether it sleeps and where.
     sleepers: Vec<Sleeper>,
+    /// Whether other processes occupy the processors; used under `submit`.
+    crowd: Crowd,
 }
 
 /// The borrow of the body is erased: see [`Pool::run`].
@@ -138,6 +142,7 @@ impl Pool {
             wake: Condvar::new(),
             left: Condvar::new(),
             sleepers: (1..threads).map(|_| Sleeper::default()).collect(),
+            crowd: Crowd::default(),
         });
         let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1) };
         for number in 1..threads {
@@ -209,6 +214,13 @@ impl Pool {
         }
         let shared = &*self.shared;
         let submitting = lock(&shared.submit);
+        let first = if shared.crowd.is_dense() { shared.alone(tasks, body)? } else { 0 };
+        if first == tasks {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let (tasks, rest) = (tasks - first, |thread, task| body(thread, first + task));
+        let body: &Body<'_> = if first == 0 { body } else { &rest };
         // SAFETY: the two types differ in the lifetime only. The reference is stored in `job`,
         // which other threads read only while they are counted inside the gate. This function
         // does not return before the gate is shut and the count is 0. It cannot unwind in
@@ -238,8 +250,12 @@ impl Pool {
             place::release(&shared.sleepers);
         }
         shared.help(0, tasks, body);
+        let worked = Instant::now();
         shared.gate.fetch_and(!OPEN, Ordering::Relaxed);
         shared.wait_until_all_left();
+        shared.crowd.ran_together([worked - begun, worked.elapsed()], || {
+            shared.sleepers.iter().map(Sleeper::queued).sum()
+        });
         let panic = lock(&shared.panic).take();
         drop(submitting);
         panic.map_or(Ok(()), |text| Err(TaskPanicked(text)))
@@ -263,6 +279,29 @@ impl Shared {
         let (each, more) = (tasks / threads, tasks % threads);
         let first = |thread: usize| thread * each + thread.min(more);
         first(thread)..first(thread + 1)
+    }
+
+    /// Runs the first tasks on the submitting thread, until none is left or the job turns out to be
+    /// long. Returns their number.
+    fn alone(&self, tasks: usize, body: &Body<'_>) -> Result<usize, TaskPanicked> {
+        let outer = WITHIN.replace(Some((self.address(), 0)));
+        let begun = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let mut next = 0;
+            while next < tasks && (next == 0 || begun.elapsed() < ALONE) {
+                body(0, next);
+                next += 1;
+            }
+            next
+        }));
+        WITHIN.set(outer);
+        self.crowd.ran_alone(begun.elapsed());
+        outcome.map_err(|payload| {
+            let panicked = TaskPanicked(message(payload.as_ref()));
+            // As in `help`.
+            std::mem::forget(payload);
+            panicked
+        })
     }
 
     /// Runs tasks until none is left: the thread's own, then those of the threads after it,

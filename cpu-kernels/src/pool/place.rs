@@ -15,6 +15,7 @@
 //! Other systems have no such call; there, this module does nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use linux::Place;
@@ -33,6 +34,12 @@ impl Sleeper {
     /// Records the calling thread as this worker.
     pub fn is_this_thread(&self) {
         self.place.is_this_thread();
+    }
+
+    /// The time for which the worker was ready to run while its processor ran others, since it
+    /// started; `None` if the system does not tell.
+    pub fn queued(&self) -> Option<Duration> {
+        self.place.queued()
     }
 
     /// The calling worker is about to sleep; it holds the lock that guards sleeping.
@@ -67,13 +74,18 @@ pub(super) fn release(sleepers: &[Sleeper]) {
 mod linux {
     use crate::pool::lock;
     use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, OnceLock};
+    use std::time::Duration;
 
     /// A worker, and the processor that it was last seen on.
     #[derive(Debug, Default)]
     pub(super) struct Place {
         thread: OnceLock<Pid>,
+        /// The system's statistics about the thread, if it has them.
+        statistics: OnceLock<File>,
         processor: AtomicUsize,
         /// The processors it may use when unbound; `None` if it is not bound.
         bound: Mutex<Option<CpuSet>>,
@@ -82,6 +94,17 @@ mod linux {
     impl Place {
         pub fn is_this_thread(&self) {
             self.thread.get_or_init(gettid);
+            if let Ok(file) = File::open("/proc/thread-self/schedstat") {
+                self.statistics.get_or_init(|| file);
+            }
+        }
+
+        /// The second number of the file, in nanoseconds (Linux, *Scheduler Statistics*).
+        pub fn queued(&self) -> Option<Duration> {
+            let mut text = [0; 96];
+            let count = self.statistics.get()?.read_at(&mut text, 0).ok()?;
+            let text = std::str::from_utf8(text.get(..count)?).ok()?;
+            Some(Duration::from_nanos(text.split_whitespace().nth(1)?.parse().ok()?))
         }
 
         pub fn is_here(&self) {
@@ -134,6 +157,9 @@ mod nowhere {
 
     impl Place {
         pub fn is_this_thread(&self) {}
+        pub fn queued(&self) -> Option<std::time::Duration> {
+            None
+        }
         pub fn is_here(&self) {}
         pub fn settle<'a>(_: impl Iterator<Item = &'a Place>) {}
         pub fn release(&self) {}
@@ -221,6 +247,28 @@ mod tests {
                 sched_setaffinity(None, &usual).expect("it was so before");
             });
         }
+    }
+
+    /// Two threads on one processor take turns.
+    #[test]
+    fn a_thread_that_shares_a_processor_is_queued() {
+        let usual = sched_getaffinity(None).expect("the system tells");
+        let shared = only(processors(&usual)[0]);
+        let queue = || {
+            let sleeper = Sleeper::default();
+            sleeper.is_this_thread();
+            sched_setaffinity(None, &shared).expect("it is one of the processors");
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_millis(200) {
+                std::hint::spin_loop();
+            }
+            sleeper.queued().expect("the system tells")
+        };
+        let queued: Duration = std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(queue));
+            threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+        });
+        assert!(queued > Duration::from_millis(20), "{queued:?}");
     }
 
     #[test]

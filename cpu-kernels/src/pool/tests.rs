@@ -52,8 +52,9 @@ fn tasks_run_on_several_threads_at_once() {
 
 #[test]
 fn who_has_nothing_left_helps_out() {
-    let pool = Pool::new(2).expect("threads start");
     for _ in 0..50 {
+        // A new pool has met no pause, so that it does not begin the job alone.
+        let pool = Pool::new(2).expect("threads start");
         let done = AtomicUsize::new(0);
         // Hangs if the thread that owns the last two tasks must run both.
         pool.parallel_for(4, |_, task| {
