@@ -31,7 +31,7 @@ pub(super) trait Element: Pod + Send + Sync {
         None
     }
 
-    /// The kernels of products of few rows that read this element from memory, if it is a half.
+    /// The kernels of products of few rows; `None` for integers.
     fn streams(_: Simd) -> Option<&'static Streams<Self>> {
         None
     }

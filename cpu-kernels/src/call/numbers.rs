@@ -15,7 +15,7 @@ use wengert_core::halves::{bf16_from_f64, f16_from_f64};
 macro_rules! numbers {
     ($(
         $t:ident $dtype:ident, $zero:literal, |$value:pat_param| $constant:expr,
-        |$simd:pat_param| $kernels:expr;
+        |$simd:pat_param| $kernels:expr, $streams:expr;
     )*) => {$(
         impl Element for $t {
             type Wide = $t;
@@ -31,6 +31,9 @@ macro_rules! numbers {
             #[inline(always)]
             fn constant($value: f64) -> $t {
                 $constant
+            }
+            fn streams($simd: Simd) -> Option<&'static Streams<$t>> {
+                $streams
             }
         }
 
@@ -59,15 +62,17 @@ macro_rules! numbers {
     )*};
 }
 numbers! {
-    f32 F32, 0.0, |value| value as f32, |simd| Some(micro::f32_kernels(simd));
-    f64 F64, 0.0, |value| value, |simd| Some(micro::f64_kernels(simd));
+    f32 F32, 0.0, |value| value as f32,
+        |simd| Some(micro::f32_kernels(simd)), Some(stream::streams_of_f32(simd));
+    f64 F64, 0.0, |value| value,
+        |simd| Some(micro::f64_kernels(simd)), Some(stream::streams_of_f64(simd));
 }
 
 macro_rules! integers {
     ($($t:ident $dtype:ident;)*) => {
         numbers! {$(
             $t $dtype, 0, |_| unreachable!("only attention has constants, and it takes floats"),
-            |_| None;
+            |_| None, None;
         )*}
     };
 }

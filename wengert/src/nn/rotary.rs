@@ -153,8 +153,10 @@ impl Rotary {
         let spread = |t: Tensor| (t * factor).broadcast_in_dim(first.shape().to_vec(), &axes);
         let (cosine, sine) = (spread(angles.cos()), spread(angles.sin()));
         let rotated = [&first * &cosine - &second * &sine, &second * &cosine + &first * &sine];
+        // Rounded before they are joined: then each part is stored to its place.
+        let rotated = rotated.map(|part| part.convert(x.dtype()));
         let rotated = Tensor::concatenate(&[&rotated[0], &rotated[1]], element);
-        rotated.reshape(x.shape().to_vec()).convert(x.dtype())
+        rotated.reshape(x.shape().to_vec())
     }
 
     /// θ of each pair, scaled, and the factor of results.

@@ -5,15 +5,14 @@
 //!
 //! | rhs | block | read |
 //! |---|---|---|
-//! | rows are contiguous | a few rows, all columns | in place; halves are [widened](super::stream) |
+//! | rows are contiguous | a few rows, all columns | [in place](super::stream) |
 //! | rows are contiguous, pairs | a few rows and a part of their columns | packed |
 //! | columns are contiguous | one panel, [`DEEP`] rows | transposed |
 //!
-//! A block of a few rows is read in long runs, which the hardware prefetcher follows, while a row
-//! of out stays in the cache. The order of the sums is that of all products: a row has the same
-//! bits, however many rows are multiplied with it.
+//! A row of out stays in the cache meanwhile. The order of the sums is that of all products: a row
+//! has the same bits, however many rows are multiplied with it.
 
-use super::stream::Stream;
+use super::stream::{Stream, Streams};
 use super::strip::Strip;
 use super::{Addends, DEPTH, FEW, Lines, Panels, Part, SLACK, lines_of_lhs, pairs};
 use crate::call::element::Element;
@@ -29,10 +28,6 @@ const PAIRED: usize = 4096;
 const DEEP: usize = 128;
 /// Rows of rhs whose columns are read without a break.
 const LONG: usize = 2048;
-/// For one row of lhs, rows of rhs are read one after another instead, if they have at most this
-/// many times the columns that the kernel keeps in registers.
-const SHORT: usize = 4;
-
 /// Numbers of the steps of lhs that are packed at a time, at most.
 pub(super) fn room(steps: usize) -> usize {
     FEW * steps.min(LONG) + SLACK
@@ -92,7 +87,6 @@ impl<T: Element> Part<T> {
                 () if self.pairs => 4 * SIDE_BY_SIDE,
                 // The sums of a short row stay in registers.
                 () if columns <= 2 * self.kernels.columns => DEPTH,
-                () if m == 1 && self.row_by_row(columns) => DEPTH,
                 () if T::HALF => 2 * SIDE_BY_SIDE,
                 () => SIDE_BY_SIDE,
             };
@@ -102,20 +96,52 @@ impl<T: Element> Part<T> {
                 self.pack_strip_of_lhs(self.lhs.from(0, start), [m, depth], panels, panels.lhs);
                 for first in (0..depth).step_by(deep) {
                     let lhs = panels.lhs.wrapping_add(self.terms(first) * m);
+                    let steps = deep.min(depth - first);
+                    let next = deep < DEPTH && k - start - first - steps >= deep;
                     for j in (0..columns).step_by(run) {
-                        let size = [deep.min(depth - first), run.min(columns - j)];
-                        self.step(panels, lhs, [start + first, j], size);
+                        let size = [steps, run.min(columns - j)];
+                        match T::streams(self.simd) {
+                            Some(streams) if !self.pairs => {
+                                let ahead = if next { deep } else { 0 };
+                                self.stream(streams, lhs, [start + first, j], size, ahead);
+                            }
+                            _ => self.step(panels, lhs, [start + first, j], size),
+                        }
                     }
                 }
             }
         }
     }
 
-    /// Whether rows of rhs are read one after another for one row of lhs, because the kernel keeps
-    /// so many columns in registers.
-    fn row_by_row(&self, columns: usize) -> bool {
-        let held = self.kernels.columns_of_row();
-        (held..=SHORT * held).contains(&columns)
+    /// Multiplies all rows of lhs, packed at `lhs`, with a block of rhs that begins at `first`. It
+    /// is read in place, and the block of the rows `ahead` is prefetched.
+    ///
+    /// # Safety
+    ///
+    /// The block is within rhs, whose rows are contiguous. lhs has as many steps.
+    unsafe fn stream(
+        &self,
+        streams: &Streams<T>,
+        lhs: *const T::Wide,
+        [start, j]: [usize; 2],
+        [depth, columns]: [usize; 2],
+        ahead: usize,
+    ) {
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            streams.strip(&Stream {
+                depth,
+                lhs,
+                rows: self.size[0],
+                rhs: self.rhs.element(start, j),
+                rhs_step: self.rhs.row,
+                ahead,
+                columns,
+                out: self.out.add(j),
+                out_row: self.row,
+                add: self.add || start > 0,
+            });
+        }
     }
 
     /// Numbers of the kernels for so many steps of k.
@@ -136,27 +162,8 @@ impl<T: Element> Part<T> {
         size: [usize; 2],
     ) {
         let (m, [start, j], [steps, columns]) = (self.size[0], first, size);
-        let side_by_side = if T::HALF { 2 * SIDE_BY_SIDE } else { SIDE_BY_SIDE };
-        let long = steps > side_by_side && m == 1 && self.rhs.column == 1;
         // SAFETY: the caller's promise is the same.
         unsafe {
-            if let Some(streams) = T::streams(self.simd)
-                && self.rhs.column == 1
-                && !self.pairs
-            {
-                let strip = Stream {
-                    depth: steps,
-                    lhs: lhs.cast(),
-                    rows: m,
-                    rhs: self.rhs.element(start, j),
-                    rhs_step: self.rhs.row,
-                    columns,
-                    out: self.out.add(j).cast(),
-                    out_row: self.row,
-                    add: self.add || start > 0,
-                };
-                return streams.strip(&strip, long);
-            }
             let block = self.block(self.rhs.from(start, j), size, panels);
             let strip = Strip {
                 depth: self.terms(steps),
@@ -172,11 +179,7 @@ impl<T: Element> Part<T> {
                 addends: Addends::NONE,
                 packed: std::ptr::null_mut(),
             };
-            if long && !T::HALF {
-                self.kernels.row(&strip);
-            } else {
-                self.kernels.strip(m, &strip);
-            }
+            self.kernels.strip(m, &strip);
         }
     }
 
@@ -222,14 +225,10 @@ impl<T: Element> Part<T> {
             }
             return Block { at: panels.widened, step: wide, panel: steps * wide };
         }
-        if rhs.column != 1 || self.pairs {
-            let depth = if self.pairs { steps.div_ceil(2) } else { steps };
-            // SAFETY: the caller's promise is the same.
-            unsafe { self.pack_rhs(rhs, [steps, columns], panels.rhs, panels) };
-            return Block { at: panels.rhs, step: wide, panel: depth * wide };
-        }
-        let rhs = rhs.plain();
-        Block { at: rhs.at, step: rhs.row, panel: wide }
+        let depth = if self.pairs { steps.div_ceil(2) } else { steps };
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.pack_rhs(rhs, [steps, columns], panels.rhs, panels) };
+        Block { at: panels.rhs, step: wide, panel: depth * wide }
     }
 
     /// Packs some steps of all rows of lhs, of which there are no more than in a tile.

@@ -147,38 +147,6 @@ unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead
     }
 }
 
-/// # Safety
-///
-/// As for [`Kernels::row`], for `WIDE` vectors.
-#[inline(always)]
-unsafe fn row<V: Vector, const WIDE: usize>(of: &Strip<V::Number>) {
-    let wide = WIDE * V::LANES;
-    let (mut rhs, mut out, mut left) = (of.rhs, of.out, of.columns);
-    // SAFETY: the caller guarantees the memory read and written.
-    unsafe {
-        while left >= wide {
-            tile::<V, 1, WIDE, false, false>(
-                of,
-                rhs,
-                of.packed,
-                out,
-                of.out_row,
-                Addends::NONE,
-                nothing,
-            );
-            rhs = rhs.add(wide);
-            out = out.add(wide);
-            left -= wide;
-        }
-        let panels = left / (2 * V::LANES);
-        strip::<V, 1, false, false>(&Strip { rhs, out, columns: left, ..*of });
-        let (rhs, whole) = (rhs.add(panels * of.panel), panels * 2 * V::LANES);
-        if left > whole {
-            edge::<V, 1>(&Strip { rhs, out: out.add(whole), columns: left - whole, ..*of });
-        }
-    }
-}
-
 /// One tile, of `WIDE` vectors in a row. If rhs is unpacked (`LIES`), it prefetches the next
 /// panel, which lies beside the current one. With `PACKS` it stores the loaded vectors of rhs to
 /// `packed`. It calls `besides` at each step.
@@ -260,7 +228,7 @@ unsafe fn tile<
 /// The kernels for one set of vector instructions.
 macro_rules! level {
     ($level:ident $(($features:literal))?: $(
-        $name:ident = $vector:ty, $t:ident, $runs:literal, $wide:literal, [$($rows:literal)*];
+        $name:ident = $vector:ty, $t:ident, $runs:literal, [$($rows:literal)*];
     )*) => {
         mod $level {
             use super::*;
@@ -302,15 +270,6 @@ macro_rules! level {
 
             /// # Safety
             ///
-            /// As for [`Kernels::row`], for `WIDE` vectors.
-            $(#[target_feature(enable = $features)])?
-            unsafe fn row<V: Vector, const WIDE: usize>(strip: &Strip<V::Number>) {
-                // SAFETY: the caller's promise is the same.
-                unsafe { super::row::<V, WIDE>(strip) }
-            }
-
-            /// # Safety
-            ///
             /// As for [`Kernels::gathering`], for `ROWS` rows.
             $(#[target_feature(enable = $features)])?
             unsafe fn gathering<V: Vector, const ROWS: usize>(
@@ -344,7 +303,6 @@ macro_rules! level {
                 edges: &[$(edge::<$vector, $rows>),*],
                 fetching: &[$(fetching::<$vector, $rows>),*],
                 gathering: &[$(gathering::<$vector, $rows>),*],
-                row: ($wide * <$vector>::LANES, row::<$vector, $wide>),
                 dot: sums::<$vector, { LINES * LINE / size_of::<$vector>() }, 1>,
                 dots: ($runs, sums::<$vector, { LINES * LINE / size_of::<$vector>() }, $runs>),
             };)*
@@ -352,23 +310,23 @@ macro_rules! level {
     };
 }
 level!(portable:
-    F32 = Plain<f32>, f32, 1, 4, [1 2 3 4];
-    F64 = Plain<f64>, f64, 1, 4, [1 2 3 4];
+    F32 = Plain<f32>, f32, 1, [1 2 3 4];
+    F64 = Plain<f64>, f64, 1, [1 2 3 4];
 );
 #[cfg(target_arch = "x86_64")]
 level!(avx2 ("avx2,fma,f16c"):
-    F32 = __m256, f32, 1, 8, [1 2 3 4 5 6];
-    F64 = __m256d, f64, 1, 8, [1 2 3 4 5 6];
+    F32 = __m256, f32, 1, [1 2 3 4 5 6];
+    F64 = __m256d, f64, 1, [1 2 3 4 5 6];
 );
 #[cfg(target_arch = "x86_64")]
 level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
-    F32 = __m512, f32, 4, 16, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
-    F64 = __m512d, f64, 4, 16, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    F32 = __m512, f32, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    F64 = __m512d, f64, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
 );
 
 #[cfg(target_arch = "x86_64")]
 level!(avx512bf16 ("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"):
-    BF16 = Pairs, f32, 4, 16, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
+    BF16 = Pairs, f32, 4, [1 2 3 4 5 6 7 8 9 10 11 12 13 14];
 );
 
 /// The kernels of products of [`Pairs`], if the set of vector instructions has them.

@@ -1,63 +1,70 @@
-//! Strips of few rows whose rhs is read from memory as halves and widened in registers.
+//! Strips of few rows whose rhs is read from memory as it is. Halves are widened in registers.
 //!
-//! The terms come in the order of the other kernels of halves: of each pair of bf16 the second
-//! first ([`Element::PAIRED`]).
+//! Such a product takes the time of reading rhs. A tile reads short runs of some rows, which the
+//! hardware prefetcher does not follow to the next rows. So each row prefetches the same run of a
+//! later row.
+//!
+//! The terms come in the order of the other kernels: of each pair of bf16 the second first
+//! ([`Element::PAIRED`]).
 
+use super::lanes::LINE;
 use super::vector::{Plain, Vector};
 use crate::call::element::Element;
 use crate::simd::Simd;
 use wengert_core::half::{bf16, f16};
 
 /// Rows of out, for some steps of k.
-pub(in crate::call) struct Stream<T> {
+pub(in crate::call) struct Stream<T: Element> {
     /// Steps of k.
     pub depth: usize,
     /// The numbers of the rows, contiguous for each step, in the order of the terms.
-    pub lhs: *const f32,
+    pub lhs: *const T::Wide,
     pub rows: usize,
     /// Contiguous rows of rhs, at a distance of `rhs_step`.
     pub rhs: *const T,
     pub rhs_step: usize,
-    /// Whole panels of the kernels of f32.
+    /// Distance, in rows of rhs, to the row that is prefetched; 0 if none is.
+    pub ahead: usize,
+    /// Columns of whole panels.
     pub columns: usize,
-    pub out: *mut f32,
+    pub out: *mut T::Wide,
     pub out_row: usize,
     /// Whether the sums continue from the elements of out, instead of from 0.
     pub add: bool,
 }
 
 /// The compiled kernels for a dtype and a set of vector instructions.
-pub(in crate::call) struct Streams<T: 'static> {
+pub(in crate::call) struct Streams<T: Element + 'static> {
     /// Those of 1, 2, … rows.
     strips: &'static [unsafe fn(&Stream<T>)],
-    /// That of one row, with the sums of many columns in registers.
-    row: unsafe fn(&Stream<T>),
 }
 
-impl<T> Streams<T> {
-    /// Computes a strip. With `long`, the sums of one row stay in registers for all steps.
+impl<T: Element> Streams<T> {
+    /// Computes a strip.
     ///
     /// # Safety
     ///
     /// There are as many rows as there are kernels, at most. All memory that the strip names is
     /// valid to read, and out to write, without overlap; no other code uses that part of out during
     /// the call. The machine has the vector instructions.
-    pub unsafe fn strip(&self, strip: &Stream<T>, long: bool) {
-        let kernel = if long { self.row } else { self.strips[strip.rows - 1] };
+    pub unsafe fn strip(&self, strip: &Stream<T>) {
         // SAFETY: the caller's promise is the same.
-        unsafe { kernel(strip) }
+        unsafe { self.strips[strip.rows - 1](strip) }
     }
 }
 
-/// A vector register that is loaded from halves.
-trait Widens<T>: Vector<Number = f32> {
+/// A vector register that is loaded from elements.
+trait Widens<T: Element>: Vector<Number = T::Wide> {
     /// # Safety
     ///
-    /// As many halves as there are lanes are valid to read.
+    /// As many elements as there are lanes are valid to read.
     unsafe fn widened(at: *const T) -> Self;
 }
 
-impl<T: Element<Wide = f32>> Widens<T> for Plain<f32> {
+impl<T: Element> Widens<T> for Plain<T::Wide>
+where
+    Plain<T::Wide>: Vector<Number = T::Wide>,
+{
     #[inline(always)]
     unsafe fn widened(at: *const T) -> Self {
         // SAFETY: the caller guarantees it.
@@ -84,6 +91,10 @@ mod x86 {
             }
         };
     }
+    widens!(__m256 of f32: at _mm256_loadu_ps(at));
+    widens!(__m512 of f32: at _mm512_loadu_ps(at));
+    widens!(__m256d of f64: at _mm256_loadu_pd(at));
+    widens!(__m512d of f64: at _mm512_loadu_pd(at));
     // The upper half of an f32 is a bf16.
     widens!(__m256 of bf16: at _mm256_castsi256_ps(_mm256_slli_epi32::<16>(
         _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())))));
@@ -123,8 +134,9 @@ unsafe fn strip<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
 unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
     of: &Stream<T>,
     rhs: *const T,
-    out: *mut f32,
+    out: *mut T::Wide,
 ) {
+    let line = LINE / size_of::<T>();
     let mut sums = [[V::zero(); WIDE]; ROWS];
     // SAFETY: the caller guarantees the memory read and written.
     unsafe {
@@ -139,6 +151,12 @@ unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
         for term in 0..of.depth {
             let step = if T::PAIRED && term ^ 1 < of.depth { term ^ 1 } else { term };
             let (lhs, rhs) = (of.lhs.add(term * ROWS), rhs.add(step * of.rhs_step));
+            if of.ahead > 0 {
+                let next = rhs.wrapping_add(of.ahead * of.rhs_step);
+                for at in (0..WIDE * V::LANES).step_by(line) {
+                    V::prefetch(next.wrapping_add(at).cast());
+                }
+            }
             let mut right = [V::zero(); WIDE];
             for (v, y) in right.iter_mut().enumerate() {
                 *y = V::widened(rhs.add(v * V::LANES));
@@ -159,15 +177,14 @@ unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
     }
 }
 
-/// The kernels for one set of vector instructions: for one row the vectors of a tile, and those of
-/// a long one.
+/// The kernels for one set of vector instructions.
 macro_rules! level {
-    ($level:ident $(($features:literal))?: $vector:ty, $wide:literal, $long:literal) => {
+    ($level:ident $(($features:literal))?: $single:ty, $double:ty) => {
         mod $level {
             use super::*;
             #[cfg(target_arch = "x86_64")]
             #[allow(unused_imports, reason = "the portable kernels need none")]
-            use std::arch::x86_64::{__m256, __m512};
+            use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
             /// # Safety
             ///
@@ -180,14 +197,16 @@ macro_rules! level {
                 unsafe { super::strip::<T, V, ROWS, WIDE>(of) }
             }
 
-            level!(@ F16 f16, $vector, $wide, $long);
-            level!(@ BF16 bf16, $vector, $wide, $long);
+            level!(@ F32 f32, $single);
+            level!(@ F64 f64, $double);
+            level!(@ F16 f16, $single);
+            level!(@ BF16 bf16, $single);
         }
     };
-    (@ $name:ident $t:ident, $vector:ty, $wide:literal, $long:literal) => {
+    (@ $name:ident $t:ident, $vector:ty) => {
         pub(super) static $name: Streams<$t> = Streams {
             strips: &[
-                strip::<$t, $vector, 1, $wide>,
+                strip::<$t, $vector, 1, 4>,
                 strip::<$t, $vector, 2, 2>,
                 strip::<$t, $vector, 3, 2>,
                 strip::<$t, $vector, 4, 2>,
@@ -196,15 +215,14 @@ macro_rules! level {
                 strip::<$t, $vector, 7, 2>,
                 strip::<$t, $vector, 8, 2>,
             ],
-            row: strip::<$t, $vector, 1, $long>,
         };
     };
 }
-level!(portable: Plain<f32>, 4, 4);
+level!(portable: Plain<f32>, Plain<f64>);
 #[cfg(target_arch = "x86_64")]
-level!(avx2 ("avx2,fma,f16c"): __m256, 4, 8);
+level!(avx2 ("avx2,fma,f16c"): __m256, __m256d);
 #[cfg(target_arch = "x86_64")]
-level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"): __m512, 4, 16);
+level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"): __m512, __m512d);
 
 macro_rules! lookup {
     ($f:ident: $t:ident $name:ident) => {
@@ -220,5 +238,7 @@ macro_rules! lookup {
         }
     };
 }
+lookup!(streams_of_f32: f32 F32);
+lookup!(streams_of_f64: f64 F64);
 lookup!(streams_of_f16: f16 F16);
 lookup!(streams_of_bf16: bf16 BF16);

@@ -67,8 +67,6 @@ pub(in crate::call) struct Kernels<T: 'static> {
     pub(super) fetching: &'static [unsafe fn(&Strip<T>, &Ahead)],
     /// Those that read lhs unpacked, through a [`Gather`].
     pub(super) gathering: &'static [unsafe fn(&Strip<T>, &Gather<'_>)],
-    /// The strip of one row, with the number of columns whose sums it keeps in registers.
-    pub(super) row: (usize, unsafe fn(&Strip<T>)),
     /// The dot product of two runs; see [`dots`](super::lanes::dots).
     pub(super) dot: Dots<T>,
     /// The dot products of a run with several others at once, as many as the registers hold.
@@ -117,22 +115,6 @@ impl<T> Kernels<T> {
                 });
             }
         }
-    }
-
-    /// Columns of one row that [`row`](Self::row) keeps in registers.
-    pub(super) fn columns_of_row(&self) -> usize {
-        self.row.0
-    }
-
-    /// Computes a strip of one row from an unpacked rhs. All steps are done one after another,
-    /// with many columns at once, so that runs of rhs are read sequentially.
-    ///
-    /// # Safety
-    ///
-    /// As for [`strip`](Self::strip); all columns are in whole panels, side by side.
-    pub(super) unsafe fn row(&self, strip: &Strip<T>) {
-        // SAFETY: the caller's promise is the same.
-        unsafe { (self.row.1)(strip) }
     }
 
     /// Computes a strip of `rows` rows from an unpacked rhs. Its lines are short runs of memory,
