@@ -159,7 +159,8 @@ impl Kernels {
     ///   The nest of a followed product [follows](wengert_core::nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
     /// - **K6** A buffer with a pitch is written by a nest or a call and is no output. Parameters
-    ///   and the call's result have its pitch and its rows, and a call stays in them.
+    ///   and the call's result have its pitch and its rows, and a call stays in them. A follower
+    ///   has dense parameters.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {
             Err(Diagnostic::new(format!("kernels of @{}: {what} (K{n})", self.function)))
@@ -212,8 +213,11 @@ impl Kernels {
                 }
             }
             self.verify_kernel(kernel)
-                .and_then(|()| self.verify_rows(kernel))
                 .map_err(|d| d.context(format!("kernel {n} of @{} (K4)", self.function)))?;
+            if !self.fits_rows(kernel) {
+                let what = format!("a buffer of kernel {n} has other rows than its parameter");
+                return wrong(6, what);
+            }
         }
         for (output, ty, buffer) in &self.outputs {
             if defined.get(*buffer) != Some(&true) {
@@ -257,38 +261,37 @@ impl Kernels {
         Ok(())
     }
 
-    /// K6.
-    fn verify_rows(&self, kernel: &Kernel) -> Result<()> {
+    /// K6, of a kernel.
+    fn fits_rows(&self, kernel: &Kernel) -> bool {
         let rows = |id: BufferId| self.buffers[id].padded_rows();
-        let fits = match &kernel.work {
+        let dense = |ids: &[BufferId]| ids.iter().all(|id| rows(*id).is_none());
+        let stay = |call: &Call, operands: &[BufferId]| {
+            let mut operands = operands.iter().enumerate();
+            operands.all(|(n, id)| rows(*id).is_none_or(|rows| call.stays_in_rows(n, rows)))
+        };
+        match &kernel.work {
             Work::Nest(nest) => {
                 let mut all = kernel.reads.iter().chain(&kernel.writes).zip(nest.parameters());
                 all.all(|(id, (_, parameter))| rows(*id) == parameter.padded_rows())
             }
             Work::Call(call) => {
-                let mut reads = kernel.reads.iter().enumerate();
-                let stays = reads.all(|(n, id)| rows(*id).is_none_or(|r| call.stays_in_rows(n, r)));
                 let mut results = kernel.writes.iter().zip(call.results());
-                stays
+                stay(call, &kernel.reads)
                     && results.all(|(id, ty)| {
                         let extents = ty.extents().unwrap_or_default();
                         rows(*id) == PaddedRows::of(&extents, call.pitch())
                     })
             }
             Work::Followed(followed) => {
-                let all = || kernel.reads.iter().chain(&kernel.writes);
-                let nest = &followed.follower;
-                all().all(|id| rows(*id).is_none())
-                    && nest.parameters().all(|(_, parameter)| parameter.pitch.is_none())
-                    && followed.call.pitch().is_none()
+                let Followed { call, follower, .. } = &**followed;
+                let (operands, others) = kernel.reads.split_at(call.operands().len());
+                stay(call, operands)
+                    && dense(others)
+                    && dense(&kernel.writes)
+                    && follower.parameters().all(|(_, parameter)| parameter.pitch.is_none())
+                    && call.pitch().is_none()
             }
-            Work::Control(_) => {
-                kernel.reads.iter().chain(&kernel.writes).all(|id| rows(*id).is_none())
-            }
-        };
-        match fits {
-            true => Ok(()),
-            false => Err(Diagnostic::new("a buffer has other rows than its parameter (K6)")),
+            Work::Control(_) => dense(&kernel.reads) && dense(&kernel.writes),
         }
     }
 

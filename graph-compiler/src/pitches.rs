@@ -11,8 +11,8 @@
 //! - a nest whose parameter has the buffer's rows. Lowering gives a parameter that is accessed
 //!   element by element one dimension ([`crate::lower`]); its accesses are aligned as they are.
 //! - a product of which it is the result, or of which it is an operand that stays in the rows
-//!   ([`padded`](wengert_core::call::Contract::padded)). The tiles of a product with a follower are
-//!   dense.
+//!   ([`padded`](wengert_core::call::Contract::padded)). A product with a follower takes padded
+//!   operands; its result and the other operands of the follower are dense.
 //!
 //! A nest may overwrite an operand with a result only if both have the same pitch. In place saves
 //! a whole buffer, so two buffers of which one may overwrite the other are padded both or not at
@@ -20,6 +20,7 @@
 //! too little.
 
 use crate::kernels::{BufferId, Kernel, Kernels, Work};
+use wengert_core::call::Call;
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{self, Nest};
 use wengert_core::pitch::PaddedRows;
@@ -47,14 +48,21 @@ pub(crate) fn pad(kernels: &mut Kernels, alignment: usize) {
                 let pitches: Vec<_> = arguments().map(|rows| rows.map(|r| r.pitch)).collect();
                 **nest = padded(nest, &pitches);
             }
-            Work::Call(call) => {
-                for (n, rows) in arguments().enumerate() {
-                    if let Some(rows) = rows {
-                        *call = call.padded(n, rows).expect("its call takes a candidate's rows");
-                    }
-                }
+            Work::Call(call) => pad_call(call, arguments()),
+            Work::Followed(followed) => {
+                let operands = followed.call.operands().len();
+                pad_call(&mut followed.call, arguments().take(operands));
             }
-            Work::Nest(_) | Work::Followed(_) | Work::Control(_) => {}
+            Work::Nest(_) | Work::Control(_) => {}
+        }
+    }
+}
+
+/// Gives a call the rows of its arguments.
+fn pad_call(call: &mut Call, rows: impl Iterator<Item = Option<PaddedRows>>) {
+    for (n, rows) in rows.enumerate() {
+        if let Some(rows) = rows {
+            *call = call.padded(n, rows).expect("a candidate has rows that its calls take");
         }
     }
 }
@@ -95,7 +103,7 @@ impl Candidates {
             for (n, id) in kernel.reads.iter().chain(&kernel.writes).enumerate() {
                 let takes = |rows: PaddedRows| takes(kernel, n, rows);
                 candidates.rows[*id] = candidates.rows[*id].filter(|rows| takes(*rows));
-                candidates.of_calls[*id] |= matches!(kernel.work, Work::Call(_));
+                candidates.of_calls[*id] |= kernel.call().is_some();
             }
         }
         for kernel in &kernels.kernels {
@@ -176,7 +184,10 @@ fn takes(kernel: &Kernel, n: usize, rows: PaddedRows) -> bool {
             shape.len() > 1 && shape.last() == Some(&rows.extent)
         }
         Work::Call(call) => call.padded(n, rows).is_some(),
-        Work::Followed(_) | Work::Control(_) => false,
+        Work::Followed(followed) => {
+            n < followed.call.operands().len() && followed.call.padded(n, rows).is_some()
+        }
+        Work::Control(_) => false,
     }
 }
 
@@ -243,6 +254,32 @@ mod tests {
     }
 
     #[test]
+    fn buffers_with_other_rows_than_their_parameters_are_refused() {
+        let good = kernels(&classifier(8, 67, "f32", ""), &gpu());
+        let padded = good.buffers.iter().find(|(_, b)| b.pitch.is_some()).unwrap().0;
+        let (input, output) = (good.inputs[0].1, good.outputs[0].2);
+        for (buffer, pitch) in
+            [(padded, Some(72)), (padded, None), (input, Some(28)), (output, Some(28))]
+        {
+            let mut bad = good.clone();
+            bad.buffers[buffer].pitch = pitch;
+            let error = bad.verify().unwrap_err().to_string();
+            assert!(error.contains("(K6)"), "{error}");
+        }
+        let mut follower = kernels(
+            "func @f(%x: f32[8,24], %w: f32[24,67]) -> (y: f32[8,67], z: f32[8,67]) {
+               %0: f32[8,67] = dot_general %x, %w {contract=[[1],[0]]}
+               %1: f32[8,67] = tanh %0
+               return %1, %0 }",
+            &gpu(),
+        );
+        follower.verify().unwrap();
+        let made = follower.kernels[0].writes[0];
+        follower.buffers[made].pitch = Some(68);
+        assert!(follower.verify().unwrap_err().to_string().contains("(K6)"));
+    }
+
+    #[test]
     fn rows_that_are_aligned_or_short_or_alone_stay_dense() {
         for (rows, classes) in [(8, 64), (8, 68), (8, 63), (1, 67)] {
             let found = kernels(&classifier(rows, classes, "f32", ""), &gpu());
@@ -264,5 +301,20 @@ mod tests {
         );
         assert!(found.kernels.iter().any(|k| matches!(k.work, Work::Followed(_))), "{found}");
         assert_eq!(pitches(&found), []);
+    }
+
+    #[test]
+    fn a_product_with_a_follower_reads_padded_rows() {
+        let found = kernels(
+            "func @f(%x: f32[8,24], %w: f32[24,67]) -> (y: f32[8,24]) {
+               %0: f32[8,67] = dot_general %x, %w {contract=[[1],[0]]}
+               %1: f32[8,67] = softmax %0 {axis=1}
+               %2: f32[8,24] = dot_general %1, %w {contract=[[1],[1]]}
+               %3: f32[8,24] = tanh %2
+               return %3 }",
+            &gpu(),
+        );
+        assert!(found.kernels.iter().any(|k| matches!(k.work, Work::Followed(_))), "{found}");
+        assert_eq!(pitches(&found), [(vec![8, 67], 68), (vec![8, 67], 68)], "{found}");
     }
 }
