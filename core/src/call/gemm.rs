@@ -230,7 +230,7 @@ impl Contract for Gemm {
             fits(what, &[rows.max(1), m.row.max(1)])?;
             fits(what, &[columns.max(1), m.column.max(1)])?;
         }
-        fits("out", &[self.batch, self.m, self.pitch.unwrap_or(self.n)])?;
+        fits("out", &[self.batch, self.m, self.out_row()])?;
         if let Some(pitch) = self.pitch {
             ensure!(
                 pitch > self.n,
@@ -297,6 +297,11 @@ impl Gemm {
 
     fn result_type(&self) -> TensorType {
         TensorType::new(self.result, [self.batch, self.m, self.n])
+    }
+
+    /// Distance of the rows of out: its pitch, or n.
+    pub fn out_row(&self) -> usize {
+        self.pitch.unwrap_or(self.n)
     }
 
     /// Whether sums are wider than the result. Then addends are added before the only rounding.

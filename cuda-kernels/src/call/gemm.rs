@@ -30,7 +30,6 @@ pub(crate) fn reads_once(gemm: &Gemm) -> bool {
 /// The product that computes a GEMM.
 fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
     let (lhs, rhs, number) = (&gemm.lhs, &gemm.rhs, Number(gemm.operand));
-    let row_of_out = gemm.pitch.unwrap_or(gemm.n);
     let mut product = Product {
         name: "gemm".into(),
         batch: gemm.batch,
@@ -42,7 +41,7 @@ fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
         arguments: [0, 1],
         operand: gemm.operand,
         result: gemm.result,
-        out: Out { batch: (gemm.m * row_of_out) as i64, row: row_of_out as i64 },
+        out: Out { batch: (gemm.m * gemm.out_row()) as i64, row: gemm.out_row() as i64 },
         addends: gemm.addends,
         follower: None,
         result_argument: 2 + gemm.addends.bias as usize + gemm.addends.residual as usize,

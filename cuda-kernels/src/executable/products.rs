@@ -151,8 +151,7 @@ fn measure(
             0 => reach(&gemm.lhs, gemm.m, gemm.k),
             1 => reach(&gemm.rhs, gemm.k, gemm.n),
             n if n + 1 == types.len() => {
-                let row = gemm.pitch.unwrap_or(gemm.n);
-                (gemm.batch * gemm.m * row * gemm.result.size()) as u64
+                (gemm.batch * gemm.m * gemm.out_row() * gemm.result.size()) as u64
             }
             _ => ty.bytes().expect("verified extents fit") as u64,
         };

@@ -13,11 +13,14 @@ use wengert_testing::random::floats;
 const CLASSES: usize = 67;
 const OUTPUTS: [&str; 3] = ["loss", "by_hidden", "by_weight"];
 
+/// A loss of rows, weights and labels.
+type Loss = fn(&Tensor, &Tensor, &Tensor) -> Tensor;
+
 /// The loss of 12 rows and its gradients: at once, in chunks (a loop), and of probabilities that
 /// another product reads.
 fn program(dtype: DType) -> Program {
     let mut program = Program::new();
-    let losses: [(&str, fn(&Tensor, &Tensor, &Tensor) -> Tensor); 3] = [
+    let losses: [(&str, Loss); 3] = [
         ("at_once", |h, w, labels| {
             h.dot(&w.matrix_transpose()).softmax_cross_entropy(labels).mean()
         }),

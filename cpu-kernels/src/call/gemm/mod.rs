@@ -147,7 +147,7 @@ impl CompiledGemm {
         };
         let lhs = view(0, &call.lhs).from(i, 0);
         let rhs = view(1, &call.rhs).from(0, j);
-        let out_row = call.pitch.unwrap_or(call.n);
+        let out_row = call.out_row();
         let at = (batch * call.m + i) * out_row + j;
         let out = arguments.result::<R>().wrapping_add(at);
         let residual_at =

@@ -148,7 +148,6 @@ impl Problem {
         }
         let b = layout(&lhs, rows, gemm.k).ok_or(0usize)?;
         let a = layout(&gemm.rhs, gemm.k, gemm.n).ok_or(1usize)?;
-        let row_of_out = gemm.pitch.unwrap_or(gemm.n);
         let unbatched = |l: Layout| if batch == 1 { Layout { batch: 0, ..l } } else { l };
         Ok(Problem {
             m: gemm.n as u64,
@@ -159,8 +158,8 @@ impl Problem {
             b: unbatched(b),
             d: unbatched(Layout {
                 transposed: false,
-                ld: row_of_out as u64,
-                batch: (rows * row_of_out) as u64,
+                ld: gemm.out_row() as u64,
+                batch: (rows * gemm.out_row()) as u64,
             }),
             operand: gemm.operand,
             result: gemm.result,
