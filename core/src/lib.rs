@@ -19,6 +19,7 @@ pub mod math;
 pub mod nearest;
 pub mod nest;
 pub mod op;
+pub mod pitch;
 pub mod plan;
 pub mod scalar;
 pub mod target;

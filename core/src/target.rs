@@ -44,6 +44,9 @@ pub struct Target {
     pub least_part: u32,
     /// Alignment of buffers in bytes; a power of two.
     pub alignment: u64,
+    /// Alignment in bytes that rows of large temporaries get by a [pitch](crate::pitch), where
+    /// their extent does not give it; a power of two. 1 leaves every value dense.
+    pub row_alignment: u64,
     /// Bytes of row storage that a nest may use for one row.
     pub row_storage: u64,
     /// Most bytes that a row of a fused nest may span, if it is to stay in the cache between
@@ -130,6 +133,7 @@ impl Target {
             busy_columns: BUSY,
             least_part: 4096,
             alignment: 64,
+            row_alignment: 1,
             row_storage: 256 << 10,
             row_bytes: 1 << 20,
             calls: Call::names(),
@@ -169,6 +173,11 @@ impl Target {
             "alignment {} is no power of two up to {MAX_ALIGNMENT}",
             self.alignment
         );
+        ensure!(
+            self.row_alignment.is_power_of_two() && self.row_alignment <= self.alignment,
+            "rows aligned to {} bytes: not a power of two up to the alignment of buffers",
+            self.row_alignment
+        );
         let row = self.row_storage.max(self.row_bytes).max(self.attention_row);
         ensure!(row <= i64::MAX as u64, "rows are larger than any memory");
         let mut claims = self.calls.iter().enumerate();
@@ -204,6 +213,9 @@ impl Target {
             if value != usual {
                 attributes.insert(name, number(value.into()));
             }
+        }
+        if self.row_alignment != 1 {
+            attributes.insert("row_alignment", number(self.row_alignment));
         }
         if self.attention_row != ANY {
             attributes.insert("attention_row", number(self.attention_row));
@@ -246,6 +258,7 @@ impl Target {
         let busy_columns = narrow(number("busy_columns", Some(BUSY))?)?;
         let least_part = narrow(number("least_part", Some(reduction_block))?)?;
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
+        let row_alignment = take(map, "row_alignment", Some(1usize))? as u64;
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
         let half_attention = take(map, "half_attention", Some(false))?;
         let workspace = match take(map, "workspace", Some(false))? {
@@ -285,6 +298,7 @@ impl Target {
             busy_columns,
             least_part,
             alignment,
+            row_alignment,
             row_storage,
             row_bytes,
             calls,
@@ -392,6 +406,7 @@ mod tests {
             column_lanes: 32,
             reduction_block: 1 << 16,
             busy_rows: 256,
+            row_alignment: 16,
             attention_row: 1 << 10,
             half_attention: false,
             followers: false,
@@ -407,6 +422,9 @@ mod tests {
             Target { alignment: 0, ..cpu.clone() },
             Target { alignment: 48, ..cpu.clone() },
             Target { alignment: 1 << 40, ..cpu.clone() },
+            Target { row_alignment: 0, ..cpu.clone() },
+            Target { row_alignment: 24, ..cpu.clone() },
+            Target { row_alignment: 128, ..cpu.clone() },
             Target { reduction_lanes: 0, ..cpu.clone() },
             Target { reduction_lanes: 12, ..cpu.clone() },
             Target { reduction_block: 17, ..cpu.clone() },

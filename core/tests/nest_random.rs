@@ -449,6 +449,7 @@ fn wild(choices: &mut Choices<'_>) -> Nest {
             name: (*name).into(),
             dtype: DType::I32,
             shape: vec![1; choices.of(&[1, 2, 3])],
+            pitch: if choices.chance(20) { Some(choices.of(&[2, 9, 1])) } else { None },
             role: *role,
         })
         .collect();

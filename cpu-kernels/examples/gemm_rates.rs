@@ -83,6 +83,7 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         accumulate: DType::F32,
         result: DType::F32,
         addends: Addends { bias: biased, residual: false },
+        pitch: None,
     };
     let mut state = 88_172_645_463_325_252;
     let (x, y, bias) =

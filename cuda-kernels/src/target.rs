@@ -20,6 +20,9 @@ pub fn target(architecture: &str) -> Target {
         busy_columns: 16384,
         least_part: 1024,
         alignment: 256,
+        // The widest access of a thread, and the alignment of a leading dimension for which
+        // cuBLASLt has its fastest kernels.
+        row_alignment: 16,
         row_storage: 44 << 10,
         row_bytes: 1 << 20,
         calls: call::claims(),
@@ -126,6 +129,7 @@ mod tests {
                 accumulate: DType::F32,
                 result: DType::F32,
                 addends: Default::default(),
+                pitch: None,
             })
         };
         assert_eq!(Target::cpu().workspace(&gemm(8)), 0);

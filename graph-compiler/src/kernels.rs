@@ -16,6 +16,7 @@ use wengert_core::call::Call;
 use wengert_core::graph::{Input, Output};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{BufferRole, Nest};
+use wengert_core::pitch::PaddedRows;
 use wengert_core::{Diagnostic, Literal, LocationId, Result, TensorType, Verified};
 
 /// A value in memory.
@@ -50,13 +51,36 @@ pub struct Kernels {
     pub kernels: Vec<Kernel>,
 }
 
-/// Name and type of a buffer.
+/// Name, type and layout of a buffer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Buffer {
     /// Name for messages.
     pub name: String,
     /// Its type, without dimension variables.
     pub ty: TensorType,
+    /// Distance of rows in elements, if they have [padding](wengert_core::pitch) between them.
+    pub pitch: Option<usize>,
+}
+
+impl Buffer {
+    /// A dense buffer.
+    pub fn dense(name: impl Into<String>, ty: TensorType) -> Buffer {
+        Buffer { name: name.into(), ty, pitch: None }
+    }
+
+    /// Bytes of its memory, padding included; `None` if they do not fit in memory.
+    pub fn bytes(&self) -> Option<usize> {
+        let mut extents = self.ty.extents()?;
+        if let (Some(pitch), Some(row)) = (self.pitch, extents.last_mut()) {
+            *row = pitch;
+        }
+        TensorType::new(self.ty.dtype, extents).bytes()
+    }
+
+    /// Its rows, if they have padding between them.
+    pub fn padded_rows(&self) -> Option<PaddedRows> {
+        PaddedRows::of(&self.ty.extents()?, self.pitch)
+    }
 }
 
 /// A kernel.
@@ -134,12 +158,15 @@ impl Kernels {
     ///   input and output of the regions of its control flow, which are kernels that fit together.
     ///   The nest of a followed product [follows](wengert_core::nest::follows) its call's result.
     /// - **K5** An output has as many bytes as its buffer; constants have the type of theirs.
+    /// - **K6** A buffer with a pitch is written by a nest or a call and is no output. Parameters
+    ///   and the call's result have its pitch and its rows, and a call stays in them. A follower
+    ///   has dense parameters.
     pub fn verify(&self) -> Result<()> {
         let wrong = |n: u32, what: String| {
             Err(Diagnostic::new(format!("kernels of @{}: {what} (K{n})", self.function)))
         };
         for (id, buffer) in self.buffers.iter() {
-            if buffer.ty.bytes().is_none_or(|b| isize::try_from(b).is_err()) {
+            if buffer.bytes().is_none_or(|b| isize::try_from(b).is_err()) {
                 return wrong(1, format!("buffer {} has type {}", id.0, buffer.ty));
             }
         }
@@ -155,7 +182,10 @@ impl Kernels {
             .iter()
             .map(|(_, b)| *b)
             .chain(self.constants.iter().map(|(b, _)| *b))
-            .try_for_each(&mut define)?;
+            .try_for_each(|id| match self.buffers.get(id).is_some_and(|b| b.pitch.is_some()) {
+                true => wrong(6, format!("buffer {} is no result, and has a pitch", id.0)),
+                false => define(id),
+            })?;
         for (id, literal) in &self.constants {
             if literal.ty() != self.buffers[*id].ty {
                 return wrong(
@@ -184,10 +214,17 @@ impl Kernels {
             }
             self.verify_kernel(kernel)
                 .map_err(|d| d.context(format!("kernel {n} of @{} (K4)", self.function)))?;
+            if !self.fits_rows(kernel) {
+                let what = format!("a buffer of kernel {n} has other rows than its parameter");
+                return wrong(6, what);
+            }
         }
         for (output, ty, buffer) in &self.outputs {
             if defined.get(*buffer) != Some(&true) {
                 return wrong(3, format!("output `{}` is not written", output.name));
+            }
+            if self.buffers[*buffer].pitch.is_some() {
+                return wrong(6, format!("output `{}` has a pitch", output.name));
             }
             if ty.bytes() != self.buffers[*buffer].ty.bytes()
                 || ty.dtype != self.buffers[*buffer].ty.dtype
@@ -224,10 +261,48 @@ impl Kernels {
         Ok(())
     }
 
+    /// K6, of a kernel.
+    fn fits_rows(&self, kernel: &Kernel) -> bool {
+        let rows = |id: BufferId| self.buffers[id].padded_rows();
+        let dense = |ids: &[BufferId]| ids.iter().all(|id| rows(*id).is_none());
+        let stay = |call: &Call, operands: &[BufferId]| {
+            let mut operands = operands.iter().enumerate();
+            operands.all(|(n, id)| rows(*id).is_none_or(|rows| call.stays_in_rows(n, rows)))
+        };
+        match &kernel.work {
+            Work::Nest(nest) => {
+                let mut all = kernel.reads.iter().chain(&kernel.writes).zip(nest.parameters());
+                all.all(|(id, (_, parameter))| rows(*id) == parameter.padded_rows())
+            }
+            Work::Call(call) => {
+                let mut results = kernel.writes.iter().zip(call.results());
+                stay(call, &kernel.reads)
+                    && results.all(|(id, ty)| {
+                        let extents = ty.extents().unwrap_or_default();
+                        rows(*id) == PaddedRows::of(&extents, call.pitch())
+                    })
+            }
+            Work::Followed(followed) => {
+                let Followed { call, follower, .. } = &**followed;
+                let (operands, others) = kernel.reads.split_at(call.operands().len());
+                stay(call, operands)
+                    && dense(others)
+                    && dense(&kernel.writes)
+                    && follower.parameters().all(|(_, parameter)| parameter.pitch.is_none())
+                    && call.pitch().is_none()
+            }
+            Work::Control(_) => dense(&kernel.reads) && dense(&kernel.writes),
+        }
+    }
+
     fn fits(&self, what: &str, id: BufferId, wanted: &TensorType, larger: bool) -> Result<()> {
-        let ty = &self.buffers[id].ty;
-        let enough =
-            if larger { ty.bytes() >= wanted.bytes() } else { ty.bytes() == wanted.bytes() };
+        let buffer = &self.buffers[id];
+        let ty = &buffer.ty;
+        // The strides of an operand that may be larger are those of its memory.
+        let enough = match larger {
+            true => buffer.bytes() >= wanted.bytes(),
+            false => ty.bytes() == wanted.bytes(),
+        };
         if ty.dtype == wanted.dtype && enough {
             Ok(())
         } else {

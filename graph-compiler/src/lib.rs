@@ -16,6 +16,7 @@ mod lower;
 pub mod memory;
 mod pass;
 pub mod pipeline;
+mod pitches;
 pub mod probes;
 pub mod rewrite;
 #[cfg(test)]

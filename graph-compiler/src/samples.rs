@@ -17,7 +17,7 @@ impl Sample {
     /// A buffer of `f32[n]`.
     pub fn buffer(&mut self, n: usize) -> BufferId {
         let name = format!("b{}", self.0.buffers.len());
-        self.0.buffers.push(Buffer { name, ty: TensorType::new(DType::F32, [n]) })
+        self.0.buffers.push(Buffer::dense(name, TensorType::new(DType::F32, [n])))
     }
 
     pub fn input(&mut self, name: &str, role: InputRole, n: usize) -> BufferId {

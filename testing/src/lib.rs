@@ -9,6 +9,7 @@
 //! - Oracles: [`derivative`] has finite differences, [`naive`] executes calls one scalar after
 //!   another. Over [`Rational`] numbers the interpreter is exact.
 //! - [`calls`]: suites of calls, which every device runs.
+//! - [`layout`]: literals in memory whose rows have a pitch.
 //! - [`samples`]: operands for every op.
 //! - [`digits`]: the repository's data.
 //!
@@ -21,6 +22,7 @@ pub mod derivative;
 pub mod digits;
 #[cfg(feature = "compiler")]
 pub mod functions;
+pub mod layout;
 pub mod mutants;
 pub mod naive;
 pub mod nested;

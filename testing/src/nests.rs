@@ -41,6 +41,7 @@ pub fn nest(random: &mut Random) -> Option<Nest> {
     }
     // Uses every register that would be dead otherwise.
     writer.last_phase();
+    writer.pitches();
     writer.b.finish().ok()
 }
 
@@ -113,6 +114,22 @@ impl Writer<'_> {
             self.b.store(buffer, &indices, reg);
         }
         self.store_output();
+    }
+
+    /// Gives some parameters padding between their rows. Parameters of one shape often have one
+    /// pitch, as it must be if one overwrites the other.
+    fn pitches(&mut self) {
+        if !self.random.chance(30) {
+            return;
+        }
+        for id in self.b.buffers() {
+            let buffer = self.b.buffer_of(id);
+            let [_, .., row] = buffer.shape[..] else { continue };
+            if buffer.role != BufferRole::Row && self.random.chance(70) {
+                let more = [1, 1, 1, 2, 3, 8, 100][self.random.below(7)];
+                self.b.set_pitch(id, Some(row + more));
+            }
+        }
     }
 
     /// A register of the dtype.

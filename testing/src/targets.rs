@@ -16,6 +16,7 @@ pub fn gpu() -> Target {
         busy_columns: 16384,
         least_part: 1024,
         alignment: 256,
+        row_alignment: 16,
         row_storage: 44 << 10,
         attention_row: 1 << 10,
         followers: true,

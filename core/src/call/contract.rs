@@ -5,15 +5,18 @@
 //! dereferences to its contract. Verifiers, planners and passes ask the contract, and never which
 //! call it is.
 
+use super::Call;
 use super::reference::Reference;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::literal::Literal;
 use crate::op::attribute::{Attribute, Attributes};
+use crate::pitch::PaddedRows;
 use crate::target::Target;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
-/// The contract of a call over dense buffers. All extents and strides count elements.
+/// The contract of a call over buffers, dense unless it says otherwise. All extents, strides and
+/// pitches count elements.
 pub trait Contract {
     /// The names of the calls of this type. Targets claim calls by name.
     fn names() -> &'static [&'static str]
@@ -45,6 +48,26 @@ pub trait Contract {
     /// Operands (by position) that may share the buffer of the only result.
     fn in_place(&self) -> Vec<usize> {
         vec![]
+    }
+
+    /// The [pitch](crate::pitch) of the result; `None` if it is dense. Only the memory has it: the
+    /// type, and the [reference](Self::evaluate), are those of the dense result.
+    fn pitch(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether the elements that the call reads of an operand (by position) lie in such rows of its
+    /// buffer, never in the padding between them. If not, the buffer must be dense.
+    fn stays_in_rows(&self, _operand: usize, _rows: PaddedRows) -> bool {
+        false
+    }
+
+    /// The call with padding between the rows of one of its arguments; operands come before
+    /// results. The rows are along the last axis of the argument's buffer.
+    ///
+    /// `None` if the call does not take such rows.
+    fn padded(&self, _argument: usize, _rows: PaddedRows) -> Option<Call> {
+        None
     }
 
     /// Checks extents, dtypes and overflow: every product that [`operands`](Self::operands) forms

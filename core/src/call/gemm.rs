@@ -1,12 +1,14 @@
 //! Matrix products.
 
+use super::Call;
 use super::contract::{Contract, fits, product};
 use super::reference::{Reference, Sum, rounds};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::attribute::{Attribute, AttributeStruct, Attributes, Field};
 use crate::op::define::attributes;
+use crate::pitch::PaddedRows;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
@@ -34,10 +36,12 @@ attributes! {
         operand: DType,
         /// Dtype of products and sums: the operands', or f32 for halves.
         accumulate: DType,
-        /// Dtype of out, bias and residual. Out is dense `[batch, m, n]`.
+        /// Dtype of out, bias and residual. Out is `[batch, m, n]`, and so is the residual.
         result: DType,
         /// Added to each sum before it is stored; see [`Addends`] for the order.
         addends: Addends = Addends::default(),
+        /// [Pitch](crate::pitch) of out; none if out is dense. Not with a residual.
+        pitch: Option<usize> = None,
     }
 }
 
@@ -105,6 +109,27 @@ impl Matrix {
         }
         1 + (batch - 1) * self.batch + (rows - 1) * self.row + (columns - 1) * self.column
     }
+
+    /// The strides of the same elements in a buffer with padding between its rows, or `None` if
+    /// some elements of the matrices are not in the rows. Strides are those of the dense buffer if
+    /// `from` is the extent of a row, and already those of the padded one if it is the pitch.
+    fn within(&self, extents: [usize; 3], rows: PaddedRows, from: usize) -> Option<Matrix> {
+        let mut last = 0usize;
+        let mut stride = |extent: usize, stride: usize| {
+            if extent <= 1 {
+                return Some(stride);
+            }
+            if stride.is_multiple_of(from) {
+                return (stride / from).checked_mul(rows.pitch);
+            }
+            last = last.checked_add((extent - 1).checked_mul(stride)?)?;
+            Some(stride)
+        };
+        let batch = stride(extents[0], self.batch)?;
+        let row = stride(extents[1], self.row)?;
+        let column = stride(extents[2], self.column)?;
+        (last < rows.extent).then_some(Matrix { batch, row, column })
+    }
 }
 
 impl Contract for Gemm {
@@ -157,6 +182,30 @@ impl Contract for Gemm {
         self.addends.residual.then_some(2 + self.addends.bias as usize).into_iter().collect()
     }
 
+    fn pitch(&self) -> Option<usize> {
+        self.pitch
+    }
+
+    fn stays_in_rows(&self, operand: usize, rows: PaddedRows) -> bool {
+        self.operand_matrix(operand)
+            .is_some_and(|(matrix, extents)| matrix.within(extents, rows, rows.pitch).is_some())
+    }
+
+    /// Lhs and rhs if they stay in the rows, and the result if its rows are those of the buffer.
+    fn padded(&self, argument: usize, rows: PaddedRows) -> Option<Call> {
+        let call = self.clone();
+        if argument == self.operands().len() {
+            let fits = rows.extent == self.n && !self.addends.residual;
+            return fits.then_some(Call::Gemm(Gemm { pitch: Some(rows.pitch), ..call }));
+        }
+        let (matrix, extents) = self.operand_matrix(argument)?;
+        let padded = matrix.within(extents, rows, rows.extent)?;
+        Some(Call::Gemm(match argument {
+            0 => Gemm { lhs: padded, ..call },
+            _ => Gemm { rhs: padded, ..call },
+        }))
+    }
+
     fn count(&self, least: usize) -> u64 {
         product(least, &[2, self.batch, self.m, self.n, self.k])
     }
@@ -181,7 +230,15 @@ impl Contract for Gemm {
             fits(what, &[rows.max(1), m.row.max(1)])?;
             fits(what, &[columns.max(1), m.column.max(1)])?;
         }
-        fits("out", &[self.batch, self.m, self.n])?;
+        fits("out", &[self.batch, self.m, self.out_row()])?;
+        if let Some(pitch) = self.pitch {
+            ensure!(
+                pitch > self.n,
+                "gemm of {} columns has a pitch of {pitch}, which leaves no padding",
+                self.n
+            );
+            ensure!(!self.addends.residual, "gemm with a residual has no pitch");
+        }
         let accumulate = if self.operand.is_half() { DType::F32 } else { self.operand };
         if self.operand == DType::Bool || self.accumulate != accumulate {
             return Err(Diagnostic::new(format!(
@@ -229,8 +286,22 @@ impl Contract for Gemm {
 }
 
 impl Gemm {
+    /// Strides and extents, `[batch, rows, columns]`, of lhs or rhs.
+    fn operand_matrix(&self, operand: usize) -> Option<(Matrix, [usize; 3])> {
+        match operand {
+            0 => Some((self.lhs, [self.batch, self.m, self.k])),
+            1 => Some((self.rhs, [self.batch, self.k, self.n])),
+            _ => None,
+        }
+    }
+
     fn result_type(&self) -> TensorType {
         TensorType::new(self.result, [self.batch, self.m, self.n])
+    }
+
+    /// Distance of the rows of out: its pitch, or n.
+    pub fn out_row(&self) -> usize {
+        self.pitch.unwrap_or(self.n)
     }
 
     /// Whether sums are wider than the result. Then addends are added before the only rounding.

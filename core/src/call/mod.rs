@@ -1,5 +1,5 @@
 //! Calls: kernels that are not generated from a nest. The list is closed. Each call is a contract
-//! over dense buffers, which a back end claims or not ([`crate::target::Target`]). An op that
+//! over buffers, which a back end claims or not ([`crate::target::Target`]). An op that
 //! yields a call has a decomposition in graph ops as its oracle.
 //!
 //! Each call has one file: its description and an implementation of [`Contract`], with its text,

@@ -5,6 +5,7 @@ use crate::build::FunctionBuilder;
 use crate::dtype::DType;
 use crate::interpret;
 use crate::op::attribute::{Attribute, Attributes, Field};
+use crate::pitch::{self, PaddedRows};
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use proptest::prelude::*;
@@ -37,6 +38,7 @@ fn gemm(batch: usize, m: usize, n: usize, k: usize, dtype: DType) -> Gemm {
         accumulate: dtype.wide(),
         result: dtype,
         addends: Addends::default(),
+        pitch: None,
     }
 }
 
@@ -305,6 +307,72 @@ proptest! {
     }
 }
 
+/// The memory of a literal with a pitch; the padding holds NaNs or −1.
+fn padded_memory(dense: &Literal, rows: PaddedRows) -> Literal {
+    let size = dense.dtype().size();
+    let bytes = pitch::pad(&dense.to_bytes(), rows, size, 0xff);
+    Literal::from_bytes(dense.dtype(), &[bytes.len() / size], &bytes).unwrap()
+}
+
+#[test]
+fn a_product_reads_the_same_elements_of_a_padded_operand() {
+    let (rows, x) = (PaddedRows { extent: 5, pitch: 8 }, numbers(DType::F32, &[2, 3, 5], 1));
+    let other = numbers(DType::F32, &[64], 2);
+    let plain = gemm(1, 1, 1, 1, DType::F32);
+    let by = |batch, row, column| Matrix { batch, row, column };
+    // lhs is x as it lies, transposed, without its last columns, and one row for all products.
+    let cases = [
+        Gemm { batch: 2, m: 3, n: 4, k: 5, lhs: by(15, 5, 1), rhs: by(0, 4, 1), ..plain.clone() },
+        Gemm { batch: 2, m: 5, n: 4, k: 3, lhs: by(15, 1, 5), rhs: by(0, 4, 1), ..plain.clone() },
+        Gemm { m: 6, n: 4, k: 4, lhs: by(0, 5, 1), rhs: by(0, 4, 1), ..plain.clone() },
+        Gemm { batch: 3, m: 2, n: 4, k: 5, lhs: by(5, 15, 1), rhs: by(0, 4, 1), ..plain.clone() },
+        Gemm { batch: 4, m: 1, n: 4, k: 5, lhs: by(0, 7, 1), rhs: by(0, 4, 1), ..plain.clone() },
+    ];
+    for dense in cases {
+        let wanted = Call::Gemm(dense.clone()).reference(&[x.clone(), other.clone()]).unwrap();
+        let padded = dense.padded(0, rows).unwrap();
+        assert!(padded.stays_in_rows(0, rows), "{padded:?}");
+        let memory = padded_memory(&x, rows);
+        let found = padded.reference(&[memory.clone(), other.clone()]).unwrap();
+        assert_eq!(found.literal(), wanted.literal(), "{dense:?}");
+        // The same with the operands exchanged, and so transposed.
+        let exchanged = |m: Matrix| Matrix { row: m.column, column: m.row, ..m };
+        let (lhs, rhs) = (exchanged(dense.rhs), exchanged(dense.lhs));
+        let turned = Gemm { m: dense.n, n: dense.m, lhs, rhs, ..dense };
+        let wanted = Call::Gemm(turned.clone()).reference(&[other.clone(), x.clone()]).unwrap();
+        let padded = turned.padded(1, rows).unwrap();
+        assert!(padded.stays_in_rows(1, rows));
+        let found = padded.reference(&[other.clone(), memory]).unwrap();
+        assert_eq!(found.literal(), wanted.literal(), "{turned:?}");
+    }
+    // Rows that run over the ends of those in memory, and an addend.
+    let across = Gemm { m: 2, n: 4, k: 6, lhs: by(0, 5, 1), rhs: by(0, 4, 1), ..plain.clone() };
+    assert_eq!(across.padded(0, rows), None);
+    let flat = Gemm { m: 10, k: 3, lhs: by(0, 3, 1), rhs: by(0, 1, 1), ..plain.clone() };
+    assert_eq!(flat.padded(0, rows), None);
+    let bias = Addends { bias: true, residual: false };
+    assert_eq!(Gemm { n: 5, addends: bias, ..plain.clone() }.padded(2, rows), None);
+    // The strides of the dense operand reach into the padding.
+    let dense = Gemm { m: 3, k: 5, lhs: by(0, 5, 1), rhs: by(0, 1, 1), ..plain };
+    assert!(!dense.stays_in_rows(0, rows) && !dense.stays_in_rows(2, rows));
+}
+
+#[test]
+fn a_result_has_a_pitch_if_its_rows_have() {
+    let rows = PaddedRows { extent: 5, pitch: 8 };
+    let product = gemm(2, 3, 5, 4, DType::F32);
+    assert_eq!(product.padded(2, rows).unwrap().pitch(), Some(8));
+    assert_eq!(gemm(2, 3, 10, 4, DType::F32).padded(2, rows), None);
+    let addends = Addends { bias: true, residual: true };
+    let residual = Gemm { addends, ..product.clone() };
+    assert_eq!(residual.padded(4, rows), None);
+    let pitch = Some(8);
+    assert!(Gemm { pitch, ..product.clone() }.verify().is_ok());
+    assert!(Gemm { pitch, ..residual }.verify().is_err());
+    assert!(Gemm { pitch: Some(5), ..product.clone() }.verify().is_err());
+    assert!(Gemm { pitch: Some(usize::MAX / 8), ..product }.verify().is_err());
+}
+
 fn tensors(c: &Convolution, seed: u64) -> [Literal; 3] {
     let types = c.tensors();
     [0, 1, 2].map(|t| numbers(c.dtype, &types[t].extents().unwrap(), seed.wrapping_add(t as u64)))
@@ -318,7 +386,9 @@ fn calls() -> impl Strategy<Value = Call> {
     let gemms = (size(), size(), size(), size(), [size(), size(), size()], dtype.clone(), addends)
         .prop_map(|(batch, m, n, k, [x, y, z], dtype, addends)| {
             let lhs = Matrix { batch: x, row: y, column: z };
-            Call::Gemm(Gemm { lhs, addends, ..gemm(batch, m % 1000, n % 1000, k % 1000, dtype) })
+            let pitch = (x % 2 == 1).then_some(y);
+            let gemm = gemm(batch, m % 1000, n % 1000, k % 1000, dtype);
+            Call::Gemm(Gemm { lhs, addends, pitch, ..gemm })
         });
     let convolution = (0usize..3, prop::collection::vec(windows(), 0..4), 0usize..9, dtype.clone())
         .prop_map(|(d, window, groups, dtype)| {

@@ -11,15 +11,15 @@ use crate::id::Id;
 /// True if each `(operand, result)` pair of parameters may share its bytes. Operands with the
 /// same result must be the same value; an operand has one result.
 ///
-/// The nest must be one that [`verify()`](super::verify()) accepts. A pair with different dtypes
-/// or shapes may not share its bytes, since equal indices would name different elements.
+/// The nest must be one that [`verify()`](super::verify()) accepts. A pair with different dtypes,
+/// shapes or pitches may not share its bytes, since equal indices would name different elements.
 pub fn may_alias(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> bool {
     in_place(nest, pairs).is_some_and(|merged| verify(&merged).is_ok())
 }
 
 /// The nest with each pair of parameters merged. The result becomes `inout` and replaces the
 /// operand in loads; the operand remains as an unused parameter. `None` if a pair is not an
-/// operand and a result of one type.
+/// operand and a result of one type and pitch.
 pub fn in_place(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> Option<Nest> {
     let mut target: Vec<BufferId> = nest.buffers.ids().collect();
     let mut merged = nest.clone();
@@ -29,6 +29,7 @@ pub fn in_place(nest: &Nest, pairs: &[(BufferId, BufferId)]) -> Option<Nest> {
             && b.role == BufferRole::Out
             && a.dtype == b.dtype
             && a.shape == b.shape
+            && a.pitch == b.pitch
             && [*operand, *result].contains(&target[operand.index()]);
         if !fits {
             return None;
@@ -96,6 +97,16 @@ mod tests {
         for pairs in [[(y, x)], [(x, x)], [(y, y)], [(x, BufferId::new(2))]] {
             assert!(!may_alias(&nest, &pairs));
         }
+    }
+
+    #[test]
+    fn rows_of_other_pitches_may_not() {
+        let of = |x: &str, y: &str| {
+            let parameters = format!("in %x: f32[2,2]{x}, out %y: f32[2,2]{y}");
+            first_and_last(&elementwise(&parameters, "%x[i, j]"))
+        };
+        assert!(of("", "") && of(" pitch 4", " pitch 4"));
+        assert!(!of("", " pitch 4") && !of(" pitch 4", "") && !of(" pitch 4", " pitch 5"));
     }
 
     #[test]

@@ -87,7 +87,17 @@ impl NestBuilder {
         shape: &[usize],
     ) -> BufferId {
         let name = self.free_name(sanitised(name));
-        self.nest.buffers.push(Buffer { name, dtype, shape: shape.to_vec(), role })
+        self.nest.buffers.push(Buffer { name, dtype, shape: shape.to_vec(), pitch: None, role })
+    }
+
+    /// The buffers so far, in the order of their declaration.
+    pub fn buffers(&self) -> Vec<BufferId> {
+        self.nest.buffers.ids().collect()
+    }
+
+    /// Gives a buffer a [pitch](crate::pitch).
+    pub fn set_pitch(&mut self, buffer: BufferId, pitch: Option<usize>) {
+        self.nest.buffers[buffer].pitch = pitch;
     }
 
     /// `name`, or `name` with the first number that makes it unique. A nest may have thousands of

@@ -9,13 +9,15 @@
 use super::{Affine, BufferId, BufferRole, Instr, Nest, Term};
 
 /// True if the rows of a nest are the elements of that operand, in row-major order of both: each
-/// row runs its phases once, without loops, and loads only its own element of the operand.
+/// row runs its phases once, without loops, and loads only its own element of the operand. The
+/// operand is dense.
 pub fn follows(nest: &Nest, operand: BufferId) -> bool {
     let Some(buffer) = nest.buffers.get(operand) else { return false };
     let loops = nest.phases.iter().any(|phase| !phase.axes.is_empty());
     if buffer.role != BufferRole::In
         || loops
-        || buffer.shape.iter().product::<usize>() != nest.rows()
+        || buffer.pitch.is_some()
+        || buffer.elements() != nest.rows()
     {
         return false;
     }
@@ -75,6 +77,11 @@ mod tests {
         assert!(!of("3,2", "i: 2, j: 3", "j, i"));
         assert!(!of("2,3", "i: 2, j: 3", "1, j"));
         assert!(!of("3", "i: 2, j: 3", "j"), "an operand of another size");
+        let padded =
+            "nest @f(in %x: f32[2,3] pitch 4, out %y: f32[2,3]) { parallel i: 2, j: 3 phase {
+               %0: f32 = load %x[i, j]
+               store %y[i, j], %0 } }";
+        assert!(!first(padded), "rows are positions of a dense product");
     }
 
     #[test]

@@ -42,7 +42,8 @@
 //! The NaN of an arithmetic instruction is unspecified, since machines differ; the interpreter
 //! gives the canonical quiet NaN.
 //!
-//! **Memory.** Buffers are dense, row-major tensors with constant extents. Every access is in
+//! **Memory.** Buffers are row-major tensors with constant extents. A parameter may have a
+//! [pitch](crate::pitch): its rows, along the last axis, are further apart than they are long. Every access is in
 //! bounds by interval analysis of its indices under its guards ([`verify()`] checks it), or it
 //! clamps. Rows are independent: no two rows write the same element, and no row reads an element
 //! that another writes. Within a row, phases run one after another. The iterations of one phase
@@ -77,6 +78,7 @@ pub mod verify;
 
 use crate::dtype::DType;
 use crate::id::{IdVec, typed_id};
+use crate::pitch::{self, PaddedRows};
 use crate::scalar::Scalar;
 pub use alias::may_alias;
 pub use build::NestBuilder;
@@ -125,8 +127,10 @@ pub struct Buffer {
     pub name: String,
     /// Type of the elements.
     pub dtype: DType,
-    /// Extents; the layout is row-major without gaps.
+    /// Extents; the layout is row-major.
     pub shape: Vec<usize>,
+    /// Distance of rows in elements, if they have [padding](crate::pitch) between them.
+    pub pitch: Option<usize>,
     /// How the nest uses it.
     pub role: BufferRole,
 }
@@ -376,6 +380,28 @@ impl Nest {
     /// Number of rows: the product of the parallel extents.
     pub fn rows(&self) -> usize {
         self.parallel.iter().map(|a| self.axes[*a].extent).product()
+    }
+}
+
+impl Buffer {
+    /// Number of elements; the padding is none. The verifier bounds it.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of its memory, padding included. The verifier bounds it.
+    pub fn bytes(&self) -> usize {
+        pitch::memory_extents(&self.shape, self.pitch).product::<usize>() * self.dtype.size()
+    }
+
+    /// Distances, in elements, of the elements that are neighbours along each axis.
+    pub fn strides(&self) -> Vec<i64> {
+        pitch::strides(&self.shape, self.pitch)
+    }
+
+    /// Its rows, if they have padding between them.
+    pub fn padded_rows(&self) -> Option<PaddedRows> {
+        PaddedRows::of(&self.shape, self.pitch)
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::id::{Id, IdVec};
-use crate::text::{joined, print_extents};
+use crate::text::{joined, print_layout};
 use std::fmt;
 
 impl BufferRole {
@@ -94,8 +94,8 @@ impl Nest {
         role: BufferRole,
     ) -> fmt::Result {
         let buffer = &self.buffers[id];
-        let shape = print_extents(&buffer.shape);
-        write!(f, "{} %{}: {}{shape}", role.name(), buffer.name, buffer.dtype)
+        let layout = print_layout(&buffer.shape, buffer.pitch);
+        write!(f, "{} %{}: {}{layout}", role.name(), buffer.name, buffer.dtype)
     }
 
     fn write_axes(&self, f: &mut fmt::Formatter<'_>, axes: &[AxisId]) -> fmt::Result {

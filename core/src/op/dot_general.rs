@@ -269,6 +269,7 @@ impl Operation for DotGeneral {
                 accumulate: operand.wide(),
                 result,
                 addends: Addends::default(),
+                pitch: None,
             }));
         }
         // Some axes do not merge into one stride. Permute the operands to [batch, free,

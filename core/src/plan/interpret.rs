@@ -19,6 +19,8 @@ use crate::dtype::DType;
 use crate::id::Id;
 use crate::literal::Literal;
 use crate::nest::{self, BufferId, BufferRole, Nest};
+use crate::pitch::{self, PaddedRows};
+use std::borrow::Cow;
 
 /// Initial contents of memory: a NaN in every float dtype, and no valid bool.
 const FRESH: u8 = 0xff;
@@ -106,8 +108,12 @@ fn begin(
         memories.outputs.push(fresh(plan.values[output.value].bytes())?);
     }
     for (variable, literal) in plan.variables.iter().zip(variables) {
-        let ty =
-            Value { name: String::new(), dtype: variable.dtype, shape: variable.shape.clone() };
+        let ty = Value {
+            name: String::new(),
+            dtype: variable.dtype,
+            shape: variable.shape.clone(),
+            pitch: None,
+        };
         let wrong =
             |what: &str| Err(Diagnostic::new(format!("variable `{}` {what}", variable.name)));
         memories.variables.push(match (variable.before, literal) {
@@ -188,10 +194,19 @@ impl Interpreter<'_> {
         &mut self.memories[region.space][start..start + region.bytes as usize]
     }
 
-    fn store(&mut self, literal: &Literal, region: Region) -> Result<()> {
-        let literal = bytes_of(literal)?;
-        let bytes = literal.len() as u64;
-        self.bytes(Region { bytes, ..region }).copy_from_slice(&literal);
+    /// Stores a result. The padding between its rows keeps its contents.
+    fn store(&mut self, literal: &Literal, rows: Option<PaddedRows>, region: Region) -> Result<()> {
+        let dense = bytes_of(literal)?;
+        let Some(rows) = rows else {
+            let bytes = dense.len() as u64;
+            self.bytes(Region { bytes, ..region }).copy_from_slice(&dense);
+            return Ok(());
+        };
+        let size = literal.dtype().size();
+        let memory = self.bytes(region).chunks_mut(rows.pitch * size);
+        for (to, row) in memory.zip(dense.chunks((rows.extent * size).max(1))) {
+            to[..row.len()].copy_from_slice(row);
+        }
         Ok(())
     }
 
@@ -205,13 +220,16 @@ impl Interpreter<'_> {
         for (place, (_, buffer)) in places.iter().zip(merged.parameters()) {
             if buffer.role != BufferRole::Out {
                 let bytes = self.bytes(counters.region(place));
-                inputs.push(Literal::from_bytes(buffer.dtype, &buffer.shape, bytes)?);
+                let gathered = buffer.padded_rows().map(|of| dense(bytes, of, buffer.dtype));
+                let bytes = gathered.transpose()?.map_or(Cow::Borrowed(&*bytes), Cow::Owned);
+                inputs.push(Literal::from_bytes(buffer.dtype, &buffer.shape, &bytes)?);
             }
         }
         let outputs = nest::interpret(&merged, &inputs)?;
-        let results = places.iter().filter(|place| place.is_written());
-        for (place, output) in results.zip(&outputs) {
-            self.store(output, counters.region(place))?;
+        let results = places.iter().zip(merged.parameters());
+        let results = results.filter(|(place, _)| place.is_written());
+        for ((place, (_, buffer)), output) in results.zip(&outputs) {
+            self.store(output, buffer.padded_rows(), counters.region(place))?;
         }
         Ok(())
     }
@@ -236,10 +254,21 @@ impl Interpreter<'_> {
             self.bytes(counters.region(place)).fill(FRESH);
         }
         for (place, found) in results.iter().zip(call.references(&operands)?) {
-            self.store(&found.literal(), counters.region(place))?;
+            let found = found.literal();
+            let rows = PaddedRows::of(found.shape(), call.pitch());
+            self.store(&found, rows, counters.region(place))?;
         }
         Ok(())
     }
+}
+
+/// The bytes of a padded value without the padding.
+///
+/// Error: there is not enough memory.
+fn dense(memory: &[u8], of: PaddedRows, dtype: DType) -> Result<Vec<u8>> {
+    let mut dense = reserved(memory.len())?;
+    pitch::rows(memory, of, dtype.size()).for_each(|row| dense.extend_from_slice(row));
+    Ok(dense)
 }
 
 /// `bytes` bytes that belong to no value.

@@ -41,6 +41,7 @@ use crate::graph::InputRole;
 use crate::id::{Id, IdVec, typed_id};
 use crate::literal::Literal;
 use crate::nest::Nest;
+use crate::pitch::{PaddedRows, memory_extents};
 use crate::target::Target;
 
 typed_id! {
@@ -94,8 +95,10 @@ pub struct Value {
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Extents; dense row-major.
+    /// Extents; the layout is row-major.
     pub shape: Vec<usize>,
+    /// Distance of rows in elements, if they have [padding](crate::pitch) between them.
+    pub pitch: Option<usize>,
 }
 
 /// An input of each run.
@@ -342,9 +345,15 @@ impl Value {
         self.shape.iter().fold(1u64, |n, e| n.saturating_mul(*e as u64))
     }
 
-    /// Bytes; saturates.
+    /// Bytes of its memory, padding included; saturates.
     pub fn bytes(&self) -> u64 {
-        self.elements().saturating_mul(self.dtype.size() as u64)
+        let extents = memory_extents(&self.shape, self.pitch);
+        extents.fold(self.dtype.size() as u64, |n, e| n.saturating_mul(e as u64))
+    }
+
+    /// Its rows, if they have padding between them.
+    pub fn padded_rows(&self) -> Option<PaddedRows> {
+        PaddedRows::of(&self.shape, self.pitch)
     }
 }
 

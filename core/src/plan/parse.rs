@@ -265,12 +265,12 @@ impl<'a> Reader<'a> {
                 "values are numbered in order: this is %{}", self.plan.values.len()
             );
             c.expect(":")?;
-            let (dtype, shape) = (c.dtype()?, c.extents()?);
+            let (dtype, shape, pitch) = (c.dtype()?, c.extents()?, c.pitch()?);
             let name = match c.peek().kind {
                 Kind::Str(_) => c.expect_string("a name")?,
                 _ => String::new(),
             };
-            self.plan.values.push(Value { name, dtype, shape });
+            self.plan.values.push(Value { name, dtype, shape, pitch });
         }
         while let Some(role) =
             [InputRole::Input, InputRole::Key].into_iter().find(|r| c.is_keyword(r.name()))

@@ -6,7 +6,9 @@
 use super::{Address, Argument, Loop, Merge, Plan, Space, Step, Trip, ValueId};
 use crate::call::Call;
 use crate::graph::print::print_attributes;
-use crate::text::{is_name, is_sigil_name, joined, print_extents, print_literal, print_string};
+use crate::text::{
+    is_name, is_sigil_name, joined, print_extents, print_layout, print_literal, print_string,
+};
 use std::fmt::{self, Write};
 
 impl fmt::Display for Plan {
@@ -116,7 +118,7 @@ impl Printer<'_> {
         }
         put!(self, "  arena {} bound {}\n", plan.arena, plan.lower_bound);
         for (id, value) in plan.values.iter() {
-            put!(self, "  value {id}: {}{}", value.dtype, print_extents(&value.shape));
+            put!(self, "  value {id}: {}{}", value.dtype, print_layout(&value.shape, value.pitch));
             if !value.name.is_empty() {
                 put!(self, " ");
                 print_string(&mut self.out, &value.name);

@@ -16,4 +16,4 @@ pub mod value;
 
 pub use cursor::Cursor;
 pub use lexer::{Kind, NAME_HELP, Token, is_name, is_sigil_name};
-pub use value::{joined, print_extents, print_literal, print_string};
+pub use value::{joined, print_extents, print_layout, print_literal, print_string};

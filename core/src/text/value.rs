@@ -90,6 +90,13 @@ impl Cursor<'_> {
         self.list("[", "]", |c| c.expect_integer("an extent"))
     }
 
+    /// Parses the [pitch](crate::pitch) of a value, ` pitch 50264` after its extents, if it has
+    /// one.
+    pub fn pitch(&mut self) -> Result<Option<usize>> {
+        let padded = self.eat_keyword("pitch");
+        padded.then(|| self.expect_integer("a pitch")).transpose()
+    }
+
     /// Parses an element of `dtype`, as [`Scalar`] displays it. Floats may also be written as
     /// integers, integers as hexadecimal.
     pub fn scalar(&mut self, dtype: DType) -> Result<Scalar> {
@@ -258,6 +265,12 @@ pub fn joined<T: fmt::Display>(items: impl IntoIterator<Item = T>, separator: &s
 /// Extents as in a type: `[2,3]`.
 pub fn print_extents(extents: &[usize]) -> String {
     format!("[{}]", joined(extents, ","))
+}
+
+/// Extents and [pitch](crate::pitch) of a value in memory: `[64,50257] pitch 50264`.
+pub fn print_layout(extents: &[usize], pitch: Option<usize>) -> String {
+    let pitch = pitch.map_or(String::new(), |pitch| format!(" pitch {pitch}"));
+    print_extents(extents) + &pitch
 }
 
 /// Appends a string in quotes, with escapes. [`Cursor::expect_string`] reads it back.

@@ -26,6 +26,7 @@ mod sort;
 use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, check_count, spans};
 use crate::nest::Follower;
 use wengert_core::call::{self, Call, Contract};
+use wengert_core::pitch::memory_extents;
 use wengert_core::ty::TensorType;
 use wengert_core::{DType, Diagnostic};
 
@@ -122,7 +123,7 @@ impl CompiledCall {
         let results = call.results();
         let results = results.iter().enumerate().map(|(k, ty)| Parameter {
             written: true,
-            ..Parameter::new(format!("result {k}"), ty)
+            ..Parameter::padded(format!("result {k}"), ty, call.pitch())
         });
         Ok(CompiledCall {
             name: call.name(),
@@ -261,7 +262,13 @@ impl CompiledCall {
 
 impl Parameter {
     fn new(name: String, ty: &TensorType) -> Self {
-        let elements = ty.elements().expect("a verified call has extents that fit");
+        Parameter::padded(name, ty, None)
+    }
+
+    /// A buffer whose rows have this pitch.
+    fn padded(name: String, ty: &TensorType, pitch: Option<usize>) -> Self {
+        let extents = ty.extents().expect("a verified call has extents that fit");
+        let elements = memory_extents(&extents, pitch).product::<usize>();
         Parameter {
             name,
             dtype: ty.dtype,

@@ -351,8 +351,8 @@ impl<'n> Former<'_, 'n> {
         let large = open.entries.iter().enumerate().filter_map(|(k, entry)| match entry {
             Entry::Memory { place, dtype, written: true } => {
                 let buffer = &self.analysis.nest.nest.buffers[place.buffer];
-                let bytes = buffer.shape.iter().product::<usize>() * dtype.size();
-                let is_large = buffer.role == BufferRole::Out && bytes >= PAST && dtype.size() >= 4;
+                let large = buffer.bytes() >= PAST && dtype.size() >= 4;
+                let is_large = buffer.role == BufferRole::Out && large;
                 is_large.then_some(k)
             }
             _ => None,

@@ -316,17 +316,16 @@ fn guard(guard: &nest::Guard) -> Guard {
 }
 
 fn place(nest: &Nest, access: &Access) -> Place {
-    let shape = &nest.buffers[access.buffer].shape;
+    let buffer = &nest.buffers[access.buffer];
     let ranges = Ranges::new(nest, &access.guards);
     let mut offset = Sum::default();
-    let mut stride = 1i64;
-    for (index, extent) in access.indices.iter().zip(shape).rev() {
+    let strides = buffer.strides();
+    for ((index, extent), stride) in access.indices.iter().zip(&buffer.shape).zip(strides).rev() {
         let extent = *extent as i64;
         let inside = !access.clamp || ranges.of(index).within(0, extent.into());
         let index = rejoined(index.into());
         let index = if inside { index } else { Sum::term(Term::Clamp(index, extent - 1)) };
         offset.add(&index, stride);
-        stride = stride.wrapping_mul(extent);
     }
     Place {
         buffer: access.buffer,

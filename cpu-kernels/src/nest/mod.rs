@@ -366,11 +366,10 @@ impl CompiledNest {
 
 impl Parameter {
     fn new(buffer: &wengert_core::nest::Buffer) -> Self {
-        let size = buffer.dtype.size();
         Parameter {
             name: buffer.name.clone(),
-            bytes: buffer.shape.iter().product::<usize>() * size,
-            align: size,
+            bytes: buffer.bytes(),
+            align: buffer.dtype.size(),
             written: buffer.role != BufferRole::In,
         }
     }

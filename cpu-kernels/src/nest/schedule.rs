@@ -53,7 +53,7 @@ impl Schedule {
             .buffers
             .iter()
             .filter(|(_, b)| b.role == BufferRole::Row)
-            .map(|(_, b)| b.shape.iter().product::<usize>().saturating_mul(b.dtype.size()))
+            .map(|(_, b)| b.elements().saturating_mul(b.dtype.size()))
             .fold(0, usize::saturating_add);
         let too_large = row_bytes.saturating_mul(lanes.min(rows.positions())) > row_limit;
         if nest.parallel.is_empty() || too_large {

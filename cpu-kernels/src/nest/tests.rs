@@ -9,6 +9,7 @@ use std::sync::Arc;
 use wengert_core::nest::alias::may_alias;
 use wengert_core::nest::{interpret, parse_nests};
 use wengert_core::{Id, Literal, Scalar};
+use wengert_testing::layout::Layout;
 use wengert_testing::{Random, nests};
 
 /// Pools of one, two and three threads, and sets of vector instructions.
@@ -40,13 +41,13 @@ fn execute(
     let mut memories: Vec<AlignedBytes> = nest
         .parameters()
         .map(|(_, buffer)| {
-            let bytes = buffer.shape.iter().product::<usize>() * buffer.dtype.size();
-            let mut memory = AlignedBytes::new(bytes).expect("little memory");
-            match buffer.role {
-                BufferRole::In | BufferRole::InOut => {
-                    memory.copy_from_slice(&given.next().expect("one for each").to_bytes());
-                }
-                _ => memory.fill(0xa5),
+            let mut memory = AlignedBytes::new(buffer.bytes()).expect("little memory");
+            memory.fill(0xa5);
+            if matches!(buffer.role, BufferRole::In | BufferRole::InOut) {
+                let literal = given.next().expect("one for each");
+                layout(buffer).write(literal, |at, row| {
+                    memory[at..at + row.len()].copy_from_slice(row);
+                });
             }
             memory
         })
@@ -70,10 +71,12 @@ fn execute(
         .parameters()
         .zip(&memories)
         .filter(|((_, b), _)| matches!(b.role, BufferRole::Out | BufferRole::InOut))
-        .map(|((_, b), memory)| {
-            Literal::from_bytes(b.dtype, &b.shape, memory).expect("as many bytes")
-        })
+        .map(|((_, b), memory)| layout(b).read(|at, count| memory[at..at + count].to_vec()))
         .collect())
+}
+
+fn layout(buffer: &wengert_core::nest::Buffer) -> Layout<'_> {
+    Layout { dtype: buffer.dtype, shape: &buffer.shape, pitch: buffer.pitch }
 }
 
 /// Equal bits, or both not a number.

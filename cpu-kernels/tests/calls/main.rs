@@ -14,6 +14,7 @@ use wengert_core::call::Call;
 use wengert_core::{DType, Literal, Target, TensorType};
 use wengert_cpu::{AlignedBytes, Buffer, CompiledCall, Pool, Simd, Workspace};
 use wengert_testing::calls::{self, Device};
+use wengert_testing::layout::Layout;
 
 /// Pools of 1, 2 and 3 threads.
 static POOLS: LazyLock<[Arc<Pool>; 3]> =
@@ -41,7 +42,7 @@ fn run(
     // The bytes of a result before the run are arbitrary.
     let before = |ty: &TensorType| match over {
         Some(operand) => operands[operand].to_bytes(),
-        None => vec![0xa5; ty.elements().unwrap() * ty.dtype.size()],
+        None => vec![0xa5; layout(call, ty, &ty.extents().unwrap()).bytes()],
     };
     let mut results: Vec<AlignedBytes> = types.iter().map(|ty| aligned(&before(ty))).collect();
     // Runs twice: the state that a run leaves in the workspace must not affect the next.
@@ -58,9 +59,14 @@ fn run(
         }
     }
     let literal = |(ty, bytes): (&TensorType, &AlignedBytes)| {
-        Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), bytes).unwrap()
+        layout(call, ty, &ty.extents().unwrap()).read(|at, count| bytes[at..at + count].to_vec())
     };
     types.iter().zip(&results).map(literal).collect()
+}
+
+/// The layout of a result.
+fn layout<'a>(call: &Call, ty: &TensorType, shape: &'a [usize]) -> Layout<'a> {
+    Layout { dtype: ty.dtype, shape, pitch: call.pitch() }
 }
 
 /// The CPU: all pools, sets of vector instructions and in-place operands.

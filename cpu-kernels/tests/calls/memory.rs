@@ -15,6 +15,7 @@ fn call() -> Call {
         accumulate: DType::F32,
         result: DType::F32,
         addends: Addends { residual: true, ..Addends::default() },
+        pitch: None,
     })
 }
 

@@ -36,6 +36,7 @@ fn rows_of_products() {
                     accumulate: dtype.wide(),
                     result: dtype.wide(),
                     addends: Addends::default(),
+                    pitch: None,
                 })
             };
             let x = numbers(dtype, &[1, 70, k], 5);

@@ -259,6 +259,7 @@ fn around(nest: Nest) -> Option<Plan> {
             name: name.clone(),
             dtype: buffer.dtype,
             shape: shape.clone(),
+            pitch: None,
         });
         let space = match buffer.role {
             BufferRole::In => {

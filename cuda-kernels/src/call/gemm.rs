@@ -41,7 +41,7 @@ fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
         arguments: [0, 1],
         operand: gemm.operand,
         result: gemm.result,
-        out: Out { batch: (gemm.m * gemm.n) as i64, row: gemm.n as i64 },
+        out: Out { batch: (gemm.m * gemm.out_row()) as i64, row: gemm.out_row() as i64 },
         addends: gemm.addends,
         follower: None,
         result_argument: 2 + gemm.addends.bias as usize + gemm.addends.residual as usize,

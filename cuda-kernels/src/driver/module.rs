@@ -368,6 +368,7 @@ pub(super) mod tests {
             accumulate: DType::F32,
             result: DType::F32,
             addends: Addends { bias: true, ..Addends::default() },
+            pitch: None,
         });
         let stages = compile(&call, sm(90), None).unwrap().stages;
         assert!(!stages.is_empty());

@@ -150,6 +150,9 @@ fn measure(
         let bytes = match n {
             0 => reach(&gemm.lhs, gemm.m, gemm.k),
             1 => reach(&gemm.rhs, gemm.k, gemm.n),
+            n if n + 1 == types.len() => {
+                (gemm.batch * gemm.m * gemm.out_row() * gemm.result.size()) as u64
+            }
             _ => ty.bytes().expect("verified extents fit") as u64,
         };
         let memory = device.allocate(bytes, "the matrices of a measurement")?;

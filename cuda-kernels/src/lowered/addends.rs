@@ -23,6 +23,7 @@ pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
     });
     arguments.push(2 + usize::from(gemm.addends.bias) + usize::from(gemm.addends.residual));
     let out = nest.in_place("out", dtype, &shape);
+    nest.set_pitch(out, gemm.pitch);
     let axes =
         [nest.parallel("b", gemm.batch), nest.parallel("i", gemm.m), nest.parallel("j", gemm.n)];
     let [] = nest.phase([]);
@@ -74,6 +75,7 @@ mod tests {
                     accumulate: dtype,
                     result: dtype,
                     addends: wanted,
+                    pitch: None,
                 };
                 let whole = Call::Gemm(gemm.clone());
                 let operands: Vec<Literal> = whole

@@ -19,7 +19,7 @@
 //! **Bounds.** A guarded access is predicated: where the guard fails, the address is not
 //! dereferenced, whatever its value.
 
-use super::element::{VECTOR_BYTES, element, strides};
+use super::element::{VECTOR_BYTES, element};
 use super::emit::{Copy, Emit, Key, NestReg};
 use super::place::Place;
 use super::vector::Vector;
@@ -40,9 +40,10 @@ impl Emit<'_> {
             let element = element(self.nest, access);
             return self.expression(&element, number, copy);
         }
-        let shape = self.nest.buffers[access.buffer].shape.clone();
+        let buffer = &self.nest.buffers[access.buffer];
         let mut sum = Affine::default();
-        for ((index, stride), extent) in access.indices.iter().zip(strides(&shape)).zip(&shape) {
+        let strided = access.indices.iter().zip(buffer.strides());
+        for ((index, stride), extent) in strided.zip(&buffer.shape) {
             let index = self.expression(index, number, copy);
             sum = sum.add(&self.clamped(&index, *extent).scale(stride));
         }

@@ -5,18 +5,9 @@ use wengert_core::nest::{Access, Affine, AxisId, Nest, Term};
 /// Maximum number of bytes that one instruction moves.
 pub(super) const VECTOR_BYTES: usize = 16;
 
-/// Row-major strides of a shape.
-pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
-    let mut strides = vec![1i64; shape.len()];
-    for n in (1..shape.len()).rev() {
-        strides[n - 1] = strides[n].wrapping_mul(shape[n] as i64);
-    }
-    strides
-}
-
 /// The index of the element of an access, over the axes of the nest, without clamping.
 pub(super) fn element(nest: &Nest, access: &Access) -> Affine {
-    let strides = strides(&nest.buffers[access.buffer].shape);
+    let strides = nest.buffers[access.buffer].strides();
     let scaled = access.indices.iter().zip(strides).map(|(index, stride)| index.scale(stride));
     scaled.fold(Affine::default(), |sum, index| sum.add(&index))
 }

@@ -2,13 +2,14 @@
 //! bits of the nest interpreter, and the emulator's sanitizer must report nothing.
 
 use crate::{lowered, sources};
-use wengert_core::nest::{BufferRole, Nest, interpret, may_alias, parse_nests, verify};
+use wengert_core::nest::{Buffer, BufferRole, Nest, interpret, may_alias, parse_nests, verify};
 use wengert_core::{DType, Id, Literal, Scalar, math};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::nest::{Options, compile};
 use wengert_cuda::ptx::Module as Ptx;
 use wengert_cuda::stage;
 use wengert_emulator::{Access, Argument, Emulator, Launch, Memory, Module};
+use wengert_testing::layout::Layout;
 use wengert_testing::{Random, nests};
 
 /// Runs a nest. The `in_place` pairs of parameters share their memory.
@@ -22,19 +23,22 @@ fn run(
         .unwrap_or_else(|e| panic!("{e}\n{nest}"));
     let mut memory = Memory::new();
     let mut given = inputs.iter();
-    let bytes = |b: &wengert_core::nest::Buffer| b.shape.iter().product::<usize>() * b.dtype.size();
     let parameters: Vec<_> = nest.parameters().map(|(_, b)| b).collect();
     let mut addresses: Vec<u64> = Vec::new();
     for buffer in &parameters {
-        let address = memory.allocate(&buffer.name, bytes(buffer) as u64).unwrap();
+        let address = memory.allocate(&buffer.name, buffer.bytes() as u64).unwrap();
         if matches!(buffer.role, BufferRole::In | BufferRole::InOut) {
-            memory.write(address, &given.next().unwrap().to_bytes()).unwrap();
+            layout(buffer).write(given.next().unwrap(), |at, row| {
+                memory.write(address + at as u64, row).unwrap();
+            });
         }
         addresses.push(address);
     }
     for (operand, result) in in_place {
-        let copy = memory.read(addresses[*operand], bytes(parameters[*operand])).unwrap();
-        memory.write(addresses[*result], &copy).unwrap();
+        let layout = layout(parameters[*operand]);
+        let copy =
+            layout.read(|at, count| memory.read(addresses[*operand] + at as u64, count).unwrap());
+        layout.write(&copy, |at, row| memory.write(addresses[*result] + at as u64, row).unwrap());
         addresses[*operand] = addresses[*result];
     }
     for stage in &compiled.stages {
@@ -45,7 +49,7 @@ fn run(
             let stage::Memory::Argument(n) = slot.memory else { panic!("nests have no workspace") };
             Argument::Buffer {
                 address: addresses[n],
-                bytes: bytes(parameters[n]) as u64,
+                bytes: parameters[n].bytes() as u64,
                 name: parameters[n].name.clone(),
                 access: match slot.access {
                     stage::Access::Read => Access::Read,
@@ -71,10 +75,13 @@ fn run(
     let written = parameters.iter().zip(&addresses).filter(|(b, _)| b.role != BufferRole::In);
     written
         .map(|(b, address)| {
-            let data = memory.read(*address, bytes(b)).unwrap();
-            Literal::from_bytes(b.dtype, &b.shape, &data).unwrap()
+            layout(b).read(|at, count| memory.read(*address + at as u64, count).unwrap())
         })
         .collect()
+}
+
+fn layout(buffer: &Buffer) -> Layout<'_> {
+    Layout { dtype: buffer.dtype, shape: &buffer.shape, pitch: buffer.pitch }
 }
 
 /// True if the bits are equal, or both are NaN.

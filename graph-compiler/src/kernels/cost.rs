@@ -2,7 +2,7 @@
 //! and estimates; no computed value depends on them.
 
 use super::control::{Control, Form};
-use super::{Kernel, Kernels, Work};
+use super::{Buffer, Kernel, Kernels, Work};
 use wengert_core::Target;
 use wengert_core::nest::{Instr, Nest, ScalarOp};
 
@@ -76,7 +76,7 @@ impl Kernels {
 
     /// The cost of a kernel of this function.
     pub fn cost(&self, kernel: &Kernel) -> Cost {
-        let bytes = |id| self.buffers.get(id).and_then(|b| b.ty.bytes()).map_or(0, |b| b as u64);
+        let bytes = |id| self.buffers.get(id).and_then(Buffer::bytes).map_or(0, |b| b as u64);
         Cost {
             operations: match &kernel.work {
                 Work::Nest(nest) => operations(nest),

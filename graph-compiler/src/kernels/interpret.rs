@@ -8,10 +8,11 @@ use super::{BufferId, Kernel, Kernels, Work};
 use wengert_core::call::Call;
 use wengert_core::id::IdVec;
 use wengert_core::nest::{self, Nest};
+use wengert_core::pitch;
 use wengert_core::{DType, Diagnostic, Id, Literal, Result, TensorType};
 
 /// Runs kernels on the function's inputs, in order. Returns its outputs, in order. `call`
-/// executes calls: it takes the operands with the shapes of their buffers, and returns the
+/// executes calls: it takes the operands as they lie in memory, and returns the
 /// results in the shapes of [`Contract::results`](wengert_core::call::Contract::results).
 pub fn interpret(
     kernels: &Kernels,
@@ -47,7 +48,7 @@ pub fn interpret(
             kernel.reads.iter().map(|b| read(kernels, &memory, *b)).collect::<Result<_>>()?;
         let results = match &kernel.work {
             Work::Nest(nest) => run(nest, &reads)?,
-            Work::Call(c) => call(c, &reads)?,
+            Work::Call(c) => call(c, &padded(kernels, kernel, reads)?)?,
             Work::Followed(followed) => {
                 let (operands, rest) = reads.split_at(followed.call.operands().len());
                 let mut results = call(&followed.call, operands)?;
@@ -72,6 +73,17 @@ pub fn interpret(
             read(kernels, &memory, *buffer)?.reshape(&shape)
         })
         .collect()
+}
+
+/// Operands as they lie in memory: a buffer with a pitch is dense, with NaNs or −1 as padding.
+fn padded(kernels: &Kernels, kernel: &Kernel, operands: Vec<Literal>) -> Result<Vec<Literal>> {
+    let of = |(id, operand): (&BufferId, Literal)| {
+        let Some(rows) = kernels.buffers[*id].padded_rows() else { return Ok(operand) };
+        let dtype = operand.dtype();
+        let bytes = pitch::pad(&operand.to_bytes(), rows, dtype.size(), 0xff);
+        Literal::from_bytes(dtype, &[bytes.len() / dtype.size()], &bytes)
+    };
+    kernel.reads.iter().zip(operands).map(of).collect()
 }
 
 fn read(

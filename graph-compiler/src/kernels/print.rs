@@ -1,7 +1,7 @@
 //! Kernels as readable text: every nest in the language of nests, then the buffers that each
 //! kernel reads and writes.
 
-use super::{BufferId, Kernels, Work};
+use super::{Buffer, BufferId, Kernels, Work};
 use std::collections::BTreeSet;
 use std::fmt;
 use wengert_core::Id;
@@ -57,7 +57,11 @@ impl Kernels {
             let typed: Vec<String> = kernel
                 .writes
                 .iter()
-                .map(|b| format!("{}: {}", self.name(*b), self.buffers[*b].ty))
+                .map(|b| {
+                    let Buffer { ty, pitch, .. } = &self.buffers[*b];
+                    let pitch = pitch.map_or(String::new(), |pitch| format!(" pitch {pitch}"));
+                    format!("{}: {ty}{pitch}", self.name(*b))
+                })
                 .collect();
             let work = match &kernel.work {
                 Work::Nest(nest) => format!("@{}", nest.name),

@@ -95,7 +95,7 @@ struct Assembly<'f> {
 impl Assembly<'_> {
     fn buffer(&mut self, value: ValueId, name: &str) -> BufferId {
         let ty = self.view.body.ty(value).clone();
-        let id = self.kernels.buffers.push(Buffer { name: name.into(), ty });
+        let id = self.kernels.buffers.push(Buffer::dense(name, ty));
         self.buffers.insert(value, id);
         id
     }
@@ -114,7 +114,7 @@ impl Assembly<'_> {
     fn place(&mut self, position: usize, value: ValueId) -> BufferId {
         let (name, ty) =
             (self.function.outputs[position].name.clone(), self.view.body.ty(value).clone());
-        let id = self.kernels.buffers.push(Buffer { name, ty });
+        let id = self.kernels.buffers.push(Buffer::dense(name, ty));
         self.places.insert(position, id);
         id
     }
@@ -198,7 +198,7 @@ impl Assembly<'_> {
         builder.store(buffer, &[Affine::axis(axis)], zero);
         let nest = Verified::new(builder.finish_unverified()?)?;
         let nest = self.names.name("zeros", nest);
-        let buffer = self.kernels.buffers.push(Buffer { name: "zeros".into(), ty });
+        let buffer = self.kernels.buffers.push(Buffer::dense("zeros", ty));
         let (reads, writes) = (vec![], vec![buffer]);
         self.kernels.kernels.push(Kernel {
             work: Work::Nest(Box::new(nest)),

@@ -131,10 +131,10 @@ fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
         return None;
     };
     let mut more = nest.clone();
-    let Buffer { dtype, shape, .. } = nest.buffers[result].clone();
+    let Buffer { dtype, shape, pitch, .. } = nest.buffers[result].clone();
     let name = free_name(nest, "x");
     let mut buffers: Vec<Buffer> = nest.buffers.iter().map(|(_, buffer)| buffer.clone()).collect();
-    buffers.insert(reads, Buffer { name, dtype, shape, role: BufferRole::In });
+    buffers.insert(reads, Buffer { name, dtype, shape, pitch, role: BufferRole::In });
     more.buffers = buffers.into_iter().collect();
     for instr in more.phases.iter_mut().flat_map(|phase| &mut phase.body) {
         if let Instr::Load { access, .. } | Instr::Store { access, .. } = instr
@@ -159,10 +159,10 @@ fn free_name(nest: &Nest, stem: &str) -> String {
 /// The nest with a further Out parameter as the last one, to which it stores all elements of
 /// another parameter. `None` if it does not access these one by one.
 fn stored_too(nest: &Nest, of: BufferId) -> Option<Verified<Nest>> {
-    let Buffer { dtype, shape, role, .. } = nest.buffers[of].clone();
+    let Buffer { dtype, shape, pitch, role, .. } = nest.buffers[of].clone();
     let name = free_name(nest, "y");
     let mut more = nest.clone();
-    let into = more.buffers.push(Buffer { name, dtype, shape, role: BufferRole::Out });
+    let into = more.buffers.push(Buffer { name, dtype, shape, pitch, role: BufferRole::Out });
     let mut read = false;
     for (phase, old) in more.phases.iter_mut().zip(&nest.phases) {
         phase.body.clear();

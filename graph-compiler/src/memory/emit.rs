@@ -160,8 +160,12 @@ impl<'a> Writer<'a> {
             return;
         }
         let named = &self.decided.kernels.buffers[buffer];
-        let value =
-            Value { name: named.name.clone(), dtype: named.ty.dtype, shape: extents(&named.ty) };
+        let value = Value {
+            name: named.name.clone(),
+            dtype: named.ty.dtype,
+            shape: extents(&named.ty),
+            pitch: named.pitch,
+        };
         self.of_buffer[buffer] = Some(self.values.push(value));
     }
 

@@ -136,12 +136,10 @@ impl Homes {
     }
 }
 
-/// Bytes of a buffer.
+/// Bytes of a buffer, padding included.
 pub(super) fn bytes(kernels: &Kernels, id: BufferId) -> u64 {
-    kernels.buffers[id]
-        .ty
-        .bytes()
-        .expect("kernels were verified: types are bound and fit in memory") as u64
+    kernels.buffers[id].bytes().expect("kernels were verified: types are bound and fit in memory")
+        as u64
 }
 
 fn number(n: usize) -> u32 {

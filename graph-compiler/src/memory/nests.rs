@@ -69,9 +69,12 @@ impl<'t> Nests<'t> {
     /// True if kernel `k` may write its result number `write` over its operand `read`.
     pub fn may_alias(&mut self, kernels: &Kernels, k: usize, read: BufferId, write: usize) -> bool {
         let kernel = &kernels.kernels[k];
-        let (operand, result) =
-            (&kernels.buffers[read].ty, &kernels.buffers[kernel.writes[write]].ty);
-        if operand.dtype != result.dtype || operand.bytes() != result.bytes() {
+        let (operand, result) = (&kernels.buffers[read], &kernels.buffers[kernel.writes[write]]);
+        // Rows of different pitches lie at different places.
+        if operand.ty.dtype != result.ty.dtype
+            || operand.pitch != result.pitch
+            || operand.bytes() != result.bytes()
+        {
             return false;
         }
         let at = |reads: &[BufferId]| -> Vec<usize> {

@@ -3,7 +3,7 @@
 use super::graph::{GraphPass, Step};
 use super::kernels::{self, KernelPass};
 use crate::pass::{Keeps, Pass};
-use crate::{calls, fuse, memory, rewrite};
+use crate::{calls, fuse, memory, pitches, rewrite};
 
 /// All passes in their order.
 pub(crate) struct Pipeline {
@@ -190,6 +190,18 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             run: |unit| {
                 if unit.shared.fuse && unit.shared.target.followers {
                     calls::follow(&mut unit.kernels);
+                }
+                Ok(())
+            },
+        },
+        Pass {
+            name: "pad",
+            doc: "Gives temporaries with long rows a pitch that aligns every row, on targets whose \
+                  vector accesses and libraries of products need it.",
+            keeps: Keeps::Bits,
+            run: |unit| {
+                if unit.shared.fuse && unit.shared.target.row_alignment > 1 {
+                    pitches::pad(&mut unit.kernels, unit.shared.target.row_alignment as usize);
                 }
                 Ok(())
             },

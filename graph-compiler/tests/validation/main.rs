@@ -148,6 +148,14 @@ fn long_sums_are_cut_within_their_bound() {
 }
 
 #[test]
+fn padded_rows_change_no_bit() {
+    let seeds = extent(60);
+    let many = (seeds.end - seeds.start) as usize;
+    let seen = every(seeds, functions::wide, through(false));
+    assert_seen(&seen, &["pad", "plan"], many / 8);
+}
+
+#[test]
 fn halves_are_rounded_once_within_their_bound() {
     let draw = |seed: u64| {
         let dtype = if seed.is_multiple_of(2) { "bf16" } else { "f16" };

@@ -95,12 +95,13 @@ fn through(
     }
     // From here on, functions of reals are approximated, and sums have their trees. First, each
     // equation alone:
-    let compile = |fuse: bool, addends: bool, followers: bool| {
-        let target = Target { addends, followers, ..target.clone() };
+    let compile = |fuse: bool, addends: bool, followers: bool, pads: bool| {
+        let row_alignment = if pads { target.row_alignment } else { 1 };
+        let target = Target { addends, followers, row_alignment, ..target.clone() };
         compile_kernels(&before, &target, &Options { fuse, ..Options::default() })
     };
     name("lower");
-    let lowered = compile(false, false, false).map_err(|e| fault("lower", &e))?;
+    let lowered = compile(false, false, false, false).map_err(|e| fault("lower", &e))?;
     if lowered.function != before {
         // The number of fixpoint rounds is bounded. Some functions would still shrink in another
         // round.
@@ -116,14 +117,17 @@ fn through(
         None => seen.doubtful += usize::from(bounds),
     }
     let mut kernels = lowered.kernels;
-    for (pass, addends, followers) in
-        [("fuse", false, false), ("addends", true, false), ("follow", true, true)]
-    {
+    for (pass, addends, followers, pads) in [
+        ("fuse", false, false, false),
+        ("addends", true, false, false),
+        ("follow", true, true, false),
+        ("pad", true, true, true),
+    ] {
         name(pass);
         if addends && !target.addends || followers && !target.followers {
             continue;
         }
-        let next = compile(true, addends, followers).map_err(|e| fault(pass, &e))?.kernels;
+        let next = compile(true, addends, followers, pads).map_err(|e| fault(pass, &e))?.kernels;
         if next == kernels {
             continue;
         }

@@ -20,7 +20,14 @@ pub fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DTyp
         accumulate: if operand.is_half() { DType::F32 } else { operand },
         result,
         addends: Addends::default(),
+        pitch: None,
     }
+}
+
+/// A product with padding between the rows of its result, unless it adds a residual.
+fn padded(gemm: Gemm, padding: usize) -> Gemm {
+    let pitch = (padding > 0 && !gemm.addends.residual).then_some(gemm.n + padding);
+    Gemm { pitch, ..gemm }
 }
 
 /// A layout: contiguous rows, contiguous columns, gaps between elements, one matrix for all
@@ -53,13 +60,14 @@ pub fn small_products<D: Device>() {
         any::<bool>(),
         0usize..4,
         [extent(), extent(), extent()],
-        [0usize..5, 0usize..5, 0usize..4],
+        [0usize..5, 0usize..5, 0usize..4, 0usize..9],
     )
-        .prop_map(|(operand, wide, batch, [m, n, k], [left, right, steps])| {
+        .prop_map(|(operand, wide, batch, [m, n, k], [left, right, steps, padding])| {
             let result = if wide && operand.is_half() { DType::F32 } else { operand };
             let (lhs, rhs) = (lay_out(left, m, k), lay_out(right, k, n));
             let addends = addends(steps);
-            Call::Gemm(Gemm { lhs, rhs, addends, ..product(batch, [m, n, k], operand, result) })
+            let product = product(batch, [m, n, k], operand, result);
+            Call::Gemm(padded(Gemm { lhs, rhs, addends, ..product }, padding.saturating_sub(3)))
         });
     check_random::<D>(300, calls, operands);
 }
@@ -84,7 +92,7 @@ pub fn large_products<D: Device>() {
             let addends = Addends { bias: order != 0, residual: order != 1 };
             let (lhs, rhs) = (lay_out(order, m, k), lay_out(order / 2 + n % 2, k, columns));
             let gemm = Gemm { lhs, rhs, addends, ..product(batch, extents, dtype, dtype) };
-            check_product::<D>(gemm, n as u64);
+            check_product::<D>(padded(gemm, 3 * (n % 2)), n as u64);
         }
     }
 }
@@ -103,7 +111,7 @@ pub fn tiles_and_edges<D: Device>() {
                 let (lhs, rhs) = (lay_out(order % 2, m, k), lay_out(order / 2, k, columns));
                 let addends = addends(5 * n + 3 * order);
                 let gemm = Gemm { lhs, rhs, addends, ..product(1, extents, dtype, dtype) };
-                check_product::<D>(gemm, n as u64);
+                check_product::<D>(padded(gemm, 5 * ((n + order) % 2)), n as u64);
             }
         }
     }

@@ -131,6 +131,64 @@ pub fn long(seed: u64) -> Result<Function> {
     })
 }
 
+/// A function with products whose results have long rows: a classifier, its loss and gradients.
+/// Most rows are not aligned, so that targets give them a pitch.
+pub fn wide(seed: u64) -> Result<Function> {
+    let mut random = Random(seed);
+    let (rows, depth) = (2 + random.below(4), 1 + random.below(7));
+    let classes = *random.pick(&[64usize, 65, 67, 67, 70, 77, 131]);
+    let dtype = *random.pick(&[DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16]);
+    let wide = if dtype.is_half() { DType::F32 } else { dtype };
+    let batched = random.below(3) == 0;
+    FunctionBuilder::build("f", |f| {
+        let ty = |dtype: DType, shape: &[usize]| TensorType::new(dtype, shape.iter().copied());
+        let given = if batched { vec![2, rows, depth] } else { vec![rows, depth] };
+        let x = f.input("x0", ty(dtype, &given));
+        let labels = f.input("x1", ty(DType::I32, &given[..given.len() - 1]));
+        let transposed = random.below(2) == 0;
+        let shape = if transposed { [classes, depth] } else { [depth, classes] };
+        let w = f.input("x2", ty(dtype, &shape));
+        let bias = (random.below(3) == 0).then(|| f.input("x3", ty(dtype, &[classes])));
+        let (kind, seen, last) = (random.below(6), random.below(3), given.len() - 1);
+        let logits = |x: &Tensor, w: &Tensor| {
+            let w = if transposed { w.permute(&[1, 0]) } else { w.clone() };
+            let product = x.matmul(&w);
+            match &bias {
+                Some(bias) => {
+                    let like = product.shape().to_vec();
+                    product + bias.broadcast_in_dim(like, &[last])
+                }
+                None => product,
+            }
+        };
+        let loss = |tensors: &[Tensor]| {
+            let logits = logits(&tensors[0], &tensors[1]);
+            match kind {
+                0 => logits.convert(wide).log_softmax(last).convert(dtype).tanh().sum(),
+                1 => (&logits - logits.max_axes(&[last]).restore_axes(logits.shape(), &[last]))
+                    .tanh()
+                    .sum(),
+                2 => logits
+                    .softmax(last)
+                    .matmul(&tensors[1].permute(if transposed { &[0, 1] } else { &[1, 0] }))
+                    .sum(),
+                _ => logits.convert(wide).softmax_cross_entropy(&labels).sum().convert(dtype),
+            }
+        };
+        let operands = [x, w];
+        if kind != 5 {
+            let (value, gradient) = value_and_grad(&operands.to_vec(), |t: &Vec<Tensor>| loss(t));
+            f.output("loss", value);
+            gradient.iter().enumerate().for_each(|(i, g)| f.output(&format!("d{i}"), g));
+        } else {
+            f.output("loss", loss(&operands));
+        }
+        if seen == 0 {
+            f.output("logits", logits(&operands[0], &operands[1]));
+        }
+    })
+}
+
 /// Elements for an input. Usually they are small, so that sums can be bounded. If `wild`, they are
 /// values for which false identities fail.
 pub fn literal(random: &mut Random, ty: &TensorType, wild: bool) -> Literal {

@@ -7,5 +7,6 @@ mod attention;
 mod batch_invariance;
 mod followers;
 mod ops;
+mod pitches;
 mod plans;
 mod smoke;

@@ -11,10 +11,11 @@ use wengert_testing::Random;
 
 /// The files with valid plans. They are included in the binary, which also runs on machines without
 /// the source tree.
-const CORPUS: [&str; 6] = [
+const CORPUS: [&str; 7] = [
     include_str!("../../../core/tests/plan/account.plan"),
     include_str!("../../../core/tests/plan/control.plan"),
     include_str!("../../../core/tests/plan/loops.plan"),
+    include_str!("../../../core/tests/plan/pitch.plan"),
     include_str!("../../../core/tests/plan/rare.plan"),
     include_str!("../../../core/tests/plan/sort.plan"),
     include_str!("../../../core/tests/plan/straight.plan"),

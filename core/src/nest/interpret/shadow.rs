@@ -172,7 +172,7 @@ impl Memory {
 
     /// The results: `out` and `inout` buffers. Fails if an element of `out` was never written.
     pub fn into_literal(self, nest: &Nest) -> Option<Result<Literal>> {
-        let Buffer { name, dtype, shape, role } = &self.buffer;
+        let Buffer { name, dtype, shape, role, .. } = &self.buffer;
         if matches!(role, BufferRole::In | BufferRole::Row) {
             return None;
         }

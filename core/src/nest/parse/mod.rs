@@ -142,8 +142,8 @@ impl<'a> Parser<'a> {
         let name = c.expect_value("the name of a buffer")?;
         c.expect(":")?;
         let dtype = c.dtype()?;
-        let shape = c.extents()?;
-        let id = self.nest.buffers.push(Buffer { name: name.into(), dtype, shape, role });
+        let (shape, pitch) = (c.extents()?, c.pitch()?);
+        let id = self.nest.buffers.push(Buffer { name: name.into(), dtype, shape, pitch, role });
         self.places.buffers.push(c.location(start));
         if self.buffers.insert(name, id).is_some() {
             bail!(c at token, "a second buffer is named `%{name}`");

@@ -29,6 +29,8 @@
 //!   reverse prefix has no reductions.
 //! - **N20** The row storages of a nest take at most [`MAX_ROW_BYTES`] together, empty extents
 //!   counted as 1. A back end keeps them for each thread.
+//! - **N21** A [pitch](crate::pitch) is that of a parameter of at least two dimensions, and
+//!   greater than its last extent.
 //!
 //! Memory (module `accesses`), which makes rows independent and every access defined:
 //!
@@ -92,7 +94,7 @@ pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
     accesses::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
 
-/// Checks N1 to N13 and N20. The interpreter needs no more, since it checks memory as it runs.
+/// Checks N1 to N13, N20 and N21. The interpreter needs no more, since it checks memory as it runs.
 pub fn verify_structure(nest: &Nest, places: &Places) -> Result<()> {
     structure::check(nest).map_err(|f| f.diagnostic(nest, places))
 }

@@ -1,4 +1,4 @@
-//! N1 to N13 and N20: names, sizes, numbering, scopes, dtypes and shapes. Local rules, each
+//! N1 to N13, N20 and N21: names, sizes, numbering, scopes, dtypes and shapes. Local rules, each
 //! checked in one place.
 
 use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERMS, failure};
@@ -7,8 +7,9 @@ use crate::dtype::DType;
 use crate::id::Id;
 use crate::nest::parse::Part;
 use crate::nest::{
-    Access, Affine, AxisId, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term,
+    Access, Affine, AxisId, Buffer, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term,
 };
+use crate::pitch::memory_extents;
 use crate::text::{is_name, is_sigil_name};
 use std::collections::BTreeSet;
 
@@ -42,9 +43,11 @@ fn buffers(nest: &Nest) -> Result {
         ensure!(is_sigil_name(&buffer.name), part, 1, "the name of the buffer is no name");
         ensure!(names.insert(&buffer.name), part, 1, "two buffers have this name");
         ensure!(buffer.shape.len() <= MAX_RANK, part, 2, "more than {MAX_RANK} dimensions");
-        let Some(bytes) = bounded_product(buffer.dtype.size(), buffer.shape.iter().copied()) else {
+        let extents = memory_extents(&buffer.shape, buffer.pitch);
+        let Some(bytes) = bounded_product(buffer.dtype.size(), extents) else {
             bail!(part, 2, "the buffer is beyond 2^63 bytes");
         };
+        pitch(part, buffer)?;
         ensure!(
             !row || buffer.role == BufferRole::Row, part, 3,
             "a parameter comes after a row storage";
@@ -63,6 +66,21 @@ fn buffers(nest: &Nest) -> Result {
         }
     }
     Ok(())
+}
+
+/// N21.
+fn pitch(part: Part, buffer: &Buffer) -> Result {
+    let Some(pitch) = buffer.pitch else { return Ok(()) };
+    ensure!(buffer.role != BufferRole::Row, part, 21, "row storage has no pitch");
+    match buffer.shape.as_slice() {
+        [_, .., row] if pitch > *row => Ok(()),
+        [_, .., row] => {
+            let wrong =
+                format!("a pitch of {pitch} leaves no padding after rows of {row} elements");
+            Err(failure(part, 21, wrong).help("a dense buffer is written without a pitch"))
+        }
+        _ => Err(failure(part, 21, "a buffer of fewer than two dimensions has no pitch")),
+    }
 }
 
 /// The product with empty extents counted as 1, if it is below 2^63.
@@ -281,7 +299,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn access(&self, part: Part, phase: &Phase, access: &Access) -> Result<&super::super::Buffer> {
+    fn access(&self, part: Part, phase: &Phase, access: &Access) -> Result<&Buffer> {
         let Some(buffer) = self.nest.buffers.get(access.buffer) else {
             bail!(part, 3, "buffer {} does not exist", access.buffer);
         };

@@ -24,6 +24,10 @@
 //!   is not empty.
 //! - **P9** Inputs, constants and variables that are only read are never written; workspace lies
 //!   in the arena.
+//! - **P16** A [pitch](crate::pitch) is greater than the last of at least two extents. A padded
+//!   value is a result of a nest or a call. Its parameters have its pitch and its last extent, a
+//!   call reads nothing between its rows, and inputs, outputs, constants, variables, loops and
+//!   branches hold only dense values.
 //!
 //! Replay (module `replay`) over an abstract memory that maps bytes to values:
 //!

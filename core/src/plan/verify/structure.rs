@@ -1,10 +1,11 @@
-//! P1 to P9 except the windows of P8: the invariants that need no replay.
+//! P1 to P9 except the windows of P8, and P16: the invariants that need no replay.
 
 use super::{Failure, MAX_DEPTH, MAX_RANK, Part, Places, failure, verify_nest};
 use crate::diagnostic::{bail, ensure};
 use crate::dtype::DType;
 use crate::id::IdVec;
 use crate::nest::BufferRole;
+use crate::pitch::{PaddedRows, memory_extents};
 use crate::plan::print::ValueText;
 use crate::plan::{
     Address, Argument, Loop, LoopId, Merge, Plan, Slice, Space, Stack, Step, Trip, Value, ValueId,
@@ -66,13 +67,20 @@ pub(super) fn check(plan: &Plan, places: &Places) -> Result {
 fn values(plan: &Plan) -> Result {
     let too_large = |bytes: u64| i64::try_from(bytes).is_err();
     for (id, value) in plan.values.iter() {
-        let bytes = value
-            .shape
-            .iter()
-            .filter(|e| **e > 0)
-            .try_fold(value.dtype.size() as u64, |n, e| n.checked_mul(*e as u64));
+        let bytes = memory_extents(&value.shape, value.pitch)
+            .filter(|e| *e > 0)
+            .try_fold(value.dtype.size() as u64, |n, e| n.checked_mul(e as u64));
         if value.shape.len() > MAX_RANK || bytes.is_none_or(too_large) {
             bail!(Part::Value(id), 2, "is larger than any memory");
+        }
+        if let Some(pitch) = value.pitch {
+            let rows = matches!(value.shape.as_slice(), [_, .., row] if pitch > *row);
+            ensure!(
+                rows,
+                Part::Value(id),
+                16,
+                "a pitch is greater than the last of at least two extents"
+            );
         }
     }
     if too_large(plan.arena) || too_large(plan.lower_bound) {
@@ -113,6 +121,7 @@ impl<'a> Checker<'a> {
                 self.define(part, before, Definition::Once)?;
             }
             for value in variable.before.into_iter().chain([variable.after]) {
+                self.dense(part, value)?;
                 let value = self.value(part, value)?;
                 let elements = elements(&variable.shape);
                 if value.dtype != variable.dtype || elements != Some(value.elements()) {
@@ -123,6 +132,7 @@ impl<'a> Checker<'a> {
         for (n, output) in plan.outputs.iter().enumerate() {
             let part = Part::Output(n);
             fresh(part, 2, &output.name)?;
+            self.dense(part, output.value)?;
             if elements(&output.shape) != Some(self.value(part, output.value)?.elements()) {
                 bail!(part, 5, "its value has another number of elements");
             }
@@ -144,7 +154,10 @@ impl<'a> Checker<'a> {
 
     /// P4.
     fn define(&mut self, part: Part, id: ValueId, definition: Definition<'a>) -> Result {
-        self.value(part, id)?;
+        match definition {
+            Definition::Once => self.dense(part, id)?,
+            Definition::Made(..) => drop(self.value(part, id)?),
+        }
         let again = |first: Definition<'a>| match (first, definition) {
             (Definition::Made(a, n), Definition::Made(b, m)) => {
                 n == m && recomputes(self.plan, a, b)
@@ -191,13 +204,12 @@ impl<'a> Checker<'a> {
                 for (n, (argument, (_, buffer))) in
                     arguments.iter().zip(nest.parameters()).enumerate()
                 {
-                    let bytes = Value {
-                        name: String::new(),
-                        dtype: buffer.dtype,
-                        shape: buffer.shape.clone(),
-                    }
-                    .bytes();
+                    let bytes = buffer.bytes() as u64;
                     self.argument(part, argument, buffer.dtype, |b| b == bytes)?;
+                    if self.plan.values[argument.value].padded_rows() != buffer.padded_rows() {
+                        let parameter = format!("parameter `%{}`", buffer.name);
+                        return Err(self.other_rows(part, argument.value, &parameter));
+                    }
                     if buffer.role == BufferRole::Out {
                         self.written(part, &argument.at)?;
                         self.define(part, argument.value, Definition::Made(step, n))?;
@@ -256,7 +268,25 @@ impl<'a> Checker<'a> {
             // The extents were verified, and larger operands have more bytes.
             let bytes = ty.bytes().map_or(u64::MAX, |b| b as u64);
             let larger = n < operands && call.may_be_larger(n);
-            self.argument(part, argument, ty.dtype, |b| b == bytes || (larger && b > bytes))?;
+            let rows = self.value(part, argument.value)?.padded_rows();
+            if n < operands {
+                let fits = |b| b == bytes || (larger && b > bytes);
+                self.argument(part, argument, ty.dtype, fits)?;
+                if rows.is_some_and(|rows| !call.stays_in_rows(n, rows)) {
+                    let shown = ValueText(self.plan, argument.value);
+                    bail!(part, 16, "reads the padding between the rows of {shown}");
+                }
+                continue;
+            }
+            // The type was verified with the pitch, so the product fits.
+            let extents = ty.extents().unwrap_or_default();
+            let wanted = PaddedRows::of(&extents, call.pitch());
+            let bytes = memory_extents(&extents, call.pitch()).product::<usize>();
+            let bytes = (bytes * ty.dtype.size()) as u64;
+            self.argument(part, argument, ty.dtype, |b| b == bytes)?;
+            if rows != wanted {
+                return Err(self.other_rows(part, argument.value, "the call's result"));
+            }
         }
         for (n, argument) in arguments.iter().enumerate().skip(operands) {
             self.written(part, &argument.at)?;
@@ -286,8 +316,28 @@ impl<'a> Checker<'a> {
         self.place(part, argument.value, &argument.at)
     }
 
+    /// P16, of an argument.
+    fn other_rows(&self, part: Part, value: ValueId, parameter: &str) -> Failure {
+        let shown = ValueText(self.plan, value);
+        let wrong = format!("{shown} has other rows in memory than {parameter}");
+        failure(part, 16, wrong).help("a value and its parameters have one pitch and one row")
+    }
+
+    /// P16: inputs, outputs, constants, variables and the values of loops and branches have no
+    /// pitch.
+    fn dense(&self, part: Part, value: ValueId) -> Result {
+        if self.value(part, value)?.pitch.is_some() {
+            let wrong = format!("{} has a pitch here", ValueText(self.plan, value));
+            return Err(failure(part, 16, wrong).help(
+                "only results of nests and calls that no loop, branch or output holds have",
+            ));
+        }
+        Ok(())
+    }
+
     /// A scalar that controls a loop or a branch.
     fn scalar(&self, part: Part, argument: &Argument, dtypes: &[DType]) -> Result {
+        self.dense(part, argument.value)?;
         let value = self.value(part, argument.value)?;
         if !dtypes.contains(&value.dtype) || value.elements() != 1 {
             let names: Vec<&str> = dtypes.iter().map(|d| d.name()).collect();
@@ -362,6 +412,7 @@ impl<'a> Checker<'a> {
     }
 
     fn same_type(&self, part: Part, values: &[ValueId]) -> Result {
+        values.iter().try_for_each(|id| self.dense(part, *id))?;
         let first = self.value(part, values[0])?;
         for id in &values[1..] {
             let other = self.value(part, *id)?;
@@ -436,6 +487,7 @@ impl<'a> Checker<'a> {
     /// Checks that a whole consists of parts: by bytes, since a reshape moves no bytes.
     fn parts(&self, part: Part, l: &Loop, whole: ValueId, inner: ValueId, at: &Address) -> Result {
         self.place(part, whole, at)?;
+        [whole, inner].into_iter().try_for_each(|id| self.dense(part, id))?;
         let (whole, inner) = (self.value(part, whole)?, self.value(part, inner)?);
         let Some(count) = count(whole, inner) else {
             bail!(part, 5, "it does not consist of values of the part's type");

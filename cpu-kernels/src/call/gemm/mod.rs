@@ -147,7 +147,8 @@ impl CompiledGemm {
         };
         let lhs = view(0, &call.lhs).from(i, 0);
         let rhs = view(1, &call.rhs).from(0, j);
-        let at = (batch * call.m + i) * call.n + j;
+        let out_row = call.out_row();
+        let at = (batch * call.m + i) * out_row + j;
         let out = arguments.result::<R>().wrapping_add(at);
         let residual_at =
             if residual { arguments.operand::<R>(2 + bias as usize) } else { std::ptr::null() };
@@ -160,7 +161,7 @@ impl CompiledGemm {
             (take::<T::Wide>(&mut free, m * n).as_mut_ptr(), n)
         } else {
             // Not apart, so the result has the dtype of the sums.
-            (out.cast::<T::Wide>(), call.n)
+            (out.cast::<T::Wide>(), out_row)
         };
         // Bias and residual are passed to the kernel, if the sums are the result.
         let addends = if !apart {
@@ -185,13 +186,13 @@ impl CompiledGemm {
         // scratch memory belong to this task.
         unsafe {
             multiply(simd, free, &product, |Made { rows, columns, added }| {
-                let within = rows.start * call.n + columns.start;
+                let within = rows.start * out_row + columns.start;
                 if apart || (call.addends != Default::default() && !added) {
                     let places = Places {
                         sums: sums.add(rows.start * sums_row + columns.start).cast_const(),
                         sums_row,
                         out: out.add(within),
-                        out_row: call.n,
+                        out_row,
                         bias: bias.wrapping_add(columns.start),
                         residual: residual.wrapping_add(within),
                     };
@@ -201,7 +202,7 @@ impl CompiledGemm {
                     let part = Part {
                         first: at + within,
                         lines: rows.len(),
-                        distance: call.n,
+                        distance: out_row,
                         rows: columns.len(),
                     };
                     follower.run(behind, part);
@@ -230,6 +231,7 @@ mod tests {
             accumulate: DType::F32,
             result: DType::F32,
             addends: Default::default(),
+            pitch: None,
         };
         assert_eq!((fold_batch(call.clone()).batch, fold_batch(call.clone()).m), (1, 15));
         call.lhs.batch = 13;

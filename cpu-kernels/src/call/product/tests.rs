@@ -243,6 +243,7 @@ fn orders_are_chosen_by_calls() {
         accumulate: operand,
         result: operand,
         addends: Default::default(),
+        pitch: None,
     };
     let order = |size, lhs, rhs| Order::of(&call(size, lhs, rhs, DType::F32));
     assert_eq!(order([9, 1, 100], [100, 1], [1, 1]), Order::Lanes);

@@ -21,6 +21,7 @@ use wengert_core::{DType, Literal, TensorType};
 use wengert_emulator as emulator;
 use wengert_testing::calls::attention::{Kind, attention};
 use wengert_testing::calls::{self, Device, FLOATS};
+use wengert_testing::layout::Layout;
 
 const SM_90: &str = "sm_90";
 
@@ -57,8 +58,8 @@ fn run_at(
     let results: Vec<(u64, u64)> = types
         .iter()
         .map(|ty| {
-            let bytes = (ty.elements().unwrap() * ty.dtype.size()) as u64;
-            allocate(&mut memory, "result", ty.dtype, bytes)
+            let bytes = layout(call, ty, &ty.extents().unwrap()).bytes();
+            allocate(&mut memory, "result", ty.dtype, bytes as u64)
         })
         .collect();
     let mut arguments: Vec<(u64, u64)> = vec![];
@@ -73,13 +74,20 @@ fn run_at(
     }
     arguments.extend(&results);
     launch(&format!("{call:?}"), compiled, &arguments, workspace, &mut memory);
-    let literal = |(ty, (result, bytes)): (&TensorType, &(u64, u64))| {
-        let unwritten = memory.first_uninitialised(*result, *bytes).unwrap();
-        assert_eq!(unwritten, None, "{call:?}: a byte of the result is not written");
-        let bytes = memory.read(*result, *bytes as usize).unwrap();
-        Literal::from_bytes(ty.dtype, &ty.extents().unwrap(), &bytes).unwrap()
+    let literal = |(ty, (result, _)): (&TensorType, &(u64, u64))| {
+        layout(call, ty, &ty.extents().unwrap()).read(|at, count| {
+            let at = result + at as u64;
+            let unwritten = memory.first_uninitialised(at, count as u64).unwrap();
+            assert_eq!(unwritten, None, "{call:?}: a byte of the result is not written");
+            memory.read(at, count).unwrap()
+        })
     };
     types.iter().zip(&results).map(literal).collect()
+}
+
+/// The layout of a result.
+fn layout<'a>(call: &Call, ty: &TensorType, shape: &'a [usize]) -> Layout<'a> {
+    Layout { dtype: ty.dtype, shape, pitch: call.pitch() }
 }
 
 /// Launches the stages of a call on the addresses and bytes of its arguments.

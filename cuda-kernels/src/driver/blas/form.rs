@@ -205,6 +205,7 @@ mod tests {
             accumulate: if operand.is_half() { DType::F32 } else { operand },
             result,
             addends,
+            pitch: None,
         }
     }
 

@@ -158,8 +158,8 @@ impl Problem {
             b: unbatched(b),
             d: unbatched(Layout {
                 transposed: false,
-                ld: gemm.n as u64,
-                batch: (rows * gemm.n) as u64,
+                ld: gemm.out_row() as u64,
+                batch: (rows * gemm.out_row()) as u64,
             }),
             operand: gemm.operand,
             result: gemm.result,

@@ -8,6 +8,7 @@ use crate::driver::library::cublas_lt_candidates;
 use crate::driver::{Address, Device, Memory};
 use std::sync::Arc;
 use wengert_core::call::{Addends, Call, Gemm, Matrix};
+use wengert_core::pitch::{self, PaddedRows, memory_extents};
 use wengert_core::{DType, Literal, Scalar};
 
 const WORKSPACE: u64 = 2 << 20;
@@ -105,6 +106,7 @@ fn gemms(operand: DType, result: DType, addends: Addends) -> Vec<Gemm> {
                     accumulate,
                     result,
                     addends,
+                    pitch: (pad > 0 && !addends.residual).then_some(n + pad),
                 });
             }
         }
@@ -182,10 +184,9 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
         .collect();
     let memories: Vec<_> = literals.iter().map(|l| b.put(l)).collect();
     let shape = [gemm.batch, gemm.m, gemm.n];
-    let out = b
-        .device
-        .allocate((shape.iter().product::<usize>() * gemm.result.size()) as u64, "out")
-        .unwrap();
+    let of_memory: Vec<usize> = memory_extents(&shape, gemm.pitch).collect();
+    let bytes = of_memory.iter().product::<usize>() * gemm.result.size();
+    let out = b.device.allocate(bytes as u64, "out").unwrap();
     let mut rest = memories[2..].iter();
     let bias = if part.addends.bias { rest.next().unwrap().address() } else { Address(0) };
     let residual = part.addends.residual.then(|| rest.next().unwrap());
@@ -198,7 +199,12 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
         bias,
     };
     b.blas.execute(&prepared, &operands, b.workspace.address()).unwrap();
-    let found = b.get(out, gemm.result, &shape);
+    let mut found = b.get(out, gemm.result, &of_memory);
+    if let Some(of) = PaddedRows::of(&shape, gemm.pitch) {
+        let rows =
+            pitch::rows(&found.to_bytes(), of, gemm.result.size()).collect::<Vec<_>>().concat();
+        found = Literal::from_bytes(gemm.result, &shape, &rows).unwrap();
+    }
     let reference = Call::Gemm(part).reference(&literals).unwrap();
     reference.check(&found).unwrap_or_else(|e| panic!("{e}\n{gemm:?}\n{form:?}"));
     true
@@ -242,6 +248,7 @@ fn strict_bits(b: Bench) {
                 accumulate: if halves { DType::F32 } else { dtype },
                 result: dtype,
                 addends: Addends { bias: true, residual: true },
+                pitch: None,
             };
             let form = supports(&gemm, Rules::STRICT, in_place).unwrap();
             assert_eq!((form.done.bias, form.left.residual), (true, !halves));

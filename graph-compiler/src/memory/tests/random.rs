@@ -99,6 +99,7 @@ fn product(
         accumulate: f32,
         result: f32,
         addends,
+        pitch: None,
     });
     let (reads, writes) = (vec![a, c, b], vec![result]);
     s.0.kernels.push(Kernel { work: Work::Call(call), reads, writes, locations: vec![] });
