@@ -31,6 +31,9 @@ pub struct Asked {
     /// Timed steps, after three warm-up steps
     #[arg(long, value_name = "N", default_value_t = 20)]
     steps: u32,
+    /// Number of tokens. GPT-2's own is 50257; the default is a multiple of 128
+    #[arg(long, value_name = "N", default_value_t = 50304)]
+    vocabulary: usize,
     /// Launches each kernel separately, for profilers
     #[arg(long)]
     no_capture: bool,
@@ -53,7 +56,7 @@ impl Asked {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Outcome {
         let settings = match self.small {
             true => GptSettings { vocabulary: 11, positions: 5, width: 12, heads: 3, layers: 2 },
-            false => GptSettings { vocabulary: 50304, ..GptSettings::SMALL },
+            false => GptSettings { vocabulary: self.vocabulary, ..GptSettings::SMALL },
         };
         let shape = [self.batch, settings.positions];
         let program = self.program(&settings)?;
@@ -87,7 +90,7 @@ impl Asked {
         let name = if self.small { "a small GPT" } else { "GPT-2 124M" };
         writeln!(
             out,
-            "{name}, {:?}, {b}x{t}: compiled in {:.2} s; {:.3} ms a step, {:.0} tokens/s, \
+            "{name}, {:?}, {b}x{t}, V {v}: compiled in {:.2} s; {:.3} ms a step, {:.0} tokens/s, \
              {:.2} TFLOP/s; loss {first:.4} -> {last:.4}",
             self.dtype,
             compiled.as_secs_f64(),
