@@ -130,8 +130,15 @@ mod tests {
     fn a_small_network_learns_one_batch() {
         for dtype in [Layers::F32, Layers::Bf16] {
             let (device, mut out) = ("cpu".to_owned(), Vec::new());
-            let asked =
-                Asked { device, dtype, batch: 2, steps: 10, no_capture: false, small: true };
+            let asked = Asked {
+                device,
+                dtype,
+                batch: 2,
+                steps: 10,
+                vocabulary: 50304,
+                no_capture: false,
+                small: true,
+            };
             let status = asked.run(&mut out).unwrap_or_else(|_| panic!("it runs on the CPU"));
             let line = String::from_utf8(out).unwrap();
             assert_eq!(status, Status::Good, "{line}");
