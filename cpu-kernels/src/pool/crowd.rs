@@ -53,8 +53,8 @@ impl Crowd {
         self.left.store(left, Ordering::Relaxed);
     }
 
-    /// Records a job on all threads: the times that the submitter worked and waited. `queued` is the
-    /// time that the workers have been ready to run while others ran, if known.
+    /// Records a job on all threads: the times that the submitter worked and waited. `queued` is
+    /// the time that the workers have been ready to run while others ran, if known.
     pub fn ran_together(
         &self,
         [worked, waited]: [Duration; 2],

@@ -251,8 +251,8 @@ mod tests {
         assert_eq!(names.len(), 2, "{names:?}");
     }
 
-    /// A product of tiles has long blocks. The softmax after it waits before it lets the next kernel
-    /// be launched.
+    /// A product of tiles has long blocks. The softmax after it waits before it lets the next
+    /// kernel be launched.
     #[test]
     fn kernels_with_long_blocks_are_not_launched_early() {
         let (names, ptx) = launches(

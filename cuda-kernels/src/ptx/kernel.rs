@@ -77,9 +77,10 @@ impl Kernel {
     /// results are visible (PTX ISA, `griddepcontrol`).
     pub const WAIT: &'static str = "griddepcontrol.wait";
 
-    /// The instructions with which a kernel begins that may be launched early. Its blocks wait until
-    /// its predecessors have ended, and only then let the next kernel be launched. If they let it
-    /// before they wait, many kernels would wait at a time, in the place of the one that works.
+    /// The instructions with which a kernel begins that may be launched early. Its blocks wait
+    /// until its predecessors have ended, and only then let the next kernel be launched. If they
+    /// let it before they wait, many kernels would wait at a time, in the place of the one that
+    /// works.
     pub(super) const ORDER: &'static str =
         "griddepcontrol.wait;\n    griddepcontrol.launch_dependents;";
 

@@ -83,6 +83,7 @@ impl Copies<'_> {
                 found.last[*v] = n;
             }
         }
+        found.extend_lives();
         body.inputs.iter().chain(&body.outputs).for_each(|v| found.last[*v] = usize::MAX);
         let mut copies = Vec::new();
         for equation in &body.equations {
@@ -93,6 +94,32 @@ impl Copies<'_> {
         copies.sort_by_key(|copy: &Copy| (copy.before, copy.value));
         copies.truncate(usize::try_from(fuel).unwrap_or(usize::MAX));
         copies
+    }
+
+    /// A tensor is in memory for as long as short functions of it are read, which fusion recomputes
+    /// in the kernels that read them.
+    fn extend_lives(&mut self) {
+        // For each value the tensor that it is a short function of, and the depth of its equations.
+        let mut roots: IdVec<ValueId, (ValueId, usize)> =
+            self.body.values.ids().map(|v| (v, 0)).collect();
+        for equation in &self.body.equations {
+            let [value] = equation.results[..] else { continue };
+            let traits = equation.op.traits();
+            let element = traits.elementwise && traits.cost <= Cost::Expensive;
+            if !element || !equation.regions.is_empty() || self.is_read_by_a_loop(value) {
+                continue;
+            }
+            let operands = equation.operands.iter().filter(|v| !self.is_number(**v));
+            let of: Vec<(ValueId, usize)> = operands.map(|v| roots[*v]).collect();
+            let Some((root, _)) = of.first() else { continue };
+            let depth = 1 + of.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
+            let bytes = |v: ValueId| self.body.ty(v).bytes();
+            let short = depth <= SHORT && bytes(*root) <= bytes(value);
+            if short && of.iter().all(|(other, _)| other == root) {
+                roots[value] = (*root, depth);
+                self.last[*root] = self.last[*root].max(self.last[value]);
+            }
+        }
     }
 
     fn copies_of(&self, value: ValueId, copies: &mut Vec<Copy>) {
@@ -268,8 +295,15 @@ mod tests {
 
     #[test]
     fn a_function_of_what_is_there_is_made_again() {
-        // A function of a tensor that is read later; of one tensor by two paths; of an input.
-        for (f, last) in [("tanh %2", "neg %2"), ("mul %2, %2", "exp %2"), ("neg %a", "neg %b")] {
+        // A function of a tensor that is read later; of one tensor by two paths; of an input; of a
+        // tensor of which another function is read later.
+        let two = format!("tanh %2\n %early: f32[{ROWS},64] = exp %2");
+        for (f, last) in [
+            ("tanh %2", "neg %2"),
+            ("mul %2, %2", "exp %2"),
+            ("neg %a", "neg %b"),
+            (two.as_str(), "neg %early"),
+        ] {
             let before = function(f, FAR - 1, last);
             let (after, changes) = on_a_gpu(&before, u64::MAX);
             assert_eq!(changes, 1, "{f}");

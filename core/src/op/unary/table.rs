@@ -178,8 +178,8 @@ unary! {
     }
     /// The approximation of the activation `gelu` by x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))).
     ///
-    /// It is x · logistic(2√(2/π) · (x + 0.044715·x³)), since (1 + tanh u)/2 = logistic(2u): shorter
-    /// than tanh, and without cancellation for negative x.
+    /// It is x · logistic(2√(2/π) · (x + 0.044715·x³)), since (1 + tanh u)/2 = logistic(2u). That
+    /// is shorter than tanh, and does not cancel for negative x.
     GeluTanh gelu_tanh Float Expensive {
         real: |x| x.apply("gelu_tanh", |x| {
             x / (1.0 + libm::exp((x * x * GELU_CUBE + 1.0) * x * -GELU_SCALE))

@@ -90,7 +90,8 @@ impl Tiling {
             return Tiling { rows: m.max(1), columns: n.max(1), batches };
         }
         if few {
-            // The memory traffic does not depend on the division. Long runs of rhs are read fastest.
+            // The memory traffic does not depend on the division. Long runs of rhs are read
+            // fastest.
             let each = if order == Order::Chain { 1 } else { EACH };
             let tasks = (total / TASK).clamp(1, threads.saturating_mul(each));
             let tasks = tasks.div_ceil(batch.max(1));
