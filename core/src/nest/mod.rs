@@ -43,7 +43,7 @@
 //! gives the canonical quiet NaN.
 //!
 //! **Memory.** Buffers are row-major tensors with constant extents. A parameter may have a
-//! [pitch](crate::pitch), which leaves padding between its runs along the last axis. Every access
+//! [pitch], which leaves padding between its runs along the last axis. Every access
 //! is in bounds by interval analysis of its indices under its guards ([`verify()`] checks it), or
 //! it clamps. Rows are independent: no two rows write the same element, and no row reads an element
 //! that another writes. Within a row, phases run one after another. The iterations of one phase are
