@@ -338,19 +338,5 @@ pub(in crate::call) fn kernels_of_pairs(simd: Simd) -> Option<&'static Kernels<f
     }
 }
 
-macro_rules! lookup {
-    ($f:ident: $t:ident $name:ident) => {
-        /// The kernels for a set of vector instructions.
-        pub(in crate::call) fn $f(simd: Simd) -> &'static Kernels<$t> {
-            match simd {
-                #[cfg(target_arch = "x86_64")]
-                Simd::Avx2 => &avx2::$name,
-                #[cfg(target_arch = "x86_64")]
-                Simd::Avx512 | Simd::Avx512Bf16 => &avx512::$name,
-                _ => &portable::$name,
-            }
-        }
-    };
-}
-lookup!(f32_kernels: f32 F32);
-lookup!(f64_kernels: f64 F64);
+lookup!(f32_kernels: Kernels<f32>, F32);
+lookup!(f64_kernels: Kernels<f64>, F64);

@@ -224,21 +224,7 @@ level!(avx2 ("avx2,fma,f16c"): __m256, __m256d);
 #[cfg(target_arch = "x86_64")]
 level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"): __m512, __m512d);
 
-macro_rules! lookup {
-    ($f:ident: $t:ident $name:ident) => {
-        /// The kernels for a set of vector instructions.
-        pub(in crate::call) fn $f(simd: Simd) -> &'static Streams<$t> {
-            match simd {
-                #[cfg(target_arch = "x86_64")]
-                Simd::Avx2 => &avx2::$name,
-                #[cfg(target_arch = "x86_64")]
-                Simd::Avx512 | Simd::Avx512Bf16 => &avx512::$name,
-                _ => &portable::$name,
-            }
-        }
-    };
-}
-lookup!(streams_of_f32: f32 F32);
-lookup!(streams_of_f64: f64 F64);
-lookup!(streams_of_f16: f16 F16);
-lookup!(streams_of_bf16: bf16 BF16);
+lookup!(streams_of_f32: Streams<f32>, F32);
+lookup!(streams_of_f64: Streams<f64>, F64);
+lookup!(streams_of_f16: Streams<f16>, F16);
+lookup!(streams_of_bf16: Streams<bf16>, BF16);
