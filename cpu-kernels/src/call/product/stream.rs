@@ -104,38 +104,55 @@ mod x86 {
     widens!(__m512 of f16: at _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())));
 }
 
-/// A strip, `WIDE` vectors of columns at a time, then two.
+/// A strip, `WIDE` vectors of columns at a time, then two. Of each run of columns, `FIRST` rows are
+/// multiplied, then `REST`, which find it in L1.
 ///
 /// # Safety
 ///
-/// As for [`Streams::strip`], for `ROWS` rows.
+/// As for [`Streams::strip`], for `FIRST` and `REST` rows.
 #[inline(always)]
-unsafe fn strip<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(of: &Stream<T>) {
+unsafe fn strip<
+    T: Element,
+    V: Widens<T>,
+    const FIRST: usize,
+    const REST: usize,
+    const WIDE: usize,
+>(
+    of: &Stream<T>,
+) {
     let mut done = 0;
-    // SAFETY: the columns are within rhs and out.
+    // SAFETY: the columns are within rhs and out, and the rows within lhs and out.
     unsafe {
         while of.columns - done >= WIDE * V::LANES {
-            tile::<T, V, ROWS, WIDE>(of, of.rhs.add(done), of.out.add(done));
+            tile::<T, V, FIRST, WIDE>(of, done, 0);
+            tile::<T, V, REST, WIDE>(of, done, FIRST);
             done += WIDE * V::LANES;
         }
         while done < of.columns {
-            tile::<T, V, ROWS, 2>(of, of.rhs.add(done), of.out.add(done));
+            tile::<T, V, FIRST, 2>(of, done, 0);
+            tile::<T, V, REST, 2>(of, done, FIRST);
             done += 2 * V::LANES;
         }
     }
 }
 
-/// One tile of `WIDE` vectors in a row.
+/// One tile, of `ROWS` rows from `row` on, and of `WIDE` vectors in a row, from `column` on.
 ///
 /// # Safety
 ///
-/// As for [`strip`]; rhs and out have as many columns.
+/// As for [`strip`]; there are as many rows and columns.
 #[inline(always)]
 unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
     of: &Stream<T>,
-    rhs: *const T,
-    out: *mut T::Wide,
+    column: usize,
+    row: usize,
 ) {
+    if ROWS == 0 {
+        return;
+    }
+    let rhs = of.rhs.wrapping_add(column);
+    let lhs = of.lhs.wrapping_add(row);
+    let out = of.out.wrapping_add(row * of.out_row + column);
     let line = LINE / size_of::<T>();
     let mut sums = [[V::zero(); WIDE]; ROWS];
     // SAFETY: the caller guarantees the memory read and written.
@@ -150,8 +167,8 @@ unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
         // No closure: it would be compiled without the vector instructions.
         for term in 0..of.depth {
             let step = if T::PAIRED && term ^ 1 < of.depth { term ^ 1 } else { term };
-            let (lhs, rhs) = (of.lhs.add(term * ROWS), rhs.add(step * of.rhs_step));
-            if of.ahead > 0 {
+            let (lhs, rhs) = (lhs.add(term * of.rows), rhs.add(step * of.rhs_step));
+            if of.ahead > 0 && row == 0 {
                 let next = rhs.wrapping_add(of.ahead * of.rhs_step);
                 for at in (0..WIDE * V::LANES).step_by(line) {
                     V::prefetch(next.wrapping_add(at).cast());
@@ -179,7 +196,7 @@ unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
 
 /// The kernels for one set of vector instructions.
 macro_rules! level {
-    ($level:ident $(($features:literal))?: $single:ty, $double:ty) => {
+    ($level:ident $(($features:literal))?: $single:ty, $double:ty; $($first:literal + $rest:literal: $wide:literal),*) => {
         mod $level {
             use super::*;
             #[cfg(target_arch = "x86_64")]
@@ -190,39 +207,40 @@ macro_rules! level {
             ///
             /// As for [`super::strip`].
             $(#[target_feature(enable = $features)])?
-            unsafe fn strip<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
+            unsafe fn strip<
+                T: Element,
+                V: Widens<T>,
+                const FIRST: usize,
+                const REST: usize,
+                const WIDE: usize,
+            >(
                 of: &Stream<T>,
             ) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { super::strip::<T, V, ROWS, WIDE>(of) }
+                unsafe { super::strip::<T, V, FIRST, REST, WIDE>(of) }
             }
 
-            level!(@ F32 f32, $single);
-            level!(@ F64 f64, $double);
-            level!(@ F16 f16, $single);
-            level!(@ BF16 bf16, $single);
+            level!(@ F32 f32, $single; $($first + $rest: $wide),*);
+            level!(@ F64 f64, $double; $($first + $rest: $wide),*);
+            level!(@ F16 f16, $single; $($first + $rest: $wide),*);
+            level!(@ BF16 bf16, $single; $($first + $rest: $wide),*);
         }
     };
-    (@ $name:ident $t:ident, $vector:ty) => {
-        pub(super) static $name: Streams<$t> = Streams {
-            strips: &[
-                strip::<$t, $vector, 1, 4>,
-                strip::<$t, $vector, 2, 2>,
-                strip::<$t, $vector, 3, 2>,
-                strip::<$t, $vector, 4, 2>,
-                strip::<$t, $vector, 5, 2>,
-                strip::<$t, $vector, 6, 2>,
-                strip::<$t, $vector, 7, 2>,
-                strip::<$t, $vector, 8, 2>,
-            ],
-        };
+    (@ $name:ident $t:ident, $vector:ty; $($first:literal + $rest:literal: $wide:literal),*) => {
+        pub(super) static $name: Streams<$t> =
+            Streams { strips: &[$(strip::<$t, $vector, $first, $rest, $wide>),*] };
     };
 }
-level!(portable: Plain<f32>, Plain<f64>);
+// For each number of rows, how many share a tile, and the vectors in a row of it. The sums, a row of
+// rhs and a number of lhs take all registers: 16, or 32 with AVX-512.
+level!(portable: Plain<f32>, Plain<f64>;
+    1 + 0: 4, 2 + 0: 2, 3 + 0: 2, 4 + 0: 2, 5 + 0: 2, 6 + 0: 2, 4 + 3: 2, 4 + 4: 2);
 #[cfg(target_arch = "x86_64")]
-level!(avx2 ("avx2,fma,f16c"): __m256, __m256d);
+level!(avx2 ("avx2,fma,f16c"): __m256, __m256d;
+    1 + 0: 4, 2 + 0: 4, 3 + 0: 2, 4 + 0: 2, 5 + 0: 2, 6 + 0: 2, 4 + 3: 2, 4 + 4: 2);
 #[cfg(target_arch = "x86_64")]
-level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"): __m512, __m512d);
+level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"): __m512, __m512d;
+    1 + 0: 4, 2 + 0: 2, 3 + 0: 2, 4 + 0: 2, 5 + 0: 2, 6 + 0: 2, 7 + 0: 2, 8 + 0: 2);
 
 lookup!(streams_of_f32: Streams<f32>, F32);
 lookup!(streams_of_f64: Streams<f64>, F64);
