@@ -17,6 +17,7 @@ pub mod memory;
 mod pass;
 pub mod pipeline;
 mod pitches;
+pub mod precision;
 pub mod probes;
 pub mod rewrite;
 #[cfg(test)]

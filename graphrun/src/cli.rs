@@ -166,6 +166,18 @@ pub struct DeviceArgs {
     pub work_limit: u64,
 }
 
+/// The precision, options of several commands.
+#[derive(Args, Clone, Debug)]
+pub struct PrecisionArgs {
+    /// Mixed precision: `bf16` has products, convolutions and attention on bf16, with sums in f32.
+    /// Variables, inputs and outputs keep their types.
+    #[arg(long, value_name = "DTYPE")]
+    pub precision: Option<String>,
+    /// With --precision: ops that stay in f32, such as dot_general.
+    #[arg(long, value_name = "OP", value_delimiter = ',', requires = "precision")]
+    pub keep_f32: Vec<String>,
+}
+
 /// Arguments of `run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
@@ -192,6 +204,9 @@ pub struct RunArgs {
     /// Absolute tolerance of --expect.
     #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
     pub atol: f64,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
     /// The device.
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -259,6 +274,9 @@ pub struct TrainArgs {
     /// Limits on the data read.
     #[command(flatten)]
     pub reading: ReadingArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
     /// The device.
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -291,6 +309,9 @@ pub struct EvaluateArgs {
     /// Limits on the data read.
     #[command(flatten)]
     pub reading: ReadingArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
     /// The device.
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -305,6 +326,9 @@ pub struct CompileArgs {
     /// The function.
     #[command(flatten)]
     pub function: FunctionArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
     /// Output file.
     #[arg(short, long, value_name = "OUT.plan")]
     pub out: PathBuf,
@@ -370,6 +394,9 @@ pub struct DumpArgs {
     /// The function. The default is all functions.
     #[command(flatten)]
     pub function: FunctionArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
     /// Stage of compilation to print.
     #[arg(long, value_enum, default_value = "graph")]
     pub stage: Stage,
@@ -550,6 +577,9 @@ pub struct MemoryArgs {
     /// columns are alignment, offset (a fixed offset) and alias (the buffer whose bytes it shares).
     #[arg(value_name = "FILE[@FUNC]|PROBLEM.csv")]
     pub problem: OsString,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
     /// Find offsets that fit in this capacity: bytes, or 3KiB, 3MiB, 3GiB. Exit status 1 if none
     /// exist or none are found. For a function, the buffers are those of its arena.
     #[arg(long, value_name = "BYTES", group = "goal", value_parser = bytes)]

@@ -1,6 +1,6 @@
 //! `FILE[@func]`: reading programs.
 
-use crate::cli::DeviceArgs;
+use crate::cli::{DeviceArgs, PrecisionArgs};
 use crate::console::{Console, Outcome};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -9,6 +9,7 @@ use wengert::core::Verified;
 use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
+use wengert::precision::Precision;
 use wengert::signature::Signature;
 use wengert::{
     Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, diagnostic,
@@ -55,6 +56,26 @@ impl Source {
             _ => {}
         }
         Ok(source)
+    }
+
+    /// The same with the functions under the policy of the options. A plan has been compiled, so it
+    /// is an error.
+    pub fn in_precision(mut self, args: &PrecisionArgs) -> Outcome<Source> {
+        let Some(name) = &args.precision else { return Ok(self) };
+        let mut policy = Precision::named(name)?;
+        for op in &args.keep_f32 {
+            policy = policy.keep_op(op)?;
+        }
+        match &mut self.contents {
+            Contents::Program(file) => file.program = policy.apply_to_program(&file.program)?,
+            Contents::Plan(_) => {
+                let path = self.path.display();
+                return Err(diagnostic!("`{path}` is a plan; its precision is fixed")
+                    .help("give --precision to `graphrun compile`, or run the .graph or .ir file")
+                    .into());
+            }
+        }
+        Ok(self)
     }
 
     /// The program; a plan is an error.

@@ -27,6 +27,7 @@ use crate::random::hash_name;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
+use wengert_compiler::precision::Precision;
 use wengert_compiler::rewrite::tidy;
 use wengert_core::build::{BodyResult, FunctionBuilder};
 use wengert_core::{
@@ -187,6 +188,36 @@ impl Program {
             }
         });
         init.map(tidy)
+    }
+
+    /// Gives the functions built so far mixed precision: products, convolutions and attention take
+    /// halves, and add in f32. Variables, inputs and outputs keep their types. Call it after the
+    /// last function:
+    ///
+    /// ```
+    /// use wengert::prelude::*;
+    /// # fn main() -> Result<()> {
+    /// let mut program = Program::new();
+    /// program.function("train_step", |f| {
+    ///     let (x, y) = (f.input("x", f32("B,4")), f.input("y", f32("B,2")));
+    ///     let layer = f.state("layer", nn::Linear::new(4, 2));
+    ///     let (loss, gradient) = value_and_grad(|layer: &nn::Linear| {
+    ///         (layer.call(&x) - &y).square().mean()
+    ///     })(&layer);
+    ///     f.output("loss", loss);
+    ///     f.update("layer", layer.move_along(&(gradient * -0.1)));
+    /// })?;
+    /// program.precision(&Precision::bf16())?;
+    /// assert!(program.get("train_step")?.to_string().contains("bf16"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Precision::apply`].
+    pub fn precision(&mut self, policy: &Precision) -> Result<()> {
+        self.program = policy.apply_to_program(&self.program)?;
+        Ok(())
     }
 
     /// Writes a `.graph` file of the program without recipe and weights.

@@ -78,8 +78,20 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
                         }
                         closure = Closure::of(view, &closures, &everywhere, n);
                     }
-                    let realised =
+                    let mut realised =
                         !fuse || required[*result] || is_worth_it(view, &uses, &closure, n);
+                    if realised
+                        && fuse
+                        && !required[*result]
+                        && let Some(half) = widened(view, n)
+                    {
+                        if memory[half].is_none() {
+                            memory[half] = Some(half);
+                            closures[half] = Closure::leaf(half);
+                            closure = Closure::of(view, &closures, &everywhere, n);
+                        }
+                        realised = false;
+                    }
                     closures[*result] = closure;
                     realised
                 }
@@ -93,6 +105,17 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
         }
     }
     memory
+}
+
+/// The half that an equation only widens. It takes half the bytes, so it is realised in place of the
+/// wider value.
+fn widened(view: &View<'_>, equation: usize) -> Option<ValueId> {
+    let equation = &view.body.equations[equation];
+    let (Op::ConvertElementType(_), [half]) = (&equation.op, &equation.operands[..]) else {
+        return None;
+    };
+    let is_wider = view.body.ty(equation.results[0]).dtype.is_float();
+    (view.body.ty(*half).dtype.is_half() && is_wider).then_some(*half)
 }
 
 fn is_worth_it(view: &View<'_>, uses_of: &Uses, closure: &Closure, equation: usize) -> bool {

@@ -10,7 +10,7 @@ use wengert::{atomic, diagnostic, format, target};
 
 /// Writes the plan.
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.function.file, console)?;
+    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
     let function = source.function()?;
     let mut target = target(&args.target)?;
     if args.batch_invariant {

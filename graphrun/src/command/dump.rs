@@ -19,7 +19,7 @@ use wengert::{Binding, Diagnostic, diagnostic, target};
 
 /// Prints the functions.
 pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.function.file, console)?;
+    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
     let binding = bindings(&args.function.binds)?;
     let options = options(args)?;
     let usual = if args.stage == Stage::Ptx { "sm_90" } else { "cpu" };

@@ -11,7 +11,7 @@ use wengert::{Diagnostic, Session, data};
 
 /// Evaluates, and prints the metrics.
 pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.file, console)?;
+    let source = Source::read(&args.file, console)?.in_precision(&args.precision)?;
     let (device, choices) = device(&args.device)?;
     let mut recipe = recipe_of(&source, "evaluated")?.clone();
     let Some(evaluation) = &mut recipe.evaluate else {

@@ -15,7 +15,7 @@ use wengert::{Device, Diagnostic, Session, atomic, diagnostic, format, target};
 
 /// Lists the plans.
 pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.problem, console)?;
+    let source = Source::read(&args.problem, console)?.in_precision(&args.precision)?;
     let (program, function) = (&source.file()?.program, source.function()?);
     let target = target(&args.target)?;
     if args.measure.is_some() && args.target != "cpu" {

@@ -48,7 +48,7 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
 
 /// The buffers of a function's arena.
 fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
-    let source = Source::read(&args.problem, console)?;
+    let source = Source::read(&args.problem, console)?.in_precision(&args.precision)?;
     let (binding, target) = (bindings(&args.binds)?, target(&args.target)?);
     let function = source.function()?;
     check_bound(function, &binding)?;
@@ -59,12 +59,14 @@ fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
 
 /// An error if options for functions are used with a table, which is not compiled.
 fn no_function(args: &MemoryArgs) -> Outcome<()> {
-    if args.binds.is_empty() && args.target == "cpu" {
+    if args.binds.is_empty() && args.target == "cpu" && args.precision.precision.is_none() {
         return Ok(());
     }
     let path = Path::new(&args.problem).display();
     let text = format!("`{path}` is a table of buffers: nothing is bound in it, or compiled");
-    Err(Diagnostic::new(text).help("--bind and --target go with a .graph or .ir file").into())
+    Err(Diagnostic::new(text)
+        .help("--bind, --target and --precision go with a .graph or .ir file")
+        .into())
 }
 
 /// Result of the planner.

@@ -13,7 +13,7 @@ use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
 /// Trains, and prints a line for each evaluation.
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.file, console)?;
+    let source = Source::read(&args.file, console)?.in_precision(&args.precision)?;
     let (device, choices) = device(&args.device)?;
     let recipe = recipe_of(&source, "trained")?;
     let limit = args.reading.limit();

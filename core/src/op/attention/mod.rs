@@ -234,6 +234,18 @@ impl Attention {
         primals(operands) + usize::from(self.bias)
     }
 
+    /// Whether the operand of that number has the dtype of queries: it is multiplied, unlike the
+    /// bias, logarithms and sums. `operands` are the types of all.
+    pub fn is_factor(&self, operands: &[TensorType], operand: usize) -> bool {
+        let first = self.primals(operands) + usize::from(self.prefix);
+        let more: &[usize] = match self.kind {
+            AttentionKind::Value => &[],
+            AttentionKind::Jvp => &[0, 2, 3, 4],
+            AttentionKind::Vjp => &[1],
+        };
+        operand < primals(operands) || more.iter().any(|n| operand == first + n)
+    }
+
     /// The operands by their roles; `rank` is that of the first.
     fn split<'a, T>(&self, operands: &'a [T], rank: usize) -> Operands<'a, T> {
         let (primals, more) = operands.split_at(if rank == 5 { 1 } else { 3 });

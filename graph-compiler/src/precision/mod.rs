@@ -1,0 +1,148 @@
+//! Mixed precision: a policy, and the pass that applies it to a function in f32.
+//!
+//! Products, convolutions and attention run on halves with sums in f32. Parameters, states,
+//! statistics, losses and the optimiser stay in f32. The pass changes types inside the function
+//! only: its inputs and outputs are as before, so parameters in f32 are *master weights*
+//! (Micikevicius and others, *Mixed Precision Training*, 2018).
+//!
+//! # The rule
+//!
+//! The policy decides which values are *rounded* to halves. Arithmetic stays in f32. Every value in
+//! f32 has one of three [kinds](flow::Kind):
+//!
+//! | kind | which | memory |
+//! |---|---|---|
+//! | leaf | an input, a constant, or a function of these | f32, converted for its readers |
+//! | half | a product, and what is made of halves element by element | half |
+//! | wide | a sum, a statistic, a state, and what is made of these | f32 |
+//!
+//! An elementwise op of halves gives a half, of a half and a wide value a wide one. The exception is
+//! a sum of two such tensors, which gives a half: it joins a branch to the stream that it came
+//! from. [`class`] has the table of ops.
+//!
+//! Two walks against the order of the equations find what a value is for ([`flow::Uses`]). A half
+//! that no product reads, on any path of elementwise ops, would be rounded in vain, so it is wide:
+//! logits that are returned, gradients that only the optimiser reads. A value that is stored as a
+//! state is wide as well. Otherwise a small update would be rounded away.
+//!
+//! A half that one elementwise op reads is not rounded, because a kernel has it in a register; it is
+//! rounded at the end of the chain. A product whose only reader adds something to it is rounded
+//! after that, in the form that [`round_once`](crate::rewrite) gives to products of halves.
+//!
+//! Numbers such as the factor of a dropout stay exact: a half is converted to f32 before it meets
+//! them.
+//!
+//! # Order
+//!
+//! The pass runs on finished functions, after differentiation: a derivative is a function like
+//! every other, and a file that holds a finished training step can be given a policy as well. Calls,
+//! checkpoints and rules of users are inlined first.
+//!
+//! Regions of loops and branches are treated like functions: their inputs and outputs stay in f32.
+//!
+//! Cost: three walks over the equations.
+
+mod class;
+mod flow;
+mod rewrite;
+
+use crate::calls::inline_regions;
+use crate::rewrite::tidy;
+use std::collections::BTreeSet;
+use wengert_core::graph::{Equation, Function, InputRole, OutputRole, Program, verify};
+use wengert_core::{DType, Diagnostic, Op, Result};
+
+pub use class::{Class, class};
+
+/// A policy of mixed precision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Precision {
+    half: DType,
+    /// Names of ops that stay in f32.
+    wide: BTreeSet<String>,
+}
+
+impl Precision {
+    /// Products in bf16. It has the range of f32, so gradients need no scaling.
+    pub fn bf16() -> Self {
+        Precision { half: DType::BF16, wide: BTreeSet::new() }
+    }
+
+    /// The policy of that name, as the option `--precision` takes it.
+    ///
+    /// # Errors
+    /// There is no such policy.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "bf16" => Ok(Precision::bf16()),
+            "f16" => {
+                Err(Diagnostic::new("training in f16 needs loss scaling, which does not exist")
+                    .help("use bf16, which has the range of f32"))
+            }
+            _ => Err(Diagnostic::new(format!("there is no precision `{name}`"))
+                .help("there is bf16: products in bf16 with sums in f32")),
+        }
+    }
+
+    /// Keeps all ops of a name in f32, such as `dot_general` or `softmax`.
+    ///
+    /// # Errors
+    /// There is no op of that name.
+    pub fn keep_op(mut self, name: &str) -> Result<Self> {
+        if !Op::catalogue().iter().any(|entry| entry.name == name) {
+            return Err(Diagnostic::new(format!("there is no op `{name}`"))
+                .help("`graphrun ops` lists the ops"));
+        }
+        self.wide.insert(name.into());
+        Ok(self)
+    }
+
+    /// The class of an op under this policy.
+    fn class(&self, op: &Op) -> Class {
+        if self.wide.contains(op.name()) { Class::Wide } else { class(op) }
+    }
+
+    /// The program with each function under this policy. Functions that take nothing but keys stay
+    /// as they are: they make the initial values of variables.
+    ///
+    /// # Errors
+    /// As for [`apply`](Self::apply).
+    pub fn apply_to_program(&self, program: &Program) -> Result<Program> {
+        let mut changed = program.clone();
+        for function in program.functions() {
+            if function.inputs.iter().any(|input| input.role != InputRole::Key) {
+                changed.replace(self.apply(function)?);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The function under this policy. Inputs and outputs have the types that they had.
+    ///
+    /// # Errors
+    /// A region of the function cannot be inlined.
+    ///
+    /// # Panics
+    /// If the pass breaks an invariant of the graph.
+    pub fn apply(&self, function: &Function) -> Result<Function> {
+        let is_wrapper = |equation: &Equation| {
+            matches!(
+                equation.op,
+                Op::Checkpoint(_) | Op::FunctionCall(_) | Op::CustomJvp(_) | Op::CustomVjp(_)
+            )
+        };
+        let mut function = function.clone();
+        while let Some(inlined) = inline_regions(&function, is_wrapper)? {
+            function = inlined;
+        }
+        let function = tidy(function);
+        let states: Vec<bool> =
+            function.outputs.iter().map(|output| output.role == OutputRole::State).collect();
+        let body = rewrite::body(self, &function.body, &states);
+        let function = tidy(Function { body, ..function }.renumber());
+        if let Err(fault) = verify(&function) {
+            panic!("the precision pass breaks an invariant of the graph: {fault}");
+        }
+        Ok(function)
+    }
+}
