@@ -14,23 +14,27 @@
 //! |---|---|---|
 //! | leaf | an input, a constant, or a function of these | f32, converted for its readers |
 //! | half | a product, and what is made of halves element by element | half |
-//! | wide | a sum, a statistic, a state, and what is made of these | f32 |
+//! | wide | a sum over an axis, a statistic, a state, and what is made of these | f32 |
 //!
-//! An elementwise op of halves gives a half, of a half and a wide value a wide one. The exception is
-//! a sum of two such tensors, which gives a half: it joins a branch to the stream that it came
-//! from. [`class`] has the table of ops.
+//! An elementwise op of halves gives a half; with a wide operand it gives a wide value. An addition
+//! of tensors gives a half, even of wide ones: it joins a branch to its stream, or ends the
+//! derivative of a norm. A repeated wide operand, such as a mean, is no such tensor. [`class`] has
+//! the table of ops.
 //!
-//! Two walks against the order of the equations find what a value is for ([`flow::Uses`]). A half
-//! that no product reads, on any path of elementwise ops, would be rounded in vain, so it is wide:
-//! logits that are returned, gradients that only the optimiser reads. A value that is stored as a
-//! state is wide as well. Otherwise a small update would be rounded away.
+//! One walk against the order of the equations finds what each value is for
+//! ([`uses`](flow::uses)):
 //!
-//! A half that one elementwise op reads is not rounded, because a kernel has it in a register; it is
-//! rounded at the end of the chain. A product whose only reader adds something to it is rounded
-//! after that, in the form that [`round_once`](crate::rewrite) gives to products of halves.
+//! - A value that no product reads, on any path of elementwise ops, is not rounded: that would cost
+//!   accuracy and save nothing. Examples are logits that are returned, and gradients, which only
+//!   the optimiser reads.
+//! - A value that becomes a state is not rounded. A small update would be lost.
 //!
-//! Numbers such as the factor of a dropout stay exact: a half is converted to f32 before it meets
-//! them.
+//! A half with one elementwise reader is not rounded, because a kernel has it in a register. It is
+//! rounded at the end of the chain. Sums of a product, a bias and a residual are emitted in halves,
+//! in the form for which [`round_once`](crate::rewrite) has one rounding.
+//!
+//! Numbers such as the factor of a dropout stay exact, and so do the targets of a loss: a half is
+//! converted to f32 before it meets them.
 //!
 //! # Order
 //!
@@ -40,7 +44,7 @@
 //!
 //! Regions of loops and branches are treated like functions: their inputs and outputs stay in f32.
 //!
-//! Cost: three walks over the equations.
+//! Cost: two walks over the equations.
 
 mod class;
 mod flow;
@@ -138,7 +142,10 @@ impl Precision {
         let function = tidy(function);
         let states: Vec<bool> =
             function.outputs.iter().map(|output| output.role == OutputRole::State).collect();
-        let body = rewrite::body(self, &function.body, &states);
+        let is_variable = |role| matches!(role, InputRole::Param | InputRole::State);
+        let weights: Vec<bool> =
+            function.inputs.iter().map(|input| is_variable(input.role)).collect();
+        let body = rewrite::body(self, &function.body, &weights, &states);
         let function = tidy(Function { body, ..function }.renumber());
         if let Err(fault) = verify(&function) {
             panic!("the precision pass breaks an invariant of the graph: {fault}");

@@ -20,23 +20,23 @@ struct Held {
     half: Option<ValueId>,
     /// Whether it repeats a smaller tensor, or is a scalar.
     repeats: bool,
-    /// Whether it is a constant, or repeats one.
-    is_number: bool,
+    /// Whether it is a weight, or a weight whose elements were moved.
+    is_weight: bool,
 }
 
 impl Held {
     fn wide(kind: Kind, value: ValueId) -> Self {
-        Held { kind, wide: Some(value), half: None, repeats: false, is_number: false }
+        Held { kind, wide: Some(value), half: None, repeats: false, is_weight: false }
     }
 
     fn half(value: ValueId) -> Self {
-        Held { kind: Kind::Half, wide: None, half: Some(value), repeats: false, is_number: false }
+        Held { kind: Kind::Half, wide: None, half: Some(value), repeats: false, is_weight: false }
     }
 }
 
-/// The body under a policy. The types of inputs and outputs stay. `states` says which outputs are
-/// states.
-pub(super) fn body(policy: &Precision, old: &Body, states: &[bool]) -> Body {
+/// The body under a policy. The types of inputs and outputs stay. `weights` says which inputs are
+/// variables, and `states` which outputs are.
+pub(super) fn body(policy: &Precision, old: &Body, weights: &[bool], states: &[bool]) -> Body {
     let mut walk = Walk {
         policy,
         old,
@@ -44,10 +44,10 @@ pub(super) fn body(policy: &Precision, old: &Body, states: &[bool]) -> Body {
         body: Body::default(),
         held: old.values.ids().map(|_| None).collect(),
     };
-    for input in &old.inputs {
+    for (input, is_weight) in old.inputs.iter().zip(weights) {
         let value = walk.body.values.push(old.ty(*input).clone());
         walk.body.inputs.push(value);
-        walk.hold(*input, Held::wide(Kind::Leaf, value));
+        walk.hold(*input, Held { is_weight: *is_weight, ..Held::wide(Kind::Leaf, value) });
     }
     for equation in &old.equations {
         walk.equation(equation);
@@ -125,7 +125,8 @@ impl Walk<'_> {
             Class::Movement if is_mixed => self.movement(equation),
             Class::Normalization if is_mixed => self.normalization(equation),
             Class::Control => self.control(equation),
-            _ if equation.operands.is_empty() => self.leaf(equation),
+            // Constants, and other values that are made of nothing.
+            _ if equation.operands.is_empty() => self.as_it_was(equation, Kind::Leaf),
             _ => self.as_it_was(equation, Kind::Wide),
         }
     }
@@ -147,12 +148,6 @@ impl Walk<'_> {
         let location = equation.location;
         let operands = equation.operands.iter().map(|v| self.wide(*v, location)).collect();
         self.emit(equation, operands, |value| Held::wide(kind, value));
-    }
-
-    /// Constants, and other values that are made of nothing.
-    fn leaf(&mut self, equation: &Equation) {
-        let is_number = matches!(equation.op, Op::Constant(_));
-        self.emit(equation, vec![], |value| Held { is_number, ..Held::wide(Kind::Leaf, value) });
     }
 
     /// Emits an equation with the types that its results had.
@@ -238,8 +233,11 @@ impl Walk<'_> {
     fn elementwise(&mut self, equation: &Equation, class: Class) {
         let (location, result) = (equation.location, equation.results[0]);
         let kind = self.kind(equation, class);
-        // Sums of halves are left to `round_once`, which adds to a product before it is rounded.
-        if kind == Kind::Half && class == Class::Addition && self.are_tensors(&equation.operands) {
+        // Sums of halves are left to `round_once`, which adds to a product before it is rounded. A
+        // bias is rounded like the weight of its product.
+        let is_half = |v: &ValueId| self.of(*v).half.is_some() || self.of(*v).is_weight;
+        let are_halves = equation.operands.iter().all(is_half);
+        if kind == Kind::Half && class == Class::Addition && are_halves {
             let operands: Vec<ValueId> =
                 equation.operands.iter().map(|v| self.half(*v, location)).collect();
             let sum = push(&mut self.body, equation.op.clone(), &operands, location);
@@ -257,14 +255,6 @@ impl Walk<'_> {
         self.hold(result, held);
     }
 
-    /// Whether all operands are halves, or leaves that are not constants.
-    fn are_tensors(&self, operands: &[ValueId]) -> bool {
-        operands.iter().all(|v| {
-            let held = self.of(*v);
-            held.half.is_some() || (held.kind == Kind::Leaf && !held.is_number)
-        })
-    }
-
     fn movement(&mut self, equation: &Equation) {
         let (location, old) = (equation.location, equation.results[0]);
         // Elements are joined, not added: wide ones stay wide.
@@ -280,13 +270,13 @@ impl Walk<'_> {
         let grows = matches!(equation.op, Op::BroadcastInDim(_))
             && equation.operands.iter().any(|v| size(v) < size(&old));
         let repeats = grows || equation.operands.iter().all(|v| self.of(*v).repeats);
-        let is_number = grows && equation.operands.iter().all(|v| self.of(*v).is_number);
+        let is_weight = equation.operands.iter().all(|v| self.of(*v).is_weight);
         let result = push(&mut self.body, equation.op.clone(), &operands, location);
         let held = match kind {
             Kind::Half => Held::half(result),
             Kind::Leaf | Kind::Wide => Held::wide(kind, result),
         };
-        self.hold(old, Held { repeats, is_number, ..held });
+        self.hold(old, Held { repeats, is_weight, ..held });
     }
 
     fn normalization(&mut self, equation: &Equation) {
@@ -309,7 +299,8 @@ impl Walk<'_> {
             let old = std::mem::take(region).into_body();
             // A carry is a state of the loop.
             let states = vec![true; old.outputs.len()];
-            *region = body(self.policy, &old, &states).renumber().into();
+            let weights = vec![false; old.inputs.len()];
+            *region = body(self.policy, &old, &weights, &states).renumber().into();
         }
         self.as_it_was(&equation, Kind::Wide);
     }

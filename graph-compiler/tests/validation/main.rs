@@ -21,7 +21,7 @@ mod faults;
 mod passes;
 mod shrink;
 
-use passes::{Seen, check, check_rule};
+use passes::{Seen, check, check_precision, check_rule};
 use shrink::shrink;
 use wengert_compiler::rewrite::rules;
 use wengert_core::graph::Function;
@@ -178,6 +178,26 @@ fn halves_are_rounded_once_within_their_bound() {
     };
     let seen = every(extent(24), draw, through(false));
     assert_seen(&seen, &["round_once", "fuse", "addends", "follow", "plan"], 8);
+}
+
+#[test]
+fn a_policy_rounds_within_its_bound() {
+    let samples = functions::samples();
+    let seeds = extent(200);
+    let many = (seeds.end - seeds.start) as usize;
+    let seen = every(
+        seeds,
+        |seed| functions::function(seed, size(seed), &samples),
+        |seed, function, seen| {
+            let given = inputs(function, seed, false);
+            check_precision(function, &given, seen).map_err(|found| {
+                let fails =
+                    |f: &Function, i: &[Literal]| check_precision(f, i, &mut Seen::default()).err();
+                report(seed, function, &given, found, &fails)
+            })
+        },
+    );
+    assert_seen(&seen, &["precision"], many / 20);
 }
 
 #[test]

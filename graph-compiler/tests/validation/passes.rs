@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wengert_compiler::kernels::Kernels;
 use wengert_compiler::kernels::interpret::{self as kernels, Execute};
 use wengert_compiler::pipeline::{Keeps, Options, compile_kernels, passes, plan_kernels};
+use wengert_compiler::precision::Precision;
 use wengert_compiler::rewrite::{self, Rule};
 use wengert_core::call::Call;
 use wengert_core::graph::{Function, InputRole, OutputRole, verify};
@@ -180,6 +181,38 @@ fn planned(
         })
         .collect();
     same_bits(wanted, &results).map_err(|e| format!("{e}\n{plan}"))
+}
+
+/// Applies the policy of bf16. Returns an error if the result is not within the bound of its
+/// error, or if the bounds of both functions do not meet.
+pub fn check_precision(
+    function: &Function,
+    inputs: &[Literal],
+    seen: &mut Seen,
+) -> std::result::Result<(), String> {
+    let fault = |e: &dyn std::fmt::Display| format!("precision: {e}");
+    let after = Precision::bf16().apply(function).map_err(|e| fault(&e))?;
+    let found = interpret::run(&after, inputs).map_err(|e| fault(&e))?;
+    for (n, found) in found.iter().enumerate() {
+        if found.ty() != *function.output_type(n) {
+            return Err(fault(&format!("output {n} is {}", found.ty())));
+        }
+    }
+    let halves = |function: &Function| {
+        function.body.values.iter().filter(|(_, ty)| ty.dtype.is_half()).count()
+    };
+    match (bounded(function, inputs), bounded(&after, inputs)) {
+        (Some(was), Some(is)) => {
+            let shown = |e: String| fault(&format!("{e}\n{after}"));
+            same_value(&was, &is).map_err(shown)?;
+            within(&is, &found).map_err(shown)?;
+            if halves(&after) > halves(function) {
+                seen.note("precision");
+            }
+        }
+        _ => seen.doubtful += 1,
+    }
+    Ok(())
 }
 
 /// Applies one rule alone, wherever it matches. Returns an error if it changes the result.
