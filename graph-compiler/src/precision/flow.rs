@@ -20,7 +20,7 @@ pub(super) enum Kind {
 /// What a value is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Use {
-    /// A product reads it, perhaps after movements, normalizations and elementwise ops.
+    /// A product depends on it, within the body.
     pub product: bool,
     /// It becomes a state, perhaps after movements and elementwise ops.
     pub state: bool,
@@ -39,15 +39,11 @@ pub(super) fn uses(policy: &Precision, body: &Body, states: &[bool]) -> IdVec<Va
     }
     for equation in body.equations.iter().rev() {
         let class = policy.class(&equation.op);
-        let passes = matches!(
-            class,
-            Class::Elementwise | Class::Addition | Class::Movement | Class::Normalization
-        );
-        let of_results = |which: fn(&Use) -> bool| {
-            passes && equation.results.iter().any(|result| which(&uses[*result]))
-        };
-        let product = class == Class::Product || of_results(|of| of.product);
-        let state = class != Class::Normalization && of_results(|of| of.state);
+        let is_of_result =
+            |which: fn(&Use) -> bool| equation.results.iter().any(|result| which(&uses[*result]));
+        let product = class == Class::Product || is_of_result(|of| of.product);
+        let is_element = matches!(class, Class::Elementwise | Class::Addition | Class::Movement);
+        let state = is_element && is_of_result(|of| of.state);
         for operand in &equation.operands {
             if body.ty(*operand).dtype != DType::F32 {
                 continue;

@@ -24,9 +24,8 @@
 //! One walk against the order of the equations finds what each value is for
 //! ([`uses`](flow::uses)):
 //!
-//! - A value that no product reads, on any path of elementwise ops, is not rounded: that would cost
-//!   accuracy and save nothing. Examples are logits that are returned, and gradients, which only
-//!   the optimiser reads.
+//! - A value on which no later product depends is not rounded: that would cost accuracy and save
+//!   little. Examples are logits that are returned, and gradients, which only the optimiser reads.
 //! - A value that becomes a state is not rounded. A small update would be lost.
 //!
 //! A half with one elementwise reader is not rounded, because a kernel has it in a register. It is

@@ -1,4 +1,4 @@
-//! Consecutive lossless conversions. A rounding is never removed.
+//! Consecutive lossless conversions, and those of operands in memory. A rounding is never removed.
 
 use super::{Rule, term};
 use wengert_core::op::{BitcastConvertType, ConvertElementType};
@@ -60,6 +60,34 @@ pub(super) const RULES: &[Rule] = &[
                 return None;
             }
             cx.emit(ConvertElementType { dtype: outer.dtype }, &[x])
+        },
+    },
+    Rule {
+        name: "selection_from_widened_halves",
+        doc: "take(convert(x), indices) → convert(take(x, indices)) for halves x, where take is \
+              take_along_axis, gather or dynamic_slice, and takes no more elements than x has: x \
+              must be in memory, and the halves take less",
+        examples: &[
+            "%x: bf16[3,5], %i: i32[3,2]
+             %0: f32[3,5] = convert_element_type %x {dtype=f32}
+             %1: f32[3,2] = take_along_axis %0, %i {axis=1}",
+            "%x: f16[8], %i: i32[]
+             %0: f32[8] = convert_element_type %x {dtype=f32}
+             %1: f32[3] = dynamic_slice %0, %i {sizes=[3]}",
+        ],
+        apply: |cx, equation| {
+            let (op, &[y, ref indices @ ..]) = term(equation) else { return None };
+            if !matches!(op, Op::TakeAlongAxis(_) | Op::Gather(_) | Op::DynamicSlice(_)) {
+                return None;
+            }
+            let (Op::ConvertElementType(wide), &[x]) = cx.definition(y)? else { return None };
+            let dtype = wide.dtype;
+            let is_half = cx.ty(x).dtype.is_half() && is_exact(cx.ty(x).dtype, dtype);
+            if !is_half || cx.elements(equation.results[0]) > cx.elements(x) {
+                return None;
+            }
+            let taken = cx.emit(op.clone(), &[&[x], indices].concat())?;
+            cx.emit(ConvertElementType { dtype }, &[taken])
         },
     },
     Rule {
