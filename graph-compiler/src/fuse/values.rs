@@ -18,7 +18,8 @@
 //! - values that would make a kernel or an index expression too large. If an op reads too many
 //!   values from memory, its operands are realised.
 //!
-//! Free ops (broadcasts, slices, …) are realised only for the first and the last reason.
+//! Free ops (broadcasts, slices, …) are realised only for the first and the last reason. In place
+//! of a half that is widened, the half is realised.
 //!
 //! The `tanh` within a GELU is a function of the layer's sums alone, and both the layer and its
 //! derivative read these anyway. Storing the `tanh` would write and read one more tensor, and
@@ -107,8 +108,8 @@ pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
     memory
 }
 
-/// The half that an equation only widens. It takes half the bytes, so it is realised in place of the
-/// wider value.
+/// The half that an equation only widens. It takes half the bytes, so it is realised in place of
+/// the wider value.
 fn widened(view: &View<'_>, equation: usize) -> Option<ValueId> {
     let equation = &view.body.equations[equation];
     let (Op::ConvertElementType(_), [half]) = (&equation.op, &equation.operands[..]) else {

@@ -38,8 +38,8 @@
 //! # Order
 //!
 //! The pass runs on finished functions, after differentiation: a derivative is a function like
-//! every other, and a file that holds a finished training step can be given a policy as well. Calls,
-//! checkpoints and rules of users are inlined first.
+//! every other, and a file that holds a finished training step can be given a policy as well.
+//! Calls, checkpoints and rules of users are inlined first.
 //!
 //! Regions of loops and branches are treated like functions: their inputs and outputs stay in f32.
 //!

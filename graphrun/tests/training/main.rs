@@ -6,6 +6,7 @@
 mod indices;
 mod kills;
 mod place;
+mod precision;
 mod refusals;
 mod reports;
 mod signals;

@@ -9,10 +9,10 @@
 //! | rows are contiguous, pairs | a few rows and a part of their columns | packed |
 //! | columns are contiguous | one panel, [`DEEP`] rows | transposed |
 //!
-//! With vectors of 256 bits (L1 of 32 KiB, 16 registers), fewer rows of rhs are read side by side. If
-//! they lie at a multiple of 4 KiB, their lines share the 8 ways of one set of L1, and so 4 of them
-//! are read while 4 are prefetched: 1.3 ms instead of 4.1 for a row of 2048 x 8192 in bf16 (AMD Zen
-//! 3, two threads).
+//! With vectors of 256 bits (L1 of 32 KiB, 16 registers), fewer rows of rhs are read side by side.
+//! Rows at a distance that is a multiple of 4 KiB share the 8 ways of one set of L1. So 4 of them
+//! are read while 4 are prefetched: 1.3 ms instead of 4.1 for one row and 2048 × 8192 of bf16 (AMD
+//! Zen 3, two threads).
 //!
 //! A row of out stays in the cache meanwhile. The order of the sums is that of all products: a row
 //! has the same bits, however many rows are multiplied with it.

@@ -196,7 +196,10 @@ unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
 
 /// The kernels for one set of vector instructions.
 macro_rules! level {
-    ($level:ident $(($features:literal))?: $single:ty, $double:ty; $($first:literal + $rest:literal: $wide:literal),*) => {
+    (
+        $level:ident $(($features:literal))?: $single:ty, $double:ty;
+        $($first:literal + $rest:literal: $wide:literal),*
+    ) => {
         mod $level {
             use super::*;
             #[cfg(target_arch = "x86_64")]
@@ -231,8 +234,8 @@ macro_rules! level {
             Streams { strips: &[$(strip::<$t, $vector, $first, $rest, $wide>),*] };
     };
 }
-// For each number of rows, how many share a tile, and the vectors in a row of it. The sums, a row of
-// rhs and a number of lhs take all registers: 16, or 32 with AVX-512.
+// For each number of rows, how many share a tile, and the vectors in a row of it. The sums, a row
+// of rhs and a number of lhs take all registers: 16, or 32 with AVX-512.
 level!(portable: Plain<f32>, Plain<f64>;
     1 + 0: 4, 2 + 0: 2, 3 + 0: 2, 4 + 0: 2, 5 + 0: 2, 6 + 0: 2, 4 + 3: 2, 4 + 4: 2);
 #[cfg(target_arch = "x86_64")]
