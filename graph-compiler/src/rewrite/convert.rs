@@ -73,7 +73,7 @@ pub(super) const RULES: &[Rule] = &[
              %1: f32[3,2] = take_along_axis %0, %i {axis=1}",
             "%x: f16[8], %i: i32[]
              %0: f32[8] = convert_element_type %x {dtype=f32}
-             %1: f32[3] = dynamic_slice %0, %i {sizes=[3]}",
+             %1: f32[3] = dynamic_slice %0, %i {slice_sizes=[3]}",
         ],
         apply: |cx, equation| {
             let (op, &[y, ref indices @ ..]) = term(equation) else { return None };
