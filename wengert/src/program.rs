@@ -201,11 +201,10 @@ impl Program {
     /// program.function("train_step", |f| {
     ///     let (x, y) = (f.input("x", f32("B,4")), f.input("y", f32("B,2")));
     ///     let layer = f.state("layer", nn::Linear::new(4, 2));
-    ///     let (loss, gradient) = value_and_grad(|layer: &nn::Linear| {
-    ///         (layer.call(&x) - &y).square().mean()
-    ///     })(&layer);
+    ///     let (loss, gradient) =
+    ///         value_and_grad(&layer, |layer| (layer.call(&x) - &y).square().mean());
+    ///     Sgd::new(0.1).step(f, &layer, &gradient);
     ///     f.output("loss", loss);
-    ///     f.update("layer", layer.move_along(&(gradient * -0.1)));
     /// })?;
     /// program.precision(&Precision::bf16())?;
     /// assert!(program.get("train_step")?.to_string().contains("bf16"));
