@@ -176,6 +176,9 @@ pub struct PrecisionArgs {
     /// With --precision: ops that stay in f32, such as dot_general.
     #[arg(long, value_name = "OP", value_delimiter = ',', requires = "precision")]
     pub keep_f32: Vec<String>,
+    /// With --precision: variables whose products stay in f32, by their key paths: `model.head.*`.
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "precision")]
+    pub keep_f32_path: Vec<String>,
 }
 
 /// Arguments of `run`.

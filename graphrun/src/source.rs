@@ -66,6 +66,9 @@ impl Source {
         for op in &args.keep_f32 {
             policy = policy.keep_op(op)?;
         }
+        for pattern in &args.keep_f32_path {
+            policy = policy.keep_path(pattern)?;
+        }
         match &mut self.contents {
             Contents::Program(file) => file.program = policy.apply_to_program(&file.program)?,
             Contents::Plan(_) => {

@@ -3,7 +3,7 @@
 use super::Precision;
 use super::class::Class;
 use wengert_core::DType;
-use wengert_core::graph::{Body, ValueId};
+use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
 
 /// Where a value in f32 comes from.
@@ -17,6 +17,15 @@ pub(super) enum Kind {
     Wide,
 }
 
+/// An input or output of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Port {
+    /// Whether it is a variable: a weight, or a state.
+    pub is_variable: bool,
+    /// Whether the policy keeps products with that variable in f32.
+    pub is_kept: bool,
+}
+
 /// What a value is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Use {
@@ -24,26 +33,47 @@ pub(super) struct Use {
     pub product: bool,
     /// It becomes a state, perhaps after movements and elementwise ops.
     pub state: bool,
+    /// It is a variable with which products stay in f32, after movements, or becomes one, after
+    /// movements and elementwise ops.
+    pub is_kept: bool,
     /// Number of equations that read it, and of outputs.
     pub readers: usize,
     /// The class of the last reader, if an equation reads it.
     pub reader: Option<Class>,
 }
 
-/// The uses of the values of a body. `states` says which outputs are states.
-pub(super) fn uses(policy: &Precision, body: &Body, states: &[bool]) -> IdVec<ValueId, Use> {
+/// The uses of the values of a body.
+pub(super) fn uses(
+    policy: &Precision,
+    body: &Body,
+    inputs: &[Port],
+    outputs: &[Port],
+) -> IdVec<ValueId, Use> {
     let mut uses: IdVec<ValueId, Use> = body.values.ids().map(|_| Use::default()).collect();
-    for (output, is_state) in body.outputs.iter().zip(states) {
-        uses[*output].state |= is_state;
+    for (output, port) in body.outputs.iter().zip(outputs) {
+        uses[*output].state |= port.is_variable;
+        uses[*output].is_kept |= port.is_kept;
         uses[*output].readers += 1;
+    }
+    for (input, port) in body.inputs.iter().zip(inputs) {
+        uses[*input].is_kept = port.is_kept;
+    }
+    for equation in &body.equations {
+        if policy.class(&equation.op) == Class::Movement
+            && equation.operands.iter().any(|operand| uses[*operand].is_kept)
+        {
+            equation.results.iter().for_each(|result| uses[*result].is_kept = true);
+        }
     }
     for equation in body.equations.iter().rev() {
         let class = policy.class(&equation.op);
         let is_of_result =
             |which: fn(&Use) -> bool| equation.results.iter().any(|result| which(&uses[*result]));
-        let product = class == Class::Product || is_of_result(|of| of.product);
+        let takes_halves = class == Class::Product && !is_kept(&uses, equation);
+        let product = takes_halves || is_of_result(|of| of.product);
         let is_element = matches!(class, Class::Elementwise | Class::Addition | Class::Movement);
         let state = is_element && is_of_result(|of| of.state);
+        let is_kept = is_element && is_of_result(|of| of.is_kept);
         for operand in &equation.operands {
             if body.ty(*operand).dtype != DType::F32 {
                 continue;
@@ -51,11 +81,18 @@ pub(super) fn uses(policy: &Precision, body: &Body, states: &[bool]) -> IdVec<Va
             let of = &mut uses[*operand];
             of.product |= product;
             of.state |= state;
+            of.is_kept |= is_kept;
             of.readers += 1;
             of.reader = Some(class);
         }
     }
     uses
+}
+
+/// Whether an equation reads a variable with which products stay in f32, or computes the gradient
+/// of one.
+pub(super) fn is_kept(uses: &IdVec<ValueId, Use>, equation: &Equation) -> bool {
+    equation.operands.iter().chain(&equation.results).any(|value| uses[*value].is_kept)
 }
 
 impl Use {

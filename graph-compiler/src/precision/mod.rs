@@ -51,6 +51,8 @@ mod rewrite;
 
 use crate::calls::inline_regions;
 use crate::rewrite::tidy;
+use flow::Port;
+use glob::Pattern;
 use std::collections::BTreeSet;
 use wengert_core::graph::{Equation, Function, InputRole, OutputRole, Program, verify};
 use wengert_core::{DType, Diagnostic, Op, Result};
@@ -63,12 +65,14 @@ pub struct Precision {
     half: DType,
     /// Names of ops that stay in f32.
     wide: BTreeSet<String>,
+    /// Key paths of variables, products with which stay in f32.
+    paths: Vec<Pattern>,
 }
 
 impl Precision {
     /// Products in bf16. It has the range of f32, so gradients need no scaling.
     pub fn bf16() -> Self {
-        Precision { half: DType::BF16, wide: BTreeSet::new() }
+        Precision { half: DType::BF16, wide: BTreeSet::new(), paths: vec![] }
     }
 
     /// The policy of that name, as the option `--precision` takes it.
@@ -100,6 +104,21 @@ impl Precision {
         Ok(self)
     }
 
+    /// Keeps products with some variables in f32, and so those that compute their gradients. Key
+    /// paths are matched with `*`, `?` and `[…]`, as in `model.h.*.mlp.*`; `*` matches dots, too. A
+    /// loop that reads such a variable stays in f32.
+    ///
+    /// # Errors
+    /// The text is no pattern.
+    pub fn keep_path(mut self, pattern: &str) -> Result<Self> {
+        let parsed = Pattern::new(pattern).map_err(|error| {
+            Diagnostic::new(format!("`{pattern}` is no pattern of key paths: {}", error.msg))
+                .help("a pattern is a path with *, ? and [abc], such as `model.head.*`")
+        })?;
+        self.paths.push(parsed);
+        Ok(self)
+    }
+
     /// The class of an op under this policy.
     fn class(&self, op: &Op) -> Class {
         if self.wide.contains(op.name()) { Class::Wide } else { class(op) }
@@ -109,8 +128,22 @@ impl Precision {
     /// as they are: they make the initial values of variables.
     ///
     /// # Errors
-    /// As for [`apply`](Self::apply).
+    /// As for [`apply`](Self::apply); a pattern matches no variable of the program.
     pub fn apply_to_program(&self, program: &Program) -> Result<Program> {
+        let ports = program.functions().iter().flat_map(|f| &f.inputs);
+        let variables: BTreeSet<&str> =
+            ports.filter(|port| is_variable(port.role)).map(|port| port.name.as_str()).collect();
+        if let Some(pattern) =
+            self.paths.iter().find(|pattern| !variables.iter().any(|path| pattern.matches(path)))
+        {
+            let few: Vec<String> = variables.iter().take(5).map(|p| format!("`{p}`")).collect();
+            return Err(Diagnostic::new(format!("no variable matches `{pattern}`")).help(
+                match few.is_empty() {
+                    true => "the program has no variables".into(),
+                    false => format!("variables of the program are {}", few.join(", ")),
+                },
+            ));
+        }
         let mut changed = program.clone();
         for function in program.functions() {
             if function.inputs.iter().any(|input| input.role != InputRole::Key) {
@@ -139,16 +172,29 @@ impl Precision {
             function = inlined;
         }
         let function = tidy(function);
-        let states: Vec<bool> =
-            function.outputs.iter().map(|output| output.role == OutputRole::State).collect();
-        let is_variable = |role| matches!(role, InputRole::Param | InputRole::State);
-        let weights: Vec<bool> =
-            function.inputs.iter().map(|input| is_variable(input.role)).collect();
-        let body = rewrite::body(self, &function.body, &weights, &states);
+        let port = |name: &str, is_variable: bool| Port {
+            is_variable,
+            is_kept: is_variable && self.paths.iter().any(|pattern| pattern.matches(name)),
+        };
+        let inputs: Vec<Port> = function
+            .inputs
+            .iter()
+            .map(|input| port(&input.name, is_variable(input.role)))
+            .collect();
+        let outputs: Vec<Port> = function
+            .outputs
+            .iter()
+            .map(|output| port(&output.name, output.role == OutputRole::State))
+            .collect();
+        let body = rewrite::body(self, &function.body, &inputs, &outputs);
         let function = tidy(Function { body, ..function }.renumber());
         if let Err(fault) = verify(&function) {
             panic!("the precision pass breaks an invariant of the graph: {fault}");
         }
         Ok(function)
     }
+}
+
+fn is_variable(role: InputRole) -> bool {
+    matches!(role, InputRole::Param | InputRole::State)
 }

@@ -2,7 +2,7 @@
 
 use super::Precision;
 use super::class::Class;
-use super::flow::{Kind, Use, uses};
+use super::flow::{Kind, Port, Use, is_kept, uses};
 use crate::rewrite::push;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
@@ -34,20 +34,19 @@ impl Held {
     }
 }
 
-/// The body under a policy. The types of inputs and outputs stay. `weights` says which inputs are
-/// variables, and `states` which outputs are.
-pub(super) fn body(policy: &Precision, old: &Body, weights: &[bool], states: &[bool]) -> Body {
+/// The body under a policy. The types of inputs and outputs stay.
+pub(super) fn body(policy: &Precision, old: &Body, inputs: &[Port], outputs: &[Port]) -> Body {
     let mut walk = Walk {
         policy,
         old,
-        uses: uses(policy, old, states),
+        uses: uses(policy, old, inputs, outputs),
         body: Body::default(),
         held: old.values.ids().map(|_| None).collect(),
     };
-    for (input, is_weight) in old.inputs.iter().zip(weights) {
+    for (input, port) in old.inputs.iter().zip(inputs) {
         let value = walk.body.values.push(old.ty(*input).clone());
         walk.body.inputs.push(value);
-        walk.hold(*input, Held { is_weight: *is_weight, ..Held::wide(Kind::Leaf, value) });
+        walk.hold(*input, Held { is_weight: port.is_variable, ..Held::wide(Kind::Leaf, value) });
     }
     for equation in &old.equations {
         walk.equation(equation);
@@ -120,11 +119,13 @@ impl Walk<'_> {
         let class = self.policy.class(&equation.op);
         let is_mixed = equation.results.len() == 1 && self.is_f32(equation.results[0]);
         match class {
-            Class::Product if self.is_product(equation) => self.product(equation),
+            Class::Product if self.is_product(equation) && !is_kept(&self.uses, equation) => {
+                self.product(equation);
+            }
             Class::Elementwise | Class::Addition if is_mixed => self.elementwise(equation, class),
             Class::Movement if is_mixed => self.movement(equation),
             Class::Normalization if is_mixed => self.normalization(equation),
-            Class::Control => self.control(equation),
+            Class::Control if !is_kept(&self.uses, equation) => self.control(equation),
             // Constants, and other values that are made of nothing.
             _ if equation.operands.is_empty() => self.as_it_was(equation, Kind::Leaf),
             _ => self.as_it_was(equation, Kind::Wide),
@@ -298,9 +299,9 @@ impl Walk<'_> {
         for region in &mut equation.regions {
             let old = std::mem::take(region).into_body();
             // A carry is a state of the loop.
-            let states = vec![true; old.outputs.len()];
-            let weights = vec![false; old.inputs.len()];
-            *region = body(self.policy, &old, &weights, &states).renumber().into();
+            let outputs = vec![Port { is_variable: true, is_kept: false }; old.outputs.len()];
+            let inputs = vec![Port::default(); old.inputs.len()];
+            *region = body(self.policy, &old, &inputs, &outputs).renumber().into();
         }
         self.as_it_was(&equation, Kind::Wide);
     }
