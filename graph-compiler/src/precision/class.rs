@@ -5,7 +5,7 @@ use wengert_core::op::{AttentionKind, Binary, Unary};
 
 /// How the pass treats an op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
+pub(super) enum Class {
     /// Takes halves, adds in f32.
     Product,
     /// Computes each element from those at the same place.
@@ -14,8 +14,7 @@ pub enum Class {
     Addition,
     /// Moves elements: the halves of the result are those of the operands.
     Movement,
-    /// Normalises along an axis, in f32 inside, and gives numbers of the size of its operand or
-    /// less.
+    /// Normalises along an axis: takes and gives halves, and computes in f32.
     Normalization,
     /// Has regions that are treated like functions.
     Control,
@@ -27,7 +26,7 @@ pub enum Class {
 ///
 /// Wide elementwise functions are those of PyTorch's autocast to f32: they amplify the relative
 /// error of their operand (`exp`, `pow`), or lose it near a zero (`log`).
-pub fn class(op: &Op) -> Class {
+pub(super) fn class(op: &Op) -> Class {
     match op {
         Op::DotGeneral(_) | Op::ConvGeneralDilated(_) => Class::Product,
         // The tangent's rounding is not that of any kernel.

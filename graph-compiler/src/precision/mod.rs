@@ -51,13 +51,12 @@ mod rewrite;
 
 use crate::calls::inline_regions;
 use crate::rewrite::tidy;
+use class::{Class, class};
 use flow::Port;
 use glob::Pattern;
 use std::collections::BTreeSet;
 use wengert_core::graph::{Equation, Function, InputRole, OutputRole, Program, verify};
 use wengert_core::{DType, Diagnostic, Op, Result};
-
-pub use class::{Class, class};
 
 /// A policy of mixed precision.
 #[derive(Clone, PartialEq, Eq, Debug)]
