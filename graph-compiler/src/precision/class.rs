@@ -52,11 +52,7 @@ pub(super) fn class(op: &Op) -> Class {
             | Unary::ErfInv
             | Unary::Lgamma
             | Unary::Digamma,
-        )
-        | Op::Polygamma(_)
-        | Op::NextAfter(_)
-        | Op::ReducePrecision(_)
-        | Op::BitcastConvertType(_) => Class::Wide,
+        ) => Class::Wide,
         Op::Unary(_)
         | Op::Binary(_)
         | Op::IntegerPow(_)
