@@ -36,7 +36,7 @@ fn a_run_has_one_precision() {
     let place = Place::new();
     place.train("model.graph", "a", &BF16).good();
     let other = ["--resume", "--steps", "80"];
-    place.train("model.graph", "a", &other).failed(2, &["`a`", "program"]);
+    place.train("model.graph", "a", &other).failed(2, &["`a`", "and precision of its"]);
     place.train("model.graph", "a", &[&other[..], &BF16].concat()).good();
 }
 

@@ -110,8 +110,10 @@ fn without_locations(mut record: v1::Program) -> v1::Program {
 
 fn mismatch(folder: &Path, found: u64, wanted: u64) -> Diagnostic {
     let what = if found >> 32 == wanted >> 32 { "other data" } else { "another program or recipe" };
-    diagnostic!("the run in `{}` was made with {what}", folder.display())
-        .help("resume it with the program, recipe and data of its start, or choose another folder")
+    diagnostic!("the run in `{}` was made with {what}", folder.display()).help(
+        "resume it with the program, recipe, data and precision of its start, or choose \
+             another folder",
+    )
 }
 
 /// The error that ends a diverged run. `what` is the message, and `advice` part of the help.
