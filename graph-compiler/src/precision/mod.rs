@@ -18,7 +18,7 @@
 //!
 //! An elementwise op of halves gives a half; with a wide operand it gives a wide value. An addition
 //! of tensors gives a half, even of wide ones: it joins a branch to its stream, or ends the
-//! derivative of a norm. A repeated wide operand, such as a mean, is no such tensor. [`class`] has
+//! derivative of a norm. A repeated wide operand, such as a mean, is no such tensor. `class.rs` has
 //! the table of ops.
 //!
 //! One walk against the order of the equations finds what each value is for
