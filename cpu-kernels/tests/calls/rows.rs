@@ -21,9 +21,10 @@ fn window(x: &Literal, from: usize, to: usize) -> Literal {
 
 #[test]
 fn rows_of_products() {
-    let (n, k) = (150, 333);
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-        for rhs in [[n, 1], [1, k]] {
+        // The threads divide the longest sums of halves.
+        for (n, k, contiguous) in [(150, 333, true), (150, 333, false), (150, 1000, true)] {
+            let rhs = if contiguous { [n, 1] } else { [1, k] };
             let call = |m: usize| {
                 Call::Gemm(Gemm {
                     batch: 1,

@@ -39,6 +39,20 @@ fn products() {
     }
 }
 
+/// Products of few rows whose blocks of k are divided, and of more rows, whose tiles are.
+#[test]
+fn products_in_blocks() {
+    for (m, n, k) in [(1, 768, 768), (8, 200, 2600), (3, 1100, 520), (20, 300, 1030)] {
+        for result in [DType::F32, DType::BF16] {
+            for which in 0..4 {
+                let addends = Addends { bias: which % 2 == 1, residual: which > 1 };
+                let product = product(1, [m, n, k], DType::BF16, result);
+                check(&Call::Gemm(Gemm { addends, ..product }), 9);
+            }
+        }
+    }
+}
+
 /// Sums over positions that are split into several ranges.
 #[test]
 fn convolutions() {

@@ -4,6 +4,7 @@
 //! Sums are computed in out itself, with two exceptions: out has another dtype than the sums, or
 //! the residual aliases out and is still needed. Then they are in scratch memory.
 
+mod divided;
 mod tiling;
 
 use super::element::{Element, Number, with_element};
@@ -37,6 +38,13 @@ struct Tile {
     size: [usize; 2],
 }
 
+impl Tile {
+    /// The position of its first element in out.
+    fn at(&self, call: &Gemm) -> usize {
+        (self.batch * call.m + self.first[0]) * call.out_row() + self.first[1]
+    }
+}
+
 /// Products with a common rhs are one product of more rows, if the rows of lhs are evenly spaced
 /// across the batch.
 fn fold_batch(mut call: Gemm) -> Gemm {
@@ -62,6 +70,12 @@ impl Kernels for CompiledGemm {
         let Gemm { m, n, k, operand, accumulate, .. } = self.call;
         let sums = if self.sums_apart(true) { m.saturating_mul(n).min(APART) } else { 0 };
         array(&[sums, accumulate.size()]).saturating_add(product::scratch(operand, [m, n, k]))
+    }
+
+    fn shared(&self, threads: usize) -> usize {
+        let Gemm { m, n, accumulate, .. } = self.call;
+        let blocks = self.divided(threads).map_or(0, |divided| divided.blocks);
+        array(&[blocks, m, n, accumulate.size()])
     }
 
     /// The following nest runs on each finished part; its scratch memory comes after that of the
@@ -93,6 +107,9 @@ impl CompiledGemm {
         let call = &self.call;
         if call.batch * call.m * call.n == 0 {
             return Ok(());
+        }
+        if let Some(divided) = self.divided(workspace.pool().threads()) {
+            return self.run_divided::<T, R>(workspace, arguments, follower, divided);
         }
         let tile = T::Wide::kernels(workspace.simd()).map_or([1, 16], |k| [k.rows(), k.columns]);
         let lying = product::lying::<T>(&call.rhs, call.k, tile[0]);
@@ -137,77 +154,113 @@ impl CompiledGemm {
         scratch: &mut [u8],
         arguments: &Arguments<'_>,
         follower: Option<&Follower<'_>>,
-        Tile { batch, first: [i, j], size: [m, n] }: Tile,
+        tile: Tile,
     ) {
-        let call = &self.call;
-        let wengert_core::call::Addends { bias, residual } = call.addends;
-        let view = |operand: usize, matrix: &Matrix| {
-            let at = arguments.operand::<T>(operand).wrapping_add(batch * matrix.batch);
-            View { at, row: matrix.row, column: matrix.column }
-        };
-        let lhs = view(0, &call.lhs).from(i, 0);
-        let rhs = view(1, &call.rhs).from(0, j);
-        let out_row = call.out_row();
-        let at = (batch * call.m + i) * out_row + j;
-        let out = arguments.result::<R>().wrapping_add(at);
-        let residual_at =
-            if residual { arguments.operand::<R>(2 + bias as usize) } else { std::ptr::null() };
-        let apart = self.sums_apart(std::ptr::eq(residual_at, arguments.result::<R>()));
-        let residual = residual_at.wrapping_add(at);
-        let bias = if bias { arguments.operand::<R>(2).wrapping_add(j) } else { std::ptr::null() };
-        let own = room(self.scratch()).min(scratch.len());
-        let (mut free, behind) = scratch.split_at_mut(own);
-        let (sums, sums_row) = if apart {
+        let Tile { batch, first: [i, j], size: [m, n] } = tile;
+        let places = self.places::<R>(arguments, tile);
+        let apart = self.sums_apart(std::ptr::eq(places.residual, places.out));
+        let (mut free, behind) = self.scratch_and_behind(scratch);
+        let (sums, row) = if apart {
             (take::<T::Wide>(&mut free, m * n).as_mut_ptr(), n)
         } else {
             // Not apart, so the result has the dtype of the sums.
-            (out.cast::<T::Wide>(), out_row)
+            (places.out.cast::<T::Wide>(), places.out_row)
         };
         // Bias and residual are passed to the kernel, if the sums are the result.
         let addends = if !apart {
+            let pointer = |has, at: *const R| if has { at.cast() } else { std::ptr::null() };
             Addends {
-                bias: bias.cast(),
-                residual: if call.addends.residual { residual.cast() } else { std::ptr::null() },
+                bias: pointer(self.call.addends.bias, places.bias),
+                residual: pointer(self.call.addends.residual, places.residual),
             }
         } else {
             Addends::NONE
         };
-        let product = Product {
-            size: [m, n, call.k],
-            order: self.order,
-            lhs,
-            rhs,
-            out: sums,
-            row: sums_row,
-            add: false,
-            addends,
-        };
+        let [lhs, rhs] = self.operands::<T>(arguments, tile);
+        let size = [m, n, self.call.k];
+        let order = self.order;
+        let product = Product { size, order, lhs, rhs, out: sums, row, add: false, addends };
         // SAFETY: the view's elements exist, since the arguments were checked; the sums and the
         // scratch memory belong to this task.
         unsafe {
             multiply(simd, free, &product, |Made { rows, columns, added }| {
-                let within = rows.start * out_row + columns.start;
-                if apart || (call.addends != Default::default() && !added) {
-                    let places = Places {
-                        sums: sums.add(rows.start * sums_row + columns.start).cast_const(),
-                        sums_row,
-                        out: out.add(within),
-                        out_row,
-                        bias: bias.wrapping_add(columns.start),
-                        residual: residual.wrapping_add(within),
-                    };
-                    finish(simd, call.addends, [rows.len(), columns.len()], &places);
-                }
-                if let Some(follower) = follower {
-                    let part = Part {
-                        first: at + within,
-                        lines: rows.len(),
-                        distance: out_row,
-                        rows: columns.len(),
-                    };
-                    follower.run(behind, part);
-                }
+                let part = Tile {
+                    batch,
+                    first: [i + rows.start, j + columns.start],
+                    size: [rows.len(), columns.len()],
+                };
+                let sums = sums.add(rows.start * row + columns.start).cast_const();
+                let sums = if apart || !added { Some((sums, row)) } else { None };
+                self.finish::<R>(simd, behind, arguments, follower, part, sums);
             });
+        }
+    }
+
+    /// The operands of a tile, with all terms.
+    fn operands<T: Element>(&self, arguments: &Arguments<'_>, tile: Tile) -> [View<T>; 2] {
+        let Tile { batch, first: [i, j], .. } = tile;
+        let view = |operand: usize, matrix: &Matrix| {
+            let at = arguments.operand::<T>(operand).wrapping_add(batch * matrix.batch);
+            View { at, row: matrix.row, column: matrix.column }
+        };
+        [view(0, &self.call.lhs).from(i, 0), view(1, &self.call.rhs).from(0, j)]
+    }
+
+    /// Where a tile and its addends are. The sums are in out.
+    fn places<R: Element>(&self, arguments: &Arguments<'_>, tile: Tile) -> Places<R> {
+        let wengert_core::call::Addends { bias, residual } = self.call.addends;
+        let operand = |has, position, from| match has {
+            true => arguments.operand::<R>(position).wrapping_add(from),
+            false => std::ptr::null(),
+        };
+        let at = tile.at(&self.call);
+        let out = arguments.result::<R>().wrapping_add(at);
+        Places {
+            sums: out.cast(),
+            sums_row: self.call.out_row(),
+            out,
+            out_row: self.call.out_row(),
+            bias: operand(bias, 2, tile.first[1]),
+            residual: operand(residual, 2 + bias as usize, at),
+        }
+    }
+
+    /// The scratch memory of the product, and that of the follower.
+    fn scratch_and_behind<'a>(&self, scratch: &'a mut [u8]) -> (&'a mut [u8], &'a mut [u8]) {
+        let own = room(self.scratch()).min(scratch.len());
+        scratch.split_at_mut(own)
+    }
+
+    /// Finishes a part of out whose sums are final: adds the addends and rounds, if the sums and
+    /// the distance of their rows are given, then runs the follower.
+    ///
+    /// # Safety
+    ///
+    /// As for [`tile`](Self::tile); the sums are those of the part.
+    unsafe fn finish<R: Element>(
+        &self,
+        simd: Simd,
+        behind: &mut [u8],
+        arguments: &Arguments<'_>,
+        follower: Option<&Follower<'_>>,
+        part: Tile,
+        sums: Option<(*const R::Wide, usize)>,
+    ) {
+        let places = self.places::<R>(arguments, part);
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            if let Some((sums, sums_row)) = sums {
+                let places = Places { sums, sums_row, ..places };
+                let there = std::ptr::eq(sums.cast(), places.out);
+                if !there || self.call.addends != Default::default() {
+                    finish(simd, self.call.addends, part.size, &places);
+                }
+            }
+            if let Some(follower) = follower {
+                let [lines, rows] = part.size;
+                let (first, distance) = (part.at(&self.call), self.call.out_row());
+                follower.run(behind, Part { first, lines, distance, rows });
+            }
         }
     }
 }

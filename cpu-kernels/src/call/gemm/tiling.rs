@@ -5,6 +5,7 @@
 //! of its operands included, times the tiles of the thread that has most. Long tiles cost extra:
 //! if other work delays a thread, the other threads can take its share only tile by tile.
 
+use crate::call::product::blocks::SUMS;
 use crate::call::product::{COLUMNS, FEW, Order};
 
 /// The division of the work.
@@ -47,8 +48,6 @@ const SUM: usize = 64;
 /// Fewest columns of rhs that a thread reads in one run, if there are as many: in shorter runs,
 /// the fixed cost takes much of the time.
 const STRETCH: usize = 256;
-/// Elements of out that stay in the cache while few rows are multiplied with long runs of rhs.
-const NEAR: usize = 8192;
 /// A tile with this cost (some 80 ms at the rate of [`TASK`]) doubles the modelled time. The
 /// longer a tile, the more likely other work delays its thread while the other threads are idle.
 const LONG: usize = 1 << 33;
@@ -79,9 +78,9 @@ impl Tiling {
         } else {
             (total / threads.saturating_mul(EACH)).max(TASK)
         };
-        let few = m <= FEW || order != Order::Chain;
+        let few = m <= FEW || order == Order::Lanes;
         let most = match () {
-            () if few && order == Order::Chain => NEAR,
+            () if few && order != Order::Lanes => SUMS,
             () if apart => APART,
             () => usize::MAX,
         };
@@ -92,7 +91,7 @@ impl Tiling {
         if few {
             // The memory traffic does not depend on the division. Long runs of rhs are read
             // fastest.
-            let each = if order == Order::Chain { 1 } else { EACH };
+            let each = if order == Order::Lanes { EACH } else { 1 };
             let tasks = (total / TASK).clamp(1, threads.saturating_mul(each));
             let tasks = tasks.div_ceil(batch.max(1));
             return match order {

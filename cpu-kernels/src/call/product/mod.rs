@@ -12,8 +12,9 @@
 //! Nor do they depend on the number of rows: a row of logits has the same bits in the prompt as in
 //! a step of decoding.
 //!
-//! The exception is a product with a column, if lhs is contiguous along k: see [`lanes`].
-//! [`Order::of`] decides this from the whole call, never from a part of it.
+//! There are two exceptions: a product with a column, if lhs is contiguous along k (see [`lanes`]),
+//! and long sums of halves, which consist of several chains (see [`blocks`]). [`Order::of`]
+//! decides this from the whole call, never from a part of it.
 //!
 //! # Blocks
 //!
@@ -74,6 +75,7 @@ macro_rules! lookup {
 }
 
 pub(super) mod addends;
+pub(super) mod blocks;
 mod few;
 mod gather;
 mod lanes;
@@ -123,6 +125,8 @@ const WIDENED: [usize; 2] = [8, 4];
 pub(super) enum Order {
     /// One chain over k.
     Chain,
+    /// Chains over [blocks] of so many terms, added up; the operands are halves.
+    Blocks(usize),
     /// In [`lanes`]; rhs is a column.
     Lanes,
 }
@@ -136,6 +140,9 @@ impl Order {
         match () {
             () if !call.operand.is_float() || call.k < LANES_FROM => Order::Chain,
             () if call.n == 1 && call.lhs.column == 1 => Order::Lanes,
+            () if call.operand.is_half() && call.k > blocks::MOST => {
+                Order::Blocks(blocks::terms(call.k))
+            }
             () => Order::Chain,
         }
     }
@@ -174,14 +181,15 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     let half = operand.is_half();
     let size = if half { size_of::<f32>() } else { operand.size() };
     let [rows, columns] = LARGEST;
-    let depth = k.min(DEPTH);
+    let depth = k.min(if half { blocks::MOST } else { DEPTH });
     // All but a row of k are bounded by the block sizes.
     let panels = n.max(m).min(COLUMNS).next_multiple_of(columns);
     let widened = if half { widened_room(depth) } else { 0 };
     let chain = room((panels * depth + SLACK) * size)
         + room((rows * depth + SLACK) * size)
         + room(widened * size)
-        + room(few::room(k) * size);
+        + room(few::room(k) * size)
+        + room(blocks::room(operand, m, n, k) * size);
     chain.max(if n == 1 { lanes::scratch(size, k, half) } else { 0 })
 }
 
@@ -227,19 +235,23 @@ pub(super) unsafe fn multiply<T: Element>(
             plain::product([m, n, k], out, row, add, lhs.plain(), rhs.plain());
             return done(whole);
         };
-        match order {
+        let block = match order {
             Order::Lanes => {
                 lanes::products(simd, kernels, free, [m, k], rhs.transposed(), lhs, out, row);
                 return done(whole);
             }
-            Order::Chain => (),
-        }
+            Order::Chain => None,
+            Order::Blocks(block) => {
+                debug_assert!(!add, "only chains continue from out");
+                Some(block)
+            }
+        };
         let (kernels, pairs) = match T::kernels_of_pairs(simd) {
             Some(kernels) => (kernels, true),
             None => (kernels, false),
         };
         let mut part =
-            Part { simd, kernels, pairs, size: [m, n, k], lhs, rhs, out, row, add, addends };
+            Part { simd, kernels, pairs, size: [m, n, k], block, lhs, rhs, out, row, add, addends };
         if n == 1 && row == 1 {
             // A column is a row whose vectors lie along the rows of lhs.
             let addends = Addends::NONE;
@@ -260,13 +272,15 @@ pub(super) unsafe fn multiply<T: Element>(
     }
 }
 
-/// A product whose sums are chains.
+/// A product whose sums are chains, or blocks that are chains.
 struct Part<T: Element> {
     simd: Simd,
     kernels: &'static Kernels<T::Wide>,
     /// Whether the kernels' numbers are pairs of elements.
     pairs: bool,
     size: [usize; 3],
+    /// Terms of a block, if the sums are in [blocks].
+    block: Option<usize>,
     lhs: View<T>,
     rhs: View<T>,
     out: *mut T::Wide,
@@ -299,10 +313,25 @@ impl<T: Element> Part<T> {
     /// # Safety
     ///
     /// As for [`multiply`].
-    unsafe fn run(&self, free: &mut &mut [u8], mut done: impl FnMut(Made)) {
+    unsafe fn run(&self, free: &mut &mut [u8], done: impl FnMut(Made)) {
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            match self.block {
+                Some(block) if self.size[0] <= FEW => self.run_blocks(block, free, done),
+                _ => self.run_tiles(free, done),
+            }
+        }
+    }
+
+    /// Computes sums that are chains, or those of more than a few rows.
+    ///
+    /// # Safety
+    ///
+    /// As for [`multiply`].
+    unsafe fn run_tiles(&self, free: &mut &mut [u8], mut done: impl FnMut(Made)) {
         let [m, n, k] = self.size;
         let [rows, columns] = LARGEST;
-        let depth = k.min(DEPTH);
+        let depth = k.min(if self.block.is_some() { blocks::MOST } else { DEPTH });
         let widened = widened_room(depth);
         let panels = Panels {
             rhs: take::<T::Wide>(free, n.min(COLUMNS).next_multiple_of(columns) * depth + SLACK)
@@ -349,7 +378,8 @@ impl<T: Element> Part<T> {
     ) {
         let [m, _, k] = self.size;
         let (wide, rows) = (self.kernels.columns, self.kernels.rows());
-        let block = parts(k, if self.pairs { 2 * DEPTH } else { DEPTH }, SIDE);
+        let most = if self.pairs { 2 * DEPTH } else { DEPTH };
+        let block = self.block.unwrap_or_else(|| parts(k, most, SIDE));
         for start in (0..k).step_by(block) {
             let depth = block.min(k - start);
             let steps = if self.pairs { depth.div_ceil(2) } else { depth };
@@ -363,7 +393,7 @@ impl<T: Element> Part<T> {
                 columns: columns.len(),
                 out: self.out,
                 out_row: self.row,
-                add: self.add || start > 0,
+                add: self.add || (start > 0 && self.block.is_none()),
                 addends: Addends::NONE,
                 packed: panels.rhs,
             };
@@ -429,7 +459,12 @@ impl<T: Element> Part<T> {
                         }
                         strip.lhs_step = rows;
                         strip.out = self.out.add((first + i) * self.row + columns.start);
-                        if start + depth == k {
+                        if self.block.is_some() {
+                            // The sum of the blocks before.
+                            if start > 0 {
+                                strip.addends.residual = strip.out;
+                            }
+                        } else if start + depth == k {
                             strip.addends =
                                 self.addends.from((first + i) * self.row, columns.start);
                         }
@@ -454,7 +489,8 @@ impl<T: Element> Part<T> {
                         }
                         if start + depth == k {
                             let rows = first + i..first + i + rows;
-                            done(Made { rows, columns: columns.clone(), added: true });
+                            let added = self.block.is_none();
+                            done(Made { rows, columns: columns.clone(), added });
                         }
                     }
                 }

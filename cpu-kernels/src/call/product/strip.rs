@@ -21,7 +21,7 @@ pub(in crate::call) struct Strip<T> {
     pub out_row: usize,
     /// Whether the sums continue from the elements of out, instead of from 0.
     pub add: bool,
-    /// Added to the sums before they are stored.
+    /// Added to the sums before they are stored. The residual may be out itself.
     pub addends: Addends<T>,
     /// Strips that [pack](Kernels::packing) write rhs here, panel by panel.
     pub packed: *mut T,
@@ -84,8 +84,8 @@ impl<T> Kernels<T> {
     /// # Safety
     ///
     /// There are at most [`rows`](Self::rows) rows. All memory that the strip names is valid to
-    /// read, and out to write, without overlap; no other code uses that part of out during the
-    /// call. The machine has the vector instructions.
+    /// read, and out to write, without overlap, unless the residual is out; no other code uses
+    /// that part of out during the call. The machine has the vector instructions.
     pub(super) unsafe fn strip(&self, rows: usize, strip: &Strip<T>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.panels(self.strips[rows - 1], rows, strip) }

@@ -95,10 +95,15 @@ fn check<T: Element<Wide = N>, N: Fused>(
                 (x[i * lhs_row + k * lhs_column].wide(), y[k * rhs_row + j * rhs_column].wide())
             });
             let start = if add { before[i * row + j] } else { N::ZERO };
-            wanted[i * row + j] = if order == Order::Chain {
-                chain(start, terms, T::PAIRED)
-            } else {
-                in_lanes(terms)
+            wanted[i * row + j] = match order {
+                Order::Chain => chain(start, terms, T::PAIRED),
+                Order::Blocks(block) => {
+                    let terms: Vec<(N, N)> = terms.collect();
+                    let blocks = terms.chunks(block);
+                    let sums = blocks.map(|b| chain(N::ZERO, b.iter().copied(), T::PAIRED));
+                    sums.reduce(Number::add).expect("there are several blocks")
+                }
+                Order::Lanes => in_lanes(terms),
             };
         }
     }
@@ -209,6 +214,36 @@ fn every_element_is_one_chain() {
     }
 }
 
+/// Few rows, one column, tiles and their edges; blocks of one and of several steps of packing, and
+/// columns beyond the sums of few rows.
+#[test]
+fn long_sums_of_halves_are_blocks() {
+    for size in
+        [[1, 70, 513], [8, 65, 700], [3, 33, 1200], [9, 40, 600], [29, 67, 1030], [41, 1, 900]]
+    {
+        let order = Order::Blocks(blocks::terms(size[2]));
+        for layouts in [[0, 0], [0, 1], [1, 0], [1, 1], [2, 3], [3, 2]] {
+            check::<f16, _>(order, size, layouts, size[0] % 3, false);
+            check::<bf16, _>(order, size, layouts, size[0] % 3, false);
+        }
+    }
+    for (n, layout) in [(1030, 0), (1100, 1)] {
+        check::<bf16, _>(Order::Blocks(264), [8, n, 520], [0, layout], 1, false);
+    }
+}
+
+/// Two threads can divide them, and no pair of terms is divided.
+#[test]
+fn blocks_are_equal_and_even_in_number() {
+    for k in blocks::MOST + 1..5000 {
+        let block = blocks::terms(k);
+        let count = k.div_ceil(block);
+        assert!(block <= blocks::MOST && block.is_multiple_of(8), "{k}: {block}");
+        assert!(count.is_multiple_of(2), "{k}: {count} blocks of {block}");
+        assert!(k - (count - 1) * block > block / 2, "{k}: {count} blocks of {block}");
+    }
+}
+
 #[test]
 fn empty_extents_give_nothing_or_zeros() {
     for size in [[0, 5, 3], [5, 0, 3], [5, 3, 0], [40, 1, 0], [1, 40, 0], [0, 0, 0]] {
@@ -255,6 +290,13 @@ fn orders_are_chosen_by_calls() {
     assert_eq!(order([2, 9, 100], [100, 1], [1, 100]), Order::Chain);
     assert_eq!(order([9, 1, 20], [20, 1], [1, 1]), Order::Chain);
     assert_eq!(Order::of(&call([9, 1, 100], [100, 1], [1, 1], DType::I32)), Order::Chain);
+    // Long sums of halves, of any number of rows.
+    for m in [1, 100] {
+        let halves = |k| Order::of(&call([m, 9, k], [k, 1], [9, 1], DType::BF16));
+        assert_eq!(halves(512), Order::Chain);
+        assert_eq!(halves(768), Order::Blocks(384));
+        assert_eq!(order([m, 9, 768], [768, 1], [9, 1]), Order::Chain);
+    }
 }
 
 proptest! {
