@@ -169,8 +169,9 @@ pub struct DeviceArgs {
 /// The precision, options of several commands.
 #[derive(Args, Clone, Debug)]
 pub struct PrecisionArgs {
-    /// Mixed precision: `bf16` has products, convolutions and attention on bf16, with sums in f32.
-    /// Variables, inputs and outputs keep their types.
+    /// Mixed precision: `bf16` has products, convolutions and attention on bf16, with sums in f32;
+    /// `f16` likewise, and a training step must scale its loss. Variables, inputs and outputs keep
+    /// their types.
     #[arg(long, value_name = "DTYPE")]
     pub precision: Option<String>,
     /// With --precision: ops that stay in f32, such as dot_general.

@@ -138,6 +138,8 @@ mod tests {
                     loss,
                     metrics: vec![],
                     grad_norm: None,
+                    loss_scale: None,
+                    skipped: false,
                     learning_rate: None,
                     examples: 1,
                     time: Duration::ZERO,

@@ -12,7 +12,7 @@ pub use crate::operators::{
     nth_derivative, print_saved_residuals, saved_residuals, transpose, value_and_grad,
     value_and_grad_wrt, value_aux_and_grad, vjp, vmap, vmap_axes, with_derivative,
 };
-pub use crate::optim::{Adam, AdamW, Muon, Sgd};
+pub use crate::optim::{Adam, AdamW, LossScale, Muon, Sgd};
 pub use crate::program::Program;
 pub use crate::types::{bf16, bool, f16, f32, f64, i8, i32, i64, u8, u32, u64};
 pub use crate::{Device, Session, bind, nn, optim};

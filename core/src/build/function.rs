@@ -196,6 +196,30 @@ impl FunctionBuilder {
         self.give(path, OutputRole::State, value.clone());
     }
 
+    /// Makes the updates given so far depend on a condition, a scalar of bool: where it is false,
+    /// states keep their values. Later updates do not depend on it, nor do variables that the
+    /// function [creates](Self::create).
+    ///
+    /// Error: the condition is no scalar of bool.
+    #[track_caller]
+    pub fn update_only_if(&mut self, condition: &Tensor) {
+        let _user = Location::caller().attributed();
+        let ty = condition.ty();
+        if condition.error().is_none() && *ty != TensorType::scalar(DType::Bool) {
+            let error = Diagnostic::new(format!("updates depend on a scalar of bool, not on {ty}"))
+                .at(Location::caller(), "given here")
+                .help("reduce it with `all`");
+            return self.scope.fail(&error);
+        }
+        for (output, value) in &mut self.outputs {
+            if let (OutputRole::State, Some(state)) =
+                (output.role, self.index.states.get(&output.name))
+            {
+                *value = condition.select(&*value, &self.states[*state].1);
+            }
+        }
+    }
+
     /// Creates or replaces the session's variable of this key path when the run ends, as an
     /// `init` function does. The function does not read it.
     ///

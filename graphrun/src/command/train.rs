@@ -6,6 +6,7 @@ use crate::interrupt::{Interrupt, resume_command};
 use crate::source::{Source, device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
+use wengert::optim::scales_loss;
 use wengert::recipe::Length;
 use wengert::train::event::rate;
 use wengert::train::{Allow, Event, Options, StepRecord, TrainError, WEIGHTS, train};
@@ -16,6 +17,9 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?.in_precision(&args.precision)?;
     let (device, choices) = device(&args.device)?;
     let recipe = recipe_of(&source, "trained")?;
+    if args.precision.precision.as_deref() == Some("f16") {
+        needs_loss_scale(&source, recipe)?;
+    }
     let limit = args.reading.limit();
     let arrays = data::read_all_within(&args.data, limit)?;
     let mut weights = source.weights()?;
@@ -90,6 +94,20 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
+/// An error if the step of the recipe does not scale its loss.
+fn needs_loss_scale(source: &Source, recipe: &Recipe) -> Outcome<()> {
+    let name = &recipe.step.function;
+    if scales_loss(source.file()?.program.get(name)?) {
+        return Ok(());
+    }
+    Err(diagnostic!("`{name}` does not scale its loss: in f16, gradients below 6e-8 would be 0")
+        .help(
+            "its gradient is computed already, so no option can scale it: build it with \
+             `optim::LossScale`, or train with --precision bf16",
+        )
+        .into())
+}
+
 /// The recipe of a file, which cannot be `done` without one.
 pub(super) fn recipe_of<'a>(source: &'a Source, done: &str) -> Outcome<&'a Recipe> {
     source.file()?.recipe.as_ref().ok_or_else(|| {
@@ -158,6 +176,10 @@ fn quantities(record: &StepRecord) -> Vec<String> {
     }
     parts.extend(record.grad_norm.map(|norm| format!("gradient norm {norm:.4}")));
     parts.extend(record.learning_rate.map(|rate| format!("learning rate {rate:.3e}")));
+    parts.extend(record.loss_scale.map(|scale| format!("loss scale {scale}")));
+    if record.skipped {
+        parts.push("skipped".into());
+    }
     parts
 }
 

@@ -19,12 +19,14 @@
 
 mod adam;
 mod clip;
+mod loss_scale;
 mod muon;
 mod rate;
 mod sgd;
 
 pub use adam::{Adam, AdamW};
 pub use clip::{GRAD_NORM, clip_by_global_norm, global_norm};
+pub use loss_scale::{LEAST_LOSS_SCALE, LOSS_SCALE, LossScale, SKIPPED, Scaled, scales_loss};
 pub use muon::Muon;
 pub use rate::{LEARNING_RATE, Rate};
 pub use sgd::Sgd;

@@ -93,10 +93,11 @@ impl Sgd {
             let dtype = wide(&variable.value);
             let mut g = variable.gradient.convert(dtype);
             if self.weight_decay != 0.0 {
-                if variable.value.ty() != variable.gradient.ty() {
+                let value = variable.value.convert(dtype);
+                if value.ty() != g.ty() {
                     return no_decay(f, variable);
                 }
-                g = g + variable.value.convert(dtype) * self.weight_decay;
+                g = g + value * self.weight_decay;
             }
             if self.momentum != 0.0 {
                 let (path, velocity) = moment(f, &self.name, "velocity", variable);

@@ -4,10 +4,11 @@
 //! has a folder, then to the caller's closure. All of them see the same records.
 //!
 //! **Outputs of the step.** A record has every output of the step function that is a single
-//! number. The recipe names the loss. Two outputs are known by name: [`GRAD_NORM`], the global norm
-//! of the gradient, and [`LEARNING_RATE`]. All others are metrics of the batch.
+//! number. The recipe names the loss. Four outputs are known by name: [`GRAD_NORM`], the global norm
+//! of the gradient, [`LEARNING_RATE`], and with [loss scaling](crate::optim::LossScale)
+//! [`LOSS_SCALE`] and [`SKIPPED`]. All others are metrics of the batch.
 
-use crate::optim::{GRAD_NORM, LEARNING_RATE};
+use crate::optim::{GRAD_NORM, LEARNING_RATE, LOSS_SCALE, SKIPPED};
 use crate::outputs::Outputs;
 use crate::recipe::StepRecipe;
 use crate::weight_names::NameDifferences;
@@ -32,6 +33,11 @@ pub struct StepRecord {
     pub grad_norm: Option<f64>,
     /// The output [`LEARNING_RATE`].
     pub learning_rate: Option<f64>,
+    /// The output [`LOSS_SCALE`].
+    pub loss_scale: Option<f64>,
+    /// Whether the output [`SKIPPED`] is not 0: the gradient was not finite, and no variable was
+    /// updated.
+    pub skipped: bool,
     /// Number of examples in its batch.
     pub examples: u64,
     /// Time from the choice of the batch until the loss is known, without compilation.
@@ -57,6 +63,10 @@ impl StepRecord {
         }
         fields.extend(self.grad_norm.map(|norm| ("grad_norm", number(norm))));
         fields.extend(self.learning_rate.map(|rate| ("learning_rate", number(rate))));
+        fields.extend(self.loss_scale.map(|scale| ("loss_scale", number(scale))));
+        if self.skipped {
+            fields.push(("skipped", Value::from(true)));
+        }
         let per_second = (self.examples_per_second() * 10.0).round() / 10.0;
         fields.push(("examples_per_second", number(per_second)));
         fields.push(("seconds", number(self.time.as_micros() as f64 / 1e6)));
@@ -94,6 +104,8 @@ pub(super) struct Recorded<'a> {
     loss: &'a str,
     grad_norm: bool,
     learning_rate: bool,
+    loss_scale: bool,
+    skipped: bool,
     metrics: Vec<&'a str>,
 }
 
@@ -112,7 +124,8 @@ impl<'a> Recorded<'a> {
         };
         take(loss);
         let (grad_norm, learning_rate) = (take(GRAD_NORM), take(LEARNING_RATE));
-        Recorded { loss, grad_norm, learning_rate, metrics: names }
+        let (loss_scale, skipped) = (take(LOSS_SCALE), take(SKIPPED));
+        Recorded { loss, grad_norm, learning_rate, loss_scale, skipped, metrics: names }
     }
 
     /// The loss of a run of the step.
@@ -131,6 +144,8 @@ impl<'a> Recorded<'a> {
             metrics: self.metrics.iter().map(metric).collect::<Result<_>>()?,
             grad_norm: optional(self.grad_norm, GRAD_NORM).transpose()?,
             learning_rate: optional(self.learning_rate, LEARNING_RATE).transpose()?,
+            loss_scale: optional(self.loss_scale, LOSS_SCALE).transpose()?,
+            skipped: optional(self.skipped, SKIPPED).transpose()?.is_some_and(|s| s != 0.0),
             examples: 0,
             time: Duration::ZERO,
         })

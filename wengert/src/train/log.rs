@@ -7,8 +7,8 @@
 //! ```
 //!
 //! (The first line is broken here.) A line of a step has the fields of its
-//! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm` and `learning_rate` are absent
-//! if the step function has no such outputs, and logs of earlier versions end after the loss; both
+//! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm`, `learning_rate` and
+//! `loss_scale` are absent if the step function has no such outputs, `skipped` unless it is true, and logs of earlier versions end after the loss; both
 //! are read. The last two fields are times. Without them, the log of a run that was killed and
 //! resumed equals that of an uninterrupted one.
 //!
@@ -150,6 +150,8 @@ mod tests {
             metrics: vec![],
             grad_norm: None,
             learning_rate: None,
+            loss_scale: None,
+            skipped: false,
             examples: 3,
             time: Duration::from_millis(2),
         }

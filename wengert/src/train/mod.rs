@@ -8,7 +8,8 @@
 //!
 //! **Safe.** A [`checkpoint`] has a checksum and is written beside its predecessor, which
 //! replaces it if it is damaged. A checkpoint that holds NaN is never written. A NaN or infinite
-//! loss, or a NaN metric, ends the run and keeps the last checkpoint. A folder admits one trainer
+//! loss, or a NaN metric, ends the run and keeps the last checkpoint, as does a gradient that is
+//! not finite with the least [loss scale](crate::optim::LossScale). A folder admits one trainer
 //! at a time ([`lock`]). [`Options::stop`] ends a run after its current step, with a checkpoint.
 //!
 //! **Observed.** Each step gives a [`StepRecord`]: loss, metrics, norm of the gradient, learning
@@ -46,6 +47,7 @@ pub mod log;
 mod weights;
 
 use crate::data::Arrays;
+use crate::optim::LEAST_LOSS_SCALE;
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
 use batches::{Examples, Schedule};
@@ -264,13 +266,20 @@ fn run(
             let what = format!("the loss is {loss} at step {}", progress.step);
             return Err(diverged(what, advice, output.as_ref()));
         }
-        progress.epoch_loss += loss * rows.len() as f64;
-        progress.epoch_examples += rows.len() as u64;
-        let examples = rows.len() as u64;
+        let read = recorded.read(&outputs)?;
         let record =
-            StepRecord { step: progress.step, epoch, examples, time, ..recorded.read(&outputs)? };
+            StepRecord { step: progress.step, epoch, examples: rows.len() as u64, time, ..read };
+        if record.skipped && record.loss_scale.is_none_or(|scale| scale <= LEAST_LOSS_SCALE) {
+            let what = format!(
+                "the gradient is not finite at step {}, with the least loss scale",
+                progress.step
+            );
+            return Err(diverged(what, ADVICE.into(), output.as_ref()));
+        }
+        progress.epoch_loss += loss * rows.len() as f64;
+        progress.epoch_examples += record.examples;
         report(Event::Step(&record), &mut output, observe)?;
-        epoch_run = (epoch_run.0 + 1, epoch_run.1 + examples, epoch_run.2 + time);
+        epoch_run = (epoch_run.0 + 1, epoch_run.1 + record.examples, epoch_run.2 + time);
         if ends_epoch {
             let loss = progress.epoch_loss / progress.epoch_examples as f64;
             let (steps, examples, time) = std::mem::take(&mut epoch_run);
