@@ -1,9 +1,10 @@
 //! Training in mixed precision: a policy of the library and the option of the command.
 
 use crate::place::{Place, Ran};
-use wengert::GraphFile;
-use wengert::data;
+use wengert::optim::{LossScale, Sgd};
 use wengert::precision::Precision;
+use wengert::prelude::{DType, Initializer, Tensor, TensorType, f32};
+use wengert::{GraphFile, data};
 
 const BF16: [&str; 2] = ["--precision", "bf16"];
 
@@ -58,11 +59,48 @@ fn every_command_takes_the_option() {
     let plan = ["`l.plan` is a plan; its precision is fixed", "help: give --precision to"];
     refused(run(&["run", "l.plan", "--input", "x=zeros", "--input", "y=zeros"]), &plan);
     refused(
-        place.graphrun(&["dump", "model.graph@loss", "--precision", "f16"]),
-        &["training in f16 needs loss scaling", "help: use bf16"],
-    );
-    refused(
         place.graphrun(&["dump", "model.graph@loss", "--precision", "int4"]),
-        &["there is no precision `int4`", "help: there is bf16"],
+        &["there is no precision `int4`", "help: there are bf16 and f16"],
     );
+}
+
+/// A step in f16 scales its loss. Steps that are skipped are logged.
+#[test]
+fn f16_needs_a_scaled_loss() {
+    let place = Place::new();
+    let f16 = ["--precision", "f16"];
+    place
+        .train("model.graph", "a", &f16)
+        .failed(2, &["`step` does not scale its loss", "`optim::LossScale`", "--precision bf16"]);
+    // A function without a gradient needs none.
+    let dumped = place.graphrun(&["dump", "model.graph@loss", "--precision", "f16"]);
+    dumped.good();
+    assert!(dumped.out.contains("f16"), "{dumped:?}");
+
+    let file = GraphFile::read(place.path("model.graph")).unwrap();
+    let mut program = wengert::Program::new();
+    let zeros = Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros);
+    program
+        .function("step", |f| {
+            let (x, y) = (f.input("x", f32("B,3")), f.input("y", f32("B")));
+            let w = f.state("w", zeros);
+            let scaled = LossScale::dynamic().interval(3).begin(f);
+            let (loss, gradient) =
+                scaled.value_and_grad(&w, |w: &Tensor| (&x.dot(w) - &y).square().sum() * 64.0);
+            Sgd::new(0.05 / 64.0).step(f, &w, &gradient);
+            scaled.finish(f, &gradient);
+            f.output("loss", loss);
+        })
+        .unwrap();
+    let mut functions = program.into_inner();
+    functions.add(file.program.get("loss").unwrap().clone()).unwrap();
+    GraphFile { program: functions, ..file }.write(place.path("scaled.graph")).unwrap();
+    place.train("scaled.graph", "b", &f16).good();
+    let log = std::fs::read_to_string(place.path("b/log.jsonl")).unwrap();
+    assert!(log.contains("\"loss_scale\":65536.0,\"skipped\":true"), "{log}");
+    assert!(log.lines().filter(|line| line.contains("\"skipped\":true")).count() < 40, "{log}");
+    // The run goes on where it was, with the same precision only.
+    let more = ["--resume", "--steps", "80"];
+    place.train("scaled.graph", "b", &more).failed(2, &["and precision of its"]);
+    place.train("scaled.graph", "b", &[&more[..], &f16].concat()).good();
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod faults;
+mod scaled;
 
 use std::path::Path;
 use std::process::Command;
@@ -428,28 +429,25 @@ fn recipes_that_do_not_fit_are_named() {
     fails(&|r| r.length = Length::Epochs(u64::MAX), "more steps than can be counted");
 }
 
-/// Starts itself as a child that trains, kills it at random moments, and compares with an
-/// uninterrupted run.
-#[test]
-fn runs_that_are_killed_end_with_the_same_bits() {
+/// Starts a test as a child that trains, kills it at random moments, and compares with an
+/// uninterrupted run. The child calls this function, too.
+fn is_killed(test: &str, program: &Program) {
     const CHILD: &str = "WENGERT_TEST_TRAIN_FOLDER";
     if let Some(folder) = std::env::var_os(CHILD) {
         let folder: &Path = folder.as_ref();
         let resume = checkpoint::list(folder).is_ok_and(|found| !found.is_empty());
         let options = Options { folder: Some(folder), resume, ..Options::default() };
         // A pause after each step leaves time to kill the run in the middle.
-        run(&recipe(), &program(0.05), options, &mut |_| {
-            std::thread::sleep(Duration::from_micros(300))
-        })
-        .unwrap();
+        run(&recipe(), program, options, &mut |_| std::thread::sleep(Duration::from_micros(300)))
+            .unwrap();
         return;
     }
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = Options { folder: Some(whole.path()), ..Options::default() };
-    run(&recipe(), &program(0.05), options, &mut |_| {}).unwrap();
+    run(&recipe(), program, options, &mut |_| {}).unwrap();
     let start = || {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "runs_that_are_killed_end_with_the_same_bits"])
+            .args(["--exact", test])
             .env(CHILD, killed.path())
             .stdout(std::process::Stdio::null())
             .spawn()
@@ -466,4 +464,15 @@ fn runs_that_are_killed_end_with_the_same_bits() {
     assert!(start().wait().unwrap().success());
     assert!(kills >= 5, "{kills} of 20 children were killed before they were done");
     assert!(contents(whole.path()) == contents(killed.path()), "after {kills} kills");
+}
+
+#[test]
+fn runs_that_are_killed_end_with_the_same_bits() {
+    is_killed("runs_that_are_killed_end_with_the_same_bits", &program(0.05));
+}
+
+#[test]
+fn runs_in_f16_that_are_killed_end_with_the_same_bits() {
+    let program = scaled::program(scaled::often(), 256.0);
+    is_killed("runs_in_f16_that_are_killed_end_with_the_same_bits", &program);
 }
