@@ -197,7 +197,9 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
         let y = f.input("y", i32([batch, window]));
         let key = f.key("key");
         let model = f.state("gpt", model());
-        let (loss, gradient) = value_and_grad(&model, |m| {
+        // In f32 a scale changes no bit. It lets `graphrun train --precision f16` train the network.
+        let scaled = LossScale::dynamic().begin(f);
+        let (loss, gradient) = scaled.value_and_grad(&model, |m| {
             cross_entropy(&m.call_dropping(&x, Dropout::new(settings.dropout), &key), &y)
         });
         let (gradient, _) = clip_by_global_norm(&gradient, settings.clip);
@@ -217,6 +219,7 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
             .matrices(|path, _| path.contains(".h."))
             .rest(rest)
             .step(f, &model, &gradient);
+        scaled.finish(f, &gradient);
         f.output("loss", loss);
     })?;
     program.function("loss", |f| {

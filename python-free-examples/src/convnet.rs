@@ -89,10 +89,13 @@ pub fn program(settings: &Settings) -> Result<Program> {
         let keys = f.key("key").split_key(2);
         let model = f.state("model", model());
         let x = moved(&x, settings.shift, &keys[0]);
+        // In f32 a scale changes no bit. It lets `graphrun train --precision f16` train the network.
+        let scaled = LossScale::dynamic().begin(f);
         let (loss, gradient) =
-            value_and_grad(&model, |m| cross_entropy(&m.call(&x, Some(&keys[1])), &y));
+            scaled.value_and_grad(&model, |m| cross_entropy(&m.call(&x, Some(&keys[1])), &y));
         let rate = Rate::warmup_cosine(settings.rate, settings.steps / 10, settings.steps, 0.0);
         AdamW::new(rate).step(f, &model, &gradient);
+        scaled.finish(f, &gradient);
         f.output("loss", loss);
     })?;
     program.function("predict", |f| {

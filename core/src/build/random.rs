@@ -34,6 +34,7 @@
 
 use super::operators::Operand;
 use super::tensor::Tensor;
+use crate::diagnostic;
 use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -142,6 +143,30 @@ impl Tensor {
         let words = Tensor::concatenate(&[&low, &high], 0);
         let fold = Literal::from_vec(&[2], FOLD.to_vec()).expect("two words");
         self.xor(&words).xor(Tensor::constant(fold)).random_bits(DType::U32, [2usize])
+    }
+
+    /// The tensor in f32 (`self`), rounded to bf16 stochastically: to one of the two nearest
+    /// numbers, each with the probability that makes the mean exact. NaN and infinities stay.
+    ///
+    /// Random bits of the key are added to the bits below those of bf16, and a carry rounds up.
+    ///
+    /// Errors: the tensor is not f32; the dtype is not bf16.
+    #[track_caller]
+    pub fn round_stochastically(&self, dtype: DType, key: &Tensor) -> Tensor {
+        if self.error().is_some() {
+            return self.clone();
+        }
+        if self.dtype() != DType::F32 || dtype != DType::BF16 {
+            let error = diagnostic!("stochastic rounding from {} to {dtype}", self.dtype());
+            return self.fail(error.help("f32 is rounded to bf16"));
+        }
+        let _user = Location::caller().attributed();
+        let random = key.random_bits(DType::U32, self.shape().to_vec());
+        let below = random.shift_right_logical(16);
+        // A sum of 32 bits wraps around only for NaN, which is not selected.
+        let above = (self.bitcast(DType::U32) + below).shift_right_logical(16).shift_left(16);
+        let rounded = above.bitcast(DType::F32);
+        self.is_finite().select(&rounded, self).convert(dtype)
     }
 
     /// Floats uniform in [0, 1) from a key (`self`). Random bits become the mantissa of a number

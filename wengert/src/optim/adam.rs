@@ -1,6 +1,7 @@
 //! Adam and AdamW.
 
-use super::{Choice, Rate, Variable, advance, count, moment, no_decay, variables, wide};
+use super::storage::{Storage, storage_settings};
+use super::{Choice, Rate, Variable, advance, count, no_decay, variables, wide};
 use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Differentiable, Tensor, TensorType};
@@ -33,13 +34,15 @@ struct Core {
     decays: Choice,
     reports_rate: bool,
     name: String,
+    storage: Storage,
 }
 
 impl Core {
     fn new(name: &str, rate: Rate, weight_decay: f64) -> Self {
         let decays = Choice(Rc::new(|_, _| true));
         let (betas, epsilon, reports_rate) = ((0.9, 0.999), 1e-8, false);
-        Core { rate, betas, epsilon, weight_decay, decays, reports_rate, name: name.into() }
+        let (name, storage) = (name.into(), Storage::default());
+        Core { rate, betas, epsilon, weight_decay, decays, reports_rate, name, storage }
     }
 
     #[track_caller]
@@ -56,13 +59,15 @@ impl Core {
         let variables = variables(f, model, gradient);
         let (mut decays, mut steps) = (Vec::new(), Vec::new());
         for variable in &variables {
-            let Some([decay, direction]) = self.moves(f, &step, variable) else { return };
+            let Some([decay, direction]) = self.moves(f, &self.storage, &step, variable) else {
+                return;
+            };
             decays.push(decay);
             steps.push(direction);
         }
         match self.weight_decay == 0.0 {
-            true => advance(f, model, gradient, &variables, &[steps]),
-            false => advance(f, model, gradient, &variables, &[decays, steps]),
+            true => advance(f, model, gradient, &variables, &[steps], &self.storage),
+            false => advance(f, model, gradient, &variables, &[decays, steps], &self.storage),
         }
     }
 
@@ -72,18 +77,19 @@ impl Core {
     fn moves(
         &self,
         f: &mut FunctionBuilder,
+        storage: &Storage,
         step: &Tensor,
         variable: &Variable,
     ) -> Option<[Tensor; 2]> {
         let (first, second) = self.betas;
         let dtype = wide(&variable.value);
         let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
-        let (m_path, m) = moment(f, &self.name, "m", variable);
-        let (v_path, v) = moment(f, &self.name, "v", variable);
-        let m = m * first + &g * (1.0 - first);
-        let v = v * second + g.square() * (1.0 - second);
-        f.update(&m_path, &m);
-        f.update(&v_path, &v);
+        let old_m = storage.moment(f, [&self.name, "m"], 0, variable);
+        let old_v = storage.moment(f, [&self.name, "v"], 1, variable);
+        let m = &old_m.value * first + &g * (1.0 - first);
+        let v = &old_v.value * second + g.square() * (1.0 - second);
+        storage.update(f, &old_m, variable, &m);
+        storage.update(f, &old_v, variable, &v);
         let decays =
             self.weight_decay != 0.0 && (self.decays.0)(&variable.path, variable.value.ty());
         let decay = match decays {
@@ -155,6 +161,8 @@ macro_rules! settings {
 }
 settings!(Adam);
 settings!(AdamW);
+storage_settings!(Adam, 0.storage);
+storage_settings!(AdamW, 0.storage);
 
 impl Adam {
     /// Adam with β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
@@ -175,10 +183,11 @@ impl AdamW {
     pub(super) fn moves(
         &self,
         f: &mut FunctionBuilder,
+        storage: &Storage,
         step: &Tensor,
         variable: &Variable,
     ) -> Option<[Tensor; 2]> {
-        self.0.moves(f, step, variable)
+        self.0.moves(f, storage, step, variable)
     }
 
     /// The weight decay.

@@ -11,7 +11,8 @@
 //! gradient.
 //!
 //! Integers in a model have no gradient and do not change. For f16 and bf16 variables, moments
-//! are kept and updates computed in f32.
+//! are kept and updates computed in f32. Moments may be stored in bf16 as well, and states in bf16
+//! may be rounded stochastically: `AdamW::new(1e-3).moments(DType::BF16).stochastic_rounding(&key)`.
 //!
 //! A training log shows the learning rate and the norm of the gradient of a step function that has
 //! them as outputs: `report_rate` of an optimiser adds [`LEARNING_RATE`], and
@@ -23,6 +24,7 @@ mod loss_scale;
 mod muon;
 mod rate;
 mod sgd;
+mod storage;
 
 pub use adam::{Adam, AdamW};
 pub use clip::{GRAD_NORM, clip_by_global_norm, global_norm};
@@ -34,6 +36,7 @@ pub use sgd::Sgd;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
+use storage::{Role, Storage};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{
     DType, Differentiable, Initializer, KeyPath, Location, Tensor, TensorType, diagnostic,
@@ -59,6 +62,8 @@ struct Variable {
     key: KeyPath,
     value: Tensor,
     gradient: Tensor,
+    /// Its number among the variables.
+    index: u32,
 }
 
 /// The float variables of a model with their gradients. A tensor that is not state of the
@@ -93,7 +98,8 @@ fn variables<M: Differentiable>(
             f.scope().fail(&error);
             continue;
         };
-        variables.push(Variable { path: state.into(), key: path, value, gradient });
+        let index = u32::try_from(variables.len()).expect("a model has fewer variables than 2^32");
+        variables.push(Variable { path: state.into(), key: path, value, gradient, index });
     }
     variables
 }
@@ -107,6 +113,7 @@ fn advance<M: Differentiable>(
     gradient: &M::TangentVector,
     variables: &[Variable],
     steps: &[Vec<Tensor>],
+    storage: &Storage,
 ) {
     let caller = Location::caller();
     let positions: BTreeMap<&KeyPath, usize> =
@@ -131,7 +138,8 @@ fn advance<M: Differentiable>(
     }
     for (place, (_, next)) in places.iter().zip(moved.tensors()) {
         if let Some(variable) = place.map(|i| &variables[i]) {
-            f.update(&variable.path, &next.convert(variable.value.dtype()));
+            let dtype = variable.value.dtype();
+            f.update(&variable.path, &storage.round(&next, dtype, variable, Role::Value));
         }
     }
 }
@@ -154,21 +162,6 @@ fn no_decay(f: &FunctionBuilder, variable: &Variable) {
 /// The dtype in which a variable's update is computed.
 fn wide(tensor: &Tensor) -> DType {
     if tensor.dtype().is_half() { DType::F32 } else { tensor.dtype() }
-}
-
-/// Declares state of an optimiser for a variable: zeros with the shape of the variable's gradient.
-/// Returns its path and its value.
-#[track_caller]
-fn moment(
-    f: &mut FunctionBuilder,
-    name: &str,
-    what: &str,
-    variable: &Variable,
-) -> (String, Tensor) {
-    let path = format!("{name}.{what}.{}", variable.path);
-    let ty = variable.gradient.ty().with_dtype(wide(&variable.value));
-    let state = f.state(&path, Tensor::variable(ty, Initializer::Zeros));
-    (path, state)
 }
 
 /// The number of this step, counted from 1, as i32. Also updates the counter.

@@ -1,9 +1,10 @@
 //! Muon: momentum with orthogonalised matrix steps.
 
-use super::{AdamW, Choice, Rate, advance, count, moment, no_decay, variables, wide};
+use super::storage::{Storage, storage_settings};
+use super::{AdamW, Choice, Rate, advance, count, no_decay, variables, wide};
 use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
-use wengert_core::{Differentiable, Tensor, TensorType};
+use wengert_core::{DType, Differentiable, Tensor, TensorType};
 
 /// Muon (Jordan et al. 2024): momentum with an orthogonalised step, scaled as by Liu et al.
 /// (2025), so that a rate of AdamW fits:
@@ -34,7 +35,11 @@ pub struct Muon {
     rest: AdamW,
     reports_rate: bool,
     name: String,
+    /// Also that of the rest.
+    storage: Storage,
 }
+
+storage_settings!(Muon, storage);
 
 /// Coefficients of X, XXᵀX and (XXᵀ)²X. They maximise the slope at 0, where singular values are
 /// small; in exchange the iteration does not converge to 1 exactly.
@@ -78,6 +83,7 @@ impl Muon {
             matrices: Choice(Rc::new(|_, _| true)),
             reports_rate: false,
             name: "muon".into(),
+            storage: Storage::default(),
         }
     }
 
@@ -143,16 +149,19 @@ impl Muon {
             let extents = extents(variable.gradient.ty())
                 .filter(|_| (self.matrices.0)(&variable.path, variable.value.ty()));
             let Some([rows, columns]) = extents else {
-                let Some([decay, direction]) = self.rest.moves(f, &step, variable) else { return };
+                let Some([decay, direction]) = self.rest.moves(f, &self.storage, &step, variable)
+                else {
+                    return;
+                };
                 decays.push(decay);
                 steps.push(direction);
                 continue;
             };
             let dtype = wide(&variable.value);
             let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
-            let (path, m) = moment(f, &self.name, "momentum", variable);
-            let m = m * self.momentum + &g;
-            f.update(&path, &m);
+            let old = self.storage.moment(f, [&self.name, "momentum"], 0, variable);
+            let m = &old.value * self.momentum + &g;
+            self.storage.update(f, &old, variable, &m);
             let direction = orthogonal(&(&g + &m * self.momentum), [rows, columns]);
             let scale = SCALE * (rows.max(columns) as f64).sqrt();
             steps.push(-self.rate.times(&(direction * scale), Some(&step)));
@@ -162,6 +171,6 @@ impl Muon {
                 false => g.full_like(-0.0),
             });
         }
-        advance(f, model, gradient, &variables, &[decays, steps]);
+        advance(f, model, gradient, &variables, &[decays, steps], &self.storage);
     }
 }

@@ -1,8 +1,9 @@
 //! Gradient descent.
 
-use super::{Rate, advance, count, moment, no_decay, variables, wide};
-use wengert_core::Differentiable;
+use super::storage::{Storage, storage_settings};
+use super::{Rate, advance, count, no_decay, variables, wide};
 use wengert_core::build::FunctionBuilder;
+use wengert_core::{DType, Differentiable, Tensor};
 
 /// Gradient descent, optionally with momentum:
 ///
@@ -24,7 +25,10 @@ pub struct Sgd {
     weight_decay: f64,
     reports_rate: bool,
     name: String,
+    storage: Storage,
 }
+
+storage_settings!(Sgd, storage);
 
 impl Sgd {
     /// Plain gradient descent.
@@ -36,6 +40,7 @@ impl Sgd {
             weight_decay: 0.0,
             reports_rate: false,
             name: "sgd".into(),
+            storage: Storage::default(),
         }
     }
 
@@ -100,13 +105,14 @@ impl Sgd {
                 g = g + value * self.weight_decay;
             }
             if self.momentum != 0.0 {
-                let (path, velocity) = moment(f, &self.name, "velocity", variable);
-                let velocity = velocity * self.momentum + &g;
-                f.update(&path, &velocity);
+                let velocity = self.storage.moment(f, [&self.name, "velocity"], 0, variable);
+                let next = &velocity.value * self.momentum + &g;
+                self.storage.update(f, &velocity, variable, &next);
+                let velocity = next;
                 g = if self.nesterov { g + velocity * self.momentum } else { velocity };
             }
             steps.push(-self.rate.times(&g, step.as_ref()));
         }
-        advance(f, model, gradient, &variables, &[steps]);
+        advance(f, model, gradient, &variables, &[steps], &self.storage);
     }
 }
