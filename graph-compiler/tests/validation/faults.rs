@@ -1,7 +1,7 @@
 //! The comparison finds mistakes: functions that differ slightly must be told apart, and bounds
 //! must not be looser than necessary.
 
-use crate::bounded;
+use wengert_compiler::certificate::bounded;
 use wengert_core::graph::{Function, parse_program};
 use wengert_core::{Literal, interpret};
 

@@ -1,10 +1,10 @@
 //! Runs a function through the pipeline. The value after each pass is compared with the value
 //! before it.
 
-use crate::bounded::{self, Bounded};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use wengert_compiler::certificate::bounded::{self, Bounded};
 use wengert_compiler::kernels::Kernels;
 use wengert_compiler::kernels::interpret::{self as kernels, Execute};
 use wengert_compiler::pipeline::{Keeps, Options, compile_kernels, passes, plan_kernels};

@@ -39,6 +39,7 @@ const SECOND_ORDER: f64 = 1.0 + 1e-6;
 /// A number and a bound of its error.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bounded {
+    /// The exact value.
     pub value: f64,
     error: f64,
     /// The sum of the magnitudes of the terms that the current equation has added.
@@ -246,18 +247,21 @@ impl Real for Bounded {
 
 /// The results of a function on literals, with bounds. `None` if an error could have changed a
 /// decision.
+///
+/// # Errors
+/// Those of the interpreter.
 pub fn run(function: &Function, inputs: &[Literal]) -> Result<Option<Vec<Array<Bounded>>>> {
     DOUBT.with(|doubt| doubt.set(false));
-    let arrays: Vec<Array<Bounded>> = inputs.iter().map(given).collect();
+    let arrays = inputs.iter().map(given).collect::<Result<Vec<Array<Bounded>>>>()?;
     let results = interpret::evaluate_over(&function.body, &function.locations, &arrays)?;
     Ok((!DOUBT.with(Cell::get)).then_some(results))
 }
 
-fn given(literal: &Literal) -> Array<Bounded> {
+fn given(literal: &Literal) -> Result<Array<Bounded>> {
     let dtype = literal.dtype();
     let cells = literal.scalars().map(|scalar| match scalar.to_i64() {
         Some(bits) => interpret::Cell::Bits(bits),
         None => interpret::Cell::Real(Bounded::given(scalar.to_f64(), dtype)),
     });
-    Array::new(dtype, literal.shape().to_vec(), interpret::Cells::collect(cells).unwrap())
+    Ok(Array::new(dtype, literal.shape().to_vec(), interpret::Cells::collect(cells)?))
 }
