@@ -100,7 +100,7 @@ impl Context<'_> {
             return self.lost();
         }
         let is_uncertain = self.operands.iter().any(is_uncertain);
-        if !self.reads_floats() && (!is_uncertain || moves(op)) {
+        if !self.converts() && (!is_uncertain || moves(op)) {
             let (values, doubt) = watch(|| op.evaluate(self.operands, self.results, self.regions));
             if !doubt {
                 return values;
@@ -120,12 +120,12 @@ impl Context<'_> {
         }
     }
 
-    /// Whether floats become integers. The facet of such an op notes no doubt.
-    fn reads_floats(&self) -> bool {
-        let is_float = |array: &Array<Bounded>| array.dtype.is_float();
+    /// Whether integers become floats, which the facet rounds to their dtype, or floats become
+    /// integers, for which it notes no doubt.
+    fn converts(&self) -> bool {
+        let to_float = self.results[0].dtype.is_float();
         matches!(self.equation.op, Op::ConvertElementType(_) | Op::IsFinite(_))
-            && !self.results[0].dtype.is_float()
-            && self.operands.iter().any(is_float)
+            && self.operands.iter().any(|array| array.dtype.is_float() != to_float)
     }
 
     /// Whether the op depends on the bits of a number that has an error.
@@ -241,7 +241,7 @@ impl Context<'_> {
     fn convert(&self) -> Result<Values> {
         let (x, dtype) = (&self.operands[0], self.results[0].dtype);
         if dtype.is_float() {
-            // From an uncertain integer. The interpreter rounds the result.
+            // From an integer. The caller rounds the result.
             return self.collect(|at| {
                 let (exact, from) = (number(&x.cells[at], x.dtype), DType::F64);
                 Cell::Real(match (&x.cells[at], range(&x.cells[at], x.dtype)) {

@@ -197,7 +197,7 @@ fn estimate(
                 .enumerate()
                 .map(|(n, g)| g.as_ref().map_or(0.0, |g| part(n, &reals(g))))
                 .collect();
-            let error = parts.iter().sum::<f64>();
+            let error = sum(&parts);
             let replaces = error > greatest.error || error.is_nan();
             Ok(if replaces { Estimate { error, norm: Norm::Greatest, parts } } else { greatest })
         });
@@ -220,7 +220,12 @@ fn estimate(
             part(n, &roots)
         })
         .collect();
-    Ok(Estimate { error: parts.iter().sum(), norm: Norm::Euclidean, parts })
+    Ok(Estimate { error: sum(&parts), norm: Norm::Euclidean, parts })
+}
+
+/// The sum; 0 for no terms.
+fn sum(terms: &[f64]) -> f64 {
+    terms.iter().fold(0.0, |sum, term| sum + term)
 }
 
 /// A random sign: a bit of Philox.

@@ -151,7 +151,8 @@ fn no_machine_exceeds_the_bound() {
     }
     drawn.print("as drawn");
     mixed.print("in mixed precision");
-    assert!(wrong.is_empty(), "{} are wrong, the first of them {:?}", wrong.len(), wrong[0]);
+    let few = &wrong[..wrong.len().min(8)];
+    assert!(wrong.is_empty(), "{} are wrong, the first of them {few:#?}", wrong.len());
     assert!(count > 0 && mixed.outputs > 0);
     assert!(median(&mut drawn.estimated) <= 100.0 && median(&mut mixed.estimated) <= 100.0);
     let lost: usize = drawn.lost.values().sum();

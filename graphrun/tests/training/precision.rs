@@ -71,7 +71,8 @@ fn every_command_takes_the_option() {
 fn a_certificate_says_what_it_takes() {
     let place = Place::new();
     let certificate = place.graphrun(&["precision", "model.graph@loss", "--precision", "bf16"]);
-    let out = certificate.good();
+    certificate.good();
+    let out = certificate.out;
     assert!(out.starts_with("@loss with B=2, observed on cpu\nloss: f32[], "), "{out}");
     for figure in ["worst-case bound      ", "first-order estimate  ", "observed error        "] {
         assert!(out.contains(figure), "{out}");
