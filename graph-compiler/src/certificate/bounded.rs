@@ -253,6 +253,10 @@ impl Real for Bounded {
         let carried = carried(dtype);
         let inner = Bounded { unit: self.unit.max(unit(carried)), ..*self }.error();
         let mut error = inner + unit(dtype) * (self.value.abs() + inner) + tiny(dtype);
+        if !self.value.is_finite() && inner < f64::INFINITY {
+            // Every dtype has infinities and NaN.
+            error = 0.0;
+        }
         if self.value.is_finite() && self.value.abs() + error > greatest(dtype) {
             error = f64::INFINITY;
         }
